@@ -56,17 +56,12 @@ def epsilon_greedy(key: jax.Array, greedy: jax.Array, epsilon: jax.Array, valid_
 
 
 class Repetition(NamedTuple):
-    """The repeated action of one environment.
+    """The repeated action of one environment."""
 
-    Attributes:
-      action: [B] int32, or [B, D] float32 in -1 to 1.
-      left: [B] int32, steps for which it will go on; 0: the environment follows its agent.
-      first_left: [B] int32, steps in which the environment will still repeat one random action after the other, unless
-        a reward is above 0 or an episode ends in a terminal state before.
-    """
-
-    action: jax.Array
-    left: jax.Array
+    action: jax.Array  # [B] int32, or [B, D] float32 in -1 to 1
+    left: jax.Array  # [B] int32, steps for which it will go on; 0: the environment follows its agent
+    # [B] int32, steps in which the environment will still repeat one random action after the other, unless a reward is
+    # above 0 or an episode ends in a terminal state before
     first_left: jax.Array
 
 

@@ -16,21 +16,13 @@ from seedzero.replay import windows as windowing
 
 
 class TrainState(NamedTuple):
-    """Learning state of an agent.
+    """Learning state of an agent."""
 
-    Attributes:
-      params: newest parameters.
-      target_params: parameters of the target network; an empty tuple where there is none.
-      opt_state: of the optimizer.
-      num_updates: scalar int32, updates done, refused ones included.
-      num_rejected: scalar int32, refused updates in a row: their loss or gradient was not finite.
-    """
-
-    params: base.Params
-    target_params: base.Params
-    opt_state: Any
-    num_updates: jax.Array
-    num_rejected: jax.Array
+    params: base.Params  # newest parameters
+    target_params: base.Params  # parameters of the target network; an empty tuple where there is none
+    opt_state: Any  # of the optimizer
+    num_updates: jax.Array  # scalar int32, updates done, refused ones included
+    num_rejected: jax.Array  # scalar int32, refused updates in a row: their loss or gradient was not finite
 
 
 def init(params: base.Params, optimizer: optax.GradientTransformation, *, has_target: bool = False) -> TrainState:

@@ -23,20 +23,13 @@ _SAMPLE_KEY = 2**20 + 1
 
 
 class RootSearch(NamedTuple):
-    """The outcome of a search.
+    """The outcome of a search."""
 
-    Attributes:
-      action: [B] int32, or [B, D] in -1 to 1.
-      result: of the engine.
-      root: that it ran on.
-      unit: size of the usual reward, a scalar.
-      sampled: [B, A, D] in -1 to 1, the vectors that the result's actions stand for; None: actions are numbers.
-    """
-
-    action: jax.Array
-    result: mcts.Result
-    root: mcts.Root
-    unit: jax.Array | float
+    action: jax.Array  # [B] int32, or [B, D] in -1 to 1
+    result: mcts.Result  # of the engine
+    root: mcts.Root  # that it ran on
+    unit: jax.Array | float  # size of the usual reward, a scalar
+    # [B, A, D] in -1 to 1, the vectors that the result's actions stand for; None: actions are numbers
     sampled: jax.Array | None
 
 
@@ -187,19 +180,12 @@ def _model(parts: muzero_model.Parts) -> base.Model:
 
 
 class _Imagined(NamedTuple):
-    """Embedding of a node under predicted sums of rewards (value prefix).
+    """Embedding of a node under predicted sums of rewards (value prefix)."""
 
-    Attributes:
-      hidden: [B, ...].
-      carry: of the sum.
-      prefix: [B] the sum on the way to the node.
-      num_summed: [B] int32, rewards in it.
-    """
-
-    hidden: jax.Array
-    carry: Any
-    prefix: jax.Array
-    num_summed: jax.Array
+    hidden: jax.Array  # [B, ...]
+    carry: Any  # of the sum
+    prefix: jax.Array  # [B] the sum on the way to the node
+    num_summed: jax.Array  # [B] int32, rewards in it
 
 
 def _prefix_model(parts: muzero_model.Parts, prefix: muzero_net.Prefix) -> base.Model:

@@ -62,41 +62,24 @@ class Past(NamedTuple):
 
 
 class PpoMemory(NamedTuple):
-    """Memory of an environment; an empty tuple stands for a missing part.
+    """Memory of an environment; an empty tuple stands for a missing part."""
 
-    Attributes:
-      past: where there is an LSTM.
-      returns: [S] discounted return of the episode so far, where rewards are normalized.
-    """
-
-    past: Any = ()
-    returns: Any = ()
+    past: Any = ()  # where there is an LSTM
+    returns: Any = ()  # [S] discounted return of the episode so far, where rewards are normalized
 
 
 class _Steps(NamedTuple):
-    """The steps of an update or minibatch, in parts.
+    """The steps of an update or minibatch, in parts."""
 
-    Attributes:
-      state: [N, 2 * units] of the LSTM before each part.
-      seen: by the network, [N, T].
-      action: [N, T] int32, or [N, T, D] before bounds.
-      log_prob: [N, T] of the action when it was chosen.
-      value: [N, T] when it was chosen.
-      legal: [N, T, A] bool; None where the spec has no mask.
-      advantage: [N, T].
-      target: [N, T] of the value.
-      counted: [N, T], 1: a step; 0: an episode's last observation, or padding.
-    """
-
-    state: jax.Array
-    seen: actor_critic.Steps
-    action: jax.Array
-    log_prob: jax.Array
-    value: jax.Array
-    legal: jax.Array | None
-    advantage: jax.Array
-    target: jax.Array
-    counted: jax.Array
+    state: jax.Array  # [N, 2 * units] of the LSTM before each part
+    seen: actor_critic.Steps  # by the network, [N, T]
+    action: jax.Array  # [N, T] int32, or [N, T, D] before bounds
+    log_prob: jax.Array  # [N, T] of the action when it was chosen
+    value: jax.Array  # [N, T] when it was chosen
+    legal: jax.Array | None  # [N, T, A] bool; None where the spec has no mask
+    advantage: jax.Array  # [N, T]
+    target: jax.Array  # [N, T] of the value
+    counted: jax.Array  # [N, T], 1: a step; 0: an episode's last observation, or padding
 
 
 class _Parts(NamedTuple):

@@ -42,17 +42,11 @@ TRUST = Flag(
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
-    """The parsed command line.
+    """The parsed command line."""
 
-    Attributes:
-      words: those without dashes, in order.
-      flags: values of the command's own flags as given; switches "true" or "false".
-      settings: values of configuration settings as given, by SECTION.KEY.
-    """
-
-    words: tuple[str, ...]
-    flags: Mapping[str, str]
-    settings: Mapping[str, str]
+    words: tuple[str, ...]  # those without dashes, in order
+    flags: Mapping[str, str]  # values of the command's own flags as given; switches "true" or "false"
+    settings: Mapping[str, str]  # values of configuration settings as given, by SECTION.KEY
 
     def switch(self, name: str) -> bool:
         """Returns whether a switch is on."""
@@ -76,25 +70,16 @@ class Arguments:
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A command of `seedzero`.
+    """A command of `seedzero`."""
 
-    Attributes:
-      summary: one line for the list of commands.
-      usage: what follows `seedzero COMMAND`.
-      flags: its own flags.
-      run: does it; returns the exit code.
-      details: more help, examples.
-      words: the choices of each word it takes, no choices: it may be any; empty: it takes none.
-      takes_settings: whether every SECTION.KEY of the configuration is a flag too.
-    """
-
-    summary: str
-    usage: str
-    flags: tuple[Flag, ...]
-    run: Callable[[Arguments], int]
-    details: str = ""
+    summary: str  # one line for the list of commands
+    usage: str  # what follows `seedzero COMMAND`
+    flags: tuple[Flag, ...]  # its own flags
+    run: Callable[[Arguments], int]  # does it; returns the exit code
+    details: str = ""  # more help, examples
+    # the choices of each word it takes, no choices: it may be any; empty: it takes none
     words: tuple[tuple[str, ...], ...] = ()
-    takes_settings: bool = False
+    takes_settings: bool = False  # whether every SECTION.KEY of the configuration is a flag too
 
 
 def read(name: str, command: Command, args: Sequence[str]) -> Arguments:

@@ -12,23 +12,15 @@ from seedzero.core import packages
 
 
 class Offer(NamedTuple):
-    """A row of `seedzero envs`: environments of a family that need the same package.
+    """A row of `seedzero envs`: environments of a family that need the same package."""
 
-    Attributes:
-      summary: their description.
-      example: an id.
-      module: imported by them; empty: nothing beyond a worker's own packages.
-      distribution: the name under which that module is installed; empty: its own.
-      packages: to be installed where it is missing, as `packages.install_command` takes them; empty: the distribution.
-      advice: in place of packages.
-    """
-
-    summary: str
-    example: str
-    module: str = ""
-    distribution: str = ""
+    summary: str  # their description
+    example: str  # an id
+    module: str = ""  # imported by them; empty: nothing beyond a worker's own packages
+    distribution: str = ""  # the name under which that module is installed; empty: its own
+    # to be installed where it is missing, as `packages.install_command` takes them; empty: the distribution
     packages: tuple[str, ...] = ()
-    advice: str = ""
+    advice: str = ""  # in place of packages
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -51,33 +43,22 @@ class Offer(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """A family of environments. The module is named, not imported: the package may be missing.
+    """A family of environments. The module is named, not imported: the package may be missing."""
 
-    Attributes:
-      form: of its ids.
-      offers: rows of `seedzero envs`, at least one; the first has the usual example.
-      make: MODULE:NAME in `envs/` that makes a group from a name, num_envs and `arguments`; empty: none are made here.
-      check: MODULE:NAME that raises ConfigError or EnvironmentFailure for names that cannot exist; empty: no names.
-      arguments: of `envs/registry.py` `make`, passed on by their names.
-      frames_per_second: of a video, unless the environment says otherwise.
-      presets: by default the first whose environment has the same task, else the last; empty: by the observations.
-      reads: settings env.NAME that change nothing in other families.
-      takes: settings env.NAME that other families refuse.
-      forms: of its ids in help, where there are several.
-      hint: behind the example of a wrong id.
-    """
-
-    form: str
-    offers: tuple[Offer, ...]
+    form: str  # of its ids
+    offers: tuple[Offer, ...]  # rows of `seedzero envs`, at least one; the first has the usual example
+    # MODULE:NAME in `envs/` that makes a group from a name, num_envs and `arguments`; empty: none are made here
     make: str = ""
+    # MODULE:NAME that raises ConfigError or EnvironmentFailure for names that cannot exist; empty: no names
     check: str = ""
-    arguments: tuple[str, ...] = ()
-    frames_per_second: float = 30.0
+    arguments: tuple[str, ...] = ()  # of `envs/registry.py` `make`, passed on by their names
+    frames_per_second: float = 30.0  # of a video, unless the environment says otherwise
+    # by default the first whose environment has the same task, else the last; empty: by the observations
     presets: tuple[str, ...] = ()
-    reads: tuple[str, ...] = ()
-    takes: tuple[str, ...] = ()
-    forms: str = ""
-    hint: str = ""
+    reads: tuple[str, ...] = ()  # settings env.NAME that change nothing in other families
+    takes: tuple[str, ...] = ()  # settings env.NAME that other families refuse
+    forms: str = ""  # of its ids in help, where there are several
+    hint: str = ""  # behind the example of a wrong id
 
     @property
     def prefix(self) -> str:

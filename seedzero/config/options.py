@@ -132,17 +132,11 @@ class AgentSection(Section):
 
 
 class Part(NamedTuple):
-    """An agent's part of a preset: values by SECTION.KEY over the shared values.
+    """An agent's part of a preset: values by SECTION.KEY over the shared values."""
 
-    Attributes:
-      values: for all environments, and for the preset's own.
-      on_cpu: without accelerator.
-      elsewhere: for environments that are not the preset's own.
-    """
-
-    values: Mapping[str, Value]
-    on_cpu: Mapping[str, Value] = {}
-    elsewhere: Mapping[str, Value] = {}
+    values: Mapping[str, Value]  # for all environments, and for the preset's own
+    on_cpu: Mapping[str, Value] = {}  # without accelerator
+    elsewhere: Mapping[str, Value] = {}  # for environments that are not the preset's own
 
 
 def part(

@@ -71,15 +71,10 @@ compute_dtype = _declared(
 
 
 class Layers(NamedTuple):
-    """The layers between observations and heads: the settings of the same names.
+    """The layers between observations and heads: the settings of the same names."""
 
-    Attributes:
-      agent: whose settings they are, for errors.
-      torso: kind of the layers for observations.
-    """
-
-    agent: str
-    torso: str = "mlp"
+    agent: str  # whose settings they are, for errors
+    torso: str = "mlp"  # kind of the layers for observations
     width: int = 256
     lstm_width: int = 0
     frame_stack: int = 1
@@ -92,20 +87,11 @@ class Layers(NamedTuple):
 
 
 class Optimizer(NamedTuple):
-    """An optimizer and the optimizer's numbers.
+    """An optimizer and the optimizer's numbers."""
 
-    Attributes:
-      kind: adam, rmsprop, or centered: RMSProp that divides by a standard deviation.
-      learning_rate: at the first update.
-      clip_norm: largest global norm of the gradients; 0: no limit.
-      epsilon: added to the divisor; RMSProp's lies under the root.
-      decay: of RMSProp's averages.
-      decay_updates: updates for the learning rate to fall linearly to 0; 0: constant.
-    """
-
-    kind: str
-    learning_rate: float
-    clip_norm: float
-    epsilon: float = 1e-8
-    decay: float = 0.0
-    decay_updates: int = 0
+    kind: str  # adam, rmsprop, or centered: RMSProp that divides by a standard deviation
+    learning_rate: float  # at the first update
+    clip_norm: float  # largest global norm of the gradients; 0: no limit
+    epsilon: float = 1e-8  # added to the divisor; RMSProp's lies under the root
+    decay: float = 0.0  # of RMSProp's averages
+    decay_updates: int = 0  # updates for the learning rate to fall linearly to 0; 0: constant

@@ -42,23 +42,15 @@ class ArrayUse:
 
 @dataclasses.dataclass(frozen=True)
 class Findings:
-    """Findings of random steps of an environment.
-
-    Attributes:
-      rewards: of all steps but the first ones of episodes; with two players, the mover's.
-      episodes: rewards of each episode that ended; with two players, the first mover's.
-      unfinished: rewards of the episode that goes on, likewise.
-      steps_per_second: of one environment.
-      same_reset: whether two resets with the same seed show the same.
-    """
+    """Findings of random steps of an environment."""
 
     arrays: Mapping[str, ArrayUse]
-    rewards: Sequence[float]
-    episodes: Sequence[Sequence[float]]
-    unfinished: Sequence[float]
+    rewards: Sequence[float]  # of all steps but the first ones of episodes; with two players, the mover's
+    episodes: Sequence[Sequence[float]]  # rewards of each episode that ended; with two players, the first mover's
+    unfinished: Sequence[float]  # rewards of the episode that goes on, likewise
     num_steps: int
-    steps_per_second: float
-    same_reset: bool
+    steps_per_second: float  # of one environment
+    same_reset: bool  # whether two resets with the same seed show the same
 
 
 class Warnings(NamedTuple):

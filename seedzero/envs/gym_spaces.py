@@ -29,18 +29,12 @@ Coder = Callable[[Any], np.ndarray]
 
 
 class SpaceLeaf(NamedTuple):
-    """An array of an observation.
-
-    Attributes:
-      path: keys from the observation to the array.
-      encode: batch of the space -> [E, *shape] numbers.
-      num_states: values of a number that is shown one-hot; 0: it is none.
-    """
+    """An array of an observation."""
 
     spec: types.ArraySpec
-    path: tuple[Any, ...]
-    encode: Coder
-    num_states: int = 0
+    path: tuple[Any, ...]  # keys from the observation to the array
+    encode: Coder  # batch of the space -> [E, *shape] numbers
+    num_states: int = 0  # values of a number that is shown one-hot; 0: it is none
 
 
 def read(name: str, observation: spaces.Space[Any], action: spaces.Space[Any]) -> tuple[types.EnvSpec, Coder, Coder]:

@@ -74,14 +74,7 @@ class Episodes:
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """Statistics over the episodes of an evaluation; returns are undiscounted sums of rewards.
-
-    Attributes:
-      task_returns: mean return of each task that was played, by its name; {} where there is one task.
-      cut_off: episodes that the limit of steps ended, and that count with their rewards so far; the further episodes
-        of their environments are missing.
-      unfinished: episodes that were not played to their end, and do not count; then the short ones count too much.
-    """
+    """Statistics over the episodes of an evaluation; returns are undiscounted sums of rewards."""
 
     episodes: int
     mean_return: float
@@ -89,8 +82,12 @@ class Scores:
     min_return: float
     max_return: float
     mean_length: float
+    # mean return of each task that was played, by its name; {} where there is one task
     task_returns: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    # episodes that the limit of steps ended, and that count with their rewards so far; the further episodes of their
+    # environments are missing
     cut_off: int = 0
+    # episodes that were not played to their end, and do not count; then the short ones count too much
     unfinished: int = 0
 
     def to_json(self) -> dict[str, Any]:

@@ -101,8 +101,9 @@ class _Actor:
         """Returns a file with the token, readable by this user alone."""
         path = pathlib.Path(self._directory.name) / "token"
         if not path.exists():
-            path.touch(0o600, exist_ok=False)
-            path.write_text(token + "\n", encoding="utf-8")
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(token + "\n")
         return path
 
     def _report(self, program: keepers.ProgramSnapshot) -> Report:

@@ -36,56 +36,40 @@ _ILLEGAL = -1e9
 
 
 class Steps(NamedTuple):
-    """Inputs of a network for T steps.
+    """Inputs of a network for T steps."""
 
-    Attributes:
-      observation: {name: [B, T, *shape]}, stacked frames on the last axis.
-      first: [B, T] bool, true: an episode begins; the recurrent state is 0 there.
-      reward: [B, T] received on the way to the observation; read by an LSTM, but where an episode begins.
-      last_action: [B, T] int32 of the step before, or [B, T, K] of vectors, in -1 to 1; read likewise.
-      task: [B, T] int32, whose value is wanted where there is one for each task; None: the first one's.
-    """
-
-    observation: Mapping[str, jax.Array]
-    first: jax.Array
-    reward: jax.Array
-    last_action: jax.Array
+    observation: Mapping[str, jax.Array]  # {name: [B, T, *shape]}, stacked frames on the last axis
+    first: jax.Array  # [B, T] bool, true: an episode begins; the recurrent state is 0 there
+    reward: jax.Array  # [B, T] received on the way to the observation; read by an LSTM, but where an episode begins
+    last_action: jax.Array  # [B, T] int32 of the step before, or [B, T, K] of vectors, in -1 to 1; read likewise
+    # [B, T] int32, whose value is wanted where there is one for each task; None: the first one's
     task: jax.Array | None = None
 
 
 class RecurrentNetwork(NamedTuple, Generic[Out]):
-    """Pure functions of parameters; all numbers are float32.
+    """Pure functions of parameters; all numbers are float32."""
 
-    Attributes:
-      init: key -> parameters.
-      initial_state: batch size -> recurrent state [B, 2 * LSTM units]; [B, 0] without an LSTM.
-      unroll: (params, state, Steps) -> (state behind them, outputs of the head ...). Moments as the last argument
-        normalize the features.
-      unroll_in_loop: the same function for loops; on a CPU PPO's convolutions are products of matrices.
-      no_moments: () -> moments before anything was seen; None: nothing is normalized.
-      add_moments: (moments, observation, counted [N] bool, axis_name) -> moments with these observations.
-    """
-
-    init: Callable[[jax.Array], Params]
+    init: Callable[[jax.Array], Params]  # key -> parameters
+    # batch size -> recurrent state [B, 2 * LSTM units]; [B, 0] without an LSTM
     initial_state: Callable[[int], jax.Array]
+    # (params, state, Steps) -> (state behind them, outputs of the head ...). Moments as the last argument normalize
+    # the features
     unroll: Callable[..., Out]
+    # the same function for loops; on a CPU PPO's convolutions are products of matrices
     unroll_in_loop: Callable[..., Out]
+    # () -> moments before anything was seen; None: nothing is normalized
     no_moments: Callable[[], network_inputs.Moments | None] = lambda: None
+    # (moments, observation, counted [N] bool, axis_name) -> moments with these observations
     add_moments: Callable[..., network_inputs.Moments] = lambda moments, *_: moments
 
 
 class PpoPrediction(NamedTuple):
-    """Outputs of the network for T steps, float32.
+    """Outputs of the network for T steps, float32."""
 
-    Attributes:
-      policy: [B, T, K] logits, or means of a normal distribution over vectors that fill -1 to 1.
-      log_std: [K] logs of its standard deviations, the same for all observations; [0] where actions are numbers.
-      value: [B, T].
-    """
-
-    policy: jax.Array
+    policy: jax.Array  # [B, T, K] logits, or means of a normal distribution over vectors that fill -1 to 1
+    # [K] logs of its standard deviations, the same for all observations; [0] where actions are numbers
     log_std: jax.Array
-    value: jax.Array
+    value: jax.Array  # [B, T]
 
 
 def masked(logits: jax.Array, legal: jax.Array | None) -> jax.Array:
@@ -186,16 +170,12 @@ class _Model(nn.Module):
     """Observations [B * T], state [B, 2 * units], steps -> state, and the head's outputs [B, T, ...].
 
     Flax names parameters by their classes and order: those of saved runs have the names in this file.
-
-    Attributes:
-      num_actions: 0: they are vectors.
-      convolve: in place of `lax.conv_general_dilated`.
     """
 
     layers: shared.Layers
-    num_actions: int
+    num_actions: int  # 0: they are vectors
     dtype: Any
-    convolve: Any = None
+    convolve: Any = None  # in place of `lax.conv_general_dilated`
 
     @nn.compact
     def __call__(self, seen: _Seen, state: jax.Array, steps: Steps) -> tuple[Any, ...]:

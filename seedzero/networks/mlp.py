@@ -83,15 +83,13 @@ class GridRepresentation(nn.Module):
     The grid goes through two 3x3 convolutions, the vector through a layer of its own.
 
     The search dominates the cost of acting; a vector keeps it as cheap as where there are no convolutions.
-
-    Attributes:
-      pooled: adds what each channel finds anywhere in the grid, its largest value. The layer of all places must learn
-        for each of them anew what is next to what.
     """
 
     width: int
     channels: int
     dtype: Any
+    # adds what each channel finds anywhere in the grid, its largest value. The layer of all places must learn for each
+    # of them anew what is next to what
     pooled: bool = False
 
     @nn.compact
@@ -110,16 +108,13 @@ class GridRepresentation(nn.Module):
 
 
 class Dynamics(nn.Module):
-    """Hidden state [B, width], action [B] int32 or [B, D] -> next hidden state [B, width]: a residual step.
-
-    Attributes:
-      gated: the action scales and shifts the hidden units (FiLM, Perez et al. 2018, equation 2); else it is one more
-        input of them. What an action leads to is a conjunction, "it moves left, and there is something", which sums of
-        inputs learn later.
-    """
+    """Hidden state [B, width], action [B] int32 or [B, D] -> next hidden state [B, width]: a residual step."""
 
     num_actions: int
     dtype: Any
+    # the action scales and shifts the hidden units (FiLM, Perez et al. 2018, equation 2); else it is one more input of
+    # them. What an action leads to is a conjunction, "it moves left, and there is something", which sums of inputs
+    # learn later
     gated: bool = False
 
     @nn.compact

@@ -18,15 +18,10 @@ from seedzero.core import types
 
 
 class Features(NamedTuple):
-    """Inputs of a network, float32.
+    """Inputs of a network, float32."""
 
-    Attributes:
-      main: [B, H, W, C] all images, joined on their channels; for mlp [B, ...] everything.
-      vector: [B, N] everything beside the images, save texts; None: there is nothing.
-    """
-
-    main: jax.Array
-    vector: jax.Array | None = None
+    main: jax.Array  # [B, H, W, C] all images, joined on their channels; for mlp [B, ...] everything
+    vector: jax.Array | None = None  # [B, N] everything beside the images, save texts; None: there is nothing
 
     @property
     def given(self) -> tuple[jax.Array, ...]:

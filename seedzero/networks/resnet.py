@@ -20,19 +20,12 @@ HEAD_CHANNELS = 16
 
 @dataclasses.dataclass(frozen=True)
 class ResNetSize:
-    """The size of a network.
+    """The size of a network."""
 
-    Attributes:
-      channels: of the hidden state.
-      stage_blocks: residual blocks after each of the first three downsamplings.
-      tower_blocks: residual blocks of the representation after the last downsampling.
-      dynamics_blocks: residual blocks of the dynamics.
-    """
-
-    channels: int
-    stage_blocks: int
-    tower_blocks: int
-    dynamics_blocks: int
+    channels: int  # of the hidden state
+    stage_blocks: int  # residual blocks after each of the first three downsamplings
+    tower_blocks: int  # residual blocks of the representation after the last downsampling
+    dynamics_blocks: int  # residual blocks of the dynamics
 
 
 SIZES = {

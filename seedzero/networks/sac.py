@@ -23,19 +23,14 @@ LOWEST_LOG_STD, HIGHEST_LOG_STD = -20.0, 2.0
 
 
 class SacNetwork(NamedTuple):
-    """Pure functions of parameters; all numbers are float32.
+    """Pure functions of parameters; all numbers are float32."""
 
-    Attributes:
-      init_actor: key -> the actor's parameters.
-      init_critics: key -> the critics' parameters.
-      act: (actor's parameters, observation {name: [N, *shape]}) -> (means [N, D], logs of standard deviations [N, D])
-        of a normal distribution, which tanh squashes to actions in -1 to 1.
-      value: (critics' parameters, observation, action [N, D] in -1 to 1) -> values [2, N], one a critic.
-    """
-
-    init_actor: Callable[[jax.Array], Params]
-    init_critics: Callable[[jax.Array], Params]
+    init_actor: Callable[[jax.Array], Params]  # key -> the actor's parameters
+    init_critics: Callable[[jax.Array], Params]  # key -> the critics' parameters
+    # (actor's parameters, observation {name: [N, *shape]}) -> (means [N, D], logs of standard deviations [N, D]) of a
+    # normal distribution, which tanh squashes to actions in -1 to 1
     act: Callable[[Params, network_inputs.Observation], tuple[jax.Array, jax.Array]]
+    # (critics' parameters, observation, action [N, D] in -1 to 1) -> values [2, N], one a critic
     value: Callable[[Params, network_inputs.Observation, jax.Array], jax.Array]
 
 

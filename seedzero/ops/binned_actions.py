@@ -23,15 +23,10 @@ _FIXED_SEED = 0
 
 
 class Samples(NamedTuple):
-    """Actions drawn from a proposal.
+    """Actions drawn from a proposal."""
 
-    Attributes:
-      actions: [B, K, D] within -1 to 1.
-      log_prior: [B, K] log policy - log proposal of each: 0 if the proposal is the policy itself.
-    """
-
-    actions: jax.Array
-    log_prior: jax.Array
+    actions: jax.Array  # [B, K, D] within -1 to 1
+    log_prior: jax.Array  # [B, K] log policy - log proposal of each: 0 if the proposal is the policy itself
 
 
 def sample(logits: jax.Array, uniform: jax.Array, *, num_bins: int, uniform_share: float) -> Samples:

@@ -15,15 +15,10 @@ from seedzero.ops import value_transforms
 
 
 class Scale(NamedTuple):
-    """The scale of a network's predictions.
+    """The scale of a network's predictions."""
 
-    Attributes:
-      squash: returns -> the network's scale, elementwise.
-      expand: its inverse.
-    """
-
-    squash: Callable[[jax.Array], jax.Array]
-    expand: Callable[[jax.Array], jax.Array]
+    squash: Callable[[jax.Array], jax.Array]  # returns -> the network's scale, elementwise
+    expand: Callable[[jax.Array], jax.Array]  # its inverse
 
 
 def scale(*, rescale: bool) -> Scale:

@@ -20,21 +20,13 @@ def scaled_reward(reward: jax.Array, factor: float, limit: float) -> jax.Array:
 
 
 class Targets(NamedTuple):
-    """Targets of MuZero's model at K + 1 positions. Masks: true means trained on.
+    """Targets of MuZero's model at K + 1 positions. Masks: true means trained on."""
 
-    Attributes:
-      value: [B, K+1] n-step returns.
-      value_mask: [B, K+1] bool.
-      reward: [B, K] reward[:, k-1] is the reward of the step to position k.
-      reward_mask: [B, K] bool.
-      policy_mask: [B, K+1] bool.
-    """
-
-    value: jax.Array
-    value_mask: jax.Array
-    reward: jax.Array
-    reward_mask: jax.Array
-    policy_mask: jax.Array
+    value: jax.Array  # [B, K+1] n-step returns
+    value_mask: jax.Array  # [B, K+1] bool
+    reward: jax.Array  # [B, K] reward[:, k-1] is the reward of the step to position k
+    reward_mask: jax.Array  # [B, K] bool
+    policy_mask: jax.Array  # [B, K+1] bool
 
 
 def n_step_targets(

@@ -22,29 +22,18 @@ _LARGEST = 1e15
 
 
 class Moments(NamedTuple):
-    """Mean and variance of each feature.
+    """Mean and variance of each feature."""
 
-    Attributes:
-      weight: scalar, samples with fading weights; 0: nothing was seen.
-      mean: [D].
-      variance: [D]; 1 before anything was seen.
-    """
-
-    weight: jax.Array
-    mean: jax.Array
-    variance: jax.Array
+    weight: jax.Array  # scalar, samples with fading weights; 0: nothing was seen
+    mean: jax.Array  # [D]
+    variance: jax.Array  # [D]; 1 before anything was seen
 
 
 class Magnitude(NamedTuple):
-    """Size of nonzero numbers.
+    """Size of nonzero numbers."""
 
-    Attributes:
-      weight: scalar, such numbers with fading weights.
-      mean_square: scalar; 1 before anything was seen.
-    """
-
-    weight: jax.Array
-    mean_square: jax.Array
+    weight: jax.Array  # scalar, such numbers with fading weights
+    mean_square: jax.Array  # scalar; 1 before anything was seen
 
 
 def no_moments(num_features: int) -> Moments:

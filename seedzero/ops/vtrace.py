@@ -12,15 +12,10 @@ import jax.numpy as jnp
 
 
 class VtraceTargets(NamedTuple):
-    """Targets of an actor-critic; without gradients.
+    """Targets of an actor-critic; without gradients."""
 
-    Attributes:
-      value: [B, T] targets v_s (equation 1, with lambda as in remark 2).
-      advantage: [B, T] weights of the policy gradient, importance weights included (section 4.2).
-    """
-
-    value: jax.Array
-    advantage: jax.Array
+    value: jax.Array  # [B, T] targets v_s (equation 1, with lambda as in remark 2)
+    advantage: jax.Array  # [B, T] weights of the policy gradient, importance weights included (section 4.2)
 
 
 def targets(

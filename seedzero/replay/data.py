@@ -21,41 +21,24 @@ class Stored(NamedTuple):
 
 
 class Prioritization(NamedTuple):
-    """Proportional prioritization (Schaul et al. 2016, sections 3.3 and 3.4).
+    """Proportional prioritization (Schaul et al. 2016, sections 3.3 and 3.4)."""
 
-    Attributes:
-      alpha: a row is drawn in proportion to priority ^ alpha; more than 0.
-      beta: the loss of a row drawn with probability P has a factor P ^ -beta; 1 removes the bias.
-      beta_updates: updates for beta to grow linearly to 1; 0: constant.
-      epsilon: added to every priority: none is 0.
-      least: factors of the loss are at least this share of the largest one (EfficientZero V2: 0.1).
-    """
-
-    alpha: float
-    beta: float
-    beta_updates: int
-    epsilon: float
-    least: float = 0.0
+    alpha: float  # a row is drawn in proportion to priority ^ alpha; more than 0
+    beta: float  # the loss of a row drawn with probability P has a factor P ^ -beta; 1 removes the bias
+    beta_updates: int  # updates for beta to grow linearly to 1; 0: constant
+    epsilon: float  # added to every priority: none is 0
+    least: float = 0.0  # factors of the loss are at least this share of the largest one (EfficientZero V2: 0.1)
 
 
 class Replay(NamedTuple):
-    """Windows are sampled; a step may be used any number of times.
+    """Windows are sampled; a step may be used any number of times."""
 
-    Attributes:
-      length: J, positions of a window.
-      observe: positions of a window whose observations are needed, ascending, 0 first.
-      stride: windows begin at rows whose number is a multiple of this.
-      following: rows that must follow the first one of a window.
-      crosses_episodes: a window goes on into the next episode; it never crosses a cut.
-      prioritization: None: sampling is uniform.
-    """
-
-    length: int
-    observe: tuple[int, ...]
-    stride: int = 1
-    following: int = 1
-    crosses_episodes: bool = False
-    prioritization: Prioritization | None = None
+    length: int  # J, positions of a window
+    observe: tuple[int, ...]  # positions of a window whose observations are needed, ascending, 0 first
+    stride: int = 1  # windows begin at rows whose number is a multiple of this
+    following: int = 1  # rows that must follow the first one of a window
+    crosses_episodes: bool = False  # a window goes on into the next episode; it never crosses a cut
+    prioritization: Prioritization | None = None  # None: sampling is uniform
 
 
 class Queue(NamedTuple):

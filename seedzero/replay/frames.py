@@ -30,16 +30,12 @@ _LEAST_BYTES = 1024
 @functools.partial(jax.tree_util.register_dataclass, data_fields=("packed",), meta_fields=("frame_shape",))
 @dataclasses.dataclass(frozen=True)
 class Packed:
-    """Rings of images; its properties are an array's, [S, T, *frame_shape].
+    """Rings of images; its properties are an array's, [S, T, *frame_shape]."""
 
-    Attributes:
-      packed: a frame's numbers in their order: [S, T, rows, 128], padded with 0, or [S, T, N] of small frames; or its
-        shape, dtype and sharding alone.
-      frame_shape: the environment's.
-    """
-
+    # a frame's numbers in their order: [S, T, rows, 128], padded with 0, or [S, T, N] of small frames; or its shape,
+    # dtype and sharding alone
     packed: Any
-    frame_shape: tuple[int, ...]
+    frame_shape: tuple[int, ...]  # the environment's
 
     @property
     def shape(self) -> tuple[int, ...]:

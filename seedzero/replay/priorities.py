@@ -32,17 +32,11 @@ def importance_exponent(prioritization: sources.Prioritization, num_updates: jax
 
 
 class Places(NamedTuple):
-    """Places of rows in a shard's rings at one time, for later priorities.
+    """Places of rows in a shard's rings at one time, for later priorities."""
 
-    Attributes:
-      slot: [B] int32.
-      time: [B] int32.
-      cursor: [B] int32, of the slot at that time.
-    """
-
-    slot: jax.Array
-    time: jax.Array
-    cursor: jax.Array
+    slot: jax.Array  # [B] int32
+    time: jax.Array  # [B] int32
+    cursor: jax.Array  # [B] int32, of the slot at that time
 
 
 def are_there(rings: ring_store.Rings, places: Places) -> jax.Array:

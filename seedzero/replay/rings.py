@@ -35,44 +35,29 @@ TARGET_VERSION = "target_version"
 
 
 class Rings(NamedTuple):
-    """Histories of S environments. Every writer takes a donation; nobody may hold a view.
+    """Histories of S environments. Every writer takes a donation; nobody may hold a view."""
 
-    Attributes:
-      observation: [S, T, *observation_shape] of the spec's dtype in the layout of `frames.py`, every one once. None:
-        the host keeps them, and they are numpy's only in a checkpoint.
-      reward: [S, T], received on the way to the observation.
-      terminated: [S, T] bool, true: the episode ended here in a terminal state.
-      truncated: [S, T] bool, true: the episode was cut off here.
-      first: [S, T] bool, true: the first observation of an episode or session.
-      stored: {name: [S, T / every, ...]} what the agent stores (`data.Stored`).
-      weight: [S, T] how likely the row is sampled, relative to others; 0: it cannot be. Else 1 where sampling is
-        uniform, priority ^ alpha where it isn't.
-      inserted_at: [S, T] int32, training steps of all shards before the call that completed the row's transition,
-        modulo 2^32.
-      cursor: [S] int32, rows ever written; row number n lies at n % T.
-      max_weight: [number of shards], the largest weight that a row of any shard ever had, which new ones get; the same
-        number in each, for each shard holds its own part of every array. None: sampling is uniform.
-    """
-
+    # [S, T, *observation_shape] of the spec's dtype in the layout of `frames.py`, every one once. None: the host keeps
+    # them, and they are numpy's only in a checkpoint
     observation: frame_rows.Frames
-    reward: jax.Array
-    terminated: jax.Array
-    truncated: jax.Array
-    first: jax.Array
-    stored: dict[str, jax.Array]
+    reward: jax.Array  # [S, T], received on the way to the observation
+    terminated: jax.Array  # [S, T] bool, true: the episode ended here in a terminal state
+    truncated: jax.Array  # [S, T] bool, true: the episode was cut off here
+    first: jax.Array  # [S, T] bool, true: the first observation of an episode or session
+    stored: dict[str, jax.Array]  # {name: [S, T / every, ...]} what the agent stores (`data.Stored`)
+    # [S, T] how likely the row is sampled, relative to others; 0: it cannot be. Else 1 where sampling is uniform,
+    # priority ^ alpha where it isn't
     weight: jax.Array
+    # [S, T] int32, training steps of all shards before the call that completed the row's transition, modulo 2^32
     inserted_at: jax.Array
-    cursor: jax.Array
+    cursor: jax.Array  # [S] int32, rows ever written; row number n lies at n % T
+    # [number of shards], the largest weight that a row of any shard ever had, which new ones get; the same number in
+    # each, for each shard holds its own part of every array. None: sampling is uniform
     max_weight: jax.Array | None
 
 
 class Row(NamedTuple):
-    """One new row for each of B slots; arrays [B, ...] like the [S, T, ...] of `Rings`.
-
-    Attributes:
-      weight: [B] sampling weights of the transitions that these rows complete; None, or not finite: the largest one
-        ever written.
-    """
+    """One new row for each of B slots; arrays [B, ...] like the [S, T, ...] of `Rings`."""
 
     observation: jax.Array
     reward: jax.Array
@@ -80,6 +65,8 @@ class Row(NamedTuple):
     truncated: jax.Array
     first: jax.Array
     stored: dict[str, jax.Array]
+    # [B] sampling weights of the transitions that these rows complete; None, or not finite: the largest one ever
+    # written
     weight: jax.Array | None = None
 
 

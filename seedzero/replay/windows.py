@@ -21,38 +21,28 @@ from seedzero.replay import rings as ring_store
 
 
 class Windows(NamedTuple):
-    """B windows: a row (position 0) and the J - 1 rows after it.
+    """B windows: a row (position 0) and the J - 1 rows after it."""
 
-    Attributes:
-      observation: {name: [B, P, *shape with the last axis times the stack]}, frames from oldest to newest on the last
-        axis; frames from before the episode repeat its first one. Past the last valid position: that one's. Empty
-        until the frames were read.
-      places: [B, P, stack] int32, where these frames lie in the slot's ring.
-      reward: [B, J], received on the way to each position.
-      terminated: [B, J] bool.
-      truncated: [B, J] bool.
-      first: [B, J] bool, true: the first observation of an episode or session.
-      stored: {name: [B, ceil(J / every), ...]} as the agent stored it; where `every` > 1, from position 0 on.
-      valid: [B, J] bool, true: the position belongs to the window: to the episode of position 0, or, where windows
-        cross episodes, to its session. Other arrays hold arbitrary rows where it is false.
-      weight: [B] factor of the window's loss; 0: padding, or nothing to sample. Sampled uniformly: makes the mean over
-        all shards an unbiased one over all their steps; 1 on a single shard. By priority: that, times the importance
-        weight, whose largest over the batches of all shards is 1.
-      slot: [B] int32, local.
-      time: [B] int32, position 0's place in the ring.
-    """
-
+    # {name: [B, P, *shape with the last axis times the stack]}, frames from oldest to newest on the last axis; frames
+    # from before the episode repeat its first one. Past the last valid position: that one's. Empty until the frames
+    # were read
     observation: Mapping[str, jax.Array]
-    places: jax.Array
-    reward: jax.Array
-    terminated: jax.Array
-    truncated: jax.Array
-    first: jax.Array
+    places: jax.Array  # [B, P, stack] int32, where these frames lie in the slot's ring
+    reward: jax.Array  # [B, J], received on the way to each position
+    terminated: jax.Array  # [B, J] bool
+    truncated: jax.Array  # [B, J] bool
+    first: jax.Array  # [B, J] bool, true: the first observation of an episode or session
+    # {name: [B, ceil(J / every), ...]} as the agent stored it; where `every` > 1, from position 0 on
     stored: dict[str, jax.Array]
+    # [B, J] bool, true: the position belongs to the window: to the episode of position 0, or, where windows cross
+    # episodes, to its session. Other arrays hold arbitrary rows where it is false
     valid: jax.Array
+    # [B] factor of the window's loss; 0: padding, or nothing to sample. Sampled uniformly: makes the mean over all
+    # shards an unbiased one over all their steps; 1 on a single shard. By priority: that, times the importance weight,
+    # whose largest over the batches of all shards is 1
     weight: jax.Array
-    slot: jax.Array
-    time: jax.Array
+    slot: jax.Array  # [B] int32, local
+    time: jax.Array  # [B] int32, position 0's place in the ring
 
 
 def at(

@@ -38,33 +38,22 @@ UNREACHABLE = np.iinfo(np.int32).max
 
 
 class Forest(NamedTuple):
-    """Trees growing together, by one node each per simulation.
+    """Trees growing together, by one node each per simulation."""
 
-    Attributes:
-      embedding: hidden states, parts [n, T, ...] that are N nodes together, or [n, B, ...] if all trees of a position
-        have the same. Nodes first: writing one node of each tree is one slice.
-      value: [N, T] of the value network.
-      prior: [A, N, T] probabilities of the policy network. Actions first, here and below: sums and comparisons over
-        actions then use whole vectors, which is twice as fast on a CPU.
-      log_prior: [A, N, T] their logarithms, which do not underflow.
-      visits: [A, N, T] float32, visits of each edge.
-      q_values: [A, N, T] mean return of each edge; 0 if unvisited.
-      next_action: [N, T] int32, the next descent's action at each node.
-      path_action: [N, N, T] int32, entry [n, k] of each tree.
-      path_reward: [N, N, T].
-      path_discount: [N, N, T].
-    """
-
+    # hidden states, parts [n, T, ...] that are N nodes together, or [n, B, ...] if all trees of a position have the
+    # same. Nodes first: writing one node of each tree is one slice
     embedding: tuple[types.Embedding, ...]
-    value: jax.Array
+    value: jax.Array  # [N, T] of the value network
+    # [A, N, T] probabilities of the policy network. Actions first, here and below: sums and comparisons over actions
+    # then use whole vectors, which is twice as fast on a CPU
     prior: jax.Array
-    log_prior: jax.Array
-    visits: jax.Array
-    q_values: jax.Array
-    next_action: jax.Array
-    path_action: jax.Array
-    path_reward: jax.Array
-    path_discount: jax.Array
+    log_prior: jax.Array  # [A, N, T] their logarithms, which do not underflow
+    visits: jax.Array  # [A, N, T] float32, visits of each edge
+    q_values: jax.Array  # [A, N, T] mean return of each edge; 0 if unvisited
+    next_action: jax.Array  # [N, T] int32, the next descent's action at each node
+    path_action: jax.Array  # [N, N, T] int32, entry [n, k] of each tree
+    path_reward: jax.Array  # [N, N, T]
+    path_discount: jax.Array  # [N, N, T]
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -80,19 +69,13 @@ Score: TypeAlias = Callable[[Forest], jax.Array]
 
 
 class Rules(NamedTuple):
-    """The constants of all simulations.
+    """The constants of all simulations."""
 
-    Attributes:
-      evaluate: (action [T], embedding [T, ...]) -> (prediction, embedding): the model with its parameters.
-      score: the descents' choice.
-      root_actions: [A, T] bool, true: allowed at the root.
-      max_depth: longest path from the root, in edges; None: unbounded.
-    """
-
+    # (action [T], embedding [T, ...]) -> (prediction, embedding): the model with its parameters
     evaluate: types.Evaluate
-    score: Score
-    root_actions: jax.Array
-    max_depth: int | None
+    score: Score  # the descents' choice
+    root_actions: jax.Array  # [A, T] bool, true: allowed at the root
+    max_depth: int | None  # longest path from the root, in edges; None: unbounded
 
 
 def plant(root: types.Root, rules: Rules) -> Forest:

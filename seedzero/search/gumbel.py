@@ -44,54 +44,33 @@ def search(
 
 
 class _Position(NamedTuple):
-    """The root position; constant during the search. Illegal actions have the lowest logit.
+    """The root position; constant during the search. Illegal actions have the lowest logit."""
 
-    Attributes:
-      logits: [B, A], the largest one 0.
-      prior: [B, A] probabilities.
-      value: [B] of the value network.
-      gumbel: [B, A] noise.
-      valid_actions: [B, A] bool, true: legal; None: all are legal.
-    """
-
-    logits: jax.Array
-    prior: jax.Array
-    value: jax.Array
-    gumbel: jax.Array
-    valid_actions: jax.Array | None
+    logits: jax.Array  # [B, A], the largest one 0
+    prior: jax.Array  # [B, A] probabilities
+    value: jax.Array  # [B] of the value network
+    gumbel: jax.Array  # [B, A] noise
+    valid_actions: jax.Array | None  # [B, A] bool, true: legal; None: all are legal
 
 
 class _Plan(NamedTuple):
-    """The schedule of sweeps.
+    """The schedule of sweeps."""
 
-    Attributes:
-      rounds: sweeps of one width each.
-      widths: [B, sweeps] int32, each position's number of visited actions in each sweep, at most the round's width;
-        None: that width.
-      num_sweeps: scalar int32, sweeps until every position has spent its budget; None: all sweeps.
-    """
-
-    rounds: tuple[schedule.Round, ...]
+    rounds: tuple[schedule.Round, ...]  # sweeps of one width each
+    # [B, sweeps] int32, each position's number of visited actions in each sweep, at most the round's width; None: that
+    # width
     widths: jax.Array | None
-    num_sweeps: jax.Array | None
+    num_sweeps: jax.Array | None  # scalar int32, sweeps until every position has spent its budget; None: all sweeps
 
 
 class _Race(NamedTuple):
-    """The remaining actions, W for each position, and the statistics of all.
+    """The remaining actions, W for each position, and the statistics of all."""
 
-    Attributes:
-      actions: [B, W] int32, distinct.
-      active: [B, W] bool, true: still in the race. False only if positions differ in their legal actions.
-      forest: W * B trees, first of all positions the first ones.
-      visits: [B, A] of root actions, up to the last sweep.
-      q_values: [B, A] likewise; 0 if unvisited.
-    """
-
-    actions: jax.Array
-    active: jax.Array
-    forest: search_forest.Forest
-    visits: jax.Array
-    q_values: jax.Array
+    actions: jax.Array  # [B, W] int32, distinct
+    active: jax.Array  # [B, W] bool, true: still in the race. False only if positions differ in their legal actions
+    forest: search_forest.Forest  # W * B trees, first of all positions the first ones
+    visits: jax.Array  # [B, A] of root actions, up to the last sweep
+    q_values: jax.Array  # [B, A] likewise; 0 if unvisited
 
 
 def _position(

@@ -78,6 +78,14 @@ class NetworkConfig(options.Section):
     frame_stack: int = shared.frame_stack(1)
     width: int = options.fixed(64, "mlp and conv: numbers of a hidden state, units of a hidden layer", low=1)
     channels: int = options.fixed(0, "conv: channels of the two convolutions; 0: half of network.width", low=0)
+    first_stride: int = options.fixed(
+        1,
+        "conv: stride of the first convolution, whose kernel is twice as wide: 4 turns frames of 42x42 into 11x11; "
+        "1: 3x3 at full size",
+        "pixels",
+        low=1,
+        high=16,
+    )
     pooled: bool = options.fixed(
         False, "conv: the largest value of each channel over the grid enters the hidden state too"
     )

@@ -12,6 +12,29 @@ _PIXELS_ON_CPU = options.values(
     optimizer=dict(learning_rate=0.0005, warmup_updates=100),
     replay=dict(capacity=100_000, min_steps=500, batch_size=16, samples_per_insert=0.5),
 )
+# Small frames, one strided convolution and a vector as the hidden state: an observation costs as much as one of
+# MinAtar's, and two cores act and learn a thousand steps a second. docs/agents/muzero.md says more.
+_ATARI_ON_CPU = options.values(
+    run=dict(max_env_steps=4_000_000),
+    env=dict(frame_size=42),
+    search=dict(num_simulations=8, num_considered=4, min_value_range=0.3),
+    network=dict(
+        kind="conv",
+        first_stride=4,
+        channels=16,
+        width=128,
+        pooled=True,
+        gated=True,
+        num_bins=121,
+        support_limit=30.0,
+    ),
+    muzero=dict(discount=0.99, shift_pixels=0, entropy_weight=0.05, consistency_weight=2.0, consistency_steps=1),
+    optimizer=dict(learning_rate=0.001, warmup_updates=100, decay_updates=60_000),
+    replay=dict(capacity=300_000, min_steps=3_000, batch_size=128, samples_per_insert=2.0),
+    reanalyse=dict(per_insert=0.0),
+    worker=dict(envs_per_group=16),
+    evaluation=dict(every_updates=3_000, episodes=10, num_envs=10),
+)
 _PIXELS = options.values(
     search=dict(num_simulations=16, num_considered=8),
     network=dict(frame_stack=4, num_bins=601, support_limit=60.0),
@@ -159,12 +182,7 @@ PARTS: Mapping[str, options.Part] = {
         optimizer=dict(clip_norm=5.0, schedule="cosine", decay_updates=390_000),
         replay=dict(capacity=500_000, min_steps=10_000, batch_size=512, samples_per_insert=4.0),
         reanalyse=dict(per_insert=0.25),
-        on_cpu=options.values(
-            _PIXELS_ON_CPU,
-            network=dict(resnet_size="small"),
-            optimizer=dict(decay_updates=1_560_000),
-            reanalyse=dict(per_insert=0.0),
-        ),
+        on_cpu=_ATARI_ON_CPU,
     ),
     # EfficientZero V2 (Wang et al. 2024) and its published settings; docs/agents/muzero.md has the differences. Few
     # environments, so that acting is never far from the newest parameters.

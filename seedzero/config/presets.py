@@ -162,7 +162,7 @@ PRESETS: Mapping[str, Preset] = {
         on_cpu=_PIXELS_ON_CPU,
     ),
     "atari": _preset(
-        "an Atari game (Pong unless --env=atari:GAME), 200 million frames: one accelerator, or slowly on a CPU",
+        "an Atari game (Pong unless --env=atari:GAME), 200 million frames; on a CPU smaller",
         _ATARI,
         env=dict(id="atari:Pong"),
         run=dict(max_env_steps=50_000_000),

@@ -16,6 +16,8 @@ SLOW_UPDATES_PER_SECOND = 1.0
 _MANY_UPDATES = 10_000
 _PONG_STEPS = 2_800_000
 """Steps after which training episodes of Pong returned 20 on an H200, with the preset for accelerators."""
+_PONG_STEPS_ON_CPU = 3_000_000
+"""Steps after which MuZero's evaluations of Pong returned 18 on two cores, with the preset for a CPU."""
 
 
 class Forecast:
@@ -68,11 +70,20 @@ def sentence(
     else:
         hours, goal = _MANY_UPDATES / updates_per_second / 3600, f"{_MANY_UPDATES:,} updates"
         is_long = updates_per_second < SLOW_UPDATES_PER_SECOND
-    if not is_long:
+    if not (is_long or _is_small_pong(config)):
         return ""
     acting = f"{steps_per_second:.3g} steps/s and " if steps_per_second else ""
     speed = f"at {acting}{updates_per_second:.3g} updates/s"
-    return f"{speed} this CPU needs about {hours:,.0f} hours for {goal}{_advice(config, spec, steps_per_second)}"
+    return f"{speed} this CPU needs about {_shown(hours)} for {goal}{_advice(config, spec, steps_per_second)}"
+
+
+def _is_small_pong(config: configs.Config) -> bool:
+    """Returns whether MuZero plays Pong with the preset for a CPU, or a network like it."""
+    return config.env.id == "atari:Pong" and config.run.agent == "muzero" and config.network.kind == "conv"
+
+
+def _shown(hours: float) -> str:
+    return f"{hours:,.0f} hours" if hours >= LONG_HOURS else f"{60 * hours:.0f} minutes"
 
 
 def _advice(config: configs.Config, spec: types.EnvSpec, steps_per_second: float) -> str:
@@ -80,6 +91,9 @@ def _advice(config: configs.Config, spec: types.EnvSpec, steps_per_second: float
     shown = types.shown(spec.arrays)
     if shown == "images":
         is_pong = config.env.id == "atari:Pong" and steps_per_second > 0
+        if is_pong and _is_small_pong(config):
+            time = _shown(_PONG_STEPS_ON_CPU / steps_per_second / 3600)
+            return f", and {time} for the {_PONG_STEPS_ON_CPU:,} in which two cores learned Pong"
         hours = _PONG_STEPS / steps_per_second / 3600 if is_pong else 0.0
         pong = f", and {hours:,.0f} for the {_PONG_STEPS:,} in which an H200 learned Pong" if is_pong else ""
         return (

@@ -78,7 +78,7 @@ class Vector(nn.Module):
 
 
 class GridRepresentation(nn.Module):
-    """Small grid (Catch, MinAtar) [B, H, W, C], vector [B, N] beside it or None -> hidden state [B, width].
+    """Grid (Catch, MinAtar) or image [B, H, W, C], vector [B, N] beside it or None -> hidden state [B, width].
 
     The grid goes through two 3x3 convolutions, the vector through a layer of its own.
 
@@ -91,12 +91,14 @@ class GridRepresentation(nn.Module):
     # adds what each channel finds anywhere in the grid, its largest value. The layer of all places must learn for each
     # of them anew what is next to what
     pooled: bool = False
+    first_stride: int = 1  # of the first convolution; above 1 its kernel is twice as wide, in place of 3x3
 
     @nn.compact
     def __call__(self, observation: jax.Array, vector: jax.Array | None = None) -> jax.Array:
         x = observation.astype(self.dtype)
-        for _ in range(2):
-            x = nn.relu(nn.Conv(self.channels, (3, 3), dtype=self.dtype)(x))
+        first = 2 * self.first_stride if self.first_stride > 1 else 3
+        for size, stride in ((first, self.first_stride), (3, 1)):
+            x = nn.relu(nn.Conv(self.channels, (size, size), strides=stride, dtype=self.dtype)(x))
         found = jnp.max(x, axis=(1, 2))
         x = x.reshape(x.shape[0], -1)
         if vector is not None:

@@ -207,7 +207,7 @@ def _model(kind: str, config: muzero_config.NetworkConfig, spec: types.EnvSpec, 
         transition = resnet.Dynamics(size, spec.num_actions, dtype)
     elif kind == "conv":
         channels = config.channels or max(1, config.width // 2)
-        representation = mlp.GridRepresentation(config.width, channels, dtype, pooled=config.pooled)
+        representation = mlp.GridRepresentation(config.width, channels, dtype, config.pooled, config.first_stride)
     return _Model(
         representation=representation,
         transition=transition,

@@ -126,12 +126,14 @@ def test_channels_that_seem_to_come_first_are_noted(tmp_path: pathlib.Path, monk
 def test_a_named_preset_for_images_leaves_vectors_the_network_that_fits() -> None:
     settings = {"env.id": "gym:CartPole-v1", "run.agent": "vtrace"}
     asked = request.check_early(request.make({"preset": "pixels"}, settings))
-    assert asked.fixed == {"env.id", "run.agent", "vtrace.torso"}
+    assert asked.fixed == {"env.id", "run.agent", "network.kind", "vtrace.torso"}
     assert request.resolve(asked)[0].vtrace.torso == "auto"
+    small = request.check_early(request.make({"preset": "atari"}, {"env.id": "gym:CartPole-v1"}))
+    assert request.resolve(small)[0].network.kind == "auto"
 
 
 def test_values_that_only_a_cpu_can_take_are_not_refused_early() -> None:
-    asked = request.make({"preset": "atari"}, {"replay.capacity": "4000"})  # 256 slots on an accelerator, 16 here
+    asked = request.make({"preset": "atari"}, {"replay.capacity": "4000"})  # 256 slots on an accelerator, 32 here
     request.check_early(asked)
     with pytest.raises(errors.ConfigError, match=r"--replay.capacity=100 leaves 0 steps to each of 256 env"):
         request.check_early(request.make({"preset": "atari"}, {"replay.capacity": "100", "replay.min_steps": "10"}))

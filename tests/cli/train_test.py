@@ -70,8 +70,9 @@ def test_preset_then_command_line_then_machine(calls: list[dict[str, Any]], tmp_
     values = calls[0]["config"]
     assert values.env.id == "atari:Breakout"
     assert values.replay.batch_size == 24
-    assert values.network.kind == "auto"
-    assert values.worker.envs_per_group == presets.PRESETS["atari"].on_cpu["worker.envs_per_group"]
+    on_cpu = presets.cpu_values("atari", explicit=set())
+    assert values.network.kind == on_cpu["network.kind"] == "conv"
+    assert values.worker.envs_per_group == on_cpu["worker.envs_per_group"]
     assert values.replay.num_slots == 2 * values.worker.envs_per_group
     assert calls[0]["given"] == {"env.id": "atari:Breakout", "replay.batch_size": "24"}
     assert calls[0]["preset"] == "atari"

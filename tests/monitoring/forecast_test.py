@@ -73,6 +73,14 @@ def test_atari_on_a_cpu_has_its_hours_and_what_is_won_sooner() -> None:
     assert "Pong" not in _told(_config(env__id="atari:Breakout", run__max_env_steps=50_000_000), IMAGE, 100.0, 3.5)
 
 
+def test_pong_by_the_preset_for_a_cpu_has_its_minutes() -> None:
+    config = _config(env__id="atari:Pong", run__max_env_steps=4_000_000, network__kind="conv")
+    text = _told(config, IMAGE, 1_000.0, 16.0)
+    assert "needs about 67 minutes for the rest of 4,000,000 steps" in text
+    assert text.endswith(", and 50 minutes for the 3,000,000 in which two cores learned Pong")
+    assert "H200" in _told(configs.override(config, {"run.agent": "ppo"}), IMAGE, 100.0, 16.0)
+
+
 def test_muzero_on_a_large_grid_is_told_what_to_make_smaller() -> None:
     settings = {"muzero__target_network_updates": 100, "replay__batch_size": 256, "network__width": 64}
     text = _told(_config(**settings), GRID, 30.0, 0.4)

@@ -57,6 +57,19 @@ def test_convolutions_have_half_the_width_unless_told() -> None:
     assert kernels(width=1) == [(3, 3, 1, 1), (3, 3, 1, 1)]
 
 
+@pytest.mark.parametrize(
+    ("stride", "kernel", "places"),
+    [(1, (3, 3, 4, 8), 42 * 42), (2, (4, 4, 4, 8), 21 * 21), (4, (8, 8, 4, 8), 11 * 11)],
+)
+def test_the_first_convolution_shrinks_images(stride: int, kernel: tuple[int, ...], places: int) -> None:
+    spec = dataclasses.replace(FRAME, observation_shape=(42, 42, 1))
+    network = muzero_net.make(_config(kind="conv", first_stride=stride, frame_stack=4), spec, "cpu")
+    found = jax.eval_shape(network.init, jax.random.key(0))["representation"]
+    assert found["Conv_0"]["kernel"].shape == kernel
+    assert found["Conv_1"]["kernel"].shape == (3, 3, 8, 8)
+    assert found["Dense_0"]["kernel"].shape == (places * 8, 16)
+
+
 def test_the_large_network_has_about_32_million_parameters() -> None:
     config = muzero_config.NetworkConfig(frame_stack=4, resnet_size="large", head_width=256, num_bins=601)
     assert _num_params(muzero_net.make(config, FRAME, "gpu")) == pytest.approx(32e6, rel=0.02)

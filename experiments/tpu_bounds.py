@@ -400,13 +400,13 @@ def main(arguments: parse.Arguments) -> int:
 COMMAND = parse.Command(
     summary="Predicts a preset's memory, pace and cost on TPU chips that are not here, by the TPU's own compiler.",
     usage="[--preset=NAME] [--chips=CHIPS] [--SECTION.KEY=VALUE ...] [--json]",
-    flags=(
-        parse.Flag("preset", f"preset to compile (default: {DEFAULT_PRESET})", "NAME"),
-        parse.Flag("chips", f"the chips of a host (default: {DEFAULT_CHIPS})", "|".join(roofline.SLICES)),
-        parse.Flag("host_steps_per_second", "steps of host and environments (default: below)", "N"),
-        parse.Flag("usd_per_chip_hour", "a chip's price (default: no cost shown)", "USD"),
-        parse.Flag("json", "end with one line of JSON"),
-    ),
+    flags={
+        "preset=NAME": f"preset to compile (default: {DEFAULT_PRESET})",
+        f"chips={'|'.join(roofline.SLICES)}": f"the chips of a host (default: {DEFAULT_CHIPS})",
+        "host_steps_per_second=N": "steps of host and environments (default: below)",
+        "usd_per_chip_hour=USD": "a chip's price (default: no cost shown)",
+        "json": "end with one line of JSON",
+    },
     takes_settings=True,
     details=f"""
 Needs the package jax[tpu] and no TPU. Memory in GB, gflop and moved_gb are of a call on each chip; roofline_ms is the

@@ -69,7 +69,7 @@ def test_documents_have_few_vague_words(name: str) -> None:
 
 def test_help_texts_have_few_vague_words() -> None:
     helps = [field.metadata["help"] for field in configs.fields().values()]
-    helps += [flag.help for command in commands.COMMANDS.values() for flag in command.flags]
+    helps += [text for command in commands.COMMANDS.values() for text in command.flags.values()]
     assert share(_VAGUE, helps) <= MOST_VAGUE_OF_DOCUMENTS
 
 

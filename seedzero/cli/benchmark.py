@@ -120,17 +120,13 @@ COMMAND = parse.Command(
     summary="Measures a part of the system on this machine.",
     usage=f"{'|'.join(PARTS)} [--preset=NAME] [--SECTION.KEY=VALUE ...] [--json]",
     words=(PARTS,),
-    flags=(
-        parse.Flag(
-            "preset",
-            "preset to measure (default: cartpole on a CPU, atari on an accelerator; environments: catch)",
-            "NAME",
-        ),
-        parse.Flag("batch", "search: only these rows (default: all, on a CPU without 512)", _listing("batch")),
-        parse.Flag("network", "search: only these rows (default: all, on a CPU without middle)", _listing("network")),
-        parse.Flag("policy", "search: only these rows", _listing("policy")),
-        parse.Flag("json", "end with one line of JSON"),
-    ),
+    flags={
+        "preset=NAME": "preset to measure (default: cartpole on a CPU, atari on an accelerator; environments: catch)",
+        f"batch={_listing('batch')}": "search: only these rows (default: all, on a CPU without 512)",
+        f"network={_listing('network')}": "search: only these rows (default: all, on a CPU without middle)",
+        f"policy={_listing('policy')}": "search: only these rows",
+        "json": "end with one line of JSON",
+    },
     takes_settings=True,
     details="""
 transport: observations a second through the real server and worker client, against bare grpc.aio.

@@ -170,11 +170,11 @@ def _number(value: float) -> str:
 COMMAND = parse.Command(
     summary="Steps an environment at random; prints its spaces, episodes and fitting settings; trains nothing.",
     usage="ENV [--preset=NAME] [--agent=NAME] [--env.KEY=VALUE ...] [--json]",
-    flags=(
-        parse.Flag("preset", "preset to judge by (default: the one that suits the environment)", "NAME"),
-        parse.Flag("steps", f"random steps (default: {NUM_STEPS}, or as many as {MAX_SECONDS:g} s allow)", "N"),
-        parse.Flag("json", "print one line of JSON"),
-    ),
+    flags={
+        "preset=NAME": "preset to judge by (default: the one that suits the environment)",
+        "steps=N": f"random steps (default: {NUM_STEPS}, or as many as {MAX_SECONDS:g} s allow)",
+        "json": "print one line of JSON",
+    },
     words=((),),
     takes_settings=True,
     details="""

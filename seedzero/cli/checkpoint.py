@@ -79,10 +79,11 @@ COMMAND = parse.Command(
     summary="Lists the checkpoints of a run, or verifies every byte of them.",
     usage="list|verify --run_dir=DIR [--json]",
     words=(("list", "verify"),),
-    flags=(
-        parse.Flag("run_dir", "of the training run", "DIR|gs://BUCKET/PATH", required=True),
-        parse.Flag("json", "print one line of JSON in place of the table: sizes in bytes, times since the epoch"),
-    ),
+    flags={
+        **parse.RUN_DIR,
+        "json": "print one line of JSON in place of the table: sizes in bytes, times since the epoch",
+    },
+    required=("run_dir",),
     details="""
 A row a checkpoint, oldest first, the best one by evaluation last. verify ends with 1 if one is damaged; a resume
 takes the newest that is whole. The JSON is a list of step, best, ok, reason, bytes, time, has_replay and

@@ -18,12 +18,12 @@ from seedzero.core import env_ids, errors
 _EXHAUSTIVE = "exhaustive"
 _EPISODES = 20
 _OF_SERVER = {
-    "token_file": ("transport.token_file", "FILE"),
-    "insecure": ("transport.insecure", ""),
-    "tls.cert_file": ("tls.cert_file", "FILE"),
-    "tls.key_file": ("tls.key_file", "FILE"),
+    "token_file=FILE": "transport.token_file",
+    "insecure": "transport.insecure",
+    "tls.cert_file=FILE": "tls.cert_file",
+    "tls.key_file=FILE": "tls.key_file",
 }
-"""Flags of the server that --listen starts -> the setting of the same meaning, and the value's placeholder."""
+"""Flags of the server that --listen starts -> the setting of the same meaning."""
 
 
 def run(arguments: parse.Arguments) -> int:
@@ -68,7 +68,8 @@ def run(arguments: parse.Arguments) -> int:
 
 def _access(arguments: parse.Arguments) -> configs.Config | None:
     """Returns a configuration with the address, token and certificate of the flags; None without --listen."""
-    given = {flag: arguments.flags[flag] for flag in ("listen", *_OF_SERVER) if flag in arguments.flags}
+    names = ("listen", *(flag.removesuffix("=FILE") for flag in _OF_SERVER))
+    given = {name: arguments.flags[name] for name in names if name in arguments.flags}
     if "listen" not in given:
         if given:
             raise errors.UsageError(f"--{next(iter(given))} is for --listen=HOST:PORT; give that too, or leave it out")
@@ -157,44 +158,34 @@ def export(arguments: parse.Arguments) -> int:
     return 0
 
 
-_STEP = parse.Flag(
-    "step",
-    "which checkpoint: an update's number, best (by evaluation while training, the first one left out) or "
-    "last; default: best if there is one, else last; games of two players are evaluated with last",
-    "N|best|last",
-)
-_LIMIT = parse.Flag(
-    "max_episode_steps",
-    "longer episodes end there, and count with their rewards so far (default: the run's "
+_STEP = {
+    "step=N|best|last": "which checkpoint: an update's number, best (by evaluation while training, the first one left "
+    "out) or last; default: best if there is one, else last; games of two players are evaluated with last",
+}
+_LIMIT = {
+    "max_episode_steps=N": "longer episodes end there, and count with their rewards so far (default: the run's "
     "evaluation.max_episode_steps); `evaluate` refuses it in games of two players, which it plays to their end",
-    "N",
-)
+}
 COMMAND = parse.Command(
     summary="Plays greedy episodes with a saved agent and prints their mean return as JSON.",
     usage="--run_dir=DIR [--step=N|best|last] [--episodes=N] [--seed=N] [--opponent=random|exhaustive|RUN_DIR]",
-    flags=(
-        parse.Flag("run_dir", "of the training run", "DIR|gs://BUCKET/PATH", required=True),
-        _STEP,
-        parse.Flag("episodes", f"number of episodes (default {_EPISODES})", "N"),
-        parse.Flag("seed", "of the environments, of random moves (default 0)", "N"),
-        _LIMIT,
-        parse.Flag(
-            "opponent",
-            "games of two players: random moves (the default); exhaustive: every line of play that "
-            "the other side has, once, in small games; or the last checkpoint of another run of the same game",
-            "random|exhaustive|RUN_DIR",
-        ),
-        parse.TRUST,
-        parse.Flag(
-            "listen",
-            "runs with --env=remote: plays in the environments of a worker that joins here",
-            "HOST:PORT|unix:PATH",
-        ),
-        *(
-            parse.Flag(name, f"with --listen: {configs.fields()[setting].metadata['help']}", placeholder)
-            for name, (setting, placeholder) in _OF_SERVER.items()
-        ),
-    ),
+    flags={
+        **parse.RUN_DIR,
+        **_STEP,
+        "episodes=N": f"number of episodes (default {_EPISODES})",
+        "seed=N": "of the environments, of random moves (default 0)",
+        **_LIMIT,
+        "opponent=random|exhaustive|RUN_DIR": "games of two players: random moves (the default); exhaustive: every "
+        "line of play that the other side has, once, in small games; or the last checkpoint of another run of the "
+        "same game",
+        **parse.TRUST,
+        "listen=HOST:PORT|unix:PATH": "runs with --env=remote: plays in the environments of a worker that joins here",
+        **{
+            flag: f"with --listen: {configs.fields()[setting].metadata['help']}"
+            for flag, setting in _OF_SERVER.items()
+        },
+    },
+    required=("run_dir",),
     details="""
 The last line on standard output: step (the checkpoint's update), chosen (best, last or given), episodes, mean_return,
 std_return, min_return, max_return, mean_length, stderr_return (standard error of mean_return, but of one episode and
@@ -213,32 +204,31 @@ A run with --env=remote has its environment in a worker: `--listen=127.0.0.1:0` 
 PLAY = parse.Command(
     summary="Plays one greedy episode with a saved agent and writes it as a video.",
     usage="--run_dir=DIR --video=FILE.mp4|FILE.gif [--step=N|best|last] [--seed=N]",
-    flags=(
-        parse.Flag("run_dir", "of the training run", "DIR|gs://BUCKET/PATH", required=True),
-        parse.Flag("video", "file to write", "FILE.mp4|FILE.gif", required=True),
-        _STEP,
-        parse.Flag("seed", "of the environment (default 0)", "N"),
-        _LIMIT,
-        parse.TRUST,
-    ),
+    flags={
+        **parse.RUN_DIR,
+        "video=FILE.mp4|FILE.gif": "file to write",
+        **_STEP,
+        "seed=N": "of the environment (default 0)",
+        **_LIMIT,
+        **parse.TRUST,
+    },
+    required=("run_dir", "video"),
     run=play,
 )
 EXPORT = parse.Command(
     summary="Writes a saved agent as StableHLO programs that need JAX alone.",
     usage="--run_dir=DIR --out=DIR [--step=N|best|last] [--format=stablehlo] [--platforms=cpu,cuda,tpu]",
-    flags=(
-        parse.Flag("run_dir", "of the training run", "DIR|gs://BUCKET/PATH", required=True),
-        parse.Flag("out", "directory to write; an earlier export there is replaced as a whole", "DIR", required=True),
-        parse.Flag(
-            "step",
-            "which checkpoint: an update's number, best or last; default: best if there is one, else last",
-            "N|best|last",
-        ),
-        parse.Flag("format", "stablehlo (the default): programs of jax.export", "stablehlo"),
-        parse.Flag("platforms", "that the programs run on, of cpu, cuda, rocm, tpu (default cpu)", "NAMES"),
-        parse.Flag("batch_size", "rows of all inputs (default: any number)", "N"),
-        parse.TRUST,
-    ),
+    flags={
+        **parse.RUN_DIR,
+        "out=DIR": "directory to write; an earlier export there is replaced as a whole",
+        "step=N|best|last": "which checkpoint: an update's number, best or last; default: best if there is one, else "
+        "last",
+        "format=stablehlo": "stablehlo (the default): programs of jax.export",
+        "platforms=NAMES": "that the programs run on, of cpu, cuda, rocm, tpu (default cpu)",
+        "batch_size=N": "rows of all inputs (default: any number)",
+        **parse.TRUST,
+    },
+    required=("run_dir", "out"),
     details="""
 Needs the package flatbuffers. OUT has manifest.json (names, shapes, dtypes and the call), parameters.npz and
 a file for each function: act, from newest frames to actions with everything that a row carries; for MuZero represent,

@@ -109,15 +109,12 @@ def worker_command(words: Sequence[str], files: Files, server: str) -> list[str]
 COMMAND = parse.Command(
     summary="Starts a learner or a worker on Google Cloud.",
     usage="--secret=NAME [--address_object=gs://BUCKET/NAME] train|worker [--key=value ...]",
-    flags=(
-        parse.Flag("secret", "of gcp/setup.sh", "projects/P/secrets/NAME/versions/V", required=True),
-        parse.Flag(
-            "address_object",
-            "where the learner writes its address and workers read it (default: the first "
-            "worker pool in CLUSTER_SPEC)",
-            "gs://BUCKET/NAME",
-        ),
-    ),
+    flags={
+        "secret=projects/P/secrets/NAME/versions/V": "of gcp/setup.sh",
+        "address_object=gs://BUCKET/NAME": "where the learner writes its address and workers read it (default: the "
+        "first worker pool in CLUSTER_SPEC)",
+    },
+    required=("secret",),
     run=lambda arguments: exit_codes.BAD_USAGE,
 )
 

@@ -128,37 +128,21 @@ COMMAND = parse.Command(
     summary="Runs a learner and workers on the nodes of a Ray cluster, and restarts programs that die.",
     usage="ray --num_workers=N --run_dir=DIR [--address=HOST:PORT] [--preset=NAME] [--key=value ...]",
     words=(("ray",),),
-    flags=(
-        parse.Flag("num_workers", "workers that step environments, each an actor", "N", required=True),
-        parse.Flag(
-            "run_dir",
-            "as for `seedzero train`; every node that may hold the learner must see it",
-            "DIR",
-            required=True,
-        ),
-        parse.Flag(
-            "address",
-            "of the cluster's head, or local: start Ray on this machine (default: RAY_ADDRESS, "
-            "else the Ray that runs on this machine, else local)",
-            "HOST:PORT|local",
-        ),
-        parse.Flag("preset", "as for `seedzero train`", "NAME"),
-        parse.TRUST,
-        parse.Flag(
-            "accelerator", "of the learner (default: auto, all of the node that has most)", "auto|none|GPU[:N]|TPU[:N]"
-        ),
-        parse.Flag(
-            "learner_cpus",
-            "cores of the learner and of the worker that evaluates beside it (default: 2, and "
-            "--worker.threads more where it evaluates; fewer where the cluster has no more)",
-            "X",
-        ),
-        parse.Flag("port", "that the learner listens on (default: any free one)", "N"),
-        parse.Flag("tls.ca_file", "certificates by which workers trust the learner's --tls.cert_file", "FILE"),
-        parse.Flag(
-            "tls.server_name", "name that the learner's certificate is for, as workers reach it by its address", "NAME"
-        ),
-    ),
+    flags={
+        "num_workers=N": "workers that step environments, each an actor",
+        "run_dir=DIR": "as for `seedzero train`; every node that may hold the learner must see it",
+        "address=HOST:PORT|local": "of the cluster's head, or local: start Ray on this machine (default: RAY_ADDRESS, "
+        "else the Ray that runs on this machine, else local)",
+        "preset=NAME": "as for `seedzero train`",
+        **parse.TRUST,
+        "accelerator=auto|none|GPU[:N]|TPU[:N]": "of the learner (default: auto, all of the node that has most)",
+        "learner_cpus=X": "cores of the learner and of the worker that evaluates beside it (default: 2, and "
+        "--worker.threads more where it evaluates; fewer where the cluster has no more)",
+        "port=N": "that the learner listens on (default: any free one)",
+        "tls.ca_file=FILE": "certificates by which workers trust the learner's --tls.cert_file",
+        "tls.server_name=NAME": "name that the learner's certificate is for, as workers reach it by its address",
+    },
+    required=("num_workers", "run_dir"),
     takes_settings=True,
     details="""
 Ray's resources: the learner takes --learner_cpus and its accelerator, each worker --worker.threads (default 1) cores.

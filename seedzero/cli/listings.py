@@ -92,14 +92,15 @@ def _text(value: options.Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-AGENTS = parse.Command("Lists the agents: their games, their data, and tasks that suit them.", "", (), agents)
+AGENTS = parse.Command("Lists the agents: their games, their data, and tasks that suit them.", "", {}, agents)
 ENVS = parse.Command(
-    "Lists the families of environments: installed or how to install, with an example of each.", "", (), envs
+    "Lists the families of environments: installed or how to install, with an example of each.", "", {}, envs
 )
 CONFIG = parse.Command(
     summary="Lists every setting of a preset with its value, unit and help.",
     usage="--preset=NAME [--SECTION.KEY=VALUE ...]",
-    flags=(parse.Flag("preset", f"one of {', '.join(presets.PRESETS)}", "NAME", required=True),),
+    flags={"preset=NAME": f"one of {', '.join(presets.PRESETS)}"},
+    required=("preset",),
     takes_settings=True,
     run=config,
 )

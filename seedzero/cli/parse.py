@@ -14,37 +14,27 @@ from seedzero.core import errors
 WIDTH = 110
 
 
-@dataclasses.dataclass(frozen=True)
-class Flag:
-    """A flag of one command. placeholder: the value's name in the help; a switch has none."""
-
-    name: str
-    help: str
-    placeholder: str = ""
-    required: bool = False
-
-    @property
-    def is_switch(self) -> bool:
-        return not self.placeholder
+RUN_DIR = {"run_dir=DIR|gs://BUCKET/PATH": "of the training run"}
+TRUST = {
+    "trust_run_dir": "import and run the modules that the run directory names (an environment or a network in "
+    "Python), which may do anything here: for directories of makers you trust"
+}
 
 
-def of_field(name: str, field: dataclasses.Field[Any], *, required: bool = False) -> Flag:
-    """Returns the flag of a field with help and placeholder in its metadata."""
-    return Flag(name, field.metadata["help"], field.metadata["placeholder"], required)
+def of_fields(fields: Mapping[str, dataclasses.Field[Any]]) -> dict[str, str]:
+    """Returns the flags of fields with help and placeholder in their metadata."""
+    return {_flag(name, field.metadata["placeholder"]): field.metadata["help"] for name, field in fields.items()}
 
 
-TRUST = Flag(
-    "trust_run_dir",
-    "import and run the modules that the run directory names (an environment or a network in Python), which may "
-    "do anything here: for directories of makers you trust",
-)
+def _flag(name: str, placeholder: str) -> str:
+    return f"{name}={placeholder}" if placeholder else name
 
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
     """The parsed command line."""
 
-    words: tuple[str, ...]  # those without dashes, in order
+    words: tuple[str, ...]  # without dashes, in order
     flags: Mapping[str, str]  # values of the command's own flags as given; switches "true" or "false"
     settings: Mapping[str, str]  # values of configuration settings as given, by SECTION.KEY
 
@@ -53,11 +43,7 @@ class Arguments:
         return bool(options.parse(name, self.flags.get(name, "false"), bool))
 
     def integer(self, name: str, *, minimum: int) -> int | None:
-        """Returns a flag's whole number, None for a missing flag.
-
-        Raises:
-          UsageError: it is something else, less than `minimum`, or more than 32 bits hold.
-        """
+        """Returns a flag's whole number of at most 32 bits, None for a missing flag; UsageError for anything else."""
         if name not in self.flags:
             return None
         number = int(options.parse(name, self.flags[name], int))
@@ -74,34 +60,31 @@ class Command:
 
     summary: str  # one line for the list of commands
     usage: str  # what follows `seedzero COMMAND`
-    flags: tuple[Flag, ...]  # its own flags
-    run: Callable[[Arguments], int]  # does it; returns the exit code
+    flags: Mapping[str, str]  # its own flags as NAME=PLACEHOLDER, switches as NAME -> help
+    run: Callable[[Arguments], int]  # returns the exit code
+    required: tuple[str, ...] = ()  # names of flags
     details: str = ""  # more help, examples
-    # the choices of each word it takes, no choices: it may be any; empty: it takes none
-    words: tuple[tuple[str, ...], ...] = ()
+    words: tuple[tuple[str, ...], ...] = ()  # the choices of each word, no choices: any; empty: it takes none
     takes_settings: bool = False  # whether every SECTION.KEY of the configuration is a flag too
 
 
 def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
-    """Returns the arguments of a command.
-
-    Raises:
-      UsageError: an unknown flag (with the nearest right one), a flag without value, a missing or superfluous one.
-    """
-    flags = {flag.name: flag for flag in command.flags}
-    switches = {flag.name for flag in command.flags if flag.is_switch}
+    """Returns a command's arguments; UsageError for an unknown flag (with the nearest) or a missing value."""
+    flags = {flag.partition("=")[0]: flag for flag in command.flags}
+    switches = {flag for flag in command.flags if "=" not in flag}
     settings = configs.fields() if command.takes_settings else {}
     aliases = configs.ALIASES if command.takes_settings else {}
     switches |= {key for key in [*settings, *aliases] if isinstance(settings[aliases.get(key, key)].default, bool)}
     everything = configs.LISTED if command.takes_settings else f"`seedzero {name} --help` lists all flags"
     words, given = _split(args, switches, known=[*flags, *aliases, *settings], everything=everything)
     _check_words(name, command, words)
-    missing = [flag for flag in command.flags if flag.required and flag.name not in given]
-    if missing:
-        raise errors.UsageError(f"--{missing[0].name}={missing[0].placeholder} is missing: {missing[0].help}")
-    empty = [flag for flag in command.flags if flag.required and not given[flag.name]]
-    if empty:
-        raise errors.UsageError(f"--{empty[0].name}= is empty; expected {empty[0].placeholder}: {empty[0].help}")
+    for key in command.required:
+        if key not in given:
+            raise errors.UsageError(f"--{flags[key]} is missing: {command.flags[flags[key]]}")
+    for key in command.required:
+        if not given[key]:
+            placeholder = flags[key].partition("=")[2]
+            raise errors.UsageError(f"--{key}= is empty; expected {placeholder}: {command.flags[flags[key]]}")
     return Arguments(
         words=tuple(words),
         flags={key: value for key, value in given.items() if key in flags},
@@ -158,30 +141,23 @@ def _check_words(name: str, command: Command, words: Sequence[str]) -> None:
 def help_text(name: str, command: Command) -> str:
     """Returns the help of a command."""
     lines = [f"usage: seedzero {name} {command.usage}", "", textwrap.fill(command.summary, WIDTH)]
-    flags = [*command.flags, *(_short_settings() if command.takes_settings else ())]
+    flags = {**command.flags, **(_short_settings() if command.takes_settings else {})}
     if flags:
-        lines.append("")
-        width = max(len(_left(flag)) for flag in flags)
-        lines += [_row(_left(flag), flag.help, width) for flag in flags]
+        width = max(map(len, flags))
+        lines += ["", *(_row(f"  --{flag:<{width}}  ", text) for flag, text in flags.items())]
     if command.details:
         lines += ["", command.details.strip("\n")]
     return "\n".join(lines)
 
 
-def _short_settings() -> list[Flag]:
+def _short_settings() -> dict[str, str]:
     """Returns flags for the settings with a short name, and one line for all others."""
     fields, placeholders = configs.fields(), {bool: "", int: "N", float: "X", str: "TEXT"}
-    short = [
-        Flag(alias, fields[name].metadata["help"], placeholders[type(fields[name].default)])
+    return {
+        _flag(alias, placeholders[type(fields[name].default)]): fields[name].metadata["help"]
         for alias, name in configs.ALIASES.items()
-    ]
-    return [*short, Flag("SECTION.KEY", "any other setting; `seedzero config --preset=NAME` lists them all", "VALUE")]
+    } | {"SECTION.KEY=VALUE": "any other setting; `seedzero config --preset=NAME` lists them all"}
 
 
-def _left(flag: Flag) -> str:
-    return f"--{flag.name}" if flag.is_switch else f"--{flag.name}={flag.placeholder}"
-
-
-def _row(left: str, text: str, width: int) -> str:
-    indent = " " * (width + 4)
-    return textwrap.fill(text, WIDTH, initial_indent=f"  {left:<{width}}  ", subsequent_indent=indent)
+def _row(left: str, text: str) -> str:
+    return textwrap.fill(text, WIDTH, initial_indent=left, subsequent_indent=" " * len(left))

@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from seedzero.transport import security
 
 _RETRY_SECONDS = 5.0
-_ACCESS = tuple(
-    parse.of_field(name, worker_options.FLAGS[name]) for name in ("token_file", "tls.ca_file", "tls.server_name")
-)
+_ACCESS = ("token_file", "tls.ca_file", "tls.server_name")
 
 
 def run(arguments: parse.Arguments) -> int:
@@ -22,7 +20,7 @@ def run(arguments: parse.Arguments) -> int:
     run_dir, server = arguments.flags.get("run_dir"), arguments.flags.get("server")
     if bool(run_dir) == bool(server):
         raise errors.UsageError("seedzero status takes one of --run_dir=DIR and --server=HOST:PORT|unix:PATH")
-    if run_dir and (unread := [flag.name for flag in _ACCESS if flag.name in arguments.flags]):
+    if run_dir and (unread := [name for name in _ACCESS if name in arguments.flags]):
         raise errors.UsageError(f"--{unread[0]} is for --server=HOST:PORT; give that in place of --run_dir")
     from seedzero.bucket import bucket
     from seedzero.monitoring import status
@@ -50,22 +48,22 @@ def health(arguments: parse.Arguments) -> int:
 def _access(arguments: parse.Arguments) -> security.Access:
     from seedzero.transport import security  # gRPC, which a mistake in the command line need not wait for
 
-    flags = arguments.flags
-    return security.Access(flags.get("token_file", ""), flags.get("tls.ca_file", ""), flags.get("tls.server_name", ""))
+    return security.Access(*(arguments.flags.get(name, "") for name in _ACCESS))
+
+
+def _flags(*names: str) -> dict[str, str]:
+    return parse.of_fields({name: worker_options.FLAGS[name] for name in names})
 
 
 COMMAND = parse.Command(
     summary="Prints counters and state of a learner as JSON.",
     usage="--run_dir=DIR|gs://BUCKET/PATH | --server=HOST:PORT|unix:PATH [--token_file=FILE] [--tls.ca_file=FILE]",
-    flags=(
-        parse.Flag(
-            "run_dir",
-            "of the training run, running or ended; in a bucket the last status that was uploaded",
-            "DIR|gs://BUCKET/PATH",
-        ),
-        parse.Flag("server", "address of a running learner", "HOST:PORT|unix:PATH"),
-        *_ACCESS,
-    ),
+    flags={
+        "run_dir=DIR|gs://BUCKET/PATH": "of the training run, running or ended; in a bucket the last status that was "
+        "uploaded",
+        "server=HOST:PORT|unix:PATH": "address of a running learner",
+        **_flags(*_ACCESS),
+    },
     details="""
 The last line on standard output: env_steps, updates, weights_version, durable_update, workers, environments,
 steps_acknowledged = steps_stored + steps_pending + steps_discarded (by reason), samples_per_insert,
@@ -77,7 +75,8 @@ learner's lease.""",
 HEALTH = parse.Command(
     summary="Asks whether a learner serves; for health checks.",
     usage="--server=HOST:PORT|unix:PATH [--tls.ca_file=FILE]",
-    flags=(parse.Flag("server", "address of the learner", "HOST:PORT|unix:PATH", required=True), *_ACCESS[1:]),
+    flags={"server=HOST:PORT|unix:PATH": "address of the learner", **_flags(*_ACCESS[1:])},
+    required=("server",),
     details="""
 Calls the standard service grpc.health.v1.Health, for which no token is needed, and prints its answer. Exit code 0:
 SERVING; 1: anything else, no answer within 5 s among it; 2: flags that cannot be used. Where the learner runs on this

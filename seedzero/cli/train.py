@@ -70,16 +70,13 @@ def _preset_rows() -> str:
 COMMAND = parse.Command(
     summary="Trains an agent: the learner with its accelerator, and local workers beside it.",
     usage="--preset=NAME|--env=ENV|--run_dir=DIR [--key=value ...]",
-    flags=(
-        parse.Flag("preset", "settings that work together; see below", "NAME"),
-        parse.Flag(
-            "run_dir",
-            f"directory of the run; an existing run resumes (default: a new one in {training.RUNS}/)",
-            "DIR|gs://BUCKET/PATH",
-        ),
-        parse.TRUST,
-        parse.Flag("supervised", "save and leave when standard input is closed: for a program that starts this one"),
-    ),
+    flags={
+        "preset=NAME": "settings that work together; see below",
+        "run_dir=DIR|gs://BUCKET/PATH": "directory of the run; an existing run resumes (default: a new one in "
+        f"{training.RUNS}/)",
+        **parse.TRUST,
+        "supervised": "save and leave when standard input is closed: for a program that starts this one",
+    },
     takes_settings=True,
     details=f"""
 Presets:

@@ -18,9 +18,8 @@ def run(arguments: parse.Arguments) -> int:
 COMMAND = parse.Command(
     summary="Steps environments for a learner; needs its address, and its token if it has one.",
     usage="--server=HOST:PORT|unix:PATH [--token_file=FILE] [--tls.ca_file=FILE] [--num_envs=N] [--threads=N]",
-    flags=tuple(
-        parse.of_field(name, field, required=name == "server") for name, field in worker_options.FLAGS.items()
-    ),
+    flags=parse.of_fields(worker_options.FLAGS),
+    required=("server",),
     details="""
 Start the learner with `seedzero train --listen=HOST:PORT ...`; workers may come and go at any time. A worker that
 loses the learner tries again until it is back, and ends by itself when training is over. It looks a name up anew each

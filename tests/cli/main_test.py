@@ -87,7 +87,7 @@ def test_the_exit_code_follows_from_the_error(
     def fail(arguments: parse.Arguments) -> int:
         raise error
 
-    command = parse.Command(summary="", usage="", details="", flags=(), run=fail)
+    command = parse.Command(summary="", usage="", details="", flags={}, run=fail)
     monkeypatch.setattr(commands, "COMMANDS", {"fail": command})
     assert commands.main(["fail"]) == code
     assert capsys.readouterr().err.count("\n") == 1
@@ -97,13 +97,13 @@ def test_an_error_that_is_not_ours_keeps_its_traceback(monkeypatch: pytest.Monke
     def fail(arguments: parse.Arguments) -> int:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(commands, "COMMANDS", {"fail": parse.Command("", "", (), fail)})
+    monkeypatch.setattr(commands, "COMMANDS", {"fail": parse.Command("", "", {}, fail)})
     with pytest.raises(ZeroDivisionError):
         commands.main(["fail"])
 
 
 def test_the_exit_code_of_a_command_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "COMMANDS", {"seven": parse.Command("", "", (), lambda arguments: 7)})
+    monkeypatch.setattr(commands, "COMMANDS", {"seven": parse.Command("", "", {}, lambda arguments: 7)})
     assert commands.main(["seven"]) == 7
 
 

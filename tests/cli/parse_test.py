@@ -9,18 +9,15 @@ PLAIN = parse.Command(
     summary="Does it.",
     usage="list|verify --file=FILE [--json]",
     words=(("list", "verify"),),
-    flags=(
-        parse.Flag("file", "a file", "FILE", required=True),
-        parse.Flag("json", "as JSON"),
-        parse.Flag("count", "how many", "N"),
-    ),
+    flags={"file=FILE": "a file", "json": "as JSON", "count=N": "how many"},
+    required=("file",),
     details="More.",
     run=lambda arguments: 0,
 )
 TRAIN = parse.Command(
     summary="Trains.",
     usage="",
-    flags=(parse.Flag("preset", "which", "NAME"),),
+    flags={"preset=NAME": "which"},
     details="",
     takes_settings=True,
     run=lambda arguments: 0,

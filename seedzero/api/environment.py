@@ -114,43 +114,38 @@ def _output(request: str, limit_seconds: float, say: Callable[[str], None]) -> t
 
     What it started may live on and hold its output open, so this goes to files. Then it is killed.
     """
-    interrupted = False
-    watched, held = os.pipe()  # it ends with this process, however that ends: then the pipe closes
-    with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as complaints:
+    code, interrupted = None, False
+    with contextlib.ExitStack() as files:
+        asked, output, complaints = (files.enter_context(tempfile.TemporaryFile()) for _ in range(3))
         asked.write(request.encode())
         asked.seek(0)
+        process = programs.Process(
+            [sys.executable, "-m", "seedzero.envs", str(asked.fileno())],
+            stdin=subprocess.PIPE,  # it ends with this process, however that ends: then the pipe closes
+            stdout=output,
+            stderr=complaints,
+            env={**os.environ, **programs.WORKER_ENVIRONMENT},
+            pass_fds=[asked.fileno()],
+            start_new_session=True,
+        )
         try:
-            process = programs.Process(
-                [sys.executable, "-m", "seedzero.envs", str(asked.fileno())],
-                stdin=watched,
-                stdout=output,
-                stderr=complaints,
-                env={**os.environ, **programs.WORKER_ENVIRONMENT},
-                pass_fds=[asked.fileno()],
-                start_new_session=True,
-            )
-            code = None
-            try:
-                code = _wait(process, limit_seconds, say)
-            except KeyboardInterrupt:
-                interrupted = True
-            finally:
-                if code is None:
-                    process.send_signal(signal.SIGABRT)  # it tells where it is
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        process.wait(_ABORT_SECONDS)
-                process.kill_group()
-                process.wait()
+            code = _wait(process, limit_seconds, say)
+        except KeyboardInterrupt:
+            interrupted = True
         finally:
-            os.close(watched)
-            os.close(held)
-        texts = []
+            if code is None:
+                process.send_signal(signal.SIGABRT)  # it tells where it is
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_ABORT_SECONDS)
+            process.kill_group()
+            process.wait()
+            process.close_input()
         for file in (output, complaints):
             file.seek(0)
-            texts.append(file.read().decode(errors="replace"))
+        printed, complained = (file.read().decode(errors="replace") for file in (output, complaints))
     if interrupted:
-        raise KeyboardInterrupt(_place(texts[1].partition(_CRASH)[2]).removesuffix(";"))
-    return code, texts[0], texts[1]
+        raise KeyboardInterrupt(_place(complained.partition(_CRASH)[2]).removesuffix(";"))
+    return code, printed, complained
 
 
 def _wait(process: programs.Process, limit_seconds: float, say: Callable[[str], None]) -> int | None:

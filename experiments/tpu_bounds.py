@@ -391,7 +391,7 @@ def main(arguments: parse.Arguments) -> int:
     print("compiling every program for the TPU; each may take minutes", file=stream, flush=True)
     preset, settings = arguments.flags.get("preset", ""), arguments.settings
     figures = run(preset=preset, settings=settings, report=benchmark.row_printer(stream), **given)
-    print("\n".join(benchmark.lines(figures, with_rows=False)), file=stream)
+    benchmark.show(figures, stream)
     if as_json:
         print(json.dumps(figures))
     return 0

@@ -36,7 +36,7 @@ def run(arguments: parse.Arguments) -> int:
         chosen["report"] = row_printer(stream)
     # By name: each part loads what it measures, and only that.
     figures = importlib.import_module(f"seedzero.benchmark.{part}").run(**chosen)
-    print("\n".join(lines(figures, with_rows="report" not in chosen)), file=stream)
+    show(figures, stream, with_rows=part != "search")
     if as_json:
         output.print_json(figures)
     return 0
@@ -71,37 +71,34 @@ def _names(flag: str, value: str) -> tuple[str | int, ...]:
 # Printing ---------------------------------------------------------------------------------------------------------
 
 
-def row_printer(stream: TextIO) -> Callable[[Mapping[str, Any]], None]:
-    """Returns a function for printing a row at once; the first row's names come first."""
+def row_printer(stream: TextIO, rows: Sequence[Mapping[str, Any]] = ()) -> Callable[[Mapping[str, Any]], None]:
+    """Returns a function for printing a row at once, after the names; widths are of `rows`, or of the first row."""
     widths: list[int] = []
 
+    def line(texts: Sequence[str]) -> str:
+        return "  ".join([f"{texts[0]:<{widths[0]}}", *map(str.rjust, texts[1:], widths[1:])])
+
     def print_row(row: Mapping[str, Any]) -> None:
-        texts = [_text(figure) for figure in row.values()]
         if not widths:
-            widths.extend(max(len(name), len(text)) for name, text in zip(row, texts, strict=True))
-            print(_aligned(list(row), widths), file=stream)
-        print(_aligned(texts, widths), file=stream, flush=True)
+            columns = {name: [_text(shown[name]) for shown in rows or [row]] for name in row}
+            widths.extend(max(map(len, (name, *texts))) for name, texts in columns.items())
+            print(line(list(row)), file=stream)
+        print(line(list(map(_text, row.values()))), file=stream, flush=True)
 
     return print_row
 
 
-def lines(figures: Mapping[str, Any], *, with_rows: bool) -> list[str]:
-    """Returns the figures, one a line, and the rows as columns."""
+def show(figures: Mapping[str, Any], stream: TextIO, *, with_rows: bool = False) -> None:
+    """Prints the figures, one a line, and the rows as columns."""
     single = {name: _text(figure) for name, figure in figures.items() if not isinstance(figure, list)}
     width = max(map(len, single))
-    texts = [f"{name:<{width}}  {text}" for name, text in single.items()]
-    rows = figures.get("rows", [])
-    if not (rows and with_rows):
-        return texts
-    table = [list(rows[0]), *([_text(figure) for figure in row.values()] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return [*texts, "", *(_aligned(cells, widths) for cells in table)]
-
-
-def _aligned(texts: Sequence[str], widths: Sequence[int]) -> str:
-    """Returns a line of columns, the first left-aligned, all others right-aligned."""
-    cells = [f"{text:>{width}}" for text, width in zip(texts[1:], widths[1:], strict=True)]
-    return "  ".join([f"{texts[0]:<{widths[0]}}", *cells])
+    for name, text in single.items():
+        print(f"{name:<{width}}  {text}", file=stream)
+    if with_rows and (rows := figures.get("rows", [])):
+        print(file=stream)
+        print_row = row_printer(stream, rows)
+        for row in rows:
+            print_row(row)
 
 
 def _text(figure: object) -> str:

@@ -62,7 +62,7 @@ def train(
     return start(
         {name: value for name, value in flags.items() if value is not None},
         given,
-        say=_say,
+        say=printable.say,
         resume_command=functools.partial(_resume_command, trusts=trusts),
         handles_signals=threading.current_thread() is threading.main_thread(),
     )
@@ -153,12 +153,6 @@ def texts(values: Mapping[str, options.Value | os.PathLike[str]]) -> dict[str, s
             raise errors.ConfigError(f"--{name}={value!r}: expected a text, a number, true or false")
         found[configs.ALIASES.get(name, name)] = str(value).lower() if isinstance(value, bool) else str(value)
     return found
-
-
-def _say(text: str, command: str = "") -> None:
-    stream = printable.standard_error()
-    text, command = printable.escape_lines(f"seedzero: {text}"), printable.escape(command)
-    print(printable.with_command(text, command, printable.columns(stream)), file=stream, flush=True)
 
 
 def _resume_command(run_dir: str, *, trusts: bool) -> str:

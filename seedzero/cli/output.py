@@ -23,15 +23,8 @@ def _read_or_not() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # for what is still buffered, and for all later
 
 
-@_read_or_not()
-def say(text: str, command: str = "") -> None:
-    """Prints a message for the user; command: a command line at its end, to be copied.
-
-    Characters that are not printable, as a directory's name may have them, are escaped.
-    """
-    text, command = printable.escape_lines(f"seedzero: {text}"), printable.escape(command)
-    shown = printable.with_command(text, command, printable.columns(sys.stderr))
-    print(shown, file=sys.stderr, flush=True)
+say = _read_or_not()(printable.say)
+"""Prints a message for the user, if anyone reads it."""
 
 
 def progress(what: str, clock: Callable[[], float] = time.monotonic) -> Callable[[int, int], None]:

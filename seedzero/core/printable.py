@@ -72,6 +72,16 @@ def with_command(text: str, command: str, width: int | None) -> str:
     return f"{wrap(text, width)}\n  {command}"
 
 
+def say(text: str, command: str = "") -> None:
+    """Prints a message for the user on standard error; command: a command line at its end, to be copied.
+
+    Characters that are not printable, as a directory's name may have them, are escaped.
+    """
+    stream = standard_error()
+    shown = with_command(escape_lines(f"seedzero: {text}"), escape(command), columns(stream))
+    print(shown, file=stream, flush=True)
+
+
 def _wrapped(line: str, width: int) -> str:
     if len(line) <= width:
         return line

@@ -1,7 +1,4 @@
-"""`seedzero evaluate`: a checkpoint's greedy returns. `seedzero play`: a video of one episode.
-
-`seedzero export`: a saved agent as programs for JAX alone.
-"""
+"""`seedzero evaluate`: a checkpoint's greedy returns; `play`: an episode as a video; `export`: programs for JAX."""
 
 from __future__ import annotations
 
@@ -55,8 +52,7 @@ def run(arguments: parse.Arguments) -> int:
         with run_copy.local(run_dir, lambda copy: copy.fetch_params(step)) as path:
             reports = served.Reports(output.say, output.progress("episodes"))
             result = served.evaluate(str(path), step, episodes, seed, access, reports, max_steps, trusted=trusted)
-    output.say(f"evaluated the checkpoint of update {result['step']}{_why(step, result)}")
-    _report_cut(result)
+    _report("evaluated", step, result)
     if "stderr_return" in result:
         output.say(
             f"mean return {result['mean_return']:.4g}, standard error {result['stderr_return']:.2g} over "
@@ -94,26 +90,23 @@ def read_step(arguments: parse.Arguments) -> runs.Step | None:
     return runs.checked_step(int(str(step)) if is_number else step)
 
 
-def _why(step: runs.Step | None, result: Mapping[str, Any]) -> str:
-    """Returns why a checkpoint was taken, as the end of a sentence."""
+def _report(deed: str, step: runs.Step | None, result: Mapping[str, Any]) -> None:
+    """Reports the checkpoint, the reason for its choice, and episodes ended by the limit of steps."""
     if step is not None:
-        return f" (--step={step})"
-    if result["chosen"] == "best":
-        return ": the best by evaluation while training"
-    if "opponent" in result:
-        return ": the last one, as always in games of two players"
-    return ": the last one, for no evaluation has chosen a best one yet (the first evaluation is a baseline)"
-
-
-def _report_cut(result: Mapping[str, Any]) -> None:
-    """Reports episodes ended by the limit of steps."""
-    if not result.get("cut_off"):
-        return
-    output.say(
-        f"the limit of steps ended {result['cut_off']} of {result.get('episodes', 1)} episodes, which count with "
-        "their rewards so far; --max_episode_steps=N sets another limit, and --env.max_episode_steps=N "
-        "one for a new run's training, where the environment takes it"
-    )
+        why = f" (--step={step})"
+    elif result["chosen"] == "best":
+        why = ": the best by evaluation while training"
+    elif "opponent" in result:
+        why = ": the last one, as always in games of two players"
+    else:
+        why = ": the last one, for no evaluation has chosen a best one yet (the first evaluation is a baseline)"
+    output.say(f"{deed} the checkpoint of update {result['step']}{why}")
+    if result.get("cut_off"):
+        output.say(
+            f"the limit of steps ended {result['cut_off']} of {result.get('episodes', 1)} episodes, which count with "
+            "their rewards so far; --max_episode_steps=N sets another limit, and --env.max_episode_steps=N "
+            "one for a new run's training, where the environment takes it"
+        )
 
 
 def play(arguments: parse.Arguments) -> int:
@@ -131,8 +124,7 @@ def play(arguments: parse.Arguments) -> int:
     output.say(f"playing {run_dir} into {video}")
     with run_copy.local(run_dir, lambda copy: copy.fetch_params(step)) as path:
         result = scoring.play(str(path), video, step, seed, max_steps, trusted=arguments.switch("trust_run_dir"))
-    output.say(f"played the checkpoint of update {result['step']}{_why(step, result)}")
-    _report_cut(result)
+    _report("played", step, result)
     output.print_json(result)
     return 0
 

@@ -81,15 +81,13 @@ def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[
 
 
 def _episodes(findings: check.Findings) -> dict[str, Any]:
-    lengths = [len(rewards) for rewards in findings.episodes]
-    returns = [sum(rewards) for rewards in findings.episodes]
-    rewards = findings.rewards
-    return {
-        "episodes": len(lengths),
-        "length": [min(lengths), sum(lengths) / len(lengths), max(lengths)] if lengths else None,
-        "return": [min(returns), sum(returns) / len(returns), max(returns)] if returns else None,
-        "reward": [min(rewards), sum(rewards) / len(rewards), max(rewards)] if rewards else None,
+    values: dict[str, Sequence[float]] = {
+        "length": list(map(len, findings.episodes)),
+        "return": list(map(sum, findings.episodes)),
+        "reward": findings.rewards,
     }
+    spreads = {name: [min(x), sum(x) / len(x), max(x)] if x else None for name, x in values.items()}
+    return {"episodes": len(findings.episodes), **spreads}
 
 
 def _network(config: configs.Config, spec: types.EnvSpec) -> tuple[str, list[str]]:

@@ -36,17 +36,14 @@ def spec_of(settings: sections.EnvConfig, *, limit_seconds: float = _LIMIT_SECON
     """Returns an environment's spec; None with --env=remote, known to workers alone.
 
     A user's own module is imported in a process of its own, like a worker's, without the accelerator: it may change
-    variables that JAX reads. limit_seconds: for this process.
-
-    Raises:
-      ConfigError: the environment cannot be made here.
+    variables that JAX reads. limit_seconds: for this process. ConfigError if the environment cannot be made here.
     """
     from seedzero.envs import registry  # gymnasium, which an early mistake need not wait for
 
     if settings.id == env_ids.REMOTE:
         return None
     if _is_of_user(settings):
-        return types.EnvSpec.from_json(_ask(settings, "spec", {}, limit_seconds, lambda text: None))
+        return types.EnvSpec.from_json(_ask(settings, {}, limit_seconds, lambda text: None))
     try:
         return registry.spec(settings)
     except errors.EnvironmentFailure as error:
@@ -61,21 +58,17 @@ def look(
     limit_seconds: float = _LIMIT_SECONDS,
     say: Callable[[str], None] = lambda text: None,
 ) -> check.Look:
-    """Returns the findings of random steps, see `check.look`; a user's own environment runs in a process, as in
-    `spec_of`.
+    """Returns the findings of random steps, see `check.look`; a user's environment has a process as in `spec_of`.
 
-    limit_seconds: for all but the steps. say: takes a sentence every 10 s.
-
-    Raises:
-      EnvironmentFailure, ConfigError, SpecMismatch: training would refuse it, or it hangs.
-      KeyboardInterrupt: with the place where its process was.
+    limit_seconds: for all but the steps. say: takes a sentence every 10 s. Raises EnvironmentFailure, ConfigError or
+    SpecMismatch if training would refuse it or it hangs; KeyboardInterrupt has the place where its process was.
     """
     from seedzero.envs import check
 
     if not _is_of_user(settings):
         return check.look(settings, num_steps, max_seconds)
-    arguments = {"look": {"num_steps": num_steps, "max_seconds": max_seconds}}
-    return check.Look.from_json(_ask(settings, "look", arguments, limit_seconds + max_seconds, say))
+    steps = {"num_steps": num_steps, "max_seconds": max_seconds}
+    return check.Look.from_json(_ask(settings, {"look": steps}, limit_seconds + max_seconds, say))
 
 
 def _is_of_user(settings: sections.EnvConfig) -> bool:
@@ -83,14 +76,10 @@ def _is_of_user(settings: sections.EnvConfig) -> bool:
 
 
 def _ask(
-    settings: sections.EnvConfig,
-    key: str,
-    arguments: Mapping[str, Any],
-    limit_seconds: float,
-    say: Callable[[str], None],
+    settings: sections.EnvConfig, look: Mapping[str, Any], limit_seconds: float, say: Callable[[str], None]
 ) -> Mapping[str, Any]:
-    """Returns the answer of a separate process under this key; ConfigError for no answer."""
-    request = {"settings": dataclasses.asdict(settings), **arguments}
+    """Returns a separate process's answer, under `look`'s key, or "spec" if `look` is empty; ConfigError for none."""
+    key, request = next(iter(look), "spec"), {"settings": dataclasses.asdict(settings), **look}
     code, printed, complaints = _output(json.dumps(request), limit_seconds, say)
     complaints, _, crash = complaints.partition(_CRASH)
     answer = _answer(printed)

@@ -21,23 +21,14 @@ _SHOWING = {"env.id", "env.kwargs", "env.wrappers", "transport.spec_seconds"}
 
 
 class Request(NamedTuple):
-    """A request by a command line or a call.
+    """A request by a command line or a call."""
 
-    Attributes:
-      preset: its name.
-      given: what the user set, as text by SECTION.KEY.
-      config: the preset's values, the user's over them, and what those imply; device-dependent ones still open.
-      notes: what was implied, one sentence each.
-      spec: of the environment; None: not known yet.
-      refused: why the environment cannot be made here, where that was tried.
-    """
-
-    preset: str
-    given: Mapping[str, str]
-    config: configs.Config
-    notes: tuple[str, ...]
-    spec: types.EnvSpec | None = None
-    refused: errors.ConfigError | None = None
+    preset: str  # its name
+    given: Mapping[str, str]  # what the user set, as text by SECTION.KEY
+    config: configs.Config  # the preset's values, the user's over them, and what those imply; the devices' still open
+    notes: tuple[str, ...]  # what was implied, one sentence each
+    spec: types.EnvSpec | None = None  # of the environment; None: not known yet
+    refused: errors.ConfigError | None = None  # why the environment cannot be made here, where that was tried
 
     @property
     def fixed(self) -> Set[str]:
@@ -50,11 +41,7 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
     """Returns the request of a command line.
 
     A run directory that holds a run brings its preset and settings where the command line names neither preset nor
-    environment.
-
-    Raises:
-      UsageError: an unknown preset or key, a wrong type, no preset, environment or run to go on with, or a run whose
-        directory names code to which the user has not consented.
+    environment. UsageError for mistakes in it, nothing to train on, and code of a run directory without consent.
     """
     given = dict(settings)
     notes, spec, refused, shown = [], None, None, None
@@ -130,11 +117,8 @@ def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool) -> tuple
 def check_early(asked: Request, *, has_environments: bool = True) -> Request:
     """Refuses detectable mistakes before JAX is loaded and the device known; returns the request with its spec.
 
-    has_environments: environments run on this machine, so that it must be able to make one.
-
-    Raises:
-      UsageError: settings that can't stand together, an environment that can't exist or that the agent can't play, a
-        token or certificate that can't be read.
+    has_environments: environments run on this machine, so that it must be able to make one. UsageError for settings
+    that can't stand together, an impossible or unplayable environment, an unreadable token or certificate.
     """
     asked = _with_spec(asked, must_be_known=has_environments)
     config, spec = asked.config, asked.spec
@@ -172,9 +156,7 @@ def _with_spec(asked: Request, *, must_be_known: bool) -> Request:
 def resolve(asked: Request) -> tuple[configs.Config, list[str]]:
     """Returns the configuration with all values of this machine resolved, and notes; loads JAX.
 
-    Raises:
-      ConfigError: no network of the agent fits the environment, or the devices can't share its numbers.
-      ConfigError: JAX_PLATFORMS names an accelerator first, and there is none.
+    ConfigError if no network fits, devices can't share the numbers, or JAX lacks the first one of JAX_PLATFORMS.
     """
     import jax  # takes a second: everything that can be refused without it has been
 

@@ -130,17 +130,15 @@ def evaluate(
     Raises:
       UsageError: not a run directory, a remote environment, an unsuitable opponent or limit of steps, or a module
         without trust.
-      CheckpointError: a missing or damaged checkpoint.
-      BucketError: the bucket cannot be read.
+      CheckpointError, BucketError: as `load`.
     """
     from seedzero.bucket import run_copy
 
     step = checked_step(step)
     _check_seed(seed)
-    if episodes < 1:
-        raise errors.UsageError(f"episodes={episodes}: expected at least 1")
-    if max_episode_steps is not None and max_episode_steps < 1:
-        raise errors.UsageError(f"max_episode_steps={max_episode_steps}: expected at least 1")
+    for name, number in (("episodes", episodes), ("max_episode_steps", max_episode_steps)):
+        if number is not None and number < 1:
+            raise errors.UsageError(f"{name}={number}: expected at least 1")
     other = None if opponent is None else os.fspath(opponent)
     with contextlib.ExitStack() as copies:
         path = copies.enter_context(run_copy.local(os.fspath(run_dir), lambda copy: copy.fetch_params(step)))

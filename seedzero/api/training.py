@@ -133,11 +133,7 @@ def start(
 
 
 def texts(values: Mapping[str, options.Value | os.PathLike[str]]) -> dict[str, str]:
-    """Returns settings as on a command line: texts by SECTION.KEY.
-
-    Raises:
-      ConfigError: an unknown name (with the nearest right one), or a value that no setting has.
-    """
+    """Returns settings as on a command line, by SECTION.KEY; ConfigError for unknown names and impossible values."""
     known = [*configs.fields(), *configs.ALIASES]
     agent = str(values.get("agent", values.get("run.agent", configs.agent_names()[0])))
     found: dict[str, str] = {}

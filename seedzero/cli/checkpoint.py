@@ -9,8 +9,6 @@ from typing import Any
 from seedzero.cli import output, parse
 from seedzero.core import errors, printable
 
-_TITLES = ("update", "written", "size", "replay", "state")
-
 
 def run(arguments: parse.Arguments) -> int:
     """Lists or verifies the checkpoints of a run; returns the exit code, 1 for a damaged one."""
@@ -36,7 +34,7 @@ def run(arguments: parse.Arguments) -> int:
 
 def table(rows: Sequence[Mapping[str, Any]], now: float, *, verified: bool) -> Iterator[str]:
     """Yields the lines of a table of checkpoints; now: seconds since the epoch."""
-    cells = [_TITLES, *(_cells(row, now, verified=verified) for row in rows)]
+    cells = [("update", "written", "size", "replay", "state"), *(_cells(row, now, verified=verified) for row in rows)]
     *widths, _ = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for update, *others, state in cells:
         columns = [f"{update:>{widths[0]}}", *(f"{text:<{n}}" for text, n in zip(others, widths[1:], strict=True))]

@@ -24,9 +24,7 @@ _OF_THE_ADDRESS = ("transport.listen", _TOKEN_FILE, "tls.cert_file", "tls.key_fi
 def run(arguments: parse.Arguments) -> int:
     """Runs a learner and workers on a Ray cluster until training is over; returns the exit code.
 
-    Raises:
-      UsageError: wrong settings, no Ray, no cluster, or no room on it.
-      TrainingFailure: the learner or a worker failed too often.
+    UsageError for wrong settings, no Ray, no cluster or no room on it; TrainingFailure after too many failures.
     """
     launch_plan.check_settings(arguments.settings)
     num_workers = arguments.integer("num_workers", minimum=1) or 1

@@ -46,11 +46,7 @@ def envs(arguments: parse.Arguments) -> int:
 
 
 def config(arguments: parse.Arguments) -> int:
-    """Prints the settings of a preset; returns the exit code.
-
-    Raises:
-      ConfigError: settings that are wrong, or, once they are printed, that `train` would refuse together.
-    """
+    """Prints a preset's settings; returns the exit code. ConfigError for wrong ones; last, for impossible sets."""
     preset = arguments.flags["preset"]
     agent = arguments.settings.get("run.agent", configs.agent_names()[0])
     base = presets.get(preset, agent)

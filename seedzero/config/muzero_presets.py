@@ -17,7 +17,7 @@ _PIXELS_ON_CPU = options.values(
 _ATARI_ON_CPU = options.values(
     run=dict(max_env_steps=4_000_000),
     env=dict(frame_size=42),
-    search=dict(num_simulations=8, num_considered=4, min_value_range=0.3),
+    search=dict(num_simulations=8, num_considered=4, min_value_range=0.1),
     network=dict(
         kind="conv",
         first_stride=4,
@@ -28,11 +28,11 @@ _ATARI_ON_CPU = options.values(
         num_bins=121,
         support_limit=30.0,
     ),
-    muzero=dict(discount=0.99, shift_pixels=0, entropy_weight=0.05, consistency_weight=2.0, consistency_steps=1),
+    muzero=dict(discount=0.99, shift_pixels=0, entropy_weight=0.02, consistency_weight=2.0, consistency_steps=1),
     optimizer=dict(learning_rate=0.001, warmup_updates=100, decay_updates=60_000),
     replay=dict(capacity=300_000, min_steps=3_000, batch_size=128, samples_per_insert=2.0),
     reanalyse=dict(per_insert=0.0),
-    worker=dict(envs_per_group=16),
+    worker=dict(envs_per_group=32),
     evaluation=dict(every_updates=3_000, episodes=10, num_envs=10),
 )
 _PIXELS = options.values(

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
@@ -254,16 +255,24 @@ def _pids(workers: supervisor.Supervisor) -> list[int]:
     return sorted(process.pid for process in workers._running())
 
 
+def _await_pids(workers: supervisor.Supervisor, pids: Sequence[int]) -> None:
+    """Waits until the supervisor knows these processes alone: a child may call before its start has returned."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while _pids(workers) != sorted(pids):
+        assert time.monotonic() < deadline, f"running: {_pids(workers)}, expected: {sorted(pids)}"
+        os.sched_yield()
+
+
 def test_killed_worker_comes_back_and_closed_pipes_end_all(calls: Calls, tmp_path: pathlib.Path) -> None:
     workers, failures = supervise(WATCHING, 2, tmp_path)
     workers.start()
     called = [calls.next() for _ in range(2)]
     pids = [pid for _, pid, _, _ in called]
-    assert _pids(workers) == sorted(pids)
+    _await_pids(workers, pids)
     os.kill(pids[0], signal.SIGKILL)
     called.append(calls.next())
     assert called[2][1] not in pids
-    assert _pids(workers) == sorted([pids[1], called[2][1]])
+    _await_pids(workers, [pids[1], called[2][1]])
     workers.stop(TIMEOUT_SECONDS)
     for connection, pid, _, _ in called:
         assert connection.recv(1) == b""

@@ -133,7 +133,7 @@ def test_a_named_preset_for_images_leaves_vectors_the_network_that_fits() -> Non
 
 
 def test_values_that_only_a_cpu_can_take_are_not_refused_early() -> None:
-    asked = request.make({"preset": "atari"}, {"replay.capacity": "4000"})  # 256 slots on an accelerator, 64 here
+    asked = request.make({"preset": "atari"}, {"replay.capacity": "4000"})  # 256 slots on an accelerator, 32 here
     request.check_early(asked)
     with pytest.raises(errors.ConfigError, match=r"--replay.capacity=100 leaves 0 steps to each of 256 env"):
         request.check_early(request.make({"preset": "atari"}, {"replay.capacity": "100", "replay.min_steps": "10"}))

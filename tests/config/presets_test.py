@@ -127,7 +127,7 @@ def test_an_unknown_agent_is_told_with_the_nearest_one() -> None:
 
 def test_the_values_of_a_cpu_are_the_presets_and_the_agents_save_what_the_user_set() -> None:
     muzero, vtrace = (presets.cpu_values("atari", agent, explicit=set()) for agent in ("muzero", "vtrace"))
-    assert muzero["search.num_simulations"] == 8 and muzero["worker.envs_per_group"] == 32
+    assert muzero["search.num_simulations"] == 8 and muzero["worker.envs_per_group"] == 16
     assert vtrace["worker.envs_per_group"] == 8 and not any(key.startswith("search.") for key in vtrace)
     explicit = {"worker.envs_per_group"}
     assert not explicit & presets.cpu_values("atari", "vtrace", explicit=explicit).keys()

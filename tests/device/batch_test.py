@@ -117,7 +117,7 @@ def test_evaluation_has_a_size_of_its_own_where_others_were_mostly_padding(rows:
             },
             (16,),  # 16 environments on the first device, 8 on the second
         ),
-        ("atari", "cpu", 1, {}, (10, 32, 64)),
+        ("atari", "cpu", 1, {}, (16, 32)),
         ("cartpole", "cpu", 1, {}, (16, 32)),
         ("catch", "cpu", 1, {}, (16, 32)),
     ],

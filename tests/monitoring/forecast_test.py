@@ -77,7 +77,7 @@ def test_pong_by_the_preset_for_a_cpu_has_its_minutes() -> None:
     config = _config(env__id="atari:Pong", run__max_env_steps=4_000_000, network__kind="conv")
     text = _told(config, IMAGE, 1_000.0, 16.0)
     assert "needs about 67 minutes for the rest of 4,000,000 steps" in text
-    assert text.endswith(", and 50 minutes for the 3,000,000 in which two cores learned Pong")
+    assert text.endswith(", and 45 minutes for the 2,700,000 after which two cores drew level in Pong")
     assert "H200" in _told(configs.override(config, {"run.agent": "ppo"}), IMAGE, 100.0, 16.0)
 
 

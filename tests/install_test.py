@@ -408,8 +408,8 @@ def test_run_tests_leaves_nothing_behind_when_it_is_ended(
 import signal, sys
 open("go").read()
 with open("test", "w"):
-    print("begun", flush=True)
     try:
+        print("begun", flush=True)
         signal.pause()
     except KeyboardInterrupt:  # as pytest does
         print("reported", flush=True)

@@ -12,6 +12,7 @@ import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base
 from seedzero.config import shared
+from seedzero.networks import actor_critic, observations
 from seedzero.replay import windows as windowing
 
 
@@ -132,6 +133,23 @@ def apply_gradients(
     more = {"grad_norm": grad_norm, "learning_rate": learning_rate, "num_rejected": num_rejected}
     new_state = TrainState(params, target_params, opt_state, num_updates, num_rejected)
     return new_state, {name: jnp.asarray(x, jnp.float32) for name, x in (metrics | more).items()}
+
+
+def add_moments(
+    network: actor_critic.RecurrentNetwork[Any],
+    state: TrainState,
+    windows: windowing.Windows,
+    axis_name: str | None,
+) -> TrainState:
+    """Returns the state after an update; moments among its parameters have seen the windows, unless it was refused."""
+    if network.no_moments() is None:
+        return state
+    before = state.params[actor_critic.MOMENTS]
+    shape = next(iter(windows.observation.values())).shape[:2]
+    counted = jnp.broadcast_to(windows.weight[:, None] > 0, shape).reshape(-1)
+    after = network.add_moments(before, observations.flat(windows.observation), counted, axis_name)
+    params = {**state.params, actor_critic.MOMENTS: where(state.num_rejected == 0, after, before)}
+    return state._replace(params=params)
 
 
 def minibatches(

@@ -172,6 +172,7 @@ def _update(
     learned, metrics = learning.apply_gradients(
         learned, gradients, metrics, optimizer=parts.optimizer, schedule=parts.schedule
     )
+    learned = learning.add_moments(parts.network, learned, windows, axis_name)
     if returns is None:
         return learned, None, metrics
     counted = _is_step(windows) & (windows.weight > 0)[:, None]

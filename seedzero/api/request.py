@@ -34,7 +34,7 @@ class Request(NamedTuple):
     def fixed(self) -> Set[str]:
         """Settings that the machine does not change: the user's, and without images the network for images."""
         shows_images = self.spec is None or types.shown(self.spec.arrays) == "images"
-        return self.given.keys() | (set() if shows_images else {"network.kind", "vtrace.torso"})
+        return self.given.keys() | (set() if shows_images else {"network.kind", "vtrace.torso", "ppo.torso"})
 
 
 def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:

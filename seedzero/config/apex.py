@@ -33,6 +33,7 @@ class ApexConfig(options.AgentSection):
     torso: str = shared.q_torso("auto")
     width: int = shared.width(512)
     frame_stack: int = shared.frame_stack(1)
+    normalize_pixels: bool = shared.normalize_pixels()
     compute_dtype: str = shared.compute_dtype("auto")
 
     def window_steps(self, config: Any) -> int:

@@ -102,6 +102,7 @@ class NetworkConfig(options.Section):
     normalize_observations: bool = options.fixed(
         True, "scale each feature without finite bounds by its running mean and variance", earlier=False
     )
+    normalize_pixels: bool = shared.normalize_pixels()
     num_bins: int = options.fixed(121, "bins of the categorical value and reward", low=3)
     action_bins: int = options.fixed(15, "continuous actions: bins of the policy in each dimension", low=2, high=255)
     support_limit: float = options.fixed(30.0, "largest transformed value and reward, on both sides", low=1)
@@ -195,9 +196,17 @@ class MuZeroConfig(options.AgentSection):
         return int(config.network.frame_stack + self.unroll_steps + self.n_step + 1)
 
     def notes(self, config: Any) -> list[str]:
-        if not config.explore.spread or config.explore.epsilon:
-            return []
-        return ["--explore.spread=true changes nothing: it shares out explore.epsilon=0; give --explore.epsilon=X too"]
+        notes = []
+        if config.explore.spread and not config.explore.epsilon:
+            notes.append(
+                "--explore.spread=true changes nothing: it shares out explore.epsilon=0; give --explore.epsilon=X too"
+            )
+        if self.shift_pixels and config.network.normalize_pixels:
+            notes.append(
+                f"muzero.shift_pixels={self.shift_pixels} moves the background away from the moments that "
+                "network.normalize_pixels has of it: its edges will stand out; leave one of them out"
+            )
+        return notes
 
     def shared(self, config: Any) -> dict[str, int]:
         refreshed = {"reanalyse.batch_size": config.reanalyse.batch_size} if config.reanalyse.per_insert else {}

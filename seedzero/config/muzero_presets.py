@@ -13,8 +13,8 @@ _PIXELS_ON_CPU = options.values(
     replay=dict(capacity=100_000, min_steps=500, batch_size=16, samples_per_insert=0.5),
 )
 # Small frames, one strided convolution and a vector as the hidden state: an observation costs as much as one of
-# MinAtar's, and two cores act and learn a thousand steps a second. A smaller range of values or less entropy learns
-# faster at first, then stands still at -11. docs/agents/muzero.md says more.
+# MinAtar's, and two cores act and learn a thousand steps a second. Pixels normalized one by one take a third of the
+# steps. docs/agents/muzero.md says more.
 _ATARI_ON_CPU = options.values(
     run=dict(max_env_steps=4_000_000),
     env=dict(frame_size=42),
@@ -26,12 +26,22 @@ _ATARI_ON_CPU = options.values(
         width=128,
         pooled=True,
         gated=True,
+        normalize_pixels=True,
         num_bins=121,
         support_limit=30.0,
     ),
-    muzero=dict(discount=0.99, shift_pixels=0, entropy_weight=0.05, consistency_weight=2.0, consistency_steps=1),
-    optimizer=dict(learning_rate=0.001, warmup_updates=100, decay_updates=60_000),
-    replay=dict(capacity=300_000, min_steps=3_000, batch_size=128, samples_per_insert=2.0),
+    muzero=dict(
+        discount=0.99,
+        shift_pixels=0,
+        value_loss_weight=1.0,
+        entropy_weight=0.05,
+        consistency_weight=2.0,
+        consistency_steps=1,
+    ),
+    optimizer=dict(
+        learning_rate=0.001, schedule="exponential", warmup_updates=100, decay_rate=0.3, decay_updates=16_000
+    ),
+    replay=dict(capacity=100_000, min_steps=3_000, batch_size=128, samples_per_insert=2.0),
     reanalyse=dict(per_insert=0.0),
     worker=dict(envs_per_group=16),
     evaluation=dict(every_updates=3_000, episodes=10, num_envs=10),

@@ -43,6 +43,7 @@ class PPOConfig(options.AgentSection):
     normalize_observations: bool = options.fixed(
         True, "features without a scale are normalized by running moments; bounds within -1 to 1 are a scale"
     )
+    normalize_pixels: bool = shared.normalize_pixels()
     normalize_rewards: bool = options.fixed(
         True, "rewards are divided by the running standard deviation of discounted returns"
     )
@@ -60,8 +61,8 @@ class PPOConfig(options.AgentSection):
     torso: str = options.fixed(
         "auto",
         "auto: mlp for vectors (one network for the policy, one for the value), conv for small grids, nature (DQN's "
-        "convolutions) for images",
-        choices=("auto", "mlp", "conv", "nature"),
+        "convolutions) for images; patches: two convolutions for small images, the first of patches of 4x4 pixels",
+        choices=("auto", "mlp", "conv", "nature", "patches"),
     )
     width: int = shared.width(64)
     lstm_width: int = shared.lstm_width(0)
@@ -121,6 +122,27 @@ _IMAGES = options.values(
     evaluation=dict(every_updates=50),
 )
 _IMAGES_ON_CPU = options.values(ppo=dict(batch_size=16, num_minibatches=4), evaluation=dict(every_updates=50))
+# Two cores step ALE some four thousand times a second: small frames, and convolutions that an update affords 24 times.
+# The budget's decay, 1,465 updates of 32 unrolls of 64, makes the last updates small.
+_ATARI_ON_CPU = options.values(
+    run=dict(max_env_steps=3_000_000),
+    env=dict(frame_size=42),
+    worker=dict(envs_per_group=16),
+    ppo=dict(
+        unroll_length=64,
+        batch_size=32,
+        num_epochs=3,
+        num_minibatches=8,
+        clip_ratio=0.15,
+        decay_clip=False,
+        learning_rate=7e-4,
+        decay_updates=1_470,
+        torso="patches",
+        width=256,
+        normalize_pixels=True,
+    ),
+    evaluation=dict(every_updates=200, episodes=10, num_envs=10),
+)
 _FOOTBALL = options.part(
     _IMAGES, ppo=dict(batch_size=32, num_minibatches=8, discount=0.997, normalize_rewards=False), on_cpu=_IMAGES_ON_CPU
 )
@@ -171,6 +193,6 @@ PARTS: Mapping[str, options.Part] = {
         _IMAGES,
         env=dict(frame_size=84, full_action_space=False, life_loss=True),
         ppo=dict(decay_updates=1_560, decay_clip=True),
-        on_cpu=options.values(_IMAGES_ON_CPU, ppo=dict(decay_updates=24_900)),
+        on_cpu=_ATARI_ON_CPU,
     ),
 }

@@ -47,6 +47,7 @@ class R2D2Config(options.AgentSection):
     width: int = shared.width(512)
     lstm_width: int = options.fixed(512, "units of the LSTM", low=1)
     frame_stack: int = shared.frame_stack(1)
+    normalize_pixels: bool = shared.normalize_pixels()
     compute_dtype: str = shared.compute_dtype("auto")
 
     @property

@@ -65,6 +65,12 @@ clip_norm = _declared(options.tunable, "largest global norm of the gradients; 0:
 width = _declared(options.fixed, "units of the hidden layers", low=1)
 lstm_width = _declared(options.fixed, "units of an LSTM behind the torso; 0: feed-forward", low=0)
 frame_stack = _declared(options.fixed, "newest frames in one observation", "frames", low=1, high=16)
+normalize_pixels = functools.partial(
+    options.fixed,
+    False,
+    "each pixel of an image of bytes is normalized by its own running mean and variance: the background becomes 0, "
+    "and a small thing that moves stands out",
+)
 compute_dtype = _declared(
     options.tunable, "auto: bfloat16 on accelerators, float32 on a CPU", choices=("auto", "float32", "bfloat16")
 )
@@ -78,6 +84,7 @@ class Layers(NamedTuple):
     width: int = 256
     lstm_width: int = 0
     frame_stack: int = 1
+    normalize_pixels: bool = False
     compute_dtype: str = "auto"
 
     @classmethod

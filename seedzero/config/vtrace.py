@@ -53,6 +53,7 @@ class VTraceConfig(options.AgentSection):
     width: int = shared.width(256)
     lstm_width: int = shared.lstm_width(0)
     frame_stack: int = shared.frame_stack(1)
+    normalize_pixels: bool = shared.normalize_pixels()
     compute_dtype: str = shared.compute_dtype("auto")
 
     @property

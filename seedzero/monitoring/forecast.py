@@ -16,8 +16,8 @@ SLOW_UPDATES_PER_SECOND = 1.0
 _MANY_UPDATES = 10_000
 _PONG_STEPS = 2_800_000
 """Steps after which training episodes of Pong returned 20 on an H200, with the preset for accelerators."""
-_PONG_STEPS_ON_CPU = 2_700_000
-"""Steps after which MuZero's returns in Pong were about 0 on two cores, with the preset for a CPU."""
+_PONG_STEPS_ON_CPU = {"muzero": 1_000_000, "ppo": 600_000}
+"""Steps after which an agent's returns in Pong were about 0 on two cores, with the preset for a CPU."""
 
 
 class Forecast:
@@ -78,8 +78,10 @@ def sentence(
 
 
 def _is_small_pong(config: configs.Config) -> bool:
-    """Returns whether MuZero plays Pong with the preset for a CPU, or a network like it."""
-    return config.env.id == "atari:Pong" and config.run.agent == "muzero" and config.network.kind == "conv"
+    """Returns whether Pong is played with the preset for a CPU, or settings like it."""
+    network = config.network if config.run.agent == "muzero" else config.agent
+    is_small = getattr(network, "normalize_pixels", False) and config.env.frame_size < 64
+    return config.env.id == "atari:Pong" and config.run.agent in _PONG_STEPS_ON_CPU and is_small
 
 
 def _shown(hours: float) -> str:
@@ -92,8 +94,9 @@ def _advice(config: configs.Config, spec: types.EnvSpec, steps_per_second: float
     if shown == "images":
         is_pong = config.env.id == "atari:Pong" and steps_per_second > 0
         if is_pong and _is_small_pong(config):
-            time = _shown(_PONG_STEPS_ON_CPU / steps_per_second / 3600)
-            return f", and {time} for the {_PONG_STEPS_ON_CPU:,} after which two cores drew level in Pong"
+            steps = _PONG_STEPS_ON_CPU[config.run.agent]
+            time = _shown(steps / steps_per_second / 3600)
+            return f", and {time} for the {steps:,} after which two cores drew level in Pong"
         hours = _PONG_STEPS / steps_per_second / 3600 if is_pong else 0.0
         pong = f", and {hours:,.0f} for the {_PONG_STEPS:,} in which an H200 learned Pong" if is_pong else ""
         return (

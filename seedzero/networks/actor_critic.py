@@ -26,8 +26,15 @@ from seedzero.ops import convolution
 Params: TypeAlias = Any
 Out = TypeVar("Out")
 
+MOMENTS = "moments"
+"""Name of the pixels' moments among the parameters of V-trace, Ape-X and R2D2."""
+
 _DEEP_CHANNELS = (16, 32, 32)
-_CONVOLUTIONS = {"shallow": ((16, 8, 4), (32, 4, 2)), "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1))}
+_CONVOLUTIONS = {
+    "shallow": ((16, 8, 4), (32, 4, 2)),
+    "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)),
+    "patches": ((32, 4, 4), (32, 3, 2)),
+}
 """Channels, kernel size and stride (nature: Mnih et al. 2015)."""
 _ORTHOGONAL = nn.initializers.orthogonal(2**0.5)
 _VALUE = "Dense_1"
@@ -96,14 +103,15 @@ def actor_critic(
     own_torso: replaces the torso; from prepared observations [N, ...] to features [N, F], or of any other shape.
     num_values: N, tasks that have a value of their own.
     """
-    return _network(_ActorCritic, layers, spec, platform, "deep", own_torso=own_torso, num_values=num_values)
+    more = {"own_torso": own_torso, "num_values": num_values}
+    return _with_moments(_network(_ActorCritic, layers, spec, platform, "deep", **more))
 
 
 def dueling(
     layers: shared.Layers, spec: types.EnvSpec, platform: str
 ) -> RecurrentNetwork[tuple[jax.Array, jax.Array]]:
     """Returns the network of Q learning for discrete actions: state, Q values [B, T, A]."""
-    return _network(_Dueling, layers, spec, platform, "nature")
+    return _with_moments(_network(_Dueling, layers, spec, platform, "nature"))
 
 
 def ppo(
@@ -112,6 +120,16 @@ def ppo(
     """Returns PPO's network: state, prediction."""
     more = {"num_dimensions": len(spec.action_low), "initial_std": initial_std}
     return _network(_Ppo, layers, spec, platform, "nature", normalizes, **more)
+
+
+def _with_moments(network: RecurrentNetwork[Any]) -> RecurrentNetwork[Any]:
+    """Returns the network with its moments, if any, among its parameters."""
+    if network.no_moments() is None:
+        return network
+    return network._replace(
+        init=lambda key: {**network.init(key), MOMENTS: network.no_moments()},
+        unroll=lambda params, state, steps: network.unroll(params, state, steps, params[MOMENTS]),
+    )
 
 
 def _network(
@@ -126,7 +144,9 @@ def _network(
     """Returns a network with a head, a `_Model` with fields of its own; of_images: the torso for images."""
     kind = kinds.choose_kind(f"{layers.agent}.torso", layers.torso, spec)
     layers = layers._replace(torso=of_images if kind == "resnet" else kind)
-    inputs = network_inputs.InputFunctions(layers.torso, spec, layers.frame_stack, normalizes)
+    inputs = network_inputs.InputFunctions(
+        layers.torso, spec, layers.frame_stack, normalizes, pixels=layers.normalize_pixels
+    )
     dtype = observations.compute_dtype(layers.compute_dtype, platform)
     model: _Model = head(layers, spec.num_actions, dtype, **more)
 

@@ -5,6 +5,7 @@ Shape letters: B batch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -22,22 +23,31 @@ Observation: TypeAlias = Mapping[str, jax.Array]
 Moments: TypeAlias = Any
 """`statistics.Moments` of an observation's one array; of several, {name: Moments} of those that are normalized."""
 
+_LEAST_DEVIATION = 0.02
+"""Added to the deviation of a pixel of 0 to 1: the flicker of a few bytes stays small."""
+
 
 class InputFunctions:
     """Pure functions for a kind of network (see `observations`), the environments and the settings.
 
     normalizes: arrays whose bounds do not tell their scale are normalized by their running moments.
+    pixels: so is each pixel of images of bytes, by moments of its own.
     """
 
-    def __init__(self, kind: str, spec: types.EnvSpec, frame_stack: int, normalizes: bool) -> None:
+    def __init__(
+        self, kind: str, spec: types.EnvSpec, frame_stack: int, normalizes: bool, *, pixels: bool = False
+    ) -> None:
         self._kind = kind
         self._spec = spec
         sizes = {x.name: observations.num_normalized(kind, x, frame_stack) for x in spec.arrays}
-        self._sizes = {name: size for name, size in sizes.items() if size and normalizes}
+        sizes = {name: size for name, size in sizes.items() if size and normalizes}
         self._prepare = {
-            x.name: observations.preparation(kind, x, frame_stack, scales=x.name not in self._sizes)
-            for x in spec.arrays
+            x.name: observations.preparation(kind, x, frame_stack, scales=x.name not in sizes) for x in spec.arrays
         }
+        images = [x for x in spec.arrays if pixels and x.dtype == "uint8" and kinds.is_image(kind, x)]
+        of_pixels = {x.name: math.prod(observations.stack_shape(x.shape, frame_stack)) for x in images}
+        self._pixels = frozenset(of_pixels)
+        self._sizes = sizes | of_pixels
 
     def no_moments(self) -> Moments | None:
         """The moments before anything was seen; None: nothing is normalized."""
@@ -50,7 +60,12 @@ class InputFunctions:
         prepared = {name: prepare(observation[name]) for name, prepare in self._prepare.items()}
         # Of a copy: moments are counted, never learned.
         for name, counted in self._by_name(jax.lax.stop_gradient(moments)).items():
-            prepared[name] = statistics.normalize(counted, self._rows(name, prepared[name]))
+            rows = self._rows(name, prepared[name])
+            if name in self._pixels:
+                pixels = statistics.normalize(counted, rows, least_deviation=_LEAST_DEVIATION)
+                prepared[name] = pixels.reshape(prepared[name].shape)
+            else:
+                prepared[name] = statistics.normalize(counted, rows)
         return observations.join(self._kind, self._spec, prepared)
 
     def add_moments(
@@ -65,9 +80,9 @@ class InputFunctions:
         return self._as_saved(found)
 
     def _rows(self, name: str, x: jax.Array) -> jax.Array:
-        """Returns a prepared array with its features on the last axis."""
+        """Returns a prepared array with its features on the last axis: an image's channels, or all there is."""
         is_image = {array.name: kinds.is_image(self._kind, array) for array in self._spec.arrays}
-        return x if is_image[name] else x.reshape(x.shape[0], -1)
+        return x if is_image[name] and name not in self._pixels else x.reshape(x.shape[0], -1)
 
     def _by_name(self, moments: Moments | None) -> dict[str, statistics.Moments]:
         if moments is None:

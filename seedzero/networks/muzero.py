@@ -153,7 +153,9 @@ def make(
     prefix_head = prefixes.Head(units, config.head_width, config.num_bins, dtype)
     if has_prefix:
         model = model.clone(reward_head=prefix_head)
-    inputs = network_inputs.InputFunctions(kind, spec, config.frame_stack, config.normalize_observations)
+    inputs = network_inputs.InputFunctions(
+        kind, spec, config.frame_stack, config.normalize_observations, pixels=config.normalize_pixels
+    )
 
     def first_inputs() -> tuple[observations.Features, jax.Array]:
         nothing = inputs.features(None, observations.zeros(spec, config.frame_stack, 1))

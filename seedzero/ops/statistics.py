@@ -65,11 +65,14 @@ def add_features(moments: Moments, x: jax.Array, counted: jax.Array, axis_name: 
     return Moments(before + added, moments.mean + share * away, within + share * (1.0 - share) * jnp.square(away))
 
 
-def normalize(moments: Moments, x: jax.Array) -> jax.Array:
-    """Returns features x [..., D] with mean 0 and variance 1, clipped at LIMIT; a constant feature becomes 0."""
+def normalize(moments: Moments, x: jax.Array, *, least_deviation: float = 1e-8) -> jax.Array:
+    """Returns features x [..., D] with mean 0 and variance 1, clipped at LIMIT; a constant feature becomes 0.
+
+    least_deviation: its square is added to the variances; features that vary less come out smaller.
+    """
     # A constant's rounding errors are no variance.
     rounding = jnp.square(1e-5 * moments.mean)
-    scaled = (x - moments.mean) * jax.lax.rsqrt(moments.variance + rounding + 1e-16)
+    scaled = (x - moments.mean) * jax.lax.rsqrt(moments.variance + rounding + least_deviation**2)
     return jnp.clip(scaled, -LIMIT, LIMIT)
 
 

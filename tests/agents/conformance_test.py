@@ -61,6 +61,7 @@ VARIANTS: Mapping[str, Mapping[str, options.Value]] = {
     "muzero with everything": {
         **_MUZERO,
         "network.frame_stack": 3,
+        "network.normalize_pixels": True,
         "muzero.target_network_updates": 5,
         "muzero.consistency_weight": 1.0,
         "muzero.value_prefix": True,
@@ -73,6 +74,7 @@ VARIANTS: Mapping[str, Mapping[str, options.Value]] = {
     "vtrace with everything": {
         **_VTRACE,
         "vtrace.frame_stack": 3,
+        "vtrace.normalize_pixels": True,
         "vtrace.lstm_width": 6,
         "vtrace.clip_reward": 1.0,
         "vtrace.popart": True,
@@ -81,16 +83,24 @@ VARIANTS: Mapping[str, Mapping[str, options.Value]] = {
     "apex with everything": {
         **_APEX,
         "apex.frame_stack": 3,
+        "apex.normalize_pixels": True,
         "apex.rescale_values": True,
         "apex.clip_reward": 1.0,
         "replay.priority_alpha": 0.6,
     },
     "r2d2": _R2D2,
-    "r2d2 with everything": {**_R2D2, "r2d2.frame_stack": 3, "r2d2.clip_reward": 1.0, "replay.priority_alpha": 0.6},
+    "r2d2 with everything": {
+        **_R2D2,
+        "r2d2.frame_stack": 3,
+        "r2d2.normalize_pixels": True,
+        "r2d2.clip_reward": 1.0,
+        "replay.priority_alpha": 0.6,
+    },
     "ppo": _PPO,
     "ppo with everything": {
         **_PPO,
         "ppo.frame_stack": 3,
+        "ppo.normalize_pixels": True,
         "ppo.lstm_width": 6,
         "ppo.clip_value": 0.2,
         "ppo.clip_reward": 1.0,

@@ -126,7 +126,7 @@ def test_channels_that_seem_to_come_first_are_noted(tmp_path: pathlib.Path, monk
 def test_a_named_preset_for_images_leaves_vectors_the_network_that_fits() -> None:
     settings = {"env.id": "gym:CartPole-v1", "run.agent": "vtrace"}
     asked = request.check_early(request.make({"preset": "pixels"}, settings))
-    assert asked.fixed == {"env.id", "run.agent", "network.kind", "vtrace.torso"}
+    assert asked.fixed == {"env.id", "run.agent", "network.kind", "vtrace.torso", "ppo.torso"}
     assert request.resolve(asked)[0].vtrace.torso == "auto"
     small = request.check_early(request.make({"preset": "atari"}, {"env.id": "gym:CartPole-v1"}))
     assert request.resolve(small)[0].network.kind == "auto"

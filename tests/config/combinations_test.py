@@ -210,6 +210,14 @@ def test_a_spread_of_no_repetitions_is_told(epsilon: float, num_notes: int) -> N
     assert len(notes) == num_notes and all("--explore.epsilon=X" in note for note in notes)
 
 
+@pytest.mark.parametrize(("shift_pixels", "num_notes"), [(2, 1), (0, 0)])
+def test_shifts_of_normalized_pixels_are_told(shift_pixels: int, num_notes: int) -> None:
+    settings = {"network.normalize_pixels": True, "muzero.shift_pixels": shift_pixels}
+    asked = configs.override(presets.get("atari", "muzero"), settings)
+    _, notes = combinations.imply(asked, preset_env=asked.env.id, explicit=settings.keys())
+    assert len(notes) == num_notes and all("leave one of them out" in note for note in notes)
+
+
 def _of_agent(agent: str, env: str = "catch") -> configs.Config:
     return configs.override(presets.get("catch", agent), {"env.id": env})
 

@@ -108,6 +108,15 @@ def test_what_muzero_counts_in_updates_fits_into_the_updates_of_its_budget(name:
         assert 0.95 < optimizer.decay_updates / with_steps < 1
 
 
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_ppos_learning_rate_reaches_its_end_with_the_budget(platform: str) -> None:
+    where = machines.Machine(platform, 2, 1)
+    found, _ = machines.resolve(presets.get("atari", "ppo"), preset="atari", explicit=(), machine=where)
+    assert found.worker.num_envs == found.ppo.batch_size
+    updates = found.run.max_env_steps / (found.ppo.batch_size * found.ppo.unroll_length)
+    assert 1 < found.ppo.decay_updates / updates < 1.03
+
+
 @pytest.mark.parametrize("agent", ["vtrace", "apex", "r2d2"])
 def test_presets_of_papers_that_play_with_all_actions_do_so(agent: str) -> None:
     assert presets.get("atari", agent).env.full_action_space

@@ -27,9 +27,9 @@ def test_an_agent_sets_limits_of_its_own() -> None:
 def test_layers_are_the_settings_of_their_names_and_lack_what_the_agent_lacks() -> None:
     changes = {"apex.width": 7, "r2d2.lstm_width": 6, "sac.frame_stack": 2, "apex.compute_dtype": "float32"}
     config = configs.override(configs.Config(), changes)
-    assert shared.Layers.of("apex", config.apex) == ("apex", "auto", 7, 0, 1, "float32")
-    assert shared.Layers.of("r2d2", config.r2d2) == ("r2d2", "auto", 512, 6, 1, "auto")
-    assert shared.Layers.of("sac", config.sac) == ("sac", "mlp", 256, 0, 2, "auto")
+    assert shared.Layers.of("apex", config.apex) == ("apex", "auto", 7, 0, 1, False, "float32")
+    assert shared.Layers.of("r2d2", config.r2d2) == ("r2d2", "auto", 512, 6, 1, False, "auto")
+    assert shared.Layers.of("sac", config.sac) == ("sac", "mlp", 256, 0, 2, False, "auto")
 
 
 def test_the_epsilon_of_v_trace_is_that_of_its_optimizer() -> None:

@@ -74,11 +74,15 @@ def test_atari_on_a_cpu_has_its_hours_and_what_is_won_sooner() -> None:
 
 
 def test_pong_by_the_preset_for_a_cpu_has_its_minutes() -> None:
-    config = _config(env__id="atari:Pong", run__max_env_steps=4_000_000, network__kind="conv")
+    small = {"env__id": "atari:Pong", "env__frame_size": 42, "run__max_env_steps": 4_000_000}
+    config = _config(**small, network__normalize_pixels=True, ppo__normalize_pixels=True)
     text = _told(config, IMAGE, 1_000.0, 16.0)
     assert "needs about 67 minutes for the rest of 4,000,000 steps" in text
-    assert text.endswith(", and 45 minutes for the 2,700,000 after which two cores drew level in Pong")
-    assert "H200" in _told(configs.override(config, {"run.agent": "ppo"}), IMAGE, 100.0, 16.0)
+    assert text.endswith(", and 17 minutes for the 1,000,000 after which two cores drew level in Pong")
+    by_ppo = _told(configs.override(config, {"run.agent": "ppo"}), IMAGE, 2_000.0, 1.0)
+    assert by_ppo.endswith(", and 5 minutes for the 600,000 after which two cores drew level in Pong")
+    assert "H200" in _told(configs.override(config, {"run.agent": "vtrace"}), IMAGE, 100.0, 16.0)
+    assert "H200" in _told(configs.override(config, {"env.frame_size": 84}), IMAGE, 100.0, 16.0)
 
 
 def test_muzero_on_a_large_grid_is_told_what_to_make_smaller() -> None:

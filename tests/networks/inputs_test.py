@@ -64,6 +64,24 @@ def test_each_array_has_moments_of_its_own_where_its_bounds_do_not_tell_its_scal
     np.testing.assert_array_equal(features.vector[:, :4], seen["goal"])
 
 
+def test_each_pixel_has_moments_of_its_own_where_asked() -> None:
+    made = network_inputs.InputFunctions("conv", SPEC, 1, normalizes=False, pixels=True)
+    seen = _show(SPEC)
+    seen["camera"] = np.random.default_rng(1).integers(0, 256, seen["camera"].shape).astype(np.uint8)
+    seen["camera"][:, 0, 0, 0] = 87  # background
+    counted = np.array([True, True, True, False])
+    moments = made.add_moments(made.no_moments(), seen, jnp.asarray(counted), None)
+    assert set(moments) == {"camera"} and moments["camera"].mean.shape == (6 * 5 * 3,)
+    pixels = seen["camera"] / 255.0
+    mean, variance = pixels[counted].mean(axis=0), pixels[counted].var(axis=0)
+    expected = np.clip((pixels - mean) / np.sqrt(variance + 0.02**2), -10, 10)
+    features = made.features(moments, seen)
+    np.testing.assert_allclose(features.main[..., :3], expected, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(features.main[:, 0, 0, 0], 0.0, atol=1e-5)
+    np.testing.assert_array_equal(features.main[..., 3], seen["depth"])
+    assert network_inputs.InputFunctions("mlp", SPEC, 1, normalizes=False, pixels=True).no_moments() is None
+
+
 def test_stacked_frames_stay_with_their_array() -> None:
     seen = {name: np.concatenate([x, x + 1], axis=-1) for name, x in _show(SPEC).items()}
     features = network_inputs.InputFunctions("conv", SPEC, 2, normalizes=False).features(None, seen)

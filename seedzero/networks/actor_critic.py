@@ -103,7 +103,7 @@ def actor_critic(
     own_torso: replaces the torso; from prepared observations [N, ...] to features [N, F], or of any other shape.
     num_values: N, tasks that have a value of their own.
     """
-    more = {"own_torso": own_torso, "num_values": num_values}
+    more: dict[str, Any] = {"own_torso": own_torso, "num_values": num_values}
     return _with_moments(_network(_ActorCritic, layers, spec, platform, "deep", **more))
 
 

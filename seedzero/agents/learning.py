@@ -13,6 +13,7 @@ import optax  # type: ignore[import-untyped]
 from seedzero.agents import base
 from seedzero.config import shared
 from seedzero.networks import actor_critic, observations
+from seedzero.networks import inputs as network_inputs
 from seedzero.replay import windows as windowing
 
 
@@ -144,11 +145,11 @@ def add_moments(
     """Returns the state after an update; moments among its parameters have seen the windows, unless it was refused."""
     if network.no_moments() is None:
         return state
-    before = state.params[actor_critic.MOMENTS]
+    before = state.params[network_inputs.MOMENTS]
     shape = next(iter(windows.observation.values())).shape[:2]
     counted = jnp.broadcast_to(windows.weight[:, None] > 0, shape).reshape(-1)
     after = network.add_moments(before, observations.flat(windows.observation), counted, axis_name)
-    params = {**state.params, actor_critic.MOMENTS: where(state.num_rejected == 0, after, before)}
+    params = {**state.params, network_inputs.MOMENTS: where(state.num_rejected == 0, after, before)}
     return state._replace(params=params)
 
 

@@ -14,6 +14,7 @@ from seedzero.agents import base, learning
 from seedzero.config import config as configs
 from seedzero.config import muzero as muzero_config
 from seedzero.core import types
+from seedzero.networks import inputs as network_inputs
 from seedzero.networks import muzero as muzero_net
 from seedzero.ops import statistics, value_transforms
 from seedzero.replay import windows as windowing
@@ -58,7 +59,7 @@ def init(parts: Parts, key: jax.Array) -> base.Params:
     """Returns the initial parameters: the network's, the observations' moments and the size of rewards."""
     params = dict(parts.network.init(key))
     if (moments := parts.network.no_moments()) is not None:
-        params[muzero_net.MOMENTS] = moments
+        params[network_inputs.MOMENTS] = moments
     if parts.config.muzero.scale_rewards:
         params[REWARD_SIZE] = statistics.no_size()
     return params
@@ -67,9 +68,9 @@ def init(parts: Parts, key: jax.Array) -> base.Params:
 def observe(parts: Parts, params: base.Params, windows: windowing.Windows, axis_name: str | None) -> base.Params:
     """Returns the parameters with the statistics of windows of any weight added; the same on all mapped devices."""
     params, counted = dict(params), windows.weight > 0
-    if muzero_net.MOMENTS in params:
+    if (moments := params.get(network_inputs.MOMENTS)) is not None:
         seen = windowing.observed(windows, 0)
-        params[muzero_net.MOMENTS] = parts.network.add_moments(params[muzero_net.MOMENTS], seen, counted, axis_name)
+        params[network_inputs.MOMENTS] = parts.network.add_moments(moments, seen, counted, axis_name)
     if REWARD_SIZE in params:
         # The first reward of a window came before it; it is another window's.
         rewards, valid = clip_rewards(parts, windows.reward)[:, 1:], windows.valid[:, 1:] & counted[:, None]

@@ -26,9 +26,6 @@ from seedzero.ops import convolution
 Params: TypeAlias = Any
 Out = TypeVar("Out")
 
-MOMENTS = "moments"
-"""Name of the pixels' moments among the parameters of V-trace, Ape-X and R2D2."""
-
 _DEEP_CHANNELS = (16, 32, 32)
 _CONVOLUTIONS = {
     "shallow": ((16, 8, 4), (32, 4, 2)),
@@ -126,9 +123,14 @@ def _with_moments(network: RecurrentNetwork[Any]) -> RecurrentNetwork[Any]:
     """Returns the network with its moments, if any, among its parameters."""
     if network.no_moments() is None:
         return network
+
+    def reading(unroll: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda params, state, steps: unroll(params, state, steps, params[network_inputs.MOMENTS])
+
     return network._replace(
-        init=lambda key: {**network.init(key), MOMENTS: network.no_moments()},
-        unroll=lambda params, state, steps: network.unroll(params, state, steps, params[MOMENTS]),
+        init=lambda key: {**network.init(key), network_inputs.MOMENTS: network.no_moments()},
+        unroll=reading(network.unroll),
+        unroll_in_loop=reading(network.unroll_in_loop),
     )
 
 

@@ -23,6 +23,8 @@ Observation: TypeAlias = Mapping[str, jax.Array]
 Moments: TypeAlias = Any
 """`statistics.Moments` of an observation's one array; of several, {name: Moments} of those that are normalized."""
 
+MOMENTS = "moments"
+"""Name of the observations' moments among the parameters, of all agents but PPO."""
 _LEAST_DEVIATION = 0.02
 """Added to the deviation of a pixel of 0 to 1: the flicker of a few bytes stays small."""
 

@@ -19,10 +19,6 @@ from seedzero.networks import prefix as prefixes
 Params: TypeAlias = Any
 Hidden: TypeAlias = jax.Array
 
-MOMENTS = "moments"
-"""Name of the observations' moments among the parameters: `statistics.Moments`, or {name: Moments} of named arrays."""
-
-
 AddMoments: TypeAlias = Callable[
     [network_inputs.Moments, network_inputs.Observation, jax.Array, str | None], network_inputs.Moments
 ]
@@ -57,7 +53,7 @@ class Network(NamedTuple):
     """Pure functions of parameters. Shape letters: B batch, A actions, or D numbers of a continuous action.
 
     Attributes:
-      init: key -> parameters, float32. The observations' moments may join them, as `MOMENTS`.
+      init: key -> parameters, float32. The observations' moments may join them, as `inputs.MOMENTS`.
       cast: parameters -> the same in the compute dtype, save moments and layers that are computed in float32. Applied
         once a call, not in every simulation.
       represent: (params, observation {name: [B, *shape]}) -> hidden [B, ...]. Stacked frames are on the last axis,
@@ -177,7 +173,7 @@ def make(
         init=init,
         cast=(lambda params: params) if config.module else lambda params: _cast(params, kind, dtype),
         represent=lambda params, observation: represent(
-            params, *inputs.features(params.get(MOMENTS), observation).given
+            params, *inputs.features(params.get(network_inputs.MOMENTS), observation).given
         ),
         predict=method("predict"),
         dynamics=method("dynamics"),
@@ -194,7 +190,7 @@ def _cast(params: Params, kind: str, dtype: Any) -> Params:
         first = mlp.INPUT_LAYER if kind == "mlp" else mlp.VECTOR_LAYERS
         is_input = (module, layer) == ("representation", first)
         is_output = module.endswith("_head") and layer == mlp.OUTPUT_LAYER
-        return leaf if module == MOMENTS or is_input or is_output else leaf.astype(dtype)
+        return leaf if module == network_inputs.MOMENTS or is_input or is_output else leaf.astype(dtype)
 
     return jax.tree_util.tree_map_with_path(cast, params)
 

@@ -19,6 +19,8 @@ from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import errors, packing, types
 from seedzero.device import acting
+from seedzero.networks import inputs as network_inputs
+from seedzero.ops import statistics
 from seedzero.replay import data as sources
 from seedzero.replay import rings as ring_store
 from seedzero.replay import windows as windowing
@@ -419,6 +421,22 @@ def test_an_update_on_the_agents_own_data_is_finite_and_counts(variant: str, spe
     assert priority is not None or not is_prioritized
     again, _, _ = case.update(case.state, case.windows, jax.random.key(1))
     assert agent_cases.equal(again, state)
+
+
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if name.endswith("everything") and "sac" not in name])
+def test_an_update_counts_the_pixels_that_it_saw(variant: str) -> None:
+    case = _case(variant, "text" if variant.startswith(("vtrace", "ppo")) else "image and vector")
+
+    def of_image(state: Any) -> statistics.Moments:
+        found = getattr(state, "moments", None) or state.params[network_inputs.MOMENTS]
+        moments: statistics.Moments = found["image"]
+        return moments
+
+    assert float(of_image(case.state).weight) == 0
+    state, _, _ = case.update(case.state, case.windows, jax.random.key(1))
+    moments = of_image(state)
+    assert float(moments.weight) >= SLOTS
+    assert np.any(moments.mean > 0) and np.all(moments.variance <= 0.25)  # of numbers 0 and 1
 
 
 @every_case

@@ -18,6 +18,7 @@ from seedzero.agents import base, muzero, muzero_loss, muzero_model
 from seedzero.config import muzero as muzero_config
 from seedzero.config import presets
 from seedzero.core import types
+from seedzero.networks import inputs as network_inputs
 from seedzero.networks import muzero as muzero_net
 from seedzero.ops import statistics, value_transforms
 from seedzero.replay import windows as windowing
@@ -124,8 +125,8 @@ def test_acting_and_the_target_network_have_statistics_of_their_own() -> None:
     weights = []
     for _ in range(3):
         state, _, _ = cases.update(config, state, windows)
-        weights.append(float(state.target_params[muzero_net.MOMENTS].weight))
-    assert float(state.params[muzero_net.MOMENTS].weight) > weights[2] == weights[1] > weights[0] == 0.0
+        weights.append(float(state.target_params[network_inputs.MOMENTS].weight))
+    assert float(state.params[network_inputs.MOMENTS].weight) > weights[2] == weights[1] > weights[0] == 0.0
     assert cases.agent(config)[0].acting(state) is state.params
 
 
@@ -135,7 +136,7 @@ def test_no_optimizer_touches_the_statistics() -> None:
     seen = agent_cases.shown(windows)[:, 0]
     counted = np.ones(len(seen), bool)
     expected = jax.jit(lambda: statistics.add_features(statistics.no_moments(4), seen, counted))()
-    for leaf, wanted in zip(found[muzero_net.MOMENTS], expected, strict=True):
+    for leaf, wanted in zip(found[network_inputs.MOMENTS], expected, strict=True):
         np.testing.assert_allclose(leaf, wanted, rtol=1e-6)
 
 

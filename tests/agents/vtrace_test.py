@@ -16,7 +16,7 @@ from seedzero.agents import vtrace
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
-from seedzero.networks import actor_critic
+from seedzero.networks import inputs as network_inputs
 from seedzero.replay import windows as windowing
 
 MASKED = dataclasses.replace(cases.SPEC, has_action_mask=True)
@@ -348,11 +348,11 @@ def test_the_moments_of_pixels_are_those_of_the_rows_that_count() -> None:
     windows = cases.make_windows()._replace(weight=jnp.array([1.0, 0.0, 1.5]))
     images = np.random.default_rng(0).integers(0, 256, (*windows.reward.shape, 6, 5, 1)).astype(np.uint8)
     state = jax.jit(agent.init)(jax.random.key(0))
-    assert float(state.params[actor_critic.MOMENTS].weight) == 0
+    assert float(state.params[network_inputs.MOMENTS].weight) == 0
     update = jax.jit(lambda state, windows: agent.update(state, windows, jax.random.key(1), None))
     state, _, metrics = update(state, agent_cases.show(windows, images))
     assert float(metrics["num_rejected"]) == 0
-    moments, seen = state.params[actor_critic.MOMENTS], images[[0, 2]].reshape(-1, 30) / 255.0
+    moments, seen = state.params[network_inputs.MOMENTS], images[[0, 2]].reshape(-1, 30) / 255.0
     assert float(moments.weight) == len(seen)
     np.testing.assert_allclose(moments.mean, seen.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(moments.variance, seen.var(axis=0), rtol=1e-4)

@@ -131,3 +131,24 @@ def test_an_actor_critics_logits_depend_on_every_array(torso: str) -> None:
     for array in SPEC.arrays:
         changed = {**seen, array.name: seen[array.name] + np.asarray(1, array.dtype)}
         assert np.abs(np.asarray(value(changed) - before)).max() > 1e-5, array.name
+
+
+@pytest.mark.parametrize("make", [actor_critic.actor_critic, actor_critic.dueling])
+def test_networks_see_pixels_normalized_by_the_moments_among_their_parameters(make: Any) -> None:
+    plain, normalizing = (
+        make(shared.Layers("a", "conv", 8, normalize_pixels=on), SPEC, "cpu") for on in (False, True)
+    )
+    seen, flags = _show(SPEC), jnp.zeros((4, 1), bool)
+
+    def look(network: Any, params: Any, camera: Any) -> Any:
+        shown = {name: x[:, None] for name, x in (seen | {"camera": camera}).items()}
+        steps = actor_critic.Steps(shown, flags, flags * 1.0, flags * 1)
+        return jax.jit(network.unroll)(params, network.initial_state(4), steps)[1]
+
+    params = normalizing.init(jax.random.key(0))
+    moments = params[network_inputs.MOMENTS]["camera"]
+    # deviation + 0.02 of the range: twice the size around a mean of 1/255
+    moments = moments._replace(mean=moments.mean + 1 / 255, variance=moments.variance * (0.25 - 0.02**2))
+    found = look(normalizing, {**params, network_inputs.MOMENTS: {"camera": moments}}, seen["camera"])
+    expected = look(plain, params, 2.0 * (seen["camera"].astype(np.float32) - 1))
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-6)

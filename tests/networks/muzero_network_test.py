@@ -14,6 +14,7 @@ import pytest
 from seedzero.config import config as configs
 from seedzero.config import muzero as muzero_config
 from seedzero.core import errors, types
+from seedzero.networks import inputs as network_inputs
 from seedzero.networks import mlp, projection, resnet
 from seedzero.networks import muzero as muzero_net
 from seedzero.ops import statistics, value_transforms
@@ -269,7 +270,7 @@ def test_bfloat16_tells_near_observations_and_their_values_apart() -> None:
     params = jax.tree.map(lambda leaf: random.normal(size=leaf.shape).astype(np.float32), shapes)
     seen = (100.0 + 10.0 * random.normal(size=(64, 4))).astype(np.float32)
     add_features, predict = jax.jit(statistics.add_features), jax.jit(network.predict)
-    params[muzero_net.MOMENTS] = add_features(
+    params[network_inputs.MOMENTS] = add_features(
         jax.jit(statistics.no_moments, static_argnums=0)(4), seen, np.ones(64, bool)
     )
     cast = jax.jit(network.cast)(params)
@@ -294,7 +295,7 @@ def test_normalized_observations_do_not_depend_on_their_units(spec: types.EnvSpe
     @jax.jit
     def represent(x: jax.Array) -> jax.Array:
         moments = network.add_moments(network.no_moments(), _one(x), jnp.ones(len(x), bool), None)
-        return network.represent({**params, muzero_net.MOMENTS: moments}, _one(x))
+        return network.represent({**params, network_inputs.MOMENTS: moments}, _one(x))
 
     moments = network.no_moments()
     assert moments is not None and len(moments.mean) == spec.observation_shape[-1]

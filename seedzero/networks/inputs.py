@@ -26,7 +26,7 @@ Moments: TypeAlias = Any
 MOMENTS = "moments"
 """Name of the observations' moments among the parameters, of all agents but PPO."""
 _LEAST_DEVIATION = 0.02
-"""Added to the deviation of a pixel of 0 to 1: the flicker of a few bytes stays small."""
+"""Its square is added to the variance of a pixel of 0 to 1: the flicker of a few bytes stays small."""
 
 
 class InputFunctions:

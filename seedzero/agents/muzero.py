@@ -40,6 +40,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
     _check_consistency(config.muzero)
     _check_exploration(config, spec)
     _check_correction(config, spec)
+    _check_policy_gradient(config.muzero, spec)
     parts = muzero_model.make_parts(config, spec, platform)
 
     return base.Agent(
@@ -84,7 +85,7 @@ def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.St
         "policy": sources.Stored((width,), number),
         "value": sources.Stored((), number),
     }
-    if config.muzero.off_policy_correction:
+    if muzero_loss.stores_probability(config.muzero):
         stored[muzero_loss.PROBABILITY] = sources.Stored((), number)
     if spec.is_continuous:
         stored["sampled"] = sources.Stored((width, *spec.action_shape), number)
@@ -166,6 +167,14 @@ def _check_correction(config: configs.Config, spec: types.EnvSpec) -> None:
             raise errors.ConfigError(f"muzero.off_policy_correction=true {reason}; {remedy}")
 
 
+def _check_policy_gradient(config: muzero_config.MuZeroConfig, spec: types.EnvSpec) -> None:
+    if config.policy_gradient_weight and spec.is_continuous:
+        raise errors.ConfigError(
+            f"muzero.policy_gradient_weight={config.policy_gradient_weight:g} needs actions with probabilities, but "
+            "actions here are vectors; set it to 0"
+        )
+
+
 # Acting ------------------------------------------------------------------------------------------------------------
 
 
@@ -178,7 +187,7 @@ def _act(
     memory, taken = _repeat(parts, memory, inputs, action, key)
     if parts.spec.is_continuous:
         return memory, base.Outputs(sampled.to_environment(taken, parts.spec), {"action": taken, **stored})
-    if parts.config.muzero.off_policy_correction:
+    if muzero_loss.stores_probability(parts.config.muzero):
         chance = jnp.take_along_axis(stored["policy"], action[:, None], axis=1)[:, 0]
         # A repeated action is no choice of the policy: only what the policy would do too is followed.
         stored[muzero_loss.PROBABILITY] = jnp.where(taken == action, chance, 1.0)

@@ -40,6 +40,11 @@ def bootstraps(config: configs.Config) -> bool:
     return config.muzero.target_network_updates > 0 or config.reanalyse.fresh_share > 0
 
 
+def stores_probability(config: muzero_config.MuZeroConfig) -> bool:
+    """Returns whether policies are compared with the acting one's probability of the stored action."""
+    return config.off_policy_correction or config.policy_gradient_weight > 0
+
+
 def _bootstrap_offsets(config: configs.Config) -> range:
     """Returns the positions valued by the network."""
     if not bootstraps(config):
@@ -198,6 +203,10 @@ def loss_and_metrics(
     if config.entropy_weight:
         loss -= config.entropy_weight * _step_mean(entropy, targets.policy_mask, windows.weight)
     more: base.Metrics = {}
+    if config.policy_gradient_weight:
+        errors, more["advantage_size"] = _policy_gradient_errors(policy_logits, windows, targets)
+        more["loss_policy_gradient"] = _step_mean(errors, targets.policy_mask, windows.weight)
+        loss += config.policy_gradient_weight * more["loss_policy_gradient"]
     if goes_on is not None:
         end_errors = optax.sigmoid_binary_cross_entropy(goes_on, is_on.astype(goes_on.dtype))
         more["loss_end"] = _step_mean(end_errors, is_known, windows.weight)
@@ -233,6 +242,26 @@ def _policy_errors(parts: muzero_model.Parts, logits: jax.Array, windows: window
     actions = windows.stored["sampled"][:, :num_positions]
     target = binned_actions.target(actions, policy, num_bins=num_bins)
     return binned_actions.cross_entropy(logits, target, num_bins=num_bins)
+
+
+def _policy_gradient_errors(
+    logits: jax.Array, windows: windowing.Windows, targets: nstep.Targets
+) -> tuple[jax.Array, jax.Array]:
+    """Returns errors [B, K+1] for logits [B, K+1, A], and the size of advantages, their root mean square.
+
+    An advantage is the n-step return after the stored action less the value stored with it, in units of the batch's
+    size. Ratios of the policy to the acting one count up to 1 (Muesli, Hessel et al. 2021, section 4.5, has policy
+    gradients beside improved policies so, with a running size).
+    """
+    num_positions = logits.shape[1]
+    seen = targets.policy_mask & targets.value_mask & (windows.weight[:, None] > 0)
+    advantage = jnp.where(seen, targets.value - windows.stored["value"][:, :num_positions], 0.0)
+    size = jnp.sqrt(jnp.sum(jnp.square(advantage)) / jnp.maximum(jnp.sum(seen), 1))
+    action = windows.stored["action"][:, :num_positions, None]
+    log_taken = jnp.take_along_axis(jax.nn.log_softmax(logits), action, axis=-1)[..., 0]
+    acting = jnp.maximum(windows.stored[PROBABILITY][:, :num_positions], 1e-8)
+    ratio = jnp.minimum(jax.lax.stop_gradient(jnp.exp(log_taken)) / acting, 1.0)
+    return -ratio * advantage / jnp.maximum(size, 1e-8) * log_taken, size
 
 
 def _entropy(parts: muzero_model.Parts, logits: jax.Array) -> jax.Array:

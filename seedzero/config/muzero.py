@@ -138,6 +138,12 @@ class MuZeroConfig(options.AgentSection):
     entropy_weight: float = options.tunable(
         0.0, "weight of the entropy bonus, which keeps the policy undecided between actions of equal value", low=0
     )
+    policy_gradient_weight: float = options.fixed(
+        0.0,
+        "weight of the policy gradient by the returns that followed, beside the search's policy: what the model does "
+        "not tell apart, returns do; 0: off",
+        low=0,
+    )
     target_network_updates: int = options.fixed(
         0,
         "bootstrap from a network copied every so many updates; 0: from root values stored when acting",

@@ -34,6 +34,7 @@ _ATARI_ON_CPU = options.values(
         discount=0.99,
         shift_pixels=0,
         value_loss_weight=1.0,
+        policy_gradient_weight=0.5,
         entropy_weight=0.05,
         consistency_weight=2.0,
         consistency_steps=1,

@@ -95,8 +95,9 @@ def test_ends_mean_what_they_mean_without_the_correction() -> None:
         )
 
 
-def test_acting_stores_the_probability_of_its_choice() -> None:
-    agent, params = muzero.make(cases.make_config(**ON), cases.SPEC, "cpu"), _params(cases.make_config(**ON))
+@pytest.mark.parametrize("on", [ON, dict(muzero__policy_gradient_weight=0.5)])
+def test_acting_stores_the_probability_of_its_choice(on: dict[str, Any]) -> None:
+    agent, params = muzero.make(cases.make_config(**on), cases.SPEC, "cpu"), _params(cases.make_config(**on))
     assert agent.stored[PROBABILITY].shape == ()
     observation = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
     _, found = jax.jit(agent.act)(params, (), agent_cases.inputs(observation), jax.random.key(1))
@@ -139,3 +140,9 @@ def test_windows_show_all_positions_that_are_compared() -> None:
 def test_what_cannot_be_corrected_is_refused(changes: dict[str, Any], spec: types.EnvSpec, named: str) -> None:
     with pytest.raises(errors.ConfigError, match=named):
         muzero.make(cases.make_config(**{**ON, **changes}), spec, "cpu")
+
+
+def test_a_policy_gradient_for_vectors_is_refused() -> None:
+    spec = types.EnvSpec((4,), "float32", 0, action_low=(-1.0,), action_high=(1.0,))
+    with pytest.raises(errors.ConfigError, match=r"policy_gradient_weight=0.5 .* vectors; set it to 0"):
+        muzero.make(cases.make_config(muzero__policy_gradient_weight=0.5), spec, "cpu")

@@ -378,3 +378,35 @@ def test_augmentation_changes_the_loss_and_not_the_targets() -> None:
     assert plain["value_target_mean"] == augmented["value_target_mean"] != 0
     assert plain["loss"] != augmented["loss"]
     assert plain["value_mean"] != augmented["value_mean"]
+
+
+def test_the_policy_gradient_follows_returns_less_stored_values() -> None:
+    plain = _hand_model_config()
+    config = cases.make_config(
+        muzero__value_loss_weight=0.0, muzero__reward_loss_weight=0.0, muzero__policy_gradient_weight=0.3
+    )
+    windows, params = cases.hand_model_windows(config), {"p": 0.5, "q": 2.0}
+    # Returns of two steps with a discount of 0.5: from 8 at position 3 on, 1 + 0.5 * 0 + 0.25 * 8 = 3 at position 1.
+    reward = np.broadcast_to(np.array([0, 0, 1, 0, 0], np.float32), windows.valid.shape)
+    value = np.broadcast_to(np.array([0.5, 1, 2, 8, 4], np.float32), windows.valid.shape)
+    chance = np.broadcast_to(np.array([0.9, 0.5, 1, 1, 1], np.float32), windows.valid.shape)
+    windows = agent_cases.store(
+        windows._replace(reward=jnp.asarray(reward)), value=jnp.asarray(value), **{muzero_loss.PROBABILITY: chance}
+    )
+    returns = np.array([0.5 * 1 + 0.25 * 2, 1 + 0.25 * 8, 0.25 * 4])
+    advantage = returns - np.array([0.5, 1, 2])
+    advantage /= np.sqrt(np.mean(advantage**2))
+    policy = 1 / (1 + np.exp(-np.array([1.0, 2.0, 4.0])))  # p = 0.5, q = 2, observation 2: s = 1, 2, 4
+    ratio = np.minimum(policy / np.array([0.9, 0.5, 1]), 1.0)
+    expected = -ratio * advantage * np.log(policy)
+    difference = _hand_model_loss(config, windows, params) - _hand_model_loss(plain, windows, params)
+    np.testing.assert_allclose(difference, 0.3 * (expected[0] + expected[1:].sum() / 2), rtol=1e-5)
+    # A window without weight has no part in the size either.
+    weight = np.ones(cases.BATCH, np.float32)
+    weight[0] = 0.0
+    strange = agent_cases.store(windows, value=jnp.asarray(value).at[0].set(100.0))._replace(
+        weight=jnp.asarray(weight)
+    )
+    difference = _hand_model_loss(config, strange, params) - _hand_model_loss(plain, strange, params)
+    share = 1 - 1 / cases.BATCH
+    np.testing.assert_allclose(difference, 0.3 * share * (expected[0] + expected[1:].sum() / 2), rtol=1e-5)

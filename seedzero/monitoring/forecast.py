@@ -16,7 +16,7 @@ SLOW_UPDATES_PER_SECOND = 1.0
 _MANY_UPDATES = 10_000
 _PONG_STEPS = 2_800_000
 """Steps after which training episodes of Pong returned 20 on an H200, with the preset for accelerators."""
-_PONG_STEPS_ON_CPU = {"muzero": 1_000_000, "ppo": 1_200_000}
+_PONG_STEPS_ON_CPU = {"muzero": 800_000, "ppo": 1_200_000}
 """Steps after which an agent's returns in Pong were about 0 on two cores, with the preset for a CPU."""
 
 

@@ -78,7 +78,7 @@ def test_pong_by_the_preset_for_a_cpu_has_its_minutes() -> None:
     config = _config(**small, network__normalize_pixels=True, ppo__normalize_pixels=True)
     text = _told(config, IMAGE, 1_000.0, 16.0)
     assert "needs about 67 minutes for the rest of 4,000,000 steps" in text
-    assert text.endswith(", and 17 minutes for the 1,000,000 after which two cores drew level in Pong")
+    assert text.endswith(", and 13 minutes for the 800,000 after which two cores drew level in Pong")
     by_ppo = _told(configs.override(config, {"run.agent": "ppo"}), IMAGE, 2_000.0, 1.0)
     assert by_ppo.endswith(", and 10 minutes for the 1,200,000 after which two cores drew level in Pong")
     assert "H200" in _told(configs.override(config, {"run.agent": "vtrace"}), IMAGE, 100.0, 16.0)

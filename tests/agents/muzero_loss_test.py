@@ -401,6 +401,10 @@ def test_the_policy_gradient_follows_returns_less_stored_values() -> None:
     expected = -ratio * advantage * np.log(policy)
     difference = _hand_model_loss(config, windows, params) - _hand_model_loss(plain, windows, params)
     np.testing.assert_allclose(difference, 0.3 * (expected[0] + expected[1:].sum() / 2), rtol=1e-5)
+    # Of the policy alone is there a gradient; s rises by 2 with p at each step, as gradients into states are halved.
+    slope = -ratio * advantage * (1 - policy) * 2
+    gradients = [_jitted_loss(c, gradient=True)(params, windows)["p"] for c in (config, plain)]
+    np.testing.assert_allclose(gradients[0] - gradients[1], 0.3 * (slope[0] + slope[1:].sum() / 2), rtol=1e-4)
     # A window without weight has no part in the size either.
     weight = np.ones(cases.BATCH, np.float32)
     weight[0] = 0.0

@@ -50,8 +50,8 @@ def spec(values: Mapping[str, Any]) -> dict[str, Any]:
 def as_declared(came: types.EnvSpec, expected: types.EnvSpec) -> types.EnvSpec:
     """Returns a worker's spec with the declarations of the run's spec, which an earlier version may have written.
 
-    These are the number of states, bounds of numbers without any, and whether bytes are text: a run goes on with the
-    network that was built for its own spec.
+    These are the number of states, bounds of numbers without any, whether bytes are text, and the spaces where either
+    is silent: a run goes on with the network that was built for its own spec.
     """
     is_silent = not (came.num_states and expected.num_states)  # a worker need not tell it either
     is_same = is_silent and came.observation_shape == expected.observation_shape
@@ -69,7 +69,9 @@ def as_declared(came: types.EnvSpec, expected: types.EnvSpec) -> types.EnvSpec:
             for array, other in zip(packed, expected.packed, strict=True)
         )
     num_states = expected.num_states if is_same else came.num_states
-    return dataclasses.replace(came, observation_low=low, observation_high=high, packed=packed, num_states=num_states)
+    spaces = came.spaces if came.spaces and expected.spaces else expected.spaces
+    same = dataclasses.replace(came, packed=packed, num_states=num_states, spaces=spaces)
+    return dataclasses.replace(same, observation_low=low, observation_high=high)
 
 
 def _bound(came: float, expected: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import pathlib
 
 from seedzero.checkpoints import migrations, run_lock
@@ -29,12 +30,26 @@ def read(path: pathlib.Path) -> types.EnvSpec | None:
         raise errors.ResumeError(f"{file} is damaged ({error}); delete it to have it made anew") from None
 
 
+def completed(saved: types.EnvSpec, known: types.EnvSpec | None) -> types.EnvSpec:
+    """Returns a run's spec, which an earlier version may have written, with the spaces of its environments."""
+    is_same = known is not None and not saved.spaces and migrations.as_declared(known, saved) == saved
+    return dataclasses.replace(saved, spaces=known.spaces) if known is not None and is_same else saved
+
+
 def check_equal(came: types.EnvSpec, expected: types.EnvSpec) -> None:
     """Raises SpecMismatch, naming the fields, if a worker's environments differ from the run's."""
     left, right = dataclasses.asdict(migrations.as_declared(came, expected)), dataclasses.asdict(expected)
-    different = [f"{name} is {left[name]}, expected {right[name]}" for name in left if left[name] != right[name]]
+    different = [_difference(name, left[name], right[name]) for name in left if left[name] != right[name]]
     if different:
         raise errors.SpecMismatch(
             f"the worker's environment differs from this run's: {'; '.join(different)}; start the worker with the "
             f"environment of the run, or the learner with another --run_dir"
         )
+
+
+def _difference(name: str, came: object, expected: object) -> str:
+    if name == "spaces":  # a megabyte, perhaps
+        same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(str(came), str(expected), strict=False))
+        start = max(0, len(list(same)) - 40)
+        came, expected = (f"...{str(text)[start : start + 120]}" for text in (came, expected))
+    return f"{name} is {came}, expected {expected}"

@@ -107,6 +107,8 @@ class EnvSpec:
         array after the other, see core/packing.py. Empty: it is one array.
       tasks: names of the tasks that the environments of a run share, such as levels; every step tells each
         environment's. Empty: there is one task.
+      spaces: Gymnasium's spaces of observations and actions, as text (`envs/space_text.py`): the values of `reset` and
+        `step`, which policies take and give. "": as the other fields say.
     """
 
     observation_shape: tuple[int, ...]
@@ -122,6 +124,7 @@ class EnvSpec:
     num_states: int = 0
     packed: tuple[ArraySpec, ...] = ()
     tasks: tuple[str, ...] = ()
+    spaces: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "observation_dtype", _dtype_name(self.observation_dtype))

@@ -90,6 +90,8 @@ def look(settings: sections.EnvConfig, num_steps: int, max_seconds: float) -> Lo
     """
     with env_base.closing(registry.make(settings.id, settings, 1, threads=1)) as env:
         findings = explore(env, num_steps, max_seconds=max_seconds)
+        if isinstance(env, gym_env.GymVectorEnv):
+            env.check_another()
         space = getattr(env, "observation_space", None)
         return Look(env.spec, findings, judge(env.spec, findings, space), None if space is None else str(space))
 

@@ -17,7 +17,7 @@ from gymnasium import spaces
 
 from seedzero.core import errors, types
 from seedzero.envs import base as env_base
-from seedzero.envs import gym_spaces, gym_wrappers
+from seedzero.envs import gym_spaces, gym_wrappers, space_text
 
 WRAPPERS = ("BoundAction", "FilterObservation")
 """The names of --env.wrappers that go with a pool: they change what is declared, not a step."""
@@ -51,9 +51,17 @@ def read(
                 )
     if isinstance(shown, spaces.Dict) and list(shown.spaces) == [TEXT]:
         raise errors.EnvironmentFailure(f"environment {name!r} shows {TEXT}, a text, alone; name an array beside it")
+    return of_pool(name, shown, taken)
+
+
+def of_pool(
+    name: str, shown: spaces.Space[Any], taken: spaces.Space[Any]
+) -> tuple[types.EnvSpec, gym_spaces.Coder, gym_spaces.Coder]:
+    """Returns the same of corrected spaces, of observations and of actions."""
     spec, encode, decode = gym_spaces.read(name, _channels_last(shown), taken)
     packed = (dataclasses.replace(array, text=array.name == TEXT) for array in spec.packed)
-    spec = dataclasses.replace(spec, packed=tuple(packed))
+    text = space_text.write(space_text.Pair(shown, taken, channels_first=True))
+    spec = dataclasses.replace(spec, packed=tuple(packed), spaces=text)
     return spec, lambda batch: encode(_moved(shown, batch)), decode
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import ale_py  # noqa: F401  # registers Gymnasium's ALE/GAME
 import gymnasium
 import numpy as np
-from gymnasium import vector
+from gymnasium import spaces, vector
 from gymnasium.envs import registration
 
 from seedzero.config import families, sections
@@ -59,8 +59,10 @@ class GymVectorEnv:
             env_base.check_distinct(name, self.originals)
             self.observation_space = envs[0].observation_space
             self.spec, self._encode, self._decode = gym_spaces.read(name, self.observation_space, envs[0].action_space)
-            self._first = envs[0]
-            plain: list[Any] = [functools.partial(_Plain, env) for env in envs]
+            self._first, self._make = envs[0], makers[0]
+            for env in envs[1:]:
+                self._check_alike(env.observation_space, env.action_space)
+            plain: list[Any] = [functools.partial(gym_protocol.Checked, name, env) for env in envs]
             self._envs = vector.SyncVectorEnv(plain, autoreset_mode=vector.AutoresetMode.NEXT_STEP, copy=False)
 
     @classmethod
@@ -75,6 +77,25 @@ class GymVectorEnv:
         with quiet():
             end = clock() + max_seconds
             gym_protocol.check(self._name, self._first, num_steps, goes_on=lambda: clock() < end)
+
+    def check_another(self) -> None:
+        """Makes one environment more and raises EnvironmentFailure if its spaces are others."""
+        found = None
+        # Foreign code, and one environment may do: a group that needs another one says why there is none.
+        with quiet(), contextlib.suppress(Exception), contextlib.closing(self._make()) as env:
+            found = env.observation_space, env.action_space
+        if found:
+            self._check_alike(*found)
+
+    def _check_alike(self, observation: spaces.Space[Any], action: spaces.Space[Any]) -> None:
+        """Raises EnvironmentFailure for spaces other than those of the first environment."""
+        own = {"observation": self._first.observation_space, "action": self._first.action_space}
+        for name, came in (("observation", observation), ("action", action)):
+            if came != own[name]:
+                raise errors.EnvironmentFailure(
+                    f"environment {self._name!r} has another {name} space each time it is made, such as {own[name]} "
+                    f"and {came}; expected equal ones, because all environments share one network: pad to the largest"
+                )
 
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
         env_base.check_seeds(seeds, self.num_envs)
@@ -116,29 +137,6 @@ class _WithoutOptions(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         return self.env.reset(seed=seed)
-
-
-class _Plain:
-    """An environment with plain numbers and an empty info, unread here.
-
-    Gymnasium's groups would make arrays of the infos, and raise where those of two environments differ; they raise for
-    a number of shape [1] and for one in a list, too.
-    """
-
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        self.env = env
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.env, name)
-
-    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        observation, _ = self.env.reset(**options)
-        return observation, {}
-
-    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        observation, reward, terminated, truncated, _ = self.env.step(action)
-        reward, terminated, truncated = (np.asarray(value).item() for value in (reward, terminated, truncated))
-        return observation, reward, terminated, truncated, {}
 
 
 def _drawing() -> dict[str, str]:

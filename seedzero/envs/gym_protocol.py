@@ -1,6 +1,6 @@
-"""Checks an environment against Gymnasium's protocol by a reset and a step; a sentence for each fault.
+"""Checks each return of an environment against Gymnasium's protocol and the spaces; a sentence for each fault.
 
-Gymnasium's own groups of environments would raise in numpy, far from the mistake.
+Gymnasium's own groups of environments would raise in numpy, far from the mistake, or show another value.
 """
 
 from __future__ import annotations
@@ -19,50 +19,81 @@ _STEP = "(observation, reward, terminated, truncated, info)"
 _MEND = "mend it there, or in a wrapper that a function of yours returns: --env=python:MODULE:FUNCTION"
 
 
+class _Fault(ValueError):
+    """A returned value that is none of its space or of the protocol; the text is the value and the expectation."""
+
+
+class Checked:
+    """An environment whose every return is checked: plain numbers, and an empty info, unread here.
+
+    Gymnasium's groups would make arrays of the infos, and raise where those of two environments differ; they raise for
+    a number of shape [1] and for one in a list, too. EnvironmentFailure, with the step of the episode: the environment
+    returned something else than its spaces and Gymnasium's interface say.
+    """
+
+    def __init__(self, name: str, env: gymnasium.Env[Any, Any]) -> None:
+        self.env, self._name, self._num_steps = env, name, 0
+        self._check = _observation_check(env.observation_space)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.env, name)
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        """As of the environment; options: seed and options."""
+        self._num_steps = 0
+        shown: Any = self.env.reset(**options)
+        try:
+            if not (isinstance(shown, tuple) and len(shown) == 2 and isinstance(shown[1], Mapping)):
+                raise _Fault(f"{_described(shown)}; expected (observation, info), info a dict")
+            self._check(shown[0])
+        except _Fault as fault:
+            raise self._wrong("reset", fault) from None
+        return shown[0], {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """As of the environment."""
+        self._num_steps += 1
+        try:
+            after: Any = self.env.step(action)
+        except ValueError as error:
+            if not _is_unpacking(error):
+                raise
+            fault = _Fault(f"the wrong number of values ({error}); expected {_STEP}")
+            raise self._wrong("step", fault) from error
+        try:
+            if not (isinstance(after, tuple) and len(after) == 5):
+                raise _Fault(f"{_described(after)}; expected {_STEP}")
+            observation, reward, terminated, truncated, info = after
+            if not isinstance(info, Mapping):
+                raise _Fault(f"{_described(info)} as info; expected a dict")
+            self._check(observation)
+            return observation, _number(reward), _flag("terminated", terminated), _flag("truncated", truncated), {}
+        except _Fault as fault:
+            raise self._wrong("step", fault) from None
+
+    def _wrong(self, call: str, fault: _Fault) -> errors.EnvironmentFailure:
+        where = f"step (number {self._num_steps} of an episode)" if call == "step" else call
+        return errors.EnvironmentFailure(f"environment {self._name!r} returned in {where} {fault}; {_MEND}")
+
+
 def check(
     name: str, env: gymnasium.Env[Any, Any], num_steps: int = 1, *, goes_on: Callable[[], bool] = lambda: True
 ) -> None:
     """Resets an environment and steps it; the next use must begin with a reset.
 
-    EnvironmentFailure: it raised, or returned something else than its spaces and Gymnasium's interface say.
+    EnvironmentFailure: it raised, or as of `Checked`.
     """
     env.action_space.seed(1)  # not that of the resets, whose numbers it would draw
-    is_over = True
+    checked, is_over = Checked(name, env), True
     for _ in range(num_steps):
         if is_over:
-            _reset(name, env)
-        is_over = _step(name, env)
+            with env_base.failures_of(f"environment {name!r} raised in reset"):
+                checked.reset(seed=0)
+        with env_base.failures_of(f"environment {name!r} raised in step"):
+            _, _, terminated, truncated, _ = checked.step(env.action_space.sample())
+        is_over = terminated or truncated
         if not goes_on():
             return
-
-
-def _reset(name: str, env: gymnasium.Env[Any, Any]) -> None:
-    call = f"environment {name!r} returned in reset"
-    with env_base.failures_of(f"environment {name!r} raised in reset"):
-        shown = env.reset(seed=0)
-    if not (isinstance(shown, tuple) and len(shown) == 2 and isinstance(shown[1], Mapping)):
-        raise _wrong(call, f"{_described(shown)}; expected (observation, info), info a dict")
-    _check_observation(call, env.observation_space, shown[0])
-
-
-def _step(name: str, env: gymnasium.Env[Any, Any]) -> bool:
-    """Returns whether the episode is over."""
-    call = f"environment {name!r} returned in step"
-    with env_base.failures_of(f"environment {name!r} raised in step"):
-        try:
-            after: Any = env.step(env.action_space.sample())
-        except ValueError as error:
-            if not _is_unpacking(error):
-                raise
-            raise _wrong(call, f"the wrong number of values ({error}); expected {_STEP}") from error
-    if not (isinstance(after, tuple) and len(after) == 5):
-        raise _wrong(call, f"{_described(after)}; expected {_STEP}")
-    for part, value in zip(("reward", "terminated", "truncated"), after[1:4], strict=True):
-        array = _array(call, part, value)
-        if array.dtype.kind not in "biuf" or array.size != 1:
-            raise _wrong(call, f"{_described(value)} as {part}; expected one number or truth value")
-    _check_observation(call, env.observation_space, after[0])
-    return bool(np.any(after[2]) or np.any(after[3]))
 
 
 def _is_unpacking(error: ValueError) -> bool:
@@ -73,10 +104,6 @@ def _is_unpacking(error: ValueError) -> bool:
     return code.startswith(("gymnasium.core", "gymnasium.wrappers.")) and "to unpack" in str(error)
 
 
-def _wrong(call: str, what: str) -> errors.EnvironmentFailure:
-    return errors.EnvironmentFailure(f"{call} {what}; {_MEND}")
-
-
 def _described(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype}{list(value.shape)}"
@@ -85,46 +112,89 @@ def _described(value: Any) -> str:
     return f"{value!r:.40}" if value is None else f"a {type(value).__name__}"
 
 
-def _array(call: str, title: str, value: Any) -> np.ndarray:
+def _array(title: str, value: Any) -> np.ndarray:
     try:
         return np.asarray(value)
     except Exception as error:  # a value may bring a conversion of its own: foreign code
         reason = env_base.told(error)
-        raise _wrong(call, f"{_described(value)} as {title}, which numpy cannot read ({reason})") from error
+        raise _Fault(f"{_described(value)} as {title}, which numpy cannot read ({reason})") from error
 
 
-def _check_observation(call: str, space: spaces.Space[Any], value: Any, place: str = "") -> None:
-    """Raises for an observation's part with a shape, dtype or whole number other than the space's."""
+def _number(value: Any) -> float:
+    """Returns a reward, of any numeric type and of any shape with one number."""
+    if type(value) is float:
+        return value
+    array = _array("reward", value)
+    if array.dtype.kind not in "biuf" or array.size != 1:
+        raise _Fault(f"{_described(value)} as reward; expected one number")
+    return float(array.item())
+
+
+def _flag(part: str, value: Any) -> bool:
+    """Returns a flag: a truth value, or 0 or 1."""
+    if value is True or value is False:
+        return value
+    array = _array(part, value)
+    if array.dtype.kind not in "biu" or array.size != 1 or array.item() not in (0, 1):
+        came = f"{array.item()!r}" if array.dtype.kind in "biuf" and array.size == 1 else _described(value)
+        raise _Fault(f"{came} as {part}; expected a truth value")
+    return bool(array.item())
+
+
+# Observations ------------------------------------------------------------------------------------------------------
+
+
+def _observation_check(space: spaces.Space[Any], place: str = "") -> Callable[[Any], None]:
+    """Returns a function that raises _Fault for an observation with another shape, dtype or whole number."""
     title = f"the observation{place}"
-    parts: dict[Any, spaces.Space[Any]]
-    if isinstance(space, spaces.Dict):
-        parts, fits = dict(space.spaces), isinstance(value, Mapping) and space.spaces.keys() <= value.keys()
-    elif isinstance(space, spaces.Tuple):
-        parts, fits = dict(enumerate(space.spaces)), isinstance(value, tuple | list) and len(value) == len(space)
-    else:
-        array = _array(call, title, value)
-        if array.shape != (space.shape or ()):
-            raise _wrong(call, f"{title} with shape {list(array.shape)}; its space says {list(space.shape or ())}")
-        if space.dtype is not None and not np.can_cast(array.dtype, space.dtype, "same_kind"):
-            raise _wrong(call, f"{title} of dtype {array.dtype}; its space says {space.dtype}")
-        if (outside := _outside(space, array)) is not None:
-            raise _wrong(call, f"{title} with the value {outside}; its space says {space}")
-        return
-    if not fits:
-        raise _wrong(call, f"{_described(value)} as {title}; its space has the parts {', '.join(map(str, parts))}")
-    for key, part in parts.items():
-        _check_observation(call, part, value[key], f"{place}, at {key!r}")
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return _array_check(space, title)
+    is_tuple = isinstance(space, spaces.Tuple)
+    named = dict(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else space.spaces
+    parts = {key: _observation_check(part, f"{place}, at {key!r}") for key, part in named.items()}
+
+    def check_parts(value: Any) -> None:
+        if is_tuple:
+            fits = isinstance(value, tuple | list) and len(value) == len(parts)
+        else:
+            fits = isinstance(value, Mapping) and parts.keys() <= value.keys()
+        if not fits:
+            raise _Fault(f"{_described(value)} as {title}; its space has the parts {', '.join(map(str, parts))}")
+        for key, check_part in parts.items():
+            check_part(value[key])
+
+    return check_parts
 
 
-def _outside(space: spaces.Space[Any], array: np.ndarray) -> Any:
-    """Returns a number outside the space, for which another would be stored; None: all are inside."""
+def _array_check(space: spaces.Space[Any], title: str) -> Callable[[Any], None]:
+    shape, dtype, bounds = space.shape or (), space.dtype, _bounds(space)
+
+    def check_array(value: Any) -> None:
+        array = value if isinstance(value, np.ndarray) else _array(title, value)
+        if array.shape != shape:
+            raise _Fault(f"{title} with shape {list(array.shape)}; its space says {list(shape)}")
+        if array.dtype != dtype and dtype is not None:
+            if not np.can_cast(array.dtype, dtype, "same_kind"):
+                raise _Fault(f"{title} of dtype {array.dtype}; its space says {dtype}")
+            if dtype.kind in "iu" and bounds is None:  # of a Box: other numbers would be stored
+                limits = np.iinfo(dtype.name)
+                _check_inside(space, title, array, limits.min, limits.max)
+        if bounds is not None:
+            _check_inside(space, title, array, *bounds)
+
+    return check_array
+
+
+def _bounds(space: spaces.Space[Any]) -> tuple[Any, Any] | None:
+    """Returns the bounds of whole numbers, beyond which another number would be stored; None for other spaces."""
     if isinstance(space, spaces.Discrete):
-        low, high = space.start, space.start + space.n - 1
-    elif isinstance(space, spaces.MultiDiscrete):
-        low, high = space.start, space.start + space.nvec - 1
-    elif isinstance(space, spaces.Box) and space.dtype.kind in "iu" and array.dtype.kind in "iu":
-        low, high = np.iinfo(space.dtype.name).min, np.iinfo(space.dtype.name).max
-    else:
-        return None
-    wrong = array[(array < low) | (array > high)]
-    return wrong.reshape(-1)[0] if wrong.size else None
+        return space.start, space.start + space.n - 1
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start, space.start + space.nvec - 1
+    return (0, 1) if isinstance(space, spaces.MultiBinary) else None
+
+
+def _check_inside(space: spaces.Space[Any], title: str, array: np.ndarray, low: Any, high: Any) -> None:
+    inside = (array >= low) & (array <= high)
+    if not inside.all():
+        raise _Fault(f"{title} with the value {array[~inside].reshape(-1)[0]}; its space says {space}")

@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium import spaces
 
 from seedzero.core import errors, packing, types
+from seedzero.envs import space_text
 
 MAX_ONE_HOT = 1024
 """Whole numbers with more values, together, are shown as they are."""
@@ -40,6 +41,7 @@ class SpaceLeaf(NamedTuple):
 def read(name: str, observation: spaces.Space[Any], action: spaces.Space[Any]) -> tuple[types.EnvSpec, Coder, Coder]:
     """Returns the spec of environment `name`, the encoder of observations to [E, ...], and the decoder of actions.
 
+    The encoder takes a batch of its space (as `gymnasium.vector.utils.batch_space`); the decoder returns a batch.
     EnvironmentFailure: a space that is not supported.
     """
     actions, decode = _read_actions(name, action)
@@ -53,6 +55,7 @@ def read(name: str, observation: spaces.Space[Any], action: spaces.Space[Any]) -
             f"environment {name!r} has the observation space {observation}, whose parts have the names "
             f"{', '.join(titles)}; expected {', '.join(sorted(repeated))} once: rename a part"
         )
+    actions["spaces"] = space_text.write(space_text.Pair(observation, action))
     if len(leaves) > 1:
 
         def pack(batch: Any) -> np.ndarray:

@@ -84,11 +84,14 @@ def advice(env_id: str) -> str:
 def spec(settings: sections.EnvConfig) -> types.EnvSpec:
     """Returns the spec of an environment, made for this purpose; an environment in Python is reset and stepped once.
 
+    Another one is made, too, to see that their spaces are equal.
+
     EnvironmentFailure: it cannot be made here, or not used.
     """
     with env_base.closing(make(settings.id, settings, 1, threads=1)) as env:
-        if hasattr(env, "try_out"):
+        if hasattr(env, "try_out") and hasattr(env, "check_another"):
             env.try_out()
+            env.check_another()
         return env.spec
 
 

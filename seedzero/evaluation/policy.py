@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import jax
 import numpy as np
+from gymnasium import spaces
 from numpy import typing as npt
 
 from seedzero.agents import base
@@ -20,12 +21,13 @@ from seedzero.checkpoints import consent, spec_file
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
-from seedzero.core import errors, packing, types
+from seedzero.core import errors, types
 from seedzero.device import acting
+from seedzero.evaluation import codec as codecs
 from seedzero.evaluation import greedy
 
-Action: TypeAlias = int | np.ndarray
-Observation: TypeAlias = npt.ArrayLike | Mapping[str, npt.ArrayLike]
+Action: TypeAlias = codecs.Action
+Observation: TypeAlias = npt.ArrayLike | Mapping[Any, Any] | Sequence[Any]
 
 
 def load(path: pathlib.Path, step: saved_files.Step | None, *, seed: int, trusted: bool = False) -> Policy:
@@ -49,14 +51,15 @@ def read(path: pathlib.Path, *, trusted: bool) -> tuple[configs.Config, types.En
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """The interface of a policy's environments, as the policy takes observations and gives actions.
+    """The interface of a policy's environments.
 
     Attributes:
-      observation_shape: of one environment's observation; () for a number; {name: shape} of a dictionary of arrays.
-      observation_dtype: its dtype; {name: dtype} of a dictionary.
-      num_states: observations are numbers 0 .. num_states - 1; 0: they are arrays.
-      arrays: the arrays as the agent sees them, with their bounds; a number is a one-hot vector there.
-      num_actions: actions are 0 .. num_actions - 1; 0 where they are vectors.
+      observation_space: Gymnasium's space of the observations that the policy takes: the environment's own. Where no
+        worker told it (other families than Gymnasium's and EnvPool's, runs of earlier versions), one array or a
+        dictionary of arrays, as sent.
+      action_space: Gymnasium's space of the actions that the policy gives, likewise.
+      arrays: the arrays as the agent sees them, with their bounds; whole numbers are one-hot vectors there.
+      num_actions: of the agent, 0 .. num_actions - 1, see `Policy.actions`; 0 where actions are vectors.
       action_low: [D] smallest values of a continuous action's numbers, float32; empty: actions are numbers.
       action_high: [D] largest ones.
       has_action_mask: whether every call needs a mask of legal actions.
@@ -64,9 +67,8 @@ class Spec:
       tasks: names of the tasks that the environments of the run shared; empty: there was one.
     """
 
-    observation_shape: tuple[int, ...] | Mapping[str, tuple[int, ...]]
-    observation_dtype: str | Mapping[str, str]
-    num_states: int
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
     arrays: tuple[types.ArraySpec, ...]
     num_actions: int
     action_low: tuple[float, ...]
@@ -77,27 +79,24 @@ class Spec:
 
     @property
     def is_continuous(self) -> bool:
-        """Whether an action is a vector [D] of float32 and not one of num_actions numbers."""
+        """Whether the agent's action is a vector of float32 and not one of num_actions numbers."""
         return bool(self.action_low)
 
 
-def _shown(spec: types.EnvSpec) -> Spec:
-    shown = {field.name: getattr(spec, field.name) for field in dataclasses.fields(Spec)}
-    if spec.packed:
-        shown["observation_shape"] = {array.name: array.shape for array in spec.packed}
-        shown["observation_dtype"] = {array.name: array.dtype for array in spec.packed}
-    elif spec.num_states:
-        shown |= {"observation_shape": (), "observation_dtype": "int32"}
-    return Spec(**shown)
+def _shown(spec: types.EnvSpec, codec: codecs.Codec) -> Spec:
+    shown: dict[str, Any] = {"observation_space": codec.observation_space, "action_space": codec.action_space}
+    names = [field.name for field in dataclasses.fields(Spec) if field.name not in shown]
+    return Spec(**shown, **{name: getattr(spec, name) for name in names})
 
 
 class Policy:
     """Chooses actions as in evaluation. Each row is an environment, with newest frames and memory.
 
-    An observation has the shape `spec.observation_shape`; with one leading axis more it is a batch [B, ...] of rows,
-    and so are rewards, masks and actions. For environments that show a number (`spec.num_states`) it is that number,
-    counted from 0; for those that show several arrays, a dictionary of them by name. Rows begin an episode at their
-    first call and after `reset`. For one thread at a time.
+    Observations are those of the environment's `reset` and `step` (`spec.observation_space`), in the wrappers of
+    `--env.wrappers`; actions are those of its `step` (`spec.action_space`). A batch [B, ...] of rows has one leading
+    axis more in each array, as with Gymnasium's vector environments, or is a list of dictionaries or of tuples; masks,
+    rewards and actions have it too. Rows begin an episode at their first call and after `reset`. For one thread at a
+    time.
 
     Attributes:
       spec: of the environments.
@@ -107,7 +106,8 @@ class Policy:
     def __init__(
         self, saved: greedy.SavedAgent, config: configs.Config, spec: types.EnvSpec, *, seed: int = 0
     ) -> None:
-        self.spec, self.step, self._spec = _shown(spec), saved.update, spec
+        self._codec = codecs.of(spec)
+        self.spec, self.step, self._spec = _shown(spec, self._codec), saved.update, spec
         self._agent, self._params, self._config, self._seed = saved.agent, saved.params, config, seed
         self._functions: dict[int | None, greedy.Functions] = {}
         self._num_calls = 0
@@ -126,28 +126,32 @@ class Policy:
         """Returns the action of one observation, or the actions of a batch, and remembers the observations.
 
         Args:
-          observation: [*shape], or [B, *shape].
+          observation: of `spec.observation_space`, or a batch of such.
           reward: received on the way to the observation, one a row; needed by agents with an LSTM.
-          action_mask: [A] or [B, A] bool, true: legal; needed where the environment has one.
+          action_mask: [A] or [B, A] bool, or 0 and 1, true: legal; needed where the environment has one.
           explore: act with the noise of training; false: greedily.
           num_simulations: of the search; None: as in training.
 
         Returns:
-          An int, or [D] float32 within the environment's bounds; of a batch [B] int32, or [B, D] float32.
+          An action of `spec.action_space`, an int where it is Discrete; of a batch [B, ...].
 
         Raises:
-          UsageError: a wrong shape or dtype, a mask or reward that is missing or not expected, other rows than
-            before, or num_simulations for an agent that does not search.
+          UsageError: an observation of another shape, dtype or space, a mask or reward that is missing or not
+            expected, other rows than before, or num_simulations for an agent that does not search.
         """
         seen, is_single = self._seen(observation, reward, action_mask, explore)
         functions = self._of(num_simulations)
         self._carried, action = functions.act(self._params, self._rows(seen), seen, self._seed, self._num_calls)
         self._num_calls += 1
         self._first = np.zeros(len(seen.frame), bool)
-        chosen = np.asarray(action)
-        if not is_single:
-            return chosen
-        return chosen[0] if self._spec.is_continuous else int(chosen[0])
+        return self._codec.decode(np.asarray(action), is_single=is_single)
+
+    @property
+    def actions(self) -> np.ndarray:
+        """All actions, [A, ...], in the order of masks and of a search's visit counts. UsageError if continuous."""
+        if self._spec.is_continuous:
+            raise errors.UsageError(f"actions are of {self.spec.action_space}, which has no list of them")
+        return np.asarray(self._codec.decode(np.arange(self._spec.num_actions), is_single=False))
 
     def search(
         self,
@@ -160,6 +164,7 @@ class Policy:
     ) -> base.Searched:
         """Returns the search's findings, as arrays of numpy, and remembers nothing.
 
+        `action` is of `spec.action_space`; entries for each action have the order of `actions`.
         Arguments as of a call. The results of one observation lack the leading axis, but for the tree: that is a batch
         always, as `seedzero.search.to_dot` takes it. Raises UsageError as a call.
         """
@@ -169,10 +174,11 @@ class Policy:
         search, carried = self._of(num_simulations).search, self._rows(seen)
         on_device = search(self._params, carried, seen, self._seed, self._num_calls, return_tree=return_tree)
         found: base.Searched = jax.tree.map(np.asarray, on_device)
+        action: Any = self._codec.decode(np.asarray(found.action), is_single=is_single)
         if not is_single:
-            return found
+            return found._replace(action=action)
         one: base.Searched = jax.tree.map(lambda x: x[0], found._replace(tree=None))
-        return one._replace(tree=found.tree)
+        return one._replace(action=action, tree=found.tree)
 
     def reset(self, rows: Sequence[int] | np.ndarray | None = None) -> None:
         """Lets an episode begin with the next observation of these rows, [N] int or [B] bool; None: of all rows.
@@ -195,7 +201,7 @@ class Policy:
         self, observation: Observation, reward: npt.ArrayLike | None, action_mask: npt.ArrayLike | None, explore: bool
     ) -> tuple[acting.Seen, bool]:
         """Returns the checked arrays of a batch, and whether the input lacked a batch axis."""
-        frame, is_single = _frames(self._spec, observation)
+        frame, is_single = self._codec.encode(observation)
         num_rows = len(frame)
         if reward is None and self._agent.reads_reward and num_rows == len(self._first) and not self._first.all():
             raise errors.UsageError("reward is missing: this agent's LSTM reads the reward of the last step")
@@ -237,51 +243,6 @@ class Policy:
         return self._functions[num_simulations]
 
 
-def _frames(spec: types.EnvSpec, observation: Observation) -> tuple[np.ndarray, bool]:
-    """Returns observations [B, *shape] of the spec's dtype, and whether the input lacked a batch axis."""
-    if spec.packed:
-        return _packed(spec.packed, observation)
-    if not spec.num_states:
-        return _batch("the observation", observation, spec.observation_shape, spec.observation_dtype)
-    batch, is_single = _batch("the observation", observation, (), "int32")
-    if not ((batch >= 0) & (batch < spec.num_states)).all():
-        came = np.asarray(observation)
-        raise errors.UsageError(f"the observation is {came}; expected numbers 0 to {spec.num_states - 1}")
-    return (batch[:, np.newaxis] == np.arange(spec.num_states)).astype(spec.observation_dtype), is_single
-
-
-def _packed(arrays: Sequence[types.ArraySpec], observation: Observation) -> tuple[np.ndarray, bool]:
-    """Returns as `_frames` the bytes of observations made of named arrays."""
-    names = [array.name for array in arrays]
-    if not isinstance(observation, Mapping) or set(observation) != set(names):
-        came = f"the arrays {list(observation)}" if isinstance(observation, Mapping) else "one array"
-        raise errors.UsageError(f"the observation has {came}; expected a dictionary of the arrays {names}")
-    found = {
-        array.name: _batch(f"observation {array.name!r}", observation[array.name], array.shape, array.dtype)
-        for array in arrays
-    }
-    rows = {name: None if is_single else len(batch) for name, (batch, is_single) in found.items()}
-    if len(set(rows.values())) > 1:
-        raise errors.UsageError(f"the observation's arrays have different numbers of rows: {rows}")
-    return packing.pack(arrays, {name: batch for name, (batch, _) in found.items()}), found[names[0]][1]
-
-
-def _batch(title: str, value: Any, shape: tuple[int, ...], dtype: str) -> tuple[np.ndarray, bool]:
-    """Returns arrays [B, *shape] of the dtype, and whether the input lacked a batch axis."""
-    array = np.asarray(value)
-    if array.shape not in (shape, (*array.shape[:1], *shape)) or not array.size:
-        raise errors.UsageError(
-            f"{title} has the shape {list(array.shape)}; expected {list(shape)}, or a batch "
-            f"[B{''.join(f', {size}' for size in shape)}]"
-        )
-    # Environments may show whole numbers of another kind, as Gymnasium's MultiBinary does.
-    is_same = array.dtype.kind in "iu" and np.array_equal(array, array.astype(dtype))
-    if not (is_same or np.can_cast(array.dtype, dtype, "same_kind")):
-        raise errors.UsageError(f"{title} has the dtype {array.dtype}; expected {dtype}, as the environment shows it")
-    is_single = array.shape == shape
-    return (array[np.newaxis] if is_single else array).astype(dtype), is_single
-
-
 def _rows_of(name: str, value: npt.ArrayLike, shape: tuple[int, ...], dtype: Any, is_single: bool) -> np.ndarray:
     """Returns one array for each row, of a shape [B, ...]; a scalar stands for all rows."""
     array = np.asarray(value)
@@ -292,6 +253,6 @@ def _rows_of(name: str, value: npt.ArrayLike, shape: tuple[int, ...], dtype: Any
     if array.shape != shape:
         expected = shape[1:] if is_single else shape
         raise errors.UsageError(f"{name} has the shape {list(array.shape)}; expected {list(expected)}")
-    if dtype is bool and array.dtype != bool:
-        raise errors.UsageError(f"{name} has the dtype {array.dtype}; expected bool, true: legal")
+    if dtype is bool and not (array.dtype == bool or (array.dtype.kind in "iu" and np.isin(array, (0, 1)).all())):
+        raise errors.UsageError(f"{name} has the dtype {array.dtype}; expected bool, or 0 and 1: legal")
     return array.astype(dtype)

@@ -20,12 +20,12 @@ def show_spec(parts: learner_parts.LearnerParts) -> None:
     """Tells the reception the environments' spec, if that is known; then a resumed run is built at once."""
     resumed, path = parts.directory.resumed, parts.directory.path
     saved = spec_file.read(path) if resumed else None
-    spec = saved or parts.expected
+    spec = spec_file.completed(saved, parts.expected) if saved else parts.expected
     if spec is None:
         return
     parts.reception.show(spec)
     if resumed:
-        if saved is None:
+        if saved != spec:
             spec_file.write(path, spec)
         _build(parts)  # its state is back before anyone joins
 

@@ -20,6 +20,7 @@ HANDSHAKE_BYTES = 4 * 2**20
 _OVERHEAD_BYTES = 64 * 2**10
 _MAX_ACTIONS = 1_000_000
 _MAX_ACTION_NUMBERS = 10_000
+_MAX_SPACES = 2**20
 _HELLO_LIMITS = dict(roles=16, environments=1_000)
 _BOUND_LIMITS = dict(action_low=_MAX_ACTION_NUMBERS, action_high=_MAX_ACTION_NUMBERS)
 _SPEC_LIMITS = dict(observation_shape=codec.MAX_AXES, **_BOUND_LIMITS, packed=1_000, tasks=1_000)
@@ -76,6 +77,8 @@ def spec_of(fields: inference_pb2.Spec, num_envs: int, limit: int) -> types.EnvS
             f"{fields.frames_per_step}; expected 1 or 2, 1 to {_MAX_ACTIONS} (or instead 1 to {_MAX_ACTION_NUMBERS} "
             f"bounds of continuous actions, and not {len(fields.action_low)}), and at least 1"
         )
+    if (length := len(fields.spaces.encode())) > _MAX_SPACES:
+        raise errors.SpecMismatch(f"Spec.spaces has {length} bytes; expected at most {_MAX_SPACES}")
     if not fields.observation_low <= fields.observation_high:
         raise errors.SpecMismatch(
             f"Spec has observation_low {fields.observation_low} and observation_high {fields.observation_high}; "

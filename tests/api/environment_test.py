@@ -129,7 +129,9 @@ def _module(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_module")
 def test_a_user_s_module_shows_its_spec_whatever_it_prints() -> None:
     found = environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Talking-v0"))
-    assert found == types.EnvSpec((4,), "float32", 0, observation_high=1, action_low=(-1, -1), action_high=(1, 1))
+    assert found is not None and "Box" in found.spaces
+    shown = dataclasses.replace(found, spaces="")
+    assert shown == types.EnvSpec((4,), "float32", 0, observation_high=1, action_low=(-1, -1), action_high=(1, 1))
 
 
 @pytest.mark.usefixtures("_module")
@@ -162,7 +164,7 @@ def test_a_module_that_is_missing_is_named_once() -> None:
 @pytest.mark.usefixtures("_module")
 def test_last_words_hide_neither_spec_nor_error() -> None:
     assert environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Parting-v0"))
-    with pytest.raises(errors.ConfigError, match=r"--env=gym:.*-v0: it returned in step an array of float64\[2\] as"):
+    with pytest.raises(errors.ConfigError, match=r"--env=gym:.*-v0: it returned in step .*array of float64\[2\] as"):
         environment.spec_of(sections.EnvConfig(id="gym:talking_envs:OfTwoRewards-v0"))
 
 

@@ -35,6 +35,24 @@ def test_a_run_directory_from_before_continuous_actions_has_none(tmp_path: pathl
     assert spec_file.read(tmp_path) == DISCRETE
 
 
+def test_other_spaces_are_another_environment_unless_one_side_is_silent() -> None:
+    run, other = (dataclasses.replace(DISCRETE, spaces="x" * 10**6 + end) for end in ("A", "B"))
+    for silent in (DISCRETE, run):
+        spec_file.check_equal(silent, run)
+        spec_file.check_equal(run, dataclasses.replace(silent))
+    with pytest.raises(errors.SpecMismatch, match=r"spaces is .*xA, expected .*xB") as refusal:
+        spec_file.check_equal(run, other)
+    assert len(str(refusal.value)) < 500
+
+
+def test_a_run_of_an_earlier_version_gets_the_spaces_of_its_own_environment() -> None:
+    known = dataclasses.replace(DISCRETE, spaces="{}")
+    assert spec_file.completed(DISCRETE, known) == known
+    assert spec_file.completed(DISCRETE, None) == DISCRETE
+    assert spec_file.completed(known, dataclasses.replace(DISCRETE, spaces="[]")) == known
+    assert spec_file.completed(DISCRETE, dataclasses.replace(known, num_actions=4)) == DISCRETE
+
+
 def test_other_bounds_of_actions_are_another_environment() -> None:
     wider = types.EnvSpec((3,), "float32", 0, action_low=(-1.0, 0.5), action_high=(1.0, 9.0))
     with pytest.raises(errors.SpecMismatch, match=r"action_high is \(1.0, 9.0\), expected \(1.0, 2.5\)"):

@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 
 from seedzero.config import sections
-from seedzero.core import errors, types, user_code
+from seedzero.core import errors, user_code
 from seedzero.envs import gym_env, minatar, pictures
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -279,7 +279,8 @@ def test_a_missing_module_is_named_with_where_it_was_looked_for():
 
 def test_minatars_games_are_bits_with_the_actions_that_matter():
     env = gym_env.make("MinAtar/Breakout-v1", sections.EnvConfig(), 2)
-    assert env.spec == types.EnvSpec((10, 10, 4), "uint8", num_actions=3, observation_low=0, observation_high=1)
+    assert (env.spec.observation_shape, env.spec.observation_dtype) == ((10, 10, 4), "uint8")
+    assert (env.spec.num_actions, env.spec.observation_low, env.spec.observation_high) == (3, 0, 1)
     game = env._envs.envs[0].unwrapped.game
     assert game.sticky_action_prob == 0.1
     first = env.reset([0, 2**40 + 1])  # its own seeds have 32 bits

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import policies  # beside this file: see conftest.py
 import pytest
+from gymnasium import spaces
 
 import seedzero
 from seedzero.checkpoints import run_dir as run_dirs
@@ -50,7 +51,7 @@ def test_one_observation_gives_one_action_and_a_batch_gives_a_batch() -> None:
     assert isinstance(batch, np.ndarray) and (batch.shape, batch.dtype) == ((2,), np.int32)
     assert batch[0] == one
     assert policy(_SEEN[0].astype(np.float64).tolist()).tolist() == batch.tolist()  # type: ignore[union-attr]
-    assert (policy.step, policy.spec.observation_shape, policy.spec.num_actions) == (7, (4,), 3)
+    assert (policy.step, policy.spec.observation_space.shape, policy.spec.num_actions) == (7, (4,), 3)
 
 
 def test_rows_carry_frames_until_their_reset() -> None:
@@ -146,8 +147,9 @@ def test_illegal_actions_are_not_taken_and_masks_are_required() -> None:
         policy(_SEEN[0])
     with pytest.raises(errors.UsageError, match=r"action_mask has the shape \[3\]; expected \[2, 3\]"):
         policy(_SEEN[0], action_mask=mask)
-    with pytest.raises(errors.UsageError, match="action_mask has the dtype int64; expected bool"):
-        policy(_SEEN[0, 0], action_mask=mask.astype(int))
+    with pytest.raises(errors.UsageError, match="action_mask has the dtype int64"):
+        policy(_SEEN[0], action_mask=[mask * 2, mask * 2])
+    assert policy(_SEEN[0], action_mask=[mask.astype(np.int8)] * 2).tolist() == [2, 2]  # type: ignore[union-attr]
     with pytest.raises(errors.UsageError, match="has no action mask; leave it out"):
         _policy()(_SEEN[0], action_mask=mask)
 
@@ -185,11 +187,10 @@ def test_continuous_actions_lie_within_their_bounds() -> None:
 def test_an_environment_that_shows_numbers_takes_numbers() -> None:
     policy = _policy(types.EnvSpec((5,), "float32", 3, observation_low=0, observation_high=1, num_states=5))
     assert policy(3) == policy(np.array([3]))[0]  # type: ignore[index]
-    assert policy.spec.observation_shape == () and policy.spec.num_states == 5
-    policy(np.zeros(policy.spec.observation_shape, policy.spec.observation_dtype))  # type: ignore[arg-type]
-    with pytest.raises(errors.UsageError, match="expected numbers 0 to 4"):
+    assert policy.spec.observation_space == spaces.Discrete(5)
+    with pytest.raises(errors.UsageError, match=r"5.*Discrete\(5\)"):
         policy(5)
-    with pytest.raises(errors.UsageError, match="has the dtype float64; expected int32"):
+    with pytest.raises(errors.UsageError, match=r"float64.*Discrete\(5\)"):
         policy(3.0)
 
 
@@ -197,7 +198,7 @@ def test_whole_numbers_of_another_kind_are_taken_where_they_are_the_same() -> No
     policy = _policy(types.EnvSpec((4,), "uint8", 3, observation_low=0, observation_high=1))
     shown = np.array([0, 1, 1, 0], np.int8)  # as Gymnasium's MultiBinary
     assert policy(shown) == policy(shown.astype(np.uint8))
-    with pytest.raises(errors.UsageError, match="has the dtype int8; expected uint8"):
+    with pytest.raises(errors.UsageError, match=r"-1.*uint8"):
         policy(-shown)
 
 
@@ -223,20 +224,23 @@ def test_an_environment_that_shows_several_arrays_takes_a_dictionary() -> None:
     np.testing.assert_allclose(batch.network_value, [one.network_value] * 2, rtol=1e-5)
 
 
-def test_the_shapes_of_several_arrays_are_those_that_a_call_takes() -> None:
+def test_a_sample_of_several_arrays_is_what_a_call_takes() -> None:
     policy = _policy(_ARRAYS)
-    shapes, dtypes = policy.spec.observation_shape, policy.spec.observation_dtype
-    assert shapes == {"image": (4, 5, 1), "speed": (2,)} and dtypes == {"image": "uint8", "speed": "float32"}
-    policy({name: np.zeros(shape, dtypes[name]) for name, shape in shapes.items()})
+    sample = policy.spec.observation_space.sample()
+    assert {name: (part.shape, part.dtype) for name, part in sample.items()} == {
+        "image": ((4, 5, 1), np.uint8),
+        "speed": ((2,), np.float32),
+    }
+    policy(sample)
 
 
 @pytest.mark.parametrize(
     ("observation", "message"),
     [
-        (np.zeros(28, np.uint8), r"one array; expected a dictionary of the arrays \['image', 'speed'\]"),
-        ({"image": _SHOWN["image"]}, r"the arrays \['image'\]; expected a dictionary"),
-        ({**_SHOWN, "speed": np.zeros(3)}, r"observation 'speed' has the shape \[3\]; expected \[2\]"),
-        ({**_SHOWN, "speed": np.zeros((4, 2))}, "different numbers of rows: {'image': None, 'speed': 4}"),
+        (np.zeros(28, np.uint8), r"ndarray.*\['image', 'speed'\]"),
+        ({"image": _SHOWN["image"]}, r"\['image'\].*\['image', 'speed'\]"),
+        ({**_SHOWN, "speed": np.zeros(3)}, r"'speed'.*\[3\].*\[2\]"),
+        ({**_SHOWN, "speed": np.zeros((4, 2))}, "image.*: None.*speed.*: 4"),
     ],
 )
 def test_wrong_dictionaries_are_refused(observation: Any, message: str) -> None:

@@ -1,0 +1,183 @@
+"""Values of an environment's `reset` and `step` to the learner's rows, and the learner's actions back.
+
+Shape letters: B rows (environments), A actions, D numbers of a continuous action.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from gymnasium import spaces
+
+from seedzero.core import errors, types
+from seedzero.envs import envpool_spaces, gym_spaces, space_text
+
+Action: TypeAlias = int | np.ndarray
+_MAX_ELEMENTS = 10_000
+"""Of an action's arrays; those of an observation have at most as many as bytes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Codec:
+    """Coders of an environment's own values.
+
+    Attributes:
+      observation_space: the environment's; where the run does not tell it, arrays of the spec's shapes.
+      action_space: likewise.
+      to_rows: batch of `observation_space` -> [B, *EnvSpec.observation_shape].
+      to_actions: [B] int32 or [B, D] float32 -> batch of `action_space`.
+    """
+
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+    to_rows: gym_spaces.Coder
+    to_actions: gym_spaces.Coder
+
+    def encode(self, observation: Any) -> tuple[np.ndarray, bool]:
+        """Returns rows [B, ...] of an observation or a batch, and whether it was one observation.
+
+        observation: as `reset` and `step` return it, or numbers and lists of its form; a batch has a leading axis more
+        in each array, as of Gymnasium's vector environments, or is a list of dictionaries or tuples.
+
+        Raises UsageError, with the space, for another value.
+        """
+        rows: _Rows = {}
+        batch = _batch(self.observation_space, observation, "the observation", rows)
+        if len(set(rows.values())) > 1:
+            raise errors.UsageError(f"arrays have different numbers of rows: {rows}; None: it is one observation's")
+        return self.to_rows(batch), None in rows.values()
+
+    def decode(self, actions: np.ndarray, *, is_single: bool) -> Action:
+        """Returns actions as `step` takes them; of one row without the leading axis, a whole number as an int."""
+        taken = self.to_actions(actions)
+        if not is_single:
+            return taken
+        return int(taken[0]) if isinstance(self.action_space, spaces.Discrete) else np.asarray(taken[0])
+
+
+def of(spec: types.EnvSpec) -> Codec:
+    """Returns the coders of a run's environments. Raises ResumeError for a damaged description of their spaces."""
+    if not spec.spaces:
+        return _of_arrays(spec)
+    try:
+        pair = space_text.read(spec.spaces, max(_MAX_ELEMENTS, spec.observation_bytes))
+        read = envpool_spaces.of_pool if pair.channels_first else gym_spaces.read
+        found, to_rows, to_actions = read("of this run", pair.observation, pair.action)
+    except (ValueError, errors.EnvironmentFailure) as error:
+        raise errors.ResumeError(f"spec.json is damaged at spaces ({error}); train on to have it made anew") from None
+    if _layout(found) != _layout(spec):
+        raise errors.ResumeError(
+            f"spec.json is damaged: its spaces are of {_layout(found)}, its other fields of {_layout(spec)}; "
+            "expected the same"
+        )
+    return Codec(pair.observation, pair.action, to_rows, to_actions)
+
+
+def _layout(spec: types.EnvSpec) -> tuple[Any, ...]:
+    arrays = [(array.name, array.shape, array.dtype) for array in spec.arrays]
+    return arrays, spec.num_actions, spec.action_low, spec.action_high
+
+
+def _of_arrays(spec: types.EnvSpec) -> Codec:
+    """Returns the coders of an environment without Gymnasium's spaces: one array or several by name, as it is sent."""
+    parts = [(array.name, _box(array)) for array in spec.arrays]
+    shown: spaces.Space[Any] = spaces.Dict(parts) if spec.packed else parts[0][1]
+    if spec.num_states:
+        shown = spaces.Discrete(spec.num_states)
+    taken: spaces.Space[Any] = spaces.Discrete(max(1, spec.num_actions))
+    if spec.is_continuous:
+        taken = spaces.Box(*spec.action_bounds, dtype=np.float32)
+    _, to_rows, _ = gym_spaces.read("of this run", shown, spaces.Discrete(1))
+
+    def encode(batch: Any) -> np.ndarray:
+        rows = to_rows(batch).astype(spec.observation_dtype, copy=False)
+        return rows.reshape(len(rows), *spec.observation_shape)
+
+    return Codec(shown, taken, encode, lambda actions: actions)
+
+
+def _box(array: types.ArraySpec) -> spaces.Box:
+    dtype = np.dtype(array.dtype)
+    limits: Any = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    low, high = max(array.low, limits.min), min(array.high, limits.max)
+    return spaces.Box(low, high, array.shape, dtype.type)
+
+
+# Observations ------------------------------------------------------------------------------------------------------
+
+_Rows: TypeAlias = dict[str, int | None]
+"""Name of an array -> its number of rows; None: it is of one observation."""
+
+
+def _batch(space: spaces.Space[Any], value: Any, title: str, rows: _Rows) -> Any:
+    """Returns a batch of a space; notes each array's number of rows. Raises UsageError for another value."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return _array(space, value, title, rows)
+    parts = dict(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else space.spaces
+    value = _merged(parts, value, tuple if isinstance(space, spaces.Tuple) else Mapping)
+    if isinstance(space, spaces.Tuple):
+        fits = isinstance(value, tuple | list) and len(value) == len(parts)
+    else:
+        fits = isinstance(value, Mapping) and parts.keys() <= value.keys()
+    if not fits:
+        came = f"the parts {list(value)}" if isinstance(value, Mapping) else f"a {type(value).__name__}"
+        raise errors.UsageError(f"{title} is {came}; expected {list(parts)}, as in its space {space}")
+    found = {key: _batch(part, value[key], f"{title} at {key!r}", rows) for key, part in parts.items()}
+    return tuple(found.values()) if isinstance(space, spaces.Tuple) else found
+
+
+def _merged(parts: Mapping[Any, Any], value: Any, kind: type[Any]) -> Any:
+    """Returns a list of several observations as one observation with lists for parts; other values unchanged."""
+    if not isinstance(value, list) or not value or not all(isinstance(each, kind) for each in value):
+        return value
+    try:
+        found = {key: [each[key] for each in value] for key in parts}
+    except LookupError:
+        return value
+    return found if kind is Mapping else tuple(found.values())
+
+
+def _array(space: spaces.Space[Any], value: Any, title: str, rows: _Rows) -> np.ndarray:
+    """Returns [B, *shape] of the space's dtype."""
+    shape = space.shape or ()
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise errors.UsageError(f"{title} is no array ({error}); its space is {space}") from None
+    is_single = array.shape == shape
+    if not (is_single or (array.shape[1:] == shape and array.ndim > len(shape) and array.size)):
+        expected = f"{list(shape)}, or a batch [B{''.join(f', {size}' for size in shape)}]"
+        raise errors.UsageError(
+            f"{title} has the shape {list(array.shape)}; expected {expected}: its space is {space}"
+        )
+    rows[title] = None if is_single else len(array)
+    _check_values(space, array, title)
+    return (array[np.newaxis] if is_single else array).astype(space.dtype, copy=False)
+
+
+def _check_values(space: spaces.Space[Any], array: np.ndarray, title: str) -> None:
+    assert space.dtype is not None
+    kinds = "biuf" if space.dtype.kind == "f" else "biu"
+    if array.dtype.kind not in kinds:
+        raise errors.UsageError(f"{title} has the dtype {array.dtype}; expected {space.dtype}: its space is {space}")
+    low, high = _limits(space)
+    inside = np.isfinite(array) if space.dtype.kind == "f" else (array >= low) & (array <= high)
+    if not inside.all():
+        wrong = array[~inside].reshape(-1)[0]
+        raise errors.UsageError(f"{title} has the value {wrong}, which is not in its space {space}")
+
+
+def _limits(space: spaces.Space[Any]) -> tuple[Any, Any]:
+    """Returns the smallest and the largest value of whole numbers."""
+    if isinstance(space, spaces.Discrete):
+        return space.start, space.start + space.n - 1
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start, space.start + space.nvec - 1
+    assert space.dtype is not None
+    if isinstance(space, spaces.MultiBinary) or space.dtype.kind in "bf":
+        return 0, 1
+    limits = np.iinfo(space.dtype.name)
+    return limits.min, limits.max

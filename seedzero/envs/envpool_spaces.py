@@ -58,7 +58,7 @@ def of_pool(
     name: str, shown: spaces.Space[Any], taken: spaces.Space[Any]
 ) -> tuple[types.EnvSpec, gym_spaces.Coder, gym_spaces.Coder]:
     """Returns the same of corrected spaces, of observations and of actions."""
-    spec, encode, decode = gym_spaces.read(name, _channels_last(shown), taken)
+    spec, encode, decode = gym_spaces.read(name, channels_last(shown), taken)
     packed = (dataclasses.replace(array, text=array.name == TEXT) for array in spec.packed)
     text = space_text.write(space_text.Pair(shown, taken, channels_first=True))
     spec = dataclasses.replace(spec, packed=tuple(packed), spaces=text)
@@ -105,9 +105,10 @@ def _is_channels_first(space: spaces.Space[Any]) -> TypeGuard[spaces.Box]:
     return min(sides) >= types.SMALLEST_IMAGE and channels < min(sides)
 
 
-def _channels_last(space: spaces.Space[Any]) -> spaces.Space[Any]:
+def channels_last(space: spaces.Space[Any]) -> spaces.Space[Any]:
+    """Returns the space with images [H, W, C] in place of [C, H, W]."""
     if isinstance(space, spaces.Dict):
-        return spaces.Dict({key: _channels_last(part) for key, part in space.spaces.items()})
+        return spaces.Dict({key: channels_last(part) for key, part in space.spaces.items()})
     return gym_wrappers.channels_last(space) if _is_channels_first(space) else space
 
 

@@ -34,7 +34,7 @@ class SpaceLeaf(NamedTuple):
 
     spec: types.ArraySpec
     path: tuple[Any, ...]  # keys from the observation to the array
-    encode: Coder  # batch of the space -> [E, *shape] numbers
+    encode: Coder  # batch of the space -> [E, *shape] numbers; of numpy's arrays or JAX's
     num_states: int = 0  # values of a number that is shown one-hot; 0: it is none
 
 
@@ -45,10 +45,10 @@ def read(name: str, observation: spaces.Space[Any], action: spaces.Space[Any]) -
     EnvironmentFailure: a space that is not supported.
     """
     actions, decode = _read_actions(name, action)
-    leaves = list(_leaves(name, observation))
-    if not leaves:
+    found = list(leaves(name, observation))
+    if not found:
         raise errors.EnvironmentFailure(f"environment {name!r} has the observation space {observation}; it is empty")
-    arrays = [leaf.spec for leaf in leaves]
+    arrays = [leaf.spec for leaf in found]
     titles = [array.name for array in arrays]
     if repeated := {title for title in titles if titles.count(title) > 1}:
         raise errors.EnvironmentFailure(
@@ -56,19 +56,19 @@ def read(name: str, observation: spaces.Space[Any], action: spaces.Space[Any]) -
             f"{', '.join(titles)}; expected {', '.join(sorted(repeated))} once: rename a part"
         )
     actions["spaces"] = space_text.write(space_text.Pair(observation, action))
-    if len(leaves) > 1:
+    if len(found) > 1:
 
         def pack(batch: Any) -> np.ndarray:
-            return packing.pack(arrays, {leaf.spec.name: _array(leaf, batch) for leaf in leaves})
+            return packing.pack(arrays, {leaf.spec.name: _array(leaf, batch) for leaf in found})
 
         return types.EnvSpec.of_arrays(arrays, **actions), pack, decode
-    array, num_states = arrays[0], leaves[0].num_states
+    array, num_states = arrays[0], found[0].num_states
     # A one-hot vector alone has always been float32.
     dtype = "float32" if num_states else array.dtype
     spec = types.EnvSpec(
         array.shape, dtype, observation_low=array.low, observation_high=array.high, num_states=num_states, **actions
     )
-    return spec, lambda batch: _array(leaves[0], batch).astype(dtype), decode
+    return spec, lambda batch: _array(found[0], batch).astype(dtype), decode
 
 
 def _array(leaf: SpaceLeaf, batch: Any) -> np.ndarray:
@@ -81,12 +81,13 @@ def _array(leaf: SpaceLeaf, batch: Any) -> np.ndarray:
 # Observations ------------------------------------------------------------------------------------------------------
 
 
-def _leaves(name: str, space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> Iterator[SpaceLeaf]:
+def leaves(name: str, space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> Iterator[SpaceLeaf]:
+    """Yields the arrays of environment `name`'s observations. EnvironmentFailure: a space that is not supported."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         yield _leaf(name, space, path)
         return
     for key, part in space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
-        yield from _leaves(name, part, (*path, key))
+        yield from leaves(name, part, (*path, key))
 
 
 def _leaf(name: str, space: spaces.Space[Any], path: tuple[Any, ...]) -> SpaceLeaf:
@@ -99,9 +100,9 @@ def _leaf(name: str, space: spaces.Space[Any], path: tuple[Any, ...]) -> SpaceLe
         )
     if isinstance(space, spaces.Box) and space.dtype.kind in "biuf":
         array = types.ArraySpec(title, space.shape or (1,), _wire_dtype(space), *_bounds(space))
-        return SpaceLeaf(array, path, np.asarray)
+        return SpaceLeaf(array, path, _unchanged)
     if isinstance(space, spaces.MultiBinary):
-        return SpaceLeaf(types.ArraySpec(title, space.shape, "uint8", 0, 1), path, np.asarray)
+        return SpaceLeaf(types.ArraySpec(title, space.shape, "uint8", 0, 1), path, _unchanged)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return _numbers(title, space, path)
     raise errors.EnvironmentFailure(
@@ -119,12 +120,16 @@ def _numbers(title: str, space: spaces.Discrete | spaces.MultiDiscrete, path: tu
     if sizes.sum() > MAX_ONE_HOT:
         low, high = float(starts.min()), float((starts + sizes - 1).max())
         dtype = "int32" if low >= -(2**31) and high < 2**31 else "float32"
-        return SpaceLeaf(types.ArraySpec(title, space.shape or (1,), dtype, low, high), path, np.asarray)
+        return SpaceLeaf(types.ArraySpec(title, space.shape or (1,), dtype, low, high), path, _unchanged)
     values = np.concatenate([np.arange(size) + start for size, start in zip(sizes, starts, strict=True)])
     owner = np.repeat(np.arange(len(sizes)), sizes)  # of each value, the number that may have it
     array = types.ArraySpec(title, (len(values),), "uint8", 0, 1)
     num_states = int(space.n) if isinstance(space, spaces.Discrete) else 0
-    return SpaceLeaf(array, path, lambda batch: batch.reshape(len(batch), -1)[:, owner] == values, num_states)
+    return SpaceLeaf(array, path, lambda batch: batch.reshape(batch.shape[0], -1)[:, owner] == values, num_states)
+
+
+def _unchanged(batch: np.ndarray) -> np.ndarray:
+    return batch
 
 
 def _bounds(box: spaces.Box) -> tuple[float, float]:

@@ -27,12 +27,14 @@ class Codec:
     Attributes:
       observation_space: the environment's; where the run does not tell it, arrays of the spec's shapes.
       action_space: likewise.
+      learned_space: `observation_space` with images [H, W, C], as the learner's arrays have them.
       to_rows: batch of `observation_space` -> [B, *EnvSpec.observation_shape].
       to_actions: [B] int32 or [B, D] float32 -> batch of `action_space`.
     """
 
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
+    learned_space: spaces.Space[Any]
     to_rows: gym_spaces.Coder
     to_actions: gym_spaces.Coder
 
@@ -73,7 +75,8 @@ def of(spec: types.EnvSpec) -> Codec:
             f"spec.json is damaged: its spaces are of {_layout(found)}, its other fields of {_layout(spec)}; "
             "expected the same"
         )
-    return Codec(pair.observation, pair.action, to_rows, to_actions)
+    learned = envpool_spaces.channels_last(pair.observation) if pair.channels_first else pair.observation
+    return Codec(pair.observation, pair.action, learned, to_rows, to_actions)
 
 
 def _layout(spec: types.EnvSpec) -> tuple[Any, ...]:
@@ -96,7 +99,7 @@ def _of_arrays(spec: types.EnvSpec) -> Codec:
         rows = to_rows(batch).astype(spec.observation_dtype, copy=False)
         return rows.reshape(len(rows), *spec.observation_shape)
 
-    return Codec(shown, taken, encode, lambda actions: actions)
+    return Codec(shown, taken, shown, encode, lambda actions: actions)
 
 
 def _box(array: types.ArraySpec) -> spaces.Box:

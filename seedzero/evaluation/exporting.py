@@ -22,7 +22,7 @@ from seedzero.checkpoints import durable
 from seedzero.config import config as configs
 from seedzero.core import errors, json_object, packages, types
 from seedzero.device import acting
-from seedzero.evaluation import greedy
+from seedzero.evaluation import exported_values, greedy
 from seedzero.networks import observations
 
 MANIFEST, PARAMETERS = "manifest.json", "parameters.npz"
@@ -89,7 +89,6 @@ def export(
         "batch_size": batch_size,
         "call": _CALL,
         "functions": functions,
-        "packed": [{"name": x.name, "shape": list(x.shape), "dtype": x.dtype} for x in spec.packed],
         "parameters": {"file": PARAMETERS, "num_bytes": num_bytes, "arrays": _described(_shapes(parameters))},
         "actions": {"low": list(spec.action_low), "high": list(spec.action_high)}
         if spec.is_continuous
@@ -195,8 +194,9 @@ def _act(agent: base.Agent, spec: types.EnvSpec, unpack: Callable[[Arrays], base
     carried = jax.eval_shape(lambda: acting.initial(agent, spec, 1))
     row: dict[str, Any] = {"reward": np.float32} if agent.reads_reward else {}
     row |= {"first": bool, "explore": bool}
+    values = exported_values.of(spec)
     inputs: Arrays = {
-        "observation": jax.ShapeDtypeStruct((1, *spec.observation_shape), np.dtype(spec.observation_dtype)),
+        **values.inputs,
         **{name: jax.ShapeDtypeStruct((1,), np.dtype(dtype)) for name, dtype in row.items()},
         "key": jax.ShapeDtypeStruct((2,), np.dtype(np.uint32)),
         **_named("state", carried),
@@ -207,7 +207,7 @@ def _act(agent: base.Agent, spec: types.EnvSpec, unpack: Callable[[Arrays], base
     def act(parameters: Arrays, inputs: Arrays) -> Arrays:
         first = inputs["first"]
         seen = acting.Seen(
-            frame=inputs["observation"],
+            frame=values.encode(inputs),
             reward=inputs.get("reward", jnp.zeros(first.shape)),
             first=first,
             action_mask=inputs.get("action_mask", jnp.ones((*first.shape, spec.num_actions), bool)),
@@ -217,10 +217,11 @@ def _act(agent: base.Agent, spec: types.EnvSpec, unpack: Callable[[Arrays], base
         key = jax.random.wrap_key_data(inputs["key"])
         state, params = _pick("state", carried, inputs), unpack(parameters)
         after, outputs = acting.act(agent, spec, first.shape[0], params, state, seen, key)
-        return {"action": outputs.action, **_named("state", after)}
+        return {"action": values.decode(outputs.action), **_named("state", after)}
 
     return _Program(
-        "newest frames -> actions. first: an episode begins; explore: act with noise, from key, two new numbers each "
+        "newest observations -> actions, both as the environment has them. "
+        "first: an episode begins; explore: act with noise, from key, two new numbers each "
         "call; action_mask: true is legal; state: zeros at the start, then the last call's",
         act,
         inputs,

@@ -1,10 +1,10 @@
-"""Observations in the agents' form: named arrays, from their packed bytes."""
+"""Observations in the agents' form, named arrays, from their packed bytes and back."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,24 @@ def unpack(packed: Sequence[types.ArraySpec], observation: jax.Array) -> dict[st
         found[array.name] = part.reshape(*batch_shape, *array.shape)
         start += array.num_bytes
     return found
+
+
+def pack(packed: Sequence[types.ArraySpec], arrays: Mapping[str, jax.Array]) -> jax.Array:
+    """Returns [B, N] uint8 of {name: [B, *shape]}, as `core.packing.pack`."""
+    rows = []
+    for array in packed:
+        values = arrays[array.name].astype(array.dtype)
+        parts = values[..., jnp.newaxis] if array.dtype == "uint8" else _split(values)
+        rows.append(parts.reshape(values.shape[0], array.num_bytes))
+    return jnp.concatenate(rows, axis=1)
+
+
+def _split(values: jax.Array) -> jax.Array:
+    """Returns the bytes [..., size of one] of numbers [...], the lowest first; see `_join`."""
+    unsigned = jnp.dtype(f"uint{8 * values.dtype.itemsize}")
+    whole = jax.lax.bitcast_convert_type(values, unsigned)
+    parts = [whole >> unsigned.type(8 * i) & unsigned.type(255) for i in range(unsigned.itemsize)]
+    return jnp.stack(parts, axis=-1).astype(jnp.uint8)
 
 
 def _join(parts: jax.Array, dtype: jnp.dtype) -> jax.Array:

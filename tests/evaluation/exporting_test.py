@@ -13,9 +13,12 @@ import numpy as np
 import policies  # beside this file: see conftest.py
 import pytest
 import quick_xla
+from gymnasium import spaces
+from gymnasium.vector import utils as batches
 from jax import export as jax_export
 
-from seedzero.core import errors, packing, types
+from seedzero.core import errors, types
+from seedzero.envs import envpool_spaces, gym_spaces
 from seedzero.evaluation import exporting
 from seedzero.evaluation import policy as acting_policy
 
@@ -112,15 +115,41 @@ _PARTS = types.EnvSpec.of_arrays(
 )
 
 
+_NESTED, _, _ = gym_spaces.read(
+    "mine",
+    spaces.Dict(
+        robot=spaces.Dict(arm=spaces.Box(-1.0, 2.0, (2,), np.float64), gear=spaces.Discrete(3, start=-1)),
+        more=spaces.Tuple([spaces.MultiBinary(3), spaces.MultiDiscrete([2, 3], start=[4, 0])]),
+        alone=spaces.Box(-9, 9, (), np.int64),
+    ),
+    spaces.Box(-2.0, 2.0, (2, 2), np.float64),
+)
+_NUMBERS, _, _ = gym_spaces.read("mine", spaces.Discrete(5, start=2), spaces.MultiDiscrete([2, 3], start=[1, -1]))
+_POOL, _, _ = envpool_spaces.read("mine", spaces.Box(0, 255, (3, 40, 36), np.uint8), spaces.Discrete(3, start=7), ())
+
+
+def _samples(space: spaces.Space[Any], rows: int) -> Any:
+    space.seed(rows)
+    samples = [space.sample() for _ in range(rows)]
+    return batches.concatenate(space, samples, batches.create_empty_array(space, rows))
+
+
+def _named(shown: Any, name: str = "observation") -> dict[str, np.ndarray]:
+    if isinstance(shown, np.ndarray):
+        return {name: shown}
+    parts = shown.items() if isinstance(shown, dict) else enumerate(shown)
+    return {title: array for key, part in parts for title, array in _named(part, f"{name}/{key}").items()}
+
+
 @pytest.mark.parametrize(
     ("spec", "settings"),
     [
         (_VECTOR, {"run__agent": "ppo", "ppo__width": 8}),
         (_VECTOR, {"run__agent": "vtrace"}),
         (_VECTOR, {"run__agent": "apex", "apex__width": 8}),
-        (_PARTS, {"run__agent": "ppo", "ppo__width": 8}),
+        *((spec, {"run__agent": "ppo", "ppo__width": 8}) for spec in (_PARTS, _NESTED, _NUMBERS, _POOL)),
     ],
-    ids=["ppo", "vtrace", "apex", "parts"],
+    ids=["ppo", "vtrace", "apex", "parts", "nested", "numbers", "pool"],
 )
 def test_a_program_takes_batches_of_any_size(
     spec: types.EnvSpec, settings: dict[str, Any], tmp_path: pathlib.Path
@@ -132,15 +161,15 @@ def test_a_program_takes_batches_of_any_size(
     inputs = json.loads((tmp_path / "manifest.json").read_text())["functions"]["act"]["inputs"]
     policy = acting_policy.Policy(*agent)
     for rows in (2, 5):
-        shown: Any = _SEEN[0, :rows]
-        if spec.packed:
-            image = _RANDOM.integers(255, size=(rows, 6, 5, 1), dtype=np.uint8)
-            shown = {"image": image, "speed": _SEEN[0, :rows, :2]}
-        packed = packing.pack(spec.packed, shown) if spec.packed else shown
+        shown = _samples(policy.spec.observation_space, rows)
         nothing = {name: np.zeros([rows, *about["shape"][1:]], about["dtype"]) for name, about in inputs.items()}
-        given = {**nothing, "observation": packed, "first": np.ones(rows, bool), "key": np.zeros(2, np.uint32)}
+        seen = {name: array.astype(inputs[name]["dtype"]) for name, array in _named(shown).items()}
+        given = {**nothing, **seen, "first": np.ones(rows, bool), "key": np.zeros(2, np.uint32)}
         policy.reset()
-        np.testing.assert_array_equal(program.call(parameters, given)["action"], policy(shown))
+        action = policy(shown)
+        found = np.asarray(program.call(parameters, given)["action"])
+        assert found.shape == np.shape(action)
+        np.testing.assert_allclose(found, action, rtol=1e-5, atol=1e-5)
 
 
 def test_the_manifest_says_names_shapes_and_sizes(exported: pathlib.Path) -> None:

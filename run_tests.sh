@@ -1,17 +1,22 @@
 #!/usr/bin/env bash
-# All checks and tests, from a clean clone: ./run_tests.sh [--docker] [--slow] [arguments of pytest]
-# Installs its requirements into .venv beside this file. --slow adds the tests of minutes each, --docker those of the images
+# All checks and tests, from a clean clone: ./run_tests.sh [--clouds] [--docker] [--slow] [arguments of pytest]
+# Installs its requirements into .venv beside this file. --clouds installs the packages of Google Cloud, Ray and Kubernetes
+# too, and runs the tests that need them; --slow adds the tests of minutes each, --docker those of the images
 # (docker/smoke_test.sh --help explains them).
 set -uo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)"
 cd "$root" || exit 1
-with_docker=""
-if [ "${1:-}" = --docker ]; then
-    with_docker=yes
+with_docker="" extras=dev
+while :; do
+    case "${1:-}" in
+        --clouds) extras=dev,clouds ;;
+        --docker) with_docker=yes ;;
+        *) break ;;
+    esac
     shift
-fi
+done
 . scripts/venv.sh
-ensure_venv dev || exit 1
+ensure_venv "$extras" || exit 1
 
 failed=0
 summary=()

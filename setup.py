@@ -72,19 +72,20 @@ EXTRAS = {
         "ruff>=0.17.5,<0.18",  # formats signatures
     ],
     "tpu": ["jax[tpu]>=0.10,<0.12"],
-    "dev": [
+    "clouds": [  # the tests of gcp/, docker/ and cluster/ besides: ./run_tests.sh --clouds
         *GOOGLE_CLOUD,
+        *RAY_UP,
+        "check-jsonschema>=0.39,<1",  # has the schema of compose files
+        "kubernetes-validate>=1.37,<2",
+    ],
+    "dev": [
         "cryptography>=45",  # makes the certificates of the tests
         *EXPORT,
         *GAMES,
         *MINATAR,
-        *RAY_UP,
-        *TENSORBOARD,
-        "check-jsonschema>=0.39,<1",  # has the schema of compose files
         "gymnasium[box2d]>=1.4,<2",
         "grpc-stubs>=1.53.0.6",
         "hypothesis>=6.150,<7",
-        "kubernetes-validate>=1.37,<2",
         "matplotlib>=3.10,<4",  # plots of experiments/ladder.py and atari.py
         "mctx>=0.0.71,<0.1",  # a peer for tests and benchmarks of the search
         "mypy>=2.4,<3",

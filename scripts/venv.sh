@@ -58,14 +58,14 @@ install_project() { # EXTRAS
         reinstall=yes
     fi
     # The packages of tests have 17,000 files, and few are imported: the tests cache the bytecode of those themselves.
-    [ "${1:-}" = dev ] && options="$options --no-compile"
-    say "installing seedzero${1:+ with $1} into $root/.venv, once"
+    case "${1:-}" in dev*) options="$options --no-compile" ;; esac
+    say "installing seedzero${1:+ with $1} into $root/.venv, once: one to three minutes"
     if command -v uv >/dev/null 2>&1; then
-        uv pip install ${reinstall:+--reinstall} --python "$root/.venv/bin/python" --editable "$target" >&2
+        uv pip install --quiet ${reinstall:+--reinstall} --python "$root/.venv/bin/python" --editable "$target" >&2
     else
         "$root/.venv/bin/python" -m pip --version >/dev/null 2>&1 || "$root/.venv/bin/python" -m ensurepip >&2
         # shellcheck disable=SC2086  # several words
-        "$root/.venv/bin/python" -m pip install $options ${reinstall:+--force-reinstall} --editable "$target" >&2
+        "$root/.venv/bin/python" -m pip install --quiet $options ${reinstall:+--force-reinstall} --editable "$target" >&2
     fi && echo "$root" > "$root/.venv/root"
 }
 

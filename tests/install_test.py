@@ -375,6 +375,22 @@ def test_advice_to_install_an_extra_leaves_the_clone_installed_as_it_is(name: st
     assert advice and all(words.startswith("-e ") for words in advice)
 
 
+@pytest.mark.parametrize(
+    ("flags", "extras"),
+    [((), "dev"), (("--clouds",), "dev,clouds"), (("--docker", "--clouds", "--slow"), "dev,clouds")],
+)
+def test_run_tests_installs_the_clouds_on_request_alone(
+    flags: tuple[str, ...], extras: str, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "run_tests.sh", tmp_path)
+    (tmp_path / "scripts" / "venv.sh").write_text('ensure_venv() { echo "installs $1"; return 1; }\n')
+    done = subprocess.run(
+        ["bash", str(tmp_path / "run_tests.sh"), *flags], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, f"installs {extras}\n")
+
+
 def test_run_tests_reports_all_and_signals_no_process_that_has_ended(tmp_path: pathlib.Path) -> None:
     (tmp_path / "scripts").mkdir()
     shutil.copy(ROOT / "run_tests.sh", tmp_path)

@@ -73,7 +73,7 @@ class Cloud:
 @pytest.fixture(scope="module")
 def google() -> Any:
     """The module fake_google_cloud: Google's protos take a second to import, so only tests that run do so."""
-    return pytest.importorskip("fake_google_cloud", reason="the protos of Google Cloud come with the extra dev")
+    return pytest.importorskip("fake_google_cloud", reason="the protos of Google Cloud come with the extra clouds")
 
 
 @pytest.fixture

@@ -463,7 +463,7 @@ def test_no_secret_is_in_what_a_script_prints_or_sends(script: str, path: str) -
 
 
 def test_bodies_have_only_fields_that_google_s_protos_know(path: str, tmp_path: pathlib.Path) -> None:
-    fake = pytest.importorskip("fake_google_cloud", reason="the protos of Google Cloud come with the extra dev")
+    fake = pytest.importorskip("fake_google_cloud", reason="the protos of Google Cloud come with the extra clouds")
     kind = fake.aiplatform_v1.CustomJobSpec
     for accelerator in ACCELERATORS:
         text = _dry("train_atari.sh", f"--accelerator={accelerator}", "--spot", path=path)

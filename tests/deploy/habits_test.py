@@ -22,6 +22,7 @@ WORKFLOW = ROOT / ".github" / "workflows" / "ci.yml"
     ("schema", "path"), [("github-workflows", WORKFLOW), ("citation-file-format", ROOT / "CITATION.cff")]
 )
 def test_files_are_of_their_schema(schema: str, path: pathlib.Path) -> None:
+    pytest.importorskip("check_jsonschema", reason="it comes with the extra clouds")
     command = ["check_jsonschema", "--builtin-schema", f"vendor.{schema}", str(path)]
     subprocess.run([sys.executable, "-m", *command], check=True, capture_output=True)
 
@@ -29,7 +30,7 @@ def test_files_are_of_their_schema(schema: str, path: pathlib.Path) -> None:
 def test_the_workflow_runs_the_commands_of_developers() -> None:
     jobs = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]
     commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
-    assert "./run_tests.sh" in commands and "scripts/docs" in commands
+    assert "./run_tests.sh --clouds" in commands and "scripts/docs" in commands
     assert all(os.access(ROOT / name, os.X_OK) for name in ("run_tests.sh", "scripts/docs"))
 
 

@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import deploy_files
-import kubernetes_validate
 import pytest
 
 from seedzero.core import errors
+
+kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="it comes with the extra clouds")
 
 DIRECTORY = deploy_files.ROOT / "cluster" / "kubernetes"
 VERSION = "1.30"

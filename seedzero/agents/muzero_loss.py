@@ -17,7 +17,7 @@ from seedzero.config import muzero as muzero_config
 from seedzero.core import types
 from seedzero.networks import muzero as muzero_net
 from seedzero.networks import observations, projection
-from seedzero.ops import augment, binned_actions
+from seedzero.ops import augment, binned_actions, q_learning
 from seedzero.ops import returns as nstep
 from seedzero.replay import rings as ring_store
 from seedzero.replay import windows as windowing
@@ -94,7 +94,7 @@ def mix_search_values(
     """Returns the targets with the values as stored in old windows, once the model can be relied on.
 
     EfficientZero V2's mixed value target (Wang et al. 2024, equation 16), which counts a step's age in steps stored
-    since; here it is in updates. Priorities stay those of the n-step returns.
+    since; here it is in updates. Priorities and the policy gradient keep the n-step returns.
     """
     config = parts.config.muzero
     if not config.search_value_age:
@@ -168,7 +168,11 @@ def _augment(parts: muzero_model.Parts, array: types.ArraySpec, observation: jax
 
 
 def loss_and_metrics(
-    parts: muzero_model.Parts, params: base.Params, windows: windowing.Windows, targets: nstep.Targets, key: jax.Array
+    parts: muzero_model.Parts,
+    params: base.Params,
+    windows: windowing.Windows,
+    targets: nstep.Targets,
+    key: jax.Array,
 ) -> tuple[jax.Array, base.Metrics, jax.Array]:
     """Returns the mean loss, metrics, and predicted values [B] (equation 1, with the scaling of appendix G).
 
@@ -249,17 +253,16 @@ def _policy_gradient_errors(
 ) -> tuple[jax.Array, jax.Array]:
     """Returns errors [B, K+1] for logits [B, K+1, A], and the size of advantages, their root mean square.
 
-    An advantage is the n-step return after the stored action less the value stored with it, in units of the batch's
-    size. Ratios of the policy to the acting one count up to 1 (Muesli, Hessel et al. 2021, section 4.5, has policy
-    gradients beside improved policies so, with a running size).
+    An advantage is the return after the stored action less the value stored with it, in units of the
+    batch's size. Ratios of the policy to the acting one count once and up to 1 (Muesli,
+    Hessel et al. 2021, section 4.5, has policy gradients beside improved policies so, with a running size).
     """
-    num_positions = logits.shape[1]
+    stored = {name: x[:, : logits.shape[1]] for name, x in windows.stored.items()}
     seen = targets.policy_mask & targets.value_mask & (windows.weight[:, None] > 0)
-    advantage = jnp.where(seen, targets.value - windows.stored["value"][:, :num_positions], 0.0)
+    advantage = jnp.where(seen, targets.q_estimate - stored["value"], 0.0)
     size = jnp.sqrt(jnp.sum(jnp.square(advantage)) / jnp.maximum(jnp.sum(seen), 1))
-    action = windows.stored["action"][:, :num_positions, None]
-    log_taken = jnp.take_along_axis(jax.nn.log_softmax(logits), action, axis=-1)[..., 0]
-    acting = jnp.maximum(windows.stored[PROBABILITY][:, :num_positions], 1e-8)
+    log_taken = q_learning.of_action(jax.nn.log_softmax(logits), stored["action"])
+    acting = jnp.maximum(stored[PROBABILITY], 1e-8)
     ratio = jnp.minimum(jax.lax.stop_gradient(jnp.exp(log_taken)) / acting, 1.0)
     return -ratio * advantage / jnp.maximum(size, 1e-8) * log_taken, size
 

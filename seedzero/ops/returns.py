@@ -27,6 +27,7 @@ class Targets(NamedTuple):
     reward: jax.Array  # [B, K] reward[:, k-1] is the reward of the step to position k
     reward_mask: jax.Array  # [B, K] bool
     policy_mask: jax.Array  # [B, K+1] bool
+    q_estimate: jax.Array  # [B, K+1] returns after the stored actions, for the policy gradient
 
 
 def n_step_targets(
@@ -78,7 +79,7 @@ def n_step_targets(
     num_steps = jnp.maximum(bootstrap_at - jnp.arange(num_positions), 0)
     bootstrap = jnp.take_along_axis(value, jnp.maximum(bootstrap_at, 0), axis=1)
     returns = summed + discount ** num_steps.astype(reward.dtype) * bootstrap
-    return _targets(returns, reward, terminated, truncated, valid)
+    return _targets(returns, returns, reward, terminated, truncated, valid)
 
 
 def corrected_targets(
@@ -100,6 +101,9 @@ def corrected_targets(
 
     with c_i = min(1, exp(log_ratio_i)). Where all ratios are 1 it is the return with all rewards to the end.
 
+    The policy gradient brings c_k itself (section 4.2), so the estimate for the action of position k leaves it out:
+    reward_{k+1} + discount G_{k+1}.
+
     Args:
       reward, terminated, truncated, valid, discount, num_positions: as for `n_step_targets`.
       value: [B, J] of the target policy.
@@ -108,7 +112,8 @@ def corrected_targets(
     corrected = vtrace.targets(
         value * ~terminated, reward[:, 1:], jnp.full_like(reward[:, 1:], discount), log_ratio[:, :-1], valid[:, 1:]
     )
-    return _targets(corrected.value[:, :num_positions], reward, terminated, truncated, valid)
+    value, q_estimate = (x[:, :num_positions] for x in (corrected.value, corrected.q_estimate))
+    return _targets(value, q_estimate, reward, terminated, truncated, valid)
 
 
 def going_on(terminated: jax.Array, valid: jax.Array, *, num_positions: int) -> tuple[jax.Array, jax.Array]:
@@ -127,9 +132,14 @@ def going_on(terminated: jax.Array, valid: jax.Array, *, num_positions: int) -> 
 
 
 def _targets(
-    returns: jax.Array, reward: jax.Array, terminated: jax.Array, truncated: jax.Array, valid: jax.Array
+    returns: jax.Array,
+    q_estimate: jax.Array,
+    reward: jax.Array,
+    terminated: jax.Array,
+    truncated: jax.Array,
+    valid: jax.Array,
 ) -> Targets:
-    """Returns targets from returns [B, K+1], arbitrary behind the last valid position."""
+    """Returns targets from returns and estimates [B, K+1], both arbitrary behind the last valid position."""
     num_positions = returns.shape[1]
     last = jnp.sum(valid, axis=1, dtype=jnp.int32)[:, None] - 1
     positions = jnp.arange(num_positions)
@@ -145,6 +155,7 @@ def _targets(
         reward=jnp.where(reached, reward[:, 1:num_positions], 0.0),
         reward_mask=reached | absorbing_end,
         policy_mask=policy_mask,
+        q_estimate=jnp.where(behind, 0.0, q_estimate),
     )
 
 

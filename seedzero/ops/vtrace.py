@@ -16,6 +16,7 @@ class VtraceTargets(NamedTuple):
 
     value: jax.Array  # [B, T] targets v_s (equation 1, with lambda as in remark 2)
     advantage: jax.Array  # [B, T] weights of the policy gradient, importance weights included (section 4.2)
+    q_estimate: jax.Array  # [B, T] q_s = r_s + discount v_{s+1}: of the action, whose own weight is not in it
 
 
 def targets(
@@ -61,5 +62,6 @@ def targets(
     # Beyond step t the estimate mixes target and value by lambda, as the targets themselves do.
     mixed = trace_decay * target[:, 1:] + (1.0 - trace_decay) * value[:, 1:-1]
     bootstrap = jnp.concatenate([mixed, value[:, -1:]], axis=1)
-    advantage = jnp.where(is_step, rho * (reward + discount * bootstrap - now), 0.0)
-    return VtraceTargets(*map(jax.lax.stop_gradient, (target, advantage)))
+    q_estimate = reward + discount * bootstrap
+    advantage = jnp.where(is_step, rho * (q_estimate - now), 0.0)
+    return VtraceTargets(*map(jax.lax.stop_gradient, (target, advantage, q_estimate)))

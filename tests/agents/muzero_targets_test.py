@@ -146,11 +146,12 @@ def test_searched_positions_of_old_windows_get_the_searchs_value() -> None:
     windows = windows._replace(
         valid=windows.valid.at[0, 2:].set(False), terminated=windows.terminated.at[1, 1].set(True)
     )
-    targets = nstep.Targets(*(np.zeros((cases.BATCH, 3), np.float32) for _ in range(5)))
+    targets = nstep.Targets(*(np.zeros((cases.BATCH, 3), np.float32) for _ in nstep.Targets._fields))
     mixed = jax.jit(functools.partial(muzero_loss.mix_search_values, cases.hand_model(config)))(
         windows, targets, np.int32(50)
     )
     np.testing.assert_array_equal(mixed.value, [[1, 2, 0], [1, 0, 3], [0, 0, 0], [0, 0, 0]])
+    assert agent_cases.equal(mixed._replace(value=targets.value), targets)
 
 
 # Two players ---------------------------------------------------------------------------------------------------------

@@ -164,6 +164,46 @@ def test_n_steps_ahead_the_sign_is_that_of_n_moves() -> None:
     np.testing.assert_allclose(three.value[[0, 1]], [-3.5 / 8, -4.5 / 8])
 
 
+# Corrected by V-trace ------------------------------------------------------------------------------------------------
+
+
+def _corrected(ratio: list[float], num_valid: int = 5, *, terminated: bool = False) -> nstep.Targets:
+    """Returns the corrected targets of the window, which may end with its last valid position."""
+    positions = jnp.arange(5)
+    found = nstep.corrected_targets(
+        jnp.array([REWARD]),
+        jnp.array([VALUE]),
+        ((positions == num_valid - 1) & terminated)[None],
+        jnp.zeros((1, 5), bool),
+        (positions < num_valid)[None],
+        jnp.log(jnp.array([ratio])),
+        discount=0.5,
+        num_positions=3,
+    )
+    return jax.tree.map(lambda x: np.asarray(x[0]), found)
+
+
+def test_an_action_s_own_ratio_is_in_the_value_and_not_in_its_estimate() -> None:
+    found = _corrected([0.5, 0.1, 1.0, 3.0, 1.0])
+    # From position 3 on 8 + 50/2 = 33; from 2 on 4 + 33/2 = 20.5.
+    # Position 1: 2 + 20.5/2, 20 + 0.1 (12.25 - 20); position 0: 1 + 19.225/2, 10 + 0.5 (10.6125 - 10).
+    np.testing.assert_allclose(found.q_estimate, [10.6125, 12.25, 20.5], rtol=1e-6)
+    np.testing.assert_allclose(found.value, [10.30625, 19.225, 20.5], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("terminated", "behind"), [(True, 0.0), (False, 30.0)])
+def test_estimates_of_actions_end_where_returns_do(terminated: bool, behind: float) -> None:
+    found = _corrected([0.5, 0.1, 1.0, 1.0, 1.0], 3, terminated=terminated)
+    np.testing.assert_allclose(found.q_estimate[1], 2 + behind / 2)
+    short = _corrected([0.5, 0.1, 1.0, 1.0, 1.0], 2, terminated=terminated)
+    np.testing.assert_allclose(short.q_estimate[[0, 2]], [1 + (0.0 if terminated else 20 / 2), 0.0])
+
+
+def test_without_a_correction_an_estimate_is_the_return(make_targets: Any) -> None:
+    found = make_targets(num_valid=4, terminated_at=3)
+    np.testing.assert_array_equal(found.q_estimate, found.value)
+
+
 @pytest.mark.parametrize("jit", [False, True])
 def test_scale_gradient_changes_the_gradient_and_nothing_else(jit: bool) -> None:
     def f(x: jax.Array) -> jax.Array:

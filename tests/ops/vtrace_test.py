@@ -55,6 +55,14 @@ def test_on_policy_the_targets_are_n_step_returns(make_targets: Any) -> None:
     np.testing.assert_allclose(found.value, [30.5, 41.0, 42.0])
     # These returns less 1, 2 and 3: 10 + 41/2 - 1, 20 + 42/2 - 2, 40 + 4/2 - 3
     np.testing.assert_allclose(found.advantage, [29.5, 39.0, 39.0])
+    np.testing.assert_allclose(found.q_estimate, [30.5, 41.0, 42.0])
+
+
+def test_an_estimate_for_an_action_leaves_its_own_weight_to_the_policy_gradient(make_targets: Any) -> None:
+    found = make_targets(rho=[0.5, 0.1, 0.25])
+    # 40 + 4/2; 3 + 0.25 (42 - 3) = 12.75, 20 + 12.75/2; 2 + 0.1 (26.375 - 2) = 4.4375, 10 + 4.4375/2
+    np.testing.assert_allclose(found.q_estimate, [12.21875, 26.375, 42.0], rtol=1e-6)
+    np.testing.assert_allclose(found.advantage, [0.5 * 11.21875, 0.1 * 24.375, 0.25 * 39.0], rtol=1e-6)
 
 
 def test_importance_weights_are_clipped_at_one_by_default(make_targets: Any) -> None:
@@ -155,6 +163,8 @@ def test_targets_and_advantages_are_those_of_rlax(make_targets: Any, case: dict[
     )
     np.testing.assert_allclose(found.value - np.array(case["value"][:-1]), case["error"], atol=2e-5)
     np.testing.assert_allclose(found.advantage, case["advantage"], atol=2e-5)
+    weight = np.minimum(np.exp(case["log_rho"]), case["clip_rho"])
+    np.testing.assert_allclose(weight * (found.q_estimate - case["value"][:-1]), case["advantage"], atol=2e-5)
 
 
 def test_the_cases_of_rlax_cover_clips_decays_and_ends() -> None:

@@ -1,0 +1,109 @@
+"""MuZero's policy gradient beside other settings: mixed and corrected targets. By hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import agent_cases  # beside this file: see conftest.py
+import jax
+import jax.numpy as jnp
+import muzero_cases as cases
+import numpy as np
+
+from seedzero.agents import learning, muzero, muzero_loss, muzero_model
+from seedzero.config import config as configs
+from seedzero.config import options
+from seedzero.core import types
+from seedzero.ops import value_transforms
+from seedzero.replay import windows as windowing
+
+PROBABILITY = muzero_loss.PROBABILITY
+
+
+def _config(**changes: options.Value) -> configs.Config:
+    """Returns a configuration whose loss is the policy gradient alone; two-step returns, a discount of 1/2."""
+    nothing = dict.fromkeys(("policy_loss_weight", "value_loss_weight", "reward_loss_weight"), 0.0)
+    return cases.make_config(
+        **{f"muzero__{name}": value for name, value in nothing.items()}, muzero__policy_gradient_weight=1.0, **changes
+    )
+
+
+def _parts(config: configs.Config) -> muzero_model.Parts:
+    """Returns a model with the same logits of three actions everywhere, and observations as values."""
+
+    def predict(params: Any, s: jax.Array) -> tuple[jax.Array, jax.Array]:
+        value = jnp.log(value_transforms.two_hot(s[:, 0], 11, 5.0) + 1e-12)
+        return jnp.broadcast_to(params["logits"], (len(s), 3)), value
+
+    parts = cases.value_of_observation(config)
+    return parts._replace(
+        network=parts.network._replace(
+            predict=predict, dynamics=lambda params, s, action: (s, jnp.zeros((len(s), 11)))
+        ),
+        spec=types.EnvSpec((1,), "float32", 3),
+    )
+
+
+def _windows(config: configs.Config, num_observations: int = 1, **stored: Any) -> windowing.Windows:
+    """Returns equal windows with rewards 1, 2, 1, 2 on the way to positions 1 to 4."""
+    windows = cases.make_windows(config, num_observations)
+    windows = agent_cases.show(windows, jnp.zeros((cases.BATCH, num_observations, 1)))
+    reward = np.broadcast_to(np.array([9, 1, 2, 1, 2], np.float32), windows.valid.shape)
+    same = {name: jnp.asarray(np.broadcast_to(x, (cases.BATCH, *np.shape(x)))) for name, x in stored.items()}
+    return agent_cases.store(windows._replace(reward=jnp.asarray(reward)), **same)
+
+
+def _expected(advantage: list[float], log_taken: list[float], ratio: list[float]) -> float:
+    """Returns the loss: the first position whole, each of two unrolled ones by half."""
+    size = np.sqrt(np.mean(np.square(advantage)))
+    errors = -np.array(ratio) * np.array(advantage) / size * np.array(log_taken)
+    return float(errors[0] + errors[1:].sum() / 2)
+
+
+def test_old_windows_keep_their_returns_where_values_learn_the_search_s() -> None:
+    def update(**changes: options.Value) -> tuple[Any, Any]:
+        config = _config(**changes)
+        parts, params = _parts(config), {"logits": jnp.array([0.0, 1.0, 0.0]), "offset": jnp.float32(0.0)}
+        value, chance = np.array([1, 2, 3, 1, 2], np.float32), np.ones(5, np.float32)
+        windows = _windows(config, action=np.zeros(5, np.int32), value=value, **{PROBABILITY: chance})
+        zero, old = jnp.int32(0), cases.aged(windows, [0] * cases.BATCH)
+        state = learning.TrainState(params, (), parts.optimizer.init(params), jnp.int32(50), zero)
+        after, _, metrics = jax.jit(lambda key: muzero._update(parts, state, old, key, None))(jax.random.key(0))
+        return after, metrics
+
+    plain, expected = update()
+    mixed, found = update(muzero__search_value_age=10)
+    assert found["value_target_mean"] == 1.0 != expected["value_target_mean"]  # the value is the search's
+    # Two-step returns 1 + 2/2 + 3/4, 2 + 1/2 + 1/4, 1 + 2/2 + 2/4, less 1, 2 and 3.
+    np.testing.assert_allclose(found["advantage_size"], np.sqrt((1.75**2 + 0.75**2 + 0.5**2) / 3), rtol=1e-6)
+    for name in ("loss_policy_gradient", "grad_norm"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-6)
+    np.testing.assert_allclose(mixed.params["logits"], plain.params["logits"], rtol=1e-6)
+
+
+def test_a_corrected_return_is_weighted_once() -> None:
+    """IMPALA (Espeholt et al. 2018), section 4.2: ratio_k (r_k+1 + discount v_k+1 - V_k)."""
+    config = _config(muzero__off_policy_correction=True, muzero__target_network_updates=3)
+    parts, log_taken = _parts(config), np.log(0.1)
+    params = {"logits": jnp.log(jnp.array([0.1, 0.6, 0.3])), "offset": 0.0}
+    ratio = [0.5, 0.1, 1.0]
+    windows = _windows(
+        config,
+        5,
+        action=np.zeros(5, np.int32),
+        value=np.array([1, 2, 1, 7, 7], np.float32),
+        **{PROBABILITY: np.array([0.1 / x for x in (*ratio, 1.0, 1.0)], np.float32)},
+    )
+    windows = agent_cases.show(windows, jnp.broadcast_to(jnp.array([0.0, 2, 4, 8, 4])[:, None], (cases.BATCH, 5, 1)))
+
+    @jax.jit
+    def loss(params: Any) -> Any:
+        targets = muzero_loss.make_targets(parts, params, windows)
+        return muzero_loss.loss_and_metrics(parts, params, windows, targets, jax.random.key(0))[:2]
+
+    value, metrics = loss(params)
+    # From position 3 on 2 + 4/2 = 4, from 2 on 1 + 4/2 = 3. Position 1: q = 2 + 3/2, v = 2 + 0.1 (q - 2) = 2.15;
+    # position 0: q = 1 + 2.15/2.
+    advantage = [2.075 - 1, 3.5 - 2, 3.0 - 1]
+    np.testing.assert_allclose(metrics["advantage_size"], np.sqrt(np.mean(np.square(advantage))), rtol=1e-3)
+    np.testing.assert_allclose(value, _expected(advantage, [log_taken] * 3, ratio), rtol=1e-3)

@@ -300,7 +300,7 @@ def _update(
     windows = muzero_loss.augment_windows(parts, windows, augment_key)
 
     def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, jax.Array]]:
-        value, metrics, predicted = muzero_loss.loss_and_metrics(parts, params, windows, fitted, unroll_key)
+        value, metrics, predicted = muzero_loss.loss_and_metrics(parts, params, windows, fitted, unroll_key, axis_name)
         return value, (metrics, predicted)
 
     gradients, metrics, predicted = learning.gradients(loss, state.params, axis_name)

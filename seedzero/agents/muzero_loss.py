@@ -17,7 +17,7 @@ from seedzero.config import muzero as muzero_config
 from seedzero.core import types
 from seedzero.networks import muzero as muzero_net
 from seedzero.networks import observations, projection
-from seedzero.ops import augment, binned_actions, q_learning
+from seedzero.ops import augment, binned_actions, q_learning, statistics
 from seedzero.ops import returns as nstep
 from seedzero.replay import rings as ring_store
 from seedzero.replay import windows as windowing
@@ -173,10 +173,11 @@ def loss_and_metrics(
     windows: windowing.Windows,
     targets: nstep.Targets,
     key: jax.Array,
+    axis_name: str | None = None,
 ) -> tuple[jax.Array, base.Metrics, jax.Array]:
     """Returns the mean loss, metrics, and predicted values [B] (equation 1, with the scaling of appendix G).
 
-    `key` draws the actions behind ends of episodes.
+    `key` draws the actions behind ends of episodes. Advantages are in units of their size on all devices of the axis.
     """
     config = parts.config.muzero
     observation = windowing.observed(windows, 0)
@@ -208,7 +209,7 @@ def loss_and_metrics(
         loss -= config.entropy_weight * _step_mean(entropy, targets.policy_mask, windows.weight)
     more: base.Metrics = {}
     if config.policy_gradient_weight:
-        errors, more["advantage_size"] = _policy_gradient_errors(policy_logits, windows, targets)
+        errors, more["advantage_size"] = _policy_gradient_errors(policy_logits, windows, targets, axis_name)
         more["loss_policy_gradient"] = _step_mean(errors, targets.policy_mask, windows.weight)
         loss += config.policy_gradient_weight * more["loss_policy_gradient"]
     if goes_on is not None:
@@ -249,18 +250,18 @@ def _policy_errors(parts: muzero_model.Parts, logits: jax.Array, windows: window
 
 
 def _policy_gradient_errors(
-    logits: jax.Array, windows: windowing.Windows, targets: nstep.Targets
+    logits: jax.Array, windows: windowing.Windows, targets: nstep.Targets, axis_name: str | None
 ) -> tuple[jax.Array, jax.Array]:
     """Returns errors [B, K+1] for logits [B, K+1, A], and the size of advantages, their root mean square.
 
-    An advantage is the return after the stored action less the value stored with it, in units of the
-    batch's size. Ratios of the policy to the acting one count once and up to 1 (Muesli,
+    An advantage is the return after the stored action less the value stored with it, in units of the size over all
+    devices. Ratios of the policy to the acting one count once and up to 1 (Muesli,
     Hessel et al. 2021, section 4.5, has policy gradients beside improved policies so, with a running size).
     """
     stored = {name: x[:, : logits.shape[1]] for name, x in windows.stored.items()}
     seen = targets.policy_mask & targets.value_mask & (windows.weight[:, None] > 0)
     advantage = jnp.where(seen, targets.q_estimate - stored["value"], 0.0)
-    size = jnp.sqrt(jnp.sum(jnp.square(advantage)) / jnp.maximum(jnp.sum(seen), 1))
+    size = statistics.batch_root_mean_square(advantage, seen, axis_name)
     log_taken = q_learning.of_action(jax.nn.log_softmax(logits), stored["action"])
     acting = jnp.maximum(stored[PROBABILITY], 1e-8)
     ratio = jnp.minimum(jax.lax.stop_gradient(jnp.exp(log_taken)) / acting, 1.0)

@@ -100,5 +100,14 @@ def root_mean_square(size: Magnitude) -> jax.Array:
     return jnp.sqrt(jnp.maximum(size.mean_square, 1e-30))
 
 
+def batch_root_mean_square(x: jax.Array, counted: jax.Array, axis_name: str | None = None) -> jax.Array:
+    """Returns the root mean square of a batch's counted numbers, a scalar; x [...], counted [...] bool; 0 without any.
+
+    The result is the same on all devices of the mapped axis.
+    """
+    squares = _total(jnp.sum(jnp.square(jnp.where(counted, x, 0.0))), axis_name)
+    return jnp.sqrt(squares / jnp.maximum(_total(jnp.sum(counted), axis_name), 1))
+
+
 def _total(x: jax.Array, axis_name: str | None) -> jax.Array:
     return x if axis_name is None else jax.lax.psum(x, axis_name)

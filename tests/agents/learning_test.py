@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import muzero_cases as cases
 import numpy as np
+import pytest
 
-from seedzero.agents import learning
+from seedzero.agents import learning, muzero_loss
 from seedzero.config import shared
 
 
@@ -47,12 +48,25 @@ def test_an_update_that_is_not_finite_is_refused_and_counted_until_one_is_good()
     assert not agent_cases.equal(state.params, before.params)
 
 
-def test_two_devices_take_the_step_that_one_takes() -> None:
+_GRADIENT = dict(muzero__policy_gradient_weight=0.5)
+_CORRECTED = dict(_GRADIENT, muzero__off_policy_correction=True, muzero__target_network_updates=3)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, _GRADIENT, dict(_GRADIENT, muzero__search_value_age=10), _CORRECTED], ids=lambda x: ",".join(x)
+)
+def test_two_devices_take_the_step_that_one_takes(changes: dict[str, Any]) -> None:
     spec = jax.sharding.PartitionSpec
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("devices",))
-    config = cases.make_config()
+    config = cases.make_config(**changes)
     agent, _ = cases.agent(config)
-    state, windows = cases.init(config), cases.make_windows(config)
+    state, windows = cases.init(config), cases.make_windows(config, len(agent.data.observe))  # type: ignore[union-attr]
+    # The first device's windows have the larger returns, and an end; the second one's are older.
+    windows = windows._replace(
+        reward=windows.reward.at[:2].multiply(30.0), truncated=windows.truncated.at[0, 2].set(True)
+    )
+    chance = jnp.full(windows.valid.shape, 0.5)
+    windows = cases.aged(agent_cases.store(windows, **{muzero_loss.PROBABILITY: chance}), [0, 0, -20, -20])
     whole, priority, metrics = cases.update(config, state, windows)
     mapped = jax.shard_map(
         lambda state, windows: agent.update(state, windows, jax.random.key(1), "devices"),

@@ -256,6 +256,25 @@ def test_a_minibatch_that_has_no_unroll_of_a_device_is_that_of_the_others() -> N
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), found.params, expected.params)
 
 
+def test_devices_normalize_the_advantages_of_a_minibatch_together() -> None:
+    config = cases.make_config(normalize_advantages=True, learning_rate=0.02, num_epochs=1, num_minibatches=1)
+    windows = jax.tree.map(lambda x: x[:2], cases.make_windows())._replace(weight=jnp.ones(2))
+    windows = windows._replace(reward=windows.reward * np.array([[30.0], [1.0]], np.float32))
+    expected, metrics = cases.update(config, windows)
+    parts, state = cases.linear_parts(config), cases.first_state(config)
+    mapped = jax.shard_map(
+        lambda windows: ppo._update(parts, state, windows, jax.random.key(0), "devices"),
+        mesh=jax.sharding.Mesh(np.array(jax.devices()[:2]), ("devices",)),
+        in_specs=jax.P("devices"),
+        out_specs=jax.P(),
+        check_vma=False,
+    )
+    found, _, of_devices = jax.jit(mapped)(windows)
+    for name, value in metrics.items():
+        np.testing.assert_allclose(of_devices[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), found.params, expected.params)
+
+
 def test_a_few_updates_raise_the_likelihood_of_the_advantaged_action() -> None:
     """Action 1 is worth 1, the others nothing; values are 0. An observation stays the same."""
     config = cases.make_config(num_epochs=4, num_minibatches=3, learning_rate=0.02, trace_decay=0.0, discount=0.0)

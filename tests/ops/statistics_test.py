@@ -113,3 +113,12 @@ def test_devices_agree_on_the_size() -> None:
     add = functools.partial(statistics.add_numbers, statistics.no_size(), axis_name="devices")
     sizes = jax.vmap(add, axis_name="devices")(x, jnp.ones((2, 3), bool))
     np.testing.assert_allclose(jax.vmap(statistics.root_mean_square)(sizes), np.sqrt(2.5), rtol=1e-6)
+
+
+def test_the_root_mean_square_of_a_batch_is_over_what_counts() -> None:
+    x, counted = jnp.array([[3.0, 4.0], [0.0, np.nan]]), jnp.array([[True, True], [True, False]])
+    find = jax.jit(statistics.batch_root_mean_square)
+    np.testing.assert_allclose(find(x, counted), np.sqrt(25 / 3), rtol=1e-6)
+    assert float(find(x, jnp.zeros((2, 2), bool))) == 0.0
+    of_devices = functools.partial(statistics.batch_root_mean_square, axis_name="devices")
+    np.testing.assert_allclose(jax.vmap(of_devices, axis_name="devices")(x, counted), [np.sqrt(25 / 3)] * 2, rtol=1e-6)

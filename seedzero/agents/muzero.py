@@ -95,8 +95,9 @@ def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.St
 
 
 def _keeps_legal(config: configs.Config, spec: types.EnvSpec) -> bool:
-    """Returns whether rows store legal actions: stored positions are searched again."""
-    return spec.has_action_mask and bool(config.reanalyse.per_insert or config.reanalyse.fresh_share)
+    """Returns whether rows store legal actions: for searches of stored positions, and for the policy gradient."""
+    searches_again = config.reanalyse.per_insert or config.reanalyse.fresh_share
+    return spec.has_action_mask and bool(searches_again or config.muzero.policy_gradient_weight)
 
 
 def _check_players(config: configs.Config, spec: types.EnvSpec) -> None:

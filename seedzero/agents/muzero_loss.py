@@ -15,8 +15,8 @@ from seedzero.agents import base, muzero_model
 from seedzero.config import config as configs
 from seedzero.config import muzero as muzero_config
 from seedzero.core import types
+from seedzero.networks import actor_critic, observations, projection
 from seedzero.networks import muzero as muzero_net
-from seedzero.networks import observations, projection
 from seedzero.ops import augment, binned_actions, q_learning, statistics
 from seedzero.ops import returns as nstep
 from seedzero.replay import rings as ring_store
@@ -209,7 +209,7 @@ def loss_and_metrics(
         loss -= config.entropy_weight * _step_mean(entropy, targets.policy_mask, windows.weight)
     more: base.Metrics = {}
     if config.policy_gradient_weight:
-        errors, more["advantage_size"] = _policy_gradient_errors(policy_logits, windows, targets, axis_name)
+        errors, more["advantage_size"] = _policy_gradient_errors(parts, policy_logits, windows, targets, axis_name)
         more["loss_policy_gradient"] = _step_mean(errors, targets.policy_mask, windows.weight)
         loss += config.policy_gradient_weight * more["loss_policy_gradient"]
     if goes_on is not None:
@@ -250,19 +250,25 @@ def _policy_errors(parts: muzero_model.Parts, logits: jax.Array, windows: window
 
 
 def _policy_gradient_errors(
-    logits: jax.Array, windows: windowing.Windows, targets: nstep.Targets, axis_name: str | None
+    parts: muzero_model.Parts,
+    logits: jax.Array,
+    windows: windowing.Windows,
+    targets: nstep.Targets,
+    axis_name: str | None,
 ) -> tuple[jax.Array, jax.Array]:
     """Returns errors [B, K+1] for logits [B, K+1, A], and the size of advantages, their root mean square.
 
     An advantage is the return after the stored action less the value stored with it, in units of the size over all
-    devices. Ratios of the policy to the acting one count once and up to 1 (Muesli,
+    devices. Ratios of the policy to the acting one, which knows only legal actions, count once and up to 1 (Muesli,
     Hessel et al. 2021, section 4.5, has policy gradients beside improved policies so, with a running size).
     """
     stored = {name: x[:, : logits.shape[1]] for name, x in windows.stored.items()}
     seen = targets.policy_mask & targets.value_mask & (windows.weight[:, None] > 0)
     advantage = jnp.where(seen, targets.q_estimate - stored["value"], 0.0)
     size = statistics.batch_root_mean_square(advantage, seen, axis_name)
-    log_taken = q_learning.of_action(jax.nn.log_softmax(logits), stored["action"])
+    legal = stored["legal"] if parts.spec.has_action_mask else None
+    log_policy = jax.nn.log_softmax(actor_critic.masked(logits, legal))
+    log_taken = q_learning.of_action(log_policy, stored["action"])
     acting = jnp.maximum(stored[PROBABILITY], 1e-8)
     ratio = jnp.minimum(jax.lax.stop_gradient(jnp.exp(log_taken)) / acting, 1.0)
     return -ratio * advantage / jnp.maximum(size, 1e-8) * log_taken, size

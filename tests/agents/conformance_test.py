@@ -72,6 +72,7 @@ VARIANTS: Mapping[str, Mapping[str, options.Value]] = {
         "reanalyse.per_insert": 1.0,
         "replay.priority_alpha": 0.6,
     },
+    "muzero with a policy gradient": {**_MUZERO, "muzero.policy_gradient_weight": 0.5},
     "vtrace": _VTRACE,
     "vtrace with everything": {
         **_VTRACE,
@@ -125,6 +126,7 @@ SPECS: Mapping[str, types.EnvSpec] = {
     "image and vector, continuous": types.EnvSpec.of_arrays(_ARRAYS, num_actions=0, **_VECTORS),
 }
 _SPECS_OF = {
+    "muzero with a policy gradient": ("masked",),
     "vtrace": ("vector", "masked", "text"),
     "ppo": ("vector", "masked", "continuous", "text"),
     "sac": ("continuous",),

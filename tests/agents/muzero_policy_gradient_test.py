@@ -1,7 +1,8 @@
-"""MuZero's policy gradient beside other settings: mixed and corrected targets. By hand."""
+"""MuZero's policy gradient beside other settings: mixed and corrected targets, legal actions. By hand."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import agent_cases  # beside this file: see conftest.py
@@ -28,7 +29,7 @@ def _config(**changes: options.Value) -> configs.Config:
     )
 
 
-def _parts(config: configs.Config) -> muzero_model.Parts:
+def _parts(config: configs.Config, *, has_action_mask: bool = False) -> muzero_model.Parts:
     """Returns a model with the same logits of three actions everywhere, and observations as values."""
 
     def predict(params: Any, s: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -40,7 +41,7 @@ def _parts(config: configs.Config) -> muzero_model.Parts:
         network=parts.network._replace(
             predict=predict, dynamics=lambda params, s, action: (s, jnp.zeros((len(s), 11)))
         ),
-        spec=types.EnvSpec((1,), "float32", 3),
+        spec=types.EnvSpec((1,), "float32", 3, has_action_mask=has_action_mask),
     )
 
 
@@ -107,3 +108,39 @@ def test_a_corrected_return_is_weighted_once() -> None:
     advantage = [2.075 - 1, 3.5 - 2, 3.0 - 1]
     np.testing.assert_allclose(metrics["advantage_size"], np.sqrt(np.mean(np.square(advantage))), rtol=1e-3)
     np.testing.assert_allclose(value, _expected(advantage, [log_taken] * 3, ratio), rtol=1e-3)
+
+
+def test_logits_of_illegal_actions_have_no_gradient() -> None:
+    config, logits = _config(), np.array([0.5, -1.0, 2.0])
+    parts = _parts(config, has_action_mask=True)
+    action, legal = np.array([0, 2, 1, 0, 0]), np.ones((5, 3), bool)
+    legal[0, 2] = legal[1, 1] = legal[2, [0, 2]] = False
+    chance = np.array([0.5, 0.99, 1.0, 1.0, 1.0], np.float32)
+    value = np.array([1, 2, 3, 1, 2], np.float32)
+    windows = _windows(config, action=action.astype(np.int32), legal=legal, value=value, **{PROBABILITY: chance})
+
+    def loss(params: Any) -> jax.Array:
+        targets = muzero_loss.make_targets(parts, (), windows)
+        return muzero_loss.loss_and_metrics(parts, params, windows, targets, jax.random.key(0))[0]
+
+    found, gradient = jax.jit(jax.value_and_grad(loss))({"logits": jnp.asarray(logits, jnp.float32)})
+    policy = np.exp(logits) * legal
+    policy /= policy.sum(axis=-1, keepdims=True)
+    taken = policy[np.arange(3), action[:3]]
+    advantage, ratio = np.array([2.75 - 1, 2.75 - 2, 2.5 - 3]), np.minimum(taken / chance[:3], 1.0)
+    np.testing.assert_allclose(found, _expected(list(advantage), list(np.log(taken)), list(ratio)), rtol=1e-5)
+    pull = (ratio * advantage / np.sqrt(np.mean(advantage**2)))[:, None] * (np.eye(3)[action[:3]] - policy[:3])
+    np.testing.assert_allclose(gradient["logits"], -(pull[0] + pull[1:].sum(axis=0) / 2), rtol=1e-5)
+    assert pull[0, 2] == pull[1, 1] == 0  # by hand, so above too
+
+
+def test_acting_stores_the_legal_actions_for_the_policy_gradient() -> None:
+    spec = dataclasses.replace(cases.SPEC, has_action_mask=True)
+    config = cases.make_config(muzero__policy_gradient_weight=0.5)
+    agent = muzero.make(config, spec, "cpu")
+    assert agent.stored["legal"].shape == (3,)
+    assert "legal" not in muzero.make(cases.make_config(), spec, "cpu").stored
+    mask = jnp.array([[True, False, True], [False, True, True]])
+    inputs = agent_cases.inputs(np.zeros((2, 4), np.float32), action_mask=mask)
+    _, found = jax.jit(agent.act)(cases.init(config).params, (), inputs, jax.random.key(0))
+    np.testing.assert_array_equal(found.stored["legal"], mask)

@@ -112,6 +112,7 @@ def apply_gradients(
     optimizer: optax.GradientTransformation,
     schedule: Callable[[jax.Array], jax.Array],
     target_updates: int = 0,
+    refused: base.Params | None = None,
 ) -> tuple[TrainState, base.Metrics]:
     """Returns the state after one optimizer step; non-finite gradients leave parameters and optimizer unchanged.
 
@@ -120,13 +121,16 @@ def apply_gradients(
       optimizer: without its learning rate.
       schedule: updates done -> learning rate.
       target_updates: the target network is copied every so many updates; 0: there is none.
+      refused: parameters after a refused update, where the state's hold moments of its windows already; None: the
+        state's.
     """
     grad_norm = optax.tree.norm(gradients)
     learning_rate = schedule(state.num_updates)
     directions, opt_state = optimizer.update(gradients, state.opt_state, state.params)
     params = jax.tree.map(lambda p, d: p - learning_rate * d, state.params, directions)
     accepted = jnp.isfinite(metrics["loss"]) & jnp.isfinite(grad_norm)
-    params, opt_state = where(accepted, (params, opt_state), (state.params, state.opt_state))
+    kept = state.params if refused is None else refused
+    params, opt_state = where(accepted, (params, opt_state), (kept, state.opt_state))
     num_updates, target_params = state.num_updates + 1, state.target_params
     if target_updates:
         target_params = optax.periodic_update(params, target_params, num_updates, target_updates)

@@ -312,9 +312,8 @@ def _update(
         optimizer=parts.optimizer,
         schedule=parts.schedule,
         target_updates=parts.config.muzero.target_network_updates,
+        refused=before,
     )
-    accepted = state.num_rejected == 0
-    state = state._replace(params=jax.tree.map(lambda new, old: jnp.where(accepted, new, old), state.params, before))
     # As EfficientZero: the network's own error, which shrinks as it learns. A stored search's would not.
     return state, jnp.abs(predicted - targets.value[:, 0]), metrics
 

@@ -48,6 +48,18 @@ def test_an_update_that_is_not_finite_is_refused_and_counted_until_one_is_good()
     assert not agent_cases.equal(state.params, before.params)
 
 
+def test_the_target_network_copies_no_moments_of_a_refused_update() -> None:
+    config = cases.make_config(muzero__target_network_updates=2)
+    windows = cases.make_windows(config, num_observations=4)
+    state, _, _ = cases.update(config, cases.init(config), windows)
+    before = state.params
+    bad = agent_cases.show(windows, 9.0 + np.asarray(agent_cases.shown(windows)))
+    state, _, _ = cases.update(config, state, bad._replace(reward=bad.reward.at[0, 1].set(jnp.nan)))
+    assert int(state.num_rejected) == 1
+    assert agent_cases.equal(state.params, before)
+    assert agent_cases.equal(state.target_params, before)
+
+
 _GRADIENT = dict(muzero__policy_gradient_weight=0.5)
 _CORRECTED = dict(_GRADIENT, muzero__off_policy_correction=True, muzero__target_network_updates=3)
 

@@ -207,11 +207,16 @@ class MuZeroConfig(options.AgentSection):
             notes.append(
                 "--explore.spread=true changes nothing: it shares out explore.epsilon=0; give --explore.epsilon=X too"
             )
-        if self.shift_pixels and config.network.normalize_pixels:
-            notes.append(
-                f"muzero.shift_pixels={self.shift_pixels} moves the background away from the moments that "
-                "network.normalize_pixels has of it: its edges will stand out; leave one of them out"
-            )
+        if config.network.normalize_pixels:
+            notes += [
+                f"muzero.{name} {change} the background away from the moments that network.normalize_pixels has of "
+                f"it: {outcome} will stand out; leave one of them out"
+                for is_on, name, change, outcome in (
+                    (self.shift_pixels, f"shift_pixels={self.shift_pixels}", "moves", "its edges"),
+                    (self.intensity_scale, f"intensity_scale={self.intensity_scale:g}", "brightens", "all of it"),
+                )
+                if is_on
+            ]
         return notes
 
     def shared(self, config: Any) -> dict[str, int]:

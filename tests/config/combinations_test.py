@@ -210,12 +210,24 @@ def test_a_spread_of_no_repetitions_is_told(epsilon: float, num_notes: int) -> N
     assert len(notes) == num_notes and all("--explore.epsilon=X" in note for note in notes)
 
 
-@pytest.mark.parametrize(("shift_pixels", "num_notes"), [(2, 1), (0, 0)])
-def test_shifts_of_normalized_pixels_are_told(shift_pixels: int, num_notes: int) -> None:
-    settings = {"network.normalize_pixels": True, "muzero.shift_pixels": shift_pixels}
+@pytest.mark.parametrize(
+    ("augmented", "told"),
+    [
+        ({"shift_pixels": 2}, ["muzero.shift_pixels=2"]),
+        ({"intensity_scale": 0.05}, ["muzero.intensity_scale=0.05"]),
+        ({"shift_pixels": 2, "intensity_scale": 0.05}, ["muzero.shift_pixels=2", "muzero.intensity_scale=0.05"]),
+        ({}, []),
+    ],
+)
+def test_changes_of_normalized_pixels_are_told(augmented: dict[str, options.Value], told: list[str]) -> None:
+    usual: dict[str, options.Value] = {"network.normalize_pixels": True, "muzero.shift_pixels": 0}
+    settings = usual | {f"muzero.{name}": value for name, value in augmented.items()}
     asked = configs.override(presets.get("atari", "muzero"), settings)
     _, notes = combinations.imply(asked, preset_env=asked.env.id, explicit=settings.keys())
-    assert len(notes) == num_notes and all("leave one of them out" in note for note in notes)
+    assert [note.split()[0] for note in notes] == told
+    assert all("network.normalize_pixels" in note for note in notes)
+    plain = configs.override(asked, {"network.normalize_pixels": False})
+    assert combinations.imply(plain, preset_env=asked.env.id, explicit=settings.keys())[1] == []
 
 
 def _of_agent(agent: str, env: str = "catch") -> configs.Config:

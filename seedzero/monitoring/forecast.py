@@ -70,11 +70,14 @@ def sentence(
     else:
         hours, goal = _MANY_UPDATES / updates_per_second / 3600, f"{_MANY_UPDATES:,} updates"
         is_long = updates_per_second < SLOW_UPDATES_PER_SECOND
-    if not (is_long or _is_small_pong(config)):
+    num_steps = snapshot.counts.stored
+    if not (is_long or (_is_small_pong(config) and num_steps < _PONG_STEPS_ON_CPU[config.run.agent])):
         return ""
     acting = f"{steps_per_second:.3g} steps/s and " if steps_per_second else ""
     speed = f"at {acting}{updates_per_second:.3g} updates/s"
-    return f"{speed} this CPU needs about {_shown(hours)} for {goal}{_advice(config, spec, steps_per_second)}"
+    return (
+        f"{speed} this CPU needs about {_shown(hours)} for {goal}{_advice(config, spec, num_steps, steps_per_second)}"
+    )
 
 
 def _is_small_pong(config: configs.Config) -> bool:
@@ -88,17 +91,19 @@ def _shown(hours: float) -> str:
     return f"{hours:,.0f} hours" if hours >= LONG_HOURS else f"{60 * hours:.0f} minutes"
 
 
-def _advice(config: configs.Config, spec: types.EnvSpec, steps_per_second: float) -> str:
-    """Returns ways to shorten the run."""
+def _advice(config: configs.Config, spec: types.EnvSpec, num_steps: int, steps_per_second: float) -> str:
+    """Returns ways to shorten the run, or the time to Pong's known steps from those done."""
     shown = types.shown(spec.arrays)
     if shown == "images":
-        is_pong = config.env.id == "atari:Pong" and steps_per_second > 0
-        if is_pong and _is_small_pong(config):
-            steps = _PONG_STEPS_ON_CPU[config.run.agent]
-            time = _shown(steps / steps_per_second / 3600)
-            return f", and {time} for the {steps:,} after which two cores drew level in Pong"
-        hours = _PONG_STEPS / steps_per_second / 3600 if is_pong else 0.0
-        pong = f", and {hours:,.0f} for the {_PONG_STEPS:,} in which an H200 learned Pong" if is_pong else ""
+        is_small, pong = _is_small_pong(config), ""
+        steps = _PONG_STEPS_ON_CPU[config.run.agent] if is_small else _PONG_STEPS
+        if is_small and num_steps >= steps:
+            return ""
+        if config.env.id == "atari:Pong" and steps_per_second > 0 and num_steps < steps:
+            hours, rest = (steps - num_steps) / steps_per_second / 3600, "rest of the " * (num_steps > 0)
+            if is_small:
+                return f", and {_shown(hours)} for the {rest}{steps:,} after which two cores drew level in Pong"
+            pong = f", and {hours:,.0f} for the {rest}{steps:,} in which an H200 learned Pong"
         return (
             f"{pong}; images want an accelerator. Sooner won on two cores: --preset=catch and --preset=cartpole, in a "
             "minute, and --env=gym:MinAtar/Breakout-v1, in ten"

@@ -80,9 +80,7 @@ def _position(
     explore: jax.Array,
     invalid_actions: jax.Array | None,
 ) -> _Position:
-    logits = root.prior_logits.astype(jnp.float32)
-    if invalid_actions is not None:
-        logits = jnp.where(invalid_actions, selection.LOWEST, logits)
+    logits = selection.masked(root.prior_logits, invalid_actions)
     _, gumbel_key = jax.random.split(key)
     noise = config.gumbel_scale * jax.random.gumbel(gumbel_key, logits.shape)
     return _Position(

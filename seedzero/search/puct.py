@@ -26,9 +26,8 @@ def search(
     Rows without `explore` have no noise and take the most visited action.
     """
     noise_key, action_key = jax.random.split(key)
-    logits = root.prior_logits.astype(jnp.float32)
-    invalid = jnp.zeros(logits.shape, bool) if invalid_actions is None else invalid_actions
-    noisy = _add_dirichlet_noise(noise_key, logits, invalid, explore, config)
+    invalid = jnp.zeros(root.prior_logits.shape, bool) if invalid_actions is None else invalid_actions
+    noisy = _add_dirichlet_noise(noise_key, selection.masked(root.prior_logits, invalid), invalid, explore, config)
     rules = search_forest.Rules(
         evaluate=evaluate,
         score=functools.partial(selection.puct_scores, config=config),
@@ -60,8 +59,11 @@ def _add_dirichlet_noise(
     explore: jax.Array,
     config: muzero_config.SearchConfig,
 ) -> jax.Array:
-    """Returns the prior's log probabilities [B, A], with noise in rows that explore; the lowest float if illegal."""
-    prior = jax.nn.softmax(jnp.where(invalid_actions, selection.LOWEST, logits))
+    """Returns the prior's log probabilities [B, A], with noise in rows that explore; the lowest float if illegal.
+
+    logits: masked.
+    """
+    prior = jax.nn.softmax(logits)
     gammas = noise.log_gamma(key, config.dirichlet_alpha, logits.shape)
     dirichlet = jax.nn.softmax(jnp.where(invalid_actions, selection.LOWEST, gammas))
     share = config.dirichlet_fraction * explore[:, None]

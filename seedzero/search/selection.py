@@ -14,8 +14,19 @@ from seedzero.search import forest as search_forest
 
 LOWEST = float(np.finfo(np.float32).min)
 """Logit of an illegal action. Finite: a row without legal actions gives no NaN."""
+LOWEST_LEGAL = 0.5 * LOWEST
+"""Least logit of a legal action: above an illegal one's, even where its prior is 0 and its logit minus infinity."""
 
 TINY = float(np.finfo(np.float32).tiny)
+
+
+def masked(logits: jax.Array, invalid_actions: jax.Array | None) -> jax.Array:
+    """Returns finite logits [B, A], those of illegal actions below all others.
+
+    invalid_actions: [B, A] bool, true: illegal; None: all are legal.
+    """
+    legal = jnp.maximum(logits.astype(jnp.float32), LOWEST_LEGAL)
+    return legal if invalid_actions is None else jnp.where(invalid_actions, LOWEST, legal)
 
 
 def puct_scores(forest: search_forest.Forest, *, config: muzero_config.SearchConfig) -> jax.Array:

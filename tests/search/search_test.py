@@ -41,12 +41,14 @@ def _compiled(config: muzero_config.SearchConfig) -> Any:
     return _jitted(_step, config)
 
 
-def _search(policy: str, key: int, explore: Any = True, invalid: Any = False, **changes: Any) -> mcts.Result:
+def _search(
+    policy: str, key: int, explore: Any = True, invalid: Any = False, root: mcts.Root | None = None, **changes: Any
+) -> mcts.Result:
     config = dataclasses.replace(muzero_config.SearchConfig(policy=policy, num_simulations=12), **changes)
     result: mcts.Result = _compiled(config)(
         PARAMS,
         jax.random.key(key),
-        _root(),
+        root or _root(),
         invalid_actions=jnp.broadcast_to(jnp.asarray(invalid), (B, A)),
         explore=jnp.broadcast_to(jnp.asarray(explore), (B,)),
     )
@@ -88,6 +90,25 @@ def test_illegal_actions_are_never_visited_chosen_or_learned(policy: str) -> Non
     assert (np.asarray(result.visit_counts)[invalid] == 0).all()
     assert (np.asarray(result.action_weights)[invalid] == 0.0).all()
     np.testing.assert_allclose(np.asarray(result.action_weights).sum(axis=1), 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("explore", [False, True])
+def test_a_legal_prior_of_minus_infinity_stays_ahead_of_illegal_actions(policy: str, explore: bool) -> None:
+    """Rows of an even number have one legal action with a prior above 0, rows of an odd number none."""
+    invalid = np.tile(np.array([True, False, True, False, False]), (B, 1))
+    root = _root()
+    logits = np.array(root.prior_logits)
+    logits[:, 3:] = -np.inf
+    logits[1::2] = -np.inf
+    result = _search(policy, 5, explore, invalid, root._replace(prior_logits=jnp.asarray(logits)))
+    visits, weights = np.asarray(result.visit_counts), np.asarray(result.action_weights)
+    assert (visits[invalid] == 0).all() and (visits.sum(axis=1) == 12).all()
+    assert not invalid[np.arange(B), result.action].any()
+    assert (weights[invalid] == 0.0).all()
+    np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-5)
+    if policy == "gumbel":  # every legal action is considered
+        assert (visits[~invalid] > 0).all()
 
 
 @pytest.mark.parametrize("policy", POLICIES)

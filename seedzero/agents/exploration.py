@@ -98,9 +98,9 @@ def apply(
     """
     begin_key, action_key, length_key = jax.random.split(key, 3)
     left = jnp.where(first, 0, repetition.left)
-    epsilon = spread(slot, num_slots, config.epsilon) if config.spread else config.epsilon
     first_left = jnp.where(terminated | (reward > 0), 0, repetition.first_left)
-    begins = (left == 0) & ((first_left > 0) | (jax.random.uniform(begin_key, first.shape) < epsilon))
+    begin_chance = _begin_chance(first_left, slot, num_slots, config)
+    begins = (left == 0) & (jax.random.uniform(begin_key, first.shape) < begin_chance)
     length = jax.random.uniform(length_key, first.shape)
     length = jnp.where(
         first_left > 0,
@@ -121,6 +121,43 @@ def apply(
     is_legal = jnp.take_along_axis(valid_actions, repeated[:, None], axis=-1)[:, 0]
     left = jnp.where(explore & is_legal, left, 0)
     return Repetition(repeated, jnp.maximum(left - 1, 0), first_left), jnp.where(left > 0, repeated, action)
+
+
+def probability(
+    repetition: Repetition,
+    taken: jax.Array,
+    weights: jax.Array,
+    *,
+    reward: jax.Array,
+    first: jax.Array,
+    terminated: jax.Array,
+    explore: jax.Array,
+    valid_actions: jax.Array,
+    slot: jax.Array,
+    num_slots: int,
+    config: muzero_config.ExploreConfig,
+) -> jax.Array:
+    """Returns the probability [B] of `apply` taking actions [B] int32; the agent draws its own by weights [B, A].
+
+    The probability of a repetition counts where it begins: later steps have no choice, and a probability of 1.
+    Other arguments are as in `apply`, `repetition` that before the step.
+    """
+    left = jnp.where(first, 0, repetition.left)
+    first_left = jnp.where(terminated | (reward > 0), 0, repetition.first_left)
+    begin_chance = jnp.where(left == 0, _begin_chance(first_left, slot, num_slots, config), 0.0)
+    own = jnp.take_along_axis(weights, taken[:, None], axis=-1)[:, 0]
+    even = 1.0 / jnp.maximum(jnp.sum(valid_actions, axis=-1), 1)
+    is_legal = jnp.take_along_axis(valid_actions, repetition.action[:, None], axis=-1)[:, 0]
+    chance = jnp.where((left > 0) & is_legal, 1.0, (1.0 - begin_chance) * own + begin_chance * even)
+    return jnp.where(explore, chance, own)
+
+
+def _begin_chance(
+    first_left: jax.Array, slot: jax.Array, num_slots: int, config: muzero_config.ExploreConfig
+) -> jax.Array:
+    """Returns the probability [B] of a new repetition where none goes on."""
+    epsilon = spread(slot, num_slots, config.epsilon) if config.spread else config.epsilon
+    return jnp.where(first_left > 0, 1.0, epsilon)
 
 
 def _length(share: jax.Array, exponent: float, longest: int) -> jax.Array:

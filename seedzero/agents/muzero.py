@@ -184,18 +184,25 @@ def _act(
 ) -> tuple[Any, base.Outputs]:
     """Searches and chooses; `memory` is the repetition of random actions, if that is on."""
     mask = inputs.action_mask if parts.spec.has_action_mask else None
-    action, stored = _search(parts, params, inputs.observation, mask, inputs.explore, key)
-    memory, taken = _repeat(parts, memory, inputs, action, key)
+    found, stored = _search(parts, params, inputs.observation, mask, inputs.explore, key)
+    before, (memory, taken) = memory, _repeat(parts, memory, inputs, found.action, key)
     if parts.spec.is_continuous:
         return memory, base.Outputs(sampled.to_environment(taken, parts.spec), {"action": taken, **stored})
     if muzero_loss.stores_probability(parts.config.muzero):
-        chance = jnp.take_along_axis(stored["policy"], action[:, None], axis=1)[:, 0]
-        # A repeated action is no choice of the policy: only what the policy would do too is followed.
-        stored[muzero_loss.PROBABILITY] = jnp.where(taken == action, chance, 1.0)
+        stored[muzero_loss.PROBABILITY] = _probability(parts, before, inputs, found.result.draw_weights, taken)
     stored["action"] = taken
     if mask is not None and _keeps_legal(parts.config, parts.spec):
         stored["legal"] = mask
     return memory, base.Outputs(taken, stored)
+
+
+def _probability(
+    parts: muzero_model.Parts, repetition: Any, inputs: base.Inputs, weights: jax.Array, taken: jax.Array
+) -> jax.Array:
+    """Returns the probability [B] of the draw of `taken` [B]; weights [B, A]: of the search's draw."""
+    if not _repeats(parts.config.explore):
+        return jnp.take_along_axis(weights, taken[:, None], axis=1)[:, 0]
+    return exploration.probability(repetition, taken, weights, **_circumstances(parts, inputs))
 
 
 def _repeats(config: muzero_config.ExploreConfig) -> bool:
@@ -212,20 +219,23 @@ def _repeat(
     """Returns the repetition from here on, and the actions [B] or [B, D] to take in place of the search's."""
     if not _repeats(parts.config.explore):
         return (), action
+    fresh_key = jax.random.fold_in(key, _REPETITION_KEY)
+    return exploration.apply(fresh_key, repetition, action, **_circumstances(parts, inputs))
+
+
+def _circumstances(parts: muzero_model.Parts, inputs: base.Inputs) -> dict[str, Any]:
+    """Returns the arguments of `exploration.apply` and `probability` besides actions."""
     valid = inputs.action_mask if parts.spec.has_action_mask else jnp.ones_like(inputs.action_mask)
-    return exploration.apply(
-        jax.random.fold_in(key, _REPETITION_KEY),
-        repetition,
-        action,
-        reward=inputs.reward,
-        first=inputs.first,
-        terminated=inputs.terminated,
-        explore=inputs.explores,
-        valid_actions=None if parts.spec.is_continuous else valid,
-        slot=inputs.slot,
-        num_slots=parts.config.replay.num_sharing or inputs.num_slots,
-        config=parts.config.explore,
-    )
+    return {
+        "reward": inputs.reward,
+        "first": inputs.first,
+        "terminated": inputs.terminated,
+        "explore": inputs.explores,
+        "valid_actions": None if parts.spec.is_continuous else valid,
+        "slot": inputs.slot,
+        "num_slots": parts.config.replay.num_sharing or inputs.num_slots,
+        "config": parts.config.explore,
+    }
 
 
 def _reanalyse(
@@ -270,15 +280,15 @@ def _search(
     action_mask: jax.Array | None,
     explore: jax.Array,
     key: jax.Array,
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Returns the actions [B], or [B, D] in -1 to 1, and the arrays to store with them.
+) -> tuple[muzero_search.RootSearch, dict[str, jax.Array]]:
+    """Returns the findings, and the arrays to store with their actions.
 
     Observations {name: [B, ...]} are stacked.
     """
     found = muzero_search.find(parts, params, observation, action_mask, explore, key)
     value = found.unit * muzero_search.search_value(parts, found.root, found.result)
     stored = {"policy": found.result.action_weights, "value": value}
-    return found.action, stored if found.sampled is None else {"sampled": found.sampled, **stored}
+    return found, stored if found.sampled is None else {"sampled": found.sampled, **stored}
 
 
 # Learning ----------------------------------------------------------------------------------------------------------

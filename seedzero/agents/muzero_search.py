@@ -86,8 +86,11 @@ def find(
 def _sample(result: mcts.Result, explore: jax.Array, key: jax.Array) -> mcts.Result:
     """Returns the result with actions drawn from the search's policy in rows that sample."""
     drawn = jax.random.categorical(jax.random.fold_in(key, _SAMPLE_KEY), jnp.log(result.action_weights))
-    action = jnp.where(explore == types.SAMPLE, drawn, result.action)
-    return result._replace(action=action.astype(jnp.int32))
+    samples = explore == types.SAMPLE
+    return result._replace(
+        action=jnp.where(samples, drawn, result.action).astype(jnp.int32),
+        draw_weights=jnp.where(samples[:, None], result.action_weights, result.draw_weights),
+    )
 
 
 def search_value(parts: muzero_model.Parts, root: mcts.Root, result: mcts.Result) -> jax.Array:

@@ -122,6 +122,7 @@ def _problems(config: configs.Config) -> Iterator[str]:
     yield from _connection_problems(config)
     yield from _deterministic_problems(config)
     yield from _replay_problems(config)
+    yield from _search_problems(config)
 
 
 def _environment_problems(config: configs.Config) -> Iterator[str]:
@@ -241,6 +242,22 @@ def _replay_problems(config: configs.Config) -> Iterator[str]:
         yield (
             f"--stop_at_return={config.run.stop_at_return:g} needs evaluations, but evaluation.every_updates=0 turns "
             "them off; give --evaluation.every_updates=N"
+        )
+
+
+def _search_problems(config: configs.Config) -> Iterator[str]:
+    search, muzero = config.search, config.muzero
+    comparing = [
+        f"muzero.{name}={options.shown(value)}"
+        for name in ("off_policy_correction", "policy_gradient_weight")
+        if (value := getattr(muzero, name))
+    ]
+    is_unknown = search.policy == "puct" and search.temperature == 0.0 and search.dirichlet_fraction > 0.0
+    if config.run.agent == "muzero" and comparing and is_unknown:
+        yield (
+            f"{comparing[0]} needs the probability of each action, but --search.temperature=0 takes the most visited "
+            f"one after random noise, search.dirichlet_fraction={search.dirichlet_fraction:g}: the search does not "
+            "know how often; give --search.temperature=1, or --search.dirichlet_fraction=0"
         )
 
 

@@ -40,7 +40,7 @@ def search(
         race, dropped = _halve(position, race, round_.width, config)
         finished += dropped
         race = _run_round(position, race, round_, plan, evaluate, config)
-    return _found(position, race, config), [*finished, race.forest]
+    return _found(position, race, config, explore), [*finished, race.forest]
 
 
 class _Position(NamedTuple):
@@ -221,15 +221,19 @@ def _masked(position: _Position, scores: jax.Array) -> jax.Array:
     return scores if position.valid_actions is None else jnp.where(position.valid_actions, scores, -jnp.inf)
 
 
-def _found(position: _Position, race: _Race, config: muzero_config.SearchConfig) -> types.SearchFindings:
+def _found(
+    position: _Position, race: _Race, config: muzero_config.SearchConfig, explore: jax.Array
+) -> types.SearchFindings:
     """Returns the findings; the action is the best of the most visited."""
     is_most_visited = race.visits == jnp.max(race.visits, axis=-1, keepdims=True)
     scores = jnp.where(is_most_visited, _scores(position, race, config), -jnp.inf)
     logits = _bonus(position, race, config) + position.logits
     returns = jnp.sum(race.visits * race.q_values, axis=-1)
+    action = jnp.argmax(scores, axis=-1).astype(jnp.int32)
     return types.SearchFindings(
-        action=jnp.argmax(scores, axis=-1).astype(jnp.int32),
+        action=action,
         action_weights=jax.nn.softmax(logits),
+        draw_weights=selection.draw_weights(logits, config.gumbel_scale, action, explore),
         root_value=(position.value + returns) / (1.0 + jnp.sum(race.visits, axis=-1)),
         visit_counts=race.visits.astype(jnp.int32),
         q_values=race.q_values,

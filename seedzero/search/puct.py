@@ -42,9 +42,11 @@ def search(
             loop.begin + 1, loop.end + 1, lambda node, trees: search_forest.simulate(trees, node, rules), forest
         )
     visits = forest.visits[:, 0].T
+    action = _sample_visits(action_key, visits, noisy, explore, config.temperature)
     found = types.SearchFindings(
-        action=_sample_visits(action_key, visits, noisy, explore, config.temperature),
+        action=action,
         action_weights=visits / jnp.sum(visits, axis=-1, keepdims=True),
+        draw_weights=selection.draw_weights(jnp.log(visits), config.temperature, action, explore),
         root_value=search_forest.mean_values(forest)[0],
         visit_counts=visits.astype(jnp.int32),
         q_values=forest.q_values[:, 0].T,

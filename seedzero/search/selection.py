@@ -29,6 +29,18 @@ def masked(logits: jax.Array, invalid_actions: jax.Array | None) -> jax.Array:
     return legal if invalid_actions is None else jnp.where(invalid_actions, LOWEST, legal)
 
 
+def draw_weights(logits: jax.Array, scale: float, action: jax.Array, explore: jax.Array) -> jax.Array:
+    """Returns the probabilities [B, A] of actions drawn in proportion to exp(logits / scale).
+
+    By the Gumbel-max trick that is the largest of logits + scale * Gumbel noise, too. Rows without `explore` and a
+    scale of 0 leave nothing to chance: 1 for `action`.
+    """
+    certain = jax.nn.one_hot(action, logits.shape[-1])
+    if scale == 0.0:
+        return certain
+    return jnp.where(explore[:, None], jax.nn.softmax(logits / scale), certain)
+
+
 def puct_scores(forest: search_forest.Forest, *, config: muzero_config.SearchConfig) -> jax.Array:
     """Returns MuZero's upper confidence bounds [A, N, T] (Schrittwieser et al. 2020, appendix B, equation 2).
 

@@ -82,6 +82,7 @@ class SearchFindings(NamedTuple):
 
     action: jax.Array
     action_weights: jax.Array
+    draw_weights: jax.Array
     root_value: jax.Array
     visit_counts: jax.Array
     q_values: jax.Array
@@ -93,6 +94,8 @@ class SearchResult(NamedTuple):
     Attributes:
       action: [B] int32, the chosen action.
       action_weights: [B, A] the policy target: probabilities, 0 for illegal actions.
+      draw_weights: [B, A] probabilities of the draw of `action`, see `selection.draw_weights`; those of other draws
+        too, as far as their search would find the same Q values and consider the same actions.
       root_value: [B] mean of the network's value and the backed-up returns.
       visit_counts: [B, A] int32.
       q_values: [B, A] of root actions; 0 if unvisited.
@@ -103,6 +106,7 @@ class SearchResult(NamedTuple):
 
     action: jax.Array
     action_weights: jax.Array
+    draw_weights: jax.Array
     root_value: jax.Array
     visit_counts: jax.Array
     q_values: jax.Array

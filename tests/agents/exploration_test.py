@@ -149,6 +149,39 @@ def test_the_random_start_ends_with_a_reward_or_a_terminal_state() -> None:
     np.testing.assert_array_equal(explores, expected)
 
 
+@pytest.mark.parametrize(
+    ("left", "first_left", "repeated", "explores", "expected"),
+    [
+        # 0.25 of the draws are random, a third of these each; of the rest, the agent's draw.
+        (0, 0, 0, True, [0.25 / 3 + 0.75 * 0.1, 0.25 / 3 + 0.75 * 0.7, 0.25 / 3 + 0.75 * 0.2]),
+        (0, 9, 0, True, [1 / 3, 1 / 3, 1 / 3]),  # at the start all are
+        (5, 0, 2, True, [0.0, 0.0, 1.0]),
+        (5, 0, 3, True, [0.1, 0.7, 0.2]),  # what was repeated is not legal here
+        (5, 9, 2, False, [0.1, 0.7, 0.2]),
+    ],
+)
+def test_the_probability_of_an_action_is_how_often_it_is_taken(
+    left: int, first_left: int, repeated: int, explores: bool, expected: list[float]
+) -> None:
+    config, rows = muzero_config.ExploreConfig(epsilon=0.25), 20_000
+    state = exploration.Repetition(*(jnp.full(rows, x, jnp.int32) for x in (repeated, left, first_left)))
+    shown = {
+        "first": jnp.zeros(rows, bool),
+        "reward": jnp.zeros(rows),
+        "terminated": jnp.zeros(rows, bool),
+        "explore": jnp.full(rows, explores),
+        "valid_actions": jnp.tile(jnp.array([True, True, True, False]), (rows, 1)),
+        "slot": jnp.arange(rows),
+    }
+    own = np.random.default_rng(0).choice(3, rows, p=[0.1, 0.7, 0.2]).astype(np.int32)
+    _, taken = _jitted(config, rows)(jax.random.key(1), state, own, **shown)
+    np.testing.assert_allclose(np.bincount(taken, minlength=3) / rows, expected, atol=0.012)
+    probability = jax.jit(functools.partial(exploration.probability, config=config, num_slots=rows))
+    weights = jnp.tile(jnp.array([0.1, 0.7, 0.2, 0.0]), (rows, 1))
+    found = probability(state, taken, weights, **shown)
+    np.testing.assert_allclose(found, np.array(expected)[np.asarray(taken)], rtol=1e-5)
+
+
 def test_the_first_steps_spend_the_same_share_of_steps_on_every_length() -> None:
     config = muzero_config.ExploreConfig(first_steps=1, exponent=7.0, max_length=4)
     state, taken = _apply(rows=40_000, config=config)

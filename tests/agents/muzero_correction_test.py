@@ -106,22 +106,42 @@ def test_acting_stores_the_probability_of_its_choice(on: dict[str, Any]) -> None
     assert chance.max() > 2 * chance.min()
 
 
-def test_a_repeated_action_is_not_taken_for_the_policy_s() -> None:
-    config = cases.make_config(**ON, explore__epsilon=1e-9)
+@pytest.mark.parametrize(
+    ("changes", "exponent"),
+    [
+        (dict(search__gumbel_scale=4.0), 0.25),
+        (dict(search__policy="puct", search__temperature=2.0), 0.5),
+    ],
+)
+def test_acting_stores_the_probability_of_its_draw(changes: dict[str, Any], exponent: float) -> None:
+    config = cases.make_config(**ON, **changes)
     agent, params = muzero.make(config, cases.SPEC, "cpu"), _params(config)
+    explore = np.arange(64) % 3
     observation = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
-    memory = exploration.Repetition(*(np.full(64, x, np.int32) for x in (2, 5, 0)))
-    inputs = agent_cases.inputs(observation)
+    inputs = agent_cases.inputs(observation, explore=explore.astype(np.int8))
+    _, found = jax.jit(agent.act)(params, (), inputs, jax.random.key(1))
+    policy = np.asarray(found.stored["policy"], np.float64)
+    drawn = policy**exponent / np.sum(policy**exponent, axis=1, keepdims=True)
+
+    def chance(weights: np.ndarray) -> np.ndarray:
+        return np.take_along_axis(weights, np.asarray(found.action)[:, None], axis=1)[:, 0]
+
+    expected = np.select([explore == types.EXPLORE, explore == types.SAMPLE], [chance(drawn), chance(policy)], 1.0)
+    np.testing.assert_allclose(found.stored[PROBABILITY], expected, rtol=1e-4)
+
+
+def test_a_repeated_action_has_the_probability_of_its_first_step_and_then_1() -> None:
+    config = cases.make_config(**ON, explore__epsilon=0.3)
+    agent, params = muzero.make(config, cases.SPEC, "cpu"), _params(config)
+    inputs = agent_cases.inputs(np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32))
     act = jax.jit(agent.act)
-    _, free = act(params, agent.initial_memory(64), inputs, jax.random.key(1))
+    memory = exploration.Repetition(*(np.full(64, x, np.int32) for x in (2, 5, 0)))
     _, found = act(params, memory, inputs, jax.random.key(1))
     np.testing.assert_array_equal(found.action, 2)
-    alike = np.asarray(free.action) == 2
-    assert 0 < alike.sum() < 64
-    np.testing.assert_array_equal(np.asarray(found.stored[PROBABILITY])[~alike], 1.0)
-    np.testing.assert_array_equal(
-        np.asarray(found.stored[PROBABILITY])[alike], np.asarray(free.stored[PROBABILITY])[alike]
-    )
+    np.testing.assert_array_equal(found.stored[PROBABILITY], 1.0)
+    _, found = act(params, agent.initial_memory(64), inputs, jax.random.key(1))
+    chance = np.take_along_axis(np.asarray(found.stored["policy"]), np.asarray(found.action)[:, None], axis=1)[:, 0]
+    np.testing.assert_allclose(found.stored[PROBABILITY], 0.7 * chance + 0.3 / 3, rtol=1e-5)
 
 
 def test_windows_show_all_positions_that_are_compared() -> None:

@@ -166,6 +166,7 @@ def test_the_value_to_store_is_the_mean_of_the_search_or_that_of_the_policy(jit:
     found = mcts.Result(
         action=jnp.array([0]),
         action_weights=jnp.array([[0.7, 0.1, 0.2]]),
+        draw_weights=jnp.array([[0.7, 0.1, 0.2]]),
         root_value=jnp.array([5.0]),
         visit_counts=jnp.array([[2, 1, 0]]),
         q_values=jnp.array([[10.0, 1.0, 0.0]]),

@@ -21,6 +21,14 @@ def _catch(**changes: options.Value) -> configs.Config:
     ("changes", "message"),
     [
         ({"env__id": "remote", "worker__num": 2}, "--env=remote .* --workers=2"),
+        (
+            {"search__policy": "puct", "search__temperature": 0.0, "muzero__policy_gradient_weight": 0.5},
+            "muzero.policy_gradient_weight=0.5 .*search.temperature=0 .*search.dirichlet_fraction=0.25",
+        ),
+        (
+            {"search__policy": "puct", "search__temperature": 0.0, "muzero__off_policy_correction": True},
+            "muzero.off_policy_correction=true .*search.temperature=0",
+        ),
         ({"run__deterministic": True, "worker__num": 0}, "--deterministic needs local workers"),
         (
             {"run__deterministic": True, "worker__num_remote": 2},

@@ -13,6 +13,7 @@ import pytest
 
 from seedzero import search as mcts
 from seedzero.config import muzero as muzero_config
+from seedzero.search import selection
 
 A, B = 5, 16
 POLICIES = ("gumbel", "puct")
@@ -184,3 +185,69 @@ def test_puct_noise_reaches_actions_that_the_prior_rules_out() -> None:
     elsewhere = np.asarray(result.visit_counts)[:, 1:].sum(axis=1)
     assert elsewhere[:8].sum() > 0
     assert elsewhere[8:].sum() == 0
+
+
+# The draw ------------------------------------------------------------------------------------------------------------
+
+
+def _draws(num_rows: int, **changes: Any) -> mcts.Result:
+    """Returns so many searches of one position of four actions whose Q values are known: only the noise differs."""
+
+    def step(params: Any, action: jax.Array, embedding: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
+        reward = jnp.array([0.0, 1.0, 0.3, 0.6])[action]
+        zeros = jnp.zeros(action.shape)
+        return mcts.Prediction(reward, zeros, jnp.zeros((*action.shape, 4)), zeros), embedding
+
+    config = muzero_config.SearchConfig(num_simulations=8, value_scale=0.02, dirichlet_fraction=0.0)
+    logits = jnp.log(jnp.array([0.4, 0.1, 0.3, 0.2]))
+    result: mcts.Result = _jitted(step, dataclasses.replace(config, **changes))(
+        (),
+        jax.random.key(0),
+        mcts.Root(jnp.tile(logits, (num_rows, 1)), jnp.full(num_rows, 0.35), jnp.zeros(num_rows)),
+        explore=jnp.ones(num_rows, bool),
+    )
+    return result
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"gumbel_scale": 0.5},
+        {"gumbel_scale": 1.0},
+        {"gumbel_scale": 4.0},
+        {"policy": "puct", "temperature": 0.5},
+        {"policy": "puct", "temperature": 1.0},
+        {"policy": "puct", "temperature": 3.0},
+    ],
+    ids=str,
+)
+def test_actions_are_drawn_as_often_as_their_weights_say(changes: dict[str, Any]) -> None:
+    result = _draws(4000, **changes)
+    action, weights = np.asarray(result.action), np.asarray(result.draw_weights)
+    shares = np.bincount(action, minlength=4) / len(action)
+    np.testing.assert_allclose(weights.mean(axis=0), shares, atol=0.03)
+    # By importance weights, the draws count as those of any other policy: here one that takes all of them alike.
+    num_possible = np.count_nonzero(weights.mean(axis=0))  # PUCT draws visited actions alone
+    counted = 1.0 / num_possible / np.take_along_axis(weights, action[:, None], axis=1)[:, 0]
+    assert counted.mean() == pytest.approx(1.0, abs=0.1)
+    is_usual = 1.0 in changes.values()
+    learned = np.asarray(result.action_weights).mean(axis=0)
+    assert (np.abs(learned - shares).max() < 0.03) == is_usual
+    if is_usual and "policy" not in changes:  # runs of the usual scale keep their bits
+        np.testing.assert_array_equal(result.draw_weights, result.action_weights)
+
+
+def test_weights_of_the_draw_are_those_worked_by_hand() -> None:
+    visits = np.array([[1.0, 9.0, 0.0], [4.0, 4.0, 0.0]], np.float32)
+    explore, action = jnp.ones(2, bool), jnp.array([1, 0])
+
+    def found(scale: float, explore: Any = explore) -> np.ndarray:
+        with np.errstate(divide="ignore"):
+            return np.asarray(selection.draw_weights(jnp.asarray(np.log(visits)), scale, action, explore))
+
+    np.testing.assert_allclose(found(1.0), [[0.1, 0.9, 0.0], [0.5, 0.5, 0.0]], rtol=1e-5)
+    np.testing.assert_allclose(found(2.0), [[0.25, 0.75, 0.0], [0.5, 0.5, 0.0]], rtol=1e-5)
+    np.testing.assert_allclose(found(0.5), [[1 / 82, 81 / 82, 0.0], [0.5, 0.5, 0.0]], rtol=1e-5)
+    certain = [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
+    np.testing.assert_array_equal(found(0.0), certain)
+    np.testing.assert_array_equal(found(1.0, jnp.zeros(2, bool)), certain)

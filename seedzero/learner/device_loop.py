@@ -5,7 +5,7 @@
                         v                                       v
     inbox.changed ==> DeviceLoop.step:  asks, budgets, evaluations that begin
                         |
-                        |  Scheduler.choose       what runs next, and for which player      scheduler.py, pacing.py
+                        |  Scheduler.choose       what runs next, and for which players     scheduler.py, pacing.py
                         v
                       Dispatcher.act | evaluate | update | refresh       submits a call     dispatcher.py, player.py
                         |
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from typing import NamedTuple
 
@@ -156,10 +156,10 @@ class DeviceLoop:
         dispatcher.begin_evaluation()
         if not dispatcher.in_flight.has_room:
             return False
-        work, player = self.scheduler.choose()
+        work, chosen = self.scheduler.choose()
         self._is_submitting = work is not limiter.Work.WAIT
         try:
-            self._submit(work, player)
+            self._submit(work, chosen)
         finally:
             self._is_submitting = False
         if work is limiter.Work.UPDATE and self._config.run.deterministic:
@@ -178,16 +178,16 @@ class DeviceLoop:
         if begins_to_end and self.over is None:
             self._hooks.report(f"{spent}: one more evaluation")
 
-    def _submit(self, work: limiter.Work, player: players.Player) -> None:
-        """Submits the chosen call, possibly after waiting for earlier calls."""
+    def _submit(self, work: limiter.Work, chosen: Sequence[players.Player]) -> None:
+        """Submits the call of the chosen players, possibly after waiting for earlier calls."""
         if work is limiter.Work.ACT:
-            self.dispatcher.act()
+            self.dispatcher.act(chosen)
         elif work is limiter.Work.EVALUATE:
             self._evaluate()
         elif work is limiter.Work.REFRESH:
-            self.dispatcher.refresh(player)
+            self.dispatcher.refresh(chosen[0])
         elif work is limiter.Work.UPDATE:
-            self.dispatcher.update(player)
+            self.dispatcher.update(chosen[0])
 
     def _handle_requests(self) -> None:
         with self._changed:

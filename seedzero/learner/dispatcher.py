@@ -94,10 +94,10 @@ class Dispatcher:
 
     # ------------------------------------------------------------------------------------ submitting
 
-    def act(self) -> None:
-        """Acts for the waiting training environments: a call for each player with some, completed as one."""
+    def act(self, chosen: Sequence[players.Player]) -> None:
+        """Acts for the chosen players' waiting training environments: a call for each with some, completed as one."""
         acted = []
-        for player in self.players:
+        for player in chosen:
             player.receive()
             messages = player.intake.take(types.Role.TRAIN, player.programs.sizes[-1])
             if not messages:

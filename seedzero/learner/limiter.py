@@ -13,7 +13,7 @@ the next acting.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -55,6 +55,9 @@ class Pacer(Protocol):
 
     def choose(self, progress: Progress, now: float) -> Work:
         """Returns the next call on the device."""
+
+    def debt(self, progress: Progress) -> float:
+        """Returns how far learning is behind acting, comparable between players; from 1 on it is due."""
 
     def seconds_left(self, now: float) -> float | None:
         """Returns the time until `choose` may change its mind by itself; None: only with new progress."""
@@ -133,6 +136,29 @@ class Limiter(NamedTuple):
         """Returns the windows trained on beyond (negative: short of) the ratio."""
         num_updates, num_inserts = progress.num_updates - self.start[0], progress.num_inserts - self.start[1]
         return num_updates * self.batch_size - self.samples_per_insert * num_inserts
+
+    def debt(self, progress: Progress) -> float:
+        """Returns the updates or refreshes short of their ratio, in half widths of the band; 0 before the first."""
+        if progress.num_kept < self.min_steps:
+            return 0.0
+        debt, refreshing = -self.surplus(progress) / self.half_width, self.refreshing
+        return max(debt, refreshing.num_owed(progress) / refreshing.slack) if refreshing.per_insert else debt
+
+
+def fairest(choices: Sequence[tuple[Work, float]]) -> tuple[Work, list[int]]:
+    """Returns the next call on the devices and the numbers of its players, in order.
+
+    The call is that of the player with the largest debt, of equal ones the first. Players that may act now, by their
+    own bands, act together.
+
+    choices: of each player, the call and the debt.
+    """
+    working = [number for number, (work, _) in enumerate(choices) if work is not Work.WAIT]
+    if not working:
+        return Work.WAIT, [0]
+    first = max(working, key=lambda number: choices[number][1])
+    work = choices[first][0]
+    return work, [number for number in working if choices[number][0] is Work.ACT] if work is Work.ACT else [first]
 
 
 def make(replay: sections.ReplayConfig, refresh: base.Refresh | None, max_batch: int) -> Limiter:

@@ -24,6 +24,9 @@ class ReplayPacer(limiter.Pacer):
     def choose(self, progress: limiter.Progress, now: float) -> limiter.Work:
         return self._choose(self._band, progress)
 
+    def debt(self, progress: limiter.Progress) -> float:
+        return self._band.debt(progress)
+
     def feed(self, num_inserts: int, now: float) -> steps.Feed:
         return steps.wrapped(num_inserts)
 

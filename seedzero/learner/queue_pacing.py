@@ -57,6 +57,10 @@ class QueuePacer(limiter.Pacer):
         is_late = self._none_can_come or (may_pad and self.seconds_left(now) == 0.0)
         return limiter.Work.UPDATE if progress.can_update and is_late else limiter.Work.WAIT
 
+    def debt(self, progress: limiter.Progress) -> float:
+        """Returns the full batches that wait for an update."""
+        return min(len(ready) for ready in self._ready) / self._per_shard
+
     @property
     def _per_shard(self) -> int:
         return self._data.batch_size // self._layout.num_shards

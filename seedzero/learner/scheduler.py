@@ -19,16 +19,19 @@ class Scheduler:
         self._dispatcher = dispatcher
         self._clock = dispatcher.clock
 
-    def choose(self) -> tuple[limiter.Work, players.Player]:
-        """Returns the next call and its player; the first player with work goes first."""
-        choices = [(self._choose(player), player) for player in self._dispatcher.players]
-        return next((choice for choice in choices if choice[0] is not limiter.Work.WAIT), choices[0])
+    def choose(self) -> tuple[limiter.Work, list[players.Player]]:
+        """Returns the next call and its players, several for acting alone; the largest debt goes first."""
+        learning = self._dispatcher.players
+        work, numbers = limiter.fairest([self._choose(player) for player in learning])
+        return work, [learning[number] for number in numbers]
 
-    def _choose(self, player: players.Player) -> limiter.Work:
+    def _choose(self, player: players.Player) -> tuple[limiter.Work, float]:
+        """Returns a player's next call and debt."""
         progress, evaluator = self.progress(player), self._dispatcher.evaluator
+        debt = player.pacer.debt(progress)
         if evaluator.ends or evaluator.pause_left(self._clock()):
-            return limiter.Work.EVALUATE if progress.can_evaluate else limiter.Work.WAIT
-        return player.pacer.choose(progress, self._clock())
+            return limiter.Work.EVALUATE if progress.can_evaluate else limiter.Work.WAIT, debt
+        return player.pacer.choose(progress, self._clock()), debt
 
     def progress(self, player: players.Player) -> limiter.Progress:
         """Returns the facts for a player's pace."""

@@ -38,7 +38,7 @@ def test_each_message_of_a_call_gets_the_actions_of_its_own_rows(device: loop_wo
     session = world.join()
     world.show(session, 1, 21.0, first=True)
     world.show(session, 0, 10.0, first=True)
-    world.dispatcher.act()
+    world.dispatcher.act([world.player])
     world.complete()
     assert [(request.group, actions) for request, actions, _ in world.replies] == [(1, [21, 21]), (0, [10, 10])]
 
@@ -47,7 +47,7 @@ def test_acting_says_how_full_and_how_late_its_batches_are(make: loop_world.Make
     world = make()
     world.show(world.join(), 0, 0.0, first=True)
     world.now = 0.25
-    world.dispatcher.act()
+    world.dispatcher.act([world.player])
     means = world.gathered.means()
     assert (means["batch_rows"], means["batch_fill"], means["batch_wait_seconds"]) == (2, 0.5, 0.25)
     assert means["policy_age"] == 0
@@ -89,7 +89,7 @@ def test_parameters_act_from_the_update_on_that_publishes_them(make: loop_world.
         world.complete()
         assert world.player.version == number // every * every
     world.show(session, 0, 1.0)
-    world.dispatcher.act()
+    world.dispatcher.act([world.player])
     world.complete()
     assert world.replies[-1][2] == 6
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 import loop_world
 import pytest
 
+from seedzero.checkpoints import trees
 from seedzero.core import types
 from seedzero.learner import evaluator as evaluators
+from seedzero.learner import inbox as inboxes
+from seedzero.learner import intake as intakes
+from seedzero.learner import limiter, pacing
+from seedzero.learner import player as players
 
 
 def test_acting_keeps_to_its_own_room_where_other_devices_learn() -> None:
@@ -23,6 +28,57 @@ def test_acting_keeps_to_its_own_room_where_other_devices_learn() -> None:
     world.complete()
     assert not world.loop.scheduler.progress(world.player).waits_to_act and world.loop.step()
     world.complete()
+
+
+class _Pace(limiter.Pacer):
+    """Chooses what it is told."""
+
+    def __init__(self, work: limiter.Work, debt: float) -> None:
+        self.work, self.owed = work, debt
+
+    def choose(self, progress: limiter.Progress, now: float) -> limiter.Work:
+        return self.work
+
+    def debt(self, progress: limiter.Progress) -> float:
+        return self.owed
+
+
+def _add_player(world: loop_world.World, device: loop_world.Device) -> players.Player:
+    """Adds a second player with an inbox of its own."""
+    config, (train, actor) = loop_world.configured(device, {}), map(trees.copy, (device.train, device.actor))
+    pacer, strategy = pacing.make(config, device.setup), world.player.strategy
+    intake = intakes.Intake(config, loop_world.LAYOUT, inboxes.Inbox(), pacer, world.gathered, device.setup.spec)
+    added = players.Player(device.setup, device.programs, strategy, train, actor.rings, pacer=pacer, intake=intake)
+    world.dispatcher.players = (world.player, added)
+    return added
+
+
+@pytest.mark.parametrize(
+    ("second", "debt", "acting"), [("act", 0.9, [0, 1]), ("update", 0.2, [0]), ("wait", 0.9, [0])]
+)
+def test_players_act_together_but_none_past_its_own_band(
+    device: loop_world.Device, second: str, debt: float, acting: list[int]
+) -> None:
+    world = loop_world.World(device)
+    other, session = _add_player(world, device), world.join()
+    world.player.pacer, other.pacer = _Pace(limiter.Work.ACT, 0.5), _Pace(limiter.Work(second), debt)
+    world.show(session, 0, 0.0, first=True)
+    other.intake.inbox.put(loop_world.message(session, 1, 0.0, first=True))
+    work, chosen = world.loop.scheduler.choose()
+    assert work is limiter.Work.ACT and chosen == [(world.player, other)[number] for number in acting]
+    assert world.loop.step()
+    world.complete()
+    assert [request.group for request, _, _ in world.replies] == acting
+    assert other.intake.inbox.num_rows(types.Role.TRAIN) == (0 if 1 in acting else loop_world.SIZE)
+
+
+def test_the_player_that_is_further_behind_learns_first(device: loop_world.Device) -> None:
+    world = loop_world.World(device)
+    other = _add_player(world, device)
+    world.player.pacer = _Pace(limiter.Work.UPDATE, 0.5)
+    for debt, expected in ((0.4, world.player), (0.5, world.player), (0.6, other)):
+        other.pacer = _Pace(limiter.Work.UPDATE, debt)
+        assert world.loop.scheduler.choose() == (limiter.Work.UPDATE, [expected])
 
 
 def test_it_tells_which_devices_wait_for_environments(make: loop_world.Make, monkeypatch: pytest.MonkeyPatch) -> None:

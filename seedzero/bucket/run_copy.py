@@ -36,6 +36,10 @@ class Copy:
             missing = f"{run_dirs.CONFIG_FILE} is missing, or the bucket is"
             raise errors.ResumeError(f"{url} is no run directory: {missing}; give --run_dir of a training run")
 
+    def fetch(self, name: str) -> None:
+        """Fetches a file of the run, such as metrics.jsonl, if present."""
+        remote.download_all(self._store, self.path, (name,))
+
     def manifests(self) -> remote.Checkpoints:
         """Fetches the manifests of all checkpoints."""
         # Keys of checkpoints sort before this one.

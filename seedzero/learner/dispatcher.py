@@ -21,7 +21,7 @@ from seedzero.learner import in_flight as in_flight_calls
 from seedzero.learner import inbox as inboxes
 from seedzero.learner import player as players
 from seedzero.learner import roster as rosters
-from seedzero.monitoring import counts, metrics
+from seedzero.monitoring import counts, metrics, symptoms
 from seedzero.replay import rings as ring_store
 
 LEFT_OUT = "left_out"
@@ -159,7 +159,7 @@ class Dispatcher:
 
         def collect() -> None:
             fetched = dict(zip(names, np.asarray(values).tolist(), strict=True))
-            self.gathered.add_means(fetched)
+            self.gathered.add_means({**fetched, **symptoms.clipped(self._config, fetched)})
             if fetched["num_rejected"] >= _MAX_REJECTED:
                 raise errors.TrainingFailure(
                     f"the loss or its gradient was not finite in {_MAX_REJECTED} updates in a row; resume from the "

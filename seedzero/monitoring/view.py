@@ -11,12 +11,9 @@ from typing import Any
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.config import families
-from seedzero.core import types
-from seedzero.monitoring import background, console, counts, exporter, forecast, metrics, wandb_run
+from seedzero.monitoring import background, console, counts, exporter, forecast, metrics, wandb_run, watch
 from seedzero.monitoring import progress as progress_lines
 
-CLIPPED_SHARE = 0.001
-"""Share of clipped targets that is worth a warning."""
 ENDLESS_SECONDS = 60.0
 """Time without the end of an episode that is worth a sentence."""
 
@@ -39,7 +36,8 @@ class View:
         self.progress = progress_lines.RunProgress(clock)
         self._newest_row: Mapping[str, metrics.Value] = {}
         self._wandb: wandb_run.WandbRun | None = None
-        self._has_warned = self._is_endless_told = False
+        self._watch = watch.Watch(self.config, self.directory.path, self.screen.message)
+        self._is_endless_told = False
         self._stored_before: int | None = None  # steps of before a resume
         self._seconds_before = 0.0  # time without any since: networks are built and compiled
 
@@ -183,18 +181,10 @@ class View:
                 usual["refreshed_per_second"] = self.progress.per_second(lambda snapshot: snapshot.num_refreshed or 0)
                 usual["refreshed_per_insert"] = snapshot.num_refreshed / max(1, stored)
         row = {**usual, **values}
+        self._watch.begin()
         self.log.write(row)
         if self._wandb is not None:
             self._wandb.write(row)
-        if not gathered:
-            return
-        self._newest_row = usual
-        clipped = usual.get(types.TARGETS_CLIPPED, 0.0)
-        if self._has_warned or clipped < CLIPPED_SHARE:
-            return
-        self._has_warned = True
-        self.screen.message(
-            f"{clipped:.1%} of the value and reward targets are larger than the network can show, and are clipped; "
-            f"in a new run raise --network.support_limit={self.config.network.support_limit:g} and "
-            "--network.num_bins, or give --network.value_transform=symlog"
-        )
+        if gathered:
+            self._newest_row = usual
+        self._watch.see(row, self.progress.spec)

@@ -64,6 +64,17 @@ def test_an_empty_name_is_not_the_current_directory() -> None:
         pytest.fail("it was taken")
 
 
+def test_a_run_in_a_bucket_is_diagnosed(
+    gcs: fake_gcs.FakeGcs, run: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert commands.main(["diagnose", URL]) == 2 and "no rows" in capsys.readouterr().err
+    rows = [{"update": update, "env_steps": 9, "loss": 1.0, "num_rejected": 1.0} for update in (1, 2)]
+    gcs.put("runs", f"{PREFIX}/metrics.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows).encode())
+    assert commands.main(["diagnose", URL, "--json"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["run_dir"], answer["rows"], answer["healthy"]) == (URL, 2, False)
+
+
 @pytest.mark.parametrize(("step", "expected"), [("last", 20), ("best", 15), (10, 10), (15, 15)])
 def test_the_parameters_of_one_checkpoint_are_fetched_and_nothing_else(
     gcs: fake_gcs.FakeGcs, run: pathlib.Path, step: saved_files.Step, expected: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import jax
@@ -106,6 +107,24 @@ def test_updates_that_are_refused_again_and_again_end_training(device: loop_worl
     with pytest.raises(errors.TrainingFailure, match="not finite in 10 updates in a row"):
         world.play(world.join(), 100)
     assert world.num_updates == 10
+
+
+def test_the_share_of_clipped_gradients_is_a_metric_where_there_is_a_limit(device: loop_world.Device) -> None:
+    """Of the norms 4.5 and 5.5, the default limit of 5 clips one."""
+    norms = itertools.cycle([4.5, 5.5])
+
+    def update(train: base.TrainState, rings: Any, num_inserts: Any) -> tuple[base.TrainState, Any, np.ndarray]:
+        values = dict.fromkeys(device.programs.update.metric_names, 0.0) | {"grad_norm": next(norms)}
+        return train, rings, np.array(list(values.values()), np.float32)
+
+    counted: Any = loop_world.Broken(
+        device.programs, update=loop_world.training(device.programs.update, update=update)
+    )
+    world = loop_world.World(device._replace(programs=counted))
+    for _ in range(2):
+        world.dispatcher.update(world.player)
+        world.complete()
+    assert world.gathered.means()["grad_clipped"] == 0.5
 
 
 def test_means_over_refreshed_rows_count_those_alone(refreshing: loop_world.Device) -> None:

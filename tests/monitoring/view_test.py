@@ -10,7 +10,7 @@ import pytest
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.core import types
-from seedzero.monitoring import background, console, counts, forecast, metrics, wandb_run
+from seedzero.monitoring import background, console, counts, forecast, metrics, symptoms, wandb_run
 from seedzero.monitoring import view as views
 
 
@@ -72,11 +72,11 @@ def test_rows_go_to_weights_and_biases_too_while_they_are_sent(
         assert not rows
 
 
-@pytest.mark.parametrize("share, num_messages", [(0.0, 0), (views.CLIPPED_SHARE / 2, 0), (0.25, 1)])
+@pytest.mark.parametrize("share, num_messages", [(0.0, 0), (symptoms.CLIPPED_SHARE / 2, 0), (0.25, 1)])
 def test_clipped_targets_are_reported_once(tmp_path: pathlib.Path, share: float, num_messages: int) -> None:
     shown, screen, gathered = _view(tmp_path, network__support_limit=7.0)
     for _ in range(3):
-        gathered.add_means({types.TARGETS_CLIPPED: share})
+        gathered.add_means({"loss": 1.0, types.TARGETS_CLIPPED: share})
         shown.write_row({})
     assert len(screen.messages) == num_messages
     assert all("25.0%" in text and "--network.support_limit=7 " in text for text in screen.messages)

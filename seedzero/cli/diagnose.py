@@ -1,0 +1,95 @@
+"""`seedzero diagnose`: a run's metrics read by the table of docs/troubleshooting.md, without JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from seedzero.cli import output, parse
+from seedzero.core import errors, exit_codes
+
+if TYPE_CHECKING:
+    from seedzero.monitoring import diagnosis
+
+
+def run(arguments: parse.Arguments) -> int:
+    """Prints a verdict for each row of the table; returns the exit code, 1 for a run that is not healthy."""
+    place = arguments.words[0]
+    from seedzero.bucket import run_copy
+    from seedzero.checkpoints import run_dir as run_dirs
+    from seedzero.checkpoints import spec_file
+    from seedzero.monitoring import course as courses
+    from seedzero.monitoring import diagnosis, metrics, symptoms
+
+    with run_copy.local(place, lambda copy: copy.fetch(metrics.METRICS_FILE)) as path:
+        config = run_dirs.read_saved(path).config
+        course, num_damaged = courses.read(path)
+        spec = spec_file.read(path)
+    if num_damaged:
+        output.say(f"{num_damaged} lines of {place}/{metrics.METRICS_FILE} cannot be read, and are left out")
+    if not course.num_rows:
+        raise errors.ResumeError(
+            f"{place} has no rows of training in {metrics.METRICS_FILE} yet: there is nothing to diagnose; a row "
+            f"comes every {config.metrics.every_seconds:g} s once training begins"
+        )
+    found = diagnosis.verdicts(symptoms.RunCase(config, spec, course))
+    sick = [verdict.rule.name for verdict in found if verdict.state == diagnosis.UNHEALTHY]
+    if arguments.switch("json"):
+        output.print_json(
+            {
+                "run_dir": place,
+                "agent": config.run.agent,
+                "update": course.update,
+                "env_steps": course.env_steps,
+                "rows": course.num_rows,
+                "healthy": not sick,
+                "verdicts": [_entry(verdict) for verdict in found],
+            }
+        )
+    else:
+        head = f"{place}: {config.run.agent}, update {course.update:,}, {course.env_steps:,} steps, {course.num_rows}"
+        output.show("\n".join([f"{head} rows", *_lines(found), _summary(sick)]))
+    return exit_codes.FAILED if sick else exit_codes.DONE
+
+
+def _entry(verdict: diagnosis.RuleVerdict) -> dict[str, object]:
+    rule = verdict.rule
+    return {
+        "name": rule.name,
+        "metrics": rule.metrics,
+        "state": verdict.state,
+        "seen": verdict.seen,
+        "change": verdict.change,
+    }
+
+
+def _lines(found: Sequence[diagnosis.RuleVerdict]) -> Iterator[str]:
+    """Yields the table's lines; of a symptom, the advice is on a line of its own."""
+    width = max(len(verdict.rule.name) for verdict in found)
+    for verdict in found:
+        seen = f": {verdict.seen}" if verdict.seen else ""
+        yield f"  {verdict.rule.name:<{width}}  {verdict.state}{seen}"
+        if verdict.change:
+            yield f"  {'':<{width}}  change first: {verdict.change}"
+
+
+def _summary(sick: Sequence[str]) -> str:
+    if not sick:
+        return "healthy"
+    return f"not healthy: {', '.join(sick)}; docs/troubleshooting.md says more"
+
+
+COMMAND = parse.Command(
+    summary="Reads a run's metrics for symptoms of runs that do not learn: healthy or not, and the setting to change.",
+    usage="RUN_DIR|gs://BUCKET/PATH [--json]",
+    words=((),),
+    flags={"json": "print one line of JSON in place of the table"},
+    details="""
+A row for each symptom of the table in docs/troubleshooting.md that concerns the run's agent: healthy; not healthy,
+with the numbers and the setting to change first; not recorded, with the missing metrics (a run of an earlier version,
+or one without episodes yet); too early, with too few updates or rows. The run may be running. Exit code 0: healthy,
+as far as the rows tell; 1: not; 2: no run, or no rows.
+
+The JSON has run_dir, agent, update, env_steps, rows, healthy, and verdicts: name, metrics, state, seen, change.""",
+    run=run,
+)

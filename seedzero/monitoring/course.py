@@ -1,0 +1,158 @@
+"""The course of a run: rows of metrics.jsonl, folded into the numbers for a diagnosis."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Iterable, Mapping
+
+from seedzero.core import errors, json_object, plain_files
+from seedzero.monitoring import metrics
+
+NUM_RECENT = 3
+"""Newest rows that a diagnosis looks at; with metrics.every_seconds at its default, half a minute."""
+TARGETS = ("value_target_mean", "q_target_mean")
+"""Means of an agent's targets of values."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Course:
+    """The course of a run, as `after` makes it from one row after the other.
+
+    Attributes:
+      num_rows: of training, those before the first update among them.
+      update, env_steps: of the newest row of training.
+      recent: the newest rows with updates, at most NUM_RECENT, the newest last.
+      returns: the newest rows' mean returns of training episodes, at most NUM_RECENT.
+      first_return: mean return of the first row with episodes; None: there is none.
+      best_return: largest mean of `returns` so far.
+      same_return: whether all rows have the same return.
+      num_episodes: of training.
+      largest_return: largest absolute value of a row's mean return; 0: none.
+      largest_target: largest absolute mean of targets of values; 0: none.
+      largest_loss: largest loss of values, in a row of training.
+      least_entropy: smallest mean entropy of the policy, in a row of training; infinite: there is none.
+      baseline: mean return of the first evaluation, of untrained parameters; None: there is none.
+      evaluation: update and mean return of the newest evaluation of trained parameters; None: there is none.
+    """
+
+    num_rows: int = 0
+    update: int = 0
+    env_steps: int = 0
+    recent: tuple[Mapping[str, float], ...] = ()
+    returns: tuple[float, ...] = ()
+    first_return: float | None = None
+    best_return: float = -math.inf
+    same_return: bool = True
+    num_episodes: int = 0
+    largest_return: float = 0.0
+    largest_target: float = 0.0
+    largest_loss: float = 0.0
+    least_entropy: float = math.inf
+    baseline: float | None = None
+    evaluation: tuple[int, float] | None = None
+
+    def after(self, row: Mapping[str, metrics.Value]) -> Course:
+        """Returns the course with another row."""
+        numbers = _numbers(row)
+        update = int(numbers.get("update", 0))
+        if "evaluation_mean_return" in numbers:
+            evaluated = numbers["evaluation_mean_return"]
+            changed = {"baseline": evaluated} if update <= 1 else {"evaluation": (update, evaluated)}
+            return dataclasses.replace(self, **changed)  # type: ignore[arg-type]
+        course = self._after_episodes(numbers)
+        targets = [abs(numbers[name]) for name in TARGETS if math.isfinite(numbers.get(name, math.nan))]
+        return dataclasses.replace(
+            course,
+            num_rows=self.num_rows + 1,
+            update=update,
+            env_steps=int(numbers.get("env_steps", 0)),
+            recent=(*self.recent, numbers)[-NUM_RECENT:] if "loss" in numbers else self.recent,
+            largest_target=max([self.largest_target, *targets]),
+            least_entropy=min(self.least_entropy, numbers.get("policy_entropy", math.inf)),
+            largest_loss=max([self.largest_loss, *([value_loss(numbers)] if "loss" in numbers else [])]),
+        )
+
+    def _after_episodes(self, numbers: Mapping[str, float]) -> Course:
+        if "episode_return" not in numbers:
+            return self
+        newest = numbers["episode_return"]
+        first = newest if self.first_return is None else self.first_return
+        returns = (*self.returns, newest)[-NUM_RECENT:]
+        return dataclasses.replace(
+            self,
+            returns=returns,
+            first_return=first,
+            best_return=max(self.best_return, sum(returns) / len(returns)),
+            same_return=self.same_return and newest == first,
+            num_episodes=self.num_episodes + int(numbers.get("episodes", 1)),
+            largest_return=max(self.largest_return, abs(newest)),
+        )
+
+    @property
+    def newest_return(self) -> float | None:
+        """Mean of the newest rows' returns; None: there are none."""
+        return sum(self.returns) / len(self.returns) if self.returns else None
+
+    def is_risen(self, least: float, first: float | None = None) -> bool:
+        """Returns whether the newest return is well above the first, and closer to the best than to the first.
+
+        least: smallest rise, as a share of the larger size of the two. first: in place of `first_return`.
+        """
+        first, newest = self.first_return if first is None else first, self.newest_return
+        if first is None or newest is None:
+            return False
+        rise = newest - first
+        return rise >= least * max(abs(first), abs(newest)) and rise >= 0.5 * (self.best_return - first)
+
+    def describe_return(self) -> str:
+        """Returns the return's course in words."""
+        if self.first_return is None:
+            return "return is unknown"
+        return f"return {self.newest_return:.4g}, at first {self.first_return:.4g}, best {self.best_return:.4g}"
+
+    def mean(self, name: str) -> float | None:
+        """Returns the mean of a metric over the recent rows; None: one of them lacks the metric, or there is none."""
+        found = [row[name] for row in self.recent if name in row]
+        return sum(found) / len(found) if found and len(found) == len(self.recent) else None
+
+
+def value_loss(row: Mapping[str, float]) -> float:
+    """Returns a row's loss of values; agents with values alone call it the loss."""
+    return row.get("loss_value", row["loss"])
+
+
+def _numbers(row: Mapping[str, metrics.Value]) -> dict[str, float]:
+    """Returns the numbers of a row; "nan" and "inf" are numbers that JSON has no form for."""
+    found = {}
+    for name, value in row.items():
+        if isinstance(value, (int, float)) or value in ("nan", "inf", "-inf"):
+            found[name] = float(value)
+    return found
+
+
+def read(path: pathlib.Path) -> tuple[Course, int]:
+    """Returns the course in a run directory's metrics.jsonl, and the number of unreadable lines.
+
+    The last line may be half written: a running learner appends. Raises ResumeError if the file cannot be read.
+    """
+    file = path / metrics.METRICS_FILE
+    try:
+        with open(file, "rb", opener=plain_files.opener) as lines:
+            return fold(lines)
+    except FileNotFoundError:
+        return Course(), 0
+    except OSError as error:
+        raise errors.ResumeError(f"cannot read {file}: {error.strerror}") from None
+
+
+def fold(lines: Iterable[bytes]) -> tuple[Course, int]:
+    """Returns the course in lines of JSON, and the number of unreadable lines, an unfinished one left out."""
+    course, num_damaged = Course(), 0
+    for line in lines:
+        try:
+            course = course.after(json_object.parse(line))
+        except ValueError:
+            num_damaged += line.endswith(b"\n")
+    return course, num_damaged

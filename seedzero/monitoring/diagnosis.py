@@ -1,0 +1,261 @@
+"""The table of symptoms, read by the console, by `seedzero diagnose` and by people in docs/troubleshooting.md."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from seedzero.config import config as configs
+from seedzero.config import options
+from seedzero.core import types
+from seedzero.monitoring import course as courses
+from seedzero.monitoring import symptoms
+
+HEALTHY, UNHEALTHY, NOT_RECORDED, TOO_EARLY = "healthy", "not healthy", "not recorded", "too early"
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """A row of the table.
+
+    Attributes:
+      name: of the row.
+      agents: names of the agents; empty: all.
+      metrics: that it needs, in every recent row.
+      symptom: words of the document.
+      change: what to change first, with settings in braces.
+      find: returns the symptom with its numbers; "": there is none.
+      min_steps: fewer optimizer steps say nothing; PPO takes several in an update.
+      min_rows: fewer recent rows with updates say nothing.
+      warns: whether the console tells of it.
+    """
+
+    name: str
+    agents: tuple[str, ...]
+    metrics: tuple[str, ...]
+    symptom: str
+    change: str
+    find: Callable[[symptoms.RunCase], str]
+    min_steps: int = 0
+    min_rows: int = 1
+    warns: bool = False
+
+
+class RuleVerdict(NamedTuple):
+    """A row's verdict on a run. seen: the symptom with its numbers; change: what to change first; else empty."""
+
+    rule: Rule
+    state: str
+    seen: str = ""
+    change: str = ""
+
+
+_LATER = f"after {symptoms.FEW_STEPS} optimizer steps"
+_APART = (
+    f"apart in {courses.NUM_RECENT} rows by {symptoms.GAP:.0%} of the largest target while the return has not risen, "
+    f"or by {symptoms.LARGE_GAP:.0%}, {_LATER}"
+)
+_SINCE = "now, or earlier in a run whose return has not risen since"
+_LOWER_RATE = "a new run with a tenth of {learning_rate}"
+_ACTORS, _CRITICS = ("muzero", "vtrace", "ppo", "sac"), ("apex", "r2d2")
+
+RULES = (
+    Rule(
+        "updates",
+        (),
+        ("update",),
+        "no update yet",
+        "`stalled` in `seedzero status`; fewer steps than {min_steps} so far; a larger {max_seconds}",
+        symptoms.no_update,
+        min_rows=0,
+    ),
+    Rule(
+        "refused updates",
+        (),
+        ("num_rejected",),
+        "above 0: loss or gradient is not finite; ten such updates in a row end the run",
+        "rewards and observations that are huge; a tenth of {learning_rate}",
+        symptoms.refused,
+        warns=True,
+    ),
+    Rule(
+        "rewards",
+        (),
+        ("episode_return",),
+        f"the same return in every row, {_LATER}: no reward that matters was ever seen",
+        "a denser reward; more exploration, for MuZero `--explore.first_steps=5000`",
+        symptoms.same_return,
+        min_steps=symptoms.FEW_STEPS,
+    ),
+    Rule(
+        "clipped targets",
+        ("muzero",),
+        (types.TARGETS_CLIPPED,),
+        f"above {symptoms.CLIPPED_SHARE:g}",
+        "a new run with a larger {support_limit} and {num_bins}, `--network.value_transform=symlog` or "
+        "`--muzero.scale_rewards=true`",
+        symptoms.clipped_targets,
+        warns=True,
+    ),
+    Rule(
+        "values",
+        _ACTORS,
+        ("value_mean", "value_target_mean"),
+        _APART,
+        f"clipped targets; {_LOWER_RATE}; more updates for each step",
+        symptoms.far_from("value_mean", "value_target_mean"),
+        min_steps=symptoms.FEW_STEPS,
+        min_rows=courses.NUM_RECENT,
+        warns=True,
+    ),
+    Rule(
+        "Q values",
+        _CRITICS,
+        ("q_mean", "q_target_mean"),
+        _APART,
+        f"{_LOWER_RATE}; a smaller {{reward_scale}}; a smaller {{target_updates}}",
+        symptoms.far_from("q_mean", "q_target_mean"),
+        min_steps=symptoms.FEW_STEPS,
+        min_rows=courses.NUM_RECENT,
+        warns=True,
+    ),
+    Rule(
+        "value loss",
+        ("vtrace", "ppo", "sac", *_CRITICS),
+        ("loss",),
+        f"above {symptoms.LARGEST_ERROR:g} times the square of the largest mean target or return: {_SINCE}",
+        f"{_LOWER_RATE}; a smaller {{reward_scale}}",
+        symptoms.value_loss,
+        warns=True,
+    ),
+    Rule(
+        "gradients",
+        (),
+        (symptoms.GRAD_CLIPPED, "grad_norm"),
+        f"all clipped, and {symptoms.LARGEST_NORM:g} times as large as the limit",
+        "a larger {clip_norm}; huge rewards; a tenth of {learning_rate}",
+        symptoms.clipped_gradients,
+        min_steps=100,
+        min_rows=2,
+        warns=True,
+    ),
+    Rule(
+        "narrow policy",
+        ("sac",),
+        ("policy_entropy",),
+        f"{symptoms.FAR_BELOW:g} below {{entropy_per_dimension}} for each of an action's numbers: {_SINCE}",
+        _LOWER_RATE,
+        symptoms.far_below,
+        warns=True,
+    ),
+    Rule(
+        "certain policy",
+        ("muzero", "vtrace", "ppo"),
+        ("policy_entropy", "episode_return"),
+        f"below {symptoms.DECIDED:.0%} of the logarithm of the number of actions (densities: deviations below "
+        f"{symptoms.SMALLEST_DEVIATION:g}), and the return has not risen, or before {symptoms.FEW_STEPS} optimizer "
+        "steps",
+        f"{_LOWER_RATE}, or with a larger {{entropy_weight}}",
+        symptoms.decided,
+        warns=True,
+    ),
+    Rule(
+        "undecided policy",
+        ("muzero", "vtrace", "ppo"),
+        ("policy_entropy", "episode_return"),
+        f"above {symptoms.UNDECIDED:.1%} of that logarithm after {symptoms.MANY_STEPS:,} optimizer steps, or back "
+        f"above {symptoms.BACK:.0%} after it was below {symptoms.DECIDED_BEFORE:.0%}; an entropy weight of at most "
+        f"{symptoms.SMALL_WEIGHT:g}, and no rise of the return",
+        "a tenth of {learning_rate}; more updates; observations that show enough to decide",
+        symptoms.undecided,
+        min_rows=courses.NUM_RECENT,
+    ),
+    Rule(
+        "policy steps",
+        ("ppo",),
+        ("policy_kl",),
+        f"above {symptoms.LARGEST_KL:g}",
+        "a tenth of {learning_rate}; a smaller {num_epochs}",
+        symptoms.large_steps,
+        warns=True,
+    ),
+    Rule(
+        "old steps",
+        ("vtrace",),
+        ("importance_mean", "policy_lag"),
+        f"further than {symptoms.LARGEST_LAG_ERROR:g} from 1",
+        "a smaller {max_lag}; a larger {batch_size}",
+        symptoms.stale,
+    ),
+    Rule(
+        "greedy play",
+        (),
+        ("episode_return",),
+        "evaluations return nearly as little as the first episodes, while training episodes have risen",
+        "it goes back and forth: a larger {entropy_weight}; for MuZero more {num_simulations}",
+        symptoms.worse_greedily,
+    ),
+)
+"""The table, in the order in which it is to be read."""
+
+
+def rules(config: configs.Config) -> Iterator[Rule]:
+    """Yields the rules for a run's agent and settings."""
+    for rule in RULES:
+        is_limited = symptoms.GRAD_CLIPPED not in rule.metrics or symptoms.clip_norm(config) > 0
+        if is_limited and (not rule.agents or config.run.agent in rule.agents):
+            yield rule
+
+
+def judge(rule: Rule, case: symptoms.RunCase) -> RuleVerdict:
+    """Returns a rule's verdict."""
+    course = case.course
+    if symptoms.num_steps(case) < rule.min_steps or len(course.recent) < rule.min_rows:
+        return RuleVerdict(rule, TOO_EARLY)
+    if missing := _missing(rule, course):
+        return RuleVerdict(rule, NOT_RECORDED, missing)
+    if seen := rule.find(case):
+        return RuleVerdict(rule, UNHEALTHY, seen, _change(rule, case.config))
+    return RuleVerdict(rule, HEALTHY)
+
+
+def _missing(rule: Rule, course: courses.Course) -> str:
+    """Returns the needed metrics that a recent row lacks."""
+    known = [set(row) | ({"episode_return"} if course.returns else set()) for row in course.recent]
+    return ", ".join(name for name in rule.metrics if any(name not in names for names in known))
+
+
+def verdicts(case: symptoms.RunCase) -> list[RuleVerdict]:
+    """Returns the verdicts of all rules for a run's agent."""
+    return [judge(rule, case) for rule in rules(case.config)]
+
+
+def warnings(case: symptoms.RunCase) -> Iterator[tuple[str, str]]:
+    """Yields the name and the sentence of each symptom that the console tells."""
+    for rule in rules(case.config):
+        if rule.warns and (verdict := judge(rule, case)).state == UNHEALTHY:
+            yield rule.name, f"{verdict.seen}; change first: {verdict.change}"
+
+
+def table(chosen: Sequence[Rule] = RULES) -> str:
+    """Returns the rows of the document's table, in Markdown; a star marks rules of the console."""
+
+    def row(rule: Rule) -> str:
+        names = ", ".join(f"`{name}`" for name in rule.metrics)
+        symptom, change = (re.sub(r"{(\w+)}", r"`\1`", text) for text in (rule.symptom, rule.change))
+        mark = " *" if rule.warns else ""
+        return f"| {rule.name}{mark} | {', '.join(rule.agents) or 'all'} | {names} | {symptom} | {change} |"
+
+    return "\n".join(map(row, chosen))
+
+
+def _change(rule: Rule, config: configs.Config) -> str:
+    """Returns the advice of a rule with the run's settings as flags."""
+
+    def flag(found: re.Match[str]) -> str:
+        name, given = symptoms.setting(config, found[1]), symptoms.value(config, found[1])
+        return f"--{name}={options.shown(given)}" if given is not None else found[1]
+
+    return re.sub(r"{(\w+)}", flag, rule.change).replace("`", "")

@@ -1,0 +1,266 @@
+"""Symptoms of runs that do not learn: pure functions from a run's course to words; "": there is none.
+
+The limits are such that the healthy runs of docs/troubleshooting.md never reach them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from seedzero.config import config as configs
+from seedzero.config import options
+from seedzero.core import types
+from seedzero.monitoring import course as courses
+
+GRAD_CLIPPED = "grad_clipped"
+"""Metric: share of updates whose gradient had a norm beyond the limit, `clip_norm`."""
+FEW_STEPS = 300
+"""Before so many optimizer steps, values are still those of the beginning."""
+CLIPPED_SHARE = 0.001
+"""Share of clipped targets that is worth a warning."""
+GAP, LARGE_GAP = 0.15, 0.3
+"""Largest healthy distance of values from their targets, as a share of the largest target's mean: while the return has
+not risen, and at any time: values of returns that rise lag behind."""
+DECIDED = 0.2
+"""Share of the largest entropy below which a policy is to have a return at its best."""
+UNDECIDED, DECIDED_BEFORE, BACK = 0.995, 0.95, 0.98
+"""Share of that entropy above which a policy prefers nothing; shares of one that did, and does no more."""
+SMALL_WEIGHT = 0.1
+"""Weight of the entropy bonus above which a high entropy is no symptom."""
+MANY_STEPS = 20_000
+"""Optimizer steps after which a policy is to prefer something."""
+SMALLEST_DEVIATION = 0.02
+"""Deviation of actions in bounds of -1 and 1 below which a policy is decided."""
+RISE, LARGE_RISE = 0.25, 0.5
+"""Change of a return that is more than chance, and one that settles all, as a share of its first or newest size."""
+LARGEST_ERROR = 30.0
+"""Largest healthy mean square of value errors, in squares of the largest mean of targets or returns."""
+LARGEST_NORM = 30.0
+"""Largest healthy mean norm of gradients that are clipped in every update, in units of the limit."""
+LARGEST_KL = 0.1
+"""Largest healthy divergence of PPO's new policy from the one that acted."""
+LARGEST_LAG_ERROR = 0.1
+"""Largest healthy distance from 1 of V-trace's mean ratio."""
+FAR_BELOW = 5.0
+"""Nats below the entropy that SAC aims at, for each of an action's numbers; its temperature forbids more."""
+
+
+class RunCase(NamedTuple):
+    """A run: settings, the environments' spec (None: unknown), and course."""
+
+    config: configs.Config
+    spec: types.EnvSpec | None
+    course: courses.Course
+
+
+def setting(config: configs.Config, key: str) -> str:
+    """Returns SECTION.KEY of a setting that the run's agent reads, its own section's first; "": there is none."""
+    agent = config.run.agent
+    sections = (agent, *config.agent.SECTIONS, "replay", "run")
+    names = (f"{section}.{key}" for section in sections)
+    known = configs.fields()
+    return next((name for name in names if name in known and configs.is_read(name, agent)), "")
+
+
+def value(config: configs.Config, key: str) -> options.Value | None:
+    """Returns the value of `setting`; None: there is none."""
+    section, _, field = setting(config, key).partition(".")
+    found: options.Value | None = getattr(getattr(config, section), field) if section else None
+    return found
+
+
+def clip_norm(config: configs.Config) -> float:
+    """Returns the largest norm of gradients; 0: no limit."""
+    return float(value(config, "clip_norm") or 0.0)
+
+
+def clipped(config: configs.Config, update: Mapping[str, float]) -> dict[str, float]:
+    """Returns the share of clipped gradients among the metrics of one update; none without a limit."""
+    limit = clip_norm(config)
+    return {GRAD_CLIPPED: float(update["grad_norm"] > limit)} if limit else {}
+
+
+def num_steps(case: RunCase) -> int:
+    """Returns the number of optimizer steps so far: PPO takes one for each minibatch of each epoch."""
+    epochs, parts = (int(value(case.config, key) or 1) for key in ("num_epochs", "num_minibatches"))
+    return case.course.update * epochs * parts
+
+
+def _mean(course: courses.Course, name: str) -> float:
+    return course.mean(name) or 0.0
+
+
+def no_update(case: RunCase) -> str:
+    """Finds a run without an update."""
+    course = case.course
+    if course.update or course.num_rows < courses.NUM_RECENT:
+        return ""
+    return f"no update in {course.num_rows} rows, {course.env_steps:,} steps"
+
+
+def same_return(case: RunCase) -> str:
+    """Finds a return that never changes."""
+    course = case.course
+    if not course.same_return or course.num_episodes < 100:
+        return ""
+    return f"return {course.first_return:.4g} in all rows, {course.num_episodes:,} episodes"
+
+
+def clipped_targets(case: RunCase) -> str:
+    """Finds targets beyond the network's support."""
+    share = case.course.recent[-1][types.TARGETS_CLIPPED]
+    if share < CLIPPED_SHARE:
+        return ""
+    return f"{share:.1%} of the value and reward targets are larger than the network can show, and are clipped"
+
+
+def far_from(predicted: str, target: str) -> Callable[[RunCase], str]:
+    """Returns a search for values that stay on one side of their targets, by names of metrics."""
+
+    def find(case: RunCase) -> str:
+        # Returns of two sides are 1 and -1, with means near 0.
+        size = max(case.course.largest_target, 1.0 if case.spec is not None and case.spec.num_players > 1 else 0.0)
+        gaps = [row[target] - row[predicted] for row in case.course.recent]
+        limit = size * (LARGE_GAP if case.course.is_risen(RISE) else GAP)
+        if not size or not (min(gaps) > limit or max(gaps) < -limit):
+            return ""
+        newest = case.course.recent[-1]
+        values = f"{predicted} {newest[predicted]:.4g}, {target} {newest[target]:.4g}"
+        return f"the values are far from their targets: {values}"
+
+    return find
+
+
+def value_loss(case: RunCase) -> str:
+    """Finds errors of values beyond all targets and returns; earlier errors, if the return has not risen since."""
+    course, config = case.course, case.config
+    newest, most = courses.value_loss(course.recent[-1]), course.largest_loss
+    size = _size(case)
+    limit = LARGEST_ERROR * _num_losses(config) * size * size
+    if newest > limit:
+        return f"the values explode: value loss {newest:.3g}, mean target at most {course.largest_target:.3g}"
+    if most > limit and not course.is_risen(LARGE_RISE):
+        return f"the values exploded: value loss {most:.3g}; {course.describe_return()}"
+    return ""
+
+
+def _num_losses(config: configs.Config) -> int:
+    """Returns the number of steps whose errors an agent sums to a loss."""
+    return config.r2d2.sequence_length if config.run.agent == "r2d2" else 1
+
+
+def _size(case: RunCase) -> float:
+    """Returns the size of values: the largest mean of targets or returns, at least 1 where these are normalized."""
+    config, course = case.config, case.course
+    normalized = bool(value(config, "normalize_rewards") or value(config, "popart"))
+    scale = float(value(config, "reward_scale") or 1.0)
+    return max(course.largest_target, scale * course.largest_return, float(normalized))
+
+
+def _largest_entropy(case: RunCase) -> float | None:
+    """Returns the entropy of equally likely actions; None: unknown, or of densities, which have no largest one."""
+    config, spec = case.config, case.spec
+    if spec is None or (spec.is_continuous and config.run.agent != "muzero"):
+        return None
+    if spec.is_continuous:
+        return len(spec.action_low) * math.log(config.network.action_bins)
+    # Legal actions are not counted: a masked policy has a choice between two at least, or none.
+    return math.log(2 if spec.has_action_mask else spec.num_actions)
+
+
+def decided(case: RunCase) -> str:
+    """Finds a decided policy: of the first optimizer steps, or with a return that is low or has fallen."""
+    course, bound = case.course, _decided_entropy(case)
+    entropies = [row["policy_entropy"] for row in course.recent]
+    # The first row's policy may have learned already; the first evaluation's has not.
+    is_good = course.is_risen(RISE) or course.is_risen(RISE, course.baseline) or _is_at_goal(case)
+    is_collapsed = max(entropies) < bound and not is_good and len(course.returns) > 1
+    if not is_collapsed and (entropies[-1] >= bound or num_steps(case) >= FEW_STEPS):
+        return ""
+    return f"the policy has collapsed: policy_entropy {entropies[-1]:.3g}; {course.describe_return()}"
+
+
+def _decided_entropy(case: RunCase) -> float:
+    """Returns the entropy below which a policy is decided; minus infinity: unknown."""
+    largest = _largest_entropy(case)
+    if largest is not None:
+        return DECIDED * largest
+    if case.spec is None:
+        return -math.inf
+    return len(case.spec.action_low) * (0.5 * math.log(2 * math.pi * math.e) + math.log(SMALLEST_DEVIATION))
+
+
+def _is_at_goal(case: RunCase) -> bool:
+    newest = case.course.newest_return
+    return newest is not None and newest >= case.config.run.stop_at_return
+
+
+def far_below(case: RunCase) -> str:
+    """Finds an entropy that SAC's temperature forbids; an earlier one, if the return has not risen since."""
+    course, config = case.course, case.config
+    wanted = len(case.spec.action_low if case.spec else ()) * (config.sac.entropy_per_dimension - FAR_BELOW)
+    newest = course.recent[-1]["policy_entropy"]
+    if case.spec is None or course.least_entropy >= wanted:
+        return ""
+    if newest < wanted:
+        return f"the policy collapses to one action: policy_entropy {newest:.3g}"
+    if course.is_risen(LARGE_RISE):
+        return ""
+    return f"the policy collapsed: policy_entropy {course.least_entropy:.3g}; {course.describe_return()}"
+
+
+def undecided(case: RunCase) -> str:
+    """Finds a policy that prefers nothing, late or again."""
+    course, largest = case.course, _largest_entropy(case)
+    weight = float(value(case.config, "entropy_weight") or 0.0)
+    is_masked = case.spec is not None and case.spec.has_action_mask
+    if not largest or is_masked or weight > SMALL_WEIGHT or course.is_risen(RISE) or not course.returns:
+        return ""
+    entropy = _mean(course, "policy_entropy")
+    is_back = entropy > BACK * largest and course.least_entropy < DECIDED_BEFORE * largest
+    if not is_back and (entropy < UNDECIDED * largest or num_steps(case) < MANY_STEPS):
+        return ""
+    return f"the policy prefers nothing: policy_entropy {entropy:.4g} of {largest:.4g}; {course.describe_return()}"
+
+
+def clipped_gradients(case: RunCase) -> str:
+    """Finds gradients that are all clipped, to a small share of their size."""
+    share, norm, limit = _mean(case.course, GRAD_CLIPPED), _mean(case.course, "grad_norm"), clip_norm(case.config)
+    if share < 0.999 or not norm > LARGEST_NORM * limit:
+        return ""
+    return f"gradients of norm {norm:.3g} are clipped to {limit:g} in every update"
+
+
+def refused(case: RunCase) -> str:
+    """Finds updates with a loss or gradient that is not finite."""
+    refused = max(row["num_rejected"] for row in case.course.recent)
+    return f"num_rejected {refused:.3g}: the loss or its gradient is not finite" if refused > 0 else ""
+
+
+def large_steps(case: RunCase) -> str:
+    """Finds updates far from the policy that acted."""
+    divergence = max(row["policy_kl"] for row in case.course.recent)
+    if divergence <= LARGEST_KL:
+        return ""
+    return f"updates lead far away from the policy that acted: policy_kl {divergence:.3g}"
+
+
+def stale(case: RunCase) -> str:
+    """Finds steps of policies that differ from the newest."""
+    ratio = _mean(case.course, "importance_mean")
+    if abs(ratio - 1.0) <= LARGEST_LAG_ERROR:
+        return ""
+    return f"importance_mean {ratio:.3g}, policy_lag {_mean(case.course, 'policy_lag'):.3g}"
+
+
+def worse_greedily(case: RunCase) -> str:
+    """Finds greedy play far below the training episodes."""
+    course = case.course
+    if course.evaluation is None or not course.is_risen(RISE) or 2 * course.evaluation[0] < course.update:
+        return ""
+    first, newest, (update, evaluated) = course.first_return or 0.0, course.newest_return or 0.0, course.evaluation
+    if evaluated >= first + 0.25 * (newest - first):
+        return ""
+    return f"evaluation_mean_return {evaluated:.4g} at update {update:,}, episode_return {newest:.4g}"

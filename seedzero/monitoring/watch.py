@@ -1,0 +1,42 @@
+"""The console's diagnosis: each symptom of a run is told once."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import threading
+from collections.abc import Callable, Mapping
+
+from seedzero.config import config as configs
+from seedzero.core import errors, types
+from seedzero.monitoring import course as courses
+from seedzero.monitoring import diagnosis, metrics, symptoms
+
+
+class Watch:
+    """Follows the rows of a run and tells symptoms (`diagnosis.RULES`), once each in a process; thread-safe."""
+
+    def __init__(self, config: configs.Config, path: pathlib.Path, tell: Callable[[str], None]) -> None:
+        """path: the run directory; a resumed run's earlier rows are read at the first new row."""
+        self._config, self._path, self._tell = config, path, tell
+        self._course: courses.Course | None = None
+        self._told: set[str] = set()
+        self._lock = threading.Lock()
+
+    def begin(self) -> None:
+        """Reads the rows of before a resume; call it before the first new row is written."""
+        with self._lock:
+            if self._course is None:
+                self._course = courses.Course()
+                with contextlib.suppress(errors.ResumeError):  # the log's own failure to write tells
+                    self._course, _ = courses.read(self._path)
+
+    def see(self, row: Mapping[str, metrics.Value], spec: types.EnvSpec | None) -> None:
+        """Adds a row, and tells the symptoms that were not told yet."""
+        with self._lock:
+            self._course = (self._course or courses.Course()).after(row)
+            found = dict(diagnosis.warnings(symptoms.RunCase(self._config, spec, self._course)))
+            new = {name: text for name, text in found.items() if name not in self._told}
+            self._told |= new.keys()
+        for text in new.values():
+            self._tell(text)

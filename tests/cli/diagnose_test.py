@@ -1,0 +1,104 @@
+"""The verdicts on a run as text and as JSON, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import pytest
+
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import spec_file
+from seedzero.cli import main as commands
+from seedzero.config import presets
+from seedzero.core import types
+from seedzero.monitoring import diagnosis, metrics
+
+_ROW: dict[str, Any] = {
+    "env_steps": 5_000,
+    "episode_return": 9.0,
+    "episodes": 50,
+    "loss": 0.1,
+    "loss_value": 0.1,
+    "num_rejected": 0.0,
+    "policy_entropy": 0.6,
+    "policy_kl": 0.01,
+    "value_mean": 3.0,
+    "value_target_mean": 3.1,
+    "grad_norm": 0.1,
+    "grad_clipped": 0.0,
+}
+
+
+@pytest.fixture
+def run_path(tmp_path: pathlib.Path) -> pathlib.Path:
+    config = presets.get("cartpole", "ppo")
+    with run_dirs.open_run_dir(tmp_path / "run", config, preset="cartpole", given={}) as opened:
+        spec_file.write(opened.path, types.EnvSpec((4,), "float32", 2))
+        return opened.path
+
+
+def _write(path: pathlib.Path, *rows: dict[str, Any], end: str = "\n") -> None:
+    lines = [json.dumps({**_ROW, "update": 100 * n, **row}) for n, row in enumerate(rows, 1)]
+    (path / metrics.METRICS_FILE).write_text("\n".join(lines) + end)
+
+
+def _states(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    answer = json.loads(capsys.readouterr().out)
+    assert answer.keys() == {"run_dir", "agent", "update", "env_steps", "rows", "healthy", "verdicts"}
+    assert answer["healthy"] == (diagnosis.UNHEALTHY not in [found["state"] for found in answer["verdicts"]])
+    return {found["name"]: found["state"] for found in answer["verdicts"]}
+
+
+def test_a_healthy_run_ends_with_0(run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _write(run_path, *({"episode_return": x} for x in (9.0, 90.0, 200.0)))
+    assert commands.main(["diagnose", str(run_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "ppo, update 300, 5,000 steps, 3 rows" in lines[0] and lines[-1] == "healthy"
+    assert commands.main(["diagnose", str(run_path), "--json"]) == 0
+    assert set(_states(capsys).values()) == {diagnosis.HEALTHY}
+
+
+def test_a_collapsed_policy_ends_with_1_and_the_setting_to_change(
+    run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _write(run_path, *({"policy_entropy": 0.001, "episode_return": x} for x in (9.3, 9.2, 9.4)))
+    assert commands.main(["diagnose", str(run_path)]) == 1
+    output = capsys.readouterr().out
+    assert "--ppo.learning_rate=0.001" in output and output.splitlines()[-1].startswith("not healthy: certain policy")
+    assert commands.main(["diagnose", str(run_path), "--json"]) == 1
+    assert _states(capsys)["certain policy"] == diagnosis.UNHEALTHY
+
+
+def test_metrics_of_other_versions_and_a_running_learners_last_line_are_no_errors(
+    run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _write(run_path, *[{"episode_return": 9.0 + n} for n in range(3)], end='\n{"update": 4, "lo')
+    path = run_path / metrics.METRICS_FILE
+    path.write_text(path.read_text().replace("grad_clipped", "earlier").replace("policy_kl", "other"))
+    assert commands.main(["diagnose", str(run_path), "--json"]) == 0
+    states = _states(capsys)
+    assert states["gradients"] == states["policy steps"] == diagnosis.NOT_RECORDED
+    (run_path / "spec.json").unlink()
+    assert commands.main(["diagnose", str(run_path)]) == 0
+    path.write_text("damaged\n" + path.read_text())
+    capsys.readouterr()
+    assert commands.main(["diagnose", str(run_path)]) == 0
+    assert "1 lines of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [None, "", '{"upd', '{"update": 1, "evaluation_mean_return": 3.0}\n'])
+def test_a_run_without_rows_says_so(
+    run_path: pathlib.Path, content: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if content is not None:
+        (run_path / metrics.METRICS_FILE).write_text(content)
+    assert commands.main(["diagnose", str(run_path)]) == 2
+    assert "no rows" in capsys.readouterr().err
+
+
+def test_what_is_no_run_is_named(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(["diagnose", str(tmp_path / "none")]) == 2
+    assert "none" in capsys.readouterr().err
+    assert commands.main(["diagnose"]) == 2

@@ -1,0 +1,80 @@
+"""The numbers that a run's rows leave for a diagnosis."""
+
+from __future__ import annotations
+
+import json
+import math
+import pathlib
+from typing import Any
+
+import pytest
+
+from seedzero.core import errors
+from seedzero.monitoring import course as courses
+
+
+def _course(*rows: dict[str, Any]) -> courses.Course:
+    found = courses.Course()
+    for row in rows:
+        found = found.after(row)
+    return found
+
+
+def test_before_the_first_row_there_is_nothing() -> None:
+    course = courses.Course()
+    assert (course.num_rows, course.recent, course.first_return) == (0, (), None)
+    assert course.mean("loss") is None
+
+
+def test_the_newest_rows_with_updates_are_kept() -> None:
+    course = _course(
+        {"update": 0, "env_steps": 5}, *({"update": n, "env_steps": 9 * n, "loss": n} for n in range(1, 6))
+    )
+    assert (course.num_rows, course.update, course.env_steps) == (6, 5, 45)
+    assert [row["loss"] for row in course.recent] == [3, 4, 5]
+    assert course.mean("loss") == 4
+    assert course.after({"update": 6, "loss": 6, "new": 1}).mean("new") is None
+
+
+def test_returns_are_followed_from_the_first_to_the_best_and_the_newest() -> None:
+    rows = [{"update": n, "episode_return": x, "episodes": 10} for n, x in enumerate((-4.0, 0.0, 4.0, 8.0, 0.0))]
+    course = _course(*rows)
+    assert course.first_return == -4 and course.returns == (4, 8, 0) and course.num_episodes == 50
+    assert course.best_return == 4.0, "the mean of 0, 4 and 8, and of 4, 8 and 0"
+    assert course.largest_return == 8 and not course.same_return
+    assert _course(*rows[:1], *rows[:1]).same_return
+
+
+def test_the_largest_values_and_losses_and_the_least_entropy_are_kept() -> None:
+    course = _course(
+        {"loss": 9, "loss_value": 2, "value_target_mean": -3, "policy_entropy": 0.5},
+        {"loss": 4, "loss_value": 1, "q_target_mean": 2.0, "policy_entropy": "nan"},
+    )
+    assert (course.largest_target, course.largest_loss, course.least_entropy) == (3, 2, 0.5)
+    assert _course({"loss": 9}, {"loss": 8}).largest_loss == 9, "of agents with values alone, it is the loss"
+
+
+def test_the_first_evaluation_is_the_baseline_and_no_row_of_training() -> None:
+    evaluations = [{"update": n, "kind": "evaluation", "evaluation_mean_return": 10 * n} for n in (1, 40, 80)]
+    course = _course({"update": 1, "loss": 1}, *evaluations)
+    assert (course.baseline, course.evaluation, course.num_rows, course.update) == (10, (80, 800), 1, 1)
+
+
+def test_numbers_that_json_has_no_form_for_are_numbers() -> None:
+    (row,) = _course({"update": 1, "loss": "nan", "grad_norm": "inf", "time": "2026", "stalled": None}).recent
+    assert math.isnan(row["loss"]) and row["grad_norm"] == math.inf and row.keys() == {"update", "loss", "grad_norm"}
+    assert _course({"loss": 1, "q_target_mean": "inf"}).largest_target == 0
+
+
+def test_a_half_written_last_line_is_none_and_a_damaged_one_is_counted(tmp_path: pathlib.Path) -> None:
+    lines = [json.dumps({"update": n, "loss": n}) for n in (1, 2)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join([lines[0], "{broken", "[1]", lines[1], lines[0][:9]]))
+    course, num_damaged = courses.read(tmp_path)
+    assert [row["loss"] for row in course.recent] == [1, 2] and num_damaged == 2
+
+
+def test_a_run_without_the_file_has_no_rows_and_a_file_that_cannot_be_read_is_named(tmp_path: pathlib.Path) -> None:
+    assert courses.read(tmp_path) == (courses.Course(), 0)
+    (tmp_path / "metrics.jsonl").mkdir()
+    with pytest.raises(errors.ResumeError, match=r"metrics\.jsonl"):
+        courses.read(tmp_path)

@@ -1,0 +1,93 @@
+"""The table of symptoms: as the document shows it, and on recorded runs, healthy and broken."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import pytest
+
+from seedzero.config import config as configs
+from seedzero.core import types
+from seedzero.monitoring import course as courses
+from seedzero.monitoring import diagnosis, symptoms
+
+ROOT = pathlib.Path(__file__).parents[2]
+RECORDED = json.loads((pathlib.Path(__file__).parent / "recorded_runs.json").read_text())
+"""Rows of short runs with every column that a rule reads, some updates or seconds apart; their settings and spec."""
+_SPEC = types.EnvSpec((4,), "float32", 2)
+
+
+def _case(*rows: dict[str, Any], agent: str = "ppo", **settings: Any) -> symptoms.RunCase:
+    course = courses.Course()
+    for row in rows:
+        course = course.after(row)
+    return symptoms.RunCase(configs.override(configs.Config(), {"run.agent": agent, **settings}), _SPEC, course)
+
+
+def _told(run: dict[str, Any]) -> tuple[set[str], set[str]]:
+    """Returns the names of the rules that the console tells of a run, and of those that its end does not fit."""
+    config, spec = configs.override(configs.Config(), run["settings"]), types.EnvSpec(**run["spec"])
+    course, told = courses.Course(), set()
+    for row in run["rows"]:
+        course = course.after(row)
+        told |= {name for name, _ in diagnosis.warnings(symptoms.RunCase(config, spec, course))}
+    found = diagnosis.verdicts(symptoms.RunCase(config, spec, course))
+    return told, {verdict.rule.name for verdict in found if verdict.state == diagnosis.UNHEALTHY}
+
+
+def test_the_document_has_the_table() -> None:
+    """After a change of a rule: put `diagnosis.table()` in the place of the first table below "Metrics"."""
+    document = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    shown = document.partition("\n## Metrics\n")[2].partition("|---|---|---|---|---|\n")[2].partition("\n\n")[0]
+    assert shown.splitlines() == diagnosis.table().splitlines()
+
+
+def test_rules_are_rows_of_their_own_for_agents_that_there_are() -> None:
+    assert len({rule.name for rule in diagnosis.RULES}) == len(diagnosis.RULES)
+    assert {agent for rule in diagnosis.RULES for agent in rule.agents} <= set(configs.agent_names())
+
+
+@pytest.mark.parametrize("agent", configs.agent_names())
+def test_every_agent_has_rules_for_values_policy_or_errors_and_for_gradients(agent: str) -> None:
+    clipped = {f"{'optimizer' if agent == 'muzero' else agent}.clip_norm": 1.0}
+    config = configs.override(configs.Config(), {"run.agent": agent, **clipped})
+    names = {rule.name for rule in diagnosis.rules(config)}
+    assert names >= {"updates", "refused updates", "rewards", "gradients", "greedy play"}
+    assert names & {"values", "Q values"} and names & {"value loss", "clipped targets"}
+    without = configs.override(config, dict.fromkeys(clipped, 0.0))
+    assert names - {rule.name for rule in diagnosis.rules(without)} == {"gradients"}
+
+
+@pytest.mark.parametrize("run", [run for run in RECORDED if not run["symptoms"]], ids=lambda run: run["name"])
+def test_a_healthy_run_is_never_told_otherwise(run: dict[str, Any]) -> None:
+    assert _told(run) == (set(), set())
+
+
+@pytest.mark.parametrize("run", [run for run in RECORDED if run["symptoms"]], ids=lambda run: run["name"])
+def test_a_broken_run_is_found_while_it_trains_and_at_its_end(run: dict[str, Any]) -> None:
+    told, last = _told(run)
+    assert set(run["symptoms"]) == told
+    assert last
+
+
+def test_what_is_missing_or_too_early_is_said() -> None:
+    def states(*rows: dict[str, Any]) -> dict[str, str]:
+        return {found.rule.name: found.state for found in diagnosis.verdicts(_case(*rows))}
+
+    row = {"update": 1, "loss": 1.0, "num_rejected": 0.0, "policy_entropy": 0.5}
+    assert states(row)["values"] == diagnosis.TOO_EARLY and states(row)["refused updates"] == diagnosis.HEALTHY
+    later = [{**row, "update": 1_000}] * 3
+    assert states(*later)["values"] == states(*later)["certain policy"] == diagnosis.NOT_RECORDED
+    (missing,) = [found.seen for found in diagnosis.verdicts(_case(*later)) if found.rule.name == "certain policy"]
+    assert missing == "episode_return"
+    assert states({"update": 0})["updates"] == diagnosis.HEALTHY
+    assert states(*[{"update": 0}] * 3)["updates"] == diagnosis.UNHEALTHY
+
+
+def test_the_advice_names_the_settings_of_the_agent_with_the_runs_values() -> None:
+    rows = [{"update": 9, "loss": 1.0, "num_rejected": 1.0}]
+    for agent, name in (("ppo", "ppo.learning_rate"), ("muzero", "optimizer.learning_rate")):
+        ((_, text),) = diagnosis.warnings(_case(*rows, agent=agent, **{name: 0.5}))
+        assert f"--{name}=0.5" in text and "{" not in text and "`" not in text

@@ -1,0 +1,271 @@
+"""Each symptom at its limit, on courses of a few rows made by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from seedzero.config import config as configs
+from seedzero.core import types
+from seedzero.monitoring import course as courses
+from seedzero.monitoring import symptoms
+
+_TWO_ACTIONS = types.EnvSpec((4,), "float32", 2)
+_TWO_NUMBERS = types.EnvSpec((4,), "float32", 0, action_low=(-1.0, -1.0), action_high=(1.0, 1.0))
+
+
+def _case(
+    *rows: dict[str, Any], agent: str = "ppo", spec: types.EnvSpec | None = _TWO_ACTIONS, **settings: Any
+) -> symptoms.RunCase:
+    given = {name.replace("__", "."): value for name, value in settings.items()}
+    course = courses.Course()
+    for number, row in enumerate(rows, 1):
+        course = course.after({"update": 1_000 * number, "loss": 0.1, **row})
+    return symptoms.RunCase(configs.override(configs.Config(), {"run.agent": agent, **given}), spec, course)
+
+
+def _returns(*returns: float, **row: Any) -> list[dict[str, Any]]:
+    return [{"episode_return": x, "episodes": 50, **row} for x in returns]
+
+
+@pytest.mark.parametrize(
+    ("agent", "key", "name", "value"),
+    [
+        ("ppo", "learning_rate", "ppo.learning_rate", 2.5e-4),
+        ("muzero", "learning_rate", "optimizer.learning_rate", 2e-3),
+        ("muzero", "entropy_weight", "muzero.entropy_weight", 0.0),
+        ("apex", "entropy_weight", "", None),
+        ("ppo", "batch_size", "ppo.batch_size", 32),
+        ("apex", "min_steps", "replay.min_steps", configs.Config().replay.min_steps),
+        ("ppo", "min_steps", "", None),
+    ],
+)
+def test_a_setting_is_found_where_the_agent_reads_it(agent: str, key: str, name: str, value: object) -> None:
+    config = configs.override(configs.Config(), {"run.agent": agent})
+    assert symptoms.setting(config, key) == name and symptoms.value(config, key) == value
+
+
+def test_the_steps_of_ppo_are_minibatches() -> None:
+    rows = ({}, {})
+    assert symptoms.num_steps(_case(*rows, ppo__num_epochs=3, ppo__num_minibatches=8)) == 2_000 * 24
+    assert symptoms.num_steps(_case(*rows, agent="vtrace")) == 2_000
+
+
+@pytest.mark.parametrize(("norm", "expected"), [(0.5, 0.0), (0.51, 1.0), (math.inf, 1.0)])
+def test_a_gradient_beyond_the_limit_is_clipped(norm: float, expected: float) -> None:
+    config = configs.override(configs.Config(), {"run.agent": "ppo", "ppo.clip_norm": 0.5})
+    assert symptoms.clipped(config, {"grad_norm": norm}) == {"grad_clipped": expected}
+    assert symptoms.clipped(configs.override(config, {"ppo.clip_norm": 0.0}), {"grad_norm": norm}) == {}
+
+
+_GAP = 0.99 * symptoms.GAP
+_HALF = math.log(2) * symptoms.DECIDED
+_DENSITY = 2 * (math.log(symptoms.SMALLEST_DEVIATION) + 0.5 * math.log(2 * math.pi * math.e))
+
+
+@pytest.mark.parametrize(
+    ("find", "healthy", "sick"),
+    [
+        (symptoms.no_update, _case(*[{}] * 3), _case(*[{"update": 0}] * 3)),
+        (symptoms.same_return, _case(*_returns(0, 0, 0.1)), _case(*_returns(0, 0, 0))),
+        (symptoms.same_return, _case(*_returns(0)), _case(*_returns(0, 0))),
+        (
+            symptoms.clipped_targets,
+            _case({types.TARGETS_CLIPPED: 0.0009}),
+            _case({types.TARGETS_CLIPPED: 0.001}),
+        ),
+        (
+            symptoms.far_from("v", "value_target_mean"),
+            _case(*({"v": 10 - 10 * gap, "value_target_mean": 10.0} for gap in (0.5, 0.5, _GAP))),
+            _case(*[{"v": 10 - 10.1 * symptoms.GAP, "value_target_mean": 10.0}] * 3),
+        ),
+        (  # while the return rises
+            symptoms.far_from("v", "value_target_mean"),
+            _case(*_returns(1, 5, 9, v=7.1, value_target_mean=10.0)),
+            _case(*_returns(1, 5, 9, v=6.9, value_target_mean=10.0)),
+        ),
+        (  # on both sides of the target
+            symptoms.far_from("v", "value_target_mean"),
+            _case(*({"v": v, "value_target_mean": -10.0} for v in (-5, -15, -5))),
+            _case(*({"v": v, "value_target_mean": -10.0} for v in (-15, -15, -16))),
+        ),
+        (
+            symptoms.far_from("q", "q_target_mean"),
+            _case(*({"q": 0.3, "q_target_mean": x} for x in (-4, 0.1, 0.1, 0.1)), agent="apex"),
+            _case(*({"q": 0.3, "q_target_mean": x} for x in (0.1, 0.1, 0.1)), agent="apex"),
+        ),
+        (  # squares of the largest target, 4, or of a return, 9
+            symptoms.value_loss,
+            _case({"loss_value": 119.0, "value_target_mean": -2.0}, agent="vtrace"),
+            _case({"loss_value": 121.0, "value_target_mean": -2.0}, agent="vtrace"),
+        ),
+        (
+            symptoms.value_loss,
+            _case(*_returns(3.0, loss_value=269.0), agent="vtrace"),
+            _case(*_returns(3.0, loss_value=271.0), agent="vtrace"),
+        ),
+        (
+            symptoms.value_loss,
+            _case(*_returns(30.0, loss_value=269.0), agent="vtrace", vtrace__reward_scale=0.1),
+            _case(*_returns(30.0, loss_value=271.0), agent="vtrace", vtrace__reward_scale=0.1),
+        ),
+        (  # R2D2's loss is a sum over 80 steps
+            symptoms.value_loss,
+            _case({"loss": 80 * 119.0, "q_target_mean": 2.0}, agent="r2d2"),
+            _case({"loss": 80 * 121.0, "q_target_mean": 2.0}, agent="r2d2"),
+        ),
+        (  # normalized rewards
+            symptoms.value_loss,
+            _case({"loss_value": 29.0, "value_target_mean": 0.01}),
+            _case({"loss_value": 31.0, "value_target_mean": 0.01}),
+        ),
+        (  # an explosion of before, in a run that has risen to twice its first return, or not
+            symptoms.value_loss,
+            _case({"loss_value": 1e9}, *_returns(10, 20, 20, 20, loss_value=1.0)),
+            _case({"loss_value": 1e9}, *_returns(10, 19, 19, 19, loss_value=1.0)),
+        ),
+        (
+            symptoms.decided,
+            _case(*_returns(9, 9, 9, policy_entropy=1.01 * _HALF)),
+            _case(*_returns(9, 9, 9, policy_entropy=0.99 * _HALF)),
+        ),
+        (  # risen by a quarter; risen, and lost again
+            symptoms.decided,
+            _case(*_returns(-20, -15, -15, -15, policy_entropy=0.0)),
+            _case(*_returns(-20, -10, -10, -10, -16, -17, -18, policy_entropy=0.0)),
+        ),
+        (  # before anything can be learned, an undecided policy and a decided one; ten steps of 4 x 4 an update
+            symptoms.decided,
+            _case(*_returns(9, policy_entropy=0.6, update=10)),
+            _case(*_returns(9, policy_entropy=0.0, update=10)),
+        ),
+        (  # at the goal from the first row on
+            symptoms.decided,
+            _case(*_returns(1, 1, 1, policy_entropy=0.0), run__stop_at_return=1.0),
+            _case(*_returns(1, 1, 1, policy_entropy=0.0), run__stop_at_return=1.1),
+        ),
+        (  # a mask may leave two of 50 actions
+            symptoms.decided,
+            _case(
+                *_returns(9, 9, 9, policy_entropy=1.01 * _HALF),
+                spec=types.EnvSpec((4,), "float32", 50, has_action_mask=True),
+            ),
+            _case(*_returns(9, 9, 9, policy_entropy=1.01 * _HALF), spec=types.EnvSpec((4,), "float32", 50)),
+        ),
+        (
+            symptoms.decided,
+            _case(*_returns(9, 9, 9, policy_entropy=_DENSITY + 0.01), spec=_TWO_NUMBERS),
+            _case(*_returns(9, 9, 9, policy_entropy=_DENSITY - 0.01), spec=_TWO_NUMBERS),
+        ),
+        (  # two numbers in bins
+            symptoms.decided,
+            _case(*_returns(9, 9, 9, policy_entropy=0.5), spec=_TWO_NUMBERS, agent="muzero", network__action_bins=3),
+            _case(*_returns(9, 9, 9, policy_entropy=0.4), spec=_TWO_NUMBERS, agent="muzero", network__action_bins=3),
+        ),
+        (
+            symptoms.far_below,
+            _case({"policy_entropy": -11.9}, agent="sac", spec=_TWO_NUMBERS),
+            _case({"policy_entropy": -12.1}, agent="sac", spec=_TWO_NUMBERS),
+        ),
+        (
+            symptoms.far_below,
+            _case(
+                {"policy_entropy": -99}, *_returns(-9, -4, -4, -4, policy_entropy=0), agent="sac", spec=_TWO_NUMBERS
+            ),
+            _case(
+                {"policy_entropy": -99}, *_returns(-9, -6, -6, -6, policy_entropy=0), agent="sac", spec=_TWO_NUMBERS
+            ),
+        ),
+        (
+            symptoms.undecided,
+            _case(*_returns(*[9] * 21, policy_entropy=0.99 * math.log(2)), agent="vtrace"),
+            _case(*_returns(*[9] * 21, policy_entropy=math.log(2)), agent="vtrace"),
+        ),
+        (
+            symptoms.undecided,
+            _case(*_returns(*[9] * 21, policy_entropy=math.log(2)), agent="vtrace", vtrace__entropy_weight=1.0),
+            _case(*_returns(9, policy_entropy=0.6), *_returns(*[9] * 3, policy_entropy=0.69), agent="vtrace"),
+        ),
+        (
+            symptoms.clipped_gradients,
+            _case(*[{"grad_clipped": 1.0, "grad_norm": 14.0}] * 3, ppo__clip_norm=0.5),
+            _case(*[{"grad_clipped": 1.0, "grad_norm": 16.0}] * 3, ppo__clip_norm=0.5),
+        ),
+        (
+            symptoms.clipped_gradients,
+            _case(*[{"grad_clipped": 0.9, "grad_norm": 16.0}] * 3, ppo__clip_norm=0.5),
+            _case(*[{"grad_clipped": 1.0, "grad_norm": "inf"}] * 3, ppo__clip_norm=0.5),
+        ),
+        (symptoms.refused, _case({"num_rejected": 0.0}), _case({"num_rejected": 0.02})),
+        (symptoms.large_steps, _case({"policy_kl": 0.09}), _case({"policy_kl": 0.11})),
+        (
+            symptoms.stale,
+            _case({"importance_mean": 0.91, "policy_lag": 9.0}, agent="vtrace"),
+            _case({"importance_mean": 0.89, "policy_lag": 9.0}, agent="vtrace"),
+        ),
+        (
+            symptoms.worse_greedily,
+            _case(*_returns(10, 50, 50, 50), {"update": 4_000, "evaluation_mean_return": 21.0}),
+            _case(*_returns(10, 50, 50, 50), {"update": 4_000, "evaluation_mean_return": 19.0}),
+        ),
+        (  # an evaluation of long ago
+            symptoms.worse_greedily,
+            _case(*_returns(10, 50, 50, 50), {"update": 1_900, "evaluation_mean_return": 9.0}),
+            _case(*_returns(10, 50, 50, 50), {"update": 2_100, "evaluation_mean_return": 9.0}),
+        ),
+    ],
+)
+def test_a_symptom_begins_at_its_limit(
+    find: Callable[[symptoms.RunCase], str], healthy: symptoms.RunCase, sick: symptoms.RunCase
+) -> None:
+    assert find(healthy) == ""
+    assert find(sick) != ""
+
+
+def test_a_policy_that_had_learned_before_the_first_row_is_healthy() -> None:
+    """A quick task: the first row's return is nearly the best; the evaluation before it was not."""
+    rows = _returns(0.9, 1.0, 1.0, policy_entropy=0.01)
+    assert symptoms.decided(_case(*rows))
+    assert not symptoms.decided(_case({"update": 1, "evaluation_mean_return": -0.6}, *rows))
+
+
+def test_without_a_spec_or_returns_nothing_is_said_about_the_policy() -> None:
+    rows = _returns(9, 9, 9, policy_entropy=-99.0)
+    for find in (symptoms.decided, symptoms.undecided, symptoms.far_below):
+        assert find(_case(*rows, agent="sac", spec=None)) == ""
+    assert symptoms.decided(_case(*[{"policy_entropy": 0.0}] * 3)) == ""
+
+
+def test_sides_of_a_game_have_values_of_1_and_their_means_are_small() -> None:
+    rows = [{"v": 0.05, "value_target_mean": 0.02}] * 3
+    find = symptoms.far_from("v", "value_target_mean")
+    assert find(_case(*rows, agent="muzero"))
+    assert not find(_case(*rows, agent="muzero", spec=types.EnvSpec((9,), "float32", 9, num_players=2)))
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", 1e300])
+def test_numbers_that_are_not_finite_raise_nothing(value: object) -> None:
+    names = (
+        "v",
+        "value_target_mean",
+        "loss",
+        "loss_value",
+        "policy_entropy",
+        "policy_kl",
+        "grad_norm",
+        "episode_return",
+    )
+    rows = [dict.fromkeys(names, value)] * 3
+    case = _case(*rows)
+    for find in (
+        symptoms.value_loss,
+        symptoms.decided,
+        symptoms.undecided,
+        symptoms.same_return,
+        symptoms.large_steps,
+    ):
+        assert isinstance(find(case), str)
+    assert isinstance(symptoms.far_from("v", "value_target_mean")(case), str)

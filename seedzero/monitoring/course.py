@@ -32,6 +32,8 @@ class Course:
       largest_return: largest absolute value of a row's mean return; 0: none.
       largest_target: largest absolute mean of targets of values; 0: none.
       largest_loss: largest loss of values, in a row of training.
+      first_policy_loss: of the first row with one, of a policy near equal probabilities; None: there is none.
+      largest_policy_loss: largest of a row.
       least_entropy: smallest mean entropy of the policy, in a row of training; infinite: there is none.
       baseline: mean return of the first evaluation, of untrained parameters; None: there is none.
       evaluation: update and mean return of the newest evaluation of trained parameters; None: there is none.
@@ -49,6 +51,8 @@ class Course:
     largest_return: float = 0.0
     largest_target: float = 0.0
     largest_loss: float = 0.0
+    first_policy_loss: float | None = None
+    largest_policy_loss: float = -math.inf
     least_entropy: float = math.inf
     baseline: float | None = None
     evaluation: tuple[int, float] | None = None
@@ -62,6 +66,7 @@ class Course:
             changed = {"baseline": evaluated} if update <= 1 else {"evaluation": (update, evaluated)}
             return dataclasses.replace(self, **changed)  # type: ignore[arg-type]
         course = self._after_episodes(numbers)
+        policy_loss = numbers.get("loss_policy", -math.inf)
         targets = [abs(numbers[name]) for name in TARGETS if math.isfinite(numbers.get(name, math.nan))]
         return dataclasses.replace(
             course,
@@ -70,6 +75,8 @@ class Course:
             env_steps=int(numbers.get("env_steps", 0)),
             recent=(*self.recent, numbers)[-NUM_RECENT:] if "loss" in numbers else self.recent,
             largest_target=max([self.largest_target, *targets]),
+            first_policy_loss=numbers.get("loss_policy") if self.first_policy_loss is None else self.first_policy_loss,
+            largest_policy_loss=max(self.largest_policy_loss, policy_loss),
             least_entropy=min(self.least_entropy, numbers.get("policy_entropy", math.inf)),
             largest_loss=max([self.largest_loss, *([value_loss(numbers)] if "loss" in numbers else [])]),
         )

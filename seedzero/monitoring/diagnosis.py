@@ -131,10 +131,20 @@ RULES = (
         warns=True,
     ),
     Rule(
+        "policy loss",
+        ("muzero",),
+        ("loss_policy",),
+        f"above {symptoms.LARGEST_POLICY_LOSS:g} times the first row's, that of equal probabilities: {_SINCE}",
+        _LOWER_RATE,
+        symptoms.policy_loss,
+        warns=True,
+    ),
+    Rule(
         "gradients",
         (),
         (symptoms.GRAD_CLIPPED, "grad_norm"),
-        f"all clipped, and {symptoms.LARGEST_NORM:g} times as large as the limit",
+        f"all clipped, and {symptoms.LARGEST_NORM:g} times as large as the limit (V-trace, of sums: so "
+        f"many times for {symptoms.SUMMED_STEPS} steps)",
         "a larger {clip_norm}; huge rewards; a tenth of {learning_rate}",
         symptoms.clipped_gradients,
         min_steps=100,

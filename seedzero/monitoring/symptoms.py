@@ -37,8 +37,12 @@ RISE, LARGE_RISE = 0.25, 0.5
 """Change of a return that is more than chance, and one that settles all, as a share of its first or newest size."""
 LARGEST_ERROR = 30.0
 """Largest healthy mean square of value errors, in squares of the largest mean of targets or returns."""
+LARGEST_POLICY_LOSS = 1.25
+"""Largest healthy loss of MuZero's policy, in units of the first: that of equal probabilities."""
 LARGEST_NORM = 30.0
 """Largest healthy mean norm of gradients that are clipped in every update, in units of the limit."""
+SUMMED_STEPS = 160
+"""Steps of V-trace's update in CartPole's preset: LARGEST_NORM is for gradients that are sums over as many."""
 LARGEST_KL = 0.1
 """Largest healthy divergence of PPO's new policy from the one that acted."""
 LARGEST_LAG_ERROR = 0.1
@@ -146,6 +150,20 @@ def value_loss(case: RunCase) -> str:
     return ""
 
 
+def policy_loss(case: RunCase) -> str:
+    """Finds predicted policies that are worse than equal ones; earlier ones, if the return has not risen since."""
+    course = case.course
+    limit, newest = LARGEST_POLICY_LOSS * (course.first_policy_loss or math.inf), course.recent[-1]["loss_policy"]
+    if newest > limit:
+        return f"predicted policies are worse than equal probabilities: loss_policy {newest:.3g}"
+    if course.largest_policy_loss > limit and not course.is_risen(LARGE_RISE):
+        return (
+            f"predicted policies were worse than equal probabilities: loss_policy {course.largest_policy_loss:.3g}; "
+            f"{course.describe_return()}"
+        )
+    return ""
+
+
 def _num_losses(config: configs.Config) -> int:
     """Returns the number of steps whose errors an agent sums to a loss."""
     return config.r2d2.sequence_length if config.run.agent == "r2d2" else 1
@@ -228,9 +246,16 @@ def undecided(case: RunCase) -> str:
 def clipped_gradients(case: RunCase) -> str:
     """Finds gradients that are all clipped, to a small share of their size."""
     share, norm, limit = _mean(case.course, GRAD_CLIPPED), _mean(case.course, "grad_norm"), clip_norm(case.config)
-    if share < 0.999 or not norm > LARGEST_NORM * limit:
+    if share < 0.999 or not norm > LARGEST_NORM * limit * _num_sums(case.config):
         return ""
     return f"gradients of norm {norm:.3g} are clipped to {limit:g} in every update"
+
+
+def _num_sums(config: configs.Config) -> float:
+    """Returns the size of an update in units of CartPole's; 1: of agents whose gradients are means over a batch."""
+    settings = config.vtrace
+    is_sum = config.run.agent == "vtrace"  # Espeholt et al. 2018, section 4.2
+    return max(1.0, settings.batch_size * settings.unroll_length / SUMMED_STEPS) if is_sum else 1.0
 
 
 def refused(case: RunCase) -> str:

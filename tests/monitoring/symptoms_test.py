@@ -128,6 +128,16 @@ _DENSITY = 2 * (math.log(symptoms.SMALLEST_DEVIATION) + 0.5 * math.log(2 * math.
             _case({"loss_value": 1e9}, *_returns(10, 19, 19, 19, loss_value=1.0)),
         ),
         (
+            symptoms.policy_loss,
+            _case({"loss_policy": 2.0}, {"loss_policy": 2.49}, agent="muzero"),
+            _case({"loss_policy": 2.0}, {"loss_policy": 2.51}, agent="muzero"),
+        ),
+        (
+            symptoms.policy_loss,
+            _case(*({"loss_policy": x} for x in (2, 9)), *_returns(10, 20, 20, 20, loss_policy=2), agent="muzero"),
+            _case(*({"loss_policy": x} for x in (2, 9)), *_returns(10, 19, 19, 19, loss_policy=2), agent="muzero"),
+        ),
+        (
             symptoms.decided,
             _case(*_returns(9, 9, 9, policy_entropy=1.01 * _HALF)),
             _case(*_returns(9, 9, 9, policy_entropy=0.99 * _HALF)),
@@ -198,6 +208,15 @@ _DENSITY = 2 * (math.log(symptoms.SMALLEST_DEVIATION) + 0.5 * math.log(2 * math.
             symptoms.clipped_gradients,
             _case(*[{"grad_clipped": 0.9, "grad_norm": 16.0}] * 3, ppo__clip_norm=0.5),
             _case(*[{"grad_clipped": 1.0, "grad_norm": "inf"}] * 3, ppo__clip_norm=0.5),
+        ),
+        (  # sums over 320 steps, twice CartPole's
+            symptoms.clipped_gradients,
+            _case(
+                {"grad_clipped": 1.0, "grad_norm": 59.0}, agent="vtrace", vtrace__batch_size=16, vtrace__clip_norm=1.0
+            ),
+            _case(
+                {"grad_clipped": 1.0, "grad_norm": 61.0}, agent="vtrace", vtrace__batch_size=16, vtrace__clip_norm=1.0
+            ),
         ),
         (symptoms.refused, _case({"num_rejected": 0.0}), _case({"num_rejected": 0.02})),
         (symptoms.large_steps, _case({"policy_kl": 0.09}), _case({"policy_kl": 0.11})),

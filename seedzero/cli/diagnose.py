@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def run(arguments: parse.Arguments) -> int:
-    """Prints a verdict for each row of the table; returns the exit code, 1 for a run that is not healthy."""
+    """Prints a verdict for each row of the table; returns the exit code, 1 for symptoms."""
     place = arguments.words[0]
     from seedzero.bucket import run_copy
     from seedzero.checkpoints import run_dir as run_dirs
@@ -64,7 +64,7 @@ def _entry(verdict: diagnosis.RuleVerdict) -> dict[str, object]:
 
 
 def _lines(found: Sequence[diagnosis.RuleVerdict]) -> Iterator[str]:
-    """Yields the table's lines; of a symptom, the advice is on a line of its own."""
+    """Yields the table's lines; advice follows on another line."""
     width = max(len(verdict.rule.name) for verdict in found)
     for verdict in found:
         seen = f": {verdict.seen}" if verdict.seen else ""

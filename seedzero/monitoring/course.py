@@ -18,7 +18,7 @@ TARGETS = ("value_target_mean", "q_target_mean")
 
 @dataclasses.dataclass(frozen=True)
 class Course:
-    """The course of a run, as `after` makes it from one row after the other.
+    """The course of a run, a fold of the rows by `after`.
 
     Attributes:
       num_rows: of training, those before the first update among them.
@@ -64,7 +64,7 @@ class Course:
         if "evaluation_mean_return" in numbers:
             evaluated = numbers["evaluation_mean_return"]
             changed = {"baseline": evaluated} if update <= 1 else {"evaluation": (update, evaluated)}
-            return dataclasses.replace(self, **changed)  # type: ignore[arg-type]
+            return dataclasses.replace(self, **changed)
         course = self._after_episodes(numbers)
         policy_loss = numbers.get("loss_policy", -math.inf)
         targets = [abs(numbers[name]) for name in TARGETS if math.isfinite(numbers.get(name, math.nan))]
@@ -120,18 +120,18 @@ class Course:
         return f"return {self.newest_return:.4g}, at first {self.first_return:.4g}, best {self.best_return:.4g}"
 
     def mean(self, name: str) -> float | None:
-        """Returns the mean of a metric over the recent rows; None: one of them lacks the metric, or there is none."""
+        """Returns the mean of a metric over the recent rows; None: a row lacks the metric, or there is no row."""
         found = [row[name] for row in self.recent if name in row]
         return sum(found) / len(found) if found and len(found) == len(self.recent) else None
 
 
 def value_loss(row: Mapping[str, float]) -> float:
-    """Returns a row's loss of values; agents with values alone call it the loss."""
+    """Returns a row's loss of values: the whole loss of agents with values alone."""
     return row.get("loss_value", row["loss"])
 
 
 def _numbers(row: Mapping[str, metrics.Value]) -> dict[str, float]:
-    """Returns the numbers of a row; "nan" and "inf" are numbers that JSON has no form for."""
+    """Returns the numbers of a row; "nan" and "inf" are numbers without a form in JSON."""
     found = {}
     for name, value in row.items():
         if isinstance(value, (int, float)) or value in ("nan", "inf", "-inf"):
@@ -155,7 +155,7 @@ def read(path: pathlib.Path) -> tuple[Course, int]:
 
 
 def fold(lines: Iterable[bytes]) -> tuple[Course, int]:
-    """Returns the course in lines of JSON, and the number of unreadable lines, an unfinished one left out."""
+    """Returns the course in lines of JSON, and the number of unreadable lines without an unfinished last line."""
     course, num_damaged = Course(), 0
     for line in lines:
         try:

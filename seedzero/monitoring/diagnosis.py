@@ -44,7 +44,7 @@ class Rule:
 
 
 class RuleVerdict(NamedTuple):
-    """A row's verdict on a run. seen: the symptom with its numbers; change: what to change first; else empty."""
+    """A rule's verdict on a run. seen: the symptom in numbers; change: the first settings to change; else empty."""
 
     rule: Rule
     state: str
@@ -54,8 +54,9 @@ class RuleVerdict(NamedTuple):
 
 _LATER = f"after {symptoms.FEW_STEPS} optimizer steps"
 _APART = (
-    f"apart in {courses.NUM_RECENT} rows by {symptoms.GAP:.0%} of the largest target while the return has not risen, "
-    f"or by {symptoms.LARGE_GAP:.0%}, {_LATER}"
+    f"apart in {courses.NUM_RECENT} rows by {symptoms.GAP:.0%} of the largest target (at least of "
+    f"{symptoms.SMALL_TARGET:g}; of 1 with two players) while the return has not risen, or by "
+    f"{symptoms.LARGE_GAP:.0%}, {_LATER}"
 )
 _SINCE = "now, or earlier in a run whose return has not risen since"
 _LOWER_RATE = "a new run with a tenth of {learning_rate}"
@@ -125,7 +126,8 @@ RULES = (
         "value loss",
         ("vtrace", "ppo", "sac", *_CRITICS),
         ("loss",),
-        f"above {symptoms.LARGEST_ERROR:g} times the square of the largest mean target or return: {_SINCE}",
+        f"of values (`loss_value`, if there is one) above {symptoms.LARGEST_ERROR:g} times the square of the largest "
+        f"mean target or return (at least of {symptoms.SMALL_TARGET:g}): {_SINCE}",
         f"{_LOWER_RATE}; a smaller {{reward_scale}}",
         symptoms.value_loss,
         warns=True,
@@ -232,7 +234,7 @@ def judge(rule: Rule, case: symptoms.RunCase) -> RuleVerdict:
 
 
 def _missing(rule: Rule, course: courses.Course) -> str:
-    """Returns the needed metrics that a recent row lacks."""
+    """Returns the needed metrics missing from a recent row."""
     known = [set(row) | ({"episode_return"} if course.returns else set()) for row in course.recent]
     return ", ".join(name for name in rule.metrics if any(name not in names for names in known))
 
@@ -243,7 +245,7 @@ def verdicts(case: symptoms.RunCase) -> list[RuleVerdict]:
 
 
 def warnings(case: symptoms.RunCase) -> Iterator[tuple[str, str]]:
-    """Yields the name and the sentence of each symptom that the console tells."""
+    """Yields the name and the sentence of each symptom for the console."""
     for rule in rules(case.config):
         if rule.warns and (verdict := judge(rule, case)).state == UNHEALTHY:
             yield rule.name, f"{verdict.seen}; change first: {verdict.change}"

@@ -1,4 +1,4 @@
-"""Symptoms of runs that do not learn: pure functions from a run's course to words; "": there is none.
+"""Symptoms of runs without learning: pure functions from a run's course to words; "": there is none.
 
 The limits are such that the healthy runs of docs/troubleshooting.md never reach them.
 """
@@ -23,6 +23,8 @@ CLIPPED_SHARE = 0.001
 GAP, LARGE_GAP = 0.15, 0.3
 """Largest healthy distance of values from their targets, as a share of the largest target's mean: while the return has
 not risen, and at any time: values of returns that rise lag behind."""
+SMALL_TARGET = 0.25
+"""Means of targets below are those of rare rewards, in any unit: errors of the beginning are as large."""
 DECIDED = 0.2
 """Share of the largest entropy below which a policy is to have a return at its best."""
 UNDECIDED, DECIDED_BEFORE, BACK = 0.995, 0.95, 0.98
@@ -60,7 +62,7 @@ class RunCase(NamedTuple):
 
 
 def setting(config: configs.Config, key: str) -> str:
-    """Returns SECTION.KEY of a setting that the run's agent reads, its own section's first; "": there is none."""
+    """Returns SECTION.KEY of a setting of the run's agent, first from the agent's own section; "": there is none."""
     agent = config.run.agent
     sections = (agent, *config.agent.SECTIONS, "replay", "run")
     names = (f"{section}.{key}" for section in sections)
@@ -81,13 +83,13 @@ def clip_norm(config: configs.Config) -> float:
 
 
 def clipped(config: configs.Config, update: Mapping[str, float]) -> dict[str, float]:
-    """Returns the share of clipped gradients among the metrics of one update; none without a limit."""
+    """Returns the share of clipped gradients among the metrics of an update; nothing without a limit."""
     limit = clip_norm(config)
     return {GRAD_CLIPPED: float(update["grad_norm"] > limit)} if limit else {}
 
 
 def num_steps(case: RunCase) -> int:
-    """Returns the number of optimizer steps so far: PPO takes one for each minibatch of each epoch."""
+    """Returns the number of optimizer steps so far: PPO takes a step for each minibatch of each epoch."""
     epochs, parts = (int(value(case.config, key) or 1) for key in ("num_epochs", "num_minibatches"))
     return case.course.update * epochs * parts
 
@@ -105,7 +107,7 @@ def no_update(case: RunCase) -> str:
 
 
 def same_return(case: RunCase) -> str:
-    """Finds a return that never changes."""
+    """Finds a constant return."""
     course = case.course
     if not course.same_return or course.num_episodes < 100:
         return ""
@@ -121,14 +123,15 @@ def clipped_targets(case: RunCase) -> str:
 
 
 def far_from(predicted: str, target: str) -> Callable[[RunCase], str]:
-    """Returns a search for values that stay on one side of their targets, by names of metrics."""
+    """Returns a search for values above or below the targets in all recent rows, by names of metrics."""
 
     def find(case: RunCase) -> str:
         # Returns of two sides are 1 and -1, with means near 0.
-        size = max(case.course.largest_target, 1.0 if case.spec is not None and case.spec.num_players > 1 else 0.0)
+        least = 1.0 if case.spec is not None and case.spec.num_players > 1 else SMALL_TARGET
+        size = max(case.course.largest_target, least)
         gaps = [row[target] - row[predicted] for row in case.course.recent]
         limit = size * (LARGE_GAP if case.course.is_risen(RISE) else GAP)
-        if not size or not (min(gaps) > limit or max(gaps) < -limit):
+        if not (min(gaps) > limit or max(gaps) < -limit):
             return ""
         newest = case.course.recent[-1]
         values = f"{predicted} {newest[predicted]:.4g}, {target} {newest[target]:.4g}"
@@ -138,7 +141,7 @@ def far_from(predicted: str, target: str) -> Callable[[RunCase], str]:
 
 
 def value_loss(case: RunCase) -> str:
-    """Finds errors of values beyond all targets and returns; earlier errors, if the return has not risen since."""
+    """Finds errors of values beyond all targets and returns, now or before a lasting low return."""
     course, config = case.course, case.config
     newest, most = courses.value_loss(course.recent[-1]), course.largest_loss
     size = _size(case)
@@ -151,7 +154,7 @@ def value_loss(case: RunCase) -> str:
 
 
 def policy_loss(case: RunCase) -> str:
-    """Finds predicted policies that are worse than equal ones; earlier ones, if the return has not risen since."""
+    """Finds predicted policies worse than equal probabilities, now or before a lasting low return."""
     course = case.course
     limit, newest = LARGEST_POLICY_LOSS * (course.first_policy_loss or math.inf), course.recent[-1]["loss_policy"]
     if newest > limit:
@@ -165,20 +168,20 @@ def policy_loss(case: RunCase) -> str:
 
 
 def _num_losses(config: configs.Config) -> int:
-    """Returns the number of steps whose errors an agent sums to a loss."""
+    """Returns the number of steps in a sum of errors, the loss."""
     return config.r2d2.sequence_length if config.run.agent == "r2d2" else 1
 
 
 def _size(case: RunCase) -> float:
-    """Returns the size of values: the largest mean of targets or returns, at least 1 where these are normalized."""
+    """Returns the size of values: the largest mean of targets or returns, at least 1 for normalized rewards."""
     config, course = case.config, case.course
     normalized = bool(value(config, "normalize_rewards") or value(config, "popart"))
     scale = float(value(config, "reward_scale") or 1.0)
-    return max(course.largest_target, scale * course.largest_return, float(normalized))
+    return max(course.largest_target, scale * course.largest_return, 1.0 if normalized else SMALL_TARGET)
 
 
 def _largest_entropy(case: RunCase) -> float | None:
-    """Returns the entropy of equally likely actions; None: unknown, or of densities, which have no largest one."""
+    """Returns the entropy of equally likely actions; None: unknown, or unbounded, for densities."""
     config, spec = case.config, case.spec
     if spec is None or (spec.is_continuous and config.run.agent != "muzero"):
         return None
@@ -189,7 +192,7 @@ def _largest_entropy(case: RunCase) -> float | None:
 
 
 def decided(case: RunCase) -> str:
-    """Finds a decided policy: of the first optimizer steps, or with a return that is low or has fallen."""
+    """Finds a decided policy: of the first optimizer steps, or with a low or fallen return."""
     course, bound = case.course, _decided_entropy(case)
     entropies = [row["policy_entropy"] for row in course.recent]
     # The first row's policy may have learned already; the first evaluation's has not.
@@ -201,7 +204,7 @@ def decided(case: RunCase) -> str:
 
 
 def _decided_entropy(case: RunCase) -> float:
-    """Returns the entropy below which a policy is decided; minus infinity: unknown."""
+    """Returns the upper bound of a decided policy's entropy; minus infinity: unknown."""
     largest = _largest_entropy(case)
     if largest is not None:
         return DECIDED * largest
@@ -216,7 +219,7 @@ def _is_at_goal(case: RunCase) -> bool:
 
 
 def far_below(case: RunCase) -> str:
-    """Finds an entropy that SAC's temperature forbids; an earlier one, if the return has not risen since."""
+    """Finds an entropy far below SAC's target, now or before a lasting low return."""
     course, config = case.course, case.config
     wanted = len(case.spec.action_low if case.spec else ()) * (config.sac.entropy_per_dimension - FAR_BELOW)
     newest = course.recent[-1]["policy_entropy"]
@@ -230,7 +233,7 @@ def far_below(case: RunCase) -> str:
 
 
 def undecided(case: RunCase) -> str:
-    """Finds a policy that prefers nothing, late or again."""
+    """Finds a policy without preferences, late or again."""
     course, largest = case.course, _largest_entropy(case)
     weight = float(value(case.config, "entropy_weight") or 0.0)
     is_masked = case.spec is not None and case.spec.has_action_mask
@@ -244,7 +247,7 @@ def undecided(case: RunCase) -> str:
 
 
 def clipped_gradients(case: RunCase) -> str:
-    """Finds gradients that are all clipped, to a small share of their size."""
+    """Finds updates with all gradients clipped to a small share."""
     share, norm, limit = _mean(case.course, GRAD_CLIPPED), _mean(case.course, "grad_norm"), clip_norm(case.config)
     if share < 0.999 or not norm > LARGEST_NORM * limit * _num_sums(case.config):
         return ""
@@ -252,20 +255,20 @@ def clipped_gradients(case: RunCase) -> str:
 
 
 def _num_sums(config: configs.Config) -> float:
-    """Returns the size of an update in units of CartPole's; 1: of agents whose gradients are means over a batch."""
+    """Returns the size of an update in units of CartPole's; 1: for gradients of means over a batch."""
     settings = config.vtrace
     is_sum = config.run.agent == "vtrace"  # Espeholt et al. 2018, section 4.2
     return max(1.0, settings.batch_size * settings.unroll_length / SUMMED_STEPS) if is_sum else 1.0
 
 
 def refused(case: RunCase) -> str:
-    """Finds updates with a loss or gradient that is not finite."""
+    """Finds updates without a finite loss and gradient."""
     refused = max(row["num_rejected"] for row in case.course.recent)
     return f"num_rejected {refused:.3g}: the loss or its gradient is not finite" if refused > 0 else ""
 
 
 def large_steps(case: RunCase) -> str:
-    """Finds updates far from the policy that acted."""
+    """Finds updates far from the acting policy."""
     divergence = max(row["policy_kl"] for row in case.course.recent)
     if divergence <= LARGEST_KL:
         return ""
@@ -273,7 +276,7 @@ def large_steps(case: RunCase) -> str:
 
 
 def stale(case: RunCase) -> str:
-    """Finds steps of policies that differ from the newest."""
+    """Finds steps of policies unlike the newest."""
     ratio = _mean(case.course, "importance_mean")
     if abs(ratio - 1.0) <= LARGEST_LAG_ERROR:
         return ""

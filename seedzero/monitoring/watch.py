@@ -24,7 +24,7 @@ class Watch:
         self._lock = threading.Lock()
 
     def begin(self) -> None:
-        """Reads the rows of before a resume; call it before the first new row is written."""
+        """Reads the rows of before a resume; called before the first new row is written."""
         with self._lock:
             if self._course is None:
                 self._course = courses.Course()
@@ -32,7 +32,7 @@ class Watch:
                     self._course, _ = courses.read(self._path)
 
     def see(self, row: Mapping[str, metrics.Value], spec: types.EnvSpec | None) -> None:
-        """Adds a row, and tells the symptoms that were not told yet."""
+        """Adds a row, and tells new symptoms."""
         with self._lock:
             self._course = (self._course or courses.Course()).after(row)
             found = dict(diagnosis.warnings(symptoms.RunCase(self._config, spec, self._course)))

@@ -72,6 +72,56 @@ def test_a_broken_run_is_found_while_it_trains_and_at_its_end(run: dict[str, Any
     assert last
 
 
+_COLUMNS = ("update", "episode_return", "policy_entropy", "value_mean", "value_target_mean", "importance_mean")
+_DOCUMENTED = {
+    "healthy, MuZero": (
+        ("muzero", {"optimizer.learning_rate": 2e-3}),
+        ((60, -0.9, 1.099, -0.19, -0.36, 1), (250, -0.6, 1.018, -0.59, -0.63, 1), (500, -0.4, 0.943, -0.55, -0.56, 1)),
+        set(),
+    ),
+    "healthy, V-trace": (
+        ("vtrace", {"vtrace.reward_scale": 0.05}),
+        ((100, 72, 0.604, 2.37, 2.43, 1), (500, 167, 0.529, 4.52, 4.56, 1), (1000, 321, 0.552, 4.34, 4.33, 1)),
+        set(),
+    ),
+    "no entropy bonus": (
+        ("vtrace", {"vtrace.reward_scale": 0.05}),
+        ((260, 38, 0.558, 1.37, 1.27, 1), *((n, 9.4, 0.0, 0.27, 0.25, 1) for n in (500, 600, 700))),
+        {"certain policy"},
+    ),
+    "lag": (
+        ("vtrace", {"vtrace.reward_scale": 0.05}),
+        ((60, 21, 0.69, 0.6, 0.8, 1), *((n, 18, 0.046, 15.2, 5.1, 0.85) for n in (500, 540, 560))),
+        {"certain policy", "values", "old steps"},
+    ),
+    "support": (
+        ("muzero", {"network.support_limit": 2.0}),
+        tuple((n, n / 7, 0.608, 7.2, 18.0, 1) for n in (400, 450, 500)),
+        {"values"},
+    ),
+    "learning rate times 300": (
+        ("muzero", {"optimizer.learning_rate": 0.6}),
+        (
+            (187, 20, 0.58, 9, 11, 1),
+            (430, 21, 0.691, 11, 14, 1),
+            (800, 20, 0.69, 12, 15, 1),
+            (1000, 20, 0.69, 12, 15, 1),
+        ),
+        {"values", "undecided policy"},
+    ),
+}
+"""Rows of docs/troubleshooting.md, some repeated where a run stood still; and the rules that they break."""
+
+
+@pytest.mark.parametrize("name", _DOCUMENTED)
+def test_the_runs_of_the_document_are_told_apart(name: str) -> None:
+    (agent, settings), documented, expected = _DOCUMENTED[name]
+    shared = {"loss": 0.1, "loss_value": 0.1, "policy_lag": 5.0, "episodes": 50}
+    rows = [{**shared, **dict(zip(_COLUMNS, row, strict=True))} for row in documented]
+    found = diagnosis.verdicts(_case(*rows, agent=agent, **settings))
+    assert {verdict.rule.name for verdict in found if verdict.state == diagnosis.UNHEALTHY} == expected
+
+
 def test_what_is_missing_or_too_early_is_said() -> None:
     def states(*rows: dict[str, Any]) -> dict[str, str]:
         return {found.rule.name: found.state for found in diagnosis.verdicts(_case(*rows))}

@@ -94,8 +94,13 @@ _DENSITY = 2 * (math.log(symptoms.SMALLEST_DEVIATION) + 0.5 * math.log(2 * math.
         ),
         (
             symptoms.far_from("q", "q_target_mean"),
-            _case(*({"q": 0.3, "q_target_mean": x} for x in (-4, 0.1, 0.1, 0.1)), agent="apex"),
-            _case(*({"q": 0.3, "q_target_mean": x} for x in (0.1, 0.1, 0.1)), agent="apex"),
+            _case(*({"q": 0.7, "q_target_mean": x} for x in (-4, 0.5, 0.5, 0.5)), agent="apex"),
+            _case(*({"q": 0.7, "q_target_mean": x} for x in (0.5, 0.5, 0.5)), agent="apex"),
+        ),
+        (  # means of rare rewards
+            symptoms.far_from("v", "value_target_mean"),
+            _case(*[{"v": 0.04, "value_target_mean": 0.01}] * 3),
+            _case(*[{"v": 0.05, "value_target_mean": 0.01}] * 3),
         ),
         (  # squares of the largest target, 4, or of a return, 9
             symptoms.value_loss,
@@ -259,7 +264,7 @@ def test_without_a_spec_or_returns_nothing_is_said_about_the_policy() -> None:
 
 
 def test_sides_of_a_game_have_values_of_1_and_their_means_are_small() -> None:
-    rows = [{"v": 0.05, "value_target_mean": 0.02}] * 3
+    rows = [{"v": 0.1, "value_target_mean": 0.02}] * 3
     find = symptoms.far_from("v", "value_target_mean")
     assert find(_case(*rows, agent="muzero"))
     assert not find(_case(*rows, agent="muzero", spec=types.EnvSpec((9,), "float32", 9, num_players=2)))

@@ -22,7 +22,7 @@ GAME
   football           Google Research Football, academy_empty_goal; any other scenario: football:SCENARIO. Installs EnvPool
   mujoco             HalfCheetah-v5 (try sac or ppo); any other robot: ./run_local.sh mujoco sac --env=gym:Hopper-v5
   gym:ID             any Gymnasium environment, e.g. gym:Acrobot-v1, gym:LunarLander-v3, gym:MinAtar/Breakout-v1;
-                     with continuous actions too: gym:Pendulum-v1
+                     with continuous actions too: gym:Pendulum-v1; ends at its registered reward threshold, if it has one
   gym:MODULE:ID      the same, after importing your own module
   python:MODULE:FUNCTION   what your own function returns, a Gymnasium environment
   memory:TASK        what was shown must be remembered: memory:tmaze-20, memory:repeat-4, memory:cartpole; for r2d2, ppo, vtrace

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seedzero.config import sections
 from seedzero.core import env_ids, errors, types
@@ -32,8 +32,15 @@ _CALLS = frozenset({"__init__", "make", "reset", "step", "close"})
 _LIBRARY = os.path.dirname(os.__file__)
 
 
-def spec_of(settings: sections.EnvConfig, *, limit_seconds: float = _LIMIT_SECONDS) -> types.EnvSpec | None:
-    """Returns an environment's spec; None with --env=remote, known to workers alone.
+class Shown(NamedTuple):
+    """The facts about an environment that training asks for."""
+
+    spec: types.EnvSpec
+    reward_threshold: float | None = None  # mean return of a solved task, by its own registration; None: unknown
+
+
+def show(settings: sections.EnvConfig, *, limit_seconds: float = _LIMIT_SECONDS) -> Shown | None:
+    """Returns an environment's facts; None with --env=remote, known to workers alone.
 
     A user's own module is imported in a process of its own, like a worker's, without the accelerator: it may change
     variables that JAX reads. limit_seconds: for this process. ConfigError if the environment cannot be made here.
@@ -43,9 +50,10 @@ def spec_of(settings: sections.EnvConfig, *, limit_seconds: float = _LIMIT_SECON
     if settings.id == env_ids.REMOTE:
         return None
     if _is_of_user(settings):
-        return types.EnvSpec.from_json(_ask(settings, {}, limit_seconds, lambda text: None))
+        answer = _ask(settings, {}, limit_seconds, lambda text: None)
+        return Shown(types.EnvSpec.from_json(answer["spec"]), answer["reward_threshold"])
     try:
-        return registry.spec(settings)
+        return Shown(registry.spec(settings), registry.reward_threshold(settings))
     except errors.EnvironmentFailure as error:
         raise _refused(settings, str(error)) from None
 
@@ -58,7 +66,7 @@ def look(
     limit_seconds: float = _LIMIT_SECONDS,
     say: Callable[[str], None] = lambda text: None,
 ) -> check.Look:
-    """Returns the findings of random steps, see `check.look`; a user's environment has a process as in `spec_of`.
+    """Returns the findings of random steps, see `check.look`; a user's environment has a process as in `show`.
 
     limit_seconds: for all but the steps. say: takes a sentence every 10 s. Raises EnvironmentFailure, ConfigError or
     SpecMismatch if training would refuse it or it hangs; KeyboardInterrupt has the place where its process was.
@@ -68,7 +76,7 @@ def look(
     if not _is_of_user(settings):
         return check.look(settings, num_steps, max_seconds)
     steps = {"num_steps": num_steps, "max_seconds": max_seconds}
-    return check.Look.from_json(_ask(settings, {"look": steps}, limit_seconds + max_seconds, say))
+    return check.Look.from_json(_ask(settings, {"look": steps}, limit_seconds + max_seconds, say)["look"])
 
 
 def _is_of_user(settings: sections.EnvConfig) -> bool:
@@ -78,14 +86,13 @@ def _is_of_user(settings: sections.EnvConfig) -> bool:
 def _ask(
     settings: sections.EnvConfig, look: Mapping[str, Any], limit_seconds: float, say: Callable[[str], None]
 ) -> Mapping[str, Any]:
-    """Returns a separate process's answer, under `look`'s key, or "spec" if `look` is empty; ConfigError for none."""
+    """Returns a separate process's answer, with `look`'s key, or "spec" if `look` is empty; ConfigError for none."""
     key, request = next(iter(look), "spec"), {"settings": dataclasses.asdict(settings), **look}
     code, printed, complaints = _output(json.dumps(request), limit_seconds, say)
     complaints, _, crash = complaints.partition(_CRASH)
     answer = _answer(printed)
     if key in answer:  # though its process may hang at the end
-        found: dict[str, Any] = answer[key]
-        return found
+        return answer
     if code is None and not answer:
         words = [line for line in (printed + complaints).splitlines() if line.strip()]
         last = f"the last line that it printed: {words[-1].strip()}" if words else "it printed nothing"

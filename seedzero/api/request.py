@@ -7,7 +7,7 @@ from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from seedzero.api import environment
-from seedzero.config import combinations, families, options, presets
+from seedzero.config import combinations, ends, families, options, presets
 from seedzero.config import config as configs
 from seedzero.config import machine as machines
 from seedzero.core import errors, types
@@ -27,8 +27,13 @@ class Request(NamedTuple):
     given: Mapping[str, str]  # what the user set, as text by SECTION.KEY
     config: configs.Config  # the preset's values, the user's over them, and what those imply; the devices' still open
     notes: tuple[str, ...]  # what was implied, one sentence each
-    spec: types.EnvSpec | None = None  # of the environment; None: not known yet
+    shown: environment.Shown | None = None  # by the environment; None: not known yet
     refused: errors.ConfigError | None = None  # why the environment cannot be made here, where that was tried
+
+    @property
+    def spec(self) -> types.EnvSpec | None:
+        """The environment's spec, if known."""
+        return self.shown.spec if self.shown else None
 
     @property
     def fixed(self) -> Set[str]:
@@ -44,7 +49,7 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
     environment. UsageError for mistakes in it, nothing to train on, and code of a run directory without consent.
     """
     given = dict(settings)
-    notes, spec, refused, shown = [], None, None, None
+    notes, shown, refused, asked_with = [], None, None, None
     preset, env = flags.get("preset"), settings.get("env.id")
     if preset is None and env is None:
         trusted = bool(options.parse(TRUST, flags.get(TRUST, "false"), bool))
@@ -58,18 +63,18 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
         if family.make and not family.presets:
             asked = {name: settings[name] for name in _SHOWING & settings.keys()}
             plain = configs.override(configs.Config(), asked)
-            shown = plain.env
+            asked_with = plain.env
             try:
-                spec = environment.spec_of(shown, limit_seconds=plain.transport.spec_seconds)
+                shown = environment.show(asked_with, limit_seconds=plain.transport.spec_seconds)
             except errors.ConfigError as error:  # `check_early` raises it, unless workers alone need it
                 refused = error
         if env_advice := registry.advice(str(env)):
             notes.append(env_advice)
-        if spec is not None:
+        if shown is not None:
             from seedzero.envs import check
 
-            notes += check.channels_first(spec)
-        preset, reason = presets.choose(str(env), spec)
+            notes += check.channels_first(shown.spec)
+        preset, reason = presets.choose(str(env), shown.spec if shown else None)
         notes.append(f"--env={env}{reason}: preset {preset}; or give --preset=NAME")
     agent = given.get("run.agent", configs.agent_names()[0])
     base, part = presets.get(preset, agent), presets.part(preset, agent)
@@ -80,7 +85,7 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
         configs.override(base, given), preset_env=base.env.id, explicit=given.keys(), elsewhere=part.elsewhere
     )
     # With other settings, such as a limit of steps that is shown, the environment may look different.
-    found = (spec, refused) if config.env == shown else (None, None)
+    found = (shown, refused) if config.env == asked_with else (None, None)
     return Request(preset, given, config, (*notes, *implied), *found)
 
 
@@ -115,12 +120,15 @@ def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool) -> tuple
 
 
 def check_early(asked: Request, *, has_environments: bool = True) -> Request:
-    """Refuses detectable mistakes before JAX is loaded and the device known; returns the request with its spec.
+    """Refuses detectable mistakes before JAX is loaded and the device known; returns the request with spec and end.
 
     has_environments: environments run on this machine, so that it must be able to make one. UsageError for settings
     that can't stand together, an impossible or unplayable environment, an unreadable token or certificate.
     """
     asked = _with_spec(asked, must_be_known=has_environments)
+    threshold = asked.shown.reward_threshold if asked.shown else None
+    ending = ends.by_default(asked.config, explicit=asked.given.keys(), reward_threshold=threshold)
+    asked = asked._replace(config=configs.override(asked.config, ending))
     config, spec = asked.config, asked.spec
     on_cpu = presets.cpu_values(asked.preset, config.run.agent, explicit=asked.fixed)
     combinations.check(config, configs.override(config, on_cpu))
@@ -143,7 +151,7 @@ def _with_spec(asked: Request, *, must_be_known: bool) -> Request:
     try:
         if asked.refused is not None:
             raise asked.refused
-        return asked._replace(spec=asked.spec or environment.spec_of(config.env, limit_seconds=limit_seconds))
+        return asked._replace(shown=asked.shown or environment.show(config.env, limit_seconds=limit_seconds))
     except errors.ConfigError as error:
         if must_be_known and config.worker.num > 0:
             raise

@@ -17,7 +17,7 @@ from seedzero.api import request
 from seedzero.bucket import bucket
 from seedzero.config import config as configs
 from seedzero.config import options, presets
-from seedzero.core import errors, plain_files, printable, user_code
+from seedzero.core import env_ids, errors, plain_files, printable, user_code
 
 if TYPE_CHECKING:
     from seedzero.learner import result
@@ -114,7 +114,8 @@ def start(
         say(note)
     from seedzero.checkpoints import run_dir as run_dirs
 
-    path = url or (place if given else run_dirs.new_path(runs, asked.preset, datetime.datetime.now()))
+    name = f"{env_ids.file_name(config.env.id)}-{config.run.agent}"
+    path = url or (place if given else run_dirs.new_path(runs, name, datetime.datetime.now()))
     command = resume_command(str(path))
     if not given:
         say(f"run directory {path}; to go on later:", command)

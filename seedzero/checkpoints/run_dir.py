@@ -27,8 +27,8 @@ import numpy as np
 
 from seedzero.checkpoints import durable, migrations, run_lock
 from seedzero.config import config as configs
+from seedzero.config import ends, options
 from seedzero.config import machine as machines
-from seedzero.config import options
 from seedzero.core import errors, json_object, plain_files, user_code
 
 CONFIG_FILE = "config.json"
@@ -229,9 +229,9 @@ def _check_not_foreign(path: pathlib.Path) -> None:
         )
 
 
-def new_path(parent: pathlib.Path, preset: str, now: datetime.datetime) -> pathlib.Path:
-    """Makes and returns a new directory, named after the preset and the time. Raises ResumeError."""
-    base = parent / f"{preset}-{now:%Y%m%d-%H%M%S}"
+def new_path(parent: pathlib.Path, name: str, now: datetime.datetime) -> pathlib.Path:
+    """Makes and returns a new directory, of a name and the time. Raises ResumeError."""
+    base = parent / f"{name}-{now:%Y%m%d-%H%M%S}"
     with run_lock.as_resume_errors(parent):
         for path in itertools.chain([base], (base.with_name(f"{base.name}-{count}") for count in itertools.count(2))):
             with contextlib.suppress(FileExistsError):
@@ -320,7 +320,11 @@ def _resume(path: pathlib.Path, saved: SavedConfig, asked: SavedConfig) -> tuple
     for key in [key for key in now if now[key] != before[key]]:
         flag, old, new = configs.flag(key), options.shown(before[key]), options.shown(now[key])
         is_given = key in asked.given and asked.given[key] != saved.given.get(key)
-        if resumable[key] == options.FREE or (resumable[key] == options.GIVEN and is_given):
+        is_new_end = before[key] == ends.NONE.get(key) and key not in {**saved.given, **asked.given}
+        if is_new_end and saved.preset == asked.preset:  # it began with another budget, or in an earlier version
+            kept[key] = before[key]
+            notes.append(f"{flag} stays {old} as the run began; new runs have {new}")
+        elif resumable[key] == options.FREE or (resumable[key] == options.GIVEN and is_given):
             notes.append(f"{flag} was {old}, is {new} from now on")
         elif resumable[key] or (
             key not in code and saved.preset == asked.preset and saved.given.get(key) == asked.given.get(key)

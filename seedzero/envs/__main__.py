@@ -1,9 +1,9 @@
 """`python -m seedzero.envs FD`: makes an environment and prints its description, as a line of JSON.
 
 FD is the number of an open file with the request, an object with `settings`, those of env.KEY, and perhaps `look`, the
-arguments of `check.look`. It is no argument because it may be long, or secret. The line is {"spec": ...},
-{"look": ...} or {"error": ...}; an environment may print others, before and after it. The process ends when its
-standard input is closed; a crash prints its place.
+arguments of `check.look`. It is no argument because it may be long, or secret. The line is {"spec": ...,
+"reward_threshold": ...}, {"look": ...} or {"error": ...}; an environment may print others, before and after it. The
+process ends when its standard input is closed; a crash prints its place.
 """
 
 import dataclasses
@@ -38,7 +38,8 @@ try:
     if "look" in request:
         answer: dict[str, Any] = {"look": dataclasses.asdict(check.look(settings, **request["look"]))}
     else:
-        answer = {"spec": dataclasses.asdict(registry.spec(settings))}
+        spec, threshold = registry.spec(settings), registry.reward_threshold(settings)
+        answer = {"spec": dataclasses.asdict(spec), "reward_threshold": threshold}
 except (errors.EnvironmentFailure, errors.ConfigError, errors.SpecMismatch) as error:
     answer = {"error": str(error)}
 print(f"\n{json.dumps(answer)}", flush=True)

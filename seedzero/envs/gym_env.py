@@ -216,6 +216,15 @@ def arguments(settings: sections.EnvConfig) -> dict[str, Any]:
     return {**given, **({"max_episode_steps": settings.max_episode_steps} if settings.max_episode_steps else {})}
 
 
+def reward_threshold(env_id: str, settings: sections.EnvConfig) -> float | None:
+    """Returns a registered id's threshold, a module's own once imported; None: none, or settings may change it."""
+    if arguments(settings) or gym_wrappers.change_rewards(gym_wrappers.parse(settings.wrappers)):
+        return None
+    with _explained(env_id, gymnasium.error.Error), quiet():
+        threshold = gymnasium.spec(env_id.rpartition(":")[2]).reward_threshold
+    return float(threshold) if threshold is not None and math.isfinite(threshold) else None
+
+
 def find(name: str) -> str:
     """Returns the id, as in gym:CartPole-v1, of a name without its family or version, or ""."""
     if name.lower().startswith("minatar/"):  # registered only when one of them is made

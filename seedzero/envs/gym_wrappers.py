@@ -138,6 +138,12 @@ def _argument(name: str, value: Any) -> Any:
     return np.asarray(value, np.float32) if name in _ARRAYS else tuple(value)
 
 
+def change_rewards(chosen: Sequence[Wrapper]) -> bool:
+    """Returns whether returns in the wrappers differ from the environment's own."""
+    known = (getattr(wrappers, name) for name, _ in chosen if name not in OWN)
+    return any(issubclass(wrapper, gymnasium.RewardWrapper) for wrapper in known)
+
+
 def apply(env: _Env, chosen: Sequence[Wrapper]) -> _Env:
     """Returns the wrapped environment, the first wrapper innermost; EnvironmentFailure for one that does not fit."""
     for name, arguments in chosen:

@@ -95,6 +95,18 @@ def spec(settings: sections.EnvConfig) -> types.EnvSpec:
         return env.spec
 
 
+def reward_threshold(settings: sections.EnvConfig) -> float | None:
+    """Returns the mean return at which an environment's registration calls it solved; None: it names none.
+
+    Arguments, limits or wrappers of the user that may change returns leave none. EnvironmentFailure: an unknown id.
+    """
+    if families.of(settings.id).prefix != "gym":
+        return None
+    from seedzero.envs import gym_env  # Gymnasium, which other families do without
+
+    return gym_env.reward_threshold(settings.id.partition(":")[2], settings)
+
+
 def _unknown(env_id: str) -> str:
     from seedzero.envs import atari, gym_env  # ALE and Gymnasium, which other families do without
 

@@ -18,7 +18,7 @@ from concurrent import futures
 from seedzero.bucket import bucket, remote
 from seedzero.bucket import mirror as mirrors
 from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.config import combinations
+from seedzero.config import combinations, ends
 from seedzero.config import config as configs
 from seedzero.core import env_ids, errors, types, user_code
 from seedzero.device import compilation_cache
@@ -77,7 +77,8 @@ def train(
         parts = None
         try:
             combinations.check(directory.config)  # with the values that the directory fixes, such as its slots
-            for note in directory.notes:
+            ending = ends.sentence(directory.config, preset=preset, explicit=given.keys())
+            for note in (*directory.notes, *filter(None, [ending])):
                 screen.message(note)
             local = opened.enter_context(local_socket.opened(directory.path, directory.config.transport.listen))
             parts = learner_parts.make(directory, screen, mirrored, local, spec)

@@ -116,7 +116,7 @@ class Later(Talking):
 kinds = Talking, Threaded, Crashing, Aborting, Parting, OfTwoRewards, Stuck, RealTime, Leaving
 kinds = *kinds, Hanging, Hidden, Waiting, Simulating, Configured, Later
 for kind in kinds:
-    gymnasium.register(f"{kind.__name__}-v0", entry_point=kind)
+    gymnasium.register(f"{kind.__name__}-v0", entry_point=kind, reward_threshold=12.5)
 """
 
 
@@ -128,9 +128,9 @@ def _module(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_module")
 def test_a_user_s_module_shows_its_spec_whatever_it_prints() -> None:
-    found = environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Talking-v0"))
-    assert found is not None and "Box" in found.spaces
-    shown = dataclasses.replace(found, spaces="")
+    found = environment.show(sections.EnvConfig(id="gym:talking_envs:Talking-v0"))
+    assert found is not None and "Box" in found.spec.spaces and found.reward_threshold == 12.5
+    shown = dataclasses.replace(found.spec, spaces="")
     assert shown == types.EnvSpec((4,), "float32", 0, observation_high=1, action_low=(-1, -1), action_high=(1, 1))
 
 
@@ -139,9 +139,9 @@ def test_one_that_ends_its_process_is_named() -> None:
     with pytest.raises(
         errors.ConfigError, match=r"Crashing-v0: its process ended with exit code 3 .*: out of licences"
     ):
-        environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Crashing-v0"))
+        environment.show(sections.EnvConfig(id="gym:talking_envs:Crashing-v0"))
     with pytest.raises(errors.ConfigError, match=r"Aborting-v0: its process ended with signal SIGABRT"):
-        environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Aborting-v0"))
+        environment.show(sections.EnvConfig(id="gym:talking_envs:Aborting-v0"))
 
 
 @pytest.mark.usefixtures("_module")
@@ -152,40 +152,40 @@ def test_a_script_whose_probe_would_train_is_told_of_the_guard(env: str, tmp_pat
     )
     (tmp_path / "lazy.py").write_text("def make():\n    import unguarded\n")
     with pytest.raises(errors.ConfigError, match=r'it calls seedzero.train .* below `if __name__ == "__main__":`'):
-        environment.spec_of(sections.EnvConfig(id=env), limit_seconds=100)
+        environment.show(sections.EnvConfig(id=env), limit_seconds=100)
 
 
 @pytest.mark.usefixtures("_module")
 def test_a_module_that_is_missing_is_named_once() -> None:
     with pytest.raises(errors.ConfigError, match=r"^--env=gym:no_module:X-v0: there is no module 'no_module' in "):
-        environment.spec_of(sections.EnvConfig(id="gym:no_module:X-v0"))
+        environment.show(sections.EnvConfig(id="gym:no_module:X-v0"))
 
 
 @pytest.mark.usefixtures("_module")
 def test_last_words_hide_neither_spec_nor_error() -> None:
-    assert environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Parting-v0"))
+    assert environment.show(sections.EnvConfig(id="gym:talking_envs:Parting-v0"))
     with pytest.raises(errors.ConfigError, match=r"--env=gym:.*-v0: it returned in step .*array of float64\[2\] as"):
-        environment.spec_of(sections.EnvConfig(id="gym:talking_envs:OfTwoRewards-v0"))
+        environment.show(sections.EnvConfig(id="gym:talking_envs:OfTwoRewards-v0"))
 
 
 @pytest.mark.usefixtures("_module")
 def test_an_error_in_close_does_not_hide_the_first_one() -> None:
     with pytest.raises(errors.ConfigError, match=r"Stuck-v0: it raised in reset: RuntimeError: no simulator \("):
-        environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Stuck-v0"))
+        environment.show(sections.EnvConfig(id="gym:talking_envs:Stuck-v0"))
 
 
 @pytest.mark.usefixtures("_module")
 @pytest.mark.skipif(not hasattr(signal, "SIGRTMIN"), reason="real-time signals are Linux's")
 def test_a_signal_without_a_name_is_told_by_its_number() -> None:
     with pytest.raises(errors.ConfigError, match=r"RealTime-v0: its process ended with signal 40 while"):
-        environment.spec_of(sections.EnvConfig(id="gym:talking_envs:RealTime-v0"))
+        environment.show(sections.EnvConfig(id="gym:talking_envs:RealTime-v0"))
 
 
 @pytest.mark.usefixtures("_module")
 def test_one_that_hangs_is_named_after_the_limit() -> None:
     message = r"^--env=gym:.*Hanging-v0: it was not made, .* within 1 s, the limit of --transport\.spec_seconds, which"
     with pytest.raises(errors.ConfigError, match=message):
-        environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Hanging-v0"), limit_seconds=1.0)
+        environment.show(sections.EnvConfig(id="gym:talking_envs:Hanging-v0"), limit_seconds=1.0)
 
 
 def test_the_last_words_of_one_that_hangs_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,31 +193,31 @@ def test_the_last_words_of_one_that_hangs_are_told(monkeypatch: pytest.MonkeyPat
         complaints = "waiting for port 5000\n\n" if printed else ""
         monkeypatch.setattr(environment, "_output", lambda *args, found=(None, printed, complaints): found)
         with pytest.raises(errors.ConfigError, match=rf"--transport\.spec_seconds, .*; .*{told}$"):
-            environment.spec_of(sections.EnvConfig(id="python:a:b"), limit_seconds=1.0)
+            environment.show(sections.EnvConfig(id="python:a:b"), limit_seconds=1.0)
 
 
 def test_an_answer_counts_though_the_process_hangs_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = types.EnvSpec((4,), "float32", 2)
-    for answer in ({"spec": dataclasses.asdict(spec)}, {"error": "no simulator"}):
+    for answer in ({"spec": dataclasses.asdict(spec), "reward_threshold": None}, {"error": "no simulator"}):
         found = (None, json.dumps(answer), "")
         monkeypatch.setattr(environment, "_output", lambda *args, found=found: found)
         if "spec" in answer:
-            assert environment.spec_of(sections.EnvConfig(id="python:a:b")) == spec
+            assert environment.show(sections.EnvConfig(id="python:a:b")) == environment.Shown(spec)
         else:
             with pytest.raises(errors.ConfigError, match=r"^--env=python:a:b: no simulator$"):
-                environment.spec_of(sections.EnvConfig(id="python:a:b"))
+                environment.show(sections.EnvConfig(id="python:a:b"))
 
 
 @pytest.mark.usefixtures("_module")
 def test_a_thread_of_an_environment_that_never_ends_holds_nothing_up() -> None:
-    assert environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Threaded-v0"), limit_seconds=120.0)
+    assert environment.show(sections.EnvConfig(id="gym:talking_envs:Threaded-v0"), limit_seconds=120.0)
 
 
 @pytest.mark.usefixtures("_module")
 def test_what_it_started_neither_holds_it_up_nor_lives_on() -> None:
     os.mkfifo("left")
     with open(os.open("left", os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as left:
-        assert environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Leaving-v0"), limit_seconds=120.0)
+        assert environment.show(sections.EnvConfig(id="gym:talking_envs:Leaving-v0"), limit_seconds=120.0)
         told = b"x"
         while told:
             assert select.select([left], [], [], 60.0)[0]
@@ -228,13 +228,13 @@ def test_what_it_started_neither_holds_it_up_nor_lives_on() -> None:
 def test_it_sees_no_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setenv("JAX_PLATFORMS", "cuda")
-    assert environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Hidden-v0"))
+    assert environment.show(sections.EnvConfig(id="gym:talking_envs:Hidden-v0"))
 
 
 @pytest.mark.usefixtures("_module")
 def test_its_process_ends_with_the_one_that_asks() -> None:
     os.mkfifo("alive")
-    asks = "environment.spec_of(sections.EnvConfig(id='gym:talking_envs:Waiting-v0'))"
+    asks = "environment.show(sections.EnvConfig(id='gym:talking_envs:Waiting-v0'))"
     code = f"from seedzero.api import environment; from seedzero.config import sections; {asks}"
     with subprocess.Popen([sys.executable, "-c", code]) as asking, open("alive", encoding="utf-8") as alive:
         pid = int(alive.readline())
@@ -249,7 +249,7 @@ def test_its_process_ends_with_the_one_that_asks() -> None:
 @pytest.mark.usefixtures("_module")
 def test_what_it_started_ends_with_the_one_that_asks() -> None:
     os.mkfifo("left")
-    asks = "environment.spec_of(sections.EnvConfig(id='gym:talking_envs:Simulating-v0'))"
+    asks = "environment.show(sections.EnvConfig(id='gym:talking_envs:Simulating-v0'))"
     code = f"from seedzero.api import environment; from seedzero.config import sections; {asks}"
     with (
         open(os.open("left", os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as left,
@@ -263,7 +263,7 @@ def test_what_it_started_ends_with_the_one_that_asks() -> None:
 @pytest.mark.usefixtures("_module")
 def test_settings_may_be_long_and_are_no_argument_of_its_process() -> None:
     kwargs = json.dumps({"secret": "x" * 200_000})
-    assert environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Configured-v0", kwargs=kwargs))
+    assert environment.show(sections.EnvConfig(id="gym:talking_envs:Configured-v0", kwargs=kwargs))
 
 
 def _later(deed: str) -> sections.EnvConfig:
@@ -321,8 +321,8 @@ def test_the_place_of_a_hang_is_told_when_time_is_up(monkeypatch: pytest.MonkeyP
 
 
 def test_environments_of_this_package_are_asked_here_and_remote_ones_not_at_all() -> None:
-    assert environment.spec_of(sections.EnvConfig(id="remote")) is None
-    found = environment.spec_of(sections.EnvConfig(id="catch"))
-    assert found is not None and found.num_actions == 3
+    assert environment.show(sections.EnvConfig(id="remote")) is None
+    found = environment.show(sections.EnvConfig(id="catch"))
+    assert found is not None and found.spec.num_actions == 3
     with pytest.raises(errors.ConfigError, match=r"--env=gym:CartPole-v1: .*ClipAction\(\) cannot wrap"):
-        environment.spec_of(sections.EnvConfig(id="gym:CartPole-v1", wrappers='["ClipAction"]'))
+        environment.show(sections.EnvConfig(id="gym:CartPole-v1", wrappers='["ClipAction"]'))

@@ -97,6 +97,26 @@ def test_another_environment_does_not_stop_at_the_preset_s_return() -> None:
     assert math.isinf(asked.config.run.stop_at_return)
 
 
+@pytest.mark.parametrize(
+    ("settings", "bar"),
+    [
+        ({}, -100.0),
+        ({"env.wrappers": '["TimeAwareObservation"]'}, -100.0),
+        ({"env.wrappers": '[{"ClipReward": {"max_reward": 0.5}}]'}, math.inf),
+        ({"env.kwargs": '{"render_mode": null}'}, math.inf),
+        ({"env.max_episode_steps": "50"}, math.inf),
+        ({"run.max_seconds": "60"}, math.inf),
+        ({"run.stop_at_return": "inf"}, math.inf),
+        ({"evaluation.every_updates": "0"}, math.inf),
+        ({"run.deterministic": "true"}, -100.0),
+        ({"worker.num": "0", "transport.listen": "localhost:0"}, -100.0),
+    ],
+)
+def test_a_run_ends_at_the_environment_s_own_threshold_where_that_holds(settings: dict[str, str], bar: float) -> None:
+    asked = request.check_early(request.make({}, {"env.id": "gym:Acrobot-v1", **settings}))
+    assert asked.config.run.stop_at_return == bar
+
+
 @pytest.mark.parametrize(("env", "discount"), [("gym:Pendulum-v1", 0.97), ("gym:MountainCarContinuous-v0", 0.99)])
 def test_another_environment_does_not_get_what_suits_the_preset_s_own(env: str, discount: float) -> None:
     asked = request.make({}, {"env.id": env, "run.agent": "ppo"})
@@ -180,7 +200,7 @@ def test_an_environment_is_tried_once_whatever_comes_of_it(monkeypatch: pytest.M
         tried.append(settings.id)
         raise errors.ConfigError("it hangs")
 
-    monkeypatch.setattr(environment, "spec_of", fail)
+    monkeypatch.setattr(environment, "show", fail)
     for local in ({}, {"evaluation.every_updates": "0", "worker.num": "0"}):
         asked = request.make({}, {"env.id": "python:a:b", **local})
         with pytest.raises(errors.ConfigError, match="it hangs") if not local else contextlib.nullcontext():

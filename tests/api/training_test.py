@@ -100,6 +100,16 @@ def test_nothing_to_train_on_is_an_error_and_so_is_a_directory_without_a_run(tmp
             seedzero.train(run_dir=place)
 
 
+def test_a_new_run_s_directory_has_the_names_of_environment_and_agent(
+    calls: list[dict[str, Any]], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    seedzero.train("gym:CartPole-v1", agent="ppo")
+    (call,) = calls
+    assert call["path"].name.startswith("CartPole-v1-ppo-") and call["preset"] == "vector"
+    assert call["config"].run.stop_at_return == 475.0
+
+
 @pytest.mark.parametrize("run_dir", ["run", pathlib.Path("run"), None])
 def test_a_program_may_change_its_directory_while_its_settings_are_resolved(
     run_dir: str | pathlib.Path | None,

@@ -131,6 +131,26 @@ def test_resumable_change_is_noted_and_saved(tmp_path: pathlib.Path) -> None:
     assert run_dirs.read_saved(tmp_path).config.worker.num == 5
 
 
+def test_a_run_without_an_end_gets_none_unless_the_user_names_it_or_another_preset(tmp_path: pathlib.Path) -> None:
+    by_default = {"run.stop_at_return": 200.0, "run.max_env_steps": 5}
+    for name, value in by_default.items():
+        open_with(tmp_path / name).close()
+        with open_with(tmp_path / name, chosen={name: value}) as run:
+            assert run.config == configs.Config()
+            assert len(run.notes) == 1 and configs.flag(name) in run.notes[0]
+        with open_with(tmp_path / name, {name: value}) as run:
+            assert configs.flatten(run.config)[name] == value
+    open_with(tmp_path / "other").close()
+    with open_with(tmp_path / "other", chosen=by_default, preset="cartpole") as run:
+        assert run.config.run.stop_at_return == 200.0
+
+
+def test_an_end_by_default_that_a_run_began_with_goes_where_another_is_named(tmp_path: pathlib.Path) -> None:
+    open_with(tmp_path, chosen={"run.stop_at_return": 200.0}).close()
+    with open_with(tmp_path, {"run.max_env_steps": 5}) as run:
+        assert math.isinf(run.config.run.stop_at_return)
+
+
 def test_a_setting_of_learning_changes_only_where_a_resume_names_it(tmp_path: pathlib.Path) -> None:
     open_with(tmp_path, {"optimizer.learning_rate": 1e-3}).close()
     with open_with(tmp_path) as run:

@@ -120,7 +120,7 @@ def test_without_run_dir_a_new_one_is_made_and_the_way_to_go_on_is_told(
     assert commands.main(["train", "--preset=catch", "--seed=3"]) == 0
     first, second = (call["path"] for call in calls)
     assert first != second and first.is_dir()
-    assert first.parent.name == "runs" and first.name.startswith("catch-20")
+    assert first.parent.name == "runs" and first.name.startswith("catch-muzero-20")
     assert calls[0]["command"] in capsys.readouterr().err
 
 

@@ -177,3 +177,15 @@ def test_channels_of_no_image_are_refused() -> None:
     env = gymnasium.make("CartPole-v1")
     with pytest.raises(errors.EnvironmentFailure, match=r"ChannelsLast\(\) cannot wrap .*Box of three dimensions"):
         gym_wrappers.apply(env, gym_wrappers.parse('["ChannelsLast"]'))
+
+
+@pytest.mark.parametrize(
+    ("wrappers", "changes"),
+    [
+        ([], False),
+        (["ClipAction", "TimeAwareObservation", "ChannelsLast"], False),
+        (["TimeAwareObservation", {"ClipReward": {"max_reward": 1.0}}], True),
+    ],
+)
+def test_wrappers_of_rewards_change_returns_and_others_do_not(wrappers: list[Any], changes: bool) -> None:
+    assert gym_wrappers.change_rewards(gym_wrappers.parse(json.dumps(wrappers))) == changes

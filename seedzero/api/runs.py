@@ -123,7 +123,7 @@ def evaluate(
       max_episode_steps: at least 1; an episode that has so many ends there, and counts with its rewards so far; None:
         the run's setting evaluation.max_episode_steps. Refused in games of two players, which are played to their end.
       progress: called after each step of all environments with the numbers of finished and of expected episodes; not
-        in games of two players.
+        in games of two players. None: a line on standard error every 10 s tells them.
       trust_run_dir: import the modules that the run names, where it names some, and those of the opponent's run; they
         may do anything here.
 

@@ -42,7 +42,6 @@ def run(arguments: parse.Arguments) -> int:
             seed=seed,
             opponent=opponent,
             max_episode_steps=max_steps,
-            progress=output.progress("episodes"),
             trust_run_dir=trusted,
         ).to_json()
     else:

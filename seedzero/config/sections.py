@@ -235,8 +235,15 @@ class TrainingConfig(options.Section):
 class EvaluationConfig(options.Section):
     every_updates: int = options.free(
         500,
-        "updates between evaluations; a baseline comes before, a last one at the end of a budget; 0: none",
+        "most updates between evaluations; a baseline comes before, a last one at the end of a budget; 0: none",
         "updates",
+        low=0,
+    )
+    every_seconds: float = options.free(
+        30.0,
+        "an evaluation comes so long after the last one, or four times as long as that took, where every_updates come"
+        " later; 0, and in deterministic mode: updates alone count",
+        "s",
         low=0,
     )
     episodes: int = options.free(20, "episodes of one evaluation", "episodes", low=1)

@@ -17,6 +17,7 @@ from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.config import families
 from seedzero.core import env_ids, errors, types
+from seedzero.device import patience
 from seedzero.envs import base as env_base
 from seedzero.envs import registry, spiel
 from seedzero.evaluation import evaluation, greedy, human_scores, match
@@ -121,13 +122,14 @@ def evaluate(
     opponent = opponent or RANDOM
     is_run = opponent not in (RANDOM, EXHAUSTIVE)
     other = _same_game(pathlib.Path(opponent).absolute(), game, trusted=trusted) if is_run else None
-    agent, checkpoint = load_player(game, path, step)
-    if other is not None:
-        games = match.against_agent(game, agent, load_player(game, other, None)[0], num_episodes, seed)
-    elif opponent == RANDOM:
-        games = match.against_random(game, agent, num_episodes, seed)
-    else:
-        games = match.every_line(game, agent)
+    with patience.telling(lambda: "playing the games"):
+        agent, checkpoint = load_player(game, path, step)
+        if other is not None:
+            games = match.against_agent(game, agent, load_player(game, other, None)[0], num_episodes, seed)
+        elif opponent == RANDOM:
+            games = match.against_random(game, agent, num_episodes, seed)
+        else:
+            games = match.every_line(game, agent)
     found = {**checkpoint, "opponent": opponent, **match.summary(games)}
     return found if opponent == EXHAUSTIVE else evaluation.with_error(found)
 
@@ -173,7 +175,12 @@ def _evaluate_alone(
     slots = np.arange(num_envs)
     limit = max_steps or player.config.evaluation.max_episode_steps
     played = evaluation.Played(slots, num_episodes, player.env.spec.tasks, max_steps=limit)
-    with env_base.closing(player.env):
+
+    def state() -> str:
+        """Returns the state after the first step, before which a compilation is told; "" for a caller that is told."""
+        return "" if progress is not None or not played.num_steps else f"evaluating: {played.state}"
+
+    with env_base.closing(player.env), patience.telling(state):
         played.record(slots, player.step, player.first)
         while not played.done:
             player.advance()

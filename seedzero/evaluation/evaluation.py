@@ -150,6 +150,13 @@ class Played:
         return len(self._finished)
 
     @property
+    def state(self) -> str:
+        """The episodes so far for the user, and the steps of the longest one under way; any thread may ask."""
+        longest = max((int(self._running.length[slot]) for slot, left in self._left.items() if left), default=0)
+        steps = f", {longest:,} steps into the longest" if longest else ""
+        return f"{self.num_finished} of {self.num_expected} episodes{steps}"
+
+    @property
     def done(self) -> bool:
         """Whether every environment has played its quota."""
         return not any(self._left.values())

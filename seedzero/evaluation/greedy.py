@@ -19,7 +19,7 @@ from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import spec_file
 from seedzero.config import config as configs
 from seedzero.core import errors, types
-from seedzero.device import acting, compilation_cache
+from seedzero.device import acting, compilation_cache, patience
 
 _SEED_KEY = 2
 """Differs from training (0) and evaluation during training (1), so that episodes are unseen."""
@@ -46,6 +46,13 @@ def load(path: pathlib.Path, config: configs.Config, spec: types.EnvSpec, step: 
 
     Raises SpecMismatch if the run had environments with another spec, CheckpointError.
     """
+    with patience.telling(lambda: "loading the agent"):
+        return _load(path, config, spec, step)
+
+
+def _load(
+    path: pathlib.Path, config: configs.Config, spec: types.EnvSpec, step: saved_files.Step | None
+) -> SavedAgent:
     compilation_cache.enable()
     if getattr(jax.config, "jax_enable_x64", False):
         raise errors.UsageError(
@@ -103,7 +110,23 @@ def functions(agent: base.Agent, spec: types.EnvSpec) -> Functions:
         _, inputs = acting.look(agent, spec, len(seen.slot), carried, seen)
         return agent.search(params, inputs, key_of(seed, call), return_tree)
 
-    return Functions(act, search)
+    return Functions(_told(act), _told(search))
+
+
+def _told(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a jitted function of `Functions` whose compilation, at the first call with so many rows, is told."""
+    compiled: set[tuple[Any, ...]] = set()
+
+    def call(params: base.Params, carried: acting.Carried, seen: acting.Seen, *others: Any, **flags: bool) -> Any:
+        shape = len(seen.slot), *flags.items()
+        if shape in compiled:
+            return function(params, carried, seen, *others, **flags)
+        with patience.telling(lambda: "compiling the agent"):
+            found = function(params, carried, seen, *others, **flags)
+        compiled.add(shape)
+        return found
+
+    return call
 
 
 def seen(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -76,12 +77,15 @@ class Dispatcher:
         gathered: metrics.Aggregator,
         clock: Callable[[], float],
     ) -> None:
+        lock_step = config.run.deterministic
         self.setup = setup
         self.players = learning
         self.workers = workers
         self.gathered = gathered
         self.clock = clock
-        self.evaluator = evaluators.Evaluator(config.evaluation, config.env.id)  # of the first player
+        # Of the first player. Deterministic runs read no clock.
+        evaluation = dataclasses.replace(config.evaluation, every_seconds=0.0) if lock_step else config.evaluation
+        self.evaluator = evaluators.Evaluator(evaluation, config.env.id, now=clock())
         lanes = learning[0].strategy.lanes(config.training.max_in_flight)
         self.in_flight = in_flight_calls.InFlight(workers.inbox.changed, *lanes)
         self.left_out = (0, 0)  # updates left out at the run's end, and the min_steps that they lacked
@@ -213,7 +217,7 @@ class Dispatcher:
 
     def evaluating_sessions(self) -> list[rosters.Session]:
         """Returns the environments for a due evaluation to begin in."""
-        is_due = self.evaluator.running is None and self.evaluator.is_due(self.players[0].num_updates)
+        is_due = self.evaluator.running is None and self.evaluator.is_due(self.players[0].num_updates, self.clock())
         return self.workers.roster.started(types.Role.EVALUATE) if is_due else []
 
     def end(self, reason: str) -> str | None:
@@ -223,7 +227,7 @@ class Dispatcher:
         """
         evaluator, now, num_updates = self.evaluator, self.clock(), self.players[0].num_updates
         if not evaluator.ends:
-            if self._config.run.deterministic and not evaluator.is_due(num_updates):
+            if self._config.run.deterministic and not evaluator.is_due(num_updates, now):
                 # The evaluation is extra: a larger budget goes on from here as if it had been there from the start.
                 self._kept = {"num_acts": self._num_acts, "evaluation_index": self.workers.roster.evaluation_index}
             self._expects_evaluation |= bool(self.workers.roster.started(types.Role.EVALUATE))
@@ -233,7 +237,7 @@ class Dispatcher:
         if running is not None and running.update < num_updates:
             evaluator.abandon()
             self.workers.end_session(running.session, "the run's last evaluation starts with fresh episodes")
-        elif running is None and not (self._expects_evaluation and evaluator.is_due(num_updates)):
+        elif running is None and not (self._expects_evaluation and evaluator.is_due(num_updates, now)):
             evaluator.wait_for_last(now, can_come=False)
             return reason
         if evaluator.wait_for_last(now):

@@ -21,6 +21,7 @@ class Running(NamedTuple):
     env_steps: int  # likewise
     params: base.Params
     played: evaluation.Played
+    began: float  # in seconds
 
 
 class Ended(NamedTuple):
@@ -49,6 +50,9 @@ SILENCE_SECONDS = 60.0
 """Time without a step of the evaluating environments after which a run ends without its last evaluation: they may be
 gone. Training waits for no evaluation that is so silent."""
 LEAST_SECONDS = 10.0
+PAUSES = 4.0
+"""Least time before an evaluation that time makes due, by the time that the last one took. Beside one training has
+about half of its speed, so it loses a tenth at most."""
 
 
 def bound(run: sections.RunConfig, config: sections.EvaluationConfig, num_steps: int) -> Bound:
@@ -65,11 +69,13 @@ def bound(run: sections.RunConfig, config: sections.EvaluationConfig, num_steps:
 class Evaluator:
     """Knows when an evaluation is due, follows its episodes, and remembers the best. Used by the loop's thread.
 
-    The first evaluation, before the first period is over, is a baseline and never the best; it has two periods, as
-    agents that know nothing may play without end. One more is due where a budget ends the run; it is cut at a bound.
+    One is due after `every_updates`, or after `every_seconds`, whichever comes first: agents differ in their updates a
+    second by a factor of a thousand. The first one, before the first period is over, is a baseline and never the best;
+    it has two periods, as agents that know nothing may play without end. One more is due where a budget ends the run;
+    it is cut at a bound.
     """
 
-    def __init__(self, config: sections.EvaluationConfig, env_id: str = "") -> None:
+    def __init__(self, config: sections.EvaluationConfig, env_id: str = "", *, now: float = 0.0) -> None:
         self._config = config
         self._env_id = env_id
         self.running: Running | None = None
@@ -79,18 +85,18 @@ class Evaluator:
         self.is_awaited = False  # the run waits for that, or for the environments that play it
         self._began_to_end = self._last_step = 0.0
         self._bound = Bound()
-        self._due = 0
+        self._due, self._due_at = 0, _time_after(now, now, config.every_seconds)  # by updates, and by the clock
         self._best_return = self._highest = -math.inf  # but the baseline's, and of all
 
-    def is_due(self, num_updates: int) -> bool:
-        """Returns whether the next evaluation is due."""
+    def is_due(self, num_updates: int, now: float) -> bool:
+        """Returns whether the next evaluation is due; `now` in seconds, as in all methods."""
         if self._config.every_updates == 0 or num_updates == 0:
             return False
         is_known = self.last is not None and self.last["update"] == num_updates
-        return num_updates >= self._due or (self.ends and not is_known)
+        return num_updates >= self._due or ((self.ends or now >= self._due_at) and not is_known)
 
     def end(self, now: float, bound: Bound) -> None:
-        """Makes the next evaluation the last one; `now` in seconds, as in all methods."""
+        """Makes the next evaluation the last one."""
         self.ends, self._bound = True, bound
         self._began_to_end = self._last_step = now
 
@@ -114,7 +120,7 @@ class Evaluator:
         running = self.running  # another thread may set it to None
         if not self.ends or running is None:
             return ""
-        return f"last evaluation: {running.played.num_finished} of {running.played.num_expected} episodes"
+        return f"last evaluation: {running.played.state}"
 
     def begin(
         self,
@@ -133,7 +139,7 @@ class Evaluator:
         self._last_step = now
         limit = self._config.max_episode_steps
         played = evaluation.Played(session.all_slots, self._config.episodes, tasks, max_steps=limit)
-        self.running = Running(session, num_updates, env_steps, params, played)
+        self.running = Running(session, num_updates, env_steps, params, played, now)
 
     def record(self, messages: Sequence[batches.Message], num_updates: int, now: float) -> Ended | None:
         """Adds observations, after a number of updates; returns a complete evaluation."""
@@ -141,12 +147,14 @@ class Evaluator:
         assert running is not None
         self._last_step = now
         self.acted_last = True
-        in_a_hurry = self._is_baseline(running) and num_updates >= 2 * self._config.every_updates
+        is_late = not self.ends and 0 < 2 * self._config.every_seconds <= now - running.began
+        is_late |= num_updates >= 2 * self._config.every_updates
+        in_a_hurry = self._is_baseline(running) and is_late
         if in_a_hurry:
             running.played.hurry()
         for message in messages:
             running.played.record(message.slots, message.request.step, message.request.first)
-        return self._end(running, in_a_hurry) if running.played.done else None
+        return self._end(running, now, in_a_hurry) if running.played.done else None
 
     def abandon(self) -> None:
         """Ends the evaluation under way, if any, without a result."""
@@ -162,12 +170,12 @@ class Evaluator:
         running = self.running
         if running is None or not running.played.num_finished or self.seconds_left(now) != 0.0:
             return None
-        return self._end(running, in_a_hurry=False)
+        return self._end(running, now, in_a_hurry=False)
 
     def _is_baseline(self, running: Running) -> bool:
         return self.last is None and running.update < self._config.every_updates
 
-    def _end(self, running: Running, in_a_hurry: bool) -> Ended:
+    def _end(self, running: Running, now: float, in_a_hurry: bool) -> Ended:
         result = running.played.result()
         normalized = human_scores.of(self._env_id, result)
         # Of several tasks with published scores the capped mean of these is what is best at its highest.
@@ -183,6 +191,7 @@ class Evaluator:
         shown |= {CUT_SHORT: True} if cut_short else {}
         self.last = {"update": running.update, **result.to_json(), **shown}
         self._due = _due_after(running.update, self._config.every_updates)
+        self._due_at = _time_after(running.began, now, self._config.every_seconds)
         self.running, self.is_awaited = None, False
         return Ended(running, result, normalized, is_best, is_record, cut_short)
 
@@ -209,6 +218,11 @@ class Evaluator:
 
 def _due_after(update: int, every: int) -> int:
     return (update // every + 1) * every
+
+
+def _time_after(began: float, ended: float, every_seconds: float) -> float:
+    """Returns the time that makes the next evaluation due; infinity: none does."""
+    return ended + max(every_seconds, PAUSES * (ended - began)) if every_seconds else math.inf
 
 
 def _or_none(value: float) -> float | None:

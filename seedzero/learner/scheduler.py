@@ -56,7 +56,7 @@ class Scheduler:
             can_evaluate=has_room and ready and evaluating and waiting > 0,
             can_update=may_learn and player.can_update,
             can_refresh=has_room and player.programs.refresh_ready and intake.can_sample,
-            evaluating=evaluating or (lock_step and evaluator.is_due(player.num_updates)),
+            evaluating=evaluating or (lock_step and evaluator.is_due(player.num_updates, self._clock())),
             evaluated_last=evaluator.acted_last,
             only_learns=only_learns,
             waits_to_act=may_act and not can_act,

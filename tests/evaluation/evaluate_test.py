@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import types as builtin_types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.config import presets
 from seedzero.core import errors, types
-from seedzero.device import compilation_cache
+from seedzero.device import compilation_cache, patience
 from seedzero.envs import catch, registry
 from seedzero.evaluation import evaluate as scoring
 from seedzero.evaluation import greedy
@@ -84,7 +85,19 @@ def test_agents_of_either_kind_play_whole_episodes(
 
     monkeypatch.setattr(saved_files, "restore_params", initial)
     monkeypatch.setattr(compilation_cache, "enable", lambda: None)
+    states: list[tuple[str, str]] = []
+
+    @contextlib.contextmanager
+    def telling(state: Callable[[], str]) -> Iterator[None]:
+        before = state()
+        yield
+        states.append((before, state()))
+
+    monkeypatch.setattr(patience, "telling", telling)
     found = scoring.evaluate(path, None, 5, seed=0)
+    loading, compiling, episodes = states  # no part of it is silent
+    assert loading == ("loading the agent",) * 2 and compiling == ("compiling the agent",) * 2
+    assert episodes == ("", "evaluating: 5 of 5 episodes")
     assert (found["step"], found["chosen"]) == (7, "last")
     assert (found["episodes"], found["mean_length"]) == (5, 9.0)
     assert -1.0 <= found["mean_return"] <= 1.0 and "cut_off" not in found

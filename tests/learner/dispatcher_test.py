@@ -177,6 +177,20 @@ def test_evaluation_is_answered_by_frozen_parameters_and_never_stored(make: loop
     assert not {0.5, 0.25} & set(after.observation.ravel().tolist())
 
 
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_time_makes_evaluations_due_but_not_in_a_deterministic_run(
+    deterministic: bool, make: loop_world.Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make(evaluation__every_updates=1000, run__deterministic=deterministic)
+    world.join(types.Role.EVALUATE, "evaluator")
+    evaluator = world.dispatcher.evaluator
+    evaluator.restore({**evaluator.to_json(), "last_evaluation": {"update": 1}})
+    monkeypatch.setattr(world.player, "num_updates", 2)
+    assert not world.dispatcher.evaluating_sessions()
+    monkeypatch.setattr(world.dispatcher, "clock", lambda: 1e6)
+    assert bool(world.dispatcher.evaluating_sessions()) == (not deterministic)
+
+
 def test_the_parameters_of_an_evaluation_outlive_the_updates_beside_it(make: loop_world.Make) -> None:
     world = make(evaluation__every_updates=1, replay__min_steps=1000)
     world.join(types.Role.EVALUATE, "evaluator")

@@ -36,15 +36,51 @@ def _play(evaluator: evaluators.Evaluator, update: int, reward: float) -> evalua
 
 def test_the_first_is_due_after_the_first_update_and_the_others_at_multiples() -> None:
     evaluator = _make(4)
-    assert not evaluator.is_due(0) and evaluator.is_due(1)
+    assert not evaluator.is_due(0, 0.0) and evaluator.is_due(1, 0.0)
     _play(evaluator, 1, 1.0)
-    assert not evaluator.is_due(3) and evaluator.is_due(4)
+    assert not evaluator.is_due(3, 0.0) and evaluator.is_due(4, 0.0)
     _play(evaluator, 6, 1.0)  # it was late
-    assert not evaluator.is_due(7) and evaluator.is_due(8)
+    assert not evaluator.is_due(7, 0.0) and evaluator.is_due(8, 0.0)
+
+
+def _take(evaluator: evaluators.Evaluator, update: int, *, began: float, ended: float) -> None:
+    """Evaluates episodes of one step in a time."""
+    evaluator.begin(SESSION, update, PARAMS, now=began)
+    evaluator.record([loop_world.message(SESSION, 0, 0.0, first=True)], update, began)
+    assert evaluator.record([loop_world.message(SESSION, 0, 0.0, first=False, final=True)], update, ended)
+
+
+def test_slow_updates_are_evaluated_by_the_clock_unless_nothing_was_learned_since() -> None:
+    config = sections.EvaluationConfig(every_updates=200, every_seconds=30.0, episodes=2, num_envs=2)
+    evaluator = evaluators.Evaluator(config, now=100.0)
+    assert evaluator.is_due(1, 100.0)
+    _take(evaluator, 1, began=100.0, ended=101.0)
+    assert not evaluator.is_due(27, 130.9) and evaluator.is_due(27, 131.0)
+    assert not evaluator.is_due(1, 500.0) and evaluator.is_due(200, 102.0)
+    _take(evaluator, 27, began=131.0, ended=141.0)  # four times as long as that took
+    assert not evaluator.is_due(50, 180.9) and evaluator.is_due(50, 181.0)
+
+
+def test_without_seconds_updates_alone_count() -> None:
+    config = sections.EvaluationConfig(every_updates=200, every_seconds=0.0, episodes=2, num_envs=2)
+    evaluator = evaluators.Evaluator(config)
+    _take(evaluator, 1, began=0.0, ended=1.0)
+    assert not evaluator.is_due(199, 1e9) and evaluator.is_due(200, 1.0)
+    assert not _make(0).is_due(10**9, 1e9)  # no updates: none at all
+
+
+def test_a_baseline_of_two_periods_by_the_clock_cuts_off_the_longer_episodes() -> None:
+    config = sections.EvaluationConfig(every_updates=200, every_seconds=30.0, episodes=2, num_envs=2)
+    for now, is_cut in ((59.0, False), (60.0, True)):
+        evaluator = evaluators.Evaluator(config)
+        evaluator.begin(SESSION, 1, PARAMS, now=0.0)
+        evaluator.record([loop_world.message(SESSION, 0, 0.0, first=True)], 1, 0.0)
+        ended = evaluator.record([loop_world.message(SESSION, 0, 0.0, first=False, final=False)], 2, now)
+        assert (ended is not None) == is_cut
 
 
 def test_without_a_period_none_is_due() -> None:
-    assert not _make(0).is_due(10**9)
+    assert not _make(0).is_due(10**9, 0.0)
 
 
 def test_a_whole_evaluation_has_its_parameters_and_statistics() -> None:
@@ -130,7 +166,8 @@ def test_a_run_that_ends_does_not_wait_for_episodes_that_are_given_up() -> None:
     step, last = shown[1].request.step, np.array([False, True])
     shown[1] = shown[1]._replace(request=shown[1].request._replace(step=step._replace(terminated=last)))
     assert evaluator.record(shown, num_updates=0, now=0.0) is None
-    assert evaluator.remaining() == "last evaluation: 2 of 4 episodes"  # the first environment plays no more
+    # The first environment plays no more.
+    assert evaluator.remaining() == "last evaluation: 2 of 4 episodes, 1 steps into the longest"
 
 
 def test_an_evaluation_that_another_thread_ends_meanwhile_can_be_looked_at() -> None:
@@ -229,11 +266,11 @@ def test_the_first_is_a_baseline_and_never_the_best(*, is_last: bool) -> None:
 def test_where_a_run_ends_one_more_is_due_and_may_be_the_best_however_early() -> None:
     evaluator = _make(4)
     _play(evaluator, 1, 5.0)
-    assert not evaluator.is_due(1) and not evaluator.is_due(3) and evaluator.seconds_left(0.0) is None
+    assert not evaluator.is_due(1, 0.0) and not evaluator.is_due(3, 0.0) and evaluator.seconds_left(0.0) is None
     evaluator.end(0.0, evaluators.Bound())
-    assert not evaluator.is_due(0) and not evaluator.is_due(1) and evaluator.is_due(3)
+    assert not evaluator.is_due(0, 0.0) and not evaluator.is_due(1, 0.0) and evaluator.is_due(3, 0.0)
     assert _play(evaluator, 3, -5.0).is_best
-    assert not evaluator.is_due(3)
+    assert not evaluator.is_due(3, 0.0)
 
 
 def test_the_last_one_is_awaited_while_its_environments_step_but_not_for_ever() -> None:
@@ -292,7 +329,7 @@ def test_at_its_bound_the_last_one_counts_what_ended_and_is_no_best(bound: evalu
     assert (ended.result.unfinished, ended.cut_short, ended.is_best, ended.is_record) == (1, True, False, False)
     assert evaluator.last == {"update": 8, **ended.result.to_json(), evaluators.CUT_SHORT: True}
     assert evaluator.to_json()["best_return"] == evaluator.to_json()["highest_return"] == -6.0
-    assert evaluator.running is None and not evaluator.is_due(8)
+    assert evaluator.running is None and not evaluator.is_due(8, 0.0)
 
 
 def test_a_last_one_without_a_finished_episode_has_no_result() -> None:
@@ -304,7 +341,7 @@ def test_one_whose_environments_are_gone_ends_without_a_result() -> None:
     evaluator = _make()
     evaluator.begin(SESSION, 3, PARAMS, now=0.0)
     evaluator.running = None
-    assert evaluator.running is None and evaluator.last is None and evaluator.is_due(3)
+    assert evaluator.running is None and evaluator.last is None and evaluator.is_due(3, 0.0)
 
 
 @pytest.mark.parametrize("reward", [None, 4.0])
@@ -317,7 +354,7 @@ def test_its_counters_come_back(reward: float | None) -> None:
     again = _make()
     again.restore(saved)
     assert again.to_json() == saved and again.last == evaluator.last
-    assert again.is_due(7) == (reward is None) and again.is_due(8)
+    assert again.is_due(7, 0.0) == (reward is None) and again.is_due(8, 0.0)
     assert _play(again, 9, 3.0).is_best == (reward is None)
 
 
@@ -328,7 +365,7 @@ def test_a_resume_with_another_period_keeps_to_it_at_once(every_updates: int, du
     _play(evaluator, 5, -1.0)
     again = _make(every_updates)
     again.restore(evaluator.to_json())
-    assert not again.is_due(due - 1) and again.is_due(due)
+    assert not again.is_due(due - 1, 0.0) and again.is_due(due, 0.0)
 
 
 def test_a_longer_period_makes_no_second_baseline() -> None:

@@ -95,12 +95,15 @@ With a bucket everything is written in a local copy (in $SEEDZERO_SCRATCH, or th
 with every checkpoint; a checkpoint counts once it is in the bucket.
 
 While it trains, a line shows: time since the start; training steps so far; frames (of emulators, else steps) and
-updates a second; mean return of the last 100 training episodes and of the last evaluation; spi: windows trained on for
-each step; fill: share of an acting batch that environments fill; age: updates between the acting and the newest
-parameters; ETA: time to the nearest budget; saved: update of the newest checkpoint.
+updates a second; mean return of the last 100 training episodes and of the last evaluation; spi, samples per insert:
+windows trained on for each step; fill: share of an acting batch that environments fill; age: updates between the
+acting and the newest parameters; budget: time until the nearest of --max_seconds, --max_env_steps and --max_updates is
+spent, - without one (a return may end the run sooner); saved: update of the newest checkpoint.
 
-It ends at the first budget that is reached. Ctrl-C, SIGTERM and SIGHUP save and leave; a second Ctrl-C leaves at once,
-and so does a call on the device that has not returned 10 s after --max_seconds: with the newest checkpoint.
+It ends at the first budget that is reached, or at --stop_at_return; where neither command line nor preset names an
+end, at the environment's own reward threshold or budget, which the start names. Ctrl-C, SIGTERM and SIGHUP save and
+leave; a second Ctrl-C leaves at once, and so does a call on the device that has not returned 10 s after --max_seconds:
+with the newest checkpoint.
 `seedzero config --preset=NAME` lists every setting with its value, unit and help; each is set by
 --SECTION.KEY=VALUE.""",
     run=run,

@@ -40,7 +40,7 @@ class ConsoleSnapshot:
     samples_per_insert: float | None = None  # windows trained on for each stored step, so far
     batch_fill: float | None = None  # share of acting batches' rows with an environment, in [0, 1]
     policy_age: float | None = None  # updates between the acting parameters and the newest
-    eta_seconds: float | None = None  # time to the nearest budget
+    budget_seconds: float | None = None  # time to the nearest budget
     durable_update: int | None = None  # of the newest checkpoint on disk
     note: str = ""  # why training stands still; "": it does not
 
@@ -175,7 +175,7 @@ def line_of(snapshot: ConsoleSnapshot, width: int | None = None) -> str:
     return _join(fields)[:width]
 
 
-def eta_seconds(*budgets: tuple[float, float, float]) -> float | None:
+def budget_seconds(*budgets: tuple[float, float, float]) -> float | None:
     """Returns the time until the first budget is spent; None without a budget or a rate.
 
     budgets: (most, spent, spent per second) of each; most is 0 or infinite where there is none.
@@ -186,7 +186,8 @@ def eta_seconds(*budgets: tuple[float, float, float]) -> float | None:
 
 def _fields(snapshot: ConsoleSnapshot) -> list[tuple[int, str]]:
     """Returns (rank, text) of each field in display order; a narrow line drops high ranks first."""
-    eta = "-" if snapshot.eta_seconds is None else _duration(max(1.0, snapshot.eta_seconds))  # rounded up to a second
+    seconds = snapshot.budget_seconds
+    left = "-" if seconds is None else _duration(max(1.0, seconds))  # rounded up to a second
     ranked = [
         (4, _duration(snapshot.seconds)),
         (0, f"{_count(snapshot.env_steps)} steps"),
@@ -197,7 +198,7 @@ def _fields(snapshot: ConsoleSnapshot) -> list[tuple[int, str]]:
         (8, f"spi {_number(snapshot.samples_per_insert)}"),
         (9, f"fill {'-' if snapshot.batch_fill is None else f'{snapshot.batch_fill:.0%}'}"),
         (11, f"age {_number(snapshot.policy_age)}"),
-        (7, "budget spent" if snapshot.eta_seconds == 0 else f"ETA {eta}"),
+        (7, "budget spent" if seconds == 0 else f"budget {left}"),
         (10, f"saved {_count(snapshot.durable_update)}"),
     ]
     return [*ranked, (1, snapshot.note)] if snapshot.note else ranked

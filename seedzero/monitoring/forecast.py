@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from seedzero.config import config as configs
 from seedzero.core import types
 from seedzero.monitoring import counts
@@ -12,8 +14,7 @@ MEASURED_UPDATES = 3
 LONG_HOURS = 2.0
 """Time to a budget that is worth a sentence."""
 SLOW_UPDATES_PER_SECOND = 1.0
-"""Speed that is worth a sentence where no budget says how long the run is."""
-_MANY_UPDATES = 10_000
+"""Speed that is worth advice where no budget says how long the run is."""
 _PONG_STEPS = 2_800_000
 """Steps after which training episodes of Pong returned 20 on an H200, with the preset for accelerators."""
 _PONG_STEPS_ON_CPU = {"muzero": 800_000, "ppo": 1_200_000}
@@ -54,7 +55,11 @@ def sentence(
     steps_per_second: float,
     updates_per_second: float,
 ) -> str:
-    """Returns the duration of a run at a speed and ways to a shorter run; "" for a short run."""
+    """Returns the duration of a run at a speed and ways to a shorter run; "" for a short run.
+
+    Hours are those of a budget of steps or updates that ends the run before --max_seconds does; without such a budget
+    nobody knows how much a run needs, and only a slow one is told what is quicker.
+    """
     budgets = (
         (config.run.max_env_steps, snapshot.counts.stored, steps_per_second, "steps"),
         (config.run.max_updates, snapshot.num_updates, updates_per_second, "updates"),
@@ -64,17 +69,21 @@ def sentence(
         for most, done, rate, unit in budgets
         if most and rate
     ]
-    if times:
-        hours, goal = min(times)
-        is_long = hours >= LONG_HOURS
-    else:
-        hours, goal = _MANY_UPDATES / updates_per_second / 3600, f"{_MANY_UPDATES:,} updates"
-        is_long = updates_per_second < SLOW_UPDATES_PER_SECOND
     num_steps = snapshot.counts.stored
-    if not (is_long or (_is_small_pong(config) and num_steps < _PONG_STEPS_ON_CPU[config.run.agent])):
-        return ""
     acting = f"{steps_per_second:.3g} steps/s and " if steps_per_second else ""
     speed = f"at {acting}{updates_per_second:.3g} updates/s"
+    hours, goal = min(times, default=(math.inf, ""))
+    if 0 < config.run.max_seconds < 3600 * hours:
+        return ""
+    if not times:
+        advice = (
+            _advice(config, spec, num_steps, steps_per_second=0.0)
+            if updates_per_second < SLOW_UPDATES_PER_SECOND
+            else ""
+        )
+        return f"{speed}{advice}" if advice else ""
+    if not (hours >= LONG_HOURS or (_is_small_pong(config) and num_steps < _PONG_STEPS_ON_CPU[config.run.agent])):
+        return ""
     return (
         f"{speed} this CPU needs about {_shown(hours)} for {goal}{_advice(config, spec, num_steps, steps_per_second)}"
     )

@@ -80,7 +80,7 @@ class View:
             samples_per_insert=rates["samples_per_insert"],
             batch_fill=recent.get("batch_fill"),
             policy_age=recent.get("policy_age"),
-            eta_seconds=console.eta_seconds(
+            budget_seconds=console.budget_seconds(
                 (budget.max_seconds, seconds, 1.0),
                 steps_budget,
                 (budget.max_updates, updates, rates["updates_per_second"]),

@@ -20,7 +20,7 @@ FULL = console.ConsoleSnapshot(
     samples_per_insert=4.01,
     batch_fill=0.934,
     policy_age=1.25,
-    eta_seconds=605.0,
+    budget_seconds=605.0,
     durable_update=48_000,
 )
 
@@ -48,7 +48,7 @@ class FullDisk(io.StringIO):
 def test_plain_line_has_every_field() -> None:
     assert console.line_of(FULL) == (
         "1:02:03  12.3M steps  25.3k frames/s  48.2 updates/s  return -12.35  eval 15.5  spi 4.01  fill 93%  "
-        "age 1.25  ETA 10:05  saved 48k"
+        "age 1.25  budget 10:05  saved 48k"
     )
 
 
@@ -58,7 +58,9 @@ def test_a_game_of_two_players_shows_the_first_mover_s_return() -> None:
 
 def test_what_is_not_known_is_a_dash() -> None:
     line = console.line_of(console.ConsoleSnapshot(seconds=5.0, env_steps=0, updates=0))
-    assert line == ("0:05  0 steps  - frames/s  - updates/s  return -  eval -  spi -  fill -  age -  ETA -  saved -")
+    assert line == (
+        "0:05  0 steps  - frames/s  - updates/s  return -  eval -  spi -  fill -  age -  budget -  saved -"
+    )
 
 
 def test_line_of_80_columns_leaves_out_the_least_important_fields() -> None:
@@ -109,14 +111,14 @@ def test_durations_are_short(seconds: float, text: str) -> None:
 
 def test_eta_is_the_nearest_budgets() -> None:
     steps, updates, none = (1000, 400, 10.0), (100, 50, 2.0), (0, 400, 10.0)
-    assert console.eta_seconds(none, steps, none) == 60.0
-    assert console.eta_seconds(none, steps, updates) == 25.0
-    assert console.eta_seconds((15.0, 10.0, 1.0), steps, updates) == 5.0
-    assert console.eta_seconds(none, (100, 400, 10.0)) == 0.0
-    assert console.eta_seconds(none, none, none) is None
-    assert console.eta_seconds((float("inf"), 400, 10.0)) is None
-    assert console.eta_seconds((float("inf"), 400, 10.0), updates) == 25.0
-    assert console.eta_seconds(none, (1000, 400, 0.0)) is None
+    assert console.budget_seconds(none, steps, none) == 60.0
+    assert console.budget_seconds(none, steps, updates) == 25.0
+    assert console.budget_seconds((15.0, 10.0, 1.0), steps, updates) == 5.0
+    assert console.budget_seconds(none, (100, 400, 10.0)) == 0.0
+    assert console.budget_seconds(none, none, none) is None
+    assert console.budget_seconds((float("inf"), 400, 10.0)) is None
+    assert console.budget_seconds((float("inf"), 400, 10.0), updates) == 25.0
+    assert console.budget_seconds(none, (1000, 400, 0.0)) is None
 
 
 def test_without_a_terminal_a_plain_line_comes_every_interval() -> None:
@@ -272,10 +274,10 @@ def test_while_a_run_stands_still_lines_come_more_often_than_the_user_asked() ->
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(None, "ETA -"), (90.5, "ETA 1:30"), (0.2, "ETA 0:01"), (0.0, "budget spent")]
+    ("seconds", "text"), [(None, "budget -"), (90.5, "budget 1:30"), (0.2, "budget 0:01"), (0.0, "budget spent")]
 )
 def test_a_budget_that_is_spent_is_told_in_words(seconds: float | None, text: str) -> None:
-    assert f"  {text}  saved" in console.line_of(dataclasses.replace(FULL, eta_seconds=seconds))
+    assert f"  {text}  saved" in console.line_of(dataclasses.replace(FULL, budget_seconds=seconds))
 
 
 def test_a_process_that_leaves_at_once_has_a_last_line() -> None:

@@ -50,9 +50,7 @@ def test_few_updates_are_measured_for_longer() -> None:
 def test_updates_that_come_alone_are_enough_without_a_budget_of_steps() -> None:
     found = forecast.Forecast(_config())
     told = [found.observe(float(now), _snapshot(500, now // 10), VECTOR) for now in range(41)]
-    assert not any(told[:-1]) and told[-1].startswith(
-        "at 0.1 updates/s this CPU needs about 28 hours for 10,000 updates"
-    )
+    assert not any(told[:-1]) and told[-1].startswith("at 0.1 updates/s; quicker in a new run: ")
 
 
 def test_updates_that_come_alone_are_not_measured_for_a_budget_of_steps() -> None:
@@ -119,7 +117,7 @@ def test_small_pong_in_a_short_run_is_told_nothing_behind_its_goal() -> None:
 def test_muzero_on_a_large_grid_is_told_what_to_make_smaller() -> None:
     settings = {"muzero__target_network_updates": 100, "replay__batch_size": 256, "network__width": 64}
     text = _told(_config(**settings), GRID, 30.0, 0.4)
-    assert "at 30 steps/s and 0.4 updates/s this CPU needs about 7 hours for 10,000 updates; quicker" in text
+    assert "at 30 steps/s and 0.4 updates/s; quicker" in text and "hours" not in text
     for change in (
         "--muzero.target_network_updates=0",
         "--network.channels=32",
@@ -128,7 +126,19 @@ def test_muzero_on_a_large_grid_is_told_what_to_make_smaller() -> None:
     ):
         assert change in text
     assert "--network.width=64" in _told(_config(**settings), VECTOR, 30.0, 0.4)
-    assert _told(_config(run__agent="ppo"), GRID, 30.0, 0.4).endswith("updates")
+    assert _told(_config(run__agent="ppo"), GRID, 30.0, 0.4) == ""  # nobody asked for so many updates
+
+
+def test_a_time_that_ends_the_run_before_other_budgets_leaves_nothing_to_forecast() -> None:
+    long = _config(run__max_seconds=120.0, run__max_updates=10_000)
+    assert _told(long, VECTOR, 30.0, 0.4) == _told(_config(run__max_seconds=120.0), GRID, 30.0, 0.4) == ""
+    days = configs.override(long, {"run.max_seconds": 1e6})
+    assert "about 7 hours for the rest of 10,000 updates" in _told(days, VECTOR, 30.0, 0.4)
+
+
+def test_images_without_a_budget_are_told_where_they_learn_and_no_hours() -> None:
+    text = _told(_config(env__id="atari:Pong"), IMAGE, 100.0, 0.5)
+    assert text.startswith("at 100 steps/s and 0.5 updates/s; images want an accelerator") and "hours" not in text
 
 
 @pytest.mark.parametrize(

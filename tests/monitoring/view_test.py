@@ -19,14 +19,14 @@ class Screen:
 
     def __init__(self) -> None:
         self.messages: list[str] = []
-        self.eta_seconds: float | None = None
+        self.budget_seconds: float | None = None
         self.now = 0.0
 
     def clock(self) -> float:
         return self.now
 
     def update(self, snapshot: console.ConsoleSnapshot, *, last: bool = False) -> None:
-        self.eta_seconds = snapshot.eta_seconds
+        self.budget_seconds = snapshot.budget_seconds
 
     def message(self, text: str) -> None:
         self.messages.append(text)
@@ -132,7 +132,7 @@ def test_updates_after_the_last_step_are_in_the_time_that_is_left(
         seen = counts.Snapshot(counts=done, num_updates=int(10 * screen.now) * (owed > 0), owed_updates=abs(owed))
         shown.progress.read = lambda seen=seen: seen
         shown.observe(screen.now)
-    assert screen.eta_seconds == seconds
+    assert screen.budget_seconds == seconds
 
 
 def test_a_run_whose_episodes_end_is_not_told_otherwise(tmp_path: pathlib.Path) -> None:

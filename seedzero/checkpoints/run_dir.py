@@ -244,9 +244,7 @@ def read_saved(path: str | os.PathLike[str]) -> SavedConfig:
     """Returns the content of a run directory's config.json. Raises ResumeError if there is none to be read."""
     file = pathlib.Path(path) / CONFIG_FILE
     try:
-        content = json_object.parse(file.read_bytes())
-        preset, given, values = content["preset"], content["given"], content["config"]
-        return SavedConfig(str(preset), dict(given), migrations.config(values))
+        return parse_saved(json_object.parse(file.read_bytes()))
     except (FileNotFoundError, NotADirectoryError):
         missing = f"{CONFIG_FILE} is missing" if os.path.isdir(path) else "there is no such directory"
         raise errors.ResumeError(
@@ -258,6 +256,13 @@ def read_saved(path: str | os.PathLike[str]) -> SavedConfig:
         raise errors.ResumeError(f"{file} is damaged ({error!r}); give another --run_dir") from None
     except errors.ConfigError as error:
         raise errors.ResumeError(f"{file} does not fit this version of seedzero: {error}") from None
+
+
+def parse_saved(content: Mapping[str, Any]) -> SavedConfig:
+    """Returns the content of config.json. Raises KeyError, TypeError, AttributeError and ConfigError."""
+    # By full names: a short one, env for env.id, would pass unseen by whatever looks for code.
+    given = {configs.ALIASES.get(key, key): str(value) for key, value in content["given"].items()}
+    return SavedConfig(str(content["preset"]), given, migrations.config(content["config"]))
 
 
 def read_learner(path: str | os.PathLike[str]) -> Mapping[str, Any] | None:
@@ -314,7 +319,8 @@ def _resume(path: pathlib.Path, saved: SavedConfig, asked: SavedConfig) -> tuple
     """Returns the settings of the resumed run and the notes for the user; raises ResumeError with the fixed keys."""
     before, now = configs.flatten(saved.config), configs.flatten(asked.config)
     resumable = {key: field.metadata["resumable"] for key, field in configs.fields().items()}
-    code = user_code.named(before)  # never kept: the user is to name it
+    code = {*user_code.named(before)}  # never kept: the user is to name it, and its arguments
+    code |= {user_code.ARGUMENTS} if user_code.ENVIRONMENT in code else set()
     kept: dict[str, options.Value] = {}
     notes, refused = [], []
     for key in [key for key in now if now[key] != before[key]]:

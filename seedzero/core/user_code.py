@@ -15,6 +15,8 @@ from seedzero.core import errors
 ENVIRONMENT = "env.id"
 NETWORKS = ("network.module", "vtrace.module")
 """Settings that may name code of a user's."""
+ARGUMENTS = "env.kwargs"
+"""The setting with the arguments of the environment's function."""
 
 serves: contextvars.ContextVar[bool] = contextvars.ContextVar("serves", default=False)
 """True where a user's module is imported for a training; in processes made for environments, always."""

@@ -122,3 +122,19 @@ def test_a_request_with_consent_takes_the_settings_of_the_directory() -> None:
     assert asked.given == {**_REGISTERS, "run.seed": "5"}
     asked = request.make({"run_dir": str(path), "preset": "catch"}, _REGISTERS)  # the command line of the first start
     assert asked.given == _REGISTERS
+
+
+@pytest.mark.parametrize("code", [{"env": "python:their_module:make"}, {"env": "gym:their_module:Env-v0"}])
+def test_short_names_of_settings_name_code_too(code: Mapping[str, str]) -> None:
+    path = _directory(code, {})
+    with pytest.raises(errors.ResumeError, match=r"--env=.*their_module.*trust_run_dir"):
+        seedzero.train(run_dir=path, max_updates=1)
+    assert not pathlib.Path("was_run").exists()
+
+
+def test_the_user_s_function_gets_no_arguments_of_the_directory() -> None:
+    mine = {"env.id": "python:my_module:make"}
+    path = _directory({}, {**mine, "env.kwargs": '{"theirs": 1}'})
+    config = configs.override(configs.Config(), mine)
+    with pytest.raises(errors.ResumeError, match=r"--env\.kwargs"):
+        run_dirs.open_run_dir(path, config, preset="catch", given=mine)

@@ -3,8 +3,8 @@
     cd examples && python own_network.py [RUN_DIR]
 
 The module has three methods; hidden states are arrays [B, ...] of any shape. The name `own_network:make` is kept in
-the run directory: resumes, evaluations and `seedzero.load(..., trust_run_dir=True)` import it again. The variable
-MAX_UPDATES limits the training.
+the run directory: resumes, evaluations and `seedzero.load(...)` import it again, on this machine without a flag. The
+variable MAX_UPDATES limits the training.
 """
 
 import os

@@ -22,6 +22,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # xdist's processes inherit the dir
     atexit.register(shutil.rmtree, _directory, ignore_errors=True)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_directory / "of-programs")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["XDG_STATE_HOME"] = str(_directory / "state")  # not the user's own runs
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         sys.dont_write_bytecode = False
         sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(_directory / "bytecode")

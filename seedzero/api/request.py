@@ -42,18 +42,19 @@ class Request(NamedTuple):
         return self.given.keys() | (set() if shows_images else {"network.kind", "vtrace.torso", "ppo.torso"})
 
 
-def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
+def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool = True) -> Request:
     """Returns the request of a command line.
 
     A run directory that holds a run brings its preset and settings where the command line names neither preset nor
-    environment. UsageError for mistakes in it, nothing to train on, and code of a run directory without consent.
+    environment. is_here: the learner runs on this machine. UsageError for mistakes in it, nothing to train on, and
+    code of a run directory without consent.
     """
     given = dict(settings)
     notes, shown, refused, asked_with = [], None, None, None
     preset, env = flags.get("preset"), settings.get("env.id")
     if preset is None and env is None:
         trusted = bool(options.parse(TRUST, flags.get(TRUST, "false"), bool))
-        preset, given = _saved(flags["run_dir"], settings, trusted=trusted)
+        preset, given = _saved(flags["run_dir"], settings, trusted=trusted, is_here=is_here)
     elif preset is None:
         from seedzero.envs import registry  # numpy and gymnasium, which an early mistake need not wait for
 
@@ -89,7 +90,7 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str]) -> Request:
     return Request(preset, given, config, (*notes, *implied), *found)
 
 
-def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool) -> tuple[str, dict[str, str]]:
+def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool, is_here: bool) -> tuple[str, dict[str, str]]:
     """Returns preset and settings of the run in a directory, new settings over them."""
     from seedzero.bucket import run_copy  # numpy, which an early mistake need not wait for
     from seedzero.checkpoints import consent
@@ -102,7 +103,7 @@ def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool) -> tuple
         )
     with run_copy.local(run_dir) as path:
         saved = run_dirs.read_saved(path)
-    consent.check(run_dir, saved, trusted=trusted, asked=settings)
+    consent.check(run_dir, saved, trusted=trusted, asked=settings, is_here=is_here)
     agent = settings.get("run.agent", saved.config.run.agent)
     if agent != saved.config.run.agent:
         raise errors.ResumeError(

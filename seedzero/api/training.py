@@ -153,5 +153,8 @@ def texts(values: Mapping[str, options.Value | os.PathLike[str]]) -> dict[str, s
 
 
 def _resume_command(run_dir: str, *, trusts: bool) -> str:
+    from seedzero.checkpoints import own_runs
+
+    trusts = trusts and ("://" in run_dir or bool(own_runs.obstacle()))
     program = ["seedzero"] if shutil.which("seedzero") else [sys.executable, "-m", "seedzero.cli"]
     return shlex.join([*program, "train", f"--run_dir={run_dir}", *([f"--{request.TRUST}"] if trusts else [])])

@@ -1,4 +1,4 @@
-"""Consent to the code named by a run directory: its maker may be a stranger."""
+"""Consent to the code named by a run directory: its maker may be a stranger. Runs of the user's own have it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Mapping
 
+from seedzero.checkpoints import own_runs
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.core import errors, user_code
@@ -18,6 +19,7 @@ def check(
     trusted: bool,
     asked: Mapping[str, str] | None = None,
     makes_environments: bool = True,
+    is_here: bool = True,
 ) -> None:
     """Raises ResumeError for a run directory with modules to import and without the user's consent.
 
@@ -26,6 +28,7 @@ def check(
       trusted: the user trusts the directory's maker.
       asked: settings that the user has named now, by SECTION.KEY; None: this command takes none.
       makes_environments: false: only the agent's network is made.
+      is_here: the code runs on this machine, so that own runs of this user count (`own_runs`).
     """
     if trusted:
         return
@@ -35,9 +38,12 @@ def check(
         found = {(name, value) for name, value in found if name != user_code.ENVIRONMENT}
     if not found:
         return
+    if (doubt := own_runs.doubt(path, saved) if is_here else "") is None:
+        return
     flags = " ".join(shlex.quote(f"{configs.flag(name)}={value}") for name, value in sorted(found))
     raise errors.ResumeError(
         f"{os.fspath(path)} names code that would be imported and run here: {flags}. If you trust the maker of that "
         "directory, give --trust_run_dir (in Python trust_run_dir=True)"
         + ("" if asked is None else ", or name the code yourself, as above")
+        + (f". It does not count as a run of your own: {doubt}" if doubt else "")
     )

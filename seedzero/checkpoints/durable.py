@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import os
 import pathlib
@@ -62,15 +63,17 @@ def flush_tree(root: pathlib.Path) -> None:
     flush(root)
 
 
-def write_whole(path: pathlib.Path, content: bytes) -> None:
+def write_whole(path: pathlib.Path, content: bytes, *, mode: int = 0o666) -> None:
     """Writes a file as a whole or not at all, without surviving every crash. Replaces a link.
 
-    Raises OSError if the disk is full or cannot be written; an old file stays.
+    mode: permissions, less the process's umask. Raises OSError if the disk is full or cannot be written; an old file
+    stays.
     """
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     try:
         temporary.unlink(missing_ok=True)  # of a crash
-        with temporary.open("xb") as file:  # new: a link that somebody put there in between is not followed
+        # New: a link that somebody put there in between is not followed.
+        with open(temporary, "xb", opener=functools.partial(os.open, mode=mode)) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -7,6 +7,7 @@ RUN_DIR/lock            held (flock) by the learner of the directory; its text i
         status.json     the last status
         metrics.jsonl   one row of metrics a line
         checkpoints/    written by the checkpointer
+        own.key         tells the run of a user's code from a copy (`own_runs`)
         logs/           what local workers print
 """
 
@@ -34,12 +35,14 @@ from seedzero.core import errors, json_object, plain_files, user_code
 CONFIG_FILE = "config.json"
 LEARNER_FILE = "learner.json"
 STATUS_FILE = "status.json"
+KEY_FILE = "own.key"
 _BESIDE_CONFIG = (STATUS_FILE, "spec.json", "metrics.jsonl")
 """Files that a run writes after config.json."""
 _FILES = (
     CONFIG_FILE,
     run_lock.NAME,
     LEARNER_FILE,
+    KEY_FILE,
     *_BESIDE_CONFIG,
     "learner.sock",
     "probe.sock",
@@ -65,11 +68,15 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
     """A locked run directory; a context manager."""
 
     path: pathlib.Path  # absolute
-    config: configs.Config  # of the run; a resume keeps the machine's first choices
+    saved: SavedConfig  # as config.json has it now; a resume keeps the machine's first choices
     resumed: bool  # true: the directory held a run already
     notes: tuple[str, ...]  # one sentence for the user about each value that a resume changed or kept
     lock: int  # descriptor of the locked file
     earlier: Mapping[str, Any] | None = None  # content of a resumed run's config.json before
+
+    @property
+    def config(self) -> configs.Config:
+        return self.saved.config
 
     @property
     def logs(self) -> pathlib.Path:
@@ -196,7 +203,7 @@ def open_run_dir(
             (path / "logs").mkdir(exist_ok=True)
             (path / "checkpoints").mkdir(exist_ok=True)
         undo.pop_all()
-        return RunDir(path, saved.config, resumed, notes, lock, earlier)
+        return RunDir(path, saved, resumed, notes, lock, earlier)
 
 
 def _check_links(path: pathlib.Path) -> None:

@@ -33,7 +33,8 @@ def run(arguments: parse.Arguments) -> int:
     run_dir = given if "://" in given else os.path.abspath(given)  # as every node names it
     settings = {**arguments.settings, **dict.fromkeys(_OF_THE_ADDRESS, "")}
     settings |= {"worker.num": "0", "worker.num_remote": str(num_workers)}
-    asked = request.make({**arguments.flags, "run_dir": run_dir}, settings)
+    # The learner's node need not remember this user's own runs.
+    asked = request.make({**arguments.flags, "run_dir": run_dir}, settings, is_here=False)
     asked = request.check_early(asked, has_environments=False)
     token = _token(arguments.settings.get(_TOKEN_FILE, ""))
     options = dataclasses.replace(

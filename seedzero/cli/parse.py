@@ -17,7 +17,7 @@ WIDTH = 110
 RUN_DIR = {"run_dir=DIR|gs://BUCKET/PATH": "of the training run"}
 TRUST = {
     "trust_run_dir": "import and run the modules that the run directory names (an environment or a network in "
-    "Python), which may do anything here: for directories of makers you trust"
+    "Python), which may do anything here: for directories of makers you trust; runs that you trained here need none"
 }
 
 

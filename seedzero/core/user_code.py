@@ -6,8 +6,10 @@ import contextvars
 import difflib
 import importlib
 import os
+import pathlib
 import sys
 from collections.abc import Callable, Mapping
+from importlib import machinery
 from typing import Any
 
 from seedzero.core import errors
@@ -40,6 +42,36 @@ def named(values: Mapping[str, object]) -> dict[str, str]:
     is_module = kind == "python" or (kind == "gym" and ":" in rest)
     names = (*NETWORKS, *([ENVIRONMENT] if is_module else []))
     return {name: str(values[name]) for name in names if values.get(name)}
+
+
+def modules(values: Mapping[str, object]) -> set[str]:
+    """Returns the dotted names of the modules that the settings of `named` import."""
+    ids = (value.partition(":")[2] if name == ENVIRONMENT else value for name, value in named(values).items())
+    return {each.rpartition(":")[0] for each in ids}
+
+
+def files(module: str) -> list[str]:
+    """Returns the file and the folders that Python finds here for a module's outermost package, links resolved.
+
+    Imports nothing. The current directory comes first, as for workers. Empty: there is no such module.
+    """
+    outermost, path = module.partition(".")[0], [os.getcwd(), *sys.path]
+    for finder in sys.meta_path:
+        if (find := getattr(finder, "find_spec", None)) is None:
+            continue
+        spec = find(outermost, path if finder is machinery.PathFinder else None)
+        if spec is not None:
+            found = [spec.origin, *(spec.submodule_search_locations or ())]
+            return [os.path.realpath(file) for file in found if file]
+    return []
+
+
+def lies_in(module: str, directory: str | os.PathLike[str]) -> bool:
+    """Returns whether a directory may have the module, or anything that the module imports."""
+    outer = pathlib.Path(os.path.realpath(directory))
+    below, found = module.split(".")[1:], files(module)
+    places = [os.getcwd(), *filter(None, sys.path), *found, *(os.path.join(file, *below) for file in found)]
+    return any(pathlib.Path(os.path.realpath(place)).is_relative_to(outer) for place in places)
 
 
 def check_may_train() -> None:

@@ -17,6 +17,7 @@ from concurrent import futures
 
 from seedzero.bucket import bucket, remote
 from seedzero.bucket import mirror as mirrors
+from seedzero.checkpoints import own_runs
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import combinations, ends
 from seedzero.config import config as configs
@@ -74,6 +75,8 @@ def train(
             compilation_cache.enable()
             directory = run_dirs.open_run_dir(path, config, preset=preset, given=given)
         opened.enter_context(directory)
+        names_code = bool(user_code.named(configs.flatten(directory.config)))
+        needs_trust = names_code and (mirrored is not None or not _remember(directory.path, directory.saved, screen))
         parts = None
         try:
             combinations.check(directory.config)  # with the values that the directory fixes, such as its slots
@@ -85,7 +88,7 @@ def train(
             finished, had_finished = _hosted(parts, handles_signals=handles_signals, leaves_when_late=leaves_when_late)
         except errors.UsageError:
             if (parts is None or not parts.stage.listens) and (mirrored is None or directory.resumed):
-                directory.abandon()
+                _abandon(directory, screen, names_code=names_code and mirrored is None)
             raise
         if not had_finished:
             has_checkpoint = parts.saves.durable_update is not None
@@ -93,7 +96,7 @@ def train(
                 screen.message(f"nothing to score: {result.without_updates(directory.config)}; train longer")
             elif has_checkpoint:
                 program, at = resume_command.partition(" train ")[0], f"--run_dir={shlex.quote(str(path))}"
-                at += " --trust_run_dir" if user_code.named(configs.flatten(config)) else ""
+                at += " --trust_run_dir" if needs_trust else ""
                 _show_next(screen, program, at, is_remote=config.env.id == env_ids.REMOTE)
             if finished:
                 screen.message(f"finished: {finished}")
@@ -101,6 +104,23 @@ def train(
                 again = "resume" if has_checkpoint else "start again"
                 screen.message(f"stopped; to {again}:", resume_command)
         return result.read(directory.checkpoints, str(path), finished=finished)
+
+
+def _remember(path: pathlib.Path, saved: run_dirs.SavedConfig, screen: background.Screen) -> bool:
+    """Remembers a run with a user's code as an own one: the user has consented. Returns whether it could be."""
+    problem = own_runs.remember(path, saved)
+    if problem:
+        screen.message(f"this run cannot be remembered as your own, so its directory needs --trust_run_dir: {problem}")
+    return not problem
+
+
+def _abandon(directory: run_dirs.RunDir, screen: background.Screen, *, names_code: bool) -> None:
+    """Undoes a refused start, in the records of own runs, too."""
+    if names_code and directory.earlier is None:
+        own_runs.forget(directory.path)
+    directory.abandon()
+    if names_code and directory.earlier is not None:
+        _remember(directory.path, run_dirs.parse_saved(directory.earlier), screen)
 
 
 def _hosted(parts: learner_parts.LearnerParts, *, handles_signals: bool, leaves_when_late: bool) -> tuple[str, bool]:

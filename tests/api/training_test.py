@@ -48,13 +48,18 @@ def test_arguments_are_the_flags_of_the_command_line(calls: list[dict[str, Any]]
     assert call["command"].endswith(f"train --run_dir={tmp_path / 'run'}")
 
 
-def test_the_command_that_resumes_trusts_the_code_that_this_call_names(
-    calls: list[dict[str, Any]], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("has_state", [False, True])
+def test_the_command_that_resumes_trusts_code_that_cannot_be_remembered(
+    calls: list[dict[str, Any]], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, has_state: bool
 ) -> None:
+    if not has_state:
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "of_a_user.py").write_text("import gymnasium\nmake = lambda: gymnasium.make('CartPole-v1')\n")
     seedzero.train("python:of_a_user:make", run_dir="run")
-    assert calls[0]["command"].endswith(f"train --run_dir={tmp_path / 'run'} --trust_run_dir")
+    flag = "" if has_state else " --trust_run_dir"
+    assert calls[0]["command"].endswith(f"train --run_dir={tmp_path / 'run'}{flag}")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 import seedzero
 from seedzero.api import request
-from seedzero.checkpoints import consent
+from seedzero.checkpoints import consent, own_runs
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.cli import main as commands
 from seedzero.config import config as configs
@@ -138,3 +138,15 @@ def test_the_user_s_function_gets_no_arguments_of_the_directory() -> None:
     config = configs.override(configs.Config(), mine)
     with pytest.raises(errors.ResumeError, match=r"--env\.kwargs"):
         run_dirs.open_run_dir(path, config, preset="catch", given=mine)
+
+
+def test_an_own_run_needs_no_consent_where_its_code_runs_here() -> None:
+    path = _directory({**_REGISTERS, **_NETWORK})
+    assert own_runs.remember(path, run_dirs.read_saved(path)) == ""
+    assert request.make({"run_dir": str(path)}, {}).given["env.id"] == _REGISTERS["env.id"]
+    with pytest.raises(errors.ResumeError, match="trust_run_dir"):  # a learner on another node
+        request.make({"run_dir": str(path)}, {}, is_here=False)
+    for call in set(_CALLS) - {"train"}:
+        with pytest.raises(errors.Error, match=r"their_module|no checkpoint") as raised:
+            _CALLS[call](path)
+        assert "trust_run_dir" not in str(raised.value)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pathlib
+import sys
 
+import numpy as np
 import pytest
 
 from seedzero.core import errors, user_code
@@ -40,6 +42,45 @@ def test_settings_that_name_code_are_known(env: str) -> None:
 @pytest.mark.parametrize("env", ["catch", "gym:CartPole-v1", "gym:ALE/Pong-v5", "atari:Pong", "remote", "python:"])
 def test_other_environments_name_no_code(env: str) -> None:
     assert user_code.named({"env.id": env}) == ({"env.id": env} if env == "python:" else {})
+
+
+def test_the_modules_of_settings_are_known() -> None:
+    code = {"env.id": "python:a.b:make", "network.module": "c:make", "vtrace.module": "d.e:make"}
+    assert user_code.modules(code) == {"a.b", "c", "d.e"}
+    assert user_code.modules({"env.id": "gym:f.g:Env-v0"}) == {"f.g"}
+    assert user_code.modules({"env.id": "gym:CartPole-v1"}) == set()
+
+
+def test_a_module_is_found_as_an_import_would_and_is_not_imported(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = list(sys.path)
+    assert user_code.files("of_a_user_2") == [str(tmp_path / "of_a_user_2.py")]
+    assert user_code.files("of_nobody") == []
+    (tmp_path / "later" / "package").mkdir(parents=True)
+    (tmp_path / "later" / "package" / "__init__.py").write_text("raise SystemExit\n")
+    (tmp_path / "later" / "of_a_user.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path / "later"))
+    package = tmp_path / "later" / "package"
+    assert user_code.files("package.deep.er") == [str(package / "__init__.py"), str(package)]
+    assert user_code.files("of_a_user") == [str(tmp_path / "of_a_user.py")]  # the current directory comes first
+    assert user_code.files("numpy")[0] == np.__file__
+    assert sys.path == [str(tmp_path / "later"), *before]
+
+
+def test_a_module_in_a_directory_is_seen_through_links_and_packages(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    assert not user_code.lies_in("of_a_user", runs)
+    assert user_code.lies_in("of_a_user", tmp_path)
+    assert user_code.lies_in("runs.inner", runs) and not user_code.lies_in("runs", runs / "other")
+    (tmp_path / "linked.py").symlink_to(runs / "linked.py")
+    (runs / "linked.py").write_text("")
+    assert user_code.lies_in("linked", runs)
+    monkeypatch.syspath_prepend(str(runs))
+    assert user_code.lies_in("of_a_user", runs)  # its imports would look there
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 
@@ -82,10 +83,11 @@ def test_an_environment_of_one_s_own_needs_no_registration(host: harness.Host) -
     assert "actions from left to right: [" in output
     config = (host.directory / "corridor" / "config.json").read_text()
     assert '"env.id": "python:own_environment:Corridor"' in config
-    refused = host.seedzero("evaluate", f"--run_dir={host.directory / 'corridor'}")
-    assert refused.code == 2 and "names code" in refused.err and "--env=python:own_environment:Corridor" in refused.err
-    evaluate = ("evaluate", f"--run_dir={host.directory / 'corridor'}", "--episodes=1", "--trust_run_dir")
+    evaluate = ("evaluate", f"--run_dir={host.directory / 'corridor'}", "--episodes=1")
     assert host.seedzero(*evaluate).json["mean_return"] >= 0
+    given_away = shutil.copytree(host.directory / "corridor", host.directory / "given_away")
+    refused = host.seedzero("evaluate", f"--run_dir={given_away}")
+    assert refused.code == 2 and "names code" in refused.err and "--env=python:own_environment:Corridor" in refused.err
 
 
 def test_a_network_of_one_s_own_learns(host: harness.Host) -> None:

@@ -11,8 +11,8 @@ from concurrent import futures
 import parts_world
 import pytest
 
+from seedzero.checkpoints import own_runs, spec_file
 from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.checkpoints import spec_file
 from seedzero.config import config as configs
 from seedzero.core import errors, types
 from seedzero.learner import device_loop, learner, stopping
@@ -96,3 +96,30 @@ def test_a_resume_that_is_refused_at_once_leaves_the_settings_as_they_were(tmp_p
     with pytest.raises(errors.ConfigError, match="is less than the 32 environments"):
         learner.train(large, tmp_path, "", preset="catch", given={"worker.num": "4"}, handles_signals=False)
     assert (tmp_path / run_dirs.CONFIG_FILE).read_bytes() == before
+
+
+def _refused(path: pathlib.Path, given: dict[str, str]) -> None:
+    config = configs.override(configs.Config(), {**given, "replay.num_slots": 8, "training.num_devices": 1})
+    with pytest.raises(errors.ConfigError, match="is less than the 32 environments"):
+        learner.train(config, path, "", preset="vector", given=given, handles_signals=False)
+
+
+def test_a_refused_start_remembers_no_own_run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    _refused(tmp_path / "run", {"env.id": "python:my_env:make"})
+    assert not (tmp_path / "run").exists()
+    assert not list((tmp_path / "state" / "seedzero" / "runs").iterdir())
+
+
+def test_a_refused_resume_leaves_an_own_run_as_it_was(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    given = {"env.id": "python:my_env:make"}
+    small = configs.override(configs.Config(), {**given, "replay.num_slots": 8, "training.num_devices": 1})
+    small = configs.override(small, {"worker.envs_per_group": 4})
+    with run_dirs.open_run_dir(tmp_path / "run", small, preset="vector", given=given) as directory:
+        (directory.checkpoints / "steps/000000000001").mkdir(parents=True)
+        assert own_runs.remember(directory.path, directory.saved) == ""
+    _refused(tmp_path / "run", given)
+    assert own_runs.doubt(tmp_path / "run", run_dirs.read_saved(tmp_path / "run")) is None
+    _refused(tmp_path / "run", {**given, "vtrace.clip_c": "0.5"})
+    assert own_runs.doubt(tmp_path / "run", run_dirs.read_saved(tmp_path / "run")) is None

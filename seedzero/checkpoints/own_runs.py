@@ -76,8 +76,10 @@ def doubt(path: str | os.PathLike[str], saved: run_dirs.SavedConfig) -> str | No
         folder = _folder()
         _check_private(folder)
         key = _read_key(path)
-        known = _read(_file(folder, key)) if key else None
-        return "" if known is None else _difference(known, path, saved)
+        if key is None:
+            return ""
+        known = _read(_file(folder, key))
+        return f"{folder} has no record of it" if known is None else _difference(known, path, saved)
     except OSError as error:
         return _said(error)
     except ValueError as error:

@@ -219,6 +219,12 @@ class MuZeroConfig(options.AgentSection):
             ]
         return notes
 
+    def decay_end(self, config: Any) -> tuple[str, int]:
+        optimizer = config.optimizer
+        if optimizer.schedule not in ("cosine", "linear") or optimizer.decay_rate:
+            return "", 0
+        return "optimizer.decay_updates", optimizer.warmup_updates + optimizer.decay_updates
+
     def shared(self, config: Any) -> dict[str, int]:
         refreshed = {"reanalyse.batch_size": config.reanalyse.batch_size} if config.reanalyse.per_insert else {}
         return {**super().shared(config), **refreshed}

@@ -126,6 +126,10 @@ class AgentSection(Section):
         """Returns notes on the settings for the user."""
         return []
 
+    def decay_end(self, config: Any) -> tuple[str, int]:
+        """Returns the setting of the updates after which the learning rate is 0, and their number; ("", 0): none."""
+        return "", 0
+
     def shared(self, config: Any) -> dict[str, int]:
         """Returns the numbers by SECTION.KEY of which every device takes an equal part."""
         return {"replay.batch_size": config.replay.batch_size}

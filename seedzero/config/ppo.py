@@ -97,6 +97,9 @@ class PPOConfig(options.AgentSection):
             ]
         return [f"{given}: unrolls wait while others are learned from, and become older; {advice}"]
 
+    def decay_end(self, config: Any) -> tuple[str, int]:
+        return ("ppo.decay_updates", self.decay_updates) if self.decay_updates else ("", 0)
+
     def shared(self, config: Any) -> dict[str, int]:
         return {"ppo.batch_size": self.batch_size}
 

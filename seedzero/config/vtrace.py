@@ -73,6 +73,9 @@ class VTraceConfig(options.AgentSection):
             f"vtrace.max_lag={self.max_lag}): every batch is padded, and schedules count updates"
         ]
 
+    def decay_end(self, config: Any) -> tuple[str, int]:
+        return ("vtrace.decay_updates", self.decay_updates) if self.decay_updates else ("", 0)
+
     def shared(self, config: Any) -> dict[str, int]:
         return {"vtrace.batch_size": self.batch_size}
 

@@ -11,7 +11,7 @@ from typing import Any
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.config import families
-from seedzero.monitoring import background, console, counts, exporter, forecast, metrics, wandb_run, watch
+from seedzero.monitoring import background, console, counts, decay, exporter, forecast, metrics, wandb_run, watch
 from seedzero.monitoring import progress as progress_lines
 
 ENDLESS_SECONDS = 60.0
@@ -34,6 +34,7 @@ class View:
 
     def __post_init__(self, clock: Callable[[], float]) -> None:
         self.progress = progress_lines.RunProgress(clock)
+        self._decay = decay.Decay(self.config)
         self._newest_row: Mapping[str, metrics.Value] = {}
         self._wandb: wandb_run.WandbRun | None = None
         self._watch = watch.Watch(self.config, self.directory.path, self.screen.message)
@@ -57,6 +58,8 @@ class View:
         self._report_endless(self.progress.snapshot(), self.progress.seconds())
         spec = self.progress.spec if self.progress.read else None
         if self.hours and spec and (text := self.hours.observe(now, self.progress.snapshot(), spec)):
+            self.screen.message(text)
+        if self.progress.read and not last and (text := self._decay.observe(self.progress.snapshot())):
             self.screen.message(text)
         self.screen.update(self.shown(last=last), last=last)
 

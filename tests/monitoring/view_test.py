@@ -165,3 +165,14 @@ def test_the_hours_that_a_run_takes_are_said_once(tmp_path: pathlib.Path) -> Non
             shown.observe(float(second))
         assert len(screen.messages) == num_messages
     assert "about 28 hours for the rest of 100,000 updates" in screen.messages[0]
+
+
+def test_a_run_beyond_its_decay_is_warned_once_and_not_at_its_end(tmp_path: pathlib.Path) -> None:
+    for last, num_messages in ((False, 1), (True, 0)):
+        shown, screen, _ = _view(tmp_path, run__agent="ppo", ppo__decay_updates=5)
+        shown.observe(0.0, last=last)  # there is no loop yet
+        shown.progress.read = lambda: counts.Snapshot(num_updates=9)
+        for second in range(1, 5):
+            shown.observe(float(second), last=last)
+        assert len(screen.messages) == num_messages
+        assert all("--ppo.decay_updates" in message for message in screen.messages)

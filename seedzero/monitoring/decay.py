@@ -1,0 +1,72 @@
+"""The end of a learning rate's decay: a run that goes on after it learns nothing."""
+
+from __future__ import annotations
+
+import math
+
+from seedzero.config import config as configs
+from seedzero.monitoring import counts
+
+MARGIN = 1.05
+"""Updates of a run, as a share of its decay, that are worth a warning: padded batches make some more than planned."""
+
+
+class Decay:
+    """Warns once where the learning rate is 0, or will be before the run's budget is spent; for a single thread."""
+
+    def __init__(self, config: configs.Config) -> None:
+        self._config = config
+        self._name, self._end = config.agent.decay_end(config)
+        self._has_begun = self._is_told = False
+
+    def observe(self, snapshot: counts.Snapshot) -> str:
+        """Returns the warning once due, else ""; the first snapshot is of a new run's or a resume's start."""
+        num_updates, at_start = snapshot.num_updates, not self._has_begun
+        self._has_begun = True
+        if not self._name or self._is_told:
+            return ""
+        budget, flag = budget_updates(self._config, snapshot)
+        is_zero = num_updates >= self._end * (1.0 if at_start else MARGIN)
+        if not is_zero and not (at_start and budget > self._end * MARGIN):
+            return ""
+        self._is_told = True
+        setting = f"--{self._name}={configs.flatten(self._config)[self._name]}"
+        if is_zero:
+            fact = (
+                f"the learning rate is 0 since update {self._end} ({setting}), and this is update {num_updates}: "
+                "nothing more is learned"
+            )
+        else:
+            fact = (
+                f"the learning rate falls to 0 at update {self._end} ({setting}), and {flag} goes on to about update "
+                f"{budget}: nothing is learned after that"
+            )
+        enough = str(budget) if budget > num_updates else "N, the updates of the whole run"
+        return f"{fact}; give --{self._name}={enough}, or {self._constant()} for a rate that stays"
+
+    def _constant(self) -> str:
+        return "--optimizer.schedule=constant" if self._name.startswith("optimizer.") else f"--{self._name}=0"
+
+
+def budget_updates(config: configs.Config, snapshot: counts.Snapshot) -> tuple[int, str]:
+    """Returns about the update at which a budget of updates or steps ends a run, and its flag; (0, ""): there is none.
+
+    Padded batches, of fewer steps, make more updates than that.
+    """
+    run, ends = config.run, []
+    if run.max_updates:
+        ends.append((run.max_updates, f"--max_updates={run.max_updates}"))
+    if run.max_env_steps:
+        num_left = max(0, run.max_env_steps - snapshot.counts.stored)
+        num_updates = snapshot.num_updates + num_left / steps_of_update(config)
+        final = config.replay.final_updates if config.agent.SAMPLES else 0
+        ends.append((math.ceil(num_updates) + final, f"--max_env_steps={run.max_env_steps}"))
+    return min(ends, default=(0, ""))
+
+
+def steps_of_update(config: configs.Config) -> float:
+    """Returns the environment steps for each update: of a whole batch, or by the ratio of windows to steps."""
+    agent = config.agent
+    if agent.SAMPLES:
+        return config.replay.batch_size / config.replay.samples_per_insert
+    return float(math.prod(getattr(agent, name) for name in ("batch_size", "unroll_length")))

@@ -50,6 +50,7 @@ def show(settings: sections.EnvConfig, *, limit_seconds: float = _LIMIT_SECONDS)
     if settings.id == env_ids.REMOTE:
         return None
     if _is_of_user(settings):
+        registry.check_id(settings.id)
         answer = _ask(settings, {}, limit_seconds, lambda text: None)
         return Shown(types.EnvSpec.from_json(answer["spec"]), answer["reward_threshold"])
     try:
@@ -80,7 +81,18 @@ def look(
 
 
 def _is_of_user(settings: sections.EnvConfig) -> bool:
-    return settings.id.startswith("python:") or (settings.id.count(":") == 2 and settings.id.startswith("gym:"))
+    is_named = settings.id.startswith("python:") or (settings.id.count(":") == 2 and settings.id.startswith("gym:"))
+    return is_named or bool(_registered_here(settings))
+
+
+def _registered_here(settings: sections.EnvConfig) -> str:
+    """Returns the entry of an id of this program or of a further package; "": every worker knows the id."""
+    family, _, name = settings.id.partition(":")
+    if family != "gym" or ":" in name:
+        return ""
+    from seedzero.envs import gym_ids  # gymnasium
+
+    return gym_ids.foreign(name)
 
 
 def _ask(
@@ -88,6 +100,8 @@ def _ask(
 ) -> Mapping[str, Any]:
     """Returns a separate process's answer, with `look`'s key, or "spec" if `look` is empty; ConfigError for none."""
     key, request = next(iter(look), "spec"), {"settings": dataclasses.asdict(settings), **look}
+    if entry := _registered_here(settings):
+        request["registered"] = entry
     code, printed, complaints = _output(json.dumps(request), limit_seconds, say)
     complaints, _, crash = complaints.partition(_CRASH)
     answer = _answer(printed)

@@ -147,9 +147,23 @@ def texts(values: Mapping[str, options.Value | os.PathLike[str]]) -> dict[str, s
         if getattr(value, "shape", None) == ():
             value = cast(Any, value).item()  # a number of numpy
         if not isinstance(value, bool | int | float | str):
-            raise errors.ConfigError(f"--{name}={value!r}: expected a text, a number, true or false")
+            hint = _name_of(value, configs.ALIASES.get(name, name))
+            raise errors.ConfigError(f"--{name}={value!r}: expected a text, a number, true or false{hint}")
         found[configs.ALIASES.get(name, name)] = str(value).lower() if isinstance(value, bool) else str(value)
     return found
+
+
+def _name_of(value: object, setting: str) -> str:
+    """Returns the end of a message about an object in place of a name, with the right name; "": names no code."""
+    if setting not in (user_code.ENVIRONMENT, *user_code.NETWORKS):
+        return ""
+    is_env = setting == user_code.ENVIRONMENT
+    registered = getattr(getattr(value, "spec", None), "id", None)
+    found = user_code.named_by(value) or user_code.named_by(type(value))
+    if found.partition(":")[0] in ("", "builtins"):
+        found = "my_module:make, of a function or class at the top of a module"
+    name = f"gym:{registered}" if is_env and registered else f"{'python:' if is_env else ''}{found}"
+    return f"; give the name, as other processes import it: {name}"
 
 
 def _resume_command(run_dir: str, *, trusts: bool) -> str:

@@ -24,12 +24,42 @@ serves: contextvars.ContextVar[bool] = contextvars.ContextVar("serves", default=
 """True where a user's module is imported for a training; in processes made for environments, always."""
 
 
+_SCRIPT = "__main__"
+"""The module of the started program: in every process another one."""
+
+
+def importable(module: str) -> str:
+    """Returns a module's name in other processes: of the started script its file's name, where it has one."""
+    path = getattr(sys.modules.get(_SCRIPT), "__file__", None) or ""
+    name, ending = os.path.splitext(os.path.basename(path))
+    is_script = module == _SCRIPT and ending == ".py" and name.isidentifier() and name != _SCRIPT
+    return name if is_script else module
+
+
+def named_by(function: object) -> str:
+    """Returns MODULE:FUNCTION of a function or class as other processes import it; "": nothing has such a name."""
+    module, name = importable(str(getattr(function, "__module__", ""))), str(getattr(function, "__qualname__", ""))
+    return f"{module}:{name}" if module not in ("", _SCRIPT) and name.isidentifier() else ""
+
+
+def not_a_script(name: str) -> str:
+    """Returns the reason for refusing `__main__` as the module of a name, and the way out."""
+    module = importable(_SCRIPT)
+    module = "my_module" if module == _SCRIPT else module
+    return (
+        f"__main__ is another module in every process, and workers are processes of their own; name the file that has "
+        f"it, {module}:{name} for {module}.py, and start in the file's directory"
+    )
+
+
 def check(name: str) -> None:
     """Raises ConfigError unless the name has the form MODULE:FUNCTION; Python's own modules are refused.
 
     That catches mistakes and is no protection: workers call what their learner names, with its arguments.
     """
     module, _, function = name.partition(":")
+    if module == _SCRIPT:
+        raise errors.ConfigError(f"{name!r}: {not_a_script(function or 'make')}")
     if module.partition(".")[0] in sys.stdlib_module_names:
         raise errors.ConfigError(f"{name!r}: module {module!r} is Python's own; expected one with a function of yours")
     if not all(word.isidentifier() for word in [*module.split("."), function]):

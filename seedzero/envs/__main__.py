@@ -1,9 +1,10 @@
 """`python -m seedzero.envs FD`: makes an environment and prints its description, as a line of JSON.
 
 FD is the number of an open file with the request, an object with `settings`, those of env.KEY, and perhaps `look`, the
-arguments of `check.look`. It is no argument because it may be long, or secret. The line is {"spec": ...,
-"reward_threshold": ...}, {"look": ...} or {"error": ...}; an environment may print others, before and after it. The
-process ends when its standard input is closed; a crash prints its place.
+arguments of `check.look`, and `registered`, the entry of an id that the asking process has registered. It is no
+argument because it may be long, or secret. The line is {"spec": ..., "reward_threshold": ...}, {"look": ...} or
+{"error": ...}; an environment may print others, before and after it. The process ends when its standard input is
+closed; a crash prints its place.
 """
 
 import dataclasses
@@ -17,7 +18,7 @@ from typing import Any
 
 from seedzero.config import sections
 from seedzero.core import errors, exit_codes, user_code
-from seedzero.envs import check, registry
+from seedzero.envs import check, gym_ids, registry
 
 
 def _end_with_input() -> None:
@@ -35,6 +36,8 @@ try:
     with open(int(sys.argv[1]), encoding="utf-8") as file:
         request = json.load(file)
     settings = sections.EnvConfig(**request["settings"])
+    if "registered" in request:
+        gym_ids.check_same(settings.id.removeprefix("gym:"), request["registered"])
     if "look" in request:
         answer: dict[str, Any] = {"look": dataclasses.asdict(check.look(settings, **request["look"]))}
     else:

@@ -202,6 +202,8 @@ def check_id(env_id: str) -> None:
         if not (module and name):
             form = "expected gym:MODULE:ID, as in gym:my_module:MyEnv-v0"
             raise errors.EnvironmentFailure(f"gym:{env_id} is not complete; {form}")
+        if module == "__main__":
+            raise errors.EnvironmentFailure(f"gym:{env_id}: {user_code.not_a_script(name)}")
         return
     with _explained(env_id, gymnasium.error.Error), quiet():
         minatar.register(env_id)

@@ -11,7 +11,9 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -326,3 +328,49 @@ def test_environments_of_this_package_are_asked_here_and_remote_ones_not_at_all(
     assert found is not None and found.spec.num_actions == 3
     with pytest.raises(errors.ConfigError, match=r"--env=gym:CartPole-v1: .*ClipAction\(\) cannot wrap"):
         environment.show(sections.EnvConfig(id="gym:CartPole-v1", wrappers='["ClipAction"]'))
+
+
+@pytest.fixture
+def _registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gymnasium.envs.registration, "registry", dict(gymnasium.registry))
+    monkeypatch.setattr(gymnasium, "registry", gymnasium.envs.registration.registry)
+
+
+def _register(env_id: str, entry: object) -> None:
+    with warnings.catch_warnings(action="ignore"):  # one takes the place of Gymnasium's own
+        gymnasium.register(env_id, entry_point=entry)  # type: ignore[arg-type]
+
+
+class _Mine(gymnasium.Env[np.ndarray, int]):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+
+@pytest.mark.usefixtures("_module", "_registry")
+@pytest.mark.parametrize(
+    ("env_id", "entry", "module"),
+    [
+        ("Mine", _Mine, __name__),
+        ("mine/Own-v3", "talking_envs:Talking", "talking_envs"),
+        ("CartPole-v1", _Mine, __name__),
+    ],
+)
+def test_an_id_that_this_process_alone_has_registered_is_refused(env_id: str, entry: object, module: str) -> None:
+    _register(env_id if env_id != "Mine" else "Mine-v7", entry)
+    with pytest.raises(errors.ConfigError, match=rf"--env=gym:{env_id}: .* --env=gym:{module}:{env_id}, "):
+        environment.show(sections.EnvConfig(id=f"gym:{env_id}"))
+
+
+@pytest.mark.usefixtures("_module", "_registry")
+def test_check_env_refuses_it_too() -> None:
+    _register("Mine-v0", lambda: _Mine())
+    with pytest.raises(errors.ConfigError, match=rf"--env=gym:{__name__}:Mine-v0, "):
+        environment.look(sections.EnvConfig(id="gym:Mine-v0"), 2, 10.0)
+
+
+@pytest.mark.usefixtures("_module")
+@pytest.mark.parametrize("env", ["python:__main__:make", "gym:__main__:Mine-v0"])
+def test_the_started_script_is_refused_without_a_process(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "_output", lambda *args: pytest.fail("asked"))
+    with pytest.raises(errors.ConfigError, match="__main__ is another module in every process"):
+        environment.show(sections.EnvConfig(id=env))

@@ -8,6 +8,7 @@ import sys
 import threading
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -143,6 +144,40 @@ def test_a_number_of_numpy_is_a_number() -> None:
     given = {"seed": np.int64(3), "stop_at_return": np.float32(0.5), "run.deterministic": np.bool_(True)}
     found = {"run.seed": "3", "run.stop_at_return": "0.5", "run.deterministic": "true"}
     assert training.texts(given) == found
+
+
+class _Env:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "name"),
+    [
+        ("env", _Env, f"python:{__name__}:_Env$"),
+        ("env.id", _Env(), f"python:{__name__}:_Env$"),
+        ("env", lambda: None, "python:my_module:make"),
+        ("env", gymnasium.make("CartPole-v1"), "gym:CartPole-v1$"),
+        ("network.module", training.texts, ": seedzero.api.training:texts$"),
+        ("seed", _Env, "expected a text, a number, true or false$"),
+    ],
+)
+def test_an_object_in_place_of_a_name_is_refused_with_its_name(setting: str, value: Any, name: str) -> None:
+    with pytest.raises(errors.ConfigError, match=rf"--{setting}=.*{name}"):
+        training.texts({setting: value})
+
+
+def test_an_id_of_this_program_alone_is_refused_before_a_directory_is_made(
+    calls: list[dict[str, Any]], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = dict(gymnasium.registry)
+    monkeypatch.setattr(gymnasium.envs.registration, "registry", registry)
+    monkeypatch.setattr(gymnasium, "registry", registry)
+    monkeypatch.chdir(tmp_path)
+    gymnasium.register("Mine-v0", entry_point=lambda: gymnasium.make("CartPole-v1"))
+    for preset in ({}, {"preset": "vector"}):
+        with pytest.raises(errors.ConfigError, match=f"--env=gym:{__name__}:Mine-v0"):
+            seedzero.train("gym:Mine-v0", run_dir="run", **preset)
+    assert not calls and not list(tmp_path.iterdir())
 
 
 def test_the_package_loads_nothing_before_it_is_asked_for() -> None:

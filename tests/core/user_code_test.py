@@ -101,3 +101,26 @@ def test_a_module_in_a_directory_is_seen_through_links_and_packages(
 def test_what_is_wrong_is_said(name: str, message: str) -> None:
     with pytest.raises(errors.ConfigError, match=message):
         user_code.load(name)
+
+
+@pytest.mark.parametrize(
+    "path, module", [("/of/own.py", "own"), ("/of/pytest", "my_module"), ("/of/a-b.py", "my_module")]
+)
+def test_the_started_script_is_named_by_its_file(path: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", path, raising=False)
+    for refused in (user_code.check, user_code.load):
+        with pytest.raises(errors.ConfigError, match=f"__main__:make.* {module}:make for {module}.py"):
+            refused("__main__:make")
+
+
+def test_a_function_has_the_name_by_which_other_processes_import_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def local() -> None:
+        pass
+
+    of_script = type("Mine", (), {"__module__": "__main__"})
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "/of/own.py", raising=False)
+    named = {user_code.check: "seedzero.core.user_code:check", of_script: "own:Mine"}
+    unnamed = dict.fromkeys((local, lambda: None, 3), "")
+    assert {each: user_code.named_by(each) for each in (*named, *unnamed)} == named | unnamed
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", None, raising=False)
+    assert user_code.named_by(of_script) == ""

@@ -1,0 +1,50 @@
+"""Gymnasium's registered ids: those of every process, and those that one program registers for itself alone."""
+
+from __future__ import annotations
+
+import re
+
+import ale_py  # noqa: F401  # registers Gymnasium's ALE/GAME
+import gymnasium
+from gymnasium.envs import registration
+
+from seedzero.core import errors, user_code
+
+_EVERYWHERE = ("gymnasium", "ale_py", "minatar")
+"""Packages whose ids every process knows."""
+
+
+def registered(env_id: str) -> str:
+    """Returns MODULE:NAME of the function or class that this process has registered for an id; "": there is none."""
+    try:
+        namespace, name, version = registration.parse_env_id(env_id)
+    except gymnasium.error.Error:  # of another form
+        return ""
+    if version is None:
+        version = registration.find_highest_version(namespace, name)
+    found = gymnasium.registry.get(registration.get_env_id(namespace, name, version))
+    entry = found.entry_point if found else None
+    if entry is None or isinstance(entry, str):
+        return entry or ""
+    return f"{user_code.importable(entry.__module__)}:{getattr(entry, '__qualname__', type(entry).__qualname__)}"
+
+
+def foreign(env_id: str) -> str:
+    """Returns `registered` for an id of a program or a further package; "": all processes have it, or none has."""
+    entry = registered(env_id)
+    return "" if re.split("[.:]", entry)[0] in _EVERYWHERE else entry
+
+
+def check_same(env_id: str, expected: str) -> None:
+    """Raises EnvironmentFailure unless this process, a new one, has what the process that asks has registered."""
+    found = registered(env_id)
+    if found == expected:
+        return
+    module = expected.partition(":")[0]
+    module = "my_module" if module == "__main__" else module
+    other = f"new processes have {found} for it" if found else "new processes do not know it"
+    raise errors.EnvironmentFailure(
+        f"it is registered for {expected} by this program alone, and {other}: workers import modules, and do not run "
+        f"the program. Give the module that registers it when it is imported, --env=gym:{module}:{env_id}, or a "
+        f"function or class of a module, --env=python:{module}:NAME"
+    )

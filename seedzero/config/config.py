@@ -86,15 +86,22 @@ def check_read(given: Collection[str], agent: str) -> None:
     """Refuses settings SECTION.KEY unread by the agent.
 
     Raises:
-      ConfigError: with the agents that read it.
+      ConfigError: with the agent's setting of the same name, if any, and the agents that read the given one.
     """
     for name in given:
         if not is_read(name, agent):
-            readers = _readers(name)
+            readers, own = _readers(name), counterpart(name, agent)
             raise errors.ConfigError(
                 f"--{name} is a setting of {' and '.join(readers)}, but this is --agent={agent}; "
-                f"leave it out, or give --agent={'|'.join(readers)}"
+                f"{f'give --{own}' if own else 'leave it out'}, or give --agent={'|'.join(readers)}"
             )
+
+
+def counterpart(name: str, agent: str) -> str:
+    """Returns the agent's setting of the same name as another agent's SECTION.KEY; "": there is none."""
+    key, known = name.rpartition(".")[2], fields()
+    own = (f"{section}.{key}" for section in (agent, "replay", *getattr(Config(), agent).SECTIONS))
+    return next((other for other in own if other in known and is_read(other, agent)), "")
 
 
 def _readers(name: str) -> list[str]:

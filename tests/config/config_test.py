@@ -190,3 +190,31 @@ def test_a_setting_that_another_agent_reads_is_named_with_that_agent(agent: str,
     with pytest.raises(errors.ConfigError) as caught:
         configs.override(base, {key: "1"})
     assert str(caught.value) == f"unknown setting --{key}=1; did you mean --{nearest}"
+
+
+@pytest.mark.parametrize(
+    ("name", "agent", "own"),
+    [
+        ("optimizer.learning_rate", "ppo", "ppo.learning_rate"),
+        ("ppo.learning_rate", "muzero", "optimizer.learning_rate"),
+        ("network.width", "sac", "sac.width"),
+        ("vtrace.batch_size", "apex", "replay.batch_size"),
+        ("ppo.batch_size", "muzero", "replay.batch_size"),
+        ("replay.batch_size", "vtrace", "vtrace.batch_size"),
+        ("vtrace.module", "muzero", "network.module"),
+        ("search.num_simulations", "ppo", ""),
+        ("replay.num_envs", "ppo", ""),  # evaluation.num_envs counts others
+    ],
+)
+def test_a_setting_of_another_agent_names_its_own_of_the_same_name(name: str, agent: str, own: str) -> None:
+    assert configs.counterpart(name, agent) == own
+    with pytest.raises(errors.ConfigError, match=f"--{name} .*; give --{own}, " if own else "; leave it out, "):
+        configs.check_read([name], agent)
+
+
+@pytest.mark.parametrize("agent", configs.agent_names())
+def test_every_agent_has_its_own_learning_rate_and_discount_for_another_s(agent: str) -> None:
+    others = [name for name in configs.fields() if not configs.is_read(name, agent)]
+    for name in others:
+        if name.endswith((".learning_rate", ".discount", ".width", ".clip_norm", ".frame_stack", ".compute_dtype")):
+            assert configs.is_read(configs.counterpart(name, agent), agent)

@@ -30,14 +30,26 @@ def make(directory: pathlib.Path, names: Sequence[str]) -> Files:
     root = _sign(directory.name, authority, directory.name, authority, x509.BasicConstraints(True, None))
     leaf = _sign("learner", server, directory.name, authority, x509.SubjectAlternativeName(list(map(_name, names))))
     files = Files(directory / "ca.pem", directory / "cert.pem", directory / "key.pem")
-    for file, certificate in ((files.ca, root), (files.cert, leaf)):
+    _write(files, server, leaf, root)
+    return files
+
+
+def make_alone(directory: pathlib.Path, names: Sequence[str]) -> Files:
+    """Makes a directory with a certificate that is its own authority's, as `openssl req -x509` does."""
+    directory.mkdir()
+    key = ec.generate_private_key(ec.SECP256R1())
+    alone = _sign("learner", key, "learner", key, x509.SubjectAlternativeName(list(map(_name, names))))
+    files = Files(directory / "cert.pem", directory / "cert.pem", directory / "key.pem")
+    _write(files, key, alone, alone)
+    return files
+
+
+def _write(files: Files, key: ec.EllipticCurvePrivateKey, cert: x509.Certificate, root: x509.Certificate) -> None:
+    for file, certificate in ((files.ca, root), (files.cert, cert)):
         file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     files.key.write_bytes(
-        server.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
-    return files
 
 
 def _sign(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seedzero.config import config as configs
 from seedzero.config import options, sections
-from seedzero.core import env_ids, errors
+from seedzero.core import errors
 
 ROLES = ("any", "train", "evaluate")
 KEY = "SEEDZERO_WORKER_KEY"
@@ -122,18 +121,3 @@ def _parse(name: str, text: str, field: dataclasses.Field[Any]) -> Any:
     if isinstance(value, int) and value > options.LARGEST:
         raise errors.UsageError(f"--{name}={text}: expected at most {options.LARGEST}")
     return value
-
-
-def invitation(config: configs.Config, address: str) -> str:
-    """Returns the command for a worker on another machine to join a learner at an address.
-
-    With --env=remote that is a program of the user, as `examples/remote_worker.py`.
-    """
-    host, _, port = address.rpartition(":")
-    if host in ("0.0.0.0", "[::]"):  # all of this machine's
-        address = f"{socket.gethostname()}:{port}"
-    flags = [f"--server={address}"]
-    flags += ["--token_file=COPY_OF_THE_TOKEN"] if config.transport.token_file else []
-    flags += ["--tls.ca_file=CERTIFICATE"] if config.tls.cert_file else []
-    program = "python YOUR_WORKER.py" if config.env.id == env_ids.REMOTE else "seedzero worker"
-    return f"{program} {' '.join(flags)}"

@@ -17,11 +17,11 @@ from seedzero.checkpoints import consent, spec_file
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
-from seedzero.config import sections, worker_options
+from seedzero.config import sections
 from seedzero.core import env_ids, errors, types
 from seedzero.evaluation import evaluate as scoring
 from seedzero.evaluation import evaluation, greedy
-from seedzero.transport import messages, security
+from seedzero.transport import invitation, messages, security
 from seedzero.transport import server as servers
 
 
@@ -71,8 +71,8 @@ def evaluate(
     listening = servers.Server(host, config.transport, secured=secured)
     address, finished = listening.start(), False
     try:
-        invitation = worker_options.invitation(config, address)
-        reports.line(f"waiting for a worker with the environment of the run: {invitation}")
+        waits = invitation.waiting(config, " with the environment of the run")
+        reports.line(f"{waits} {invitation.to_worker(config, address)}")
         limit = max_steps or config.evaluation.max_episode_steps
         result = _play(host, listening, saved, num_episodes, seed, limit, reports.progress)
         finished = True

@@ -7,13 +7,12 @@ import functools
 import time
 
 from seedzero.checkpoints import spec_file
-from seedzero.config import worker_options
 from seedzero.core import errors, printable
 from seedzero.learner import build, device_loop
 from seedzero.learner import dispatcher as dispatchers
 from seedzero.learner import evaluator as evaluators
 from seedzero.learner import parts as learner_parts
-from seedzero.transport import descriptors, security
+from seedzero.transport import descriptors, invitation, security
 
 
 def show_spec(parts: learner_parts.LearnerParts) -> None:
@@ -62,7 +61,7 @@ def prepare(parts: learner_parts.LearnerParts, address: str) -> None:
     if reception.spec is not None:
         _build(parts)
     elif parts.config.worker.num == 0:
-        parts.screen.message("waiting for a worker:", worker_options.invitation(parts.config, address))
+        parts.screen.message(invitation.waiting(parts.config), invitation.to_worker(parts.config, address))
     while not (reception.has_begun or ending.is_interrupted) and parts.seconds_left() > 0:
         ending.check()
         ending.wait(parts.seconds_left())

@@ -15,11 +15,12 @@ import random
 import time
 from collections.abc import Callable
 
+import grpc
 from grpc import aio
 
 from seedzero.config import sections
 from seedzero.core import errors, types
-from seedzero.transport import codec, handshake, inference_pb2, messages, options, security
+from seedzero.transport import codec, handshake, inference_pb2, messages, options, proxy, security
 from seedzero.transport import status as grpc_status
 
 _CONNECT_SECONDS = 10.0
@@ -291,7 +292,7 @@ class Connection:
                 await asyncio.wait_for(call.wait_for_connection(), _CONNECT_SECONDS)
                 return await self._use(WorkerStream(call))
             except TimeoutError:
-                return f"no connection within {_CONNECT_SECONDS:g} s"
+                return f"no connection within {_CONNECT_SECONDS:g} s{proxy.remark(self._security.address)}"
             except aio.AioRpcError as error:
                 code, details = error.code(), error.details() or ""
                 # On a thread, since it may try the port.
@@ -300,7 +301,8 @@ class Connection:
                 )
                 if final is not None:
                     raise final from None
-                return grpc_status.of_proxy(code, details) or f"{code.name}: {details}"
+                told = grpc_status.of_proxy(code, details) or f"{code.name}: {details}"
+                return told + (proxy.remark(self._security.address) if code is grpc.StatusCode.UNAVAILABLE else "")
             finally:
                 call.cancel()
 

@@ -10,7 +10,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from seedzero.core import errors, json_object
-from seedzero.transport import inference_pb2, inference_pb2_grpc, security
+from seedzero.transport import inference_pb2, inference_pb2_grpc, proxy, security
 from seedzero.transport import status as grpc_status
 
 DEADLINE_SECONDS = 5.0
@@ -57,4 +57,5 @@ def _asking(
     raise security.explain(code, details, secured) or errors.ProtocolError(
         f"no learner answers at {secured.address} within {deadline_seconds:g} s "
         f"({grpc_status.of_proxy(code, details) or f'{code.name}: {details}'}); is `seedzero train` running there?"
+        f"{proxy.remark(secured.address)}"
     )

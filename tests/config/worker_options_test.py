@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 
 import pytest
@@ -55,23 +54,3 @@ def test_a_wrong_value_is_refused_by_name(name: str, text: str, expected: str) -
 @pytest.mark.parametrize("word", ["--supervised", "--supervised=true"])
 def test_a_switch_needs_no_value(word: str) -> None:
     assert worker_options.read(["--server=h:1", word]).supervised
-
-
-@pytest.mark.parametrize("listen", ["0.0.0.0:17777", "[::]:17777", "learner.example:17777"])
-def test_an_invitation_is_a_command_that_works_elsewhere(listen: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket, "gethostname", lambda: "learner.example")
-    safe = {"transport.token_file": "t", "tls.cert_file": "c", "tls.key_file": "k"}
-    for values, named in (({}, {}), (safe, {"token_file": "COPY_OF_THE_TOKEN", "ca_file": "CERTIFICATE"})):
-        text = worker_options.invitation(configs.override(configs.Config(), values), listen)
-        assert text.startswith("seedzero worker ")
-        options = worker_options.read(text.split()[2:])
-        assert options == worker_options.WorkerOptions(server="learner.example:17777", **named)
-
-
-def test_an_invitation_to_a_socket_names_it() -> None:
-    assert worker_options.invitation(configs.Config(), "unix:/run/a") == "seedzero worker --server=unix:/run/a"
-
-
-def test_an_invitation_to_a_run_with_remote_environments_is_for_the_users_own_worker() -> None:
-    remote = configs.override(configs.Config(), {"env.id": "remote"})
-    assert worker_options.invitation(remote, "127.0.0.1:7") == "python YOUR_WORKER.py --server=127.0.0.1:7"

@@ -69,8 +69,6 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool
                 shown = environment.show(asked_with, limit_seconds=plain.transport.spec_seconds)
             except errors.ConfigError as error:  # `check_early` raises it, unless workers alone need it
                 refused = error
-        if env_advice := registry.advice(str(env)):
-            notes.append(env_advice)
         if shown is not None:
             from seedzero.envs import check
 
@@ -85,6 +83,10 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool
     config, implied = combinations.imply(
         configs.override(base, given), preset_env=base.env.id, explicit=given.keys(), elsewhere=part.elsewhere
     )
+    if env is not None or "preset" in flags:
+        from seedzero.envs import registry
+
+        notes = [*filter(None, [registry.advice(config.env.id)]), *notes]
     # With other settings, such as a limit of steps that is shown, the environment may look different.
     found = (shown, refused) if config.env == asked_with else (None, None)
     return Request(preset, given, config, (*notes, *implied), *found)

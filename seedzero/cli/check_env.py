@@ -43,7 +43,7 @@ def run(arguments: parse.Arguments) -> int:
 
 def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[str, Any]:
     """Returns the report, a JSON object."""
-    from seedzero.envs import check  # numpy and gymnasium, which an early mistake need not wait for
+    from seedzero.envs import check, registry  # numpy and gymnasium, which an early mistake need not wait for
 
     config = asked.config
     seen = environment.look(
@@ -76,7 +76,7 @@ def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[
         "preset_reason": list(asked.notes),
         "errors": [*found.errors, *misfits],
         "warnings": [*cut_short, *found.warnings, *beyond],
-        "notes": list(found.notes),
+        "notes": [*filter(None, [registry.advice(config.env.id)]), *found.notes],
     }
 
 

@@ -26,7 +26,7 @@ from gymnasium.envs import registration
 from seedzero.config import families, sections
 from seedzero.core import errors, packages, types, user_code
 from seedzero.envs import base as env_base
-from seedzero.envs import gym_protocol, gym_spaces, gym_wrappers, minatar
+from seedzero.envs import gym_ids, gym_protocol, gym_spaces, gym_wrappers, minatar
 
 _BRINGERS = {
     **{offer.module: offer.needs for offer in families.of("gym").offers if offer.module},
@@ -249,7 +249,12 @@ def _explained(env_id: str, unknown: type[gymnasium.error.Error]) -> Iterator[No
             raise errors.EnvironmentFailure(_unregistered(module, name)) from error
         meant = find(re.sub(r"-v\d+$", "", env_id))
         if meant.removeprefix("gym:") in gymnasium.registry:
-            raise errors.EnvironmentFailure(f"Gymnasium does not know {env_id!r}; did you mean {meant}?") from error
+            from seedzero.envs import atari
+
+            game = atari.find(gym_ids.game(meant.removeprefix("gym:")))
+            better = f"{game} (Atari's usual preprocessing) or " if game else ""
+            hint = f"did you mean {better}{meant}?"
+            raise errors.EnvironmentFailure(f"Gymnasium does not know {env_id!r}; {hint}") from error
         raise errors.EnvironmentFailure(
             f"Gymnasium does not know {env_id!r} ({error}); for your own write gym:MODULE:ID, MODULE registers it"
         ) from error

@@ -173,12 +173,11 @@ def _read_actions(name: str, space: spaces.Space[Any]) -> tuple[dict[str, Any], 
             f"Box, because actions made of parts are not supported yet: {_OWN}"
         )
     low, high = (np.asarray(bound, np.float32) for bound in (space.low, space.high))
-    if space.dtype.kind != "f" or not low.size or not (np.isfinite(high - low) & (low < high)).all():
-        bound = """give bounds with --env.wrappers='[{"BoundAction": {"low": -1, "high": 1}}]', or """
+    if remedy := _bounds_remedy(space, low, high):
         raise errors.EnvironmentFailure(
             f"environment {name!r} has the action space {space} of dtype {space.dtype}; a Box of actions must have "
             f"floats of finite bounds, the lower below the upper one, or at most {MAX_COMBINATIONS} whole numbers: "
-            f"{bound if space.dtype.kind == 'f' else ''}{_OWN}"
+            f"{remedy}"
         )
 
     def decode(actions: np.ndarray) -> np.ndarray:
@@ -188,6 +187,21 @@ def _read_actions(name: str, space: spaces.Space[Any]) -> tuple[dict[str, Any], 
 
     bounds = (tuple(map(float, bound.reshape(-1))) for bound in (low, high))
     return dict(zip(("num_actions", "action_low", "action_high"), (0, *bounds), strict=True)), decode
+
+
+def _bounds_remedy(space: spaces.Box, low: np.ndarray, high: np.ndarray) -> str:
+    """Returns the remedy for a Box that is no continuous action, from its bounds as float32; "": it is one."""
+    with np.errstate(over="ignore"):
+        is_finite = np.isfinite(high - low)
+    if space.dtype.kind != "f":
+        return _OWN
+    if not low.size:
+        return f"this one has no numbers; {_OWN}"
+    if not is_finite.all():
+        return f"""give bounds with --env.wrappers='[{{"BoundAction": {{"low": -1, "high": 1}}}}]', or {_OWN}"""
+    if not (fixed := np.flatnonzero(low >= high)).size:
+        return ""
+    return f"number {fixed[0]} has the bounds {low.flat[fixed[0]]:g} and {high.flat[fixed[0]]:g}; leave it out: {_OWN}"
 
 
 def _read_combinations(

@@ -69,10 +69,12 @@ def _family(env_id: str, refusal: type[errors.Error]) -> families.Family:
 
 def advice(env_id: str) -> str:
     """Returns a sentence about another id, possibly the intended one, for an existing environment; "": none."""
-    from seedzero.envs import atari  # ALE, which other families do without
+    family, _, name = env_id.partition(":")
+    if family != "gym":
+        return ""
+    from seedzero.envs import atari, gym_ids  # ALE and Gymnasium, which other families do without
 
-    name = env_id.removeprefix("gym:")
-    game = atari.find(name) if name.startswith("ALE/") else ""
+    game = atari.find(gym_ids.game(name))
     if not game:
         return ""
     return (

@@ -72,9 +72,10 @@ def test_an_environment_is_shown_with_all_settings_that_may_change_it() -> None:
 
 
 def test_emulators_of_gymnasium_hint_at_the_usual_preprocessing() -> None:
-    asked = request.make({}, {"env.id": "gym:ALE/Pong-v5"})
-    assert asked.preset == "pixels"
-    assert any("--env=atari:Pong has Atari's usual preprocessing" in note for note in asked.notes)
+    for flags, settings in (({}, {"env.id": "gym:ALE/Pong-v5"}), ({"preset": "pixels"}, {})):
+        asked = request.make(flags, settings)
+        assert asked.preset == "pixels"
+        assert any("--env=atari:Pong has Atari's usual preprocessing" in note for note in asked.notes)
 
 
 @pytest.mark.parametrize("platforms", ["cuda,cpu", "tpu,cpu", "cpu,cuda"])

@@ -44,3 +44,10 @@ def test_an_entry_has_a_module_and_a_name(entry: object, name: str) -> None:
 def test_what_only_a_script_has_is_to_go_into_a_module() -> None:
     with pytest.raises(errors.EnvironmentFailure, match="gym:my_module:Mine-v0"):
         gym_ids.check_same("Mine-v0", "__main__:Mine")
+
+
+def test_the_game_behind_an_id_of_ale_is_known() -> None:
+    for name in ("ALE/MsPacman-v5", "ALE/MsPacman", "MsPacmanNoFrameskip-v4", "MsPacman-v4"):
+        assert gym_ids.game(name) == "ms_pacman"
+    gymnasium.register("Ram-v0", entry_point="ale_py.env:AtariEnv", kwargs={"game": "pong", "obs_type": "ram"})
+    assert gym_ids.game("Ram-v0") == gym_ids.game("CartPole-v1") == gym_ids.game("Nothing-v0") == ""

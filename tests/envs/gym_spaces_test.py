@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from seedzero.core import errors, packing, types
-from seedzero.envs import gym_env
+from seedzero.envs import gym_env, gym_spaces
 
 
 class _Scripted(gymnasium.Env[Any, Any]):
@@ -171,3 +171,21 @@ def test_each_combination_of_several_whole_numbers_is_one_action(space: Any, exp
 def test_too_many_combinations_are_refused_with_the_remedy(space: Any) -> None:
     with pytest.raises(errors.EnvironmentFailure, match=r"with \d{4} combinations; at most 1024 .*gym:MODULE:ID"):
         _make(spaces.Discrete(2), taken=space)
+
+
+@pytest.mark.parametrize(
+    ("space", "remedy"),
+    [
+        (spaces.Box(-np.inf, np.inf, (1,)), "give bounds with .*BoundAction"),
+        (spaces.Box(np.float32([-1, -1]), np.float32([1, np.inf])), "give bounds with .*BoundAction"),
+        (spaces.Box(-3e38, 3e38, (1,)), "give bounds with .*BoundAction"),
+        (spaces.Box(1, 1, (1,)), "number 0 has the bounds 1 and 1"),
+        (spaces.Box(np.float32([-1, 2]), np.float32([1, 2])), "number 1 has the bounds 2 and 2"),
+        (spaces.Box(-1, 1, (0,)), "no numbers"),
+        (spaces.Box(0, 10**6, (1,), np.int64), "whole numbers: wrap it"),
+    ],
+)
+def test_bounds_are_asked_for_where_they_are_missing_alone(space: spaces.Box, remedy: str) -> None:
+    with pytest.raises(errors.EnvironmentFailure, match=remedy) as caught:
+        gym_spaces.read("e", spaces.Discrete(2), space)
+    assert ("BoundAction" in str(caught.value)) is ("BoundAction" in remedy)

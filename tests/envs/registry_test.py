@@ -63,6 +63,8 @@ def test_right_ids_are_known(env_id):
         ("cartpole", "did you mean gym:CartPole-v1?"),
         ("Pong", "did you mean atari:Pong?"),
         ("ALE/MsPacman-v5", "did you mean atari:MsPacman?"),
+        ("gym:ALE/MsPacman-v4", "did you mean atari:MsPacman (Atari"),
+        ("gym:Pong-v5", "did you mean atari:Pong "),
         ("MinAtar/Breakout-v1", "did you mean gym:MinAtar/Breakout-v1?"),
         ("my_module:MyEnv-v0", "did you mean gym:my_module:MyEnv-v0?"),
         ("nonsense", "football:SCENARIO | remote"),
@@ -129,7 +131,14 @@ def test_games_are_played_against_random_moves_where_they_are_evaluated():
 
 @pytest.mark.parametrize(
     ("env_id", "other"),
-    [("gym:ALE/MsPacman-v5", "--env=atari:MsPacman"), ("gym:ALE/Nothing-v5", ""), ("gym:CartPole-v1", "")],
+    [
+        ("gym:ALE/MsPacman-v5", "--env=atari:MsPacman"),
+        ("gym:ALE/MsPacman", "--env=atari:MsPacman"),
+        ("gym:PongNoFrameskip-v4", "--env=atari:Pong"),
+        ("gym:ALE/Nothing-v5", ""),
+        ("gym:CartPole-v1", ""),
+        ("atari:Pong", ""),
+    ],
 )
 def test_advice_names_the_id_with_the_usual_preprocessing(env_id, other):
     advice = registry.advice(env_id)

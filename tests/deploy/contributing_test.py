@@ -14,25 +14,50 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[2]
 
 
+DOCUMENTS = ("CONTRIBUTING.md", "docs/tutorials/own_agent.md")
+"""In the order of a reader's steps."""
+_EDITED_TESTS = ("tests/agents/conformance_test.py",)
+
+
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A copy of the package after all commands that write files."""
+    """A copy of the package after all commands and changes that write files."""
     path = tmp_path_factory.mktemp("contributing")
     shutil.copytree(ROOT / "seedzero", path / "seedzero", ignore=shutil.ignore_patterns("__pycache__"))
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    for language, block in re.findall(r"^   ```(\w*)\n(.*?)^   ```$", text, re.DOTALL | re.MULTILINE):
-        content = re.sub(r"^   ", "", block, flags=re.MULTILINE)
-        if language == "python":
-            (path / "seedzero" / "envs" / "coin.py").write_text(content, encoding="utf-8")
-        for command in (line for line in content.splitlines() if line.startswith("sed ")):
-            before = _sources(path)
-            subprocess.run(["bash", "-c", command], cwd=path, check=True)
-            assert _sources(path) != before, command
+    for name in _EDITED_TESTS:
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, path / name)
+    for document in DOCUMENTS:
+        for language, content in _blocks(document):
+            if language == "python":
+                (path / "seedzero" / "envs" / "coin.py").write_text(content, encoding="utf-8")
+            elif language == "diff":
+                apply = ["git", "apply", "--verbose", "-"]
+                done = subprocess.run(apply, cwd=path, input=content, capture_output=True, text=True, check=False)
+                assert done.returncode == 0 and "Skipped" not in done.stderr, f"{done.stderr}\n{content}"
+            for command in (line for line in content.splitlines() if line.startswith("sed ")):
+                subprocess.run(["bash", "-c", command], cwd=path, check=True)
     return path
 
 
-def _sources(path: pathlib.Path) -> dict[str, str]:
-    return {file.as_posix(): file.read_text(encoding="utf-8") for file in path.rglob("*.py")}
+def _blocks(document: str) -> list[tuple[str, str]]:
+    """Returns the language and the text of each block of a document's numbered steps."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    found = re.findall(r"^   ```(\w*)\n(.*?)^   ```$", text, re.DOTALL | re.MULTILINE)
+    return [(language, re.sub(r"^   ", "", block, flags=re.MULTILINE)) for language, block in found]
+
+
+def test_no_command_edits_a_file_in_place() -> None:
+    for document in DOCUMENTS:
+        blocks = _blocks(document)
+        assert any(language == "diff" for language, _ in blocks)
+        assert not [block for _, block in blocks if "sed -i" in block], "show a diff"
+
+
+def test_the_variant_and_the_tutorial_s_change_are_there(copy: pathlib.Path) -> None:
+    assert '"toy": {"run.agent": "toy"' in (copy / _EDITED_TESTS[0]).read_text(encoding="utf-8")
+    source = (copy / "seedzero" / "agents" / "toy.py").read_text(encoding="utf-8")
+    assert "best_action(_q(parts, state.target_params" in source
 
 
 def _seedzero(path: pathlib.Path, *words: str) -> str:

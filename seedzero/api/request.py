@@ -50,7 +50,8 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool
     code of a run directory without consent.
     """
     given = dict(settings)
-    notes, shown, refused, asked_with = [], None, None, None
+    notes: list[str] = []
+    shown, refused, asked_with = None, None, None
     preset, env = flags.get("preset"), settings.get("env.id")
     if preset is None and env is None:
         trusted = bool(options.parse(TRUST, flags.get(TRUST, "false"), bool))

@@ -26,7 +26,7 @@ from seedzero.config import machine as machines
 from seedzero.config import sections
 from seedzero.core import errors, packages, types
 from seedzero.envs import base as env_base
-from seedzero.envs import envpool_spaces, gym_env, gym_wrappers, imports, qt
+from seedzero.envs import envpool_spaces, gym_env, gym_wrappers, imports, pictures, qt
 
 PACKAGE = "envpool"
 OWN_ARGUMENTS = ("num_envs", "batch_size", "num_threads", "seed", "env_seed", "gym_reset_return_info", "base_path")
@@ -101,8 +101,7 @@ class EnvPool:
 
     def render(self) -> np.ndarray:
         with env_base.failures_of(f"environment {self._name!r} has no picture"):
-            picture: np.ndarray = self._pool.render()[0]
-        return picture
+            return pictures.converted(self._pool.render()[0])
 
     def close(self) -> None:
         self._pool = None  # dropping the last reference ends its threads

@@ -26,7 +26,7 @@ from gymnasium.envs import registration
 from seedzero.config import families, sections
 from seedzero.core import errors, packages, types, user_code
 from seedzero.envs import base as env_base
-from seedzero.envs import gym_ids, gym_protocol, gym_spaces, gym_wrappers, minatar
+from seedzero.envs import gym_ids, gym_protocol, gym_spaces, gym_wrappers, minatar, pictures
 
 _BRINGERS = {
     **{offer.module: offer.needs for offer in families.of("gym").offers if offer.module},
@@ -118,13 +118,14 @@ class GymVectorEnv:
     def render(self) -> np.ndarray:
         with env_base.failures_of(f"environment {self._name!r} raised in render"), quiet():
             picture = self._first.render()
-        if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
+        try:
+            return pictures.converted(picture)
+        except ValueError as error:
             modes = ", ".join(map(str, self._first.metadata.get("render_modes", []))) or "none"
             raise errors.EnvironmentFailure(
-                f"environment {self._name!r} renders {type(picture).__name__}, not an array [height, width, 3]; it "
-                f"needs the render mode rgb_array, and its metadata lists {modes}"
-            )
-        return picture.astype(np.uint8)
+                f"environment {self._name!r} renders {error}; videos need the render mode rgb_array, and its metadata "
+                f"lists {modes}"
+            ) from None
 
     def close(self) -> None:
         if not self._envs.closed:

@@ -1,6 +1,8 @@
-"""Pictures of boards, for environments without their own."""
+"""Pictures: those of boards, for environments without their own, and conversion of an environment's own."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -22,3 +24,56 @@ def paint(planes: np.ndarray) -> np.ndarray:
 def enlarged(picture: np.ndarray, factor: int) -> np.ndarray:
     """Returns a picture [H, W, C] as [factor H, factor W, C] of the same dtype."""
     return picture.repeat(factor, axis=0).repeat(factor, axis=1)
+
+
+def converted(value: Any) -> np.ndarray:
+    """Returns an environment's picture as [H, W, 3] uint8.
+
+    Args:
+      value: [H, W], [H, W, 1], [H, W, 3], or [H, W, 4] with opacity, which is shown on white. uint8 stays; truth
+        values, and numbers from 0 to 1 of every other dtype, become 0 to 255; whole numbers from 0 to 255 stay. Of a
+        list of arrays (Gymnasium's `rgb_array_list`), the newest.
+
+    Raises ValueError, with the value's description and the expectation, for everything else: NaN, too.
+    """
+    if isinstance(value, list | tuple) and value and isinstance(value[-1], np.ndarray):
+        value = value[-1]
+    try:
+        picture = np.asarray(value)
+    except Exception as error:  # ragged lists, and foreign conversions
+        raise ValueError(f"{type(value).__name__}, not an array [height, width, 3]") from error
+    if picture.dtype.kind not in "biuf" or picture.ndim == 0:
+        raise ValueError(f"{type(value).__name__}, not an array [height, width, 3] of numbers")
+    if picture.ndim == 2:
+        picture = picture[..., None]
+    if picture.ndim != 3 or picture.shape[2] not in (1, 3, 4) or 0 in picture.shape:
+        raise ValueError(
+            f"an array of shape {list(np.shape(value))}; expected [height, width], or [height, width, channels] with "
+            "1 channel (gray), 3 (red, green, blue) or 4 (and opacity)"
+        )
+    return _opaque(_as_bytes(picture))
+
+
+def _as_bytes(picture: np.ndarray) -> np.ndarray:
+    """Returns the numbers of a picture as uint8 of 0 to 255; ValueError for numbers of an unknown scale."""
+    if picture.dtype == np.uint8:
+        return picture
+    low, high = picture.min(), picture.max()
+    if low >= 0 and high <= 1:
+        return np.rint(picture * 255.0).astype(np.uint8)
+    if low >= 0 and high <= 255 and np.array_equal(picture, np.rint(picture)):
+        return picture.astype(np.uint8)
+    raise ValueError(
+        f"{picture.dtype} from {low} to {high}; expected numbers from 0 to 1, or whole numbers from 0 to 255, as of "
+        "np.clip(picture, 0, 255).astype(np.uint8)"
+    )
+
+
+def _opaque(picture: np.ndarray) -> np.ndarray:
+    """Returns a picture [H, W, 1, 3 or 4] uint8 as [H, W, 3], without opacity: on white."""
+    if picture.shape[2] == 1:
+        return picture.repeat(3, axis=2)
+    if picture.shape[2] == 3:
+        return picture
+    opacity = picture[..., 3:] / 255
+    return np.rint(picture[..., :3] * opacity + 255 * (1 - opacity)).astype(np.uint8)

@@ -418,6 +418,17 @@ def test_an_environment_without_pictures_says_so():
         env.render()
 
 
+@pytest.mark.parametrize(("value", "shown"), [(0.5, 128), (1, 255), (True, 255)])
+def test_pictures_of_0_to_1_are_not_black(value, shown):
+    class Painted(Scripted):
+        def render(self):
+            return np.full((4, 6), value)
+
+    env = gym_env.GymVectorEnv.from_factory(lambda: Painted(spaces.Discrete(2)), 1)
+    env.reset([0])
+    np.testing.assert_array_equal(env.render(), np.full((4, 6, 3), shown, np.uint8))
+
+
 def test_an_environment_that_cannot_be_made_to_draw_says_so(monkeypatch):
     def made(*args, **kwargs):
         assert kwargs.get("render_mode") in (None, "human")

@@ -26,7 +26,7 @@ def read(path: pathlib.Path) -> types.EnvSpec | None:
         return None
     try:
         return types.EnvSpec.from_json(migrations.spec(json_object.parse(file.read_bytes())))
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, errors.SpecMismatch) as error:
         raise errors.ResumeError(f"{file} is damaged ({error}); delete it to have it made anew") from None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -39,6 +40,14 @@ def _dtype_name(dtype: Any) -> str:
     return dtype if isinstance(dtype, str) else np.dtype(dtype).name
 
 
+def _whole(title: str, value: Any) -> int:
+    """Returns a whole number, of numpy too, as Python's; SpecMismatch for everything else."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise errors.SpecMismatch(f"{title} is {value!r}; expected a whole number") from None
+
+
 @dataclasses.dataclass(frozen=True)
 class ArraySpec:
     """A named array of an observation.
@@ -62,6 +71,8 @@ class ArraySpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", _dtype_name(self.dtype))
+        sizes = tuple(_whole(f"{self._title} shape {self.shape}: a size", size) for size in self.shape)
+        object.__setattr__(self, "shape", sizes)
         if self.text and (self.dtype != "uint8" or len(self.shape) != 1):
             raise errors.SpecMismatch(
                 f"{self._title} text has the shape {self.shape} and dtype {self.dtype}; expected one axis of uint8"
@@ -128,6 +139,12 @@ class EnvSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "observation_dtype", _dtype_name(self.observation_dtype))
+        for name in ("num_actions", "num_players", "frames_per_step", "num_states"):
+            object.__setattr__(self, name, _whole(name, getattr(self, name)))
+        sizes = tuple(_whole(f"observation shape {self.observation_shape}: a size", n) for n in self.observation_shape)
+        object.__setattr__(self, "observation_shape", sizes)
+        if not all(isinstance(task, str) for task in self.tasks):
+            raise errors.SpecMismatch(f"the names of the tasks are {list(self.tasks)}; expected texts")
         if len(set(self.tasks)) < len(self.tasks):
             raise errors.SpecMismatch(f"the names of the tasks are {list(self.tasks)}; expected each once")
         names, num_bytes = [array.name for array in self.arrays], sum(array.num_bytes for array in self.arrays)

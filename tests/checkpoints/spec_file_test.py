@@ -53,6 +53,28 @@ def test_a_run_of_an_earlier_version_gets_the_spaces_of_its_own_environment() ->
     assert spec_file.completed(DISCRETE, dataclasses.replace(known, num_actions=4)) == DISCRETE
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("observation_shape", [4.0, 5]),
+        ("observation_shape", ["4"]),
+        ("num_actions", 3.0),
+        ("num_players", 1.5),
+        ("frames_per_step", "4"),
+        ("num_states", None),
+        ("tasks", [3]),
+        ("observation_dtype", "complex"),
+        ("packed", [{"name": "a", "shape": [2.5], "dtype": "uint8", "low": 0, "high": 1}]),
+    ],
+)
+def test_a_damaged_file_is_named_with_the_value(tmp_path: pathlib.Path, name: str, value: object) -> None:
+    spec_file.write(tmp_path, DISCRETE)
+    values = json.loads((tmp_path / "spec.json").read_text()) | {name: value}
+    (tmp_path / "spec.json").write_text(json.dumps(values))
+    with pytest.raises(errors.ResumeError, match=r"spec\.json is damaged"):
+        spec_file.read(tmp_path)
+
+
 def test_other_bounds_of_actions_are_another_environment() -> None:
     wider = types.EnvSpec((3,), "float32", 0, action_low=(-1.0, 0.5), action_high=(1.0, 9.0))
     with pytest.raises(errors.SpecMismatch, match=r"action_high is \(1.0, 9.0\), expected \(1.0, 2.5\)"):

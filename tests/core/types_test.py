@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+import json
 from typing import Any
 
 import numpy as np
@@ -19,12 +21,19 @@ def test_a_dtype_is_a_name_however_it_was_given(dtype: Any) -> None:
     assert repr(types.ArraySpec("speed", (), dtype).dtype) == "'float32'"
 
 
+def test_whole_numbers_of_numpy_become_pythons_own() -> None:
+    spec = types.EnvSpec((np.int64(4),), "float32", np.int64(2))  # type: ignore[arg-type]
+    assert json.loads(json.dumps(dataclasses.asdict(spec)))["observation_shape"] == [4]
+
+
 @pytest.mark.parametrize(
     ("shape", "dtype", "num_actions", "message"),
     [
         ((4,), "float64", 2, "'float64' is not supported; send one of uint8, int32, float32"),
         ((4, 0), "float32", 2, r"\(4, 0\) has an empty axis"),
         ((4,), "float32", 0, "num_actions is 0"),
+        ((4.0,), "float32", 2, "a size is 4.0; expected a whole number"),
+        ((4,), "float32", 2.0, "num_actions is 2.0; expected a whole number"),
     ],
 )
 def test_a_spec_that_no_network_can_take_is_refused(

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from seedzero.core import errors
+from seedzero.core import errors, user_cache
 
 if TYPE_CHECKING:
     import tensorstore
@@ -71,11 +71,22 @@ def parse(place: str, *, flag: str = "run_dir") -> Url | None:
 
 
 def scratch(url: Url) -> pathlib.Path:
-    """Returns the directory of a run's local copy, always the same for a URL."""
-    cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    root = os.environ.get(SCRATCH_VARIABLE) or pathlib.Path(cache) / "seedzero" / "buckets"
+    """Returns the directory of a run's local copy, always the same for a URL; UsageError: this user has none."""
     name = url.path.rpartition("/")[2]
-    return pathlib.Path(root).absolute() / f"{name}-{hashlib.sha256(str(url).encode()).hexdigest()[:12]}"
+    return _scratch_root(url).absolute() / f"{name}-{hashlib.sha256(str(url).encode()).hexdigest()[:12]}"
+
+
+def _scratch_root(url: Url) -> pathlib.Path:
+    """Returns the directory of all local copies."""
+    if given := os.environ.get(SCRATCH_VARIABLE):
+        return pathlib.Path(given)
+    cache = user_cache.directory()
+    if cache is None:
+        raise errors.UsageError(
+            f"{url} needs a directory for its local copy, and this user has no home directory; set {SCRATCH_VARIABLE} "
+            f"to a directory, or {user_cache.REMEDY}"
+        )
+    return cache / "seedzero" / "buckets"
 
 
 @contextlib.contextmanager

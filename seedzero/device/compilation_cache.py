@@ -7,20 +7,37 @@ import pathlib
 
 import jax
 
+from seedzero.core import user_cache
+
 _chosen_here: set[str] = set()
 
 
-def enable(directory: pathlib.Path | None = None) -> None:
-    """Turns the cache on: in JAX_COMPILATION_CACHE_DIR, else in `directory`, else in the user's cache directory."""
-    chosen = _chosen()
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ and (chosen is None or chosen in _chosen_here):
-        if directory is None:  # a user whom the system does not know may have none of their own
-            parent = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-            directory = pathlib.Path(parent) / "seedzero" / "xla"
-        _chosen_here.add(str(directory))
-        jax.config.update("jax_compilation_cache_dir", str(directory))
+def enable(directory: pathlib.Path | None = None) -> str:
+    """Turns the cache on: in JAX_COMPILATION_CACHE_DIR, else in `directory`, else in the user's cache directory.
+
+    Returns a sentence for the user if there is no cache, as the user has no directory for it; else "".
+    """
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    chosen = _chosen()
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ or not (chosen is None or chosen in _chosen_here):
+        return ""
+    if directory is None:
+        parent = user_cache.directory()
+        directory = parent / "seedzero" / "xla" if parent else None
+    if directory is None or not _is_usable(directory):
+        jax.config.update("jax_compilation_cache_dir", None)
+        place = f"{directory} cannot be written" if directory else "this user has no home directory"
+        return f"programs are compiled at every start, without a cache: {place}; {user_cache.REMEDY}"
+    _chosen_here.add(str(directory))
+    jax.config.update("jax_compilation_cache_dir", str(directory))
+    return ""
+
+
+def _is_usable(directory: pathlib.Path) -> bool:
+    """Returns whether the directory, or its nearest existing parent, where it would be made, can be written."""
+    existing = next(filter(os.path.exists, (directory, *directory.absolute().parents)))  # the root is there
+    return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
 
 
 def expectation(platform: str, *, has_images: bool) -> str:

@@ -18,7 +18,7 @@ from seedzero.agents import table as agents
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import spec_file
 from seedzero.config import config as configs
-from seedzero.core import errors, types
+from seedzero.core import errors, printable, types
 from seedzero.device import acting, compilation_cache, patience
 
 _SEED_KEY = 2
@@ -53,7 +53,8 @@ def load(path: pathlib.Path, config: configs.Config, spec: types.EnvSpec, step: 
 def _load(
     path: pathlib.Path, config: configs.Config, spec: types.EnvSpec, step: saved_files.Step | None
 ) -> SavedAgent:
-    compilation_cache.enable()
+    if uncached := compilation_cache.enable():
+        printable.say(uncached)
     if getattr(jax.config, "jax_enable_x64", False):
         raise errors.UsageError(
             "JAX computes with 64 bits here (jax_enable_x64), agents with 32; turn it off, "

@@ -72,7 +72,9 @@ def train(
                     mirrored.path, config, preset=preset, given=given, fill=mirrored.fill
                 )
         else:
-            compilation_cache.enable()
+            uncached = compilation_cache.enable()
+            if uncached:
+                screen.message(uncached)
             directory = run_dirs.open_run_dir(path, config, preset=preset, given=given)
         opened.enter_context(directory)
         names_code = bool(user_code.named(configs.flatten(directory.config)))

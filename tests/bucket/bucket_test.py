@@ -13,7 +13,7 @@ import fake_gcs
 import pytest
 
 from seedzero.bucket import bucket
-from seedzero.core import errors
+from seedzero.core import errors, user_cache
 
 URL = bucket.Url("gs", "runs", "team/one")
 
@@ -108,6 +108,11 @@ def test_every_url_has_a_local_copy_of_its_own(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.delenv("SEEDZERO_SCRATCH")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert bucket.scratch(URL).parent == tmp_path / "cache" / "seedzero" / "buckets"
+    monkeypatch.setattr(user_cache, "directory", lambda: None)
+    with pytest.raises(errors.UsageError, match="SEEDZERO_SCRATCH"):
+        bucket.scratch(URL)
+    monkeypatch.setenv("SEEDZERO_SCRATCH", str(tmp_path))
+    assert bucket.scratch(URL).parent == tmp_path
 
 
 def test_errors_name_the_url_instead_of_its_local_copy() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 
 import jax
 import pytest
 
+from seedzero.core import user_cache
 from seedzero.device import compilation_cache
 
 
@@ -36,8 +38,28 @@ def test_without_xdg_the_directory_is_in_the_home(
     updated: dict[str, object], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    compilation_cache.enable()
+    assert compilation_cache.enable() == ""
     assert updated["jax_compilation_cache_dir"] == str(tmp_path / ".cache" / "seedzero" / "xla")
+
+
+def test_a_user_without_a_home_compiles_without_a_cache_and_is_told(
+    updated: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_cache, "directory", lambda: None)
+    assert "without a cache: this user has no home directory; set HOME" in compilation_cache.enable()
+    assert updated["jax_compilation_cache_dir"] is None
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "locked/below"])
+def test_a_directory_that_cannot_be_written_is_named(
+    updated: dict[str, object], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, place: str
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "locked").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: pathlib.Path(path).name != "locked")  # root may do anything
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / place))
+    assert f"{tmp_path / place / 'seedzero' / 'xla'} cannot be written" in compilation_cache.enable()
+    assert updated["jax_compilation_cache_dir"] is None
 
 
 def test_a_directory_of_the_caller_s_needs_no_home(

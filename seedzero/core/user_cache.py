@@ -1,0 +1,18 @@
+"""The user's cache directory."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+REMEDY = "set HOME or XDG_CACHE_HOME to a directory that this user may write"
+
+
+def directory() -> pathlib.Path | None:
+    """Returns the directory; None for a user id without a home, as of a container that runs as a mere number."""
+    if given := os.environ.get("XDG_CACHE_HOME"):
+        return pathlib.Path(given)
+    try:
+        return pathlib.Path.home() / ".cache"
+    except RuntimeError:  # neither HOME nor an entry in the table of users
+        return None

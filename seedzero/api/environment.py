@@ -12,24 +12,35 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seedzero.config import sections
-from seedzero.core import env_ids, errors, types
+from seedzero.core import env_ids, errors, printable, types
 from seedzero.processes import program as programs
 
 if TYPE_CHECKING:
     from seedzero.envs import check
 
 _LIMIT_SECONDS = sections.TransportConfig().spec_seconds
-_PROGRESS_SECONDS = 10.0
+_FIRST_SECONDS, _PROGRESS_SECONDS = 5.0, 10.0
+"""Times of an environment's first step without a word: until the first sentence, and between two."""
 _ABORT_SECONDS = 2.0
 """Longest wait for a process that is to tell where it hangs."""
 _CRASH = "Fatal Python error: "
 _FRAME = re.compile(r'  File "(.*)", line (\d+) in (\S+)')
 _CALLS = frozenset({"__init__", "make", "reset", "step", "close"})
 _LIBRARY = os.path.dirname(os.__file__)
+
+
+_processes: set[programs.Process] = set()
+"""Processes of environments that are asked at this moment."""
+
+
+def is_asking() -> bool:
+    """Returns whether an environment has a process now. `KeyboardInterrupt` ends that, in at most _ABORT_SECONDS."""
+    return bool(_processes)
 
 
 class Shown(NamedTuple):
@@ -39,11 +50,17 @@ class Shown(NamedTuple):
     reward_threshold: float | None = None  # mean return of a solved task, by its own registration; None: unknown
 
 
-def show(settings: sections.EnvConfig, *, limit_seconds: float = _LIMIT_SECONDS) -> Shown | None:
+def show(
+    settings: sections.EnvConfig,
+    *,
+    limit_seconds: float = _LIMIT_SECONDS,
+    say: Callable[[str], None] = printable.say,
+) -> Shown | None:
     """Returns an environment's facts; None with --env=remote, known to workers alone.
 
     A user's own module is imported in a process of its own, like a worker's, without the accelerator: it may change
-    variables that JAX reads. limit_seconds: for this process. ConfigError if the environment cannot be made here.
+    variables that JAX reads. limit_seconds: for this process. say: takes a sentence after 5 s, then every 10 s.
+    ConfigError if the environment cannot be made here; KeyboardInterrupt as of `look`.
     """
     from seedzero.envs import registry  # gymnasium, which an early mistake need not wait for
 
@@ -51,10 +68,11 @@ def show(settings: sections.EnvConfig, *, limit_seconds: float = _LIMIT_SECONDS)
         return None
     if _is_of_user(settings):
         registry.check_id(settings.id)
-        answer = _ask(settings, {}, limit_seconds, lambda text: None)
+        answer = _ask(settings, {}, limit_seconds, say)
         return Shown(types.EnvSpec.from_json(answer["spec"]), answer["reward_threshold"])
     try:
-        return Shown(registry.spec(settings), registry.reward_threshold(settings))
+        with _announced(settings.id, say):
+            return Shown(registry.spec(settings), registry.reward_threshold(settings))
     except errors.EnvironmentFailure as error:
         raise _refused(settings, str(error)) from None
 
@@ -65,11 +83,11 @@ def look(
     max_seconds: float,
     *,
     limit_seconds: float = _LIMIT_SECONDS,
-    say: Callable[[str], None] = lambda text: None,
+    say: Callable[[str], None] = printable.say,
 ) -> check.Look:
     """Returns the findings of random steps, see `check.look`; a user's environment has a process as in `show`.
 
-    limit_seconds: for all but the steps. say: takes a sentence every 10 s. Raises EnvironmentFailure, ConfigError or
+    limit_seconds: for all but the steps. say: as of `show`. Raises EnvironmentFailure, ConfigError or
     SpecMismatch if training would refuse it or it hangs; KeyboardInterrupt has the place where its process was.
     """
     from seedzero.envs import check
@@ -102,7 +120,7 @@ def _ask(
     key, request = next(iter(look), "spec"), {"settings": dataclasses.asdict(settings), **look}
     if entry := _registered_here(settings):
         request["registered"] = entry
-    code, printed, complaints = _output(json.dumps(request), limit_seconds, say)
+    code, printed, complaints = _output(settings.id, json.dumps(request), limit_seconds, say)
     complaints, _, crash = complaints.partition(_CRASH)
     answer = _answer(printed)
     if key in answer:  # though its process may hang at the end
@@ -116,10 +134,12 @@ def _ask(
             f"it was not {deed} within {limit_seconds:g} s, the limit of"
             f" --transport.spec_seconds, which is to be raised if it needs longer; {where}{last}"
         )
-    raise _refused(settings, answer.get("error") or _end(code or 0, complaints, _place(crash)))
+    raise _refused(settings, answer.get("error") or _last_words(code or 0, complaints, _place(crash)))
 
 
-def _output(request: str, limit_seconds: float, say: Callable[[str], None]) -> tuple[int | None, str, str]:
+def _output(
+    env_id: str, request: str, limit_seconds: float, say: Callable[[str], None]
+) -> tuple[int | None, str, str]:
     """Returns exit code, output and errors of `seedzero.envs` after its end; None: still running at the limit.
 
     What it started may live on and hold its output open, so this goes to files. Then it is killed.
@@ -138,18 +158,13 @@ def _output(request: str, limit_seconds: float, say: Callable[[str], None]) -> t
             pass_fds=[asked.fileno()],
             start_new_session=True,
         )
+        _processes.add(process)
         try:
-            code = _wait(process, limit_seconds, say)
+            code = _wait(env_id, process, limit_seconds, say)
         except KeyboardInterrupt:
             interrupted = True
         finally:
-            if code is None:
-                process.send_signal(signal.SIGABRT)  # it tells where it is
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_ABORT_SECONDS)
-            process.kill_group()
-            process.wait()
-            process.close_input()
+            _end(process, is_over=code is not None)
         for file in (output, complaints):
             file.seek(0)
         printed, complained = (file.read().decode(errors="replace") for file in (output, complaints))
@@ -158,16 +173,52 @@ def _output(request: str, limit_seconds: float, say: Callable[[str], None]) -> t
     return code, printed, complained
 
 
-def _wait(process: programs.Process, limit_seconds: float, say: Callable[[str], None]) -> int | None:
-    """Returns a process's exit code; None: it did not end within the limit. say: takes a sentence every 10 s."""
-    waited = 0.0
+def _end(process: programs.Process, *, is_over: bool) -> None:
+    """Ends a process and its children; one that is not over tells where it is, in time."""
+    try:
+        if not is_over:
+            process.send_signal(signal.SIGABRT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_ABORT_SECONDS)
+    finally:  # after a second Ctrl-C, too
+        process.kill_group()
+        process.wait()
+        process.close_input()
+        _processes.discard(process)
+
+
+def _wait(env_id: str, process: programs.Process, limit_seconds: float, say: Callable[[str], None]) -> int | None:
+    """Returns a process's exit code; None: it did not end within the limit."""
+    waited, pause = 0.0, _FIRST_SECONDS
     while waited < limit_seconds:
-        seconds = min(_PROGRESS_SECONDS, limit_seconds - waited)
+        seconds = min(pause, limit_seconds - waited)
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(seconds)
-        waited += seconds
-        say(f"the environment is being tried for {waited:.0f} s; if it hangs, Ctrl-C ends it and shows where")
+        waited, pause = waited + seconds, _PROGRESS_SECONDS
+        say(f"{_being_tried(env_id, waited)}; if it hangs, Ctrl-C ends it and shows where")
     return None
+
+
+@contextlib.contextmanager
+def _announced(env_id: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Says from a thread, while entered, that an environment of this process is being made."""
+    is_over = threading.Event()
+
+    def tell() -> None:
+        waited, pause = 0.0, _FIRST_SECONDS
+        while not is_over.wait(pause):
+            waited, pause = waited + pause, _PROGRESS_SECONDS
+            say(_being_tried(env_id, waited))
+
+    threading.Thread(target=tell, name="seedzero-tell", daemon=True).start()
+    try:
+        yield
+    finally:
+        is_over.set()
+
+
+def _being_tried(env_id: str, seconds: float) -> str:
+    return f"environment {env_id} is being made and tried for {seconds:.0f} s"
 
 
 def _place(crash: str) -> str:
@@ -196,7 +247,7 @@ def _answer(printed: str) -> dict[str, Any]:
     return {}
 
 
-def _end(code: int, printed: str, place: str) -> str:
+def _last_words(code: int, printed: str, place: str) -> str:
     """Returns the end of a process without an answer, and its last words."""
     names = {number.value: number.name for number in signal.Signals}  # most real-time signals have none
     ended = f"exit code {code}" if code >= 0 else f"signal {names.get(-code, -code)}"

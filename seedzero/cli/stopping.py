@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from types import FrameType
 
+from seedzero.api import environment
 from seedzero.cli import output
 from seedzero.core import exit_codes
 from seedzero.processes import signals
@@ -15,7 +16,7 @@ from seedzero.processes import signals
 
 @contextlib.contextmanager
 def leaving_at_once(work: str) -> Iterator[None]:
-    """While entered, SIGINT and SIGTERM end the process with exit code 0: there is nothing to save yet.
+    """While entered, SIGINT, SIGTERM and SIGHUP end the process with exit code 0: there is nothing to save yet.
 
     Python itself would die of SIGTERM, and as a container's first process not even receive it. After training the
     first one does nothing: the process is about to end with an exit code of its own. work: for the message.
@@ -29,12 +30,18 @@ def leaving_at_once(work: str) -> Iterator[None]:
             if len(late) > 1:
                 os._exit(exit_codes.INTERRUPTED)
             return
+        if environment.is_asking():  # its process must end first, and shows where it was
+            raise KeyboardInterrupt
         output.say(f"stopped before {work} began")
         os._exit(0)
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
+    hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+    before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM, *hangup)}
     try:
         yield
+    except KeyboardInterrupt as place:
+        output.say(f"stopped before {work} began{place}")
+        os._exit(0)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

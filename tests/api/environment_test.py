@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import select
 import signal
 import subprocess
@@ -20,6 +21,7 @@ import pytest
 from seedzero.api import environment
 from seedzero.config import sections
 from seedzero.core import errors, types
+from seedzero.envs import registry
 
 _MODULE = """
 import atexit
@@ -84,6 +86,13 @@ class Hidden(Talking):
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "", "an accelerator"
         assert os.environ["JAX_PLATFORMS"] == "cpu"
 
+class Holding(Talking):
+    def __init__(self):
+        with open("alive", "w") as alive:
+            print(os.getpid(), file=alive, flush=True)
+            import ctypes
+            ctypes.PyDLL(None).sleep(600)  # keeps Python's lock
+
 class Waiting(Talking):
     def __init__(self):
         with open("alive", "w") as alive:
@@ -116,7 +125,7 @@ class Later(Talking):
             threading.Event().wait()
 
 kinds = Talking, Threaded, Crashing, Aborting, Parting, OfTwoRewards, Stuck, RealTime, Leaving
-kinds = *kinds, Hanging, Hidden, Waiting, Simulating, Configured, Later
+kinds = *kinds, Holding, Hanging, Hidden, Waiting, Simulating, Configured, Later
 for kind in kinds:
     gymnasium.register(f"{kind.__name__}-v0", entry_point=kind, reward_threshold=12.5)
 """
@@ -249,6 +258,25 @@ def test_its_process_ends_with_the_one_that_asks() -> None:
 
 
 @pytest.mark.usefixtures("_module")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_one_that_keeps_pythons_lock_ends_with_a_stopped_command(number: signal.Signals) -> None:
+    os.mkfifo("alive")
+    words = ["train", "--env=gym:talking_envs:Holding-v0", "--run_dir=run"]
+    command = [sys.executable, "-m", "seedzero.cli", *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as asking, open("alive") as alive:
+        pid = int(alive.readline())
+        asking.send_signal(number)
+        complaint = asking.communicate(timeout=100)[1]
+        try:
+            assert select.select([alive], [], [], 60.0)[0] and alive.read() == ""
+        except AssertionError:
+            os.kill(pid, signal.SIGKILL)
+            raise
+    assert asking.returncode == 0
+    assert re.search(r"stopped before training began in __init__, at .*talking_envs\.py, line \d+$", complaint.strip())
+
+
+@pytest.mark.usefixtures("_module")
 def test_what_it_started_ends_with_the_one_that_asks() -> None:
     os.mkfifo("left")
     asks = "environment.show(sections.EnvConfig(id='gym:talking_envs:Simulating-v0'))"
@@ -300,15 +328,38 @@ def test_a_look_at_one_that_ends_its_process_names_it(deed: str, message: str) -
 def test_a_step_that_hangs_is_told_while_it_does_and_named_when_it_is_interrupted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(environment, "_FIRST_SECONDS", 0.1)
     monkeypatch.setattr(environment, "_PROGRESS_SECONDS", 0.1)
 
     def interrupt(text: str) -> None:
-        assert "Ctrl-C ends it and shows where" in text
+        assert "gym:talking_envs:Later-v0" in text and "Ctrl-C ends it and shows where" in text
         if pathlib.Path("hangs").exists():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt, match=r"^ in step, at .*talking_envs\.py, line \d+$"):
         environment.look(_later("hang"), 40, 600.0, say=interrupt)
+
+
+@pytest.mark.usefixtures("_module")
+def test_a_constructor_that_takes_its_time_is_told_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "_FIRST_SECONDS", 0.1)
+    said: list[str] = []
+    with pytest.raises(errors.ConfigError, match=r"--transport\.spec_seconds"):
+        environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Hanging-v0"), limit_seconds=0.5, say=said.append)
+    assert "gym:talking_envs:Hanging-v0" in said[0]
+
+
+def test_one_of_this_process_that_takes_its_time_is_told_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "_FIRST_SECONDS", 0.01)
+    told, said = threading.Event(), []
+
+    def make(settings: sections.EnvConfig) -> types.EnvSpec:
+        assert told.wait(60.0)
+        return types.EnvSpec((4,), "float32", 2)
+
+    monkeypatch.setattr(registry, "spec", make)
+    found = environment.spec_of(sections.EnvConfig(id="catch"), say=lambda text: (said.append(text), told.set())[1])
+    assert found is not None and "catch" in said[0]
 
 
 def test_the_place_of_a_hang_is_told_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:

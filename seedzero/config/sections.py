@@ -111,6 +111,9 @@ class WorkerConfig(options.Section):
     envs_per_group: int = options.free(16, "environments that step together", low=1, high=4096)
     num_groups: int = options.free(2, "groups of a worker: one steps while the others wait", low=1, high=16)
     threads: int = options.free(options.AUTO, "Atari, EnvPool: threads in a worker; 0: by the machine's cores", low=0)
+    close_seconds: float = options.free(
+        10.0, "a worker's environments must close within this at the end, or are killed", "s", low=0.1
+    )
 
     @property
     def num_envs(self) -> int:

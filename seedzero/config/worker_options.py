@@ -56,6 +56,9 @@ class WorkerOptions:
     max_backoff_seconds: float = _option(
         _TRANSPORT.max_backoff_seconds, "longest pause between attempts to reconnect", "X"
     )
+    close_seconds: float = _option(
+        sections.WorkerConfig().close_seconds, "once told to stop, environments must close within this", "X"
+    )
     supervised: bool = _option(False, "end when standard input is closed: for a program that starts this one")
 
 
@@ -74,6 +77,7 @@ def of_learner(config: configs.Config) -> WorkerOptions:
         keepalive_seconds=transport.keepalive_seconds,
         ping_timeout_seconds=transport.ping_timeout_seconds,
         max_backoff_seconds=transport.max_backoff_seconds,
+        close_seconds=config.worker.close_seconds,
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import difflib
 import pathlib
 import re
+import threading
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
@@ -21,6 +23,9 @@ class Closable(Protocol):
     def close(self) -> None:
         """Frees the resources."""
 
+
+PATIENCE_SECONDS = 1.0
+"""So long may the environments of a worker be closed one after another; then all are closed at the same time."""
 
 _Closable = TypeVar("_Closable", bound=Closable)
 
@@ -136,10 +141,45 @@ def failures_of(what: str) -> Iterator[None]:
 
 
 def close_all(things: Iterable[Closable]) -> None:
-    """Closes all objects, even after an exception; then raises the first exception."""
-    with contextlib.ExitStack() as stack:
-        for thing in things:
-            stack.callback(thing.close)
+    """Closes all objects, even after an exception; then raises the exception of the first one in their order.
+
+    Objects are closed one after another on this thread, by which many were made and to which some are bound. After
+    PATIENCE_SECONDS threads close the waiting objects meanwhile: slow simulators take as long as the slowest.
+    """
+    waiting, raised, is_over = collections.deque(enumerate(things)), dict[int, BaseException](), threading.Event()
+    helper = None
+    if len(waiting) > 1:
+        helper = threading.Thread(target=_help_closing, args=(waiting, raised, is_over), name="close", daemon=True)
+        helper.start()
+    with contextlib.suppress(IndexError):
+        while True:
+            _close(*waiting.popleft(), raised)
+    is_over.set()
+    if helper is not None:
+        helper.join()
+    if raised:
+        raise raised[min(raised)]
+
+
+def _help_closing(
+    waiting: collections.deque[tuple[int, Closable]], raised: dict[int, BaseException], is_over: threading.Event
+) -> None:
+    """Closes the waiting objects, each in a thread, unless all are closed within PATIENCE_SECONDS."""
+    threads = []
+    if not is_over.wait(PATIENCE_SECONDS):
+        with contextlib.suppress(IndexError):
+            while True:
+                threads.append(threading.Thread(target=_close, args=(*waiting.popleft(), raised), daemon=True))
+                threads[-1].start()
+    for thread in threads:
+        thread.join()
+
+
+def _close(index: int, thing: Closable, raised: dict[int, BaseException]) -> None:
+    try:
+        thing.close()
+    except BaseException as error:  # Ctrl-C must not keep the others open
+        raised[index] = error
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ from seedzero.core import exit_codes
 from seedzero.learner import deadline, device_loop
 from seedzero.learner import parts as learner_parts
 
-_STOP_WORKERS_SECONDS = 5.0
 _INTERRUPTED = "interrupted"
 
 
@@ -88,7 +87,7 @@ def stop(parts: learner_parts.LearnerParts, finished: str) -> None:
     if parts.stage.loop is not None:
         parts.stage.loop.close()
     parts.server.stop(finished=bool(finished), reason=finished or "the learner stops")
-    parts.workers.stop(_STOP_WORKERS_SECONDS)
+    parts.workers.stop(parts.config.worker.close_seconds)
     _end_saves(parts)
     parts.view.progress.end("")
     parts.view.write_status(alive=False, finished=finished or None)

@@ -15,9 +15,6 @@ from seedzero.config import worker_options
 from seedzero.core import exit_codes
 from seedzero.worker import worker
 
-STOP_SECONDS = 10.0
-"""Longest time for an environment to return, and to close, once the worker was told to stop or has failed."""
-
 
 def main(words: Sequence[str] | None = None, *, env_factory: worker.EnvFactory | None = None) -> int:
     """Runs a worker by a command line (default: the process's); returns the exit code. See `run`."""
@@ -39,7 +36,8 @@ def run(options: worker_options.WorkerOptions, *, env_factory: worker.EnvFactory
     signal.signal(signal.SIGTERM, lambda *_: told.put(False))
     # Ctrl-C reaches the whole foreground: there the supervisor decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN if options.supervised else lambda *_: told.put(False))
-    threading.Thread(target=_stop_when_told, args=(told, stop, ended), name="seedzero-told", daemon=True).start()
+    words = (told, stop, ended, options.close_seconds)
+    threading.Thread(target=_stop_when_told, args=words, name="seedzero-told", daemon=True).start()
     if options.supervised:
         threading.Thread(target=_watch_supervisor, args=(told,), name="seedzero-supervisor", daemon=True).start()
     try:
@@ -55,14 +53,17 @@ def _watch_supervisor(told: queue.SimpleQueue[bool]) -> None:
     told.put(True)
 
 
-def _stop_when_told(told: queue.SimpleQueue[bool], stop: threading.Event, ended: threading.Event) -> None:
+def _stop_when_told(
+    told: queue.SimpleQueue[bool], stop: threading.Event, ended: threading.Event, close_seconds: float
+) -> None:
     """Stops the worker, and ends the process if the worker has not ended by itself in time.
 
-    Without a supervisor that would do it, what the environments have started ends with it.
+    close_seconds: for an environment to return, and for all to close, after a stop or a failure. Without a supervisor
+    that would do it, what the environments have started ends with it.
     """
     is_alone = told.get()
     stop.set()
-    if not ended.wait(STOP_SECONDS):
+    if not ended.wait(close_seconds):
         if is_alone and os.getpgrp() == os.getpid():
             os.killpg(0, signal.SIGKILL)
         os._exit(exit_codes.FAILED)

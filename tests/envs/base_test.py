@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -72,3 +74,54 @@ def test_an_error_of_close_is_told_where_none_came_before_it() -> None:
         pass
     with pytest.raises(errors.EnvironmentFailure, match=r"^no reset$"), env_base.closing(_Stuck(1)):
         raise errors.EnvironmentFailure("no reset")
+
+
+DEADLINE_SECONDS = 60.0
+
+
+class _Closing:
+    """Calls a function in `close`, and keeps the thread."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self._function = function
+        self.thread: int | None = None
+
+    def close(self) -> None:
+        self.thread = threading.get_ident()
+        self._function()
+
+
+def test_objects_whose_close_takes_time_are_closed_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(env_base, "PATIENCE_SECONDS", 0.01)
+    together = threading.Barrier(3)  # broken after its time if one waits for another
+    things = [_Closing(lambda: together.wait(DEADLINE_SECONDS)) for _ in range(3)]
+    env_base.close_all(things)
+    assert things[0].thread == threading.get_ident() and len({thing.thread for thing in things}) == 3
+
+
+def test_objects_that_close_quickly_are_closed_by_the_thread_that_made_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(env_base, "PATIENCE_SECONDS", DEADLINE_SECONDS)
+    things = [_Closing(lambda: None) for _ in range(3)]
+    env_base.close_all(things)
+    assert {thing.thread for thing in things} == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("patience_seconds", [0.01, DEADLINE_SECONDS])
+def test_every_object_is_closed_and_the_first_exception_raised(
+    monkeypatch: pytest.MonkeyPatch, patience_seconds: float
+) -> None:
+    monkeypatch.setattr(env_base, "PATIENCE_SECONDS", patience_seconds)
+    closed, last = [], threading.Event()
+
+    def fail(name: str) -> None:
+        closed.append(name)
+        raise OSError(name)
+
+    def hold() -> None:
+        if patience_seconds < 1:  # until the helper has come
+            assert last.wait(DEADLINE_SECONDS)
+
+    things = [hold, lambda: fail("b"), lambda: closed.append("c"), lambda: fail("d"), last.set]
+    with pytest.raises(OSError, match=r"^b$"):
+        env_base.close_all([_Closing(function) for function in things])
+    assert sorted(closed) == ["b", "c", "d"]

@@ -58,6 +58,7 @@ class PartsWorld:
         **settings: Any,
     ) -> None:
         self.calls: list[Any] = []
+        self.stops: list[float] = []
         self.said: list[str] = []
         self.rows: list[Any] = []
         self.now = 0.0
@@ -107,7 +108,7 @@ class PartsWorld:
         )
         screen: Any = _Named(message=lambda *texts: self.said.append(" ".join(texts)), abandon=self.said.append)
         workers: Any = _Named(
-            finish=lambda: None, stop=lambda seconds: None, kill=lambda: self.calls.append("kill"), restart=None
+            finish=lambda: None, stop=self.stops.append, kill=lambda: self.calls.append("kill"), restart=None
         )
         server: Any = _Named(
             start=lambda: self.address(), stop=lambda finished, reason: None, reply=None, restart=None

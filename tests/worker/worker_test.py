@@ -543,8 +543,7 @@ def test_an_environment_that_never_returns_cannot_hold_a_process_that_shall_end(
                 while True:
                     threading.Event().wait(1)
 
-        process.STOP_SECONDS = 0.1
-        process.run(worker_options.WorkerOptions(sys.argv[1]), env_factory=Stuck)
+        process.run(worker_options.WorkerOptions(sys.argv[1], close_seconds=0.1), env_factory=Stuck)
     """
     assert run_script(script, address).returncode == exit_codes.FAILED
     assert learner.requests
@@ -572,8 +571,9 @@ def test_a_failed_environment_that_cannot_be_left_cannot_hold_its_process(serve,
                 else:
                     hold()
 
-        process.STOP_SECONDS = 60 if sys.argv[2] == "True" else 0.1
-        exit_codes.leave(process.run(worker_options.WorkerOptions(sys.argv[1]), env_factory=Stuck))
+        close_seconds = 60 if sys.argv[2] == "True" else 0.1
+        options = worker_options.WorkerOptions(sys.argv[1], close_seconds=close_seconds)
+        exit_codes.leave(process.run(options, env_factory=Stuck))
     """
     ended = run_script(script, address, str(in_thread))
     assert ended.returncode == exit_codes.FAILED
@@ -595,8 +595,7 @@ def test_what_hanging_environments_started_ends_with_the_supervisor(serve, addre
                 subprocess.Popen([sys.executable, "-S", "-c", code, sys.argv[2]])
                 threading.Event().wait()
 
-        process.STOP_SECONDS = 0.1
-        options = worker_options.WorkerOptions(sys.argv[1], supervised=True)
+        options = worker_options.WorkerOptions(sys.argv[1], supervised=True, close_seconds=0.1)
         process.run(options, env_factory=Simulated)
     """
     os.mkfifo(tmp_path / "left")
@@ -641,8 +640,8 @@ def test_the_end_of_training_gives_environments_all_time_to_close(serve, address
             def close(self):
                 threading.Event().wait(0.5)  # longer than the time of those that were told to stop
 
-        process.STOP_SECONDS = 0.01
-        sys.exit(process.run(worker_options.WorkerOptions(sys.argv[1]), env_factory=Slow))
+        options = worker_options.WorkerOptions(sys.argv[1], close_seconds=0.01)
+        sys.exit(process.run(options, env_factory=Slow))
     """
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(script), address], cwd=ROOT) as child:
         learner.await_steps(4)

@@ -39,7 +39,7 @@ _processes: set[programs.Process] = set()
 
 
 def is_asking() -> bool:
-    """Returns whether an environment has a process now. `KeyboardInterrupt` ends that, in at most _ABORT_SECONDS."""
+    """Returns whether an environment has a process now; `KeyboardInterrupt` ends the process within _ABORT_SECONDS."""
     return bool(_processes)
 
 
@@ -174,7 +174,7 @@ def _output(
 
 
 def _end(process: programs.Process, *, is_over: bool) -> None:
-    """Ends a process and its children; one that is not over tells where it is, in time."""
+    """Ends a process with all children; a running process first prints the place of a hang."""
     try:
         if not is_over:
             process.send_signal(signal.SIGABRT)
@@ -188,7 +188,7 @@ def _end(process: programs.Process, *, is_over: bool) -> None:
 
 
 def _wait(env_id: str, process: programs.Process, limit_seconds: float, say: Callable[[str], None]) -> int | None:
-    """Returns a process's exit code; None: it did not end within the limit."""
+    """Returns a process's exit code; None: no end within the limit."""
     waited, pause = 0.0, _FIRST_SECONDS
     while waited < limit_seconds:
         seconds = min(pause, limit_seconds - waited)
@@ -201,7 +201,7 @@ def _wait(env_id: str, process: programs.Process, limit_seconds: float, say: Cal
 
 @contextlib.contextmanager
 def _announced(env_id: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Says from a thread, while entered, that an environment of this process is being made."""
+    """Announces, while entered, the making of an environment in this process, from a thread."""
     is_over = threading.Event()
 
     def tell() -> None:

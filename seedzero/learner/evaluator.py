@@ -33,6 +33,7 @@ class Ended(NamedTuple):
     is_best: bool  # its score is the highest but the baseline's
     is_record: bool  # its score is higher than those of all before, at least one, the baseline's among them
     cut_short: bool  # its episodes were not all played to their ends: the score says little, and is neither
+    best_score: float | None = None  # the highest of all so far, the baseline's among them
 
 
 class Bound(NamedTuple):
@@ -193,7 +194,7 @@ class Evaluator:
         self._due = _due_after(running.update, self._config.every_updates)
         self._due_at = _time_after(running.began, now, self._config.every_seconds)
         self.running, self.is_awaited = None, False
-        return Ended(running, result, normalized, is_best, is_record, cut_short)
+        return Ended(running, result, normalized, is_best, is_record, cut_short, _or_none(self._highest))
 
     def to_json(self) -> dict[str, Any]:
         """Returns the part of a checkpoint's counters."""

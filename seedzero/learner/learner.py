@@ -87,6 +87,11 @@ def train(
                 screen.message(note)
             local = opened.enter_context(local_socket.opened(directory.path, directory.config.transport.listen))
             parts = learner_parts.make(directory, screen, mirrored, local, spec)
+            program, at = resume_command.partition(" train ")[0], f"--run_dir={shlex.quote(str(path))}"
+            at += " --trust_run_dir" if needs_trust else ""
+            is_remote = config.env.id == env_ids.REMOTE
+            if not is_remote:  # on the CPU: the learner's accelerator has no room for a second process
+                parts.view.watch = f"JAX_PLATFORMS=cpu {program} play {at} --video=play.mp4"
             finished, had_finished = _hosted(parts, handles_signals=handles_signals, leaves_when_late=leaves_when_late)
         except errors.UsageError:
             if (parts is None or not parts.stage.listens) and (mirrored is None or directory.resumed):
@@ -97,9 +102,7 @@ def train(
             if parts.view.progress.snapshot().num_updates == 0:
                 screen.message(f"nothing to score: {result.without_updates(directory.config)}; train longer")
             elif has_checkpoint:
-                program, at = resume_command.partition(" train ")[0], f"--run_dir={shlex.quote(str(path))}"
-                at += " --trust_run_dir" if needs_trust else ""
-                _show_next(screen, program, at, is_remote=config.env.id == env_ids.REMOTE)
+                _show_next(screen, program, at, is_remote=is_remote)
             if finished:
                 screen.message(f"finished: {finished}")
             else:

@@ -91,7 +91,9 @@ def make(
     acting, _ = meshes.split(meshes.make(config.training.num_devices), config.training.acting_devices)
     layout, sizes = batches.plan(config, acting.devices.size)
     ending, gathered, key = endings.Ending(), metrics.Aggregator(), secrets.token_hex()
-    log = metrics.MetricsLog(directory.path, tensorboard=config.metrics.tensorboard, report=say)
+    log = metrics.MetricsLog(
+        directory.path, tensorboard=config.metrics.tensorboard, report=say, config=directory.config
+    )
     saves = saving.Saves(config, directory, log, say, mirrored)
     roster = rosters.Roster(config, layout, sizes[-1] * layout.num_shards, key)
     hours = forecast.Forecast(config) if acting.devices.flat[0].platform == "cpu" else None

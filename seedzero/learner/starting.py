@@ -109,6 +109,8 @@ def evaluated(parts: learner_parts.LearnerParts, ended: evaluators.Ended) -> Non
     normalized = ended.human_normalized
     if normalized is not None:
         values["evaluation_human_normalized"] = normalized
+    if ended.best_score is not None:
+        values["evaluation_best_score"] = ended.best_score
     began = {"update": update, "env_steps": ended.running.env_steps}  # training may have gone on meanwhile
     parts.view.write_row({**began, "kind": "evaluation", **values}, gathered=False)
     cut = f", {result.cut_off} of them cut off as too long" if result.cut_off else ""

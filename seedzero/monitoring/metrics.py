@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import collections
-import contextlib
-import errno
 import os
 import pathlib
-import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
 
 from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
 from seedzero.core import plain_files
-from seedzero.monitoring import tags
+from seedzero.monitoring import event_file
 
 Value = float | int | str | None
 
@@ -39,23 +36,41 @@ class MetricsLog:
         tensorboard: bool,
         report: Callable[[str], None],
         wall_clock: Callable[[], float] = time.time,
+        config: configs.Config | None = None,
     ) -> None:
-        """report: receives a sentence when writing begins to fail, and when it works again."""
+        """report: receives a sentence when writing begins to fail, and when it works again.
+
+        config: of the run, shown by TensorBoard beside its numbers; None: nothing is shown.
+        """
         self._path = run_dir / METRICS_FILE
         self._report = report
         self._failing = False
         self._lock = threading.Lock()
-        self._tensorboard = _TensorBoard(run_dir / TENSORBOARD_DIRECTORY, report, wall_clock) if tensorboard else None
+        directory = run_dir / TENSORBOARD_DIRECTORY
+        self._tensorboard = event_file.EventFile(directory, report, wall_clock, config) if tensorboard else None
 
     def write(self, row: Mapping[str, Value]) -> None:
         """Appends a row; "update" and "env_steps" are required."""
         ordered = {key: row[key] for key in FIRST_KEYS if key in row} | dict(row)
+
+        def append() -> None:
+            event_file.append(self._path, (run_dirs.encode(ordered) + "\n").encode())
+            if self._tensorboard:
+                self._tensorboard.write(ordered)
+
+        self._try(append)
+
+    def write_video(self, gif: bytes, env_steps: int) -> None:
+        """Appends a video of an evaluation to TensorBoard's file, if there is one. env_steps: training steps then."""
+        tensorboard = self._tensorboard
+        if tensorboard is not None:
+            self._try(lambda: tensorboard.write_video(gif, env_steps))
+
+    def _try(self, write: Callable[[], None]) -> None:
         with self._lock:
             problem = ""
             try:
-                _append(self._path, (run_dirs.encode(ordered) + "\n").encode())
-                if self._tensorboard:
-                    self._tensorboard.write(ordered)
+                write()
             except OSError as error:
                 problem = f"metrics cannot be written to {self._path.parent}: {error.strerror}; training goes on"
             if bool(problem) != self._failing:
@@ -137,73 +152,3 @@ class Aggregator:
             values = self.means() | self._totals
             self._sums, self._counts, self._totals = {}, {}, {}
         return dict(sorted(values.items()))
-
-
-class _TensorBoard:
-    """Appends to an event file on the caller's thread, over environment steps and with grouped names (`tags`).
-
-    tensorboardX's own SummaryWriter uses a thread that ends on a full disk; then the writer blocks for good.
-    """
-
-    def __init__(self, path: pathlib.Path, report: Callable[[str], None], wall_clock: Callable[[], float]) -> None:
-        self.purge_step: int | None = None
-        self._directory, self._report, self._wall_clock = path, report, wall_clock
-        self._file: pathlib.Path | None = None
-        self._unavailable = False
-
-    def write(self, row: Mapping[str, Value]) -> None:
-        """Appends the numbers of a row, or nothing. Raises OSError."""
-        if self._unavailable:
-            return
-        try:
-            records = self._records(row)
-        except ImportError as error:
-            self._unavailable = True
-            self._report(f"no TensorBoard files: {error}; install tensorboardX or set --metrics.tensorboard=false")
-            return
-        self._directory.mkdir(exist_ok=True)
-        # Names begin with the time, because TensorBoard reads files in the order of their names.
-        name = f"events.out.tfevents.{int(self._wall_clock()):010}.{socket.gethostname()}.{os.getpid()}"
-        file = self._file or self._directory / name
-        _append(file, records)
-        self._file = file
-
-    def _records(self, row: Mapping[str, Value]) -> bytes:
-        from tensorboardX.proto import event_pb2, summary_pb2  # type: ignore[import-untyped]
-
-        now = self._wall_clock()
-        events = []
-        if self._file is None:
-            events.append(event_pb2.Event(wall_time=now, file_version="brain.Event:2"))
-            if self.purge_step is not None:
-                started = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-                events.append(event_pb2.Event(wall_time=now, step=self.purge_step, session_log=started))
-        scalars = [
-            summary_pb2.Summary.Value(tag=tags.tag(key), simple_value=value)
-            for key, value in row.items()
-            if isinstance(value, (int, float))
-        ]
-        summary = summary_pb2.Summary(value=scalars)
-        events.append(event_pb2.Event(wall_time=now, step=int(row["env_steps"] or 0), summary=summary))
-        return b"".join(_record(event.SerializeToString()) for event in events)
-
-
-def _record(data: bytes) -> bytes:
-    """Returns one record of TensorFlow's record format: length, checksum of the length, data, checksum of the data."""
-    from tensorboardX import record_writer  # type: ignore[import-untyped]
-
-    parts = struct.pack("<Q", len(data)), data
-    return b"".join(part + struct.pack("<I", record_writer.masked_crc32c(part)) for part in parts)
-
-
-def _append(path: pathlib.Path, line: bytes) -> None:
-    """Appends a whole line or nothing. Raises OSError."""
-    with open(path, "ab", buffering=0, opener=plain_files.opener) as file:
-        end = file.seek(0, os.SEEK_END)
-        try:
-            if file.write(line) != len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError:
-            with contextlib.suppress(OSError):
-                file.truncate(end)
-            raise

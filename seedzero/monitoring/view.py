@@ -31,6 +31,7 @@ class View:
     durable_update: Callable[[], int | None]  # returns the update of the newest checkpoint; None: there is none
     clock: dataclasses.InitVar[Callable[[], float]]
     hours: forecast.Forecast | None = None  # forecast of the hours that the run takes; None: it is not worth one
+    watch: str = ""  # command that plays the run's newest checkpoint, until it is shown; "": none
 
     def __post_init__(self, clock: Callable[[], float]) -> None:
         self.progress = progress_lines.RunProgress(clock)
@@ -61,6 +62,9 @@ class View:
             self.screen.message(text)
         if self.progress.read and not last and (text := self._decay.observe(self.progress.snapshot())):
             self.screen.message(text)
+        if self.watch and not last and self.durable_update():
+            self.screen.message("watch it meanwhile:", self.watch)
+            self.watch = ""
         self.screen.update(self.shown(last=last), last=last)
 
     def shown(self, *, last: bool = False) -> console.ConsoleSnapshot:

@@ -345,7 +345,7 @@ def test_a_constructor_that_takes_its_time_is_told_with_its_name(monkeypatch: py
     monkeypatch.setattr(environment, "_FIRST_SECONDS", 0.1)
     said: list[str] = []
     with pytest.raises(errors.ConfigError, match=r"--transport\.spec_seconds"):
-        environment.spec_of(sections.EnvConfig(id="gym:talking_envs:Hanging-v0"), limit_seconds=0.5, say=said.append)
+        environment.show(sections.EnvConfig(id="gym:talking_envs:Hanging-v0"), limit_seconds=0.5, say=said.append)
     assert "gym:talking_envs:Hanging-v0" in said[0]
 
 
@@ -358,7 +358,7 @@ def test_one_of_this_process_that_takes_its_time_is_told_with_its_name(monkeypat
         return types.EnvSpec((4,), "float32", 2)
 
     monkeypatch.setattr(registry, "spec", make)
-    found = environment.spec_of(sections.EnvConfig(id="catch"), say=lambda text: (said.append(text), told.set())[1])
+    found = environment.show(sections.EnvConfig(id="catch"), say=lambda text: (said.append(text), told.set())[1])
     assert found is not None and "catch" in said[0]
 
 

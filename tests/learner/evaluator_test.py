@@ -195,6 +195,7 @@ def test_the_best_is_higher_than_all_so_far() -> None:
     played = [_play(evaluator, 4, reward) for reward in (-1.0, -2.0, 3.0, 3.0, 2.0)]
     assert [ended.is_best for ended in played] == [True, False, True, False, False]
     assert [ended.is_record for ended in played] == [False, False, True, False, False]  # the first one beats nothing
+    assert [ended.best_score for ended in played] == [-2.0, -2.0, 6.0, 6.0, 6.0]  # of two steps each
 
 
 def test_a_record_is_higher_than_the_baseline_too_and_the_best_need_not_be() -> None:

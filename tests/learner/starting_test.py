@@ -91,8 +91,10 @@ def _ended(result: evaluation.Scores, **options: bool) -> evaluators.Ended:
 def test_a_row_of_an_evaluation_has_the_steps_of_its_parameters(make_parts: parts_world.Make) -> None:
     world = make_parts()
     result = evaluation.Scores(2, 1.0, 0.0, 1.0, 1.0, 5.0)
-    starting.evaluated(world.parts, _ended(result, is_best=False, is_record=False, cut_short=False))
+    ended = _ended(result, is_best=False, is_record=False, cut_short=False)
+    starting.evaluated(world.parts, ended._replace(best_score=2.5))
     (row,) = world.rows
+    assert row["evaluation_best_score"] == 2.5
     assert (row["update"], row["env_steps"], row["kind"], row["evaluation_mean_return"]) == (3, 40, "evaluation", 1.0)
     assert world.calls == []
 

@@ -28,8 +28,8 @@ class Screen:
     def update(self, snapshot: console.ConsoleSnapshot, *, last: bool = False) -> None:
         self.budget_seconds = snapshot.budget_seconds
 
-    def message(self, text: str) -> None:
-        self.messages.append(text)
+    def message(self, text: str, command: str = "") -> None:
+        self.messages += [text, *filter(None, [command])]
 
 
 def _view(
@@ -176,3 +176,22 @@ def test_a_run_beyond_its_decay_is_warned_once_and_not_at_its_end(tmp_path: path
             shown.observe(float(second), last=last)
         assert len(screen.messages) == num_messages
         assert all("--ppo.decay_updates" in message for message in screen.messages)
+
+
+def test_the_command_for_watching_is_shown_once_with_the_first_checkpoint(tmp_path: pathlib.Path) -> None:
+    saved: list[int | None] = [None]
+    shown, screen, _ = _view(tmp_path)
+    shown.durable_update, shown.watch = lambda: saved[0], "seedzero play --run_dir=runs/one"
+    told = []
+    for update in (None, 0, 7, 8):
+        saved[0] = update
+        shown.observe(1.0)
+        told.append(screen.messages.count("seedzero play --run_dir=runs/one"))
+    assert told == [0, 0, 1, 1]
+
+
+def test_a_run_that_is_over_shows_no_command_for_watching_meanwhile(tmp_path: pathlib.Path) -> None:
+    shown, screen, _ = _view(tmp_path)
+    shown.durable_update, shown.watch = lambda: 7, "seedzero play --run_dir=runs/one"
+    shown.observe(1.0, last=True)
+    assert not screen.messages

@@ -1,0 +1,162 @@
+"""TensorBoard's event file: a run's configuration, its scalars over environment steps, and videos.
+
+tensorboardX's own SummaryWriter uses a thread that ends on a full disk; then the writer blocks for good.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+import pathlib
+import socket
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from seedzero.config import config as configs
+from seedzero.config import options
+from seedzero.core import plain_files, printable
+from seedzero.monitoring import tags
+
+SCORES = ("evaluation_mean_return", "evaluation_best_score", "episode_return")
+"""Metrics in the table of hyperparameters, each with its last value: of evaluations, and of training episodes."""
+VIDEO = "eval/video"
+"""Tag of an evaluation's videos."""
+
+_OF_MACHINES = {"transport", "tls", "metrics", "bucket", "checkpoint", "batcher", "worker", "evaluation"}
+_OF_BUDGETS = {"run.max_env_steps", "run.max_updates", "run.max_seconds", "run.stop_at_return"}
+
+
+class EventFile:
+    """Appends events on the caller's thread, with grouped names (`tags`); a new file for each process."""
+
+    def __init__(
+        self,
+        path: pathlib.Path,
+        report: Callable[[str], None],
+        wall_clock: Callable[[], float],
+        config: configs.Config | None = None,
+    ) -> None:
+        """path: directory of the files. report: takes a sentence. config: shown as text and hyperparameters."""
+        self.purge_step: int | None = None
+        self._directory, self._report, self._wall_clock, self._config = path, report, wall_clock, config
+        self._file: pathlib.Path | None = None
+        self._unavailable = False
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Appends the numbers of a row, or nothing. Raises OSError."""
+        numbers = {tags.tag(key): value for key, value in row.items() if isinstance(value, (int, float))}
+        self._append(int(row["env_steps"] or 0), [dict(tag=tag, simple_value=value) for tag, value in numbers.items()])
+
+    def write_video(self, gif: bytes, env_steps: int) -> None:
+        """Appends a moving picture, or nothing. Raises OSError."""
+        width, height = struct.unpack("<HH", gif[6:10])  # of the file's header
+        image = dict(height=height, width=width, colorspace=3, encoded_image_string=gif)
+        self._append(env_steps, [dict(tag=VIDEO, image=image)])
+
+    def _append(self, env_steps: int, values: list[dict[str, Any]]) -> None:
+        if self._unavailable:
+            return
+        try:
+            records = self._records(env_steps, values)
+        except ImportError as error:
+            self._unavailable = True
+            self._report(f"no TensorBoard files: {error}; install tensorboardX or set --metrics.tensorboard=false")
+            return
+        self._directory.mkdir(exist_ok=True)
+        # Names begin with the time, because TensorBoard reads files in the order of their names.
+        name = f"events.out.tfevents.{int(self._wall_clock()):010}.{socket.gethostname()}.{os.getpid()}"
+        file = self._file or self._directory / name
+        append(file, records)
+        self._file = file
+
+    def _records(self, env_steps: int, values: list[dict[str, Any]]) -> bytes:
+        from tensorboardX.proto import event_pb2, summary_pb2  # type: ignore[import-untyped]
+
+        now = self._wall_clock()
+        events = []
+        if self._file is None:
+            events.append(event_pb2.Event(wall_time=now, file_version="brain.Event:2"))
+            if self.purge_step is not None:
+                started = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+                events.append(event_pb2.Event(wall_time=now, step=self.purge_step, session_log=started))
+            if self._config is not None:
+                shown = summary_pb2.Summary(value=_description(self._config, now))
+                events.append(event_pb2.Event(wall_time=now, step=env_steps, summary=shown))
+        summary = summary_pb2.Summary(value=[summary_pb2.Summary.Value(**value) for value in values])
+        events.append(event_pb2.Event(wall_time=now, step=env_steps, summary=summary))
+        return b"".join(_record(event.SerializeToString()) for event in events)
+
+
+def append(path: pathlib.Path, content: bytes) -> None:
+    """Appends bytes to a file as a whole, or nothing. Raises OSError."""
+    with open(path, "ab", buffering=0, opener=plain_files.opener) as file:
+        end = file.seek(0, os.SEEK_END)
+        try:
+            if file.write(content) != len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.truncate(end)
+            raise
+
+
+def settings_of(config: configs.Config) -> dict[str, options.Value]:
+    """Returns the settings that the run's agent reads, by SECTION.KEY."""
+    agent = config.run.agent
+    return {name: value for name, value in configs.flatten(config).items() if configs.is_read(name, agent)}
+
+
+def hyperparameters(config: configs.Config) -> dict[str, options.Value]:
+    """Returns the settings of environment, agent and learning, by SECTION.KEY, without empty and infinite values."""
+    return {
+        name: value
+        for name, value in settings_of(config).items()
+        if name.partition(".")[0] not in _OF_MACHINES
+        and name not in _OF_BUDGETS
+        and value != ""
+        and not (isinstance(value, float) and not math.isfinite(value))
+    }
+
+
+def _description(config: configs.Config, now: float) -> Iterator[Any]:
+    """Yields summary values: the configuration as a table, and TensorBoard's plugin of hyperparameters."""
+    from tensorboardX.proto import api_pb2, plugin_hparams_pb2, summary_pb2, tensor_pb2
+
+    shown = {name: printable.escape(options.shown(value)) for name, value in settings_of(config).items()}
+    rows = ["| {} | `{}` |".format(name, text.replace("|", "\\|")) for name, text in shown.items()]
+    text = "\n".join(["| setting | value |", "|---|---|", *rows])
+    table = tensor_pb2.TensorProto(dtype="DT_STRING", string_val=[text.encode()])
+    yield summary_pb2.Summary.Value(tag="configuration", tensor=table, metadata=_metadata("text", b""))
+    given, infos = hyperparameters(config), []
+    start = plugin_hparams_pb2.SessionStartInfo(start_time_secs=now)
+    for name, value in given.items():
+        if isinstance(value, bool):
+            kind, start.hparams[name].bool_value = "DATA_TYPE_BOOL", value
+        elif isinstance(value, str):
+            kind, start.hparams[name].string_value = "DATA_TYPE_STRING", value
+        else:
+            kind, start.hparams[name].number_value = "DATA_TYPE_FLOAT64", value
+        infos.append(api_pb2.HParamInfo(name=name, type=kind))
+    scores = [api_pb2.MetricInfo(name=api_pb2.MetricName(tag=tags.tag(name))) for name in SCORES]
+    experiment = api_pb2.Experiment(hparam_infos=infos, metric_infos=scores, time_created_secs=now)
+    for part in (dict(experiment=experiment), dict(session_start_info=start)):
+        content = plugin_hparams_pb2.HParamsPluginData(version=0, **part).SerializeToString()
+        yield summary_pb2.Summary.Value(tag=f"_hparams_/{next(iter(part))}", metadata=_metadata("hparams", content))
+
+
+def _metadata(plugin: str, content: bytes) -> Any:
+    from tensorboardX.proto import summary_pb2
+
+    data = summary_pb2.SummaryMetadata.PluginData(plugin_name=plugin, content=content)
+    return summary_pb2.SummaryMetadata(plugin_data=data)
+
+
+def _record(data: bytes) -> bytes:
+    """Returns one record of TensorFlow's record format: length, checksum of the length, data, checksum of the data."""
+    from tensorboardX import record_writer  # type: ignore[import-untyped]
+
+    parts = struct.pack("<Q", len(data)), data
+    return b"".join(part + struct.pack("<I", record_writer.masked_crc32c(part)) for part in parts)

@@ -1,9 +1,11 @@
 """Draws learning curves of run directories, one panel for each title.
 
-    python experiments/curves.py OUT.png [--x=seconds|env_steps] TITLE/LABEL=RUN_DIR[,RUN_DIR...] ...
+    python experiments/curves.py OUT.png [--x=seconds|env_steps] [--solved=TITLE=RETURN] [--lowest=TITLE=RETURN]
+        TITLE/LABEL=RUN_DIR[,RUN_DIR...] ...
 
 A curve is the mean return of a run's evaluations. Several runs of one label are seeds: their median, and a band from
-the lowest to the highest. `TITLE=RUN_DIR` needs no label.
+the lowest to the highest. `TITLE=RUN_DIR` needs no label. --solved draws a dashed line; --lowest begins the axis
+there: a caption must say so of curves that begin below.
 
     python experiments/curves.py steps.png 'CartPole/3 steps=runs/a1,runs/a2' 'CartPole/5 steps=runs/b1,runs/b2'
 """
@@ -57,8 +59,31 @@ def band(curve: Curve, num_points: int = 200) -> tuple[np.ndarray, np.ndarray]:
     return grid, np.quantile(values, [0.0, 0.5, 1.0], axis=0)
 
 
-def draw(out: pathlib.Path, panels: Mapping[str, Mapping[str, Curve]], x: str) -> None:
-    """Writes the figure, a panel 3.2 by 2.5 inches."""
+def levels(items: Sequence[str]) -> dict[str, float]:
+    """Returns the returns in items TITLE=RETURN, by title. Raises SystemExit for another form."""
+    found = {}
+    for item in items:
+        title, _, number = item.rpartition("=")
+        try:
+            found[title] = float(number)
+        except ValueError:
+            raise SystemExit(f"{item!r}: expected TITLE=RETURN") from None
+    return found
+
+
+def draw(
+    out: pathlib.Path,
+    panels: Mapping[str, Mapping[str, Curve]],
+    x: str,
+    solved: Mapping[str, float] = {},
+    lowest: Mapping[str, float] = {},
+) -> None:
+    """Writes the figure, a panel 3.2 by 2.5 inches.
+
+    solved, lowest: by title, the return of a dashed line, and of the axis' beginning.
+    """
+    if unknown := (solved.keys() | lowest.keys()) - panels.keys():
+        raise SystemExit(f"no panel has the title {', '.join(sorted(unknown))}; there are {', '.join(panels)}")
     import matplotlib
 
     matplotlib.use("Agg")
@@ -70,15 +95,19 @@ def draw(out: pathlib.Path, panels: Mapping[str, Mapping[str, Curve]], x: str) -
             if len(curve) == 1:
                 axis.plot(*curve[0], label=label)
             else:
-                grid, (lowest, median, highest) = band(curve)
+                grid, (least, median, most) = band(curve)
                 (line,) = axis.plot(grid, median, label=label)
-                axis.fill_between(grid, lowest, highest, color=line.get_color(), alpha=0.2, linewidth=0)
+                axis.fill_between(grid, least, most, color=line.get_color(), alpha=0.2, linewidth=0)
+        if title in solved:
+            axis.axhline(solved[title], color="black", linestyle="--", linewidth=1, label="solved")
+        if title in lowest:
+            axis.set_ylim(bottom=lowest[title])
         axis.set_title(title, fontsize="medium")
         axis.set_xlabel(x.replace("_", " "))
         axis.xaxis.set_major_locator(ticker.MaxNLocator(5))
         axis.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
         axis.grid(alpha=0.3)
-        if any(curves):
+        if any(curves) or title in solved:
             axis.legend(fontsize="small")
     axes[0][0].set_ylabel("mean return")
     figure.tight_layout()
@@ -91,10 +120,13 @@ def main() -> None:
     parser.add_argument("out", type=pathlib.Path, metavar="OUT.png")
     parser.add_argument("items", nargs="+", metavar="TITLE/LABEL=RUN_DIR[,RUN_DIR...]")
     parser.add_argument("--x", choices=("seconds", "env_steps"), default="seconds", help="default: seconds")
+    for flag, meaning in (("--solved", "a dashed line there"), ("--lowest", "the return at which the axis begins")):
+        parser.add_argument(flag, action="append", default=[], metavar="TITLE=RETURN", help=meaning)
     arguments = parser.parse_args()
     if importlib.util.find_spec("matplotlib") is None:
         raise SystemExit(f"matplotlib is missing; install it: {packages.install_command('matplotlib')}")
-    draw(arguments.out, read(arguments.items, arguments.x), arguments.x)
+    panels = read(arguments.items, arguments.x)
+    draw(arguments.out, panels, arguments.x, levels(arguments.solved), levels(arguments.lowest))
     print(arguments.out)
 
 

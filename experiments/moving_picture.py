@@ -1,9 +1,11 @@
 """Draws trained agents at play as one moving picture, the search's policy beside each.
 
-    python experiments/moving_picture.py OUT.gif RUN_DIR... [--seconds=12] [--fps=10] [--colours=48]
+    python experiments/moving_picture.py OUT.gif RUN_DIR... [--columns=3] [--seconds=12] [--fps=10] [--colours=48]
 
 A run directory becomes a panel: the environment's picture, a bar for each action's probability under the search, and
-the position's value. After an episode the next seed's begins. Needs an agent with a search.
+the position's value; a legend below says so. An agent without a search, or with continuous actions, has the picture
+alone. After an episode the next seed's begins. RUN_DIR#STEP plays an early checkpoint, to be shown above a later one:
+that of `seedzero train --max_updates=1 ...` has learned nothing yet.
 """
 
 from __future__ import annotations
@@ -36,6 +38,12 @@ ACTIONS = {
     "gym:MinAtar/Breakout-v1": ("none", "left", "right"),
 }
 """Names of actions; other environments' are numbers."""
+LEGEND = (
+    ("bar", "the search's probability of an action"),
+    ("orange", "the chosen action"),
+    ("value", "expected return"),
+)
+"""Words of the panels, and their meaning."""
 TITLES = {
     "gym:LunarLander-v3": "LunarLander",
     "gym:MinAtar/Breakout-v1": "MinAtar Breakout",
@@ -54,32 +62,43 @@ class Moment:
     action: int
 
 
-def play(path: pathlib.Path, *, every: float) -> Iterator[Moment]:
+NOTHING = np.zeros(0)
+"""The policy of an agent without bars."""
+
+
+def play(path: pathlib.Path, *, every: float, step: int | None = None) -> Iterator[Moment]:
     """Yields moments of greedy play, episode after episode, without end.
 
-    every: steps from moment to moment; below 1, each step is shown 1 / every times.
+    every: steps from moment to moment; below 1, each step is shown 1 / every times. step: of a checkpoint; None: the
+    best.
 
     Raises:
-      UsageError: not a run directory, or an agent without a search.
+      UsageError: not a run directory.
       CheckpointError: no checkpoint.
     """
     config = run_dirs.read_saved(path).config
     settings = dataclasses.replace(config.env.of_evaluation, random_opening=0)
-    policy, repeats = seedzero.load(path), max(1, round(1 / every))
+    policy, repeats = seedzero.load(path, step), max(1, round(1 / every))
+    has_bars = "search" in config.agent.SECTIONS
     with env_base.closing(registry.make(config.env.id, settings, 1, render=True)) as env:
         for seed in itertools.count(1):
-            step, is_over, count = env.reset([seed]), False, 0
+            shown, is_over, count = env.reset([seed]), False, 0
+            has_bars = has_bars and not env.spec.is_continuous
+            last = Moment(_picture(config.env.id, env, shown), NOTHING, 0.0, -1)
             policy.reset()
             while not is_over:
-                mask = {} if step.action_mask is None else {"action_mask": step.action_mask}
-                found = policy.search(step.observation, **mask)
+                mask = {} if shown.action_mask is None else {"action_mask": shown.action_mask}
                 if count % max(1, round(every)) == 0:
-                    seen = _picture(config.env.id, env, step)
-                    moment = Moment(seen, found.policy[0], float(found.value[0]), int(found.action[0]))
-                    yield from itertools.repeat(moment, repeats)
-                step = env.step(policy(step.observation, reward=step.reward, **mask))
-                is_over, count = bool(step.final[0]), count + 1
-            last = Moment(_picture(config.env.id, env, step), np.zeros_like(found.policy[0]), 0.0, -1)
+                    last = Moment(_picture(config.env.id, env, shown), NOTHING, 0.0, -1)
+                    if has_bars:
+                        found = policy.search(shown.observation, **mask)
+                        values = dict(value=float(found.value[0]), action=int(found.action[0]))
+                        last = dataclasses.replace(last, policy=found.policy[0], **values)
+                    yield from itertools.repeat(last, repeats)
+                shown = env.step(policy(shown.observation, reward=shown.reward, **mask))
+                is_over, count = bool(shown.final[0]), count + 1
+            picture = _picture(config.env.id, env, shown)
+            last = Moment(picture, np.zeros_like(last.policy), 0.0, -1)
             yield from itertools.repeat(last, 2 * repeats)
 
 
@@ -106,9 +125,11 @@ def panel(title: str, names: Sequence[str], moment: Moment) -> Image.Image:
     image = Image.new("RGB", (SIDE + _BARS + 3 * _MARGIN, SIDE + _TITLE + 2 * _MARGIN), _DARK)
     draw, font = ImageDraw.Draw(image), ImageFont.load_default(14)
     draw.text((_MARGIN, _MARGIN), title, _TEXT, font)
+    image.paste(_fitted(moment.picture), (_MARGIN, _MARGIN + _TITLE))
+    if not len(moment.policy):
+        return image
     value = f"value {moment.value:+.2f}" if moment.action >= 0 else "the end"
     draw.text((SIDE + 2 * _MARGIN, _MARGIN), value, _TEXT, font)
-    image.paste(_fitted(moment.picture), (_MARGIN, _MARGIN + _TITLE))
     height = min(44, SIDE // len(names))
     for index, (name, share) in enumerate(zip(names, moment.policy, strict=True)):
         left, top = SIDE + 2 * _MARGIN, _MARGIN + _TITLE + index * height
@@ -137,6 +158,36 @@ def beside(panels: Sequence[Image.Image]) -> Image.Image:
     return image
 
 
+def below(rows: Sequence[Image.Image]) -> Image.Image:
+    """Returns images of any width, one below the other."""
+    image = Image.new("RGB", (max(row.width for row in rows), sum(row.height for row in rows)), _DARK)
+    for row, top in zip(rows, itertools.accumulate((row.height for row in rows), initial=0), strict=False):
+        image.paste(row, (0, top))
+    return image
+
+
+def legend(width: int) -> Image.Image:
+    """Returns a line that explains the panels, of a width in pixels; broken in two where it does not fit."""
+    font = ImageFont.load_default(13)
+    texts = [f"{word}: {meaning}" for word, meaning in LEGEND]
+    lines = ["     ".join(texts)] if font.getlength("     ".join(texts)) <= width - 2 * _MARGIN else texts
+    image = Image.new("RGB", (width, 20 * len(lines) + _MARGIN), _DARK)
+    draw = ImageDraw.Draw(image)
+    for index, line in enumerate(lines):
+        left, top = _MARGIN, 20 * index
+        before, orange, after = line.partition("orange")
+        for text, colour in ((before, _TEXT), (orange, _CHOSEN), (after, _TEXT)):
+            draw.text((left, top), text, colour, font)
+            left += round(font.getlength(text))
+    return image
+
+
+def whole(panels: Sequence[Image.Image], columns: int) -> Image.Image:
+    """Returns a frame: rows of so many panels, and the legend."""
+    rows = [beside(panels[first : first + columns]) for first in range(0, len(panels), columns)]
+    return below([*rows, legend(rows[0].width)])
+
+
 def write(path: pathlib.Path, images: Sequence[Image.Image], *, fps: float, colours: int) -> None:
     """Writes a .gif that repeats, all frames with one palette so that equal pixels are stored once."""
     sample = beside(images[:: max(1, len(images) // 8)])
@@ -150,17 +201,19 @@ def main() -> None:
     plays: list[Iterator[Moment]] = []
     labels: list[tuple[str, Any]] = []
     for item in arguments.run_dirs:
-        path, _, every = item.partition("@")
+        name, _, every = item.partition("@")
+        path, _, step = name.partition("#")
         env_id = run_dirs.read_saved(pathlib.Path(path)).config.env.id
-        plays.append(play(pathlib.Path(path), every=float(every or 1)))
-        labels.append((TITLES.get(env_id, env_id), ACTIONS.get(env_id)))
+        plays.append(play(pathlib.Path(path), every=float(every or 1), step=int(step) if step else None))
+        when = f", update {step}" if step else ""
+        labels.append((TITLES.get(env_id, env_id) + when, ACTIONS.get(env_id)))
     images = []
     for moments in itertools.islice(zip(*plays, strict=True), round(arguments.seconds * arguments.fps)):
         parts = [
             panel(title, names or [str(i) for i in range(len(moment.policy))], moment)
             for (title, names), moment in zip(labels, moments, strict=True)
         ]
-        images.append(beside(parts))
+        images.append(whole(parts, arguments.columns))
     write(arguments.out, images, fps=arguments.fps, colours=arguments.colours)
     print(f"{arguments.out}: {len(images)} frames, {arguments.out.stat().st_size / 1e6:.2f} MB")
 
@@ -169,8 +222,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=pathlib.Path, metavar="OUT.gif")
     parser.add_argument(
-        "run_dirs", nargs="+", metavar="RUN_DIR[@EVERY]", help="@EVERY: steps from frame to frame; below 1: slower"
+        "run_dirs",
+        nargs="+",
+        metavar="RUN_DIR[#STEP][@EVERY]",
+        help="#STEP: of a checkpoint (default: the best); @EVERY: steps from frame to frame; below 1: slower",
     )
+    parser.add_argument("--columns", type=int, default=3, help="panels of a row (default 3)")
     parser.add_argument("--seconds", type=float, default=12, help="length of the picture (default 12)")
     parser.add_argument("--fps", type=float, default=10, help="frames a second (default 10)")
     parser.add_argument("--colours", type=int, default=48, help="colours of the palette (default 48)")

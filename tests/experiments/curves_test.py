@@ -41,6 +41,27 @@ def test_a_figure_has_a_panel_for_each_title(curves: Any, tmp_path: pathlib.Path
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_return_that_solves_a_task_is_a_line_and_an_axis_may_begin_higher(
+    curves: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib import figure
+
+    drawn: list[Any] = []
+    monkeypatch.setattr(figure.Figure, "savefig", lambda self, *args, **options: drawn.extend(self.axes))
+    panels = curves.read([f"A={_run(tmp_path / 'run', [-800.0, 1.0])}"], "seconds")
+    curves.draw(tmp_path / "out.png", panels, "seconds", curves.levels(["A=0.5"]), curves.levels(["A=-3"]))
+    (axis,) = drawn
+    assert axis.get_ylim()[0] == -3.0
+    assert [list(line.get_ydata()) for line in axis.lines if line.get_label() == "solved"] == [[0.5, 0.5]]
+
+
+@pytest.mark.parametrize("items", [{"solved": ["B=1"]}, {"lowest": ["A=high"]}])
+def test_a_level_of_another_title_or_no_number_is_refused(curves: Any, tmp_path: pathlib.Path, items: Any) -> None:
+    panels = curves.read([f"A={_run(tmp_path / 'run', [0.0, 1.0])}"], "seconds")
+    with pytest.raises(SystemExit):
+        curves.draw(tmp_path / "out.png", panels, "seconds", **{key: curves.levels(x) for key, x in items.items()})
+
+
 @pytest.mark.parametrize(
     ("item", "expected"),
     [("A", "expected TITLE"), ("A=nowhere", "no metrics.jsonl"), ("A=empty", "no evaluation yet")],

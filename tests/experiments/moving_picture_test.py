@@ -42,3 +42,24 @@ def test_a_picture_of_several_panels_repeats(script: Any, tmp_path: pathlib.Path
     script.write(tmp_path / "out.gif", images, fps=10, colours=16)
     with Image.open(tmp_path / "out.gif") as found:
         assert (found.n_frames, found.info["loop"], found.size) == (3, 0, images[0].size)
+
+
+def test_a_panel_without_a_policy_has_the_picture_alone(script: Any) -> None:
+    picture = np.full((4, 8, 3), 200, np.uint8)
+    image = np.asarray(script.panel("Game", [], script.Moment(picture, script.NOTHING, 0.0, -1)))
+    right = image[:, script.SIDE + 2 * script._MARGIN :]
+    assert (right == script._DARK).all() and (image == 200).all(-1).any()
+
+
+@pytest.mark.parametrize(("num_panels", "num_rows"), [(1, 1), (3, 1), (6, 2)])
+def test_rows_of_panels_end_in_a_legend(script: Any, num_panels: int, num_rows: int) -> None:
+    moment = script.Moment(np.zeros((8, 8, 3), np.uint8), np.array([1.0]), 0.0, -1)
+    panels = [script.panel("Game", ["a"], moment)] * num_panels
+    image = np.asarray(script.whole(panels, 3))
+    height = num_rows * panels[0].height
+    legend = image[height:]
+    assert (
+        legend.shape[0] == script.legend(image.shape[1]).height
+        and image.shape[1] == min(3, num_panels) * panels[0].width
+    )
+    assert (legend == script._CHOSEN).all(-1).any() and (legend == script._TEXT).all(-1).any()

@@ -123,6 +123,7 @@ def _problems(config: configs.Config) -> Iterator[str]:
     yield from _deterministic_problems(config)
     yield from _replay_problems(config)
     yield from _search_problems(config)
+    yield from _video_problems(config)
 
 
 def _environment_problems(config: configs.Config) -> Iterator[str]:
@@ -259,6 +260,18 @@ def _search_problems(config: configs.Config) -> Iterator[str]:
             f"one after random noise, search.dirichlet_fraction={search.dirichlet_fraction:g}: the search does not "
             "know how often; give --search.temperature=1, or --search.dirichlet_fraction=0"
         )
+
+
+def _video_problems(config: configs.Config) -> Iterator[str]:
+    if not config.evaluation.video_every:
+        return
+    asked = f"--evaluation.video_every={config.evaluation.video_every}"
+    if config.evaluation.every_updates == 0:
+        yield f"{asked} needs evaluations, but evaluation.every_updates=0 turns them off; leave one of them out"
+    if not config.metrics.tensorboard:
+        yield f"{asked} writes into TensorBoard's files, which --metrics.tensorboard=false turns off; leave one out"
+    if config.env.id == env_ids.REMOTE:
+        yield f"{asked}: workers of --env=remote send no pictures; leave it out"
 
 
 def is_of_this_machine(listen: str) -> bool:

@@ -256,6 +256,13 @@ class EvaluationConfig(options.Section):
     max_episode_steps: int = options.free(
         30_000, "an evaluation ends longer episodes, and counts their rewards so far", "steps", low=1
     )
+    video_every: int = options.free(
+        0,
+        "every Nth evaluation has a video in TensorBoard: a process beside training plays an episode with the newest "
+        "checkpoint; 0: none",
+        "evaluations",
+        low=0,
+    )
     pauses_training: bool = options.free(
         False, "training waits for an evaluation to end, in place of alternating; for short, quick episodes"
     )

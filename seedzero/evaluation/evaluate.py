@@ -210,14 +210,16 @@ def play(
     max_steps: int | None = None,
     *,
     trusted: bool = False,
+    longest_side: int = 0,
 ) -> dict[str, Any]:
     """Writes a video, .mp4 or .gif, of one greedy episode with a checkpoint, chosen as in `evaluate`.
 
     A game of two players is self-play, without a step too with the best checkpoint; the return is the first mover's.
 
-    path, step, seed, max_steps and trusted are as in `evaluate`; target is the file to write. Returns step, chosen,
-    video, frames, return and length; cut_off is 1 if the limit of steps ended the episode. Raises as `evaluate`, and
-    UsageError if the video cannot be written.
+    path, step, seed, max_steps and trusted are as in `evaluate`; target is the file to write. longest_side: larger
+    pictures are thinned to at most so many pixels, both ways alike; 0: none is. Returns step, chosen, video, frames,
+    return and length; cut_off is 1 if the limit of steps ended the episode. Raises as `evaluate`, and UsageError if
+    the video cannot be written.
     """
     consent.check(path, run_dirs.read_saved(path), trusted=trusted)
     file = pathlib.Path(target).absolute()
@@ -228,7 +230,7 @@ def play(
     def frames() -> Iterator[np.ndarray]:
         while True:
             followed.record(np.zeros(1, int), player.step.reward, player.first, player.step.final)
-            yield player.env.render()
+            yield videos.thinned(player.env.render(), longest_side)
             if player.step.final[0] or followed.so_far(0).length >= limit:
                 return
             player.advance()
@@ -241,3 +243,14 @@ def play(
     shown = {"frames": num_frames, "return": episode.total, "length": episode.length}
     shown |= {} if player.step.final[0] else {"cut_off": 1}
     return {**player.saved.to_json(), "video": os.fspath(target), **shown}
+
+
+def film(path: pathlib.Path, target: pathlib.Path, max_steps: int, longest_side: int) -> dict[str, Any]:
+    """Writes a small video of one greedy episode with the newest checkpoint of a run that is being trained.
+
+    Arguments, result and errors are as in `play`, for a trusted directory; the result has `env_steps`, the training
+    steps before the checkpoint, too.
+    """
+    _, saved, _ = saved_files.find(path / "checkpoints", "last", "params")
+    result = play(path, target, saved.step, 0, max_steps, trusted=True, longest_side=longest_side)
+    return {**result, "env_steps": saved.host["ledger"]["stored"]}

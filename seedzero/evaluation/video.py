@@ -60,6 +60,12 @@ def write_video(path: str | os.PathLike[str], frames: Iterable[np.ndarray], fps:
     return count
 
 
+def thinned(frame: np.ndarray, longest_side: int) -> np.ndarray:
+    """Returns every Nth row and column of a frame [H, W, 3], so that no side is longer; 0: the frame."""
+    every = -(-max(frame.shape[:2]) // longest_side) if longest_side else 1
+    return frame[::every, ::every]
+
+
 def _checked(frame: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[-1] != 3 or frame.shape != shape:
         raise errors.EnvironmentFailure(

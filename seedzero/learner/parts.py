@@ -15,7 +15,7 @@ from seedzero.config import worker_options
 from seedzero.core import env_ids, types
 from seedzero.device import batch as batches
 from seedzero.device import mesh as meshes
-from seedzero.learner import build, device_loop
+from seedzero.learner import build, device_loop, filming
 from seedzero.learner import ending as endings
 from seedzero.learner import inbox as inboxes
 from seedzero.learner import roster as rosters
@@ -62,6 +62,7 @@ class LearnerParts:
     reception: inboxes.Reception
     workers: supervisor.Supervisor
     server: servers.Server
+    films: filming.Filmer
     stage: Stage = dataclasses.field(default_factory=Stage)
 
     @property
@@ -106,8 +107,9 @@ def make(
     server = _server(config, reception, local)
     view.progress.silent = server.silent
     expected = spec if config.worker.num else None  # workers elsewhere may have other versions of it
+    films = filming.Filmer(directory.path, config.evaluation.video_every, write=log.write_video, say=say)
     return LearnerParts(
-        directory, screen, mirrored, local, expected, ending, gathered, saves, view, reception, workers, server
+        directory, screen, mirrored, local, expected, ending, gathered, saves, view, reception, workers, server, films
     )
 
 

@@ -125,5 +125,6 @@ def evaluated(parts: learner_parts.LearnerParts, ended: evaluators.Ended) -> Non
         f"evaluation at update {update}: return {result.mean_return:.4g} +- {result.std_return:.3g} over "
         f"{result.episodes} episodes{cut}{score}{best}"
     )
+    parts.films.evaluated(parts.saves.durable_update)
     if ended.is_best:
         parts.saves.save_best(ended)

@@ -84,6 +84,7 @@ def stop(parts: learner_parts.LearnerParts, finished: str) -> None:
     """Ends workers and server; finished: the reason of the run's end, "" for an unfinished run."""
     parts.view.progress.end("leaving")
     parts.workers.finish()
+    parts.films.stop()
     if parts.stage.loop is not None:
         parts.stage.loop.close()
     parts.server.stop(finished=bool(finished), reason=finished or "the learner stops")

@@ -67,6 +67,12 @@ def _catch(**changes: options.Value) -> configs.Config:
         ({"metrics__port": 0, "metrics__host": ""}, "--metrics_host is empty; give 127.0.0.1"),
         ({"env__checkpoint_rewards": True}, "--env.checkpoint_rewards is for football:SCENARIO"),
         ({"evaluation__every_updates": 0}, "--stop_at_return=1 needs evaluations"),
+        ({"evaluation__video_every": 2, "metrics__tensorboard": False}, "video_every=2 .*--metrics.tensorboard"),
+        (
+            {"evaluation__video_every": 2, "evaluation__every_updates": 0, "run__stop_at_return": math.inf},
+            "video_every=2 needs evaluations",
+        ),
+        ({"evaluation__video_every": 2, "env__id": "remote", "worker__num": 0}, "video_every=2: workers of"),
     ],
 )
 def test_what_cannot_stand_together_is_refused_by_name(changes: dict[str, options.Value], message: str) -> None:

@@ -9,6 +9,7 @@ import types as builtin_types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import imageio.v3 as imageio
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -119,6 +120,20 @@ def test_episodes_that_do_not_end_are_cut_off(
     assert told == [(0, 5)] * 3 + [(5, 5)]  # one batch: all end at once
     played = scoring.play(path, tmp_path / "play.gif", None, 0, max_steps)
     assert (played["cut_off"], played["frames"], played["length"]) == (1, 5, 4)
+
+
+def test_a_film_is_small_and_names_the_steps_before_its_checkpoint(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with run_dirs.open_run_dir(tmp_path / "run", presets.get("catch"), preset="catch", given={}) as opened:
+        path = opened.path
+    saved = builtin_types.SimpleNamespace(step=7, host={"ledger": {"stored": 640}})
+    monkeypatch.setattr(saved_files, "find", lambda *args: (path, saved, {}))
+    agent = _counting_agent()
+    monkeypatch.setattr(greedy, "load", lambda *args: greedy.SavedAgent(agent, (), args[-1], "given"))
+    found = scoring.film(path, tmp_path / "film.gif", 4, 20)
+    assert (found["step"], found["env_steps"], found["frames"]) == (7, 640, 5)
+    assert max(imageio.imread(tmp_path / "film.gif").shape[1:3]) <= 20
 
 
 def test_an_environment_may_change_the_directory_of_its_process(

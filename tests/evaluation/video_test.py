@@ -85,6 +85,15 @@ def test_gif_has_every_frame_and_the_time_between_them(tmp_path: pathlib.Path, f
     assert imageio.immeta(path)["duration"] == milliseconds
 
 
+@pytest.mark.parametrize(
+    ("longest_side", "shape"), [(0, (7, 10, 3)), (10, (7, 10, 3)), (9, (4, 5, 3)), (4, (3, 4, 3)), (1, (1, 1, 3))]
+)
+def test_thinned_frames_are_no_longer_than_asked(longest_side: int, shape: tuple[int, ...]) -> None:
+    frame = np.arange(210, dtype=np.uint8).reshape(7, 10, 3)
+    thin = videos.thinned(frame, longest_side)
+    assert thin.shape == shape and thin[0, 0].tolist() == [0, 1, 2]
+
+
 def test_other_suffix_is_refused_by_name(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.UsageError, match=r"game\.avi: its name must end in \.mp4 or \.gif"):
         videos.write_video(tmp_path / "game.avi", frames(2, 4, 4), fps=30)

@@ -59,6 +59,7 @@ class PartsWorld:
     ) -> None:
         self.calls: list[Any] = []
         self.stops: list[float] = []
+        self.filmed: list[int | None] = []
         self.said: list[str] = []
         self.rows: list[Any] = []
         self.now = 0.0
@@ -134,6 +135,7 @@ class PartsWorld:
             self.reception,
             workers,
             server,
+            cast(Any, _Named(evaluated=self.filmed.append, stop=lambda: None)),
         )
 
     def _status(self) -> None:

@@ -1,0 +1,34 @@
+"""`python -m seedzero.evaluation RUN_DIR FILE.gif`: films the newest checkpoint of a run, beside its training.
+
+It prints a line of JSON: the result of `evaluate.play`, and `env_steps`, the training steps before the checkpoint. The
+process ends when its standard input is closed.
+"""
+
+import json
+import os
+import pathlib
+import sys
+import threading
+
+from seedzero.core import errors, exit_codes
+from seedzero.evaluation import evaluate as scoring
+
+MOST_STEPS, LONGEST_SIDE = 500, 200
+"""Larger videos would fill the event files of a long run: in steps, and in pixels."""
+
+
+def _end_with_input() -> None:
+    while os.read(0, 4096):
+        pass
+    os._exit(exit_codes.FAILED)
+
+
+threading.Thread(target=_end_with_input, name="parent", daemon=True).start()
+try:
+    # The learner has imported, with the user's consent, what the run directory names.
+    found = scoring.film(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), MOST_STEPS, LONGEST_SIDE)
+except errors.Error as error:
+    print(f"\n{' '.join(str(error).split())}", flush=True)
+    exit_codes.leave(exit_codes.FAILED)
+print(f"\n{json.dumps(found)}", flush=True)
+exit_codes.leave(exit_codes.DONE)

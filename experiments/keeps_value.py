@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import solver
 
+from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.envs import spiel
 from seedzero.evaluation import evaluate as scoring
 
@@ -38,7 +39,8 @@ def main() -> None:
 
 def measure(run_dir: pathlib.Path, step: Any, num_positions: int, seed: int) -> dict[str, Any]:
     """Returns the shares, and the seconds of the solver and the agent."""
-    game = scoring.game_of(run_dir)
+    config = run_dirs.read_saved(run_dir).config
+    game = scoring.game_of(config)
     if game is None:
         raise SystemExit(f"{run_dir} was trained in no game of two players")
     states = random_positions(game, num_positions, np.random.default_rng(seed))
@@ -46,7 +48,7 @@ def measure(run_dir: pathlib.Path, step: Any, num_positions: int, seed: int) -> 
     began = time.perf_counter()
     values = [exact.action_values(state) for state in states]
     solved = time.perf_counter()
-    actions = scoring.load_player(game, run_dir, step)[0](states)
+    actions = scoring.load_player(game, run_dir, config, step)[0](states)
     moved = time.perf_counter()
     kept = np.array([value[int(action)] == max(value.values()) for value, action in zip(values, actions, strict=True)])
     decisive = np.array([min(value.values()) < max(value.values()) for value in values])

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seedzero.core import errors
+from seedzero.core import errors, json_object
 
 OBSERVATION = "observation"
 """Name of the array of environments that show one; agents see observations as named arrays."""
@@ -139,6 +139,7 @@ class EnvSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "observation_dtype", _dtype_name(self.observation_dtype))
+        _check_spaces(self.spaces)
         for name in ("num_actions", "num_players", "frames_per_step", "num_states"):
             object.__setattr__(self, name, _whole(name, getattr(self, name)))
         sizes = tuple(_whole(f"observation shape {self.observation_shape}: a size", n) for n in self.observation_shape)
@@ -229,6 +230,18 @@ class EnvSpec:
     def observation_bytes(self) -> int:
         """Bytes of an observation of an environment."""
         return math.prod(self.observation_shape) * np.dtype(self.observation_dtype).itemsize
+
+
+def _check_spaces(text: str) -> None:
+    """Raises SpecMismatch for a text that describes no spaces."""
+    try:
+        fits = isinstance(text, str) and (not text or {"observation", "action"} <= json_object.parse(text).keys())
+    except ValueError:
+        fits = False
+    if not fits:
+        raise errors.SpecMismatch(
+            f"spaces is {str(text)[:100]!r}; expected JSON of observation and action, or nothing"
+        )
 
 
 def shown(arrays: Sequence[ArraySpec]) -> str:

@@ -14,11 +14,15 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from seedzero.config import sections
-from seedzero.core import errors, exit_codes, user_code
+from seedzero.core import errors, exit_codes, types, user_code
 from seedzero.envs import check, gym_ids, registry
+
+_REST_SECONDS = 20.0
+"""Time for another environment, which is made to compare the spaces, and for closing both."""
 
 
 def _end_with_input() -> None:
@@ -27,6 +31,26 @@ def _end_with_input() -> None:
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)  # and what the environment has started
     os._exit(exit_codes.FAILED)
+
+
+def _print(answer: Mapping[str, Any]) -> None:
+    print(f"\n{json.dumps(answer)}", flush=True)
+
+
+def _tell_look(look: check.Look) -> None:
+    _print({"look": dataclasses.asdict(look)})
+    _limit_rest()
+
+
+def _tell_spec(spec: types.EnvSpec) -> None:
+    _print({"spec": dataclasses.asdict(spec), "reward_threshold": registry.reward_threshold(settings)})
+    _limit_rest()
+
+
+def _limit_rest() -> None:
+    """Ends this process if another environment, or the end of the first, takes longer; the answer is printed."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, _REST_SECONDS)
 
 
 threading.Thread(target=_end_with_input, name="parent", daemon=True).start()
@@ -39,11 +63,9 @@ try:
     if "registered" in request:
         gym_ids.check_same(settings.id.removeprefix("gym:"), request["registered"])
     if "look" in request:
-        answer: dict[str, Any] = {"look": dataclasses.asdict(check.look(settings, **request["look"]))}
+        check.look(settings, **request["look"], tell=_tell_look)
     else:
-        spec, threshold = registry.spec(settings), registry.reward_threshold(settings)
-        answer = {"spec": dataclasses.asdict(spec), "reward_threshold": threshold}
+        registry.spec(settings, _tell_spec)
 except (errors.EnvironmentFailure, errors.ConfigError, errors.SpecMismatch) as error:
-    answer = {"error": str(error)}
-print(f"\n{json.dumps(answer)}", flush=True)
+    _print({"error": str(error)})
 exit_codes.leave(exit_codes.DONE)

@@ -83,17 +83,22 @@ class Look:
         )
 
 
-def look(settings: sections.EnvConfig, num_steps: int, max_seconds: float) -> Look:
+def look(
+    settings: sections.EnvConfig, num_steps: int, max_seconds: float, tell: Callable[[Look], None] = lambda look: None
+) -> Look:
     """Makes an environment and returns the findings of a number of random steps, or of the steps within a time.
 
+    tell: takes them before another environment is made, which may hang, to see that their spaces are equal.
     EnvironmentFailure, ConfigError, SpecMismatch: training would refuse it.
     """
     with env_base.closing(registry.make(settings.id, settings, 1, threads=1)) as env:
         findings = explore(env, num_steps, max_seconds=max_seconds)
-        if isinstance(env, gym_env.GymVectorEnv):
-            env.check_another()
         space = getattr(env, "observation_space", None)
-        return Look(env.spec, findings, judge(env.spec, findings, space), None if space is None else str(space))
+        found = Look(env.spec, findings, judge(env.spec, findings, space), None if space is None else str(space))
+        if isinstance(env, gym_env.GymVectorEnv):
+            tell(found)
+            env.check_another()
+        return found
 
 
 def _use(low: np.ndarray, high: np.ndarray) -> ArrayUse:

@@ -80,15 +80,19 @@ class GymVectorEnv:
 
     def check_another(self) -> None:
         """Makes one environment more and raises EnvironmentFailure if its spaces are others."""
-        found = None
+        another: Any = None
         # Foreign code, and one environment may do: a group that needs another one says why there is none.
-        with quiet(), contextlib.suppress(Exception), contextlib.closing(self._make()) as env:
-            found = env.observation_space, env.action_space
-        if found:
-            self._check_alike(*found)
+        with quiet(), contextlib.suppress(Exception):
+            another = self._make()
+        if another is None:
+            return
+        env_base.check_distinct(self._name, [*self.originals, getattr(another, "unwrapped", another)])
+        with quiet(), contextlib.suppress(Exception), contextlib.closing(another):
+            found = another.observation_space, another.action_space
+        self._check_alike(*found)
 
     def _check_alike(self, observation: spaces.Space[Any], action: spaces.Space[Any]) -> None:
-        """Raises EnvironmentFailure for spaces other than those of the first environment."""
+        """Raises EnvironmentFailure for other spaces than the first environment's."""
         own = {"observation": self._first.observation_space, "action": self._first.action_space}
         for name, came in (("observation", observation), ("action", action)):
             if came != own[name]:
@@ -223,8 +227,8 @@ def reward_threshold(env_id: str, settings: sections.EnvConfig) -> float | None:
     """Returns a registered id's threshold, a module's own once imported; None: none, or settings may change it."""
     if arguments(settings) or gym_wrappers.change_rewards(gym_wrappers.parse(settings.wrappers)):
         return None
-    with _explained(env_id, gymnasium.error.Error), quiet():
-        threshold = gymnasium.spec(env_id.rpartition(":")[2]).reward_threshold
+    found = gym_ids.find(env_id.rpartition(":")[2])
+    threshold = found.reward_threshold if found else None
     return float(threshold) if threshold is not None and math.isfinite(threshold) else None
 
 

@@ -16,14 +16,15 @@ _EVERYWHERE = ("gymnasium", "ale_py", "minatar")
 
 def registered(env_id: str) -> str:
     """Returns MODULE:NAME of the function or class that this process has registered for an id; "": there is none."""
-    found = _find(env_id)
+    found = find(env_id)
     entry = found.entry_point if found else None
     if entry is None or isinstance(entry, str):
         return entry or ""
     return f"{user_code.importable(entry.__module__)}:{getattr(entry, '__qualname__', type(entry).__qualname__)}"
 
 
-def _find(env_id: str) -> registration.EnvSpec | None:
+def find(env_id: str) -> registration.EnvSpec | None:
+    """Returns the registration of an id, without a version the newest version's; None: an unknown id."""
     try:
         namespace, name, version = registration.parse_env_id(env_id)
     except gymnasium.error.Error:  # of another form
@@ -35,7 +36,7 @@ def _find(env_id: str) -> registration.EnvSpec | None:
 
 def game(env_id: str) -> str:
     """Returns ALE's name of the Atari game behind an id; "": it is none, or shows no pictures."""
-    found = _find(env_id)
+    found = find(env_id)
     if found is None or not registered(env_id).startswith("ale_py") or found.kwargs.get("obs_type") == "ram":
         return ""
     return str(found.kwargs.get("game", ""))

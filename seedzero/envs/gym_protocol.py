@@ -24,10 +24,10 @@ class _Fault(ValueError):
 
 
 class Checked:
-    """An environment whose every return is checked: plain numbers, and an empty info, unread here.
+    """An environment with checked returns: plain numbers, and an empty info, unread here.
 
-    Gymnasium's groups would make arrays of the infos, and raise where those of two environments differ; they raise for
-    a number of shape [1] and for one in a list, too. EnvironmentFailure, with the step of the episode: the environment
+    Gymnasium's groups would make arrays of infos, and raise if two environments have different ones; they raise for a
+    number of shape [1] and for one in a list, too. EnvironmentFailure, with the step of the episode: the environment
     returned something else than its spaces and Gymnasium's interface say.
     """
 

@@ -23,6 +23,9 @@ MAX_ONE_HOT = 1024
 MAX_COMBINATIONS = 1024
 """Actions of several whole numbers with more combinations are refused."""
 
+MAX_TEXT = 2**20
+"""Characters of described spaces; of longer ones, such as of a hundred thousand different numbers, nothing is told."""
+
 _OWN = "wrap it in an environment of your own that has one, and give that as gym:MODULE:ID"
 
 Coder = Callable[[Any], np.ndarray]
@@ -55,7 +58,8 @@ def read(name: str, observation: spaces.Space[Any], action: spaces.Space[Any]) -
             f"environment {name!r} has the observation space {observation}, whose parts have the names "
             f"{', '.join(titles)}; expected {', '.join(sorted(repeated))} once: rename a part"
         )
-    actions["spaces"] = space_text.write(space_text.Pair(observation, action))
+    text = space_text.write(space_text.Pair(observation, action))
+    actions["spaces"] = text if len(text) <= MAX_TEXT else ""
     if len(found) > 1:
 
         def pack(batch: Any) -> np.ndarray:
@@ -164,7 +168,7 @@ def _read_actions(name: str, space: spaces.Space[Any]) -> tuple[dict[str, Any], 
     if isinstance(space, spaces.MultiDiscrete):
         return _read_combinations(name, space, [int(size) for size in space.nvec.reshape(-1)], space.start)
     if isinstance(space, spaces.Box) and space.dtype.kind in "iu" and space.low.size:
-        numbers = space.high.astype(object) - space.low.astype(object) + 1  # exact, whatever the dtype
+        numbers = np.asarray(space.high.astype(object) - space.low.astype(object) + 1)  # exact, whatever the dtype
         if max(sizes := [int(size) for size in numbers.reshape(-1)]) <= MAX_COMBINATIONS:
             return _read_combinations(name, space, sizes, space.low.astype(np.int64))
     if not isinstance(space, spaces.Box):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from seedzero.config import families, sections
 from seedzero.core import env_ids, errors, types
@@ -83,16 +83,17 @@ def advice(env_id: str) -> str:
     )
 
 
-def spec(settings: sections.EnvConfig) -> types.EnvSpec:
+def spec(settings: sections.EnvConfig, tell: Callable[[types.EnvSpec], None] = lambda spec: None) -> types.EnvSpec:
     """Returns the spec of an environment, made for this purpose; an environment in Python is reset and stepped once.
 
-    Another one is made, too, to see that their spaces are equal.
+    Another one is made, too, to see that their spaces are equal; tell: takes the spec before that, which may hang.
 
     EnvironmentFailure: it cannot be made here, or not used.
     """
     with env_base.closing(make(settings.id, settings, 1, threads=1)) as env:
         if hasattr(env, "try_out") and hasattr(env, "check_another"):
             env.try_out()
+            tell(env.spec)
             env.check_another()
         return env.spec
 
@@ -100,7 +101,7 @@ def spec(settings: sections.EnvConfig) -> types.EnvSpec:
 def reward_threshold(settings: sections.EnvConfig) -> float | None:
     """Returns the mean return at which an environment's registration calls it solved; None: it names none.
 
-    Arguments, limits or wrappers of the user that may change returns leave none. EnvironmentFailure: an unknown id.
+    Arguments, limits or wrappers of the user that may change returns leave none.
     """
     if families.of(settings.id).prefix != "gym":
         return None

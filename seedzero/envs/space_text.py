@@ -44,7 +44,7 @@ def read(text: str, max_elements: int) -> Pair:
 
 def _described(space: spaces.Space[Any], *, all_bounds: bool) -> dict[str, Any]:
     if isinstance(space, spaces.Dict):
-        parts = [[_key(key), _described(part, all_bounds=all_bounds)] for key, part in space.spaces.items()]
+        parts = [[key(name), _described(part, all_bounds=all_bounds)] for name, part in space.spaces.items()]
         return {"kind": "Dict", "parts": parts}
     if isinstance(space, spaces.Tuple):
         return {"kind": "Tuple", "parts": [_described(part, all_bounds=all_bounds) for part in space.spaces]}
@@ -61,12 +61,13 @@ def _described(space: spaces.Space[Any], *, all_bounds: bool) -> dict[str, Any]:
     return {"kind": "Box", "shape": list(space.shape), "dtype": space.dtype.name, **bounds}
 
 
-def _key(key: Any) -> str | int:
-    return key if isinstance(key, str | int) else str(key)
+def key(name: Any) -> str | int:
+    """Returns a Dict's key as the text has it: of other types than str and int, its words."""
+    return name if isinstance(name, str | int) else str(name)
 
 
 def _numbers(array: Any) -> Any:
-    """Returns the numbers in C order, or the one number that they all are; infinite ones are text."""
+    """Returns the numbers in C order, or their common number; infinity is text."""
     values = np.asarray(array).reshape(-1).tolist()
     texts = [str(value) if isinstance(value, float) and math.isinf(value) else value for value in values]
     return texts[0] if len(set(texts)) == 1 else texts
@@ -75,7 +76,7 @@ def _numbers(array: Any) -> Any:
 def _made(facts: Mapping[str, Any], max_elements: int) -> spaces.Space[Any]:
     kind = facts["kind"]
     if kind == "Dict":
-        return spaces.Dict([(key, _made(part, max_elements)) for key, part in facts["parts"]])
+        return spaces.Dict([(name, _made(part, max_elements)) for name, part in facts["parts"]])
     if kind == "Tuple":
         return spaces.Tuple([_made(part, max_elements) for part in facts["parts"]])
     if kind == "Discrete":

@@ -5,6 +5,7 @@ Shape letters: B rows (environments), A actions, D numbers of a continuous actio
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -69,7 +70,7 @@ def of(spec: types.EnvSpec) -> Codec:
         read = envpool_spaces.of_pool if pair.channels_first else gym_spaces.read
         found, to_rows, to_actions = read("of this run", pair.observation, pair.action)
     except (ValueError, errors.EnvironmentFailure) as error:
-        raise errors.ResumeError(f"spec.json is damaged at spaces ({error}); train on to have it made anew") from None
+        raise errors.ResumeError(f"spec.json is damaged at spaces ({error}); delete it to have it made anew") from None
     if _layout(found) != _layout(spec):
         raise errors.ResumeError(
             f"spec.json is damaged: its spaces are of {_layout(found)}, its other fields of {_layout(spec)}; "
@@ -119,12 +120,39 @@ def _batch(space: spaces.Space[Any], value: Any, title: str, rows: _Rows) -> Any
     """Returns a batch of a space; notes each array's number of rows. Raises UsageError for another value."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return _array(space, value, title, rows)
-    parts = dict(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else space.spaces
-    value = _merged(parts, value, tuple if isinstance(space, spaces.Tuple) else Mapping)
+    is_tuple = isinstance(space, spaces.Tuple)
+    merged = _merged(space, value)
+    if is_tuple and merged is not None and len(value) == len(space):
+        return _either(space, tuple(value), merged, title, rows)
+    return _parts(space, value if merged is None else merged, title, rows)
+
+
+def _either(space: Any, one: Any, several: Any, title: str, rows: _Rows) -> Any:
+    """Returns the batch of a list of tuples, as many as a Tuple has parts: one observation, or several."""
+    found: list[tuple[Any, _Rows]] = []
+    for value, is_single in ((one, True), (several, False)):
+        noted: _Rows = {}
+        with contextlib.suppress(errors.UsageError):
+            batch = _parts(space, value, title, noted)
+            if len(set(noted.values())) == 1 and (None in noted.values()) == is_single:
+                found.append((batch, noted))
+    if len(found) != 1:
+        reason = "may be one observation or several" if found else "fits neither as one observation nor as several"
+        raise errors.UsageError(
+            f"{title} is a list of {len(one)} tuples, which {reason}; expected a tuple of its parts, of arrays "
+            f"[B, ...] for several: its space is {space}"
+        )
+    rows.update(found[0][1])
+    return found[0][0]
+
+
+def _parts(space: Any, value: Any, title: str, rows: _Rows) -> Any:
+    """Returns the batch of an observation of parts."""
+    parts = _named(space)
     if isinstance(space, spaces.Tuple):
         fits = isinstance(value, tuple | list) and len(value) == len(parts)
     else:
-        fits = isinstance(value, Mapping) and parts.keys() <= value.keys()
+        fits = isinstance(value, Mapping) and parts.keys() <= (value := _by_key(value)).keys()
     if not fits:
         came = f"the parts {list(value)}" if isinstance(value, Mapping) else f"a {type(value).__name__}"
         raise errors.UsageError(f"{title} is {came}; expected {list(parts)}, as in its space {space}")
@@ -132,15 +160,27 @@ def _batch(space: spaces.Space[Any], value: Any, title: str, rows: _Rows) -> Any
     return tuple(found.values()) if isinstance(space, spaces.Tuple) else found
 
 
-def _merged(parts: Mapping[Any, Any], value: Any, kind: type[Any]) -> Any:
-    """Returns a list of several observations as one observation with lists for parts; other values unchanged."""
+def _named(space: Any) -> Mapping[Any, spaces.Space[Any]]:
+    return dict(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else space.spaces
+
+
+def _by_key(value: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """Returns a dictionary by the keys that `space_text` writes."""
+    return {space_text.key(key): part for key, part in value.items()}
+
+
+def _merged(space: Any, value: Any) -> Any:
+    """Returns a list of observations as one with lists for parts; None: it is no list of dictionaries or tuples."""
+    is_tuple = isinstance(space, spaces.Tuple)
+    kind: Any = tuple if is_tuple else Mapping
     if not isinstance(value, list) or not value or not all(isinstance(each, kind) for each in value):
-        return value
+        return None
+    rows = value if is_tuple else [_by_key(each) for each in value]
     try:
-        found = {key: [each[key] for each in value] for key in parts}
+        found = {key: [each[key] for each in rows] for key in _named(space)}
     except LookupError:
-        return value
-    return found if kind is Mapping else tuple(found.values())
+        return None
+    return tuple(found.values()) if is_tuple else found
 
 
 def _array(space: spaces.Space[Any], value: Any, title: str, rows: _Rows) -> np.ndarray:
@@ -157,20 +197,24 @@ def _array(space: spaces.Space[Any], value: Any, title: str, rows: _Rows) -> np.
             f"{title} has the shape {list(array.shape)}; expected {expected}: its space is {space}"
         )
     rows[title] = None if is_single else len(array)
-    _check_values(space, array, title)
-    return (array[np.newaxis] if is_single else array).astype(space.dtype, copy=False)
+    values = _values(space, array, title)
+    return values[np.newaxis] if is_single else values
 
 
-def _check_values(space: spaces.Space[Any], array: np.ndarray, title: str) -> None:
+def _values(space: spaces.Space[Any], array: np.ndarray, title: str) -> np.ndarray:
+    """Returns the values in the space's dtype."""
     assert space.dtype is not None
     kinds = "biuf" if space.dtype.kind == "f" else "biu"
     if array.dtype.kind not in kinds:
         raise errors.UsageError(f"{title} has the dtype {array.dtype}; expected {space.dtype}: its space is {space}")
     low, high = _limits(space)
-    inside = np.isfinite(array) if space.dtype.kind == "f" else (array >= low) & (array <= high)
+    with np.errstate(over="ignore"):  # such a number is infinite then, and refused
+        values: np.ndarray = array.astype(space.dtype, copy=False)
+    inside = np.isfinite(values) if space.dtype.kind == "f" else (array >= low) & (array <= high)
     if not inside.all():
         wrong = array[~inside].reshape(-1)[0]
         raise errors.UsageError(f"{title} has the value {wrong}, which is not in its space {space}")
+    return values
 
 
 def _limits(space: spaces.Space[Any]) -> tuple[Any, Any]:

@@ -36,9 +36,14 @@ RANDOM, EXHAUSTIVE = "random", "exhaustive"
 """Opponents in games of two players; every other name is a run directory."""
 
 
-def _read_config(path: pathlib.Path, remedy: str) -> configs.Config:
-    """Returns a run's configuration if its environment can be made here; remedy: for environments of workers."""
-    config = run_dirs.read_saved(path).config
+def _read_config(path: pathlib.Path, remedy: str, *, trusted: bool) -> configs.Config:
+    """Returns a run's configuration: read once, for the consent to its code is to these very settings.
+
+    remedy: for environments of workers, which cannot be made here. trusted: as of `consent.check`.
+    """
+    saved = run_dirs.read_saved(path)
+    consent.check(path, saved, trusted=trusted)
+    config = saved.config
     if config.env.id == env_ids.REMOTE:
         raise errors.UsageError(
             f"{path} was trained with --env=remote, so its environment comes with a worker; {remedy}"
@@ -52,6 +57,7 @@ class _Player:
     def __init__(
         self,
         path: pathlib.Path,
+        config: configs.Config,
         step: saved_files.Step | None,
         num_envs: int,
         *,
@@ -60,7 +66,7 @@ class _Player:
         role: types.Role = types.Role.TRAIN,
     ) -> None:
         """role: games of two players are self-play in training."""
-        self.config = config = _read_config(path, _PLAY_REMOTE if render else _EVALUATE_REMOTE)
+        self.config = config
         settings = dataclasses.replace(config.env.of_evaluation, random_opening=0)
         self.env: env_base.VectorEnv = registry.make(config.env.id, settings, num_envs, role=role, render=render)
         with contextlib.ExitStack() as undo:
@@ -108,12 +114,12 @@ def evaluate(
     the directory's maker without consent; CheckpointError.
     """
     path = pathlib.Path(path).absolute()  # an environment may change the directory of its process
-    consent.check(path, run_dirs.read_saved(path), trusted=trusted)
-    game = game_of(path)
+    config = _read_config(path, _EVALUATE_REMOTE, trusted=trusted)
+    game = game_of(config)
     if game is None:
         if opponent is not None:
             raise errors.UsageError(f"--opponent={opponent}: {path} was trained in no game of two players; omit it")
-        return evaluation.with_error(_evaluate_alone(path, step, num_episodes, seed, max_steps, progress))
+        return evaluation.with_error(_evaluate_alone(path, config, step, num_episodes, seed, max_steps, progress))
     if max_steps is not None:
         raise errors.UsageError(
             f"--max_episode_steps={max_steps}: {path} was trained in a game of two players, where every game is "
@@ -123,9 +129,9 @@ def evaluate(
     is_run = opponent not in (RANDOM, EXHAUSTIVE)
     other = _same_game(pathlib.Path(opponent).absolute(), game, trusted=trusted) if is_run else None
     with patience.telling(lambda: "playing the games"):
-        agent, checkpoint = load_player(game, path, step)
+        agent, checkpoint = load_player(game, path, config, step)
         if other is not None:
-            games = match.against_agent(game, agent, load_player(game, other, None)[0], num_episodes, seed)
+            games = match.against_agent(game, agent, load_player(game, *other, None)[0], num_episodes, seed)
         elif opponent == RANDOM:
             games = match.against_random(game, agent, num_episodes, seed)
         else:
@@ -134,23 +140,23 @@ def evaluate(
     return found if opponent == EXHAUSTIVE else evaluation.with_error(found)
 
 
-def game_of(path: pathlib.Path) -> spiel.Game | None:
+def game_of(config: configs.Config) -> spiel.Game | None:
     """Returns the game of a run; None without two players."""
-    kind, _, name = _read_config(path, _EVALUATE_REMOTE).env.id.partition(":")
+    kind, _, name = config.env.id.partition(":")
     game = spiel.Game(name) if kind == "spiel" else None
     return game if game is not None and game.num_players == 2 else None
 
 
 def load_player(
-    game: spiel.Game, path: pathlib.Path, step: saved_files.Step | None
+    game: spiel.Game, path: pathlib.Path, config: configs.Config, step: saved_files.Step | None
 ) -> tuple[match.Player, dict[str, int | str]]:
     """Returns the greedy agent of a run of this game, and the checkpoint's name; without a step, the last."""
-    saved = greedy.load(path, run_dirs.read_saved(path).config, game.spec, "last" if step is None else step)
+    saved = greedy.load(path, config, game.spec, "last" if step is None else step)
     return match.greedy_player(game, saved.agent, saved.params), saved.to_json()
 
 
-def _same_game(path: pathlib.Path, game: spiel.Game, *, trusted: bool) -> pathlib.Path:
-    """Returns an opponent's run directory; raises for a run of another game."""
+def _same_game(path: pathlib.Path, game: spiel.Game, *, trusted: bool) -> tuple[pathlib.Path, configs.Config]:
+    """Returns an opponent's run directory and configuration; raises for a run of another game."""
     saved = run_dirs.read_saved(path)
     consent.check(path, saved, trusted=trusted)
     env_id = saved.config.env.id
@@ -159,19 +165,20 @@ def _same_game(path: pathlib.Path, game: spiel.Game, *, trusted: bool) -> pathli
             f"--opponent={path} was trained with --env={env_id}, this run with --env=spiel:{game.name}; give a run of "
             f"the same game, {RANDOM} or {EXHAUSTIVE}"
         )
-    return path
+    return path, saved.config
 
 
 def _evaluate_alone(
     path: pathlib.Path,
+    config: configs.Config,
     step: saved_files.Step | None,
     num_episodes: int,
     seed: int,
     max_steps: int | None,
     progress: evaluation.Progress | None,
 ) -> dict[str, Any]:
-    num_envs = _num_envs(path, num_episodes)
-    player = _Player(path, step, num_envs, seed=seed, render=False, role=types.Role.EVALUATE)
+    num_envs = _num_envs(config, spec_file.read(path), num_episodes)
+    player = _Player(path, config, step, num_envs, seed=seed, render=False, role=types.Role.EVALUATE)
     slots = np.arange(num_envs)
     limit = max_steps or player.config.evaluation.max_episode_steps
     played = evaluation.Played(slots, num_episodes, player.env.spec.tasks, max_steps=limit)
@@ -193,9 +200,8 @@ def _evaluate_alone(
     return shown if normalized is None else {**shown, "human_normalized": normalized}
 
 
-def _num_envs(path: pathlib.Path, num_episodes: int) -> int:
+def _num_envs(config: configs.Config, spec: types.EnvSpec | None, num_episodes: int) -> int:
     """Returns how many environments play at a time: of several tasks, all equally often."""
-    config, spec = _read_config(path, _EVALUATE_REMOTE), spec_file.read(path)
     # A run whose environments must be few has few of them everywhere.
     most = min(num_episodes, MAX_ENVS, max(config.evaluation.num_envs, config.worker.envs_per_group))
     num_tasks = spec.num_tasks if spec else 1
@@ -221,9 +227,9 @@ def play(
     return and length; cut_off is 1 if the limit of steps ended the episode. Raises as `evaluate`, and UsageError if
     the video cannot be written.
     """
-    consent.check(path, run_dirs.read_saved(path), trusted=trusted)
-    file = pathlib.Path(target).absolute()
-    player = _Player(pathlib.Path(path).absolute(), step, 1, seed=seed, render=True)
+    path, file = pathlib.Path(path).absolute(), pathlib.Path(target).absolute()
+    config = _read_config(path, _PLAY_REMOTE, trusted=trusted)
+    player = _Player(path, config, step, 1, seed=seed, render=True)
     followed = evaluation.Episodes(1, player.env.spec.num_players)
     limit = max_steps or player.config.evaluation.max_episode_steps
 

@@ -21,7 +21,8 @@ from seedzero.checkpoints import consent, spec_file
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
-from seedzero.core import errors, types
+from seedzero.config import families
+from seedzero.core import errors, printable, types
 from seedzero.device import acting
 from seedzero.evaluation import codec as codecs
 from seedzero.evaluation import greedy
@@ -37,6 +38,11 @@ def load(path: pathlib.Path, step: saved_files.Step | None, *, seed: int, truste
     a directory without a run or a worker so far, or with a network's module without consent; CheckpointError.
     """
     config, spec = read(path, trusted=trusted)
+    if not spec.spaces and families.of(config.env.id).prefix in ("gym", "python", "envpool"):
+        printable.say(
+            f"{path} is a run of an earlier version and has no spaces of its environment, so its policy takes arrays "
+            "and gives actions from 0; resume the run once, with a larger budget, to have them"
+        )
     return Policy(greedy.load(path, config, spec, step), config, spec, seed=seed)
 
 

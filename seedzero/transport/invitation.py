@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import shlex
 import socket
@@ -58,8 +59,9 @@ def _authorities(tls: sections.TlsConfig) -> Iterator[str]:
     """Yields files that may vouch for the learner's certificate: itself, the public ones, those beside it."""
     yield tls.cert_file
     yield security.SYSTEM_ROOTS
-    folder = pathlib.Path(tls.cert_file).parent
-    beside = sorted(file for file in folder.iterdir() if file.suffix in _ENDINGS and file.is_file())
+    folder, beside = pathlib.Path(tls.cert_file).parent, list[pathlib.Path]()
+    with contextlib.suppress(OSError):  # a directory that may be entered and not listed
+        beside = sorted(file for file in folder.iterdir() if file.suffix in _ENDINGS and file.is_file())
     yield from map(str, beside[:_MOST_FILES])
 
 

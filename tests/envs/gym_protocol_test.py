@@ -252,6 +252,15 @@ def test_spaces_that_differ_between_instances_are_found_by_two(num_envs: int) ->
         gym_env.GymVectorEnv.from_factory(_growing, num_envs).check_another()
 
 
+def test_one_object_given_twice_is_found_and_left_open() -> None:
+    only = _Late(VECTOR)
+    closed = []
+    only.close = lambda: closed.append(1)  # type: ignore[method-assign, assignment]
+    with pytest.raises(errors.EnvironmentFailure, match="same object"):
+        gym_env.GymVectorEnv.from_factory(lambda: only, 1).check_another()
+    assert not closed
+
+
 def test_an_environment_of_which_there_is_only_one_passes() -> None:
     makers = iter([lambda: _Late(VECTOR)])
     gym_env.GymVectorEnv.from_factory(lambda: next(makers)(), 1).check_another()

@@ -102,6 +102,20 @@ def test_a_spec_decides_agent_preset_and_network(env_id, num_players, shape):
     assert spec.observation_shape == shape
 
 
+@pytest.mark.parametrize(
+    ("env_id", "threshold"),
+    [
+        ("gym:CartPole-v1", 475.0),
+        ("gym:CartPole", 475.0),
+        ("gym:Pendulum-v1", None),
+        ("gym:Nothing", None),
+        ("catch", None),
+    ],
+)
+def test_the_threshold_is_that_of_the_newest_version(env_id: str, threshold: float | None) -> None:
+    assert registry.reward_threshold(sections.EnvConfig(id=env_id)) == threshold
+
+
 def test_an_environment_that_cannot_be_made_has_no_spec():
     with pytest.raises(errors.EnvironmentFailure, match=r"ClipAction\(\) cannot wrap this environment"):
         registry.spec(sections.EnvConfig(id="gym:CartPole-v1", wrappers='["ClipAction"]'))

@@ -57,7 +57,7 @@ def test_a_player_carries_memory_and_frames_and_begins_anew(
         path = opened.path
     agent = _counting_agent()
     monkeypatch.setattr(greedy, "load", lambda *args: greedy.SavedAgent(agent, (), 0, "last"))
-    player = scoring._Player(path, None, 3, seed=0, render=False)
+    player = scoring._Player(path, config, None, 3, seed=0, render=False)
     since, before = 0, None
     for _ in range(25):
         first, frame = player.first.copy(), player.step.observation.copy()
@@ -169,7 +169,7 @@ def test_no_more_environments_play_than_a_run_has_elsewhere(
     with run_dirs.open_run_dir(
         tmp_path / "run", configs.override(presets.get("catch"), few), preset="catch", given={}
     ) as opened:
-        assert scoring._num_envs(opened.path, 100) == expected
+        assert scoring._num_envs(opened.config, None, 100) == expected
 
 
 def test_the_parameters_before_any_update_are_a_choice_too(

@@ -121,11 +121,18 @@ _NESTED, _, _ = gym_spaces.read(
         robot=spaces.Dict(arm=spaces.Box(-1.0, 2.0, (2,), np.float64), gear=spaces.Discrete(3, start=-1)),
         more=spaces.Tuple([spaces.MultiBinary(3), spaces.MultiDiscrete([2, 3], start=[4, 0])]),
         alone=spaces.Box(-9, 9, (), np.int64),
+        wide=spaces.Box(0, 2**40, (2,), np.int64),
     ),
     spaces.Box(-2.0, 2.0, (2, 2), np.float64),
 )
 _NUMBERS, _, _ = gym_spaces.read("mine", spaces.Discrete(5, start=2), spaces.MultiDiscrete([2, 3], start=[1, -1]))
 _POOL, _, _ = envpool_spaces.read("mine", spaces.Box(0, 255, (3, 40, 36), np.uint8), spaces.Discrete(3, start=7), ())
+
+
+def test_actions_that_need_64_bits_are_refused(tmp_path: pathlib.Path) -> None:
+    spec, _, _ = gym_spaces.read("mine", spaces.Discrete(2), spaces.Discrete(3, start=2**31 - 1))
+    with pytest.raises(errors.UsageError, match=str(2**31 - 1)):
+        _export(policies.saved(spec, run__agent="ppo", ppo__width=8), tmp_path)
 
 
 def _samples(space: spaces.Space[Any], rows: int) -> Any:

@@ -171,7 +171,9 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
     players = {mine: _Perfect(tic_tac_toe), other: _first_free}
     loaded = []
 
-    def load_player(game: spiel.Game, path: pathlib.Path, step: Any) -> tuple[match.Player, dict[str, Any]]:
+    def load_player(
+        game: spiel.Game, path: pathlib.Path, config: Any, step: Any
+    ) -> tuple[match.Player, dict[str, Any]]:
         loaded.append((path, step))
         return players[path], {"step": 7 if path == mine else 8, "chosen": "last"}
 
@@ -233,5 +235,5 @@ def test_a_game_that_is_watched_begins_at_its_start(tmp_path: pathlib.Path, monk
         return greedy.SavedAgent(agent, agent.init(jax.random.key(0)).params, 0, "last")
 
     monkeypatch.setattr(greedy, "load", load)
-    player = scoring._Player(run, None, 20, seed=0, render=False)
+    player = scoring._Player(run, run_dirs.read_saved(run).config, None, 20, seed=0, render=False)
     assert not player.step.observation[..., 1:3].any()  # no stone of either colour

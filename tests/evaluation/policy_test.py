@@ -18,6 +18,7 @@ from seedzero.checkpoints import spec_file
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import errors, types
+from seedzero.envs import gym_spaces
 from seedzero.evaluation import policy as acting_policy
 
 _VECTOR = types.EnvSpec((4,), "float32", 3)
@@ -251,6 +252,28 @@ def test_wrong_dictionaries_are_refused(observation: Any, message: str) -> None:
 def test_floats_are_no_bytes() -> None:
     with pytest.raises(errors.UsageError, match="has the dtype float32; expected uint8"):
         _policy(types.EnvSpec((4, 4, 1), "uint8", 3))(np.zeros((4, 4, 1), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("spaces_known", "env_id"), [(False, "gym:CartPole-v1"), (True, "gym:CartPole-v1"), (False, "catch")]
+)
+def test_a_run_that_does_not_tell_the_environments_values_says_so(
+    spaces_known: bool,
+    env_id: str,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    saved, _, _ = policies.saved(_VECTOR)
+    spec = gym_spaces.read("x", spaces.Box(-1.0, 1.0, (4,)), spaces.Discrete(3))[0] if spaces_known else _VECTOR
+    monkeypatch.setattr(acting_policy.greedy, "load", lambda *args: saved)
+    config = configs.override(configs.Config(), {"env.id": env_id})
+    with run_dirs.open_run_dir(tmp_path / "run", config, preset="cartpole", given={}):
+        pass
+    spec_file.write(tmp_path / "run", spec)
+    acting_policy.load(tmp_path / "run", None, seed=0)
+    is_silent = not spaces_known and env_id.startswith("gym:")
+    assert ("spaces" in capsys.readouterr().err) == is_silent
 
 
 def test_a_directory_without_a_spec_has_no_policy_yet(tmp_path: pathlib.Path) -> None:

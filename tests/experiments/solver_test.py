@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import pathlib
+import types
 from typing import Any
 
 import numpy as np
 import pytest
 
+from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.envs import spiel
 from seedzero.evaluation import evaluate as scoring
 
@@ -55,7 +57,8 @@ def test_the_share_counts_moves_that_keep_the_value(
     def worst(states: list[spiel.State]) -> np.ndarray:
         return np.array([min(values, key=values.__getitem__) for values in map(exact.action_values, states)])
 
-    monkeypatch.setattr(scoring, "game_of", lambda path: game)
+    monkeypatch.setattr(run_dirs, "read_saved", lambda path: types.SimpleNamespace(config=None))
+    monkeypatch.setattr(scoring, "game_of", lambda config: game)
     monkeypatch.setattr(scoring, "load_player", lambda *args: (worst, 0))
     found = keeps_value.measure(tmp_path, None, 200, 0)
     assert (found["positions"], found["decisive_share"]) == (200, 0.0)

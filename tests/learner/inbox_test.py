@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import pathlib
 import types as python_types
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from seedzero.checkpoints import spec_file
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import errors, types
@@ -42,7 +45,9 @@ class World:
         self.reports: list[str] = []
         self.num_joined = 0
         self.progress = progress_lines.RunProgress(lambda: 0.0)
-        view = cast(views.View, cast(Any, python_types.SimpleNamespace(progress=self.progress, status=dict)))
+        self.directory = python_types.SimpleNamespace(path=pathlib.Path("/nowhere"))
+        shown = python_types.SimpleNamespace(progress=self.progress, status=dict, directory=self.directory)
+        view = cast(views.View, cast(Any, shown))
         config = configs.override(configs.Config(), {"env.id": env, **SETTINGS, **settings})
         self.overdue: list[str] = []
         self.reception = inboxes.Reception(
@@ -81,6 +86,14 @@ def test_the_first_spec_is_the_runs_and_others_must_equal_it() -> None:
     with pytest.raises(errors.SpecMismatch):
         world.join("b", types.EnvSpec((3,), "float32", 3))
     assert world.num_joined == 1 and len(world.reports) == 1
+
+
+def test_a_run_without_spaces_keeps_those_of_the_first_worker_that_tells_them(tmp_path: pathlib.Path) -> None:
+    world, told = World(), dataclasses.replace(SPEC, spaces='{"observation": {}, "action": {}}')
+    world.directory.path = tmp_path
+    world.join("a")
+    world.join("b", told)
+    assert world.reception.spec == told and spec_file.read(tmp_path) == told
 
 
 def test_only_a_worker_that_trains_begins_the_training() -> None:

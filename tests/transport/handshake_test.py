@@ -89,6 +89,7 @@ def test_spec_survives_the_wire(spec: types.EnvSpec) -> None:
         ({"observation_shape": (1,) * 33}, "Spec.observation_shape has 33 entries; expected at most 32"),
         ({"observation_shape": (2**27,)}, "an axis of 134217728; expected at most 67108864 bytes in all"),
         ({"tasks": ("walk", "walk")}, "names of the tasks are .'walk', 'walk'.; expected each once"),
+        ({"spaces": "[]"}, "spaces"),
         ({"spaces": "x" * (2**20 + 1)}, "Spec.spaces .* 1048577 .* 1048576"),
         ({"tasks": ("",)}, "Spec.tasks has a name of 0 characters; expected 1 to 256"),
         ({"tasks": [str(number) for number in range(1001)]}, "Spec.tasks has 1001 entries"),

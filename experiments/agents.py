@@ -102,7 +102,9 @@ def players(name: str) -> list[str]:
     """
     words = dict(word.removeprefix("--").split("=", 1) for word in RUNGS[name].settings)
     env_id = words.get("env") or presets.find(words["preset"]).values["env.id"]
-    spec = environment.spec_of(sections.EnvConfig(id=str(env_id)))
+    shown = environment.show(sections.EnvConfig(id=str(env_id)))
+    assert shown is not None, "no rung is of workers alone"
+    spec = shown.spec
     able = []
     for agent in configs.agent_names():
         config = configs.override(configs.Config(), {"run.agent": agent, "env.id": env_id})

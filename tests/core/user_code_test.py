@@ -71,11 +71,11 @@ def test_a_module_is_found_as_an_import_would_and_is_not_imported(
 def test_a_module_in_a_directory_is_seen_through_links_and_packages(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = tmp_path / "runs"
+    runs = tmp_path / "runs_of_a_user"
     runs.mkdir()
     assert not user_code.lies_in("of_a_user", runs)
     assert user_code.lies_in("of_a_user", tmp_path)
-    assert user_code.lies_in("runs.inner", runs) and not user_code.lies_in("runs", runs / "other")
+    assert user_code.lies_in("runs_of_a_user.inner", runs) and not user_code.lies_in("runs_of_a_user", runs / "other")
     (tmp_path / "linked.py").symlink_to(runs / "linked.py")
     (runs / "linked.py").write_text("")
     assert user_code.lies_in("linked", runs)

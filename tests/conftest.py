@@ -30,9 +30,10 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # xdist's processes inherit the dir
 import jax
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))  # for helpers beside this file, as fake_gcs and certificates
+sys.path.insert(0, str(pathlib.Path(__file__).parent))  # for helpers beside this file, as fake_gcs and golden
 
 import fake_gcs
+import golden
 import quick_xla
 
 _MAX_CORES = 8
@@ -51,6 +52,16 @@ if _given is None:
     del os.environ["XLA_FLAGS"]
 else:
     os.environ["XLA_FLAGS"] = _given
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the option that writes the users' messages."""
+    parser.addoption("--update-messages", action="store_true", help="write tests/messages.txt from the tests that run")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compares the users' messages with tests/messages.txt."""
+    config.pluginmanager.register(golden.Texts(config.getoption("update_messages")))
 
 
 @pytest.hookimpl(optionalhook=True)  # of xdist

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+import golden
 import hypothesis
 import numpy as np
 import pytest
@@ -86,14 +87,14 @@ def test_other_layouts_in_memory_are_sent_in_c_order_and_little_endian() -> None
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"observation": np.zeros((E, 4, 5), np.uint8)}, r"shape \(3, 4, 5\) and dtype .*; expected \(3, 4, 5, 1\)"),
+        ({"observation": np.zeros((E, 4, 5), np.uint8)}, r"\(3, 4, 5\).*\(3, 4, 5, 1\)"),
         ({"observation": np.zeros((E + 1, 4, 5, 1), np.uint8)}, r"shape \(4, 4, 5, 1\)"),
         ({"observation": np.zeros((0, 4, 5, 1), np.uint8)}, r"shape \(0, 4, 5, 1\)"),
         ({"observation": np.zeros((E, 4, 5, 1))}, "dtype 'float64'; expected .* 'uint8'"),
-        ({"reward": np.zeros(E - 1, np.float32)}, "reward of group 0 has 8 bytes; expected 12"),
-        ({"terminated": np.zeros(E + 1, bool)}, "terminated of group 0 has 4 bytes; expected 3"),
-        ({"truncated": np.zeros((E, 2), bool)}, "truncated of group 0 has 6 bytes; expected 3"),
-        ({"action_mask": np.ones((E, 6), bool)}, "action_mask of group 0 has 18 bytes; expected 0"),
+        ({"reward": np.zeros(E - 1, np.float32)}, "reward .* 8 .* 12"),
+        ({"terminated": np.zeros(E + 1, bool)}, "terminated .* 4 .* 3"),
+        ({"truncated": np.zeros((E, 2), bool)}, "truncated .* 6 .* 3"),
+        ({"action_mask": np.ones((E, 6), bool)}, "action_mask .* 18 .* 0"),
     ],
 )
 def test_step_that_differs_from_the_spec_is_refused(changes: dict[str, np.ndarray], message: str) -> None:
@@ -102,7 +103,7 @@ def test_step_that_differs_from_the_spec_is_refused(changes: dict[str, np.ndarra
 
 
 def test_missing_mask_is_refused() -> None:
-    with pytest.raises(errors.InvalidMessage, match="action_mask of group 0 has 0 bytes; expected 6"):
+    with pytest.raises(errors.InvalidMessage, match=r"action_mask .* 6"):
         decode(codec.encode_step(0, 0, make_step(VECTORS, action_mask=None)), VECTORS)
 
 
@@ -114,10 +115,10 @@ def test_a_step_that_tells_no_tasks_has_the_first() -> None:
 @pytest.mark.parametrize(
     ("spec", "task", "message"),
     [
-        (TASKS, [0, 2, 0], "task of group 0 has a number 2; expected 0 to 1"),
-        (TASKS, [0, -1, 0], "task of group 0 has a number -1; expected 0 to 1"),
-        (TASKS, [0, 1], "task of group 0 has 8 bytes; expected 12"),
-        (PIXELS, [0, 1, 0], "task of group 0 has a number 1; expected 0 to 0"),
+        (TASKS, [0, 2, 0], "task .* 2; .* 0 to 1"),
+        (TASKS, [0, -1, 0], "task .* -1; .* 0 to 1"),
+        (TASKS, [0, 1], "task .* 8 .* 12"),
+        (PIXELS, [0, 1, 0], "task .* 1; .* 0 to 0"),
     ],
 )
 def test_tasks_that_the_spec_does_not_name_are_refused(spec: types.EnvSpec, task: list[int], message: str) -> None:
@@ -127,27 +128,27 @@ def test_tasks_that_the_spec_does_not_name_are_refused(spec: types.EnvSpec, task
 
 def test_a_step_with_more_axes_than_any_array_is_refused_before_they_are_read() -> None:
     fields = inference_pb2.Step(observation_shape=[1] * 34, observation_dtype="uint8")
-    with pytest.raises(errors.InvalidMessage, match=r"Step\.observation_shape has 34 entries; expected at most 33"):
+    with pytest.raises(errors.InvalidMessage, match=r"Step\.observation_shape .* 34 .* 33"):
         codec.step_of(fields, memoryview(b""), codec.StepLayout(PIXELS, E))
 
 
 def test_short_observation_is_refused() -> None:
     message = inference_pb2.WorkerMessage.FromString(codec.encode_step(0, 0, make_step(PIXELS)))
     message.observation = message.observation[:-1]
-    with pytest.raises(errors.InvalidMessage, match="observation of group 0 has 59 bytes; expected 60"):
+    with pytest.raises(errors.InvalidMessage, match=r"observation .* 59 .* 60"):
         decode(message.SerializeToString(), PIXELS)
 
 
 def test_flag_that_is_neither_0_nor_1_is_refused() -> None:
     message = inference_pb2.WorkerMessage.FromString(codec.encode_step(0, 0, make_step(PIXELS)))
     message.step.terminated = b"\0\2\1"
-    with pytest.raises(errors.InvalidMessage, match="terminated of group 0 has a byte 2; expected 0 or 1"):
+    with pytest.raises(errors.InvalidMessage, match=r"terminated .* 2; .* 0 or 1"):
         decode(message.SerializeToString(), PIXELS)
 
 
 @pytest.mark.parametrize("wrong", [None, "text", np.array([object()] * E)])
 def test_step_that_is_not_made_of_arrays_is_refused_before_it_is_sent(wrong: object) -> None:
-    with pytest.raises(errors.InvalidMessage, match="step of group 0 is not made of arrays of numbers"):
+    with pytest.raises(errors.InvalidMessage, match=r"step of group 0 .*arrays"):
         codec.encode_step(0, 0, make_step(PIXELS, observation=wrong))
 
 
@@ -172,7 +173,7 @@ def test_damaged_step_decodes_or_is_refused_by_name(position: int, value: int) -
 
 @pytest.mark.parametrize("data", [b"\x32\x05abc", b"\x32", b"\x08\x01", b"\xff" * 20])
 def test_undecodable_bytes_are_quoted(data: bytes) -> None:
-    with pytest.raises(errors.InvalidMessage, match=f"{len(data)} bytes that begin with '{data[:16].hex()}'"):
+    with pytest.raises(errors.InvalidMessage, match=rf"^{len(data)} bytes .*'{data[:16].hex()}'"):
         codec.decode_worker(data)
 
 
@@ -188,9 +189,9 @@ def test_actions_survive_the_wire(dtype: type[np.generic]) -> None:
 @pytest.mark.parametrize(
     ("actions", "message"),
     [
-        ([0, 6, 1], "actions of group 1 have 6 among them; expected 0 to 5"),
-        ([0, -1, 1], "actions of group 1 have -1 among them"),
-        ([0, 1], "action of group 1 has 8 bytes; expected 12"),
+        ([0, 6, 1], "actions of group 1 .* 6 .* 0 to 5"),
+        ([0, -1, 1], "actions of group 1 .* -1 "),
+        ([0, 1], "action of group 1 .* 8 .* 12"),
     ],
 )
 def test_impossible_actions_are_refused(actions: list[int], message: str) -> None:
@@ -212,9 +213,9 @@ def test_continuous_actions_survive_the_wire(dtype: type[np.generic]) -> None:
 @pytest.mark.parametrize(
     ("actions", "message"),
     [
-        ([[0, 0], [0, 2.6], [0, 0]], r"group 1 have 2\.59+\d* as number 1 of a vector; expected 0.0 to 2.5"),
-        ([[0, 0], [0, 0], [np.nan, 0]], "group 1 have nan as number 0 of a vector; expected -1.0 to 1.0"),
-        ([[0, 0], [0, 0]], "action of group 1 has 16 bytes; expected 24"),
+        ([[0, 0], [0, 2.6], [0, 0]], r"group 1 .* 2\.59+\d* .* 0.0 to 2.5"),
+        ([[0, 0], [0, 0], [np.nan, 0]], "group 1 .* nan .* -1.0 to 1.0"),
+        ([[0, 0], [0, 0]], "action of group 1 .* 16 .* 24"),
     ],
 )
 def test_impossible_continuous_actions_are_refused(actions: list[list[float]], message: str) -> None:
@@ -229,7 +230,7 @@ def test_message_limit_holds_the_largest_step_and_little_more() -> None:
     limit = handshake.max_message_bytes(VECTORS, E)
     assert size <= limit <= size + 2**16
     codec.check_size(b"1234", 4)
-    with pytest.raises(errors.InvalidMessage, match="a message has 5 bytes; expected at most 4"):
+    with pytest.raises(errors.InvalidMessage, match=r" 5 .* 4,"):
         codec.check_size(b"12345", 4)
 
 
@@ -260,15 +261,16 @@ def test_a_message_without_observation_is_all_head() -> None:
 
 @pytest.mark.parametrize("data", [b"\x08\x01", b"\x12\x05ab", b"\x12", b"\xff" * 12], ids=bytes.hex)
 def test_bytes_that_make_no_message_are_refused(data: bytes) -> None:
-    with pytest.raises(errors.InvalidMessage, match=f"{len(data)} bytes that begin with '{data.hex()}'"):
+    with pytest.raises(errors.InvalidMessage, match=rf"^{len(data)} bytes .*'{data.hex()}'"):
         codec.split(data)
 
 
-def test_a_message_of_countless_fields_is_refused_before_they_are_walked() -> None:
+def test_a_message_of_countless_fields_is_refused_before_they_are_walked(said: golden.Said) -> None:
     heartbeat = inference_pb2.WorkerMessage(heartbeat=inference_pb2.Heartbeat()).SerializeToString()
     assert codec.split(64 * heartbeat) == (64 * heartbeat, b"")
-    with pytest.raises(errors.InvalidMessage, match="a message of 130 bytes has more than 64 fields"):
+    with pytest.raises(errors.InvalidMessage, match=r" 130 .* 64 ") as raised:
         codec.split(65 * heartbeat)
+    said(raised.value)
 
 
 # --- arrays
@@ -287,8 +289,8 @@ def test_flags_are_bytes_of_0_and_1() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"\0\1", "first of group 7 has 2 bytes; expected 3"),
-        (b"\1\2\0", "first of group 7 has a byte 2; expected 0 or"),
+        (b"\0\1", "first of group 7 .* 2 .* 3"),
+        (b"\1\2\0", "first of group 7 .* 2; .* 0 or"),
     ],
 )
 def test_wrong_flags_are_refused_with_their_name(data: bytes, message: str) -> None:
@@ -300,7 +302,7 @@ def test_an_action_mask_has_the_asked_shape() -> None:
     found = codec.action_mask(0, b"\1\0\0\1", (2, 2))
     assert found is not None and found.tolist() == [[True, False], [False, True]]
     assert codec.action_mask(0, b"", None) is None
-    with pytest.raises(errors.InvalidMessage, match="action_mask of group 3 has 1 bytes; expected 0"):
+    with pytest.raises(errors.InvalidMessage, match=r"action_mask of group 3 .* 1 .* 0"):
         codec.action_mask(3, b"\1", None)
 
 

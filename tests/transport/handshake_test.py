@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import golden
 import numpy as np
 import pytest
 from specs import ARRAYS, CONTINUOUS, NUMBERS, PIXELS, TASKS, TEXT, VECTORS, E
@@ -41,28 +42,32 @@ def test_hello_survives_the_wire() -> None:
         (
             {"protocol_version": 1},
             errors.VersionMismatch,
-            "worker speaks protocol version 1, the learner 2; install .* on both: the worker's is older",
+            "1, .* 2; .* older ",
         ),
-        ({"protocol_version": 3}, errors.VersionMismatch, "version 3, the learner 2; install .* on both$"),
+        ({"protocol_version": 3}, errors.VersionMismatch, "3, .* 2; .* both$"),
         ({"worker_id": ""}, errors.InvalidMessage, "worker_id has 0 characters"),
-        ({"worker_id": "w\x1b[2J\nfinished"}, errors.InvalidMessage, "expected printable characters"),
+        ({"worker_id": "w\x1b[2J\nfinished"}, errors.InvalidMessage, r"worker_id .*\\x1b"),
         ({"session_id": "x" * 257}, errors.InvalidMessage, "session_id 257; expected 1 to 256"),
         ({"roles": []}, errors.InvalidMessage, r"roles is \[\]"),
         ({"roles": [1, 0]}, errors.InvalidMessage, r"roles is \[1, 0\]"),
-        ({"roles": [1] * 17}, errors.InvalidMessage, "Hello.roles has 17 entries; expected at most 16"),
-        ({"roles": [3] * 17}, errors.InvalidMessage, "Hello.roles has 17 entries; expected at most 16"),
+        ({"roles": [1] * 17}, errors.InvalidMessage, r"Hello\.roles .* 17 .* 16"),
+        ({"roles": [3] * 17}, errors.InvalidMessage, r"Hello\.roles .* 17 .* 16"),
         (
             {"environments": ["a"] * 1001},
             errors.InvalidMessage,
-            "Hello.environments has 1001 entries; expected at most",
+            r"Hello\.environments .* 1001 ",
         ),
-        ({"environments": ["a", "b" * 257]}, errors.InvalidMessage, "environments has a name of 257 characters"),
+        ({"environments": ["a", "b" * 257]}, errors.InvalidMessage, "environments .* 257 "),
         ({"max_envs": 0}, errors.InvalidMessage, "max_envs is 0"),
     ],
 )
-def test_impossible_hello_is_refused(changes: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
+def test_impossible_hello_is_refused(
+    changes: dict[str, Any], error: type[Exception], message: str, said: golden.Said
+) -> None:
+    with pytest.raises(error, match=message) as raised:
         handshake.hello_of(hello_fields(**changes))
+    if error is errors.VersionMismatch:
+        said(raised.value, message)
 
 
 @pytest.mark.parametrize("spec", [PIXELS, VECTORS, CONTINUOUS, NUMBERS, ARRAYS, TASKS, TEXT])
@@ -77,24 +82,24 @@ def test_spec_survives_the_wire(spec: types.EnvSpec) -> None:
         ({"num_players": 3}, "num_players 3"),
         ({"num_actions": 0}, "num_actions 0"),
         ({"frames_per_step": 0}, "frames_per_step 0"),
-        ({"action_low": (0,)}, "action_low is .0.0. and action_high ..; expected equally many finite"),
-        ({"action_high": (0,)}, "action_low is .. and action_high .0.0.; expected equally many finite"),
-        ({"action_low": (0,), "action_high": (np.inf,)}, "action_high .inf.; expected equally many finite"),
-        ({"action_low": (0,), "action_high": (1,)}, "vectors of 1 numbers, but num_actions is 6"),
-        ({"action_low": (0,) * 10_001, "num_actions": 0}, "Spec.action_low has 10001 entries; expected at most 10000"),
-        ({"action_high": (0,) * 10_001}, "Spec.action_high has 10001 entries; expected at most 10000"),
+        ({"action_low": (0,)}, r"action_low .*\[0\.0\] .*action_high \[\]"),
+        ({"action_high": (0,)}, r"action_low .*\[\] .*action_high \[0\.0\]"),
+        ({"action_low": (0,), "action_high": (np.inf,)}, r"action_high \[inf\]"),
+        ({"action_low": (0,), "action_high": (1,)}, " 1 .*num_actions .* 6"),
+        ({"action_low": (0,) * 10_001, "num_actions": 0}, r"Spec\.action_low .* 10001 .* 10000"),
+        ({"action_high": (0,) * 10_001}, r"Spec\.action_high .* 10001 .* 10000"),
         ({"observation_low": np.nan}, "observation_low nan"),
-        ({"observation_dtype": "float64"}, "'float64' is not supported; send one of uint8, int32, float32"),
+        ({"observation_dtype": "float64"}, "'float64' .*uint8, int32, float32"),
         ({"observation_shape": (2, 0)}, "empty axis"),
-        ({"observation_shape": (1,) * 33}, "Spec.observation_shape has 33 entries; expected at most 32"),
-        ({"observation_shape": (2**27,)}, "an axis of 134217728; expected at most 67108864 bytes in all"),
-        ({"tasks": ("walk", "walk")}, "names of the tasks are .'walk', 'walk'.; expected each once"),
+        ({"observation_shape": (1,) * 33}, r"Spec\.observation_shape .* 33 .* 32"),
+        ({"observation_shape": (2**27,)}, "134217728.*67108864"),
+        ({"tasks": ("walk", "walk")}, "'walk', 'walk'"),
         ({"spaces": "[]"}, "spaces"),
         ({"spaces": "x" * (2**20 + 1)}, "Spec.spaces .* 1048577 .* 1048576"),
-        ({"tasks": ("",)}, "Spec.tasks has a name of 0 characters; expected 1 to 256"),
+        ({"tasks": ("",)}, r"Spec\.tasks .* 0 .* 256"),
         ({"tasks": [str(number) for number in range(1001)]}, "Spec.tasks has 1001 entries"),
-        ({"tasks": ("a\nb",)}, r"Spec.tasks has the name 'a\\nb'; expected printable characters"),
-        ({"observation_shape": (2**20, 2**20)}, r"at most 67108864; start it with --transport.max_message_bytes=3"),
+        ({"tasks": ("a\nb",)}, r"Spec\.tasks .*'a\\nb'"),
+        ({"observation_shape": (2**20, 2**20)}, r"67108864.*--transport\.max_message_bytes=3"),
     ],
 )
 def test_impossible_spec_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -106,13 +111,13 @@ def test_impossible_spec_is_refused(changes: dict[str, Any], message: str) -> No
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"name": ""}, "has an array '' from 0.0 to 255.0; expected a name of 1 to 256 printable"),
-        ({"name": "a\nb"}, "expected a name of 1 to 256 printable"),
-        ({"low": np.nan}, "from nan to 255.0"),
-        ({"dtype": "float64"}, "observation 'image': dtype 'float64' is not supported"),
-        ({"shape": (4, 5, 2)}, "expected the 52 bytes of image, robot/arm"),
-        ({"name": "robot/arm"}, "expected each once"),
-        ({"shape": (1,) * 33}, "Spec.packed.shape has 33 entries; expected at most 32"),
+        ({"name": ""}, "'' .*0.0 to 255.0"),
+        ({"name": "a\nb"}, r"'a\\nb'"),
+        ({"low": np.nan}, "nan to 255.0"),
+        ({"dtype": "float64"}, "'image': .*'float64'"),
+        ({"shape": (4, 5, 2)}, "52 .*image, robot/arm"),
+        ({"name": "robot/arm"}, "'robot/arm', 'robot/arm'"),
+        ({"shape": (1,) * 33}, r"Spec\.packed\.shape .* 33 .* 32"),
     ],
 )
 def test_impossible_arrays_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -124,7 +129,7 @@ def test_impossible_arrays_are_refused(changes: dict[str, Any], message: str) ->
 
 def test_too_many_arrays_are_refused() -> None:
     fields = dict(dataclasses.asdict(ARRAYS), packed=dataclasses.asdict(ARRAYS)["packed"] * 501)
-    with pytest.raises(errors.SpecMismatch, match=r"Spec\.packed has 1002 entries; expected at most 1000"):
+    with pytest.raises(errors.SpecMismatch, match=r"Spec\.packed .* 1002 .* 1000"):
         handshake.spec_of(inference_pb2.Spec(**fields), E, LIMIT)
 
 
@@ -148,7 +153,7 @@ def test_an_older_learner_tells_no_places() -> None:
     del fields.indices[:]
     assert handshake.assignment_of(fields) == dataclasses.replace(ASSIGNMENT, indices=())
     fields.indices.append(3)
-    with pytest.raises(errors.InvalidMessage, match="Assign has 1 indices for 4 environments"):
+    with pytest.raises(errors.InvalidMessage, match=r"Assign .* 1 .* 4 "):
         handshake.assignment_of(fields)
 
 
@@ -158,7 +163,7 @@ def test_an_older_learner_tells_no_places() -> None:
         ("session_id", "", "session_id ''"),
         ("role", 7, "role 7"),
         ("num_groups", 99, "num_groups 99"),
-        ("num_groups", 1, "has 4 seeds for 1 groups of 2 environments"),
+        ("num_groups", 1, " 4 seeds .* 1 groups .* 2 "),
     ],
 )
 def test_impossible_assignment_is_refused(name: str, value: object, message: str) -> None:

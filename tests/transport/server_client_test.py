@@ -9,6 +9,7 @@ import logging
 import os
 import pathlib
 import queue
+import re
 import signal
 import socket
 import stat
@@ -17,6 +18,7 @@ import sys
 import threading
 from collections.abc import Iterator
 
+import golden
 import grpc
 import numpy as np
 import pytest
@@ -155,7 +157,7 @@ def test_a_spec_whose_steps_are_too_large_is_refused_by_name() -> None:
     with serving(learner) as address, client.Client(address, HELLO) as worker:
         worker.join()
         worker.start(dataclasses.replace(SPEC, observation_shape=(2**20,)))
-        with pytest.raises(errors.SpecMismatch, match=r"at most 4194304; start it with --transport\.max_message_b"):
+        with pytest.raises(errors.SpecMismatch, match=r" 4194304; .*--transport\.max_message_bytes"):
             worker.receive()
 
 
@@ -165,19 +167,22 @@ def test_worker_that_failed_says_why(learner: Learner, address: str) -> None:
     assert learner.next_end()[1] == "failed: emulator crashed"
 
 
-def test_client_guards_the_order_of_calls(address: str) -> None:
+def test_client_guards_the_order_of_calls(address: str, said: golden.Said) -> None:
     with client.Client(address, HELLO) as worker:
         with pytest.raises(errors.UsageError, match="call join"):
             worker.start(SPEC)
         worker.join()
-        with pytest.raises(errors.UsageError, match="goes on; join again after a Restart"):
+        with pytest.raises(errors.UsageError, match="Restart") as raised:
             worker.join()
+        said(re.sub(r"session \S+", "session ID", str(raised.value)), "join")
         worker.start(SPEC)
-        with pytest.raises(errors.InvalidMessage, match="group 2 is not one of 0 to 1"):
+        with pytest.raises(errors.InvalidMessage, match=r"group 2 .* 0 to 1") as raised:
             worker.send(2, make_step())
+        said(raised.value, "group")
         worker.send(0, make_step())
-        with pytest.raises(errors.SequenceError, match="group 0 has an unanswered step"):
+        with pytest.raises(errors.SequenceError, match="group 0 ") as raised:
             worker.send(0, make_step())
+        said(raised.value, "unanswered")
 
 
 def test_leave_ends_a_waiting_worker(learner: Learner, address: str) -> None:
@@ -198,15 +203,15 @@ def test_leave_ends_a_waiting_worker(learner: Learner, address: str) -> None:
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (make_step(observation=np.zeros((E, 4), np.float32)), r"shape \(2, 4\) and dtype .*; expected \(2, 3\)"),
+        (make_step(observation=np.zeros((E, 4), np.float32)), r"\(2, 4\) .*\(2, 3\)"),
         (make_step(observation=np.zeros((E, 3), np.uint8)), "dtype 'uint8'; expected .* 'float32'"),
-        (make_step(np.nan), "environment 0 of group 0 .* has nan in its reward; expected finite"),
+        (make_step(np.nan), "environment 0 of group 0 .* nan .*reward"),
         (
             make_step(observation=np.full((E, 3), np.inf, np.float32)),
-            "environment 0 of group 0 .* has inf in its observation",
+            "environment 0 of group 0 .* inf .*observation",
         ),
-        (make_step(terminated=np.ones(E, bool)), "expected next-step auto-reset"),
-        (make_step(observation=np.zeros((E, 99_999), np.float32)), "has 800031 bytes; expected at most 65572"),
+        (make_step(terminated=np.ones(E, bool)), "environment 0 of group 0 .* terminated or truncated"),
+        (make_step(observation=np.zeros((E, 99_999), np.float32)), " 800031 .* 65572"),
     ],
 )
 def test_bad_step_ends_that_worker_only(learner: Learner, address: str, step: types.EnvStep, message: str) -> None:
@@ -229,22 +234,23 @@ class _Unreadable:
         raise RuntimeError("detach it first")
 
 
-def test_what_cannot_be_encoded_ends_the_worker(learner: Learner, address: str) -> None:
+def test_what_cannot_be_encoded_ends_the_worker(learner: Learner, address: str, said: golden.Said) -> None:
     with joined(address) as worker:
         worker.send(0, make_step(observation=_Unreadable()))
-        with pytest.raises(errors.InvalidMessage, match="a message cannot be made: RuntimeError: detach it first"):
+        with pytest.raises(errors.InvalidMessage, match="RuntimeError: detach it first") as raised:
             worker.receive()
+        said(raised.value)
     with client.Client(address, HELLO) as worker:
         worker.join()
-        worker.start(dataclasses.replace(SPEC, frames_per_step="four"))
-        with pytest.raises(errors.InvalidMessage, match="a message cannot be made: TypeError: "):
+        worker.start(dataclasses.replace(SPEC, frames_per_step=2**40))
+        with pytest.raises(errors.InvalidMessage, match="ValueError: "):
             worker.receive()
 
 
 def test_step_that_is_too_large_is_not_even_sent(learner: Learner, address: str) -> None:
     with joined(address) as worker:
         worker.send(0, make_step(observation=np.zeros((E, 99_999), np.float32)))
-        with pytest.raises(errors.InvalidMessage, match="expected at most"):
+        with pytest.raises(errors.InvalidMessage, match=r" \d+ bytes; .* 65572"):
             worker.receive()
     assert learner.next_end()[1] == messages.GOODBYE
 
@@ -255,7 +261,7 @@ def test_bad_step_ends_its_session(learner: Learner, address: str) -> None:
         raw.say(codec.encode_step(0, 0, make_step(np.inf)))
         code, details, kind = raw.error()
         assert (code, kind) == (grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage")
-        assert "has inf in its reward; expected finite numbers" in details
+        assert "inf" in details and "reward" in details
         assert learner.next_end() == (session_id, f"failed: {details}")
     with RawStream(address) as raw:
         raw.say(handshake.encode_hello(dataclasses.replace(HELLO, session_id=session_id)))
@@ -272,11 +278,11 @@ def wrong_version() -> bytes:
 @pytest.mark.parametrize(
     ("data", "code", "kind", "details"),
     [
-        (b"\xff\xff\xff", grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage", "3 bytes that begin with 'ffffff'"),
-        (b"", grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage", "a message without content"),
-        (wrong_version(), grpc.StatusCode.FAILED_PRECONDITION, "VersionMismatch", "worker speaks protocol version 99"),
+        (b"\xff\xff\xff", grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage", "3 bytes .*'ffffff'"),
+        (b"", grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage", "without content"),
+        (wrong_version(), grpc.StatusCode.FAILED_PRECONDITION, "VersionMismatch", " 99"),
         (ENCODED_SPEC, grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage", "Spec came before Hello"),
-        (bytes(2**22 + 1), grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage", "4194305 bytes; expected at most 4"),
+        (bytes(2**22 + 1), grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage", "4194305 .* 4"),
     ],
 )
 def test_bad_first_message_is_refused(
@@ -286,21 +292,21 @@ def test_bad_first_message_is_refused(
         raw.say(data)
         came = raw.error()
         assert (came[0], came[2]) == (code, kind)
-        assert details in came[1]
+        assert re.search(details, came[1])
 
 
 @pytest.mark.parametrize(
     ("data", "code", "details"),
     [
-        (codec.encode_step(0, 3, make_step()), grpc.StatusCode.OUT_OF_RANGE, "step 3 of group 0 is a gap"),
-        (codec.encode_step(7, 0, make_step()), grpc.StatusCode.INVALID_ARGUMENT, "group is 7; expected 0 to 1"),
+        (codec.encode_step(0, 3, make_step()), grpc.StatusCode.OUT_OF_RANGE, "3 of group 0"),
+        (codec.encode_step(7, 0, make_step()), grpc.StatusCode.INVALID_ARGUMENT, "group is 7; .* 0 to 1"),
         (handshake.encode_hello(HELLO), grpc.StatusCode.INVALID_ARGUMENT, "Hello came twice"),
         (
             codec.from_worker(spec=dataclasses.asdict(dataclasses.replace(SPEC, num_actions=9))),
             grpc.StatusCode.FAILED_PRECONDITION,
-            "now came EnvSpec(",
+            r"EnvSpec\(",
         ),
-        (b"\x1a\xff", grpc.StatusCode.INVALID_ARGUMENT, "2 bytes that begin with '1aff' cannot be decoded"),
+        (b"\x1a\xff", grpc.StatusCode.INVALID_ARGUMENT, "2 bytes .*'1aff'"),
     ],
 )
 def test_bad_later_message_is_refused(
@@ -311,14 +317,16 @@ def test_bad_later_message_is_refused(
         raw.say(data)
         came = raw.error()
         assert came[0] is code
-        assert details in came[1]
+        assert re.search(details, came[1])
         assert learner.next_end() == (session_id, f"failed: {came[1]}")
 
 
-def test_step_before_spec_is_refused(address: str) -> None:
+def test_step_before_spec_is_refused(address: str, said: golden.Said) -> None:
     with RawStream(address) as raw:
         raw.say(handshake.encode_hello(HELLO), codec.encode_step(0, 0, make_step()))
-        assert "a Step came before Spec" in raw.error()[1]
+        details = raw.error()[1]
+        assert "Step" in details and "Spec" in details
+        said(details)
 
 
 def test_spec_that_the_learner_refuses_reaches_the_worker(learner: Learner, address: str) -> None:
@@ -327,7 +335,7 @@ def test_spec_that_the_learner_refuses_reaches_the_worker(learner: Learner, addr
         worker.start(dataclasses.replace(SPEC, num_actions=5))
         with pytest.raises(errors.SpecMismatch, match="num_actions is 5; expected 4"):
             worker.receive()
-    assert learner.next_end()[1] == "failed: num_actions is 5; expected 4"
+    assert re.fullmatch("failed: num_actions .* 5; .* 4", learner.next_end()[1])
 
 
 def test_actions_out_of_range_are_the_workers_to_refuse(learner: Learner, address: str) -> None:
@@ -335,19 +343,20 @@ def test_actions_out_of_range_are_the_workers_to_refuse(learner: Learner, addres
     with joined(address) as worker:
         worker.send(0, make_step())
         learner.answer(learner.next_request(), action=4)
-        with pytest.raises(errors.InvalidMessage, match="actions of group 0 have 4 among them; expected 0 to 3"):
+        with pytest.raises(errors.InvalidMessage, match=r"actions of group 0 .* 4 .* 0 to 3"):
             worker.receive()
 
 
-def test_reply_of_a_wrong_shape_is_refused(learner: Learner, address: str) -> None:
+def test_reply_of_a_wrong_shape_is_refused(learner: Learner, address: str, said: golden.Said) -> None:
     learner.hold = True
     with joined(address) as worker:
         worker.send(0, make_step())
         request = learner.next_request()
-        with pytest.raises(errors.InvalidMessage, match=r"actions for group 0 have shape \(3,\); expected \(2,\)"):
+        with pytest.raises(errors.InvalidMessage, match=r"group 0 .*\(3,\); .*\(2,\)") as raised:
             learner.server.reply(request, np.zeros(3, np.int32), 0)
+        said(raised.value)
         for wrong in (np.zeros((2, 1), np.int32), np.zeros(2, np.float32), np.zeros((3, 1), np.float32)):
-            with pytest.raises(errors.InvalidMessage, match="continuous ones with one axis more"):
+            with pytest.raises(errors.InvalidMessage, match=re.escape(f"group 0 have shape {wrong.shape}; ")):
                 learner.server.reply(request, wrong, 0)
 
 
@@ -364,13 +373,14 @@ def test_unexpected_error_is_not_told_to_the_worker(
     assert "ZeroDivisionError: secret" in caplog.text
 
 
-def test_worker_that_asks_on_without_reading_is_refused(learner: Learner) -> None:
+def test_worker_that_asks_on_without_reading_is_refused(learner: Learner, said: golden.Said) -> None:
     answering = streams.Streams(streams.LearnerSide(learner, SETTINGS, float))
     stream = answering.begin(None)  # type: ignore[arg-type]  # nothing is written
     answering.receive(stream, handshake.encode_hello(HELLO))
-    with pytest.raises(errors.InvalidMessage, match="81 answers wait to be read"):
+    with pytest.raises(errors.InvalidMessage, match=r"^81 ") as raised:
         for _ in range(1000):
             answering.receive(stream, ENCODED_SPEC)
+    said(raised.value)
 
 
 # --- full ---
@@ -465,7 +475,7 @@ def test_answer_that_was_lost_with_the_stream_comes_again(learner: Learner, addr
 def test_unknown_run_is_told_to_restart_on_the_same_stream(learner: Learner, address: str) -> None:
     with RawStream(address) as raw:
         raw.say(handshake.encode_hello(dataclasses.replace(HELLO, session_id="of another learner")))
-        assert "session 'of another learner' is unknown" in raw.hear().restart.reason
+        assert "of another learner" in raw.hear().restart.reason
         raw.say(ENCODED_SPEC, codec.encode_step(0, 5, make_step()), codec.HEARTBEAT)  # of the old session
         raw.begin()
         raw.say(codec.encode_step(0, 0, make_step()))
@@ -524,18 +534,19 @@ def test_a_proxy_that_has_no_learner_yet_is_asked_again_until_it_has_one(
     address: str, answer: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     def learner_behind() -> str:
-        return address if "a proxy answered" in caplog.text else ""
+        return address if "proxy" in caplog.text else ""
 
     with wire.proxy(answer, learner_behind) as proxied, client.Client(proxied, HELLO, settings=SETTINGS) as worker:
         assert worker.join() is not None
 
 
-def test_a_proxy_is_told_to_whoever_asks_for_the_status() -> None:
+def test_a_proxy_is_told_to_whoever_asks_for_the_status(said: golden.Said) -> None:
     with (
         wire.proxy(wire.HTTP_404) as proxied,
-        pytest.raises(errors.ProtocolError, match="a proxy answered: HTTP status 404"),
+        pytest.raises(errors.ProtocolError, match="HTTP status 404") as raised,
     ):
         probe.status(proxied)
+    said(raised.value)
 
 
 def test_process_that_takes_a_workers_place_ends_the_former_session() -> None:
@@ -577,7 +588,7 @@ class Clock:
 SHORT_LEASE = dataclasses.replace(SETTINGS, heartbeat_seconds=0.1, lease_seconds=0.8)
 
 
-def test_silent_worker_loses_its_session() -> None:
+def test_silent_worker_loses_its_session(said: golden.Said) -> None:
     clock = Clock()
     learner = Learner(clock=clock)
     with serving(learner) as address, RawStream(address) as raw:
@@ -591,7 +602,8 @@ def test_silent_worker_loses_its_session() -> None:
         assert learner.ended.empty()
         clock.now += SETTINGS.lease_seconds
         reason = raw.hear().restart.reason
-        assert "nothing came for 15 s, not even heartbeats" in reason and "--transport.lease_seconds" in reason
+        assert "--transport.lease_seconds" in reason
+        said(reason)
         assert learner.next_end() == (session_id, f"{messages.WORKER_LOST}: {reason}")
         assert raw.begin() != session_id
     assert learner.ended.empty()
@@ -607,10 +619,10 @@ def test_run_whose_stream_broke_lives_as_long_as_its_lease() -> None:
             assert raw.begin(dataclasses.replace(HELLO, session_id=session_id)) == session_id
         clock.now += SETTINGS.lease_seconds
         ended, reason = learner.next_end()
-        assert ended == session_id and reason.startswith(f"{messages.WORKER_LOST}: nothing came for 15 s")
+        assert ended == session_id and reason.startswith(messages.WORKER_LOST) and " 15 s" in reason
 
 
-def test_stream_that_says_nothing_is_closed() -> None:
+def test_stream_that_says_nothing_is_closed(said: golden.Said) -> None:
     clock = Clock()
     with serving(Learner(clock=clock)) as address, RawStream(address) as raw:
         raw.say(handshake.encode_hello(dataclasses.replace(HELLO, session_id="unknown")))
@@ -618,7 +630,7 @@ def test_stream_that_says_nothing_is_closed() -> None:
         clock.now += SETTINGS.lease_seconds
         code, details, _ = raw.error()
         assert code is grpc.StatusCode.DEADLINE_EXCEEDED
-        assert details == "no Hello came for 15 s on a stream without a session"
+        said(details)
 
 
 def wait_for_end(learner: Learner, timeout_seconds: float) -> bool:
@@ -683,7 +695,7 @@ def test_stopped_server_takes_replies_without_complaint(learner: Learner) -> Non
 
 
 def test_port_in_use_is_named(address: str) -> None:
-    with pytest.raises(errors.UsageError, match=f"cannot listen on {address}: the address is in use"):
+    with pytest.raises(errors.UsageError, match=re.escape(address)):
         Learner(dataclasses.replace(SETTINGS, listen=address)).server.start()
 
 
@@ -694,7 +706,7 @@ def test_living_unix_socket_is_left_alone_and_a_dead_one_replaced(tmp_path: path
         dead.bind(str(path))
     with serving(Learner(settings)) as address:
         assert address == f"unix:{path}"
-        with pytest.raises(errors.UsageError, match="another process listens there"):
+        with pytest.raises(errors.UsageError, match=re.escape(str(path))):
             Learner(settings).server.start()
         with joined(address) as worker:
             worker.send(0, make_step())

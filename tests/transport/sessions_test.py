@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import golden
 import numpy as np
 import pytest
 
@@ -67,8 +68,8 @@ def test_groups_count_on_their_own() -> None:
 @pytest.mark.parametrize(
     ("sequence", "message"),
     [
-        (4, "step 4 of group 0 is a gap after the step 2; expected 3"),
-        (1, "step 1 of group 0 is older than the step 2; expected 3"),
+        (4, "4 of group 0 .* 2; .* 3"),
+        (1, "1 of group 0 .* 2; .* 3"),
     ],
 )
 def test_gap_and_older_number_are_refused(sequence: int, message: str) -> None:
@@ -81,7 +82,7 @@ def test_gap_and_older_number_are_refused(sequence: int, message: str) -> None:
 def test_next_step_before_the_answer_is_refused() -> None:
     session = make_session()
     session.accept(0, 0, make_step())
-    with pytest.raises(errors.SequenceError, match="step 1 of group 0 is ahead of the unanswered step 0"):
+    with pytest.raises(errors.SequenceError, match=r"1 of group 0 .* step 0"):
         session.look_up(0, 1)
 
 
@@ -91,7 +92,7 @@ def test_first_number_is_0() -> None:
 
 
 def test_unknown_group_is_refused() -> None:
-    with pytest.raises(errors.InvalidMessage, match="group is 2; expected 0 to 1"):
+    with pytest.raises(errors.InvalidMessage, match=r"group is 2; .* 0 to 1"):
         make_session().look_up(2, 0)
 
 
@@ -105,7 +106,7 @@ def test_answer_counts_once_and_only_for_the_pending_step() -> None:
     assert session.look_up(0, 0) == b"right"
 
 
-def test_what_is_not_finite_in_one_of_several_arrays_is_refused_with_its_name() -> None:
+def test_what_is_not_finite_in_one_of_several_arrays_is_refused_with_its_name(said: golden.Said) -> None:
     arrays = [types.ArraySpec("image", (5,), "uint8"), types.ArraySpec("arm", (2,), "float32")]
     session: sessions.LearnerSession[str] = sessions.LearnerSession("worker", ASSIGNMENT, 15.0, 10.0)
     session.begin(types.EnvSpec.of_arrays(arrays, num_actions=2), 0.0)
@@ -114,9 +115,10 @@ def test_what_is_not_finite_in_one_of_several_arrays_is_refused_with_its_name() 
     values["arm"][1, 0] = np.nan
     with pytest.raises(
         errors.InvalidMessage,
-        match=r"environment 1 of group 1 \(catch\), 0 steps .* has nan in its observation 'arm'; exp",
-    ):
+        match=r"1 of group 1 \(catch\).* nan .*'arm'",
+    ) as raised:
         session.accept(1, 0, make_step()._replace(observation=packing.pack(arrays, values)))
+    said(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -124,19 +126,19 @@ def test_what_is_not_finite_in_one_of_several_arrays_is_refused_with_its_name() 
     [
         (
             {"reward": [0, np.nan]},
-            r"environment 1 of group 0 \(catch\), 0 steps after its reset, has nan in its reward; expected finite",
+            r"1 of group 0 \(catch\), 0 .* nan .*reward",
         ),
-        ({"reward": [np.inf, 0]}, "environment 0 of group 0 .* has inf in its reward"),
-        ({"observation": [[0], [-np.inf]]}, "environment 1 of group 0 .* has -inf in its observation"),
+        ({"reward": [np.inf, 0]}, "0 of group 0 .* inf .*reward"),
+        ({"observation": [[0], [-np.inf]]}, "1 of group 0 .* -inf .*observation"),
         (
             {"terminated": [False, True]},
-            "environment 1 of group 0 .* has terminated or truncated on an episode's first",
+            "1 of group 0 .* terminated or truncated",
         ),
         (
             {"truncated": [True, False]},
-            "environment 0 of group 0 .* has terminated or truncated on an episode's first",
+            "0 of group 0 .* terminated or truncated",
         ),
-        ({"reward": [0, 1]}, "environment 1 of group 0 .* has a reward other than 0 on an episode's first"),
+        ({"reward": [0, 1]}, "1 of group 0 .* reward"),
     ],
 )
 def test_impossible_values_are_refused_and_leave_no_trace(changes: dict[str, Any], message: str) -> None:
@@ -150,25 +152,28 @@ def test_later_steps_may_have_rewards_and_ends() -> None:
     play(make_session(), make_step(), make_step(reward=[1, -2], terminated=[True, False], truncated=[True, True]))
 
 
-def test_final_observation_twice_in_a_row_is_refused() -> None:
+def test_final_observation_twice_in_a_row_is_refused(said: golden.Said) -> None:
     session = make_session()
     play(session, make_step(), make_step(terminated=[True, False]))
-    with pytest.raises(errors.InvalidMessage, match=r"2 steps after its reset, .* expected next-step auto-reset"):
+    with pytest.raises(errors.InvalidMessage, match=r"environment 0 of group 0 .* 2 steps") as raised:
         session.accept(0, 2, make_step(terminated=[True, False]))
+    said(raised.value)
 
 
-def test_mask_without_a_legal_action_is_refused() -> None:
+def test_mask_without_a_legal_action_is_refused(said: golden.Said) -> None:
     step = make_step()._replace(action_mask=np.array([[True, False, False], [False] * 3]))
-    with pytest.raises(errors.InvalidMessage, match=r"environment 1 of group 0 .* has an action_mask without a legal"):
+    with pytest.raises(errors.InvalidMessage, match=r"1 of group 0 .* action_mask") as raised:
         make_session().accept(0, 0, step)
+    said(raised.value)
 
 
-def test_spec_counts_once_and_cannot_change() -> None:
+def test_spec_counts_once_and_cannot_change(said: golden.Said) -> None:
     session: sessions.LearnerSession[str] = sessions.LearnerSession("worker", ASSIGNMENT, 15.0, 10.0)
     assert session.begin(SPEC, 10.0)
     assert not session.begin(SPEC, 10.0)
-    with pytest.raises(errors.SpecMismatch, match="session id-1 began with"):
+    with pytest.raises(errors.SpecMismatch, match="session id-1 ") as raised:
         session.begin(types.EnvSpec((1,), "float32", 4), 10.0)
+    said(raised.value)
 
 
 def test_lease_ends_unless_it_is_renewed() -> None:

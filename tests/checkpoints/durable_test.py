@@ -3,6 +3,7 @@
 import pathlib
 import shutil
 
+import golden
 import jax.numpy as jnp
 import pytest
 
@@ -99,7 +100,8 @@ def test_removing_what_is_not_there_is_nothing(tmp_path: pathlib.Path) -> None:
     durable.remove(tmp_path / "nothing")
 
 
-def test_arrays_with_one_name_are_refused(tmp_path: pathlib.Path) -> None:
+def test_arrays_with_one_name_are_refused(tmp_path: pathlib.Path, said: golden.Said) -> None:
     tree = {"a": {"b": jnp.zeros(1)}, "a/b": jnp.zeros(1)}
-    with pytest.raises(errors.CheckpointError, match=r"two arrays have the name 'a/b'"):
+    with pytest.raises(errors.CheckpointError, match="'a/b'") as raised:
         trees.save(tmp_path / "tree", tree)
+    said(raised.value)

@@ -33,7 +33,7 @@ def test_parameters_alone_need_nothing_else_to_be_whole(
     assert saved_files.restore_params(tmp_path, "last", LIKE)[1].step == 2
     (newest / "params" / "manifest.ocdbt").unlink()
     assert saved_files.restore_params(tmp_path, "last", LIKE)[1].step == 1
-    with pytest.raises(errors.CheckpointError, match=r"checkpoint 2 in .* cannot be used.*params/manifest.ocdbt"):
+    with pytest.raises(errors.CheckpointError, match=r"checkpoint 2 .*params/manifest.ocdbt"):
         saved_files.restore_params(tmp_path, 2, LIKE)
 
 

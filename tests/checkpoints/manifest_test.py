@@ -74,7 +74,7 @@ def test_a_malformed_manifest_is_damaged_though_its_checksum_fits(
     assert list(saved_files.manifests(tmp_path)) == []
     (row,) = saved_files.list_steps(tmp_path)
     assert not row["ok"]
-    with pytest.raises(errors.CheckpointError, match="no usable checkpoint"):
+    with pytest.raises(errors.CheckpointError, match="checkpoint 7 "):
         saved_files.find(tmp_path, "last")
 
 

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+import golden
 import pytest
 
 from seedzero.core import exit_codes
@@ -78,20 +79,21 @@ class Harness:
         return event.is_set()
 
 
-def test_worker_that_keeps_failing_is_reported_once_with_its_last_line(tmp_path: pathlib.Path) -> None:
+def test_worker_that_keeps_failing_is_reported_once_with_its_last_line(
+    tmp_path: pathlib.Path, said: golden.Said
+) -> None:
     harness = Harness(tmp_path, lambda number: FakeProcess([b"Traceback:\n", b"Failure: no game Pogn\n", b"\n"], 1))
     harness.supervisor.start()
     text = harness.failures.get(timeout=TIMEOUT_SECONDS)
     harness.supervisor.stop(TIMEOUT_SECONDS)
-    assert text == (
-        "worker local-0 failed 5 times within 60 s, at last with exit code 1: Failure: no game Pogn; "
-        f"its output is in {tmp_path / 'worker-0.log'}"
+    assert (
+        "local-0" in text and "exit code 1: Failure: no game Pogn;" in text and str(tmp_path / "worker-0.log") in text
     )
+    said(text, "the end")
     assert harness.num_starts == 5 and harness.failures.empty()
     assert harness.pauses == [0.25, 0.5, 1.0, 2.0]
-    assert harness.reports[0] == (
-        "worker local-0 ended (exit code 1: Failure: no game Pogn); starting it again in 0.25 s"
-    )
+    assert "local-0" in harness.reports[0] and " 0.25 s" in harness.reports[0]
+    said(harness.reports[0], "again")
     assert (tmp_path / "worker-0.log").read_bytes() == b"Traceback:\nFailure: no game Pogn\n\n" * 5
 
 
@@ -116,7 +118,8 @@ def test_a_worker_whose_environments_hang_is_killed_and_starts_again(tmp_path: p
     lives.get(timeout=TIMEOUT_SECONDS)
     harness.supervisor.stop(TIMEOUT_SECONDS)
     assert harness.num_starts == 3
-    assert [text.split(";")[0] for text in harness.reports] == ["worker local-1 ended (killed by SIGKILL)"]
+    (text,) = harness.reports
+    assert "local-1" in text and "SIGKILL" in text
 
 
 def test_of_several_workers_that_fail_the_first_is_reported(tmp_path: pathlib.Path) -> None:
@@ -135,7 +138,7 @@ def test_worker_that_cannot_be_started_is_reported(tmp_path: pathlib.Path) -> No
     harness.supervisor.start()
     text = harness.failures.get(timeout=TIMEOUT_SECONDS)
     harness.supervisor.stop(TIMEOUT_SECONDS)
-    assert "it cannot be started: No such file or directory: python9" in text
+    assert "No such file or directory: python9" in text
 
 
 def test_last_line_of_an_earlier_life_is_not_this_ones_reason(tmp_path: pathlib.Path) -> None:
@@ -201,7 +204,7 @@ def test_a_full_disk_hides_no_reason(tmp_path: pathlib.Path) -> None:
     (tmp_path / "worker-0.log").symlink_to("/dev/full")
     harness = Harness(tmp_path, lambda number: FakeProcess([b"reason\n"], 1))
     harness.supervisor.start()
-    assert "exit code 1: reason; its output" in harness.failures.get(timeout=TIMEOUT_SECONDS)
+    assert "exit code 1: reason;" in harness.failures.get(timeout=TIMEOUT_SECONDS)
     harness.supervisor.stop(TIMEOUT_SECONDS)
 
 
@@ -372,12 +375,12 @@ def test_five_quick_failures_end_with_the_reason(tmp_path: pathlib.Path) -> None
     workers.start()
     text = failures.get(timeout=TIMEOUT_SECONDS)
     workers.stop(TIMEOUT_SECONDS)
-    assert text.startswith("worker evaluator failed 5 times")
-    assert "at last with exit code 1: ale: no such game" in text
+    assert "worker evaluator " in text and " 5 times" in text
+    assert "exit code 1: ale: no such game" in text
     assert (tmp_path / "worker-0.log").read_text() == "to the log\nale: no such game\n" * 5
 
 
-def test_work_that_is_refused_is_tried_twice(tmp_path: pathlib.Path) -> None:
+def test_work_that_is_refused_is_tried_twice(tmp_path: pathlib.Path, said: golden.Said) -> None:
     failures: queue.Queue[str] = queue.Queue(maxsize=10)
     code = f"import sys; print('InvalidMessage: nan', flush=True); sys.exit({exit_codes.REFUSED})"
     workers = supervisor.Supervisor(
@@ -390,7 +393,8 @@ def test_work_that_is_refused_is_tried_twice(tmp_path: pathlib.Path) -> None:
     workers.start()
     text = failures.get(timeout=TIMEOUT_SECONDS)
     workers.stop(TIMEOUT_SECONDS)
-    assert text.startswith("worker local-0 failed again within 60 s, at last with exit code 65: InvalidMessage: nan")
+    assert "local-0" in text and "exit code 65: InvalidMessage: nan" in text
+    said(text)
     assert (tmp_path / "worker-0.log").read_text() == "InvalidMessage: nan\n" * 2
 
 

@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 
+import golden
 import gymnasium
 import numpy as np
 import pytest
@@ -313,7 +314,7 @@ def test_a_worker_that_never_found_its_learner_can_be_stopped_and_says_that_it_w
     running = run()
     running.stop.set()
     assert running.code() == exit_codes.DONE
-    assert any(text.endswith("s: the worker was told to stop") for text in caplog.messages)
+    assert caplog.messages[-1].endswith("told to stop")
 
 
 class Fragile(catch.Catch):
@@ -385,12 +386,12 @@ def test_groups_are_closed_when_a_later_one_cannot_be_made_and_though_one_raises
     [
         (dict(env="gym:Nowhere-v0"), "Nowhere"),
         (dict(env="atari:Ping"), "pong"),
-        (dict(env="chess"), "unknown environment 'chess'"),
+        (dict(env="chess"), "'chess'"),
         (dict(env="yours"), "env_factory"),
         (dict(env="spiel:kuhn_poker"), "hidden information"),
         (
             dict(env="gym:CartPole-v1", env_settings='{"wrappers": "[\\"ClipAction\\"]"}'),
-            "cannot wrap this environment",
+            "ClipAction",
         ),
         (dict(env_settings='{"frame_sice": 84}'), "frame_sice"),
         (dict(env_settings="[1]"), "same version"),
@@ -423,7 +424,7 @@ def test_groups_that_differ_are_refused(serve, run):
     assert "expected 3" in learner.await_end()
 
 
-def test_groups_of_one_simulator_are_refused(serve, run):
+def test_groups_of_one_simulator_are_refused(serve, run, said: golden.Said):
     learner = serve(dict(env="yours", envs_per_group=1))
     simulator = gymnasium.make("CartPole-v1")
 
@@ -431,7 +432,7 @@ def test_groups_of_one_simulator_are_refused(serve, run):
         return gym_env.GymVectorEnv.from_factory(lambda: simulator, num_envs)
 
     assert run(env_factory=factory).code() == exit_codes.FAILED
-    assert "is the same object each time" in learner.await_end()
+    said(learner.await_end())
 
 
 def test_own_gymnasium_environments_serve_a_remote_learner(serve, run):
@@ -496,7 +497,7 @@ def test_signals_end_a_process_with_goodbye_and_exit_code_0(serve, address, numb
     assert len(lines) == 2
     assert all(line.startswith("seedzero worker w7: ") for line in lines)
     assert "joined" in lines[0]
-    assert "2 x 3 environments catch" in lines[0]
+    assert "2 x 3 " in lines[0] and "catch" in lines[0]
     assert "done after" in lines[1]
 
 

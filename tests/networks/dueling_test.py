@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import golden
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -51,9 +52,10 @@ def test_values_of_all_actions_are_float32(spec: types.EnvSpec, torso: str, lstm
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
 
 
-def test_a_torso_that_does_not_fit_is_refused_by_the_settings_name() -> None:
-    with pytest.raises(errors.ConfigError, match=r"agent\.torso=nature needs observations of shape"):
+def test_a_torso_that_does_not_fit_is_refused_by_the_settings_name(said: golden.Said) -> None:
+    with pytest.raises(errors.ConfigError, match=r"agent\.torso=nature ") as raised:
         _make(VECTOR, torso="nature")
+    said(raised.value)
 
 
 def test_the_mean_of_the_values_is_the_value_stream() -> None:

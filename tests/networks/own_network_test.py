@@ -6,6 +6,7 @@ import dataclasses
 import pathlib
 from typing import Any
 
+import golden
 import jax
 import numpy as np
 import pytest
@@ -78,22 +79,24 @@ def test_the_example_has_the_interface_of_a_network() -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("nothing", "has no function 'nothing'"),
-        ("none", "network.module=networks_of_a_user:none returns NoneType; expected a flax.linen.Module with"),
-        ("lacking", "returns Lacking; expected a flax.linen.Module with the methods represent, predict, dynamics"),
-        ("wide", r"predict's policy logits of one row have the shape \[1, 4\]; expected \[1, 3\]"),
-        ("coarse", r"predict's value logits of one row have the shape \[1, 20\]; expected \[1, 21\]"),
+        ("nothing", "'nothing'"),
+        ("none", r"network\.module=networks_of_a_user:none .*NoneType"),
+        ("lacking", "Lacking.* represent, predict, dynamics"),
+        ("wide", r"predict.* policy .*\[1, 4\].*\[1, 3\]"),
+        ("coarse", r"predict.* value .*\[1, 20\].*\[1, 21\]"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(function: str, message: str) -> None:
-    with pytest.raises(errors.ConfigError, match=message):
+def test_what_does_not_fit_is_refused_by_name(function: str, message: str, said: golden.Said) -> None:
+    with pytest.raises(errors.ConfigError, match=message) as raised:
         muzero_net.make(_config(f"networks_of_a_user:{function}"), SPEC, "cpu")
+    said(raised.value, function)
 
 
-def test_losses_that_need_more_than_three_functions_are_refused() -> None:
+def test_losses_that_need_more_than_three_functions_are_refused(said: golden.Said) -> None:
     for more in (dict(has_projection=True), dict(has_prefix=True), dict(has_ends=True)):
-        with pytest.raises(errors.ConfigError, match="own_network:make has representation, prediction and dynamics"):
+        with pytest.raises(errors.ConfigError, match="own_network:make ") as raised:
             muzero_net.make(_config("own_network:make"), SPEC, "cpu", **more)
+        said(raised.value)
 
 
 def test_an_actor_critic_takes_a_torso() -> None:
@@ -102,8 +105,6 @@ def test_an_actor_critic_takes_a_torso() -> None:
     params = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
     assert params["own_torso"]["mine"]["kernel"].shape == (4, 5)
     assert not [name for name in params if name.startswith("_Torso")]
-    with pytest.raises(
-        errors.ConfigError, match=r"vtrace\.module=networks_of_a_user:none returns NoneType; expected a"
-    ):
+    with pytest.raises(errors.ConfigError, match=r"vtrace\.module=networks_of_a_user:none .*NoneType"):
         values["vtrace.module"] = "networks_of_a_user:none"
         agents.make(configs.override(configs.Config(), values), SPEC, "cpu")

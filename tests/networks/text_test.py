@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import golden
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -66,13 +67,15 @@ def test_of_stacked_texts_the_newest_is_read() -> None:
     assert not np.array_equal(_logits(network, 2, "old", "go left"), _logits(network, 2, "old", "go right"))
 
 
-def test_texts_alone_are_no_observation() -> None:
+def test_texts_alone_are_no_observation(said: golden.Said) -> None:
     alone = types.EnvSpec.of_arrays(SPEC.packed[1:], num_actions=2)
-    with pytest.raises(errors.ConfigError, match="text alone; show an array of numbers beside it"):
+    with pytest.raises(errors.ConfigError) as raised:
         kinds.choose_kind("vtrace.torso", "auto", alone)
+    said(raised.value)
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((4, 5), "uint8"), ((4,), "int32")])
-def test_text_is_one_axis_of_bytes(shape: tuple[int, ...], dtype: str) -> None:
-    with pytest.raises(errors.SpecMismatch, match=r"'task': text has the shape .*; expected one axis of uint8"):
+def test_text_is_one_axis_of_bytes(shape: tuple[int, ...], dtype: str, said: golden.Said) -> None:
+    with pytest.raises(errors.SpecMismatch, match=r"'task': .*uint8") as raised:
         types.ArraySpec("task", shape, dtype, text=True)
+    said(raised.value, (shape, dtype))

@@ -163,24 +163,15 @@ def test_a_misspelt_word_is_seen(line: str) -> None:
         deploy_files.check_command(words)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "has numbers that are not finite; the learner refuses them",
-        "some rewards are not finite",
-        "expected finite numbers",
-        "which networks rely on; correct the space",
-        "; if episodes never end, give ",
-        "no episode has ended in ",
-        "there is no return yet",
-        "nothing to score",
-        "compilation and a first batch come before the first update",
-    ],
-)
-def test_messages_that_troubleshooting_explains_are_the_program_s(text: str) -> None:
-    assert text in (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+def test_messages_that_troubleshooting_explains_are_the_program_s() -> None:
+    table = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8").partition("| message |")[2]
+    rows = table.partition("\n\n")[0].splitlines()[2:]
+    messages = [message for row in rows for message in re.findall("`(.+?)`", row.split("|")[1])]
+    messages = [re.sub("the observation|has nan in its observation", "X", message) for message in messages]
+    parts = [part for message in messages for part in re.findall(r"(?:\b[a-z]+,? ){3,}[a-z]+\b", message)]
     files = (ROOT / "seedzero").rglob("*.py")
-    assert any(text in re.sub(r'"\n\s*f?"', "", file.read_text(encoding="utf-8")) for file in files)
+    program = "\n".join(re.sub(r'"\n\s*f?"', "", file.read_text(encoding="utf-8")) for file in files)
+    assert len(rows) <= len(parts) and [part for part in parts if part not in program] == []
 
 
 _SPEED = re.compile(r"(?!0 )\d[\d.,]*(?: to [\d.,]+)?(?: thousand)? (?:frames|updates|steps)/s")

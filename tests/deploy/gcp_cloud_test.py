@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import golden
 import pytest
 
 from seedzero.cli import gcp
@@ -129,13 +130,13 @@ def test_a_job_is_built_submitted_refused_twice_shown_and_stopped(bare: Cloud) -
     assert scheduling == {"strategy": "SPOT", "timeout": "86400s", "restartJobOnWorkerRestart": False}
 
     again = cloud.run("train_atari.sh", "--run=pong-1", code=2)
-    assert "run pong-1 has a job already" in again.stderr
+    assert "pong-1 " in again.stderr and "job" in again.stderr
 
     shown = cloud.run("status.sh").stdout
     assert re.search(r"custom-job +1 +JOB_STATE_PENDING +pong-1 +us-central1 +g2-standard-16,n1-highcpu-32\n", shown)
 
     stopped = cloud.run("stop.sh", "--run=pong-1")
-    assert "nothing is left that costs money by the hour" in stopped.stderr
+    assert re.search("nothing .* hour", stopped.stderr)
     assert cloud.server.state.find(f"aiplatform/v1/{PLACE}/customJobs/1")["state"] == "JOB_STATE_CANCELLED"
     assert not cloud.server.refusals
 
@@ -175,7 +176,7 @@ def test_a_tpu_vm_and_its_workers_are_made_once_and_stopped(cloud: Cloud) -> Non
     before = len(cloud.server.changes())
     cloud.run("train_atari_tpu_vm.sh", *flags)
     other = cloud.run("train_atari_tpu_vm.sh", *flags, "--max_env_steps=9000000", code=2)
-    assert "is there, and trains with other settings; gcp/stop.sh --run=pong-2 ends it" in other.stderr
+    assert "gcp/stop.sh --run=pong-2" in other.stderr
     assert len(cloud.server.changes()) == before
 
     cloud.run("stop.sh")
@@ -184,7 +185,9 @@ def test_a_tpu_vm_and_its_workers_are_made_once_and_stopped(cloud: Cloud) -> Non
 
 
 @pytest.mark.slow
-def test_setup_makes_a_project_ready_and_a_second_time_changes_nothing_but_rights(empty: Cloud) -> None:
+def test_setup_makes_a_project_ready_and_a_second_time_changes_nothing_but_rights(
+    empty: Cloud, said: golden.Said
+) -> None:
     done = empty.run("setup.sh")
     (bucket,) = empty.server.bodies("storage/b")
     assert bucket["iamConfiguration"]["publicAccessPrevention"] == "enforced"
@@ -219,7 +222,8 @@ def test_setup_makes_a_project_ready_and_a_second_time_changes_nothing_but_right
     assert set(empty.server.state.resources) == resources and not empty.server.refusals
 
     other = empty.run("setup.sh", "--network=mine", code=2)
-    assert "is for network default, not mine; gcloud compute firewall-rules delete seedzero-learner" in other.stderr
+    assert "gcloud compute firewall-rules delete seedzero-learner" in other.stderr
+    said(other.stderr)
 
     empty.run("setup.sh", "--rotate_secret")
     assert len(empty.server.bodies(".*:addVersion")) == 2
@@ -269,7 +273,7 @@ def test_a_tpu_vm_at_once_and_one_that_was_taken_away(cloud: Cloud) -> None:
 def test_stop_removes_storage_only_when_it_is_told_to(cloud: Cloud) -> None:
     cloud.run("train_cartpole.sh", "--run=c", "--build=none")
     done = cloud.run("stop.sh")
-    assert "billed by the month: gs://my-project-seedzero" in done.stderr
+    assert "gs://my-project-seedzero" in done.stderr
     assert cloud.server.state.find("storage/b/my-project-seedzero")
     cloud.run("stop.sh", "--delete_storage")
     gone = ("iam/", "cloudresourcemanager/", f"artifactregistry/v1/{PLACE}/repositories/seedzero/packages/")
@@ -291,13 +295,13 @@ def test_stop_fails_while_something_is_left(google: Any, cloud: Cloud, monkeypat
     stays = ("POST", r"aiplatform/v1/(.*):cancel", lambda *_: {})
     monkeypatch.setattr(google, "ROUTES", (stays, *routes))
     done = cloud.run("stop.sh", code=1)
-    assert "still there and may cost money" in done.stderr and "JOB_STATE_PENDING" in done.stderr
+    assert "JOB_STATE_PENDING" in done.stderr
 
     routes.insert(0, ("POST", r"aiplatform/v1/(.*):cancel", _refusal(google)))
     monkeypatch.setattr(google, "ROUTES", tuple(routes))
     cloud.run("train_atari_tpu_vm.sh", "--run=t", "--provisioning=now", "--build=none", "--workers=0")
     done = cloud.run("stop.sh", code=1)
-    assert "custom-job 1 could not be ended; going on" in done.stderr
+    assert "custom-job 1 " in done.stderr
     assert not cloud.server.state.under("tpu/.*")
 
 

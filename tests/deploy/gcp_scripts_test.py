@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import deploy_files
+import golden
 import pytest
 
 from seedzero.cli import gcp
@@ -147,47 +148,47 @@ def test_the_examples_of_the_help_are_taken(script: str, path: str) -> None:
 def test_an_unknown_flag_is_refused_with_the_nearest(script: str, path: str) -> None:
     done = _run(script, "--projct=p", path=path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"{script}: error: unknown flag --projct=p; did you mean --project?" in done.stderr
+    assert re.search(f"{script}: error: .*--projct=p; .*--project", done.stderr)
     far = _run(script, PROJECT, "--seed=3", path=path)
-    assert far.returncode == 2 and "unknown flag --seed=3; " in far.stderr
-    assert ("settings of seedzero train come after --" in far.stderr) == (script in TRAIN)
+    assert far.returncode == 2 and "--seed=3; " in far.stderr
+    assert (" seedzero train " in far.stderr) == (script in TRAIN)
 
 
 @pytest.mark.parametrize(
     ("script", "args", "message"),
     [
-        ("train_atari.sh", ["--accelerator=l44"], "--accelerator=l44: did you mean l4? choose one of: cpu t4 l4"),
-        ("train_atari.sh", ["--workers=two"], "--workers=two: expected a whole number"),
-        ("train_atari.sh", ["--max_hours=0"], "--max_hours=0: expected at least 1"),
-        ("train_atari.sh", ["--run=Pong_1"], "--run=Pong_1: a name begins with a small letter"),
-        ("train_atari.sh", ["--run=pong_1"], "expected small letters, digits and dashes"),
-        ("train_atari.sh", ["--run=" + "p" * 41], "at most 40 characters"),
-        ("train_atari.sh", ["--game=../x"], "--game=../x: expected a name as Pong"),
+        ("train_atari.sh", ["--accelerator=l44"], "--accelerator=l44: .* l4.*: cpu t4 l4"),
+        ("train_atari.sh", ["--workers=two"], "--workers=two: "),
+        ("train_atari.sh", ["--max_hours=0"], "--max_hours=0: .* 1"),
+        ("train_atari.sh", ["--run=Pong_1"], "--run=Pong_1: "),
+        ("train_atari.sh", ["--run=pong_1"], "--run=pong_1: "),
+        ("train_atari.sh", ["--run=" + "p" * 41], "--run=p{41}: .* 40"),
+        ("train_atari.sh", ["--game=../x"], "--game=../x: .* Pong"),
         ("train_atari.sh", ["--env=gym:Pong"], "--env=gym:Pong: expected atari:NAME"),
         ("train_dmlab.sh", ["--env=dmlab:"], "--env=dmlab:: expected dmlab:NAME"),
-        ("train_dmlab.sh", ["--workers=0"], "--workers=0: the learner's image has no Lab; take at least 1"),
-        ("train_atari.sh", ["--run"], "--run has no value; write --run=NAME"),
-        ("train_atari.sh", ["--spot=yes"], "--spot takes no value"),
-        ("train_atari.sh", ["pong"], "unexpected word 'pong'"),
+        ("train_dmlab.sh", ["--workers=0"], "--workers=0: .* 1"),
+        ("train_atari.sh", ["--run"], "--run=NAME"),
+        ("train_atari.sh", ["--spot=yes"], "--spot "),
+        ("train_atari.sh", ["pong"], "'pong'"),
         ("train_atari.sh", ["--", "--seed=1\n2"], "control character"),
-        ("train_atari_tpu_vm.sh", ["--accelerator=v6e-16"], "did you mean v6e-1?"),
-        ("train_atari_tpu_vm.sh", ["--provisioning=soon"], "choose one of: queued now"),
-        ("stop.sh", ["--", "--seed=1"], "takes no settings"),
-        ("stop.sh", ["--run=x", "--delete_storage"], "removes what all runs share"),
+        ("train_atari_tpu_vm.sh", ["--accelerator=v6e-16"], "--accelerator=v6e-16: .* v6e-1"),
+        ("train_atari_tpu_vm.sh", ["--provisioning=soon"], "--provisioning=soon: .*: queued now"),
+        ("stop.sh", ["--", "--seed=1"], "--"),
+        ("stop.sh", ["--run=x", "--delete_storage"], "--delete_storage"),
     ],
     ids=lambda value: value[0][:30] if isinstance(value, list) else None,
 )
 def test_a_wrong_value_is_named(script: str, args: list[str], message: str, path: str) -> None:
     done = _run(script, PROJECT, "--dry_run", *args, path=path)
     assert done.returncode == 2
-    assert message in done.stderr
+    assert re.search(message, done.stderr)
 
 
 @pytest.mark.parametrize("script", [*TRAIN, "setup.sh"])
 def test_without_a_terminal_nothing_is_spent_unless_yes_says_so(script: str, path: str) -> None:
     done = _run(script, PROJECT, path=path)
     assert done.returncode == 2
-    assert "there is no terminal to ask on: --yes goes on without asking, --dry_run shows" in done.stderr
+    assert "--yes" in done.stderr and "--dry_run" in done.stderr
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -220,24 +221,25 @@ def test_a_run_whose_name_begins_as_resources_do_is_found(path: str) -> None:
     runs = [line.split()[3] for line in shown.stdout.splitlines()[1:4]]
     assert runs == ["seedzero-x", "seedzero-x", "x"]
     refused, _ = _answered("train_cartpole.sh", "--run=seedzero-x", path=path, answers=LISTINGS)
-    assert refused.returncode == 2 and "run seedzero-x has a job already" in refused.stderr
+    assert refused.returncode == 2 and "seedzero-x " in refused.stderr and "job" in refused.stderr
 
 
-def test_a_listing_that_fails_keeps_nothing_else_running(path: str) -> None:
+def test_a_listing_that_fails_keeps_nothing_else_running(path: str, said: golden.Said) -> None:
     answers = f"*queued-resources\\ list*) echo unreachable >&2; exit 1 ;;{LISTINGS}"
     shown, _ = _answered("status.sh", path=path, answers=answers)
-    assert shown.returncode == 1 and "queued-tpu: gcloud's listing failed" in shown.stderr
+    assert shown.returncode == 1 and "queued-tpu: " in shown.stderr
     assert len(shown.stdout.split("JOB_STATE_RUNNING")) == 2
 
     done, calls = _answered("stop.sh", "--delete_storage", path=path, answers=answers)
-    assert done.returncode == 1 and "unreachable" in done.stderr and "the storage stays" in done.stderr
+    assert done.returncode == 1 and "unreachable" in done.stderr and "storage" in done.stderr
     called = "\n".join(calls)
     assert "custom-jobs cancel 7" in called and "tpu-vm delete seedzero-seedzero-x" in called
     assert "storage" not in called
 
     done, _ = _answered("stop.sh", path=path, answers="*list*) exit 1 ;;")
-    assert done.returncode == 1 and "not everything could be listed" in done.stderr
-    assert "nothing runs" not in done.stderr and "nothing is left" not in done.stderr
+    assert done.returncode == 1
+    said(done.stderr)
+    assert "nothing runs" not in done.stderr and "nothing is" not in done.stderr
 
 
 def test_a_tpu_whose_state_cannot_be_asked_is_waited_for(path: str, tmp_path: pathlib.Path) -> None:
@@ -270,7 +272,7 @@ os.execvp("bash", ["bash", *sys.argv[1:]])
         check=False, stdin=subprocess.DEVNULL, env={**os.environ, "PATH": path, "POLL_SECONDS": "0"}, timeout=60,
     )  # fmt: skip
     assert done.returncode == 130, done.stderr
-    assert "TPU seedzero-r is requested, and billed once it is granted; the same command waits again" in done.stderr
+    assert "TPU seedzero-r " in done.stderr
 
 
 def test_images_have_the_tag_of_what_is_in_them(tmp_path: pathlib.Path) -> None:
@@ -302,9 +304,10 @@ def test_images_have_the_tag_of_what_is_in_them(tmp_path: pathlib.Path) -> None:
     assert tag() not in (of_new, of_commit)
 
 
-def test_a_secret_that_cannot_be_looked_up_is_not_replaced(path: str) -> None:
+def test_a_secret_that_cannot_be_looked_up_is_not_replaced(path: str, said: golden.Said) -> None:
     done, calls = _answered("setup.sh", path=path, answers="*versions\\ list*) echo unreachable >&2; exit 1 ;;")
-    assert done.returncode == 1 and "unreachable" in done.stderr and "run it again" in done.stderr
+    assert done.returncode == 1 and "unreachable" in done.stderr
+    said(done.stderr)
     assert not [call for call in calls if "versions add" in call]
     done, calls = _answered("setup.sh", path=path, answers="*versions\\ list*) ;; *network*) echo default ;;")
     assert done.returncode == 0 and [call for call in calls if "versions add" in call]
@@ -326,16 +329,16 @@ def test_the_estimate_is_the_sum_of_the_list_prices(path: str) -> None:
     done = _run("train_atari.sh", "--dry_run", PROJECT, "--workers=3", path=path)
     assert re.search(r"learner +1 x g2-standard-16 +1\.32\n", done.stderr)
     assert re.search(r"workers +3 x n1-highcpu-32 +3\.91\n", done.stderr)
-    assert re.search(r"estimate +5\.23  US dollars an hour", done.stderr)
+    assert re.search(r"estimate +5\.23 ", done.stderr)
     spot = _run("train_atari.sh", "--dry_run", PROJECT, "--workers=3", "--spot", path=path)
-    assert re.search(r"estimate +2\.62  US dollars an hour", spot.stderr)
+    assert re.search(r"estimate +2\.62 ", spot.stderr)
     tpu = _run("train_atari_tpu_vm.sh", "--dry_run", PROJECT, "--accelerator=v6e-1", "--workers=0", path=path)
-    assert re.search(r"estimate +2\.70  US dollars an hour", tpu.stderr)
+    assert re.search(r"estimate +2\.70 ", tpu.stderr)
 
 
 def test_a_machine_without_a_price_is_said_to_have_none(path: str) -> None:
     done = _run("train_atari.sh", "--dry_run", PROJECT, "--worker_machine=c4-highcpu-96", path=path)
-    assert "what these cost, which prices.tsv does not know: c4-highcpu-96" in done.stderr
+    assert re.search("prices.tsv .*: c4-highcpu-96", done.stderr)
 
 
 @pytest.mark.parametrize(
@@ -344,7 +347,7 @@ def test_a_machine_without_a_price_is_said_to_have_none(path: str) -> None:
 )
 def test_every_accelerator_has_a_price_and_workers_of_its_size(script: str, accelerator: str, path: str) -> None:
     done = _run(script, "--dry_run", PROJECT, f"--accelerator={accelerator}", path=path)
-    assert done.returncode == 0 and "does not know" not in done.stderr
+    assert done.returncode == 0 and not re.search(r"prices\.tsv .*:", done.stderr)
     num_threads = 16 if accelerator in ("tpu-v5e-1", "v5litepod-1", "v6e-1") else 32
     assert re.search(rf"workers +2 x n1-highcpu-{num_threads} ", done.stderr)
 
@@ -432,20 +435,23 @@ def test_what_a_tpu_vm_and_its_workers_run_is_understood_by_seedzero(path: str, 
 def test_a_misspelt_setting_of_seedzero_is_seen(path: str, bare: pathlib.Path, files: gcp.Files) -> None:
     path = _without_seedzero(path)
     pools = _pools(_dry("train_atari.sh", "--", "--search.num_simulation=3", path=path, folder=bare))
-    with pytest.raises(errors.UsageError, match=r"did you mean --search\.num_simulations"):
+    with pytest.raises(errors.UsageError, match=r"--search\.num_simulations"):
         _check_entrypoint(pools[0]["containerSpec"]["args"], files)
 
 
-def test_a_seedzero_that_is_installed_refuses_wrong_settings_first(path: str, tmp_path: pathlib.Path) -> None:
+def test_a_seedzero_that_is_installed_refuses_wrong_settings_first(
+    path: str, tmp_path: pathlib.Path, said: golden.Said
+) -> None:
     program = tmp_path / "tools" / "seedzero"
     program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m seedzero.cli "$@"\n')
     program.chmod(0o755)
     done = _run("train_atari.sh", PROJECT, "--yes", "--", "--seed=1", "--search.num_simulation=3", path=path)
     assert done.returncode == 2
-    assert "did you mean --search.num_simulations" in done.stderr and "nothing was changed" in done.stderr
+    assert "--search.num_simulations" in done.stderr
+    said(done.stderr)
     for script in ("train_atari.sh", "train_atari_tpu_vm.sh"):
         done = _run(script, PROJECT, "--yes", "--", "--deterministic", path=path)
-        assert done.returncode == 2 and "--deterministic needs local workers" in done.stderr
+        assert done.returncode == 2 and "--deterministic " in done.stderr
     _dry("train_cartpole.sh", "--", "--seed=1", path=path)
 
 

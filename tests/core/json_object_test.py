@@ -12,11 +12,11 @@ def test_an_object_is_returned() -> None:
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        ("null", "holds null; expected a JSON object"),
+        ("null", "null"),
         ("[1]", "holds list"),
         ("5", "holds int"),
-        ('{"a": ' * 100_000, "nested too deeply"),
-        ("[" * 100_000, "nested too deeply"),
+        ('{"a": ' * 100_000, "nested"),
+        ("[" * 100_000, "nested"),
         (b"\xff\xfe\xfd", "can't decode"),
         ("{", "Expecting"),
         ("1" * 10_000, "Exceeds the limit"),

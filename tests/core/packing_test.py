@@ -55,11 +55,11 @@ def test_a_spec_of_named_arrays_has_the_shape_of_their_bytes() -> None:
 
 
 def test_wrong_specs_of_named_arrays_are_refused() -> None:
-    with pytest.raises(errors.SpecMismatch, match="expected the 21 bytes of flag, robot/speed, count, image"):
+    with pytest.raises(errors.SpecMismatch, match=r" 21 bytes .* flag, robot/speed, count, image"):
         types.EnvSpec((20,), "uint8", 2, packed=ARRAYS)
-    with pytest.raises(errors.SpecMismatch, match=r"names of an observation's arrays are \['flag', 'flag'\]"):
+    with pytest.raises(errors.SpecMismatch, match=r"\['flag', 'flag'\]"):
         types.EnvSpec.of_arrays([ARRAYS[0], ARRAYS[0]], num_actions=2)
-    with pytest.raises(errors.SpecMismatch, match="observation 'x': dtype 'float64' is not supported"):
+    with pytest.raises(errors.SpecMismatch, match=r"'x': .*'float64'"):
         types.ArraySpec("x", (2,), "float64")
 
 

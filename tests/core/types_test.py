@@ -4,6 +4,7 @@ import dataclasses
 import json
 from typing import Any
 
+import golden
 import numpy as np
 import pytest
 
@@ -29,15 +30,16 @@ def test_whole_numbers_of_numpy_become_pythons_own() -> None:
 @pytest.mark.parametrize(
     ("shape", "dtype", "num_actions", "message"),
     [
-        ((4,), "float64", 2, "'float64' is not supported; send one of uint8, int32, float32"),
-        ((4, 0), "float32", 2, r"\(4, 0\) has an empty axis"),
+        ((4,), "float64", 2, "'float64' .*uint8, int32, float32"),
+        ((4, 0), "float32", 2, r"\(4, 0\)"),
         ((4,), "float32", 0, "num_actions is 0"),
         ((4.0,), "float32", 2, "a size is 4.0; expected a whole number"),
         ((4,), "float32", 2.0, "num_actions is 2.0; expected a whole number"),
     ],
 )
 def test_a_spec_that_no_network_can_take_is_refused(
-    shape: tuple[int, ...], dtype: str, num_actions: int, message: str
+    shape: tuple[int, ...], dtype: str, num_actions: int, message: str, said: golden.Said
 ) -> None:
-    with pytest.raises(errors.SpecMismatch, match=message):
+    with pytest.raises(errors.SpecMismatch, match=message) as raised:
         types.EnvSpec(shape, dtype, num_actions)
+    said(raised.value, (shape, dtype, num_actions))

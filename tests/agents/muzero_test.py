@@ -7,6 +7,7 @@ import functools
 from typing import Any
 
 import agent_cases  # beside this file: see conftest.py
+import golden
 import jax
 import jax.numpy as jnp
 import muzero_cases as cases
@@ -64,9 +65,10 @@ def test_a_windows_priority_is_how_far_the_network_is_from_its_target() -> None:
     assert np.asarray(priority).max() < 0.5
 
 
-def test_more_steps_of_consistency_than_are_unrolled_are_refused_by_name() -> None:
-    with pytest.raises(errors.ConfigError, match=r"consistency_steps=3 is more than the muzero.unroll_steps=2 there"):
+def test_more_steps_of_consistency_than_are_unrolled_are_refused_by_name(said: golden.Said) -> None:
+    with pytest.raises(errors.ConfigError, match=r"consistency_steps=3 .*muzero\.unroll_steps=2") as raised:
         muzero.make(cases.make_config(muzero__consistency_weight=1.0, muzero__consistency_steps=3), cases.SPEC, "cpu")
+    said(raised.value)
 
 
 def test_rewards_of_the_search_sum_up_to_what_is_trained() -> None:
@@ -132,16 +134,17 @@ def test_a_search_over_sums_of_rewards_finds_the_action_that_is_rewarded(policy:
 @pytest.mark.parametrize(
     ("shape", "changes", "message"),
     [
-        ((4,), {"muzero.shift_pixels": 2}, r"shift_pixels=2 and .* observations are \[4\]; set both to 0"),
-        ((4,), {"muzero.intensity_scale": 0.1}, r"intensity_scale=0.1 change images .* observations are \[4\]"),
-        ((9, 4, 1), {"muzero.shift_pixels": 4}, "shift_pixels=4 moves images of 4 pixels out of sight"),
+        ((4,), {"muzero.shift_pixels": 2}, r"shift_pixels=2 .*\[4\]"),
+        ((4,), {"muzero.intensity_scale": 0.1}, r"intensity_scale=0.1 .*\[4\]"),
+        ((9, 4, 1), {"muzero.shift_pixels": 4}, "shift_pixels=4 .* 4 pixels"),
     ],
 )
 def test_augmentation_that_cannot_be_is_refused_by_name(
-    shape: tuple[int, ...], changes: dict[str, options.Value], message: str
+    shape: tuple[int, ...], changes: dict[str, options.Value], message: str, said: golden.Said
 ) -> None:
-    with pytest.raises(errors.ConfigError, match=message):
+    with pytest.raises(errors.ConfigError, match=message) as raised:
         muzero.make(configs.override(cases.make_config(), changes), types.EnvSpec(shape, "float32", 3), "cpu")
+    said(raised.value, message)
 
 
 def test_acting_leaves_in_replay_what_the_agent_declares() -> None:
@@ -277,12 +280,15 @@ def test_policies_of_illegal_moves_are_0() -> None:
 
 @pytest.mark.parametrize(
     ("num_players", "frame_stack", "message"),
-    [(3, 1, "1 or 2 players; this one has 3"), (2, 4, "network.frame_stack=4 in a game of two players")],
+    [(3, 1, "1 or 2 players; .* 3"), (2, 4, "network.frame_stack=4 ")],
 )
-def test_games_that_cannot_be_learned_are_refused_by_name(num_players: int, frame_stack: int, message: str) -> None:
-    with pytest.raises(errors.ConfigError, match=message):
+def test_games_that_cannot_be_learned_are_refused_by_name(
+    num_players: int, frame_stack: int, message: str, said: golden.Said
+) -> None:
+    with pytest.raises(errors.ConfigError, match=message) as raised:
         muzero.make(
             cases.make_config(network__frame_stack=frame_stack),
             dataclasses.replace(cases.SPEC, num_players=num_players),
             "cpu",
         )
+    said(raised.value, message)

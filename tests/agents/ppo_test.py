@@ -8,6 +8,7 @@ import pathlib
 from typing import Any
 
 import agent_cases  # beside this file: see conftest.py
+import golden
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -304,13 +305,13 @@ def test_the_learning_rate_and_if_configured_the_clip_fall_linearly_to_0() -> No
     np.testing.assert_allclose(ppo._rates(cases.make_config(learning_rate=0.5).ppo, jnp.int32(50)), [0.5, 0.2])
 
 
-def test_more_minibatches_than_steps_are_refused() -> None:
-    with pytest.raises(errors.ConfigError, match=r"ppo.num_minibatches is 13; an update has 12 steps"):
+def test_more_minibatches_than_steps_are_refused(said: golden.Said) -> None:
+    with pytest.raises(errors.ConfigError, match=r"ppo\.num_minibatches .*13; .* 12") as raised:
         cases.make_config(num_minibatches=13)
-    with pytest.raises(
-        errors.ConfigError, match=r"ppo.num_minibatches is 4; with an LSTM .* give --ppo.num_minibatches=3"
-    ):
+    said(raised.value, "steps")
+    with pytest.raises(errors.ConfigError, match=r"ppo\.num_minibatches .* 4; .*--ppo\.num_minibatches=3") as raised:
         cases.make_config(num_minibatches=4, lstm_width=8)
+    said(raised.value, "LSTM")
 
 
 # Statistics ---------------------------------------------------------------------------------------------------------

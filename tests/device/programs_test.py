@@ -86,14 +86,14 @@ def test_programs_beyond_the_device_are_refused_at_the_request(
     monkeypatch.setattr(memory, "limit_bytes", lambda device: 100)
     world = _World(fake_agent.make_setup(fake_agent.make(), num_evaluate=2, sizes=(4, 8)))
     opened.append(world)
-    with pytest.raises(errors.CapacityError, match=r"act needs .*lower --batcher\.max_batch or --replay\.capacity"):
+    with pytest.raises(errors.CapacityError, match=r"^act .*--batcher\.max_batch .*--replay\.capacity"):
         world.act(8, [0])
-    with pytest.raises(errors.CapacityError, match=r"update needs .*lower --replay\.batch_size or --replay\.capac"):
+    with pytest.raises(errors.CapacityError, match=r"^update .*--replay\.batch_size .*--replay\.capacity"):
         world.update(np.int32(0))
     queue = sources.Queue(length=1, batch_size=4, max_lag=2, wait_seconds=0.0)
     queued = _World(fake_agent.make_setup(fake_agent.make(queue), 2))
     opened.append(queued)
-    with pytest.raises(errors.CapacityError, match=r"act needs .*lower --batcher\.max_batch or --replay\.num_slots"):
+    with pytest.raises(errors.CapacityError, match=r"^act .*--batcher\.max_batch .*--replay\.num_slots"):
         queued.act(8, [0])
 
 

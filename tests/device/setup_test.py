@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import fake_agent
+import golden
 import numpy as np
 import pytest
 
@@ -75,7 +76,7 @@ def test_slots_and_rings_are_shared_by_those_that_act() -> None:
     assert setup.layout.num_shards == setup.mesh.devices.size == 1 and setup.learns_on.devices.size == 3
     together = _make(4)
     assert together.learners is None and together.learns_on == together.mesh
-    with pytest.raises(errors.ConfigError, match="32 windows of one call can't be shared by 1 and 3 devices"):
+    with pytest.raises(errors.ConfigError, match=r"^32 windows .* 1 and 3 devices"):
         _make(4, training__acting_devices=1, replay__batch_size=32)
 
 
@@ -108,7 +109,7 @@ def test_the_length_of_a_ring_is_a_multiple_of_strides(
 )
 def test_arrays_of_some_rows_alone_are_refused_where_windows_begin_at_others(fake: Any, data: Any) -> None:
     fake(fake_agent.make(data, stored={"state": sources.Stored((), np.dtype(np.int32), 4)}))
-    with pytest.raises(errors.ConfigError, match="stores 'state' in every 4th row"):
+    with pytest.raises(errors.ConfigError, match=r"'state' .* 4th"):
         _make()
 
 
@@ -128,11 +129,14 @@ def test_rows_have_the_agents_arrays_and_the_version_that_acted() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"replay__batch_size": 31}, "31 windows of one call can't be shared by 2 devices"),
-        ({"run__agent": "vtrace", "vtrace__batch_size": 3}, "3 windows of one call"),
-        ({"reanalyse__per_insert": 1.0, "reanalyse__batch_size": 33}, "33 refreshed rows of one call"),
+        ({"replay__batch_size": 31}, "^31 windows .* 2 devices"),
+        ({"run__agent": "vtrace", "vtrace__batch_size": 3}, "^3 windows"),
+        ({"reanalyse__per_insert": 1.0, "reanalyse__batch_size": 33}, "^33 refreshed rows"),
     ],
 )
-def test_batches_that_devices_cannot_share_are_refused(settings: dict[str, options.Value], message: str) -> None:
-    with pytest.raises(errors.ConfigError, match=message):
+def test_batches_that_devices_cannot_share_are_refused(
+    settings: dict[str, options.Value], message: str, said: golden.Said
+) -> None:
+    with pytest.raises(errors.ConfigError, match=message) as raised:
         _make(2, **settings)
+    said(raised.value, message)

@@ -44,6 +44,6 @@ def test_parts_are_made_for_a_run_directory_and_nothing_runs_yet(tmp_path: pathl
         parts = learner_parts.make(directory, screen, None, f"unix:{tmp_path}/learner.sock", None)
         status = parts.reception.status()
         parts.saves.checkpointer.close()
-    assert (status["workers"], status["stalled"]) == (0, "waiting for the first worker")
+    assert status["workers"] == 0 and "worker" in status["stalled"]
     assert parts.stage == learner_parts.Stage() and parts.expected is None
     assert (parts.seconds_left() <= 60.0) == bool(max_seconds)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pathlib
+import re
 
+import golden
 import pytest
 
 from seedzero.checkpoints import files as saved_files
@@ -41,12 +43,14 @@ def test_a_training_that_was_stopped_is_not_finished(tmp_path: pathlib.Path) -> 
 @pytest.mark.parametrize(
     ("agent", "budget", "told"),
     [
-        ("muzero", 99, "--max_env_steps=99 is less than --replay.min_steps=100, which come before the first update"),
-        ("muzero", 100, "compilation and a first batch come before the first update"),
-        ("muzero", 0, "compilation and a first batch come before the first update"),
-        ("ppo", 99, "compilation and a first batch come before the first update"),  # it has no replay
+        ("muzero", 99, "--max_env_steps=99 .*--replay.min_steps=100"),
+        ("muzero", 100, ""),
+        ("muzero", 0, ""),
+        ("ppo", 99, ""),  # it has no replay
     ],
 )
-def test_a_training_without_updates_says_why(agent: str, budget: int, told: str) -> None:
+def test_a_training_without_updates_says_why(agent: str, budget: int, told: str, said: golden.Said) -> None:
     changes = {"run.agent": agent, "run.max_env_steps": budget, "replay.min_steps": 100}
-    assert result.without_updates(configs.override(configs.Config(), changes)) == told
+    found = result.without_updates(configs.override(configs.Config(), changes))
+    assert re.match(told, found)
+    said(found, told)

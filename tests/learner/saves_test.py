@@ -6,6 +6,7 @@ import shutil
 import types as python_types
 from typing import Any, cast
 
+import golden
 import numpy as np
 import pytest
 
@@ -27,7 +28,7 @@ def test_nothing_is_saved_into_a_directory_that_was_deleted(tmp_path: pathlib.Pa
         state = cast(Any, python_types.SimpleNamespace(host={"num_updates": 1}))
         shutil.rmtree(path)
         for save in (saved.save, saved.save_state, saved.save_best):
-            with pytest.raises(errors.TrainingFailure, match="was deleted or replaced"):
+            with pytest.raises(errors.TrainingFailure, match=f"{path} "):
                 save(state)
         saved.checkpointer.close()
     assert not path.exists()
@@ -63,6 +64,7 @@ def test_a_run_is_finished_by_a_budget_or_the_return_of_whole_episodes(
     more: dict[str, bool],
     counters: dict[str, bool],
     finished: str,
+    said: golden.Said,
 ) -> None:
     evaluated = {"mean_return": -1.0, **more}
     host = {"last_evaluation": evaluated, "num_updates": 4, "num_acts": 1, "ledger": {"stored": 9}, **counters}
@@ -78,8 +80,9 @@ def test_a_run_is_finished_by_a_budget_or_the_return_of_whole_episodes(
     monkeypatch.setattr(
         saved_files, "manifests", lambda path: [python_types.SimpleNamespace(step=5, host={"mine": 1})]
     )
-    with pytest.raises(errors.CheckpointError, match="the counters of checkpoint 5 are damaged"):
+    with pytest.raises(errors.CheckpointError, match="checkpoint 5 ") as raised:
         saved.finished_before()
+    said(raised.value)
     monkeypatch.setattr(saved_files, "manifests", lambda path: found)
     unfinished = {**host, "num_updates": 3, "last_evaluation": None, "ledger": {"stored": 8}}
     earlier = python_types.SimpleNamespace(step=3, host=unfinished)
@@ -89,7 +92,7 @@ def test_a_run_is_finished_by_a_budget_or_the_return_of_whole_episodes(
 
 
 def test_metrics_that_cannot_be_written_refuse_the_resume_by_name(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, said: golden.Said
 ) -> None:
     def fail(size_bytes: int, env_steps: int) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
@@ -100,8 +103,9 @@ def test_metrics_that_cannot_be_written_refuse_the_resume_by_name(
     saved.checkpointer.close()
     monkeypatch.setattr(checkpoint, "restore", lambda *args, **options: None)
     monkeypatch.setattr(states, "parts", lambda agent, train: {})
-    with pytest.raises(errors.ResumeError, match=r"cannot write the metrics in .*: Permission denied"):
+    with pytest.raises(errors.ResumeError, match="Permission denied") as raised:
         saved.restore(cast(Any, None), cast(Any, None), cast(Any, None))
+    said(raised.value)
 
 
 def test_a_save_that_was_abandoned_is_made_again(tmp_path: pathlib.Path) -> None:
@@ -149,7 +153,8 @@ def test_old_checkpoints_that_stay_are_told_and_are_no_failed_save(
     monkeypatch.setattr(saved_files, "manifests", fail)
     saved.checkpointer.save(7, {"params": {}}, {}, None)
     saved.checkpointer.close()
-    assert told == [f"old checkpoints in {tmp_path} could not be deleted: a manifest cannot be read"]
+    (text,) = told
+    assert str(tmp_path) in text and "a manifest cannot be read" in text
     assert saved.durable_update == 7
     saved.check()
 

@@ -6,6 +6,7 @@ import contextlib
 import weakref
 from typing import Any
 
+import golden
 import parts_world
 import pytest
 
@@ -16,6 +17,7 @@ from seedzero.monitoring import counts
 
 def test_the_last_checkpoint_is_waited_for_before_the_bucket_is_left(
     make_parts: parts_world.Make,
+    said: golden.Said,
 ) -> None:
     def lose() -> None:
         raise RuntimeError("the device is gone")
@@ -26,10 +28,7 @@ def test_the_last_checkpoint_is_waited_for_before_the_bucket_is_left(
     world.checkpointer.busy = True
     world.checkpointer.close = lose  # the failure that ended training is the one to be raised
     stopping.stop(world.parts, "")
-    assert world.said == [
-        "waiting for the checkpoint in progress",
-        "the checkpoint in progress was lost: RuntimeError: the device is gone",
-    ]
+    said("\n".join(world.said))
 
 
 def test_workers_have_the_set_time_to_close_their_environments(make_parts: parts_world.Make) -> None:
@@ -101,18 +100,21 @@ def test_an_interrupted_run_saves_its_small_state_first(make_parts: parts_world.
 @pytest.mark.parametrize(
     ("is_built", "resumed", "durable", "lost"),
     [
-        (False, False, None, "nothing was learned"),
-        (False, True, None, "the run is as it was"),
-        (True, False, None, "there is no checkpoint; updates lost: 25"),
-        (True, True, 20, "the newest checkpoint is of update 20; updates lost: 5"),
+        (False, False, None, ""),
+        (False, True, None, ""),
+        (True, False, None, ": 25"),
+        (True, True, 20, ": 5"),
     ],
 )
 def test_a_process_that_leaves_at_once_kills_its_workers_and_says_what_is_lost(
-    make_parts: parts_world.Make, is_built: bool, resumed: bool, durable: int | None, lost: str
+    make_parts: parts_world.Make, is_built: bool, resumed: bool, durable: int | None, lost: str, said: golden.Said
 ) -> None:
     world = make_parts(resumed=resumed)
     world.saves.durable_update = durable
     if is_built:
         world.build()
     stopping.leave_at_once(world.parts, "left at once")
-    assert world.calls == ["kill"] and world.said == [f"left at once; {lost}"]
+    assert world.calls == ["kill"]
+    (text,) = world.said
+    assert text.startswith("left at once; ") and text.endswith(lost)
+    said(text, (is_built, resumed, durable))

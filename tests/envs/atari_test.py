@@ -1,3 +1,4 @@
+import golden
 import numpy as np
 import pytest
 
@@ -157,9 +158,10 @@ def test_games_are_found_in_camel_and_snake_case(name):
     assert atari.rom_name(name) == "ms_pacman"
 
 
-def test_an_unknown_game_is_refused_with_the_nearest():
-    with pytest.raises(errors.EnvironmentFailure, match="'Breakot'; did you mean breakout"):
+def test_an_unknown_game_is_refused_with_the_nearest(said: golden.Said):
+    with pytest.raises(errors.EnvironmentFailure, match=r"'Breakot'; .*breakout") as raised:
         make("Breakot")
+    said(raised.value)
 
 
 def test_the_colour_picture_follows_the_grayscale_game_over_episodes():

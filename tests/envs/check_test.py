@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from typing import Any
 
+import golden
 import gymnasium
 import numpy as np
 import pytest
@@ -51,7 +53,7 @@ def test_bounds_of_float64_are_bounds_of_what_is_sent(high: float) -> None:
     _, found = _explore(space, lambda step: np.array([0.1, -0.1]) * (-1) ** step)
     assert found.warnings == ()
     _, found = _explore(space, lambda step: np.array([0.1, -0.1001]) * (-1) ** step)
-    assert "but its space says -0.1 to" in found.warnings[0]
+    assert " -0.1 to" in found.warnings[0]
 
 
 class _Secrets(_Env):
@@ -90,20 +92,24 @@ def test_episodes_rewards_and_ranges_are_those_of_the_steps() -> None:
         (
             lambda step: np.array([np.nan, step], np.float32),
             "errors",
-            "the observation has numbers that are not finite",
+            "the observation ",
         ),
         (
             lambda step: np.array([3.0 - step / 10, step / 10], np.float32),
             "warnings",
-            "values from 0 to 3, but its space says -1 to 1",
+            " 0 to 3, .* -1 to 1",
         ),
-        (lambda step: np.zeros(2, np.float32), "warnings", "the observation never changed; leave it out"),
-        (lambda step: np.array([0.5, step / 10], np.float32), "warnings", "1 of the numbers of the observation never"),
+        (lambda step: np.zeros(2, np.float32), "warnings", "the observation "),
+        (lambda step: np.array([0.5, step / 10], np.float32), "warnings", "^1 "),
     ],
 )
-def test_observations_that_mislead_are_named(show: Callable[[int], Any], level: str, message: str) -> None:
+def test_observations_that_mislead_are_named(
+    show: Callable[[int], Any], level: str, message: str, said: golden.Said
+) -> None:
     _, found = _explore(FLOATS, show)
-    assert [text for text in getattr(found, level) if message in text]
+    (text,) = getattr(found, level)
+    assert re.search(message, text)
+    said(text, f"{level}: {message}")
     assert sum(map(len, found)) == 1
 
 
@@ -114,36 +120,37 @@ def test_returns_of_two_players_are_the_first_mover_s() -> None:
     assert {tuple(rewards) for rewards in findings.episodes} == {(1.0, -1.0, 1.0)} and set(findings.rewards) == {1.0}
 
 
-def test_endless_episodes_and_rewards_that_say_nothing_are_named() -> None:
+def test_endless_episodes_and_rewards_that_say_nothing_are_named(said: golden.Said) -> None:
     findings, found = _explore(FLOATS, lambda step: _changing(step % 5), reward=0.0, length=0)
     assert findings.episodes == [] and len(findings.unfinished) == 20
-    assert (
-        found.warnings[0].startswith("no episode ended in 20 random steps; ")
-        and "max_episode_steps" in found.warnings[0]
-    )
-    assert "no random step had a reward" in found.notes[0]
+    assert " 20 " in found.warnings[0] and "max_episode_steps" in found.warnings[0]
+    said("\n".join([*found.warnings, *found.notes]), "endless")
     _, broken = _explore(FLOATS, _changing, reward=float("inf"))
-    assert broken.errors == ("some rewards are not finite; the learner refuses them",)
+    (text,) = broken.errors
+    assert "rewards" in text
+    said(text, "infinite")
 
 
-def test_large_images_and_images_of_floats_are_named_by_their_part() -> None:
+def test_large_images_and_images_of_floats_are_named_by_their_part(said: golden.Said) -> None:
     space = spaces.Dict(
         camera=spaces.Box(0, 255, (200, 200, 3), np.uint8), depth=spaces.Box(0, 9, (40, 40), np.float64)
     )
     camera, depth = np.zeros((200, 200, 3), np.uint8), np.zeros((40, 40))
     _, found = _explore(space, lambda step: {"camera": camera + np.uint8(step), "depth": depth + step})
     assert len(found.warnings) == 2
-    assert "'camera' is an image of 200x200: 117 KiB a step" in found.warnings[0]
-    assert "in a wrapper of yours" in found.warnings[0]  # Gymnasium's are for one array alone
-    assert "'depth' is an image of float32, 4 bytes" in found.warnings[1]
-    assert found.notes == ("observations of dtype float64 are sent as float32, with 7 digits",)
+    assert "'camera' " in found.warnings[0] and " 200x200: 117 KiB " in found.warnings[0]
+    # Gymnasium's are for one array alone
+    assert "'depth' " in found.warnings[1] and "float32" in found.warnings[1]
+    assert "float64" in found.notes[0] and len(found.notes) == 1
+    said("\n".join([*found.warnings, *found.notes]))  # Gymnasium's wrappers are for one array alone
 
 
-def test_resets_that_ignore_the_seed_are_noted() -> None:
+def test_resets_that_ignore_the_seed_are_noted(said: golden.Said) -> None:
     shown = iter(np.random.default_rng(0).uniform(-1, 1, (99, 2)).astype(np.float32))
     findings, found = _explore(FLOATS, lambda step: next(shown))
     assert not findings.same_reset
-    assert "two resets with the same seed" in found.notes[0]
+    assert "seed" in found.notes[0]
+    said(found.notes[0])
 
 
 @pytest.mark.parametrize(
@@ -176,23 +183,24 @@ def test_a_slow_environment_is_left_when_time_is_up() -> None:
 @pytest.mark.parametrize(
     ("space", "show", "message"),
     [
-        (spaces.Discrete(5), lambda step: step + 3, r"with the value 5; its space says Discrete\(5"),
-        (spaces.Discrete(5, start=1), lambda step: np.int64(0), "with the value 0; its space says"),
-        (spaces.MultiDiscrete([2, 3]), lambda step: np.array([1, step]), "with the value 3; its space says"),
+        (spaces.Discrete(5), lambda step: step + 3, r" 5; .*Discrete\(5"),
+        (spaces.Discrete(5, start=1), lambda step: np.int64(0), r" 0; .*Discrete\(5"),
+        (spaces.MultiDiscrete([2, 3]), lambda step: np.array([1, step]), " 3; .*MultiDiscrete"),
         (
             spaces.Box(0, 255, (2,), np.uint8),
             lambda step: np.array([0, 100 * step], np.uint16),
-            "with the value 300; its space says",
+            " 300; .*Box",
         ),
         (
             spaces.Dict(cell=spaces.Discrete(2), light=spaces.Discrete(2)),
             lambda step: {"cell": step, "light": 0},
-            "the observation, at 'cell' with the value 2",
+            "'cell' .* 2",
         ),
     ],
 )
 def test_numbers_that_would_become_others_are_refused(
-    space: spaces.Space[Any], show: Callable[[int], Any], message: str
+    space: spaces.Space[Any], show: Callable[[int], Any], message: str, said: golden.Said
 ) -> None:
-    with pytest.raises(errors.EnvironmentFailure, match=message):
+    with pytest.raises(errors.EnvironmentFailure, match=message) as raised:
         _explore(space, show)
+    said(raised.value, message)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import golden
 import numpy as np
 import pytest
 
@@ -155,7 +156,7 @@ def test_lab_s_config_and_renderer_come_from_the_settings(lab: Any) -> None:
     assert (made.config["width"], made.config["height"], made.config["datasetPath"]) == ("128", "72", "/images")
     assert made.config["hud"] == "true"
     assert env.spec.packed[0].shape == (72, 128, 3) and env.spec.frames_per_step == 8
-    with pytest.raises(errors.EnvironmentFailure, match="is no JSON object of Lab's config"):
+    with pytest.raises(errors.EnvironmentFailure, match=r"--env\.kwargs"):
         _make(kwargs="[1]")
 
 
@@ -192,15 +193,14 @@ def test_a_missing_lab_is_explained_in_one_sentence(monkeypatch: pytest.MonkeyPa
     with pytest.raises(errors.EnvironmentFailure) as error:
         registry.make("dmlab:dmlab30", sections.EnvConfig(), 1)
     text = str(error.value)
-    assert "build it from github.com/google-deepmind/lab" in text and "docker/worker-dmlab.Dockerfile" in text
+    assert "github.com/google-deepmind/lab" in text and "docker/worker-dmlab.Dockerfile" in text
     assert "pip install" not in text and "\n" not in text
 
 
-def test_what_lab_refuses_is_named(lab: Any) -> None:
+def test_what_lab_refuses_is_named(lab: Any, said: golden.Said) -> None:
     env = _make("mine/unknown", 1)
-    with pytest.raises(
-        errors.EnvironmentFailure, match="level 'mine/unknown' of DeepMind Lab cannot be made: RuntimeE"
-    ):
+    with pytest.raises(errors.EnvironmentFailure, match=r"'mine/unknown' .*: RuntimeE"):
         env.reset([0])
-    with pytest.raises(errors.EnvironmentFailure, match="did you mean rooms_watermaze"):
+    with pytest.raises(errors.EnvironmentFailure, match="rooms_watermaze") as raised:
         _make("room_watermaze")
+    said(raised.value)

@@ -64,8 +64,8 @@ def test_a_reason_of_the_library_is_passed_on():
 @pytest.mark.parametrize(
     ("kwargs", "said"),
     [
-        ({"sise": 5}, "did you mean size?"),
-        ({"num_envs": 5}, "which seedzero sets itself"),
+        ({"sise": 5}, "size?"),
+        ({"num_envs": 5}, "num_envs"),
         ([1], "no JSON object"),
     ],
 )
@@ -110,7 +110,7 @@ def test_ids_that_differ_in_their_letters_size_alone_are_two(monkeypatch):
     monkeypatch.setattr(envpool_standin, "list_all_envs", lambda: names)
     for name in names:
         envpool_env.check_id(name)
-    with pytest.raises(errors.EnvironmentFailure, match="no environment 'HIGHWAY-v0'; did you mean highway-v0"):
+    with pytest.raises(errors.EnvironmentFailure, match=r"'HIGHWAY-v0'; .*highway-v0"):
         envpool_env.check_id("HIGHWAY-v0")
 
 

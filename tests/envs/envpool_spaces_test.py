@@ -51,9 +51,7 @@ def test_text_is_shown_where_a_filter_names_it():
 
 
 def test_text_alone_is_refused():
-    with pytest.raises(
-        errors.EnvironmentFailure, match="'Game-v1' shows mission, a text, alone; name an array beside"
-    ):
+    with pytest.raises(errors.EnvironmentFailure, match=r"'Game-v1' .*mission"):
         read(MINIGRID, wrappers='[{"FilterObservation": {"filter_keys": ["mission"]}}]')
 
 
@@ -79,7 +77,7 @@ def test_bounds_of_the_users_own_are_those_of_the_actions():
     np.testing.assert_array_equal(spec.action_bounds, [[0, -1], [1, 1]])
     decoded = decode(np.array([[1, -1]], np.float32))
     assert decoded.dtype == np.float64 and decoded.tolist() == [[1, -1]]
-    with pytest.raises(errors.EnvironmentFailure, match="give bounds with --env"):
+    with pytest.raises(errors.EnvironmentFailure, match="--env"):
         read(ACTIONS_SEEN, unbounded)
 
 
@@ -90,9 +88,9 @@ ACTIONS_SEEN = spaces.Box(-1.0, 1.0, (3,))
     ("wrappers", "said"),
     [
         ('["GrayscaleObservation"]', "only BoundAction and FilterObservation"),
-        ('[{"BoundAction": {"low": 0, "high": 1}}]', "expected a Box of actions"),
+        ('[{"BoundAction": {"low": 0, "high": 1}}]', "BoundAction"),
         ('[{"BoundAction": {"lowest": 0}}]', "lowest"),
-        ('[{"FilterObservation": {"filter_keys": ["picture"]}}]', "the arrays are direction, image"),
+        ('[{"FilterObservation": {"filter_keys": ["picture"]}}]', "direction, image"),
     ],
 )
 def test_wrappers_that_do_not_go_with_a_pool_are_refused(wrappers, said):

@@ -113,7 +113,7 @@ def test_a_picture_has_every_side_in_its_colour_with_the_ball_on_top():
 def test_an_unknown_scenario_is_answered_with_the_nearest():
     with pytest.raises(errors.ConfigError, match="academy_empty_goal"):
         registry.check_id("football:academy_empty_gaol")
-    with pytest.raises(errors.EnvironmentFailure, match="choose one of"):
+    with pytest.raises(errors.EnvironmentFailure, match="academy_empty_goal"):
         football.check_id("?")
 
 

@@ -6,6 +6,7 @@ import textwrap
 import warnings
 from types import MappingProxyType
 
+import golden
 import gymnasium
 import numpy as np
 import pytest
@@ -140,15 +141,17 @@ UNSUPPORTED_ACTIONS = [spaces.Dict(a=spaces.Discrete(2)), spaces.Tuple([spaces.D
 
 
 @pytest.mark.parametrize("space", UNSUPPORTED_OBSERVATIONS, ids=lambda space: type(space).__name__)
-def test_unsupported_observations_are_refused_by_name(space):
-    with pytest.raises(errors.EnvironmentFailure, match=rf"observation space {type(space).__name__}.*Box or Discrete"):
+def test_unsupported_observations_are_refused_by_name(space, said: golden.Said):
+    with pytest.raises(errors.EnvironmentFailure, match=rf"observation space {type(space).__name__}") as raised:
         wrap(space)
+    said(raised.value, type(space).__name__)
 
 
 @pytest.mark.parametrize("space", UNSUPPORTED_ACTIONS, ids=lambda space: type(space).__name__)
-def test_unsupported_actions_are_refused_by_name(space):
-    with pytest.raises(errors.EnvironmentFailure, match=rf"action space {type(space).__name__}.*or Box.*not supp"):
+def test_unsupported_actions_are_refused_by_name(space, said: golden.Said):
+    with pytest.raises(errors.EnvironmentFailure, match=rf"action space {type(space).__name__}") as raised:
         wrap(box(0, 1, np.float32), space)
+    said(raised.value, type(space).__name__)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +167,7 @@ def test_unsupported_actions_are_refused_by_name(space):
     ids=str,
 )
 def test_boxes_of_actions_without_floats_or_bounds_are_refused(space):
-    with pytest.raises(errors.EnvironmentFailure, match=r"action space Box.*floats of finite bounds.*gym:MODULE:ID"):
+    with pytest.raises(errors.EnvironmentFailure, match=r"action space Box.*gym:MODULE:ID"):
         wrap(box(0, 1, np.float32), space)
 
 
@@ -191,9 +194,9 @@ def test_box_actions_arrive_in_the_environments_shape_dtype_and_bounds(space):
 @pytest.mark.parametrize(
     ("actions", "message"),
     [
-        (np.zeros(2, np.int32), r"int32\[2\]; expected float32 of shape \[2, 1\]"),
+        (np.zeros(2, np.int32), r"int32\[2\]; .*float32 .*\[2, 1\]"),
         (np.zeros((2, 1)), r"float64\[2, 1\]; expected float32"),
-        (np.array([[0], [1.5]], np.float32), r"\[1.5\] for environment 1 is out of range; expected number 0 from"),
+        (np.array([[0], [1.5]], np.float32), r"\[1.5\] .* 1 .* 0 "),
         (np.full((2, 1), np.nan, np.float32), "nan. for environment 0"),
     ],
 )
@@ -223,12 +226,12 @@ def test_an_unknown_id_is_refused_with_gymnasiums_hint():
         (
             {"their_pkg.py": "import gymnasium\ngymnasium.register('Their/Tower-v0', entry_point='their_pkg:Tower')"},
             "their_pkg:Tower-v0",
-            "registers no 'Tower-v0' with Gymnasium; did you mean gym:their_pkg:Their/Tower-v0",
+            "'Tower-v0' .*gym:their_pkg:Their/Tower-v0",
         ),
         (
             {"their_pkg.py": "import gymnasium\ngymnasium.register('Their/Tower-v0', entry_point='their_pkg:Tower')"},
             "their_pkg:x",
-            "registers no 'x' with Gymnasium; it registers Their/Tower-v0$",
+            "'x' .*Their/Tower-v0$",
         ),
         (
             {"their_pkg/__init__.py": "", "their_pkg/envs.py": ""},
@@ -238,14 +241,17 @@ def test_an_unknown_id_is_refused_with_gymnasiums_hint():
         ({"their_pkg.py": ""}, "their_pkg:Cave-v0", "nor another; .*--env=python:MODULE:FUNCTION"),
     ],
 )
-def test_a_module_that_registers_no_such_id_is_told_what_it_registers(modules, wanted, message, tmp_path, monkeypatch):
+def test_a_module_that_registers_no_such_id_is_told_what_it_registers(
+    modules, wanted, message, tmp_path, monkeypatch, said: golden.Said
+):
     for name, text in modules.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     try:
-        with pytest.raises(errors.EnvironmentFailure, match=message):
+        with pytest.raises(errors.EnvironmentFailure, match=message) as raised:
             gym_env.make(wanted, sections.EnvConfig(), 1)
+        said(raised.value, message)
     finally:
         gymnasium.registry.pop("Their/Tower-v0", None)
         for name in [name for name in sys.modules if name.partition(".")[0] == "their_pkg"]:
@@ -268,12 +274,12 @@ def test_a_missing_package_is_named_with_what_to_install(monkeypatch):
 def test_a_known_package_that_is_missing_is_no_module_of_the_user_s(wanted, package, monkeypatch):
     for name in (package, wanted.partition(":")[0]):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(errors.EnvironmentFailure, match=f"needs {package}, .* -m pip install '{package}<"):
+    with pytest.raises(errors.EnvironmentFailure, match=rf"{package}, .* -m pip install '{package}<"):
         gym_env.make(wanted, sections.EnvConfig(), 1)
 
 
 def test_a_missing_module_is_named_with_where_it_was_looked_for():
-    with pytest.raises(errors.EnvironmentFailure, match="no module 'no_such_module' in /"):
+    with pytest.raises(errors.EnvironmentFailure, match=r"'no_such_module' .*/"):
         gym_env.make("no_such_module:Mine-v0", sections.EnvConfig(), 1)
 
 
@@ -363,7 +369,7 @@ def test_what_an_environment_raises_is_told():
     env = gym_env.GymVectorEnv.from_factory(lambda: Broken(spaces.Discrete(2)), 1)
     env.reset([0])
     place = r"\(envs/gym_env_test.py, line \d+, in step\)$"
-    with pytest.raises(errors.EnvironmentFailure, match=rf"step: RuntimeError: the cart has no wheels {place}"):
+    with pytest.raises(errors.EnvironmentFailure, match=f"step: RuntimeError: the cart has no wheels {place}"):
         env.step(np.zeros(1, np.int32))
 
 
@@ -373,9 +379,7 @@ def test_an_exception_without_words_has_its_place():
             raise AssertionError
 
     env = gym_env.GymVectorEnv.from_factory(lambda: Broken(spaces.Discrete(2)), 1)
-    with pytest.raises(
-        errors.EnvironmentFailure, match=r"in reset: AssertionError \(envs/gym_env_test.py, line \d+, in"
-    ):
+    with pytest.raises(errors.EnvironmentFailure, match=r"reset: AssertionError \(envs/gym_env_test.py, line \d+, in"):
         env.reset([0])
 
 
@@ -391,7 +395,7 @@ def test_an_exception_that_follows_from_another_has_the_place_of_that_one():
                 raise RuntimeError("no reset") from error
 
     env = gym_env.GymVectorEnv.from_factory(lambda: Broken(spaces.Discrete(2)), 1)
-    with pytest.raises(errors.EnvironmentFailure, match=r"in reset: RuntimeError: no reset \(.*, in fail\)$"):
+    with pytest.raises(errors.EnvironmentFailure, match=r"reset: RuntimeError: no reset \(.*, in fail\)$"):
         env.reset([0])
 
 
@@ -405,7 +409,7 @@ def test_pictures_need_no_display(given, chosen, monkeypatch):
     assert given["SDL_VIDEODRIVER"] == "dummy" and given.get("MUJOCO_GL") == chosen
 
 
-def test_an_environment_without_pictures_says_so():
+def test_an_environment_without_pictures_says_so(said: golden.Said):
     class Painted(Scripted):
         metadata = MappingProxyType({"render_modes": ["ansi"]})
 
@@ -414,8 +418,9 @@ def test_an_environment_without_pictures_says_so():
 
     env = gym_env.GymVectorEnv.from_factory(lambda: Painted(spaces.Discrete(2)), 1)
     env.reset([0])
-    with pytest.raises(errors.EnvironmentFailure, match=r"renders str, .* rgb_array, and its metadata lists ansi"):
+    with pytest.raises(errors.EnvironmentFailure, match=r" str, .* rgb_array, .* ansi") as raised:
         env.render()
+    said(raised.value)
 
 
 @pytest.mark.parametrize(("value", "shown"), [(0.5, 128), (1, 255), (True, 255)])
@@ -429,13 +434,14 @@ def test_pictures_of_0_to_1_are_not_black(value, shown):
     np.testing.assert_array_equal(env.render(), np.full((4, 6, 3), shown, np.uint8))
 
 
-def test_an_environment_that_cannot_be_made_to_draw_says_so(monkeypatch):
+def test_an_environment_that_cannot_be_made_to_draw_says_so(monkeypatch, said: golden.Said):
     def made(*args, **kwargs):
         assert kwargs.get("render_mode") in (None, "human")
 
     monkeypatch.setattr(gymnasium, "make", made)
-    with pytest.raises(errors.EnvironmentFailure, match=r"made with render_mode='rgb_array', mend .*: AssertionError"):
+    with pytest.raises(errors.EnvironmentFailure, match=r"render_mode='rgb_array', .*: AssertionError") as raised:
         gym_env.make("Mine-v0", sections.EnvConfig(), 1, render=True)
+    said(raised.value)
 
 
 def test_gymnasiums_warnings_are_neither_errors_nor_noise():
@@ -505,7 +511,7 @@ def test_arguments_reach_the_environment() -> None:
 
 @pytest.mark.parametrize(
     ("kwargs", "message"),
-    [("[1]", "is no JSON object"), ("{continuous: true}", "property name"), ("{", "is no JSON object")],
+    [("[1]", "JSON"), ("{continuous: true}", "property name"), ("{", "JSON")],
 )
 def test_arguments_that_are_no_object_are_refused(kwargs: str, message: str) -> None:
     with pytest.raises(errors.EnvironmentFailure, match=message) as caught:
@@ -514,7 +520,7 @@ def test_arguments_that_are_no_object_are_refused(kwargs: str, message: str) -> 
 
 
 def test_arguments_that_the_environment_lacks_are_refused() -> None:
-    with pytest.raises(errors.EnvironmentFailure, match="unexpected keyword argument 'nonsense'"):
+    with pytest.raises(errors.EnvironmentFailure, match="'nonsense'"):
         gym_env.make("CartPole-v1", sections.EnvConfig(kwargs='{"nonsense": 1}'), 1)
 
 
@@ -596,11 +602,12 @@ def test_pictures_have_the_declared_speed(declared, found):
     assert env.frames_per_second == found
 
 
-def test_one_environment_is_not_taken_for_several():
+def test_one_environment_is_not_taken_for_several(said: golden.Said):
     shared = Scripted(spaces.Discrete(2))
     for make in (lambda: shared, lambda: gymnasium.wrappers.TimeLimit(shared, 5)):
-        with pytest.raises(errors.EnvironmentFailure, match="is the same object each time; its function must make"):
+        with pytest.raises(errors.EnvironmentFailure) as raised:
             gym_env.GymVectorEnv.from_factory(make, 2)
+        said(raised.value)
         gym_env.GymVectorEnv.from_factory(make, 1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import golden
 import gymnasium
 import numpy as np
 import pytest
@@ -131,15 +132,17 @@ def test_parts_of_no_fixed_size_are_refused_by_name_with_the_remedy(space: Any) 
         _make(spaces.Dict(x=spaces.Tuple([space]), y=spaces.Discrete(2)))
 
 
-def test_parts_of_one_name_are_refused() -> None:
+def test_parts_of_one_name_are_refused(said: golden.Said) -> None:
     part = spaces.Box(-1, 1, (4,), np.float32)
-    with pytest.raises(errors.EnvironmentFailure, match=r"have the names a/b, a/b, c; expected a/b once: rename"):
+    with pytest.raises(errors.EnvironmentFailure, match=r"a/b, a/b, c; .*a/b ") as raised:
         _make(spaces.Dict({"a": spaces.Dict(b=part), "a/b": part, "c": part}))
+    said(raised.value)
 
 
-def test_a_part_without_numbers_is_refused_by_name_with_the_remedy() -> None:
-    with pytest.raises(errors.EnvironmentFailure, match=r"an observation at 'goal' without any numbers.*FilterObserv"):
+def test_a_part_without_numbers_is_refused_by_name_with_the_remedy(said: golden.Said) -> None:
+    with pytest.raises(errors.EnvironmentFailure, match=r"'goal' .*FilterObserv") as raised:
         _make(spaces.Dict(a=spaces.Box(-1, 1, (2,)), goal=spaces.Box(-1, 1, (0,))))
+    said(raised.value)
 
 
 def test_an_empty_dict_is_refused() -> None:
@@ -168,9 +171,10 @@ def test_each_combination_of_several_whole_numbers_is_one_action(space: Any, exp
 
 
 @pytest.mark.parametrize("space", [spaces.MultiDiscrete([5] * 5), spaces.MultiBinary(11)], ids=["numbers", "bits"])
-def test_too_many_combinations_are_refused_with_the_remedy(space: Any) -> None:
-    with pytest.raises(errors.EnvironmentFailure, match=r"with \d{4} combinations; at most 1024 .*gym:MODULE:ID"):
+def test_too_many_combinations_are_refused_with_the_remedy(space: Any, said: golden.Said) -> None:
+    with pytest.raises(errors.EnvironmentFailure, match=r" \d{4} .* 1024 .*gym:MODULE:ID") as raised:
         _make(spaces.Discrete(2), taken=space)
+    said(raised.value, space)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import golden
 import gymnasium
 import numpy as np
 import pytest
@@ -56,22 +57,23 @@ def test_every_name_is_one_of_gymnasiums_or_ours() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[", r"no JSON list \(.*expected a form like --env.wrappers='\["),
-        ('{"a": {}}', "is no JSON list; expected a form"),
-        ("[3]", "has 3; expected a name, or an object"),
-        ('[{"ClipReward": [1]}]', "expected a name, or an object of one name and its arguments"),
-        ('[{"ClipReward": {}, "ClipAction": {}}]', "expected a name, or an object of one name"),
+        ("[", r"--env\.wrappers='\["),
+        ('{"a": {}}', r"--env\.wrappers='\["),
+        ("[3]", "3"),
+        ('[{"ClipReward": [1]}]', "ClipReward"),
+        ('[{"ClipReward": {}, "ClipAction": {}}]', "ClipReward.*ClipAction"),
         (
             '["GreyscaleObservation"]',
-            "'GreyscaleObservation', which is not supported; did you mean Gray",
+            "'GreyscaleObservation'.*Gray",
         ),
-        ('["FrameStackObservation"]', "not supported; .*frames are stacked with --network.frame_stack"),
-        ('["RecordVideo"]', "not supported"),
+        ('["FrameStackObservation"]', "'FrameStackObservation'.*--network.frame_stack"),
+        ('["RecordVideo"]', "'RecordVideo'"),
     ],
 )
-def test_other_forms_and_names_are_refused_with_the_right_one(text: str, message: str) -> None:
-    with pytest.raises(errors.EnvironmentFailure, match=message):
+def test_other_forms_and_names_are_refused_with_the_right_one(text: str, message: str, said: golden.Said) -> None:
+    with pytest.raises(errors.EnvironmentFailure, match=message) as raised:
         gym_wrappers.parse(text)
+    said(raised.value, text)
 
 
 def test_the_first_wrapper_is_the_innermost() -> None:
@@ -110,39 +112,42 @@ def test_actions_that_are_rescaled_stay_within_their_bounds() -> None:
             env.step(bound)
 
 
-def test_actions_that_are_whole_numbers_are_not_rescaled_to_whole_numbers() -> None:
+def test_actions_that_are_whole_numbers_are_not_rescaled_to_whole_numbers(said: golden.Said) -> None:
     class Lever(gymnasium.Env[Any, Any]):
         observation_space = spaces.Box(0, 1, (1,))
         action_space = spaces.Box(0, 9, (1,), np.int64)
 
     (wrapper,) = gym_wrappers.parse('[{"RescaleAction": {"min_action": -1, "max_action": 1}}]')
-    with pytest.raises(errors.EnvironmentFailure, match=r"RescaleAction.* expected a Box of floats, got Box.*int64"):
+    with pytest.raises(errors.EnvironmentFailure, match=r"RescaleAction.*Box.*int64") as raised:
         gym_wrappers.apply(Lever(), (wrapper,))
+    said(raised.value)
 
 
 @pytest.mark.parametrize(
     ("wrappers", "message"),
     [
-        (["GrayscaleObservation"], r"GrayscaleObservation\(\) cannot wrap this environment: TypeError"),
-        ([{"ClipReward": {"most": 1}}], r"ClipReward\(most=1\) cannot wrap .* unexpected keyword argument 'most'"),
+        (["GrayscaleObservation"], r"GrayscaleObservation\(\) .*: TypeError"),
+        ([{"ClipReward": {"most": 1}}], r"ClipReward\(most=1\) .*'most'"),
         (
             [{"RescaleAction": {"min_action": -1, "max_action": 1}}],
-            r"Rescale.* expected a Box of floats",
+            "RescaleAction",
         ),
-        ([{"BoundAction": {"low": -1, "high": 1}}], r"BoundAction\(low=-1, high=1\) .* expected a Box of actions"),
+        ([{"BoundAction": {"low": -1, "high": 1}}], r"BoundAction\(low=-1, high=1\) .*Box"),
     ],
 )
-def test_a_wrapper_that_does_not_fit_is_named(wrappers: list[Any], message: str) -> None:
-    with pytest.raises(errors.EnvironmentFailure, match=message):
+def test_a_wrapper_that_does_not_fit_is_named(wrappers: list[Any], message: str, said: golden.Said) -> None:
+    with pytest.raises(errors.EnvironmentFailure, match=message) as raised:
         _make("SeedzeroTest/Camera-v0" if wrappers == ["GrayscaleObservation"] else "CartPole-v1", wrappers)
+    said(raised.value, message)
 
 
-def test_bytes_are_not_rescaled_to_zeros_and_ones() -> None:
+def test_bytes_are_not_rescaled_to_zeros_and_ones(said: golden.Said) -> None:
     only_image: Any = {"FilterObservation": {"filter_keys": ["image"]}}
     bounds = {"BoundAction": {"low": -1, "high": 1}}
     rescale = {"RescaleObservation": {"min_obs": 0, "max_obs": 1}}
-    with pytest.raises(errors.EnvironmentFailure, match=r"RescaleObservation.* it would round observations of uint8"):
+    with pytest.raises(errors.EnvironmentFailure, match=r"RescaleObservation.*uint8") as raised:
         _make("SeedzeroTest/Camera-v0", [bounds, {"SelectObservation": {"key": "image"}}, rescale])
+    said(raised.value)
     with pytest.raises(errors.EnvironmentFailure, match=r"RescaleObservation\(.*requires a Box"):
         _make("SeedzeroTest/Camera-v0", [bounds, only_image, rescale])
     assert _make("Pendulum-v1", [rescale]).spec.observation_low == 0
@@ -153,14 +158,15 @@ def test_unbounded_actions_are_refused_with_the_wrapper_that_bounds_them() -> No
         _make("SeedzeroTest/Camera-v0", [{"FilterObservation": {"filter_keys": ["image"]}}])
 
 
-def test_one_part_of_a_dict_goes_on_alone() -> None:
+def test_one_part_of_a_dict_goes_on_alone(said: golden.Said) -> None:
     env = _make(
         "SeedzeroTest/Camera-v0", [{"SelectObservation": {"key": "image"}}, {"BoundAction": {"low": -1, "high": 1}}]
     )
     assert env.spec.observation_shape == (8, 6, 3)
     assert env.reset([1]).observation.shape == (1, 8, 6, 3)
-    with pytest.raises(errors.EnvironmentFailure, match="expected a Dict of observations with picture"):
+    with pytest.raises(errors.EnvironmentFailure, match="picture") as raised:
         _make("SeedzeroTest/Camera-v0", [{"SelectObservation": {"key": "picture"}}])
+    said(raised.value)
 
 
 def test_channels_come_last() -> None:
@@ -173,10 +179,11 @@ def test_channels_come_last() -> None:
     assert shown.shape == (3, 4, 2) and shown[1, 2].tolist() == [6, 18]
 
 
-def test_channels_of_no_image_are_refused() -> None:
+def test_channels_of_no_image_are_refused(said: golden.Said) -> None:
     env = gymnasium.make("CartPole-v1")
-    with pytest.raises(errors.EnvironmentFailure, match=r"ChannelsLast\(\) cannot wrap .*Box of three dimensions"):
+    with pytest.raises(errors.EnvironmentFailure, match=r"ChannelsLast\(\) .*Box") as raised:
         gym_wrappers.apply(env, gym_wrappers.parse('["ChannelsLast"]'))
+    said(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_the_threshold_is_that_of_the_newest_version(env_id: str, threshold: flo
 
 
 def test_an_environment_that_cannot_be_made_has_no_spec():
-    with pytest.raises(errors.EnvironmentFailure, match=r"ClipAction\(\) cannot wrap this environment"):
+    with pytest.raises(errors.EnvironmentFailure, match=r"ClipAction\(\) "):
         registry.spec(sections.EnvConfig(id="gym:CartPole-v1", wrappers='["ClipAction"]'))
 
 

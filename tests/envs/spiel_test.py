@@ -1,5 +1,6 @@
 import sys
 
+import golden
 import numpy as np
 import pytest
 
@@ -163,12 +164,13 @@ def test_four_in_a_column_win_connect_four():
     np.testing.assert_array_equal(steps[-1].observation[0, :, 0, 0], [1, 1, 1, 1])
 
 
-def test_an_illegal_action_is_refused_before_any_game_has_moved():
+def test_an_illegal_action_is_refused_before_any_game_has_moved(said: golden.Said):
     env = spiel.Games(spiel.Game("tic_tac_toe"), 2)
     env.reset([0, 0])
     env.step(actions(4, 4))
-    with pytest.raises(errors.InvalidMessage, match=r"action 4 is not legal in environment 1 .*\[0, 1, 2, 3, 5, "):
+    with pytest.raises(errors.InvalidMessage, match=r"action 4 .* 1 .*\[0, 1, 2, 3, 5, ") as raised:
         env.step(actions(0, 4))
+    said(raised.value)
     step = env.step(actions(1, 1))
     np.testing.assert_array_equal(step.observation[0], TIC_TAC_TOE.observe(after(TIC_TAC_TOE, 4, 1)))
 
@@ -322,36 +324,38 @@ def test_only_training_games_have_a_random_opening():
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("kuhn_poker", "chance, it has hidden information; supported are"),
-        ("matrix_mp", "at the same time"),
-        ("bargaining", "sum to zero"),
+        ("kuhn_poker", "'kuhn_poker'"),
+        ("matrix_mp", "'matrix_mp'"),
+        ("bargaining", "'bargaining'"),
         ("pig(players=3)", "3 players"),
-        ("morpion_solitaire", "no observation tensor"),
-        ("dots_and_boxes", "player . moves again after move .*strictly"),
+        ("morpion_solitaire", "'morpion_solitaire'"),
+        ("dots_and_boxes", "player . .* move "),
         ("connect_four(rows=0)", r"\[3, 0, 7\]"),
         ("connect_four(rows=99999,columns=99999)", "1048576 numbers"),
-        ("connect_four(raws=4)", "cannot load .*columns, egocentric_obs_tensor, rows"),
+        ("connect_four(raws=4)", "columns, egocentric_obs_tensor, rows"),
         ("tic_tac_toe(", "closing bracket"),
         ("repeated_game", "num_repetitions"),
-        ("tictactoe", "did you mean tic_tac_toe"),
-        ("ConnectFour", "did you mean connect_four"),
+        ("tictactoe", " tic_tac_toe"),
+        ("ConnectFour", " connect_four"),
         ("zzzzzzz", "as tic_tac_toe and connect_four"),
     ],
 )
-def test_what_cannot_be_played_is_refused_with_the_reason(name, reason):
+def test_what_cannot_be_played_is_refused_with_the_reason(name, reason, said: golden.Said):
     with pytest.raises(errors.EnvironmentFailure, match=reason) as error:
         spiel.Game(name)
+    said(error.value, name)
     assert repr(name) in str(error.value)
 
 
-def test_a_second_move_in_a_row_is_found_while_playing_at_the_latest(monkeypatch):
+def test_a_second_move_in_a_row_is_found_while_playing_at_the_latest(monkeypatch, said: golden.Said):
     monkeypatch.setattr(spiel, "_TRIAL_MOVES", 0)
     env = spiel.Games(spiel.Game("dots_and_boxes(num_rows=1,num_cols=2)"), 1)
     env.reset([0])
     for move in (0, 2, 4):
         env.step(actions(move))
-    with pytest.raises(errors.EnvironmentFailure, match=r"'dots_and_boxes\(.* player 1 moves again after move 4"):
+    with pytest.raises(errors.EnvironmentFailure, match=r"'dots_and_boxes\(.* player 1 .* move 4") as raised:
         env.step(actions(5))  # closes the first box
+    said(raised.value)
 
 
 def test_a_missing_package_is_named_with_what_to_install(monkeypatch):

@@ -216,6 +216,6 @@ def test_a_run_without_checkpoint_leaves_no_environments(
     closed: list[bool] = []
     monkeypatch.setattr(catch.Catch, "close", lambda self: closed.append(True))
     monkeypatch.setattr(compilation_cache, "enable", lambda: None)
-    with pytest.raises(errors.CheckpointError, match="no usable checkpoint"):
+    with pytest.raises(errors.CheckpointError, match="checkpoints"):
         scoring.evaluate(path, None, 5, seed=0)
     assert closed == [True]

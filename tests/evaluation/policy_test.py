@@ -6,6 +6,7 @@ import functools
 import pathlib
 from typing import Any
 
+import golden
 import jax
 import numpy as np
 import policies  # beside this file: see conftest.py
@@ -68,11 +69,12 @@ def test_rows_carry_frames_until_their_reset() -> None:
     assert partly[1] == anew[1] != carried[1]
 
 
-def test_rows_are_independent_and_other_rows_need_a_reset() -> None:
+def test_rows_are_independent_and_other_rows_need_a_reset(said: golden.Said) -> None:
     policy = _policy(network__frame_stack=3)
     together = [policy(observation) for observation in _SEEN]
-    with pytest.raises(errors.UsageError, match=r"observations of 1 rows, but there are 2 .* call reset\(\) first"):
+    with pytest.raises(errors.UsageError, match=r" 1 .* 2 .*reset\(\)") as raised:
         policy(_SEEN[0, 0])
+    said(raised.value)
     for row in range(2):
         policy.reset()
         assert [policy(observation[row]) for observation in _SEEN] == [actions[row] for actions in together]  # type: ignore[index]
@@ -85,22 +87,24 @@ def test_a_reset_of_no_rows_changes_nothing_and_one_of_others_is_refused() -> No
     policy.reset([])
     np.testing.assert_array_equal(policy.search(_SEEN[1]).network_value, expected)
     for rows in ([2], [True]):
-        with pytest.raises(errors.UsageError, match=r"reset of the rows .*: expected numbers from 0 to 1, or 2 truth"):
+        with pytest.raises(errors.UsageError, match=r"rows .* 0 to 1, .* 2 "):
             policy.reset(rows)
 
 
-def test_an_lstm_carries_its_state_and_needs_rewards() -> None:
+def test_an_lstm_carries_its_state_and_needs_rewards(said: golden.Said) -> None:
     policy = _policy(run__agent="vtrace", vtrace__lstm_width=6)
     policy(_SEEN[0])
-    with pytest.raises(errors.UsageError, match="reward is missing: this agent's LSTM reads"):
+    with pytest.raises(errors.UsageError, match=r"reward .*LSTM") as raised:
         policy(_SEEN[1])
+    said(raised.value, "reward")
     policy(_SEEN[1], reward=[0.5, 0.0])
     assert policy._carried is not None and np.abs(policy._carried.memory.state).sum() > 0
-    with pytest.raises(errors.UsageError, match=r"reward has the shape \[3\]; expected \[2\]"):
+    with pytest.raises(errors.UsageError, match=r"reward .*\[3\]; .*\[2\]"):
         policy(_SEEN[1], reward=np.zeros(3))
-    with pytest.raises(errors.UsageError, match="agent vtrace does not search"):
+    with pytest.raises(errors.UsageError, match=r"^agent vtrace ") as raised:
         policy.search(_SEEN[1])
-    with pytest.raises(errors.UsageError, match="num_simulations=4: agent vtrace does not search"):
+    said(raised.value, "search")
+    with pytest.raises(errors.UsageError, match="num_simulations=4: agent vtrace "):
         policy(_SEEN[1], reward=0.0, num_simulations=4)
 
 
@@ -138,25 +142,27 @@ def test_a_search_tells_what_it_found_and_remembers_nothing() -> None:
     np.testing.assert_allclose(one.network_value, found.network_value[0], rtol=1e-6)
 
 
-def test_illegal_actions_are_not_taken_and_masks_are_required() -> None:
+def test_illegal_actions_are_not_taken_and_masks_are_required(said: golden.Said) -> None:
     masked = types.EnvSpec((4,), "float32", 3, has_action_mask=True)
     policy = _policy(masked)
     for action in range(3):
         mask = np.arange(3) == action
         assert policy(_SEEN[0], action_mask=[mask, mask]).tolist() == [action] * 2  # type: ignore[union-attr]
-    with pytest.raises(errors.UsageError, match="has action mask; give one"):
+    with pytest.raises(errors.UsageError, match="action mask") as raised:
         policy(_SEEN[0])
-    with pytest.raises(errors.UsageError, match=r"action_mask has the shape \[3\]; expected \[2, 3\]"):
+    said(raised.value, "none")
+    with pytest.raises(errors.UsageError, match=r"action_mask .*\[3\]; .*\[2, 3\]"):
         policy(_SEEN[0], action_mask=mask)
-    with pytest.raises(errors.UsageError, match="action_mask has the dtype int64"):
+    with pytest.raises(errors.UsageError, match=r"action_mask .*int64"):
         policy(_SEEN[0], action_mask=[mask * 2, mask * 2])
     assert policy(_SEEN[0], action_mask=[mask.astype(np.int8)] * 2).tolist() == [2, 2]  # type: ignore[union-attr]
-    with pytest.raises(errors.UsageError, match="has no action mask; leave it out"):
+    with pytest.raises(errors.UsageError, match="action mask") as raised:
         _policy()(_SEEN[0], action_mask=mask)
+    said(raised.value, "too much")
 
 
 def test_a_search_of_no_simulations_is_refused() -> None:
-    with pytest.raises(errors.UsageError, match=r"--search.num_simulations is 0; it must be from 1"):
+    with pytest.raises(errors.UsageError, match=r"--search\.num_simulations .* 0; .* 1"):
         _policy()(_SEEN[0], num_simulations=0)
 
 
@@ -206,15 +212,16 @@ def test_whole_numbers_of_another_kind_are_taken_where_they_are_the_same() -> No
 @pytest.mark.parametrize(
     ("observation", "message"),
     [
-        (np.zeros(5), r"has the shape \[5\]; expected \[4\], or a batch \[B, 4\]"),
-        (np.zeros((2, 3, 4)), r"has the shape \[2, 3, 4\]"),
-        (np.zeros((0, 4)), r"has the shape \[0, 4\]"),
-        (np.zeros(4, complex), "has the dtype complex128; expected float32"),
+        (np.zeros(5), r"\[5\]; .*\[4\], .*\[B, 4\]"),
+        (np.zeros((2, 3, 4)), r"\[2, 3, 4\]"),
+        (np.zeros((0, 4)), r"\[0, 4\]"),
+        (np.zeros(4, complex), "complex128; .*float32"),
     ],
 )
-def test_a_wrong_observation_is_refused(observation: np.ndarray, message: str) -> None:
-    with pytest.raises(errors.UsageError, match=message):
+def test_a_wrong_observation_is_refused(observation: np.ndarray, message: str, said: golden.Said) -> None:
+    with pytest.raises(errors.UsageError, match=message) as raised:
         _policy()(observation)
+    said(raised.value, message)
 
 
 def test_an_environment_that_shows_several_arrays_takes_a_dictionary() -> None:
@@ -244,13 +251,14 @@ def test_a_sample_of_several_arrays_is_what_a_call_takes() -> None:
         ({**_SHOWN, "speed": np.zeros((4, 2))}, "image.*: None.*speed.*: 4"),
     ],
 )
-def test_wrong_dictionaries_are_refused(observation: Any, message: str) -> None:
-    with pytest.raises(errors.UsageError, match=message):
+def test_wrong_dictionaries_are_refused(observation: Any, message: str, said: golden.Said) -> None:
+    with pytest.raises(errors.UsageError, match=message) as raised:
         _policy(_ARRAYS)(observation)
+    said(raised.value, message)
 
 
 def test_floats_are_no_bytes() -> None:
-    with pytest.raises(errors.UsageError, match="has the dtype float32; expected uint8"):
+    with pytest.raises(errors.UsageError, match=r"float32; .*uint8"):
         _policy(types.EnvSpec((4, 4, 1), "uint8", 3))(np.zeros((4, 4, 1), np.float32))
 
 
@@ -276,18 +284,21 @@ def test_a_run_that_does_not_tell_the_environments_values_says_so(
     assert ("spaces" in capsys.readouterr().err) == is_silent
 
 
-def test_a_directory_without_a_spec_has_no_policy_yet(tmp_path: pathlib.Path) -> None:
+def test_a_directory_without_a_spec_has_no_policy_yet(tmp_path: pathlib.Path, said: golden.Said) -> None:
     with run_dirs.open_run_dir(tmp_path, configs.Config(), preset="catch", given={}):
         pass
-    with pytest.raises(errors.ResumeError, match="has no checkpoint yet: no worker has joined"):
+    with pytest.raises(errors.ResumeError) as raised:
         seedzero.load(tmp_path)
+    said(raised.value, "no spec")
     spec_file.write(tmp_path, _VECTOR)
-    with pytest.raises(errors.CheckpointError, match="none was written yet"):
+    with pytest.raises(errors.CheckpointError, match="checkpoints") as raised:
         seedzero.load(tmp_path)
+    said(raised.value, "no checkpoint")
     with (
         jax.enable_x64(True),
-        pytest.raises(errors.UsageError, match=r"64 bits here \(jax_enable_x64\), agents with 32"),
+        pytest.raises(errors.UsageError, match="jax_enable_x64") as raised,
     ):
         seedzero.load(tmp_path)
-    with pytest.raises(errors.UsageError, match="step='first': expected the number"):
+    said(raised.value, "64 bits")
+    with pytest.raises(errors.UsageError, match="step='first': "):
         seedzero.load(tmp_path, "first")  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ import queue
 import threading
 from typing import Any
 
+import golden
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -139,26 +140,29 @@ def _host() -> served.Host:
     return served.Host(env, spec, num_envs=4, seed=0, report=lambda text: None)
 
 
-def test_one_worker_plays_at_a_time_and_only_one_that_may() -> None:
+def test_one_worker_plays_at_a_time_and_only_one_that_may(said: golden.Said) -> None:
     host = _host()
     hello = messages.Hello("mine", "", tuple(types.Role), (env_ids.YOURS,), 2)
     assigned = host.assign(hello)
     assert (assigned.env, assigned.role, assigned.num_groups) == (env_ids.YOURS, types.Role.EVALUATE, 1)
     assert (assigned.envs_per_group, len(assigned.seeds)) == (2, 2)
-    with pytest.raises(errors.SlotsExhausted, match="mine plays already"):
+    with pytest.raises(errors.SlotsExhausted, match="mine") as raised:
         host.assign(hello)
+    said(raised.value, "second")
     host.end(assigned.session_id, messages.GOODBYE)
-    with pytest.raises(errors.SpecMismatch, match="brings no environment of its own"):
+    with pytest.raises(errors.SpecMismatch, match="environment") as raised:
         host.assign(dataclasses.replace(hello, environments=("gym",)))
+    said(raised.value, "environments")
     with pytest.raises(errors.SpecMismatch, match="--role=train"):
         host.assign(dataclasses.replace(hello, roles=(types.Role.TRAIN,)))
     assert host.assign(hello).session_id != assigned.session_id
 
 
-def test_only_runs_with_remote_environments_listen_for_them(tmp_path: pathlib.Path) -> None:
+def test_only_runs_with_remote_environments_listen_for_them(tmp_path: pathlib.Path, said: golden.Said) -> None:
     run_dirs.open_run_dir(tmp_path / "run", presets.get("catch"), preset="catch", given={}).close()
-    with pytest.raises(errors.UsageError, match="--env=catch, which this machine makes itself: leave it out"):
+    with pytest.raises(errors.UsageError, match="--env=catch") as raised:
         served.evaluate(tmp_path / "run", None, 1, 0, ACCESS, served.Reports(print, print))
+    said(raised.value)
 
 
 @pytest.mark.parametrize(("num_players", "step", "expected"), [(1, None, None), (2, None, "last"), (2, 0, 0)])
@@ -180,14 +184,15 @@ def test_a_network_of_the_directory_s_maker_needs_consent(tmp_path: pathlib.Path
     config = configs.override(presets.get("catch"), values)
     run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given=values).close()
     for trusted, message in (
-        (False, "names code .*--network.module=their_module:make"),
-        (True, "no worker has joined"),
+        (False, "--network.module=their_module:make.*--trust_run_dir"),
+        (True, str(tmp_path)),
     ):
         with pytest.raises(errors.UsageError, match=message):
             served.evaluate(tmp_path / "run", None, 1, 0, ACCESS, served.Reports(print, print), trusted=trusted)
 
 
-def test_a_run_that_no_worker_has_joined_cannot_be_evaluated(path: pathlib.Path) -> None:
+def test_a_run_that_no_worker_has_joined_cannot_be_evaluated(path: pathlib.Path, said: golden.Said) -> None:
     (path / "spec.json").unlink()
-    with pytest.raises(errors.UsageError, match="no worker has joined"):
+    with pytest.raises(errors.UsageError, match=str(path)) as raised:
         served.evaluate(path, None, 1, 0, ACCESS, served.Reports(print, print))
+    said(raised.value)

@@ -5,6 +5,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 
+import golden
 import imageio.v3 as imageio
 import imageio_ffmpeg
 import numpy as np
@@ -54,14 +55,15 @@ def test_a_failure_of_what_draws_the_frames_is_no_failure_to_write(tmp_path: pat
 
 
 def test_where_ffmpeg_is_missing_the_video_cannot_be_written(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, said: golden.Said
 ) -> None:
     def missing() -> str:
         raise RuntimeError("no ffmpeg here")
 
     monkeypatch.setattr(imageio_ffmpeg, "get_ffmpeg_exe", missing)
-    with pytest.raises(errors.UsageError, match=r"cannot write a video to .*game.mp4: no ffmpeg here"):
+    with pytest.raises(errors.UsageError, match=r"game\.mp4: no ffmpeg here") as raised:
         videos.write_video(tmp_path / "game.mp4", frames(2, 50, 34), fps=30)
+    said(raised.value)
 
 
 def test_even_size_stays(tmp_path: pathlib.Path) -> None:
@@ -94,14 +96,16 @@ def test_thinned_frames_are_no_longer_than_asked(longest_side: int, shape: tuple
     assert thin.shape == shape and thin[0, 0].tolist() == [0, 1, 2]
 
 
-def test_other_suffix_is_refused_by_name(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(errors.UsageError, match=r"game\.avi: its name must end in \.mp4 or \.gif"):
+def test_other_suffix_is_refused_by_name(tmp_path: pathlib.Path, said: golden.Said) -> None:
+    with pytest.raises(errors.UsageError, match=r"game\.avi: .*\.mp4 .*\.gif") as raised:
         videos.write_video(tmp_path / "game.avi", frames(2, 4, 4), fps=30)
+    said(raised.value)
 
 
-def test_missing_directory_is_refused_by_name(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(errors.UsageError, match="there is no directory"):
+def test_missing_directory_is_refused_by_name(tmp_path: pathlib.Path, said: golden.Said) -> None:
+    with pytest.raises(errors.UsageError, match="/missing") as raised:
         videos.write_video(tmp_path / "missing" / "game.mp4", frames(2, 4, 4), fps=30)
+    said(raised.value)
 
 
 def test_no_frames_are_refused(tmp_path: pathlib.Path) -> None:
@@ -111,11 +115,12 @@ def test_no_frames_are_refused(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", videos.SUFFIXES)
-def test_file_that_cannot_be_written_is_named(tmp_path: pathlib.Path, suffix: str) -> None:
+def test_file_that_cannot_be_written_is_named(tmp_path: pathlib.Path, suffix: str, said: golden.Said) -> None:
     path = tmp_path / f"game{suffix}"
     path.mkdir()
-    with pytest.raises(errors.UsageError, match=f"cannot write a video to {path}: it is a directory"):
+    with pytest.raises(errors.UsageError, match=f"{path}: ") as raised:
         videos.write_video(path, frames(3, 32, 32), fps=30)
+    said(raised.value, suffix)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import contextlib
 import math
 import pathlib
 
+import golden
 import jax
 import pytest
 
@@ -38,10 +39,12 @@ def test_a_run_directory_alone_brings_its_preset_and_settings(tmp_path: pathlib.
     assert again.config == configs.override(asked.config, {"run.max_updates": 9})
 
 
-def test_an_environment_alone_chooses_the_preset_and_says_so() -> None:
+def test_an_environment_alone_chooses_the_preset_and_says_so(said: golden.Said) -> None:
     asked = request.make({}, {"env.id": "gym:Acrobot-v1"})
     assert asked.preset == "vector"
-    assert any(note.startswith("--env=gym:Acrobot-v1 shows vectors of 6: preset vector") for note in asked.notes)
+    (note,) = [note for note in asked.notes if note.startswith("--env=gym:Acrobot-v1 ")]
+    assert "preset vector" in note
+    said(note)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +78,7 @@ def test_emulators_of_gymnasium_hint_at_the_usual_preprocessing() -> None:
     for flags, settings in (({}, {"env.id": "gym:ALE/Pong-v5"}), ({"preset": "pixels"}, {})):
         asked = request.make(flags, settings)
         assert asked.preset == "pixels"
-        assert any("--env=atari:Pong has Atari's usual preprocessing" in note for note in asked.notes)
+        assert any("--env=atari:Pong " in note for note in asked.notes)
 
 
 @pytest.mark.parametrize("platforms", ["cuda,cpu", "tpu,cpu", "cpu,cuda"])
@@ -126,12 +129,15 @@ def test_another_environment_does_not_get_what_suits_the_preset_s_own(env: str, 
     assert rate == (1e-3 if discount == 0.97 else 3e-4)
 
 
-def test_a_user_s_images_choose_preset_and_network(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_s_images_choose_preset_and_network(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, said: golden.Said
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "their_envs.py").write_text(_MODULE)
     asked = request.check_early(request.make({}, {"env.id": "gym:their_envs:Images-v0"}))
     assert asked.preset == "pixels" and asked.spec is not None and asked.spec.observation_shape == (64, 64, 3)
-    assert asked.notes[0].startswith("--env=gym:their_envs:Images-v0 shows images of 64x64x3: preset pixels")
+    assert asked.notes[0].startswith("--env=gym:their_envs:Images-v0 ") and "preset pixels" in asked.notes[0]
+    said(asked.notes[0])
     assert kinds.choose_kind("network.kind", asked.config.network.kind, asked.spec) == "resnet"
 
 
@@ -153,11 +159,12 @@ def test_a_named_preset_for_images_leaves_vectors_the_network_that_fits() -> Non
     assert request.resolve(small)[0].network.kind == "auto"
 
 
-def test_values_that_only_a_cpu_can_take_are_not_refused_early() -> None:
+def test_values_that_only_a_cpu_can_take_are_not_refused_early(said: golden.Said) -> None:
     asked = request.make({"preset": "atari"}, {"replay.capacity": "4000"})  # 256 slots on an accelerator, 32 here
     request.check_early(asked)
-    with pytest.raises(errors.ConfigError, match=r"--replay.capacity=100 leaves 0 steps to each of 256 env"):
+    with pytest.raises(errors.ConfigError, match=r"--replay\.capacity=100 .* 0 .* 256 ") as raised:
         request.check_early(request.make({"preset": "atari"}, {"replay.capacity": "100", "replay.min_steps": "10"}))
+    said(raised.value)
 
 
 def test_an_agent_brings_its_part_of_the_preset_and_its_settings() -> None:
@@ -170,7 +177,7 @@ def test_an_agent_brings_its_part_of_the_preset_and_its_settings() -> None:
 
 def test_an_agent_without_a_part_is_told_that_its_defaults_hold() -> None:
     asked = request.make({"preset": "spiel"}, {"run.agent": "vtrace", "env.id": "catch"})
-    assert "preset spiel has no part for agent vtrace: its defaults hold" in asked.notes
+    assert any("preset spiel " in note and "agent vtrace:" in note for note in asked.notes)
     assert asked.config.vtrace == configs.Config().vtrace
 
 
@@ -213,10 +220,10 @@ def test_an_environment_is_tried_once_whatever_comes_of_it(monkeypatch: pytest.M
 def test_an_environment_that_cannot_be_made_is_refused_where_it_would_run() -> None:
     for settings in ({}, {"worker.num": "0"}):  # a local worker evaluates
         asked = request.make({"preset": "vector"}, {**settings, "env.id": "gym:my_module:MyEnv-v0"})
-        with pytest.raises(errors.ConfigError, match="there is no module 'my_module'"):
+        with pytest.raises(errors.ConfigError, match="'my_module'"):
             request.check_early(asked)
         assert request.check_early(asked, has_environments=False).spec is None
-    with pytest.raises(errors.ConfigError, match=r"--evaluation.every_updates=0 turns it off"):
+    with pytest.raises(errors.ConfigError, match=r"--evaluation\.every_updates=0 "):
         request.check_early(asked)
     with pytest.raises(errors.ConfigError, match="expected gym:MODULE:ID"):
         request.check_early(request.make({"preset": "vector"}, {"env.id": "gym::X"}), has_environments=False)

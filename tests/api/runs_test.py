@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
+import golden
 import numpy as np
 import pytest
 
@@ -19,17 +20,18 @@ from seedzero.evaluation import evaluate as scoring
 
 @pytest.mark.parametrize("seed", [-1, 2**31])
 def test_a_seed_that_no_device_holds_is_refused(seed: int, tmp_path: pathlib.Path) -> None:
-    with pytest.raises(errors.UsageError, match=rf"seed={seed}: expected a whole number from 0 to 2147483647"):
+    with pytest.raises(errors.UsageError, match=rf"seed={seed}: .* 0 to 2147483647"):
         seedzero.evaluate(tmp_path, seed=seed)
     with pytest.raises(errors.UsageError, match=rf"seed={seed}: "):
         seedzero.load(tmp_path, seed=seed)
 
 
-def test_a_step_may_be_a_number_of_numpy() -> None:
+def test_a_step_may_be_a_number_of_numpy(said: golden.Said) -> None:
     assert [runs.checked_step(step) for step in (None, "best", np.int64(60), 7)] == [None, "best", 60, 7]
     for step in (-1, 1.0, "first", np.int64(-1)):
-        with pytest.raises(errors.UsageError, match="expected the number of a saved update, 'best' or 'last'"):
+        with pytest.raises(errors.UsageError, match=r"'best' .*'last'") as raised:
             runs.checked_step(step)
+        said(raised.value, repr(step))
 
 
 def test_an_opponent_in_a_bucket_keeps_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
@@ -53,9 +55,9 @@ def test_an_opponent_in_a_bucket_keeps_its_name(monkeypatch: pytest.MonkeyPatch,
     ("arguments", "message"),
     [
         (("onnx", ["cpu"], None), "--format=onnx: expected stablehlo"),
-        (("stablehlo", ["cpu", "gpu"], None), "--platforms=cpu,gpu: expected some of cpu, cuda, rocm, tpu"),
-        (("stablehlo", [], None), "--platforms=: expected some of"),
-        (("stablehlo", ["cpu"], 0), "--batch_size=0: expected at least 1"),
+        (("stablehlo", ["cpu", "gpu"], None), "--platforms=cpu,gpu: .* cpu, cuda, rocm, tpu"),
+        (("stablehlo", [], None), "--platforms=: .* cpu, cuda, rocm, tpu"),
+        (("stablehlo", ["cpu"], 0), "--batch_size=0: .* 1"),
     ],
 )
 def test_what_cannot_be_exported_is_named(arguments: tuple[Any, ...], message: str) -> None:

@@ -8,6 +8,7 @@ import sys
 import threading
 from typing import Any
 
+import golden
 import gymnasium
 import numpy as np
 import pytest
@@ -85,11 +86,11 @@ def test_another_thread_leaves_signals_alone(calls: list[dict[str, Any]], tmp_pa
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"lr": 1e-3}, "unknown setting --lr=0.001; did you mean --optimizer.learning_rate?"),
-        ({"lr": 1e-3, "agent": "vtrace"}, "did you mean --vtrace.learning_rate?"),
-        ({"max_updates": "many"}, "max_updates=many: expected a whole number"),
-        ({"search.num_simulations": [3]}, r"--search.num_simulations=\[3\]: expected a text, a number, true or false"),
-        ({"agent": "vtrace", "search.num_simulations": 3}, "is a setting of muzero, but this is --agent=vtrace"),
+        ({"lr": 1e-3}, r"--lr=0\.001; .*--optimizer\.learning_rate"),
+        ({"lr": 1e-3, "agent": "vtrace"}, r"--vtrace\.learning_rate"),
+        ({"max_updates": "many"}, "max_updates=many: "),
+        ({"search.num_simulations": [3]}, r"--search\.num_simulations=\[3\]: "),
+        ({"agent": "vtrace", "search.num_simulations": 3}, r"--search\.num_simulations .*muzero, .*--agent=vtrace"),
     ],
 )
 def test_wrong_settings_get_the_command_line_s_suggestions(settings: dict[str, Any], message: str) -> None:
@@ -97,13 +98,16 @@ def test_wrong_settings_get_the_command_line_s_suggestions(settings: dict[str, A
         seedzero.train(preset="catch", **settings)
 
 
-def test_nothing_to_train_on_is_an_error_and_so_is_a_directory_without_a_run(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(seedzero.errors.UsageError, match="nothing to train on is given"):
+def test_nothing_to_train_on_is_an_error_and_so_is_a_directory_without_a_run(
+    tmp_path: pathlib.Path, said: golden.Said
+) -> None:
+    with pytest.raises(seedzero.errors.UsageError) as raised:
         seedzero.train(seed=3)
-    for place, missing in ((tmp_path, "it holds no run"), (tmp_path / "new", "there is no such directory")):
-        remedy = "for a new run give --env=ENV or --preset=NAME too"
-        with pytest.raises(seedzero.errors.ResumeError, match=f"is no run directory: {missing}; {remedy}"):
+    said(raised.value, "nothing")
+    for place in (tmp_path, tmp_path / "new"):
+        with pytest.raises(seedzero.errors.ResumeError, match=rf"{place} .*--env=ENV .*--preset=NAME") as raised:
             seedzero.train(run_dir=place)
+        said(raised.value, "new" if place.name == "new" else "empty")
 
 
 def test_a_new_run_s_directory_has_the_names_of_environment_and_agent(
@@ -194,5 +198,5 @@ def test_the_package_loads_nothing_before_it_is_asked_for() -> None:
 def test_every_public_name_is_there_and_others_are_not() -> None:
     assert all(getattr(seedzero, name) is not None for name in seedzero.__all__)
     assert set(seedzero.__all__) <= set(dir(seedzero))
-    with pytest.raises(AttributeError, match="module 'seedzero' has no attribute 'trian'"):
+    with pytest.raises(AttributeError, match="'trian'"):
         getattr(seedzero, "trian")  # noqa: B009

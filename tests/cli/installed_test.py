@@ -53,7 +53,7 @@ def test_a_failed_import_names_the_packages_to_install(
     assert commands.main([]) == 1
     said = capsys.readouterr().err
     assert "jax 0.5.3 (needed: <0.12,>=0.10)" in said and said.endswith("-m pip install 'jax<0.12,>=0.10'\n")
-    assert "cannot import name 'Format'" in said and "gymnasium" not in said
+    assert "'Format'" in said and "gymnasium" not in said
 
 
 @pytest.mark.parametrize("required", [["jax>=0.1"], None])

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
+import golden
 import pytest
 
 import seedzero
@@ -11,63 +13,66 @@ from seedzero.cli import parse
 from seedzero.core import errors
 
 MISTAKES = [
-    (["tran"], "unknown command 'tran'; did you mean train?"),
-    (["train", "--preset=atri"], "--preset=atri; did you mean --preset=atari?"),
-    (["train", "--preset=catch", "--search.num_sims=3"], "--search.num_sims=3; did you mean"),
-    (["train", "--preset=catch", "--seed=x"], "seed=x: expected a whole number"),
+    (["tran"], "'tran'; .*train"),
+    (["train", "--preset=atri"], "--preset=atri; .*--preset=atari"),
+    (["train", "--preset=catch", "--search.num_sims=3"], "--search.num_sims=3; .*--search.num_simulations"),
+    (["train", "--preset=catch", "--seed=x"], "seed=x: "),
     (
         ["train", "--preset=catch", "--agent=vtrace", "--search.num_simulations=4"],
-        "--search.num_simulations is a setting of muzero, but this is --agent=vtrace; leave it out",
+        "--search.num_simulations .*muzero, .*--agent=vtrace; ",
     ),
     (
         ["train", "--preset=catch", "--vtrace.max_lag=4"],
-        "--vtrace.max_lag is a setting of vtrace, but this is --agent",
+        "--vtrace.max_lag .*vtrace, .*--agent",
     ),
-    (["train", "--preset=catch", "--ppo.learning_rat=1"], "did you mean --ppo.learning_rate? It is for --agent=ppo"),
-    (["train", "--preset=catch", "--learning_rat=1", "--agent=ppo"], "did you mean --ppo.learning_rate?"),
-    (["train", "--preset=catch", "--agent=vtrac"], "unknown agent 'vtrac'; did you mean vtrace?"),
-    (["train", "--preset=catch", "--agent=vtrac", "--vtrace.max_lag=4"], "unknown agent 'vtrac'; did you mean"),
-    (["train", "--preset=tictactoe", "--agent=vtrace"], "agent vtrace plays no environments with 2 players"),
-    (["train", "--env=gym:Pendulum-v1", "--agent=vtrace"], "plays no environments with continuous actions"),
+    (["train", "--preset=catch", "--ppo.learning_rat=1"], "--ppo.learning_rate.*--agent=ppo"),
+    (["train", "--preset=catch", "--learning_rat=1", "--agent=ppo"], "--ppo.learning_rate"),
+    (["train", "--preset=catch", "--agent=vtrac"], "'vtrac'; .*vtrace"),
+    (["train", "--preset=catch", "--agent=vtrac", "--vtrace.max_lag=4"], "'vtrac'; .*vtrace"),
+    (["train", "--preset=tictactoe", "--agent=vtrace"], "vtrace .* 2 players"),
+    (["train", "--env=gym:Pendulum-v1", "--agent=vtrace"], "vtrace .*continuous"),
     (["train", "--env=remote", "--workers=2"], "--workers=2"),
-    (["train", "--env=atari:Pongg"], "did you mean"),
-    (["train", "--env=doom"], "unknown environment 'doom'"),
-    (["train", "--run_dir=/nowhere/at/all"], "/nowhere/at/all is no run directory"),
-    (["train", "--preset=catch", "--run_dir="], "--run_dir= is empty; name a directory, or leave it out"),
-    (["evaluate", "--run_dir="], "--run_dir= is empty; expected DIR"),
-    (["envs", "--foo"], "unknown setting --foo; `seedzero envs --help` lists all flags"),
-    (["train", "--preset=catch", "--qqqq"], "unknown setting --qqqq; `seedzero config --preset=NAME` lists all"),
-    (["worker"], "--server=HOST:PORT|unix:PATH is missing"),
-    (["worker", "--server=localhost:1", "--num_envs=0"], "--num_envs=0: expected at least 1"),
-    (["evaluate", "--run_dir=x", "--episodes=0"], "--episodes=0: expected at least 1"),
-    (["evaluate", "--run_dir=x", "--episodes=1", "--step=first"], "--step=first: expected"),
-    (["play", "--run_dir=x", "--video=a.avi"], "a.avi: its name must end in .mp4 or .gif"),
-    (["status"], "takes one of --run_dir=DIR and --server"),
-    (["status", "--run_dir=x", "--server=y"], "takes one of --run_dir=DIR and --server"),
-    (["status", "--run_dir=x", "--token_file=y"], "--token_file is for --server=HOST:PORT"),
-    (["checkpoint", "--run_dir=x"], "takes one of: list, verify"),
-    (["config"], "--preset=NAME is missing"),
-    (["config", "--preset=catch", "--agent=vtrac"], "unknown agent 'vtrac'; did you mean vtrace?"),
-    (["config", "--preset=catch", "--agent=search"], "unknown agent 'search'"),
-    (["config", "--preset=catch", "--agent=vtrace", "--replay.capacity=99"], "--replay.capacity is a setting of"),
-    (["benchmark", "everything"], "choose one of: transport, environments, acting, replay, update, search"),
-    (["benchmark", "search", "--batch=8,16"], "--batch=8,16: expected 8, 32, 128, 512, or several of them"),
-    (["benchmark", "search", "--network="], "--network=: expected free, small, middle, or several of them"),
-    (["benchmark", "search", "--policy=alpha"], "--policy=alpha: expected gumbel, puct, or several of them"),
-    (["benchmark", "search", "--preset=catch"], "--preset is not for search, whose rows are chosen by --batch"),
-    (["benchmark", "search", "--search.num_simulations=8"], "--search.num_simulations is not for search"),
-    (["benchmark", "acting", "--batch=8"], "--batch chooses rows of search; acting has none"),
-    (["benchmark", "update", "--apex.n_step=5"], "--apex.n_step is a setting of apex, but this is --agent=muzero"),
-    (["benchmark", "transport", "--policy=puct"], "--policy chooses rows of search; transport has none"),
+    (["train", "--env=atari:Pongg"], "pong"),
+    (["train", "--env=doom"], "'doom'"),
+    (["train", "--run_dir=/nowhere/at/all"], "/nowhere/at/all "),
+    (["train", "--preset=catch", "--run_dir="], "--run_dir= "),
+    (["evaluate", "--run_dir="], "--run_dir= .*DIR"),
+    (["envs", "--foo"], "--foo; .*`seedzero envs --help`"),
+    (["train", "--preset=catch", "--qqqq"], "--qqqq; .*`seedzero config --preset=NAME`"),
+    (["worker"], r"--server=HOST:PORT\|unix:PATH "),
+    (["worker", "--server=localhost:1", "--num_envs=0"], "--num_envs=0: "),
+    (["evaluate", "--run_dir=x", "--episodes=0"], "--episodes=0: "),
+    (["evaluate", "--run_dir=x", "--episodes=1", "--step=first"], "--step=first: "),
+    (["play", "--run_dir=x", "--video=a.avi"], "a.avi: .*.mp4 .*.gif"),
+    (["status"], "--run_dir=DIR .*--server"),
+    (["status", "--run_dir=x", "--server=y"], "--run_dir=DIR .*--server"),
+    (["status", "--run_dir=x", "--token_file=y"], "--token_file .*--server=HOST:PORT"),
+    (["checkpoint", "--run_dir=x"], " list, verify"),
+    (["config"], "--preset=NAME "),
+    (["config", "--preset=catch", "--agent=vtrac"], "'vtrac'; .*vtrace"),
+    (["config", "--preset=catch", "--agent=search"], "'search'"),
+    (["config", "--preset=catch", "--agent=vtrace", "--replay.capacity=99"], "--replay.capacity "),
+    (["benchmark", "everything"], " transport, environments, acting, replay, update, search"),
+    (["benchmark", "search", "--batch=8,16"], "--batch=8,16: .* 8, 32, 128, 512"),
+    (["benchmark", "search", "--network="], "--network=: .* free, small, middle"),
+    (["benchmark", "search", "--policy=alpha"], "--policy=alpha: .* gumbel, puct"),
+    (["benchmark", "search", "--preset=catch"], "--preset .*search.*--batch"),
+    (["benchmark", "search", "--search.num_simulations=8"], "--search.num_simulations .*search"),
+    (["benchmark", "acting", "--batch=8"], "--batch .*search; acting"),
+    (["benchmark", "update", "--apex.n_step=5"], "--apex.n_step .*apex, .*--agent=muzero"),
+    (["benchmark", "transport", "--policy=puct"], "--policy .*search; transport"),
 ]
 
 
 @pytest.mark.parametrize(("args", "message"), MISTAKES, ids=[" ".join(args) for args, _ in MISTAKES])
-def test_a_mistake_ends_with_2_and_one_line(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_ends_with_2_and_one_line(
+    args: list[str], message: str, capsys: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
     assert commands.main(args) == 2
     out, err = capsys.readouterr()
-    assert err.startswith("seedzero: error: ") and message in err and err.count("\n") == 1
+    assert err.startswith("seedzero: error: ") and re.search(message, err) and err.count("\n") == 1
     assert out == ""
+    said(err, " ".join(args))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import math
 import re
 from typing import Any
 
+import golden
 import pytest
 
 from seedzero.config import combinations, options, presets
@@ -29,42 +30,42 @@ def _catch(**changes: options.Value) -> configs.Config:
             {"search__policy": "puct", "search__temperature": 0.0, "muzero__off_policy_correction": True},
             "muzero.off_policy_correction=true .*search.temperature=0",
         ),
-        ({"run__deterministic": True, "worker__num": 0}, "--deterministic needs local workers"),
+        ({"run__deterministic": True, "worker__num": 0}, "--deterministic "),
         (
             {"run__deterministic": True, "worker__num_remote": 2},
-            "--deterministic needs local workers alone, but --worker.num_remote=2",
+            "--deterministic .*--worker.num_remote=2",
         ),
         (
             {"replay__final_updates": 5},
-            "final_updates=5 follow the last of --max_env_steps, .* give --max_env_steps=N",
+            "final_updates=5 .*--max_env_steps, .*--max_env_steps=N",
         ),
         ({"run__deterministic": True, "checkpoint__replay": "off"}, "--checkpoint.replay=off"),
         ({"transport__listen": "localhost"}, "--listen=localhost: expected HOST:PORT"),
         ({"transport__listen": "localhost:http"}, "--listen=localhost:http: expected HOST:PORT"),
-        ({"transport__listen": "0.0.0.0:7777"}, "from other machines.* --token_file=FILE .*, or say --insecure"),
-        ({"transport__listen": "[::]:7777"}, "reached from other machines"),
-        ({"transport__listen": "learner.example:7777"}, "reached from other machines"),
-        ({"tls__cert_file": "cert.pem"}, "--tls.cert_file needs its partner; give --tls.key_file=FILE too"),
-        ({"tls__key_file": "key.pem"}, "--tls.key_file needs its partner; give --tls.cert_file=FILE too"),
-        ({"tls__cert_file": "c", "tls__key_file": "k"}, "learner listens on a unix socket; give --listen=HOST:PORT"),
-        ({"batcher__max_batch": 8}, "max_batch=8 is less than one message of worker.envs_per_group=16"),
-        ({"replay__num_slots": 31}, "num_slots=31 is less than the 32 environments .* --replay.num_slots=32"),
-        ({"replay__min_steps": 40_000}, "min_steps=40000 is never reached"),
-        ({"replay__capacity": 500, "replay__min_steps": 100}, "capacity=500 leaves 15 steps to each of 32 envir"),
-        ({"replay__num_slots": 40, "replay__num_envs": 41}, "num_envs=41 is more .* replay.num_slots=40; lower"),
+        ({"transport__listen": "0.0.0.0:7777"}, "--listen=0.0.0.0:7777.* --token_file=FILE .*--insecure"),
+        ({"transport__listen": "[::]:7777"}, r"--listen=\[::\]:7777"),
+        ({"transport__listen": "learner.example:7777"}, "--listen=learner.example:7777"),
+        ({"tls__cert_file": "cert.pem"}, "--tls.cert_file .*--tls.key_file=FILE"),
+        ({"tls__key_file": "key.pem"}, "--tls.key_file .*--tls.cert_file=FILE"),
+        ({"tls__cert_file": "c", "tls__key_file": "k"}, "--listen=HOST:PORT"),
+        ({"batcher__max_batch": 8}, "max_batch=8 .*worker.envs_per_group=16"),
+        ({"replay__num_slots": 31}, "num_slots=31 .* 32 .* --replay.num_slots=32"),
+        ({"replay__min_steps": 40_000}, "min_steps=40000 "),
+        ({"replay__capacity": 500, "replay__min_steps": 100}, "capacity=500 .* 15 .* 32 "),
+        ({"replay__num_slots": 40, "replay__num_envs": 41}, "num_envs=41 .*replay.num_slots=40"),
         (
             {"env__kwargs": "{}"},
-            "--env.kwargs={} is for environments gym, python, envpool, football, but",
+            "--env.kwargs={} .* gym, python, envpool, football,",
         ),
         (
             {"training__acting_devices": 2, "replay__placement": "host"},
-            "acting_devices=2 keeps the replay on these devices, but --replay.placement=host; leave one",
+            "acting_devices=2 .*--replay.placement=host",
         ),
         (
             {"transport__max_workers": 3, "worker__num": 2, "worker__num_remote": 1},
-            "max_workers=3 has no room for worker.num=2 .* the process that evaluates; .*max_workers=4 or more",
+            "max_workers=3 .*worker.num=2 .*max_workers=4 ",
         ),
-        ({"metrics__port": 0, "metrics__host": ""}, "--metrics_host is empty; give 127.0.0.1"),
+        ({"metrics__port": 0, "metrics__host": ""}, "--metrics_host .*127.0.0.1"),
         ({"env__checkpoint_rewards": True}, "--env.checkpoint_rewards is for football:SCENARIO"),
         ({"evaluation__every_updates": 0}, "--stop_at_return=1 needs evaluations"),
         ({"evaluation__video_every": 2, "metrics__tensorboard": False}, "video_every=2 .*--metrics.tensorboard"),
@@ -75,15 +76,19 @@ def _catch(**changes: options.Value) -> configs.Config:
         ({"evaluation__video_every": 2, "env__id": "remote", "worker__num": 0}, "video_every=2: workers of"),
     ],
 )
-def test_what_cannot_stand_together_is_refused_by_name(changes: dict[str, options.Value], message: str) -> None:
-    with pytest.raises(errors.ConfigError, match=message):
+def test_what_cannot_stand_together_is_refused_by_name(
+    changes: dict[str, options.Value], message: str, said: golden.Said
+) -> None:
+    with pytest.raises(errors.ConfigError, match=message) as raised:
         combinations.check(_catch(**changes))
+    said(raised.value, changes)
 
 
-def test_rings_for_environments_that_join_later_take_nothing_from_the_others() -> None:
+def test_rings_for_environments_that_join_later_take_nothing_from_the_others(said: golden.Said) -> None:
     changes: dict[str, options.Value] = {"replay__capacity": 1_000, "replay__num_slots": 400}
-    with pytest.raises(errors.ConfigError, match="leaves 2 steps to each of 400 environments"):
+    with pytest.raises(errors.ConfigError, match=r" 2 .* 400 ") as raised:
         combinations.check(_catch(**changes))
+    said(raised.value)
     combinations.check(_catch(replay__num_envs=32, **changes))
 
 
@@ -122,12 +127,14 @@ def test_what_one_kind_of_device_can_do_is_not_refused_before_the_device_is_know
         combinations.check(impossible, impossible)
 
 
-def test_final_updates_of_a_preset_are_off_without_a_last_step() -> None:
+def test_final_updates_of_a_preset_are_off_without_a_last_step(said: golden.Said) -> None:
     asked = configs.override(presets.get("atari-100k"), {"run.max_env_steps": 0})
     assert asked.replay.final_updates > 0
     changed, notes = combinations.imply(asked, preset_env="atari:Pong", explicit={"run.max_env_steps"})
     assert changed.replay.final_updates == 0
-    assert notes == ["--replay.final_updates is off: they follow the last of --max_env_steps, which has no limit"]
+    (note,) = notes
+    assert note.startswith("--replay.final_updates ") and "--max_env_steps" in note
+    said(note)
     combinations.check(changed)
     asked = presets.get("atari-100k")
     assert combinations.imply(asked, preset_env="atari:Pong", explicit=set()) == (asked, [])
@@ -150,14 +157,15 @@ def test_final_updates_of_a_preset_are_off_without_a_last_step() -> None:
 def test_settings_that_an_environment_does_not_read_are_told(env: str, name: str, families: str) -> None:
     asked = configs.override(configs.Config(), {"env.id": env, "worker.num": int(env != "remote")})
     _, notes = combinations.imply(asked, preset_env=env, explicit={"env.id", "worker.num", name})
-    assert notes == ([f"--{name} changes nothing: it is for {families}, not for --env={env}"] if families else [])
+    assert len(notes) == bool(families)
+    assert all(note.startswith(f"--{name} ") and f" {families}, " in note and f"--env={env}" in note for note in notes)
     assert combinations.imply(asked, preset_env=env, explicit={"env.id", "worker.num"})[1] == []
 
 
 def test_remote_environments_leave_no_local_workers() -> None:
     changed, notes = combinations.imply(_catch(env__id="remote"), preset_env="catch", explicit={"env.id"})
     assert changed.worker.num == 0
-    assert any("no local workers" in note for note in notes)
+    assert any("workers" in note for note in notes)
 
 
 def test_workers_that_were_asked_for_are_not_dropped() -> None:
@@ -166,11 +174,12 @@ def test_workers_that_were_asked_for_are_not_dropped() -> None:
     assert changed.worker.num == 2
 
 
-def test_the_return_to_stop_at_belongs_to_the_environment_of_the_preset() -> None:
+def test_the_return_to_stop_at_belongs_to_the_environment_of_the_preset(said: golden.Said) -> None:
     other, notes = combinations.imply(_catch(env__id="gym:X-v0"), preset_env="catch", explicit={"env.id"})
     assert math.isinf(other.run.stop_at_return) and not other.evaluation.pauses_training
-    assert notes[0] == "--stop_at_return is off: the preset's 1.0 is for catch"
-    assert notes[1:] == ["--evaluation.pauses_training is off: the preset's true is for catch"]
+    assert notes[0].startswith("--stop_at_return ") and "1.0" in notes[0]
+    assert notes[1].startswith("--evaluation.pauses_training ") and len(notes) == 2
+    said("\n".join(notes))
     same, notes = combinations.imply(_catch(), preset_env="catch", explicit=set())
     assert (same.run.stop_at_return, notes) == (1.0, [])
     assert same.evaluation.pauses_training
@@ -179,14 +188,15 @@ def test_the_return_to_stop_at_belongs_to_the_environment_of_the_preset() -> Non
     assert asked.run.stop_at_return == 1.0 and asked.evaluation.pauses_training
 
 
-def test_what_an_agent_has_for_the_environment_of_the_preset_is_for_no_other() -> None:
+def test_what_an_agent_has_for_the_environment_of_the_preset_is_for_no_other(said: golden.Said) -> None:
     pendulum = presets.get("continuous", "ppo")
     elsewhere = presets.part("continuous", "ppo").elsewhere
     other = configs.override(pendulum, {"env.id": "gym:LunarLanderContinuous-v3", "ppo.learning_rate": 5e-4})
     imply = functools.partial(combinations.imply, preset_env=pendulum.env.id, elsewhere=elsewhere)
     found, notes = imply(other, explicit={"env.id", "ppo.learning_rate"})
     assert (found.ppo.discount, found.ppo.learning_rate) == (0.99, 5e-4)
-    assert notes[-1] == "--ppo.discount=0.99: the preset's 0.97 is for gym:Pendulum-v1"
+    assert notes[-1].startswith("--ppo.discount=0.99: ") and " 0.97 " in notes[-1]
+    said(notes[-1])
     assert imply(pendulum, explicit=set()) == (pendulum, [])
 
 
@@ -252,33 +262,29 @@ def _of_agent(agent: str, env: str = "catch") -> configs.Config:
 def test_every_agent_but_sac_plays_one_player_with_discrete_actions(agent: str) -> None:
     expected: Any = contextlib.nullcontext()
     if agent == "sac":
-        expected = pytest.raises(errors.ConfigError, match=r"sac plays no environments with discrete actions")
+        expected = pytest.raises(errors.ConfigError, match=r"sac .*discrete")
     with expected:
         combinations.check_environment(_of_agent(agent), num_players=1, is_continuous=False)
 
 
-def test_environments_that_the_agent_cannot_play_are_refused_with_an_agent_that_can() -> None:
+def test_environments_that_the_agent_cannot_play_are_refused_with_an_agent_that_can(said: golden.Said) -> None:
     game = _of_agent("vtrace", "spiel:tic_tac_toe")
     with pytest.raises(errors.ConfigError) as caught:
         combinations.check_environment(game, num_players=2, is_continuous=False)
-    assert str(caught.value) == (
-        "agent vtrace plays no environments with 2 players, as --env=spiel:tic_tac_toe has; give --agent=muzero"
-    )
+    assert "vtrace" in str(caught.value) and " 2 players, " in str(caught.value)
+    said(caught.value, "players")
     with pytest.raises(errors.ConfigError) as caught:
         combinations.check_environment(_of_agent("vtrace", "gym:Pendulum-v1"), num_players=1, is_continuous=True)
-    assert str(caught.value) == (
-        "agent vtrace plays no environments with continuous actions, as --env=gym:Pendulum-v1 has; "
-        "give --agent=muzero|ppo|sac"
-    )
+    assert "--agent=muzero|ppo|sac" in str(caught.value)
+    said(caught.value, "actions")
     combinations.check_environment(_of_agent("muzero"), num_players=2, is_continuous=False)
     combinations.check_environment(_of_agent("muzero"), num_players=1, is_continuous=True)
 
 
-def test_environments_that_no_agent_plays_are_refused_too() -> None:
-    with pytest.raises(
-        errors.ConfigError, match=r"agent muzero plays no environments with 3 players.*; no agent does$"
-    ):
+def test_environments_that_no_agent_plays_are_refused_too(said: golden.Said) -> None:
+    with pytest.raises(errors.ConfigError, match=r"muzero .* 3 players") as raised:
         combinations.check_environment(_of_agent("muzero"), num_players=3, is_continuous=False)
+    said(raised.value)
 
 
 def test_the_size_of_a_replay_is_no_matter_to_an_agent_with_a_queue() -> None:
@@ -286,7 +292,7 @@ def test_the_size_of_a_replay_is_no_matter_to_an_agent_with_a_queue() -> None:
     with pytest.raises(errors.ConfigError):
         combinations.check(configs.override(_of_agent("muzero"), changes))
     combinations.check(configs.override(_of_agent("vtrace"), changes))
-    with pytest.raises(errors.ConfigError, match="num_slots=31 is less than the 32 environments"):
+    with pytest.raises(errors.ConfigError, match=r"num_slots=31 .* 32 "):
         combinations.check(configs.override(_of_agent("vtrace"), {"replay.num_slots": 31}))
 
 
@@ -296,20 +302,22 @@ def test_the_size_of_a_replay_is_no_matter_to_an_agent_with_a_queue() -> None:
         ({}, None),
         (
             {"ppo.batch_size": 64},
-            "32 environments and ppo.max_lag=1: every batch is padded.* --ppo.batch_size=32",
+            " 32 .*ppo.max_lag=1: .* --ppo.batch_size=32",
         ),
-        ({"ppo.batch_size": 64, "ppo.max_lag": 2}, "32 environments: a batch has unrolls of several updates"),
-        ({"ppo.batch_size": 8}, "32 environments: unrolls wait .* become older; give --ppo.batch_size=32"),
+        ({"ppo.batch_size": 64, "ppo.max_lag": 2}, " 32 environments: "),
+        ({"ppo.batch_size": 8}, " 32 environments: .* --ppo.batch_size=32"),
         ({"ppo.batch_size": 8, "worker.num": 0}, None),
     ],
 )
 def test_ppo_tells_of_batches_that_are_not_one_unroll_of_each_environment(
-    settings: dict[str, options.Value], note: str | None
+    settings: dict[str, options.Value], note: str | None, said: golden.Said
 ) -> None:
     asked = configs.override(presets.get("cartpole", "ppo"), settings)
     _, notes = combinations.imply(asked, preset_env=asked.env.id, explicit=settings.keys())
     assert len(notes) == (note is not None)
     assert note is None or re.search(note, notes[0])
+    if note:
+        said(notes[0], settings)
 
 
 @pytest.mark.parametrize(
@@ -328,7 +336,7 @@ def test_r2d2_tells_of_updates_that_find_nothing_to_learn_from(
     asked = configs.override(presets.get("cartpole", "r2d2"), settings)
     _, notes = combinations.imply(asked, preset_env=asked.env.id, explicit=settings.keys())
     assert len(notes) == is_told
-    assert not is_told or re.search("each of 32 environments has 31 steps.* --replay.min_steps=992$", notes[0])
+    assert not is_told or re.search(" 32 .* 31 .* --replay.min_steps=992$", notes[0])
 
 
 @pytest.mark.parametrize("preset", presets.PARTS["r2d2"])
@@ -370,16 +378,18 @@ def test_agents_with_an_lstm_learn_through_the_steps_of_a_memory_task(
     found, notes = combinations.imply(asked, preset_env=env, explicit={explicit})
     before, after = configs.flatten(asked), configs.flatten(found)
     assert {name: after[name] for name in after if after[name] != before[name]} == dict([implied] if implied else [])
-    assert notes == ([f"--{implied[0]}={implied[1]}: {env} needs a memory of {env[-2:]} steps"] if implied else [])
+    assert len(notes) == bool(implied)
+    if implied:
+        assert notes[0].startswith(f"--{implied[0]}={implied[1]}: {env} ") and f" {env[-2:]} " in notes[0]
 
 
 @pytest.mark.parametrize(
     ("changes", "notes"),
     [
         ({}, []),
-        ({"worker.num": 1}, ["has 30 levels, and 8 environments play as many of them"]),
-        ({"evaluation.num_envs": 20}, ["--evaluation.num_envs=20: evaluations play 20 of the 30 levels"]),
-        ({"batcher.max_batch": 16}, ["--batcher.max_batch=16: evaluations play 16 of the 30 levels"]),
+        ({"worker.num": 1}, ["8 environments"]),
+        ({"evaluation.num_envs": 20}, ["--evaluation.num_envs=20: "]),
+        ({"batcher.max_batch": 16}, ["--batcher.max_batch=16: "]),
         ({"batcher.max_batch": 16, "evaluation.every_updates": 0}, []),
     ],
 )

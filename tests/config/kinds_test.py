@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import golden
 import pytest
 
 from seedzero.config import kinds
@@ -32,32 +33,35 @@ def test_a_given_kind_stays(kind: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (4,), (2, 3, 4, 5)])
-def test_convolutions_without_a_grid_are_refused_by_the_settings_name(shape: tuple[int, ...]) -> None:
-    with pytest.raises(
-        errors.ConfigError, match=r"vtrace\.torso=deep needs .* but they are \[.*; use --vtrace\.torso=mlp"
-    ):
+def test_convolutions_without_a_grid_are_refused_by_the_settings_name(
+    shape: tuple[int, ...], said: golden.Said
+) -> None:
+    with pytest.raises(errors.ConfigError, match=r"vtrace\.torso=deep .*\[.*--vtrace\.torso=mlp") as raised:
         kinds.choose_kind("vtrace.torso", "deep", types.EnvSpec(shape, "uint8", 2))
+    said(raised.value, shape)
 
 
-def test_images_of_several_sizes_are_refused_by_name() -> None:
+def test_images_of_several_sizes_are_refused_by_name(said: golden.Said) -> None:
     arrays = [types.ArraySpec("camera", (6, 5, 3), "uint8"), types.ArraySpec("map", (9, 9), "uint8")]
     spec = types.EnvSpec.of_arrays(arrays, num_actions=2)
-    with pytest.raises(
-        errors.ConfigError, match=r"camera \[6, 5, 3\], map \[9, 9\]; .* flatten all with --network\.kind=mlp"
-    ):
+    with pytest.raises(errors.ConfigError, match=r"camera \[6, 5, 3\], map \[9, 9\]; .*--network\.kind=mlp") as raised:
         kinds.choose_kind("network.kind", "auto", spec)
+    said(raised.value)
     assert kinds.choose_kind("network.kind", "mlp", spec) == "mlp"
 
 
 @pytest.mark.parametrize(
     ("names", "advice"),
     [
-        (("camera", "map"), r"keep those of one size, .*\[\"camera\"\].* or flatten all"),
-        (("0", "1"), r"keep those of one size, .*\[0\].* or flatten all"),
-        (("eyes/left", "map"), r"map \[9, 9\]; flatten all"),
+        (("camera", "map"), r"\[\"camera\"\].*--network\.kind=mlp"),
+        (("0", "1"), r"\[0\].*--network\.kind=mlp"),
+        (("eyes/left", "map"), r"map \[9, 9\]; [^\"]*--network\.kind=mlp"),
     ],
 )
-def test_a_filter_is_advised_where_gymnasium_knows_the_names(names: tuple[str, str], advice: str) -> None:
+def test_a_filter_is_advised_where_gymnasium_knows_the_names(
+    names: tuple[str, str], advice: str, said: golden.Said
+) -> None:
     arrays = [types.ArraySpec(name, (size, size), "uint8") for name, size in zip(names, (6, 9), strict=True)]
-    with pytest.raises(errors.ConfigError, match=advice):
+    with pytest.raises(errors.ConfigError, match=advice) as raised:
         kinds.choose_kind("network.kind", "auto", types.EnvSpec.of_arrays(arrays, num_actions=2))
+    said(raised.value, names)

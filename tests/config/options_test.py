@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import golden
 import pytest
 
 from seedzero.config import config as configs
@@ -30,24 +31,25 @@ def test_values_within_their_bounds_pass(values: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"kind": "oval"}, "kind is 'oval'; choose one of round, square"),
-        ({"size": 0}, "size is 0; it must be from 1 to 8"),
-        ({"size": 9}, "size is 9; it must be from 1 to 8"),
-        ({"share": -0.1}, "share is -0.1; it must be at least 0"),
+        ({"kind": "oval"}, "kind .*'oval'; .* round, square"),
+        ({"size": 0}, "size .* 0; .* 1 to 8"),
+        ({"size": 9}, "size .* 9; .* 1 to 8"),
+        ({"share": -0.1}, "share .* -0.1; .* 0"),
     ],
 )
-def test_others_are_refused_with_their_bounds(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(errors.ConfigError, match=message):
+def test_others_are_refused_with_their_bounds(values: dict[str, Any], message: str, said: golden.Said) -> None:
+    with pytest.raises(errors.ConfigError, match=message) as raised:
         _Section(**values)
+    said(raised.value, message)
 
 
 def test_whole_numbers_have_32_bits_where_they_are_no_counts() -> None:
     for name, field in configs.fields().items():
         if isinstance(field.default, int) and not isinstance(field.default, bool):
-            with pytest.raises(errors.ConfigError, match=rf"--{name} is {2**63}; it must be "):
+            with pytest.raises(errors.ConfigError, match=rf"--{name} .* {2**63}; "):
                 configs.override(configs.Config(), {name: 2**63})
     configs.override(configs.Config(), {"run.max_env_steps": 5_000_000_000, "replay.capacity": 5_000_000_000})
-    with pytest.raises(errors.ConfigError, match=r"batcher\.max_batch is 5000000000; it must be"):
+    with pytest.raises(errors.ConfigError, match=r"batcher\.max_batch .* 5000000000; "):
         configs.override(configs.Config(), {"batcher.max_batch": 5_000_000_000})
 
 

@@ -91,7 +91,7 @@ def test_what_cannot_be_shown_is_told_and_ends_nothing() -> None:
     shown.message("last")
     shown.close()
     told, last = stream.getvalue().splitlines()
-    assert told.startswith("a line cannot be shown: OverflowError: ") and last == "last"
+    assert "OverflowError: " in told and last == "last"
 
 
 def test_while_nobody_shows_anything_the_state_is_asked_for_until_the_last() -> None:

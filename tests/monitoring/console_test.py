@@ -3,8 +3,10 @@
 import dataclasses
 import io
 import os
+import re
 import sys
 
+import golden
 import pytest
 
 from seedzero.monitoring import console
@@ -45,34 +47,33 @@ class FullDisk(io.StringIO):
         raise OSError(28, "No space left on device")
 
 
-def test_plain_line_has_every_field() -> None:
-    assert console.line_of(FULL) == (
-        "1:02:03  12.3M steps  25.3k frames/s  48.2 updates/s  return -12.35  eval 15.5  spi 4.01  fill 93%  "
-        "age 1.25  budget 10:05  saved 48k"
+def test_plain_line_has_every_field(said: golden.Said) -> None:
+    line = console.line_of(FULL)
+    assert re.split("  +", line)[0] == "1:02:03" and all(
+        value in line for value in ("12.3M", "48.2", "-12.35", "93%", "48k")
     )
+    said(line)
 
 
-def test_a_game_of_two_players_shows_the_first_mover_s_return() -> None:
-    assert "first mover -12.35  eval" in console.line_of(dataclasses.replace(FULL, num_players=2))
+def test_a_game_of_two_players_shows_the_first_mover_s_return(said: golden.Said) -> None:
+    said(console.line_of(dataclasses.replace(FULL, num_players=2)))
 
 
-def test_what_is_not_known_is_a_dash() -> None:
+def test_what_is_not_known_is_a_dash(said: golden.Said) -> None:
     line = console.line_of(console.ConsoleSnapshot(seconds=5.0, env_steps=0, updates=0))
-    assert line == (
-        "0:05  0 steps  - frames/s  - updates/s  return -  eval -  spi -  fill -  age -  budget -  saved -"
-    )
+    said(line)
 
 
-def test_line_of_80_columns_leaves_out_the_least_important_fields() -> None:
-    assert console.line_of(FULL, 80) == (
-        "1:02:03  12.3M steps  25.3k frames/s  48.2 updates/s  return -12.35  eval 15.5"
-    )
+def test_line_of_80_columns_leaves_out_the_least_important_fields(said: golden.Said) -> None:
+    line = console.line_of(FULL, 80)
+    assert console.line_of(FULL).startswith(line) and len(line) <= 80
+    said(line)
 
 
-def test_note_is_more_important_than_rates() -> None:
+def test_note_is_more_important_than_rates(said: golden.Said) -> None:
     stalled = dataclasses.replace(FULL, note="stalled: no worker")
-    assert console.line_of(stalled, 60) == "12.3M steps  return -12.35  eval 15.5  stalled: no worker"
-    assert console.line_of(stalled, 70).startswith("1:02:03  12.3M steps  return")
+    said(console.line_of(stalled, 60))
+    assert console.line_of(stalled, 70).startswith("1:02:03  12.3M ")
     assert console.line_of(stalled).endswith("  stalled: no worker")
 
 

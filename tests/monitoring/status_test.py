@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from concurrent import futures
 
+import golden
 import grpc
 import pytest
 
@@ -45,9 +46,10 @@ def test_a_running_learner_answers(address: str) -> None:
     assert status.from_server(address) == {"updates": 7, "stalled": None, "alive": True}
 
 
-def test_where_nobody_listens_the_address_is_named() -> None:
-    with pytest.raises(errors.ProtocolError, match=r"no learner answers at unix:/nowhere/x.sock within 0.5 s"):
+def test_where_nobody_listens_the_address_is_named(said: golden.Said) -> None:
+    with pytest.raises(errors.ProtocolError, match=r"unix:/nowhere/x\.sock .* 0\.5 s") as raised:
         status.from_server("unix:/nowhere/x.sock", deadline_seconds=0.5)
+    said(raised.value)
 
 
 def test_a_run_directory_leads_to_its_learner(address: str, directory: run_dirs.RunDir) -> None:
@@ -127,7 +129,7 @@ def test_another_program_with_the_pid_of_a_killed_learner_is_none(tmp_path: path
 
 
 def test_a_directory_without_run_or_status_is_named(tmp_path: pathlib.Path, directory: run_dirs.RunDir) -> None:
-    with pytest.raises(errors.ResumeError, match="is no run directory"):
+    with pytest.raises(errors.ResumeError, match=r"config.json"):
         status.from_run_dir(tmp_path)
     with pytest.raises(errors.ResumeError, match=r"has no status.json"):
         status.from_run_dir(directory.path)

@@ -12,6 +12,7 @@ import types as python_types
 from collections.abc import Iterator
 from typing import Any
 
+import golden
 import pytest
 
 from seedzero.core import errors
@@ -103,29 +104,35 @@ def test_a_resume_goes_on_with_the_same_run_of_the_project(wandb: Fake, tmp_path
     assert json.loads((tmp_path / "wandb.json").read_text()) == {"project": "other", "id": other}
 
 
-def test_without_a_network_the_rows_are_kept_on_the_disk(wandb: Fake, tmp_path: pathlib.Path) -> None:
+def test_without_a_network_the_rows_are_kept_on_the_disk(
+    wandb: Fake, tmp_path: pathlib.Path, said: golden.Said
+) -> None:
     wandb.init_error = wandb.errors.CommError("no route\nto the host")
     run, reports = _open(tmp_path)
     run.write(ROW)
     run.close()
     assert [given.get("mode") for given in wandb.inits] == [None, "offline"]
     assert wandb.calls[0] == "teardown" and len(wandb.calls) == 4
-    assert "cannot be reached (no route); training goes on" in reports[0]
-    assert reports[1] == "Weights & Biases: offline; later: wandb sync DIR"
+    assert "(no route)" in reports[0]
+    assert "wandb sync DIR" in reports[1]
+    said("\n".join(reports))
 
 
-def test_an_end_of_its_service_ends_no_training_and_is_told_once(wandb: Fake, tmp_path: pathlib.Path) -> None:
+def test_an_end_of_its_service_ends_no_training_and_is_told_once(
+    wandb: Fake, tmp_path: pathlib.Path, said: golden.Said
+) -> None:
     wandb.log_error = ConnectionResetError("Connection lost")
     run, reports = _open(tmp_path)
     for _ in range(3):
         run.write(ROW)
     run.close()
-    assert reports[1] == "Weights & Biases gets no more rows: Connection lost; metrics.jsonl has them all"
-    assert reports[2] == "2 rows did not reach Weights & Biases; metrics.jsonl has them"
+    assert "Connection lost" in reports[1]
+    assert reports[2].startswith("2 rows ")
+    said("\n".join(reports))
 
 
 def test_a_slow_network_delays_neither_rows_nor_the_end(
-    wandb: Fake, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    wandb: Fake, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, said: golden.Said
 ) -> None:
     monkeypatch.setattr(wandb_run, "MAX_WAITING", 3)
     monkeypatch.setattr(wandb_run, "CLOSE_SECONDS", 0.01)
@@ -134,26 +141,31 @@ def test_a_slow_network_delays_neither_rows_nor_the_end(
     for _ in range(2):
         run.write(ROW)
     run.close()
-    assert reports == ["Weights & Biases does not answer; the newest rows are in metrics.jsonl alone"]
+    said("\n".join(reports))
     for _ in range(5):
         run.write(ROW)  # nobody waits
     wandb.go_on.set()
 
 
-def test_an_upload_that_takes_too_long_is_left_to_the_user(wandb: Fake, tmp_path: pathlib.Path) -> None:
+def test_an_upload_that_takes_too_long_is_left_to_the_user(
+    wandb: Fake, tmp_path: pathlib.Path, said: golden.Said
+) -> None:
     wandb.finish_error = TimeoutError()
     run, reports = _open(tmp_path)
     run.close()
-    assert reports[-1] == "Weights & Biases: not all is uploaded; later: wandb sync DIR"
+    assert "wandb sync DIR" in reports[-1]
+    said(reports[-1])
 
 
-def test_a_service_that_fails_at_the_end_is_told(wandb: Fake, tmp_path: pathlib.Path) -> None:
+def test_a_service_that_fails_at_the_end_is_told(wandb: Fake, tmp_path: pathlib.Path, said: golden.Said) -> None:
     wandb.finish_error = ConnectionResetError("Connection lost")
     run, reports = _open(tmp_path)
     run.write(ROW)
     run.close()
     assert wandb.calls[-1] == "finish"
-    assert reports[1:] == ["Weights & Biases: the end of the run is not there: Connection lost"]
+    (text,) = reports[1:]
+    assert text.endswith(": Connection lost")
+    said(text)
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,12 +174,15 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
         wandb_run.check()
 
 
-def test_a_login_is_needed_unless_the_mode_needs_none(wandb: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_login_is_needed_unless_the_mode_needs_none(
+    wandb: Fake, monkeypatch: pytest.MonkeyPatch, said: golden.Said
+) -> None:
     monkeypatch.setenv("WANDB_SILENT", "true")
     wandb_run.check()
     wandb.logged_in = False
-    with pytest.raises(errors.ConfigError, match="run `wandb login`, set WANDB_API_KEY, or set WANDB_MODE=offline"):
+    with pytest.raises(errors.ConfigError, match=r"`wandb login`, .*WANDB_API_KEY, .*WANDB_MODE=offline") as raised:
         wandb_run.check()
+    said(raised.value)
     monkeypatch.setenv("WANDB_MODE", "offline")
     wandb_run.check()
 
@@ -180,6 +195,6 @@ def test_the_offline_mode_of_wandb_keeps_the_rows(tmp_path: pathlib.Path, monkey
         run, reports = _open(tmp_path)
         run.write(ROW)
         run.close()
-        assert len(reports) == 1 and "offline; later: wandb sync" in reports[0]
+        assert len(reports) == 1 and "wandb sync" in reports[0]
     files = list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
     assert files and all(b"train/loss" in file.read_bytes() for file in files)

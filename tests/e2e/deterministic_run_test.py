@@ -119,7 +119,7 @@ def test_a_seed_gives_the_same_bits_and_metrics_though_killed_and_resumed(
     host.compile_as_users_do()
     run = _killed_run(host, tmp_path, *RUN, "--seed=3")
     resumed = host.train(run, *RUN, "--seed=3")
-    assert int(resumed.says(r"resumed at update (\d+)")[1]) % EVERY == 0
+    assert int(resumed.says(harness.RESUMED)[1]) % EVERY == 0
     assert resumed.wait().code == 0
     _assert_equal(run, reference)
 

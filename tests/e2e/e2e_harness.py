@@ -38,6 +38,10 @@ POLL_SECONDS = 0.02
 _READ_SECONDS = 5.0
 """How long the last output of an ended process may take."""
 
+RESUMED = r"resumed at update (\d+)"
+FILLS_ANEW = "the replay fills anew"
+"""Lines of a learner that several tests read or await."""
+
 STATUS_KEYS = {
     "env_steps",
     "updates",

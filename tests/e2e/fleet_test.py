@@ -89,7 +89,7 @@ def test_a_worker_with_tls_at_a_learner_without_says_why_and_ends(fleet: Fleet, 
         ended = host.worker(address, *fleet.right).wait(END_SECONDS)
     finally:
         plain.stop(finished=False, reason="the test is over")
-    assert ended.code == 1 and "speaks plain text and not TLS" in ended.err, ended.err
+    assert ended.code == 1 and "--tls.cert_file" in ended.err, ended.err
 
 
 def test_status_and_health_answer_who_may_ask(fleet: Fleet, host: harness.Host) -> None:
@@ -97,12 +97,12 @@ def test_status_and_health_answer_who_may_ask(fleet: Fleet, host: harness.Host) 
     assert host.seedzero("status", server, token, ca).json["workers"] == 2
     assert host.seedzero("status", f"--run_dir={fleet.learner.run}").json["workers"] == 2  # over the local socket
     refused = host.seedzero("status", server, ca)
-    assert refused.code == 1 and "wants a token and none came" in refused.err
+    assert refused.code == 1 and "--token_file=FILE" in refused.err
     healthy = host.seedzero("health", server, ca)
     assert (healthy.code, healthy.out) == (0, "SERVING\n")
     assert host.seedzero("health", f"--server=unix:{fleet.learner.run}/learner.sock").code == 0
     nobody = host.seedzero("health", "--server=127.0.0.1:1")
-    assert nobody.code == 1 and "no learner answers at 127.0.0.1:1" in nobody.err
+    assert nobody.code == 1 and "127.0.0.1:1" in nobody.err
 
 
 def test_prometheus_is_shown_the_numbers_of_the_status(fleet: Fleet) -> None:
@@ -145,7 +145,7 @@ def test_a_machine_that_is_taken_away_leaves_a_checkpoint_and_no_run_behind(flee
     """Last: it ends the learner. SIGTERM comes to every process of a machine."""
     fleet.worker.send(signal.SIGTERM)
     gone = fleet.worker.wait(NOTICE_SECONDS)
-    assert gone.code == 0 and "the worker was told to stop" in gone.err
+    assert gone.code == 0 and " stop" in gone.err
     seen = fleet.learner.until(lambda found: found["workers"] == 1, "the worker's goodbye")
     local = fleet.learner.workers()
     for process in local.values():
@@ -153,7 +153,7 @@ def test_a_machine_that_is_taken_away_leaves_a_checkpoint_and_no_run_behind(flee
     fleet.learner.send(signal.SIGTERM)
     ended = fleet.learner.wait(NOTICE_SECONDS)
     assert ended.code == 0, ended.err
-    assert "left: goodbye" in ended.err and "starting it again" not in ended.err
+    assert "left: goodbye" in ended.err and " again" not in ended.err
     assert not any(process.is_running() for process in local.values())
     assert harness.saved_steps(fleet.learner.run)[-1] >= seen["updates"]
     assert host.seedzero("checkpoint", "verify", f"--run_dir={fleet.learner.run}").code == 0

@@ -35,7 +35,7 @@ def test_a_killed_learner_resumes_at_its_last_durable_update_and_workers_reconne
         newest = list(saved_files.manifests(run / "checkpoints"))[-1]
         assert newest.step >= found["durable_update"]
         learner = host.train(run, *command)
-        assert int(learner.says(r"resumed at update (\d+)")[1]) == newest.step
+        assert int(learner.says(harness.RESUMED)[1]) == newest.step
         back = learner.until(lambda found: found["workers"] == 1, "the worker reconnects")
         assert back["updates"] >= newest.step
         # Counters go on from the checkpoint; only what was pending in it is given up. That may be nothing: the

@@ -25,7 +25,7 @@ def test_one_signal_saves_and_leaves_and_the_same_command_goes_on_from_there(
     learner.send(signal.SIGTERM)
     ended = learner.wait(LEAVE_SECONDS)
     assert ended.code == 0, ended.err
-    assert "stopped; to resume: " in ended.err and f"--run_dir={run}" in ended.err
+    assert f"--run_dir={run}" in ended.err
     assert not any(worker.is_running() for worker in workers.values())
     (saved,) = harness.saved_steps(run)
     assert saved >= seen["updates"]
@@ -35,7 +35,7 @@ def test_one_signal_saves_and_leaves_and_the_same_command_goes_on_from_there(
 
     # The replay may be moved: on a CPU auto is device.
     again = host.train(run, *harness.PACED, f"--max_updates={saved + 20}", "--replay.placement=auto")
-    assert int(again.says(r"resumed at update (\d+)")[1]) == saved
+    assert int(again.says(harness.RESUMED)[1]) == saved
     assert again.wait().code == 0
     final = host.seedzero("status", f"--run_dir={run}").json
     assert final["updates"] == saved + 20
@@ -81,10 +81,10 @@ def test_killed_while_writing_its_replay_a_run_keeps_its_newest_parameters(
     assert learner.popen.poll() is None  # it still waits for the disk
     learner.kill()
     again = host.train(run, *settings)
-    assert int(again.says(r"resumed at update (\d+)")[1]) >= seen["updates"]
+    assert int(again.says(harness.RESUMED)[1]) >= seen["updates"]
     found = again.trains_on()
     assert found["steps_stored"] >= seen["steps_stored"]
-    assert "the replay fills anew" not in again.output()
+    assert harness.FILLS_ANEW not in again.output()
 
 
 STUCK_DEVICE = """
@@ -129,18 +129,18 @@ def test_a_stuck_call_ends_with_the_newest_checkpoint_and_says_what_is_lost(
         learner.send(signal.SIGINT)
     ended = learner.wait(LEAVE_SECONDS)
     assert ended.code == code, ended.err
-    (durable,) = re.findall(r"; the newest checkpoint is of update (\d+); updates lost: \d+\n", ended.err)
+    (durable,) = re.findall(r"newest checkpoint .* (\d+); .*: \d+\n", ended.err)
     assert int(durable) == harness.saved_steps(run)[-1]
     harness.wait_for(lambda: not any(worker.is_running() for worker in workers.values()), "the workers' end")
     assert host.seedzero("checkpoint", "verify", f"--run_dir={run}").code == 0
     again = host.train(run, *settings)
-    assert int(again.says(r"resumed at update (\d+)")[1]) == int(durable)
+    assert int(again.says(harness.RESUMED)[1]) == int(durable)
 
 
 def test_ctrl_c_while_nobody_has_joined_leaves_with_success(host: harness.Host, tmp_path: pathlib.Path) -> None:
     learner = host.train(tmp_path / "run", *harness.PACED, "--workers=0")
     learner.says("waiting for a worker: seedzero worker --server=unix:")
-    assert learner.until(lambda found: True, "a status")["stalled"] == "waiting for the first worker"
+    assert "worker" in learner.until(lambda found: True, "a status")["stalled"]
     learner.send(signal.SIGINT)
     assert learner.wait(LEAVE_SECONDS).code == 0
 
@@ -148,7 +148,7 @@ def test_ctrl_c_while_nobody_has_joined_leaves_with_success(host: harness.Host, 
 def test_a_budget_that_is_over_before_anybody_joins_is_a_failure(host: harness.Host, tmp_path: pathlib.Path) -> None:
     ended = host.train(tmp_path / "run", *harness.PACED, "--workers=0", "--max_seconds=1").wait()
     assert ended.code == 1
-    assert "no worker joined within --max_seconds=1" in ended.err.strip().splitlines()[-1]
+    assert "--max_seconds=1" in ended.err.strip().splitlines()[-1]
 
 
 def test_ctrl_c_while_networks_are_built_and_compiled_is_not_lost(host: harness.Host, tmp_path: pathlib.Path) -> None:
@@ -165,16 +165,16 @@ def test_an_environment_that_always_fails_ends_training_with_its_reason(
     ended = learner.wait()
     assert ended.code == 1, ended.err
     last = ended.err.strip().splitlines()[-1]
-    assert last.startswith("seedzero: error: ") and "failed 5 times within 60 s" in last
+    assert last.startswith("seedzero: error: ") and " 5 times " in last
     assert "the paddle fell off" in last
-    assert ended.err.count("starting it again") == 4
+    assert ended.err.count(" again in ") == 4
 
 
 @pytest.mark.parametrize(
     "env, reason",
     [
-        ("no_such_module:Env-v0", "there is no module 'no_such_module'"),
-        ("e2e_envs:Unsupported-v0", "4096 combinations; at most 1024 are supported"),
+        ("no_such_module:Env-v0", "'no_such_module'"),
+        ("e2e_envs:Unsupported-v0", " 4096 combinations; "),
     ],
 )
 def test_an_environment_that_cannot_be_made_is_one_message_and_no_run(
@@ -201,7 +201,7 @@ def test_a_full_disk_does_not_end_training(host: harness.Host, tmp_path: pathlib
     learner.says("metrics are written again")
     learner.send(signal.SIGINT)
     ended = learner.wait(LEAVE_SECONDS)
-    assert ended.code == 0 and "stopped; to resume: " in ended.err, ended.err
+    assert ended.code == 0 and f"--run_dir={learner.run}" in ended.err, ended.err
     rows = harness.metrics_rows(learner.run)  # whole lines alone
     assert rows[-1]["update"] == harness.saved_steps(learner.run)[-1]
     assert host.seedzero("checkpoint", "verify", f"--run_dir={learner.run}").code == 0
@@ -214,11 +214,11 @@ def test_a_resume_without_replay_trains_again_and_a_failed_last_save_fails(
     assert host.train(tmp_path / "run", *settings, "--max_updates=40").wait().code == 0
     again = host.train(tmp_path / "run", *settings)
     again.until(lambda found: found["updates"] > 60, "updates")
-    assert "the replay fills anew" in again.output()
+    assert harness.FILLS_ANEW in again.output()
     before = resource.prlimit(again.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(again.pid, resource.RLIMIT_FSIZE, (8192, before[1]))
     again.send(signal.SIGINT)
     ended = again.wait(LEAVE_SECONDS)
     assert ended.code == 1
-    assert "the last state could not be saved" in ended.err
+    assert "could not be saved" in ended.err
     assert harness.saved_steps(again.run) == [40]

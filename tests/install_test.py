@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 
+import golden
 import pytest
 
 from seedzero.config import families
@@ -162,31 +163,33 @@ def test_run_local_without_arguments_explains_itself() -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["cach"], "unknown game 'cach'; did you mean catch?"),
-        (["sokoban"], "unknown game 'sokoban'. The games are catch, cartpole"),
-        (["soccer"], "did you mean football"),
-        (["Cartpole"], "did you mean cartpole?"),
+        (["cach"], "'cach'; .* catch"),
+        (["sokoban"], "'sokoban'.* catch, cartpole"),
+        (["soccer"], " football"),
+        (["Cartpole"], " cartpole"),
         (["pong"], "--env=atari:Pong"),
         (["LunarLander-v3"], "gym:LunarLander-v3"),
-        (["doom"], "did you mean envpool:ID, as in envpool:MiniGrid-Empty-8x8-v0? The games are catch, cartpole"),
-        (["tic-tac-toe"], "did you mean tictactoe?"),
-        (["connect4"], "did you mean connect_four?"),
-        (["chess"], "did you mean spiel:NAME, as in spiel:othello?"),
-        (["--preset=catch"], "the game comes first"),
-        (["catch", "impala"], "unknown agent 'impala'"),
+        (["doom"], "envpool:ID, .* envpool:MiniGrid-Empty-8x8-v0.* catch, cartpole"),
+        (["tic-tac-toe"], " tictactoe"),
+        (["connect4"], " connect_four"),
+        (["chess"], "spiel:NAME, .* spiel:othello"),
+        (["--preset=catch"], ""),
+        (["catch", "impala"], "'impala'"),
     ],
 )
-def test_run_local_refuses_before_it_installs(args: list[str], message: str) -> None:
+def test_run_local_refuses_before_it_installs(args: list[str], message: str, said: golden.Said) -> None:
     done = _run_local(*args)
     assert done.returncode == 2
-    assert message in done.stderr
+    assert re.search(message, done.stderr)
+    said(done.stderr, args[-1])
     assert "installing" not in done.stderr
 
 
-def test_run_local_refuses_an_unknown_device() -> None:
+def test_run_local_refuses_an_unknown_device(said: golden.Said) -> None:
     done = _run_local("catch", SEEDZERO_DEVICE="gpu")
     assert done.returncode == 2
-    assert "expected cpu, cuda or tpu" in done.stderr
+    assert "cpu, cuda or tpu" in done.stderr
+    said(done.stderr)
 
 
 @pytest.fixture
@@ -233,7 +236,7 @@ def test_run_local_installs_once_and_again_when_setup_py_changes(copy: pathlib.P
     environment = {"SEEDZERO_DEVICE": "cpu", "PATH": _path_without_uv()}
     first = _run_local("catch", "--seed=1", root=copy, **environment)
     assert (first.returncode, first.stdout) == (0, "train --preset=catch --agent=muzero --seed=1\n")
-    assert f"installed; for the command seedzero in your shell: . {copy}/.venv/bin/activate\n" in first.stderr
+    assert re.search(f"installed; .*: . {copy}/.venv/bin/activate\n", first.stderr)
     assert f"--editable {copy}\n" in _log(copy)
     installed = _log(copy)
     assert "installed" not in _run_local("catch", root=copy, **environment).stderr
@@ -454,7 +457,9 @@ with open("test", "w"):
     assert "checks" not in rest and ("reported" in rest) == (sent == signal.SIGINT)
 
 
-def test_a_python_that_does_not_run_or_is_too_old_is_named(copy: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_a_python_that_does_not_run_or_is_too_old_is_named(
+    copy: pathlib.Path, tmp_path: pathlib.Path, said: golden.Said
+) -> None:
     shutil.rmtree(copy / ".venv")
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -463,4 +468,5 @@ def test_a_python_that_does_not_run_or_is_too_old_is_named(copy: pathlib.Path, t
     _script(tools / "python3", "exit 127")  # as a shim of pyenv does for a version that is not chosen
     done = _run_local("catch", root=copy, SEEDZERO_DEVICE="cpu", PATH=str(tools))
     assert done.returncode == 1
-    assert "no Python 3.11, 3.12 or 3.13" in done.stderr and "python3 (does not run)" in done.stderr
+    assert "3.11, 3.12" in done.stderr and "python3 " in done.stderr
+    said(done.stderr)

@@ -64,7 +64,7 @@ def test_a_level_of_another_title_or_no_number_is_refused(curves: Any, tmp_path:
 
 @pytest.mark.parametrize(
     ("item", "expected"),
-    [("A", "expected TITLE"), ("A=nowhere", "no metrics.jsonl"), ("A=empty", "no evaluation yet")],
+    [("A", "TITLE"), ("A=nowhere", "no metrics.jsonl"), ("A=empty", "empty")],
 )
 def test_a_wrong_item_is_refused(curves: Any, tmp_path: pathlib.Path, item: str, expected: str) -> None:
     _run(tmp_path / "empty", [])

@@ -199,11 +199,10 @@ def test_a_signal_without_a_name_is_told_by_its_number(said: golden.Said) -> Non
 
 
 @pytest.mark.usefixtures("_module")
-def test_one_that_hangs_is_named_after_the_limit(said: golden.Said) -> None:
+def test_one_that_hangs_is_named_after_the_limit() -> None:
     message = r"^--env=gym:.*Hanging-v0: .* 1 s, .*--transport\.spec_seconds"
-    with pytest.raises(errors.ConfigError, match=message) as raised:
+    with pytest.raises(errors.ConfigError, match=message):  # the place of a process that is so young differs
         environment.show(sections.EnvConfig(id="gym:talking_envs:Hanging-v0"), limit_seconds=1.0)
-    said(raised.value)
 
 
 def test_the_last_words_of_one_that_hangs_are_told(monkeypatch: pytest.MonkeyPatch, said: golden.Said) -> None:

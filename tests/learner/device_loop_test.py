@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import golden
@@ -16,6 +17,7 @@ from seedzero.device import apart
 from seedzero.device import state as states
 from seedzero.learner import dispatcher as dispatchers
 from seedzero.learner import evaluator as evaluators
+from seedzero.learner import player as players
 from seedzero.monitoring import counts
 
 
@@ -24,9 +26,9 @@ def test_its_pulse_changes_with_each_call_that_returns_and_is_none_without_a_cal
     session, pulses = world.join(), [world.loop.pulse()]
     act = world.dispatcher.act
 
-    def look_and_act() -> None:
+    def look_and_act(chosen: Sequence[players.Player]) -> None:
         pulses.append(world.loop.pulse())  # a dispatch may wait for the device, too
-        act()
+        act(chosen)
 
     world.dispatcher.act = look_and_act  # type: ignore[method-assign]
     for number in range(2):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import contextvars
 import difflib
+import math
 import pathlib
 import re
 import threading
+import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -24,8 +27,8 @@ class Closable(Protocol):
         """Frees the resources."""
 
 
-PATIENCE_SECONDS = 1.0
-"""So long may the environments of a worker be closed one after another; then all are closed at the same time."""
+_HELP_AT = contextvars.ContextVar("_HELP_AT", default=math.inf)
+"""Time by the monotonic clock from which objects are closed side by side: groups hand it on to their environments."""
 
 _Closable = TypeVar("_Closable", bound=Closable)
 
@@ -140,46 +143,79 @@ def failures_of(what: str) -> Iterator[None]:
         raise errors.EnvironmentFailure(f"{what}: {told(error)}{_place(error)}") from error
 
 
-def close_all(things: Iterable[Closable]) -> None:
+def close_all(things: Iterable[Closable], max_seconds: float = math.inf) -> None:
     """Closes all objects, even after an exception; then raises the exception of the first one in their order.
 
+    Notes of that exception tell of the others; an interrupt goes before all of them.
+
     Objects are closed one after another on this thread, by which many were made and to which some are bound. After
-    PATIENCE_SECONDS threads close the waiting objects meanwhile: slow simulators take as long as the slowest.
+    half of the time, threads close the waiting objects meanwhile: slow simulators take as long as the slowest.
+
+    max_seconds: limit for all; infinite: the one of an enclosing `close_all`, or none, and then no other thread helps.
     """
-    waiting, raised, is_over = collections.deque(enumerate(things)), dict[int, BaseException](), threading.Event()
-    helper = None
-    if len(waiting) > 1:
-        helper = threading.Thread(target=_help_closing, args=(waiting, raised, is_over), name="close", daemon=True)
-        helper.start()
+    help_at = min(_HELP_AT.get(), time.monotonic() + max_seconds / 2)
+    waiting, raised = collections.deque(enumerate(things)), dict[int, BaseException]()
+    if len(waiting) > 1 and help_at < math.inf:
+        _close_with_help(waiting, raised, help_at)
+    else:
+        _close_waiting(waiting, raised, help_at)
+    if raised:
+        raise _first(raised)
+
+
+_Waiting = collections.deque[tuple[int, Closable]]
+
+
+def _close_with_help(waiting: _Waiting, raised: dict[int, BaseException], help_at: float) -> None:
+    """Closes the waiting objects on this thread, and from a time on each on a thread of its own."""
+    seconds = max(0.0, help_at - time.monotonic())
+    helper = threading.Timer(seconds, _close_side_by_side, (waiting, raised, help_at))
+    helper.name, helper.daemon = "close", True
+    helper.start()
+    try:
+        _close_waiting(waiting, raised, help_at)
+    finally:  # after an interrupt, too, no helper begins
+        helper.cancel()
+        waiting.clear()
+    helper.join()
+
+
+def _close_side_by_side(waiting: _Waiting, raised: dict[int, BaseException], help_at: float) -> None:
+    threads = []
     with contextlib.suppress(IndexError):
         while True:
-            _close(*waiting.popleft(), raised)
-    is_over.set()
-    if helper is not None:
-        helper.join()
-    if raised:
-        raise raised[min(raised)]
-
-
-def _help_closing(
-    waiting: collections.deque[tuple[int, Closable]], raised: dict[int, BaseException], is_over: threading.Event
-) -> None:
-    """Closes the waiting objects, each in a thread, unless all are closed within PATIENCE_SECONDS."""
-    threads = []
-    if not is_over.wait(PATIENCE_SECONDS):
-        with contextlib.suppress(IndexError):
-            while True:
-                threads.append(threading.Thread(target=_close, args=(*waiting.popleft(), raised), daemon=True))
-                threads[-1].start()
+            words = (*waiting.popleft(), raised, help_at)
+            threads.append(threading.Thread(target=_close, args=words, name="close", daemon=True))
+            threads[-1].start()
     for thread in threads:
         thread.join()
 
 
-def _close(index: int, thing: Closable, raised: dict[int, BaseException]) -> None:
+def _close_waiting(waiting: _Waiting, raised: dict[int, BaseException], help_at: float) -> None:
+    with contextlib.suppress(IndexError):  # another thread may take the last one
+        while True:
+            _close(*waiting.popleft(), raised, help_at)
+
+
+def _close(index: int, thing: Closable, raised: dict[int, BaseException], help_at: float) -> None:
+    token = _HELP_AT.set(help_at)
     try:
         thing.close()
     except BaseException as error:  # Ctrl-C must not keep the others open
         raised[index] = error
+    finally:
+        _HELP_AT.reset(token)
+
+
+def _first(raised: Mapping[int, BaseException]) -> BaseException:
+    """Returns the first exception, or interrupt, with notes of the others."""
+    first, *others = (raised[index] for index in sorted(raised, key=lambda i: (isinstance(raised[i], Exception), i)))
+    for other in others:
+        if other is not first:
+            notes = (f"also raised in close: {told(other)}{_place(other)}", *getattr(other, "__notes__", ()))
+            for note in notes:
+                first.add_note(note)
+    return first
 
 
 @contextlib.contextmanager
@@ -212,7 +248,7 @@ def check_distinct(name: str, originals: Sequence[Any]) -> None:
         )
 
 
-def told(error: Exception) -> str:
+def told(error: BaseException) -> str:
     """Returns an exception's type and text in one line, for logs and the wire."""
     try:
         text = " ".join(str(error).split())

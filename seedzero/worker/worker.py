@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import json
 import logging
+import math
 import os
 import socket
 import threading
@@ -64,7 +65,7 @@ def run(
             ping_timeout_seconds=options.ping_timeout_seconds,
             max_backoff_seconds=options.max_backoff_seconds,
         )
-        with env_base.closing(_Groups(env_factory, options.threads)) as groups:
+        with env_base.closing(_Groups(env_factory, options.threads, options.close_seconds)) as groups:
             try:
                 with (
                     client.Client(options.server, hello, settings=settings, access=access) as learner,
@@ -116,9 +117,9 @@ def _leaving(learner: client.Client, stop: threading.Event) -> Iterator[None]:
 class _Groups:
     """Groups of environments, kept for the next assignment of the same kind."""
 
-    def __init__(self, env_factory: EnvFactory | None, threads: int) -> None:
+    def __init__(self, env_factory: EnvFactory | None, threads: int, close_seconds: float) -> None:
         self._env_factory = env_factory
-        self._threads = threads
+        self._threads, self._close_seconds = threads, close_seconds
         self._made_for: types.Assignment | None = None
         self._groups: list[env_base.VectorEnv] = []
 
@@ -128,16 +129,19 @@ class _Groups:
         if self._made_for and not self._groups[0].spec.tasks:  # then environments of any place are alike
             wanted = dataclasses.replace(wanted, indices=self._made_for.indices)
         if wanted != self._made_for:
-            self.close()
+            self._close(math.inf)
             self._groups = self._make(assignment)
             self._made_for = wanted
         return self._groups
 
     def close(self) -> None:
-        """Closes all environments."""
+        """Closes all environments at the worker's end."""
+        self._close(self._close_seconds)
+
+    def _close(self, max_seconds: float) -> None:
         groups, self._groups, self._made_for = self._groups, [], None
         with env_base.failures_of("environments raised in close"):
-            env_base.close_all(groups)
+            env_base.close_all(groups, max_seconds)
 
     def _make(self, assignment: types.Assignment) -> list[env_base.VectorEnv]:
         with (

@@ -1,12 +1,13 @@
 """`python -m seedzero.evaluation RUN_DIR FILE.gif`: films the newest checkpoint of a run, beside its training.
 
 It prints a line of JSON: the result of `evaluate.play`, and `env_steps`, the training steps before the checkpoint. The
-process ends when its standard input is closed.
+process ends when its standard input is closed; as the leader of a group it takes its children with it.
 """
 
 import json
 import os
 import pathlib
+import signal
 import sys
 import threading
 
@@ -20,6 +21,8 @@ MOST_STEPS, LONGEST_SIDE = 500, 200
 def _end_with_input() -> None:
     while os.read(0, 4096):
         pass
+    if os.getpgrp() == os.getpid():  # a user's environments may have started simulators
+        os.killpg(0, signal.SIGKILL)
     os._exit(exit_codes.FAILED)
 
 

@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 
+from seedzero.core import exit_codes
 from seedzero.processes import program as programs
 
 NICENESS = 19
@@ -36,10 +37,9 @@ class Filmer:
     ) -> None:
         """every: N; 0: never. write: takes a .gif file and the training steps of its checkpoint, on any thread."""
         self._run_dir, self._every = run_dir, every
-        self._write, self._say, self._launch = write, say, launch
+        self._write, self._say = write, say
+        self._program = programs.Program(lambda line: None, programs.System(launch=launch))
         self._num_evaluations = 0
-        self._stopping = threading.Event()
-        self._process: programs.Process | None = None
         self._thread: threading.Thread | None = None
 
     def evaluated(self, durable_update: int | None) -> None:
@@ -47,49 +47,50 @@ class Filmer:
         self._num_evaluations += 1
         is_due = bool(self._every) and self._num_evaluations % self._every == 0
         is_busy = self._thread is not None and self._thread.is_alive()
-        if is_due and durable_update and not is_busy and not self._stopping.is_set():
+        if is_due and durable_update and not is_busy and not self._program.stopping.is_set():
             self._thread = threading.Thread(target=self._film, name="film", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
         """Ends a video in the making."""
-        self._stopping.set()
-        if (process := self._process) is not None:
-            process.kill_group()
+        self._program.finish()
+        self._kill()
         if self._thread is not None:
             self._thread.join()
 
     def _film(self) -> None:
         with tempfile.TemporaryDirectory(prefix="seedzero-film-") as folder:
             target = pathlib.Path(folder) / "evaluation.gif"
-            command = [sys.executable, "-m", "seedzero.evaluation", str(self._run_dir), str(target)]
+            death = self._run([sys.executable, "-m", "seedzero.evaluation", str(self._run_dir), str(target)])
+            if death is None or self._program.stopping.is_set():
+                return
+            if death.status != exit_codes.DONE:
+                return self._give_up(str(death))
             try:
-                last = self._run(command)
-                if not self._stopping.is_set():
-                    self._write(target.read_bytes(), int(json.loads(last)["env_steps"]))
+                self._write(target.read_bytes(), int(json.loads(death.last_line)["env_steps"]))
             except (OSError, ValueError, LookupError, TypeError) as error:
-                self._give_up(str(error) if isinstance(error, OSError) else last)
+                self._give_up(str(error) if isinstance(error, OSError) else death.last_line)
 
-    def _run(self, command: Sequence[str]) -> str:
-        """Returns the last line of a process's output; OSError: no start."""
-        self._process = process = self._launch(command)
-        if self._stopping.is_set():  # it came before there was a process to kill
-            process.kill_group()
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
-        late = threading.Timer(MAX_SECONDS, process.kill_group)
+    def _run(self, command: Sequence[str]) -> programs.Death | None:
+        """Returns the end of a process, whose children end with it; None: after `stop`."""
+        late = threading.Timer(MAX_SECONDS, self._kill)
         late.daemon = True
-        late.start()
-        last = b""
-        for line in process.lines():
-            last = line.strip() or last
-        late.cancel()
-        process.wait()
-        process.close_input()
-        self._process = None
-        return last.decode(errors="replace")
+
+        def started() -> None:
+            process = self._program.process
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, process.pid if process else -1, NICENESS)
+            late.start()
+
+        try:
+            return self._program.live(command, started=started)
+        finally:
+            late.cancel()
+
+    def _kill(self) -> None:
+        if (process := self._program.process) is not None:  # another thread may set it to None
+            process.kill_group()
 
     def _give_up(self, reason: str) -> None:
-        if not self._stopping.is_set():
-            self._stopping.set()
-            self._say(f"no videos of evaluations: {reason}; --evaluation.video_every=0 turns them off")
+        self._program.finish()
+        self._say(f"no videos of evaluations: {reason}; --evaluation.video_every=0 turns them off")

@@ -5,6 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import select
+import signal
+import subprocess
+import sys
 import types as builtin_types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -134,6 +138,34 @@ def test_a_film_is_small_and_names_the_steps_before_its_checkpoint(
     found = scoring.film(path, tmp_path / "film.gif", 4, 20)
     assert (found["step"], found["env_steps"], found["frames"]) == (7, 640, 5)
     assert max(imageio.imread(tmp_path / "film.gif").shape[1:3]) <= 20
+
+
+_FILMS_FOR_EVER = """
+import runpy, subprocess, sys, threading
+from seedzero.evaluation import evaluate
+
+def film(*_):
+    code = "import sys, time; held = open(sys.argv[1], 'w'); time.sleep(600)"
+    subprocess.Popen([sys.executable, "-S", "-c", code, sys.argv[1]])
+    threading.Event().wait()
+
+evaluate.film = film
+runpy.run_module("seedzero.evaluation", run_name="__main__")
+"""
+
+
+def test_what_filmed_environments_started_ends_with_the_process(tmp_path: pathlib.Path) -> None:
+    os.mkfifo(tmp_path / "left")
+    command = [sys.executable, "-c", _FILMS_FOR_EVER, str(tmp_path / "left"), str(tmp_path / "film.gif")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as child:
+        try:
+            with open(tmp_path / "left", "rb", buffering=0) as left:  # once the simulator has opened it
+                assert child.stdin is not None
+                child.stdin.close()
+                assert select.select([left], [], [], 60.0)[0] and left.read(1) == b""
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
 
 
 def test_an_environment_may_change_the_directory_of_its_process(

@@ -136,7 +136,8 @@ RULES = (
         "policy loss",
         ("muzero",),
         ("loss_policy",),
-        f"above {symptoms.LARGEST_POLICY_LOSS:g} times the first row's, that of equal probabilities: {_SINCE}",
+        f"above {symptoms.LARGEST_POLICY_LOSS:g} times the first row's, that of equal probabilities: {_SINCE}; "
+        "in self-play: now",
         _LOWER_RATE,
         symptoms.policy_loss,
         warns=True,
@@ -167,8 +168,8 @@ RULES = (
         ("muzero", "vtrace", "ppo"),
         ("policy_entropy", "episode_return"),
         f"below {symptoms.DECIDED:.0%} of the logarithm of the number of actions (densities: deviations below "
-        f"{symptoms.SMALLEST_DEVIATION:g}), and the return has not risen, or before {symptoms.FEW_STEPS} optimizer "
-        "steps",
+        f"{symptoms.SMALLEST_DEVIATION:g}), and the return of a single player has not risen, or before "
+        f"{symptoms.FEW_STEPS} optimizer steps",
         f"{_LOWER_RATE}, or with a larger {{entropy_weight}}",
         symptoms.decided,
         warns=True,
@@ -179,7 +180,7 @@ RULES = (
         ("policy_entropy", "episode_return"),
         f"above {symptoms.UNDECIDED:.1%} of that logarithm after {symptoms.MANY_STEPS:,} optimizer steps, or back "
         f"above {symptoms.BACK:.0%} after it was below {symptoms.DECIDED_BEFORE:.0%}; an entropy weight of at most "
-        f"{symptoms.SMALL_WEIGHT:g}, and no rise of the return",
+        f"{symptoms.SMALL_WEIGHT:g}, and no rise of a single player's return",
         "a tenth of {learning_rate}; more updates; observations that show enough to decide",
         symptoms.undecided,
         min_rows=courses.NUM_RECENT,

@@ -98,6 +98,11 @@ def _mean(course: courses.Course, name: str) -> float:
     return course.mean(name) or 0.0
 
 
+def _tells_by_return(case: RunCase) -> bool:
+    """Returns whether a training return shows progress: in self-play, wins of one side are losses of the other."""
+    return case.spec is None or case.spec.num_players == 1
+
+
 def no_update(case: RunCase) -> str:
     """Finds a run without an update."""
     course = case.course
@@ -159,7 +164,7 @@ def policy_loss(case: RunCase) -> str:
     limit, newest = LARGEST_POLICY_LOSS * (course.first_policy_loss or math.inf), course.recent[-1]["loss_policy"]
     if newest > limit:
         return f"predicted policies are worse than equal probabilities: loss_policy {newest:.3g}"
-    if course.largest_policy_loss > limit and not course.is_risen(LARGE_RISE):
+    if course.largest_policy_loss > limit and _tells_by_return(case) and not course.is_risen(LARGE_RISE):
         return (
             f"predicted policies were worse than equal probabilities: loss_policy {course.largest_policy_loss:.3g}; "
             f"{course.describe_return()}"
@@ -197,7 +202,7 @@ def decided(case: RunCase) -> str:
     entropies = [row["policy_entropy"] for row in course.recent]
     # The first row's policy may have learned already; the first evaluation's has not.
     is_good = course.is_risen(RISE) or course.is_risen(RISE, course.baseline) or _is_at_goal(case)
-    is_collapsed = max(entropies) < bound and not is_good and len(course.returns) > 1
+    is_collapsed = max(entropies) < bound and _tells_by_return(case) and not is_good and len(course.returns) > 1
     if not is_collapsed and (entropies[-1] >= bound or num_steps(case) >= FEW_STEPS):
         return ""
     return f"the policy has collapsed: policy_entropy {entropies[-1]:.3g}; {course.describe_return()}"
@@ -237,7 +242,8 @@ def undecided(case: RunCase) -> str:
     course, largest = case.course, _largest_entropy(case)
     weight = float(value(case.config, "entropy_weight") or 0.0)
     is_masked = case.spec is not None and case.spec.has_action_mask
-    if not largest or is_masked or weight > SMALL_WEIGHT or course.is_risen(RISE) or not course.returns:
+    is_risen = course.is_risen(RISE) or not _tells_by_return(case)
+    if not largest or is_masked or weight > SMALL_WEIGHT or is_risen or not course.returns:
         return ""
     entropy = _mean(course, "policy_entropy")
     is_back = entropy > BACK * largest and course.least_entropy < DECIDED_BEFORE * largest

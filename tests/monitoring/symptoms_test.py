@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -268,6 +269,25 @@ def test_sides_of_a_game_have_values_of_1_and_their_means_are_small() -> None:
     find = symptoms.far_from("v", "value_target_mean")
     assert find(_case(*rows, agent="muzero"))
     assert not find(_case(*rows, agent="muzero", spec=types.EnvSpec((9,), "float32", 9, num_players=2)))
+
+
+@pytest.mark.parametrize(
+    ("find", "rows"),
+    [
+        (symptoms.decided, _returns(0.1, -0.1, 0, 0.1, policy_entropy=0.1)),
+        (symptoms.undecided, _returns(*[0.1] * 21, policy_entropy=2.197)),
+        (symptoms.policy_loss, [{"loss_policy": 2}, {"loss_policy": 9}, *_returns(0.1, -0.1, -0.1, loss_policy=2)]),
+    ],
+)
+def test_the_return_of_self_play_never_rises_and_shows_nothing(
+    find: Callable[[symptoms.RunCase], str], rows: list[dict[str, Any]]
+) -> None:
+    spec = types.EnvSpec((9,), "float32", 9)
+    assert find(_case(*rows, agent="muzero", spec=spec))
+    two_players = dataclasses.replace(spec, num_players=2)
+    assert not find(_case(*rows, agent="muzero", spec=two_players))
+    early = _case({"update": 10, "policy_entropy": 0.1}, agent="muzero", spec=two_players)
+    assert symptoms.decided(early), "of the first optimizer steps"
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", 1e300])

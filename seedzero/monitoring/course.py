@@ -160,6 +160,6 @@ def fold(lines: Iterable[bytes]) -> tuple[Course, int]:
     for line in lines:
         try:
             course = course.after(json_object.parse(line))
-        except ValueError:
+        except (ValueError, OverflowError):  # the latter: infinite counts, and numbers of hundreds of digits
             num_damaged += line.endswith(b"\n")
     return course, num_damaged

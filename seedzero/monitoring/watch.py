@@ -1,4 +1,4 @@
-"""The console's diagnosis: each symptom of a run is told once."""
+"""The console's diagnosis: each symptom of a run is told once, and none ends a training."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Watch:
         self._config, self._path, self._tell = config, path, tell
         self._course: courses.Course | None = None
         self._told: set[str] = set()
+        self._is_off = False
         self._lock = threading.Lock()
 
     def begin(self) -> None:
@@ -32,11 +33,24 @@ class Watch:
                     self._course, _ = courses.read(self._path)
 
     def see(self, row: Mapping[str, metrics.Value], spec: types.EnvSpec | None) -> None:
-        """Adds a row, and tells new symptoms."""
+        """Adds a row, and tells new symptoms; an unexpected row is told, and turns the watch off."""
         with self._lock:
-            self._course = (self._course or courses.Course()).after(row)
-            found = dict(diagnosis.warnings(symptoms.RunCase(self._config, spec, self._course)))
-            new = {name: text for name, text in found.items() if name not in self._told}
-            self._told |= new.keys()
-        for text in new.values():
+            if self._is_off:
+                return
+            try:
+                new = self._find_new(row, spec)
+            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                self._is_off = True
+                new = [
+                    f"a row of metrics cannot be judged ({type(error).__name__}: {error}), so symptoms are no longer "
+                    f"looked for; training goes on, and `seedzero diagnose {self._path}` reads the other rows"
+                ]
+        for text in new:
             self._tell(text)
+
+    def _find_new(self, row: Mapping[str, metrics.Value], spec: types.EnvSpec | None) -> list[str]:
+        self._course = (self._course or courses.Course()).after(row)
+        found = dict(diagnosis.warnings(symptoms.RunCase(self._config, spec, self._course)))
+        new = [name for name in found if name not in self._told]
+        self._told.update(new)
+        return [found[name] for name in new]

@@ -73,6 +73,12 @@ def test_a_half_written_last_line_is_none_and_a_damaged_one_is_counted(tmp_path:
     assert [row["loss"] for row in course.recent] == [1, 2] and num_damaged == 2
 
 
+@pytest.mark.parametrize("number", ['"inf"', "1e400", "1" + 400 * "0", "1" + 5_000 * "0"])
+def test_a_line_with_an_impossible_number_is_damaged(number: str) -> None:
+    course, num_damaged = courses.fold([b'{"update": %s}\n' % number.encode(), b'{"update": 2, "loss": 1}\n'])
+    assert course.update == 2 and num_damaged == 1
+
+
 def test_a_run_without_the_file_has_no_rows_and_a_file_that_cannot_be_read_is_named(tmp_path: pathlib.Path) -> None:
     assert courses.read(tmp_path) == (courses.Course(), 0)
     (tmp_path / "metrics.jsonl").mkdir()

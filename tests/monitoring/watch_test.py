@@ -6,6 +6,8 @@ import json
 import pathlib
 from typing import Any
 
+import pytest
+
 from seedzero.config import config as configs
 from seedzero.core import types
 from seedzero.monitoring import watch
@@ -53,3 +55,13 @@ def test_a_file_that_cannot_be_read_ends_no_training(tmp_path: pathlib.Path) -> 
     watched.begin()
     watched.see(_rows(9.0)[0], None)
     assert not told
+
+
+@pytest.mark.parametrize("update", ["inf", "nan", 10**400])
+def test_an_unexpected_row_is_told_once_and_ends_no_training(tmp_path: pathlib.Path, update: Any) -> None:
+    watched, told = _watch(tmp_path)
+    for row in ({**_COLLAPSED, "update": update}, {**_COLLAPSED, "update": update}, *_rows(9.0, 9.0, 9.0)):
+        watched.begin()
+        watched.see(row, _SPEC)
+    (text,) = told
+    assert "seedzero diagnose" in text

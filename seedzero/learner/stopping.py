@@ -10,6 +10,8 @@ from seedzero.learner import deadline, device_loop
 from seedzero.learner import parts as learner_parts
 
 _INTERRUPTED = "interrupted"
+WORKER_EXIT_SECONDS = 2.0
+"""Time for a worker to end by itself after worker.close_seconds, with its own exit code and its children."""
 
 
 def interrupt(parts: learner_parts.LearnerParts) -> None:
@@ -88,7 +90,7 @@ def stop(parts: learner_parts.LearnerParts, finished: str) -> None:
     if parts.stage.loop is not None:
         parts.stage.loop.close()
     parts.server.stop(finished=bool(finished), reason=finished or "the learner stops")
-    parts.workers.stop(parts.config.worker.close_seconds)
+    parts.workers.stop(parts.config.worker.close_seconds + WORKER_EXIT_SECONDS)
     _end_saves(parts)
     parts.view.progress.end("")
     parts.view.write_status(alive=False, finished=finished or None)

@@ -94,6 +94,7 @@ class Dispatcher:
         self._publish_every = config.training.publish_every
         self._expects_evaluation = config.env.id != env_ids.REMOTE
         self._config = config
+        self._clip_norm = symptoms.clip_norm(config)
         self._kept: dict[str, int] = {}
 
     # ------------------------------------------------------------------------------------ submitting
@@ -163,7 +164,7 @@ class Dispatcher:
 
         def collect() -> None:
             fetched = dict(zip(names, np.asarray(values).tolist(), strict=True))
-            self.gathered.add_means({**fetched, **symptoms.clipped(self._config, fetched)})
+            self.gathered.add_means({**fetched, **symptoms.clipped(self._clip_norm, fetched)})
             if fetched["num_rejected"] >= _MAX_REJECTED:
                 raise errors.TrainingFailure(
                     f"the loss or its gradient was not finite in {_MAX_REJECTED} updates in a row; resume from the "

@@ -5,6 +5,7 @@ The limits are such that the healthy runs of docs/troubleshooting.md never reach
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -63,9 +64,12 @@ class RunCase(NamedTuple):
 
 def setting(config: configs.Config, key: str) -> str:
     """Returns SECTION.KEY of a setting of the run's agent, first from the agent's own section; "": there is none."""
-    agent = config.run.agent
-    sections = (agent, *config.agent.SECTIONS, "replay", "run")
-    names = (f"{section}.{key}" for section in sections)
+    return _setting(config.run.agent, config.agent.SECTIONS, key)
+
+
+@functools.cache
+def _setting(agent: str, own: tuple[str, ...], key: str) -> str:
+    names = (f"{section}.{key}" for section in (agent, *own, "replay", "run"))
     known = configs.fields()
     return next((name for name in names if name in known and configs.is_read(name, agent)), "")
 
@@ -82,9 +86,8 @@ def clip_norm(config: configs.Config) -> float:
     return float(value(config, "clip_norm") or 0.0)
 
 
-def clipped(config: configs.Config, update: Mapping[str, float]) -> dict[str, float]:
-    """Returns the share of clipped gradients among the metrics of an update; nothing without a limit."""
-    limit = clip_norm(config)
+def clipped(limit: float, update: Mapping[str, float]) -> dict[str, float]:
+    """Returns the share of clipped gradients among the metrics of an update; nothing without a limit, `clip_norm`."""
     return {GRAD_CLIPPED: float(update["grad_norm"] > limit)} if limit else {}
 
 

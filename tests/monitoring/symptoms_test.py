@@ -58,8 +58,16 @@ def test_the_steps_of_ppo_are_minibatches() -> None:
 @pytest.mark.parametrize(("norm", "expected"), [(0.5, 0.0), (0.51, 1.0), (math.inf, 1.0)])
 def test_a_gradient_beyond_the_limit_is_clipped(norm: float, expected: float) -> None:
     config = configs.override(configs.Config(), {"run.agent": "ppo", "ppo.clip_norm": 0.5})
-    assert symptoms.clipped(config, {"grad_norm": norm}) == {"grad_clipped": expected}
-    assert symptoms.clipped(configs.override(config, {"ppo.clip_norm": 0.0}), {"grad_norm": norm}) == {}
+    assert symptoms.clipped(symptoms.clip_norm(config), {"grad_norm": norm}) == {"grad_clipped": expected}
+    without = configs.override(config, {"ppo.clip_norm": 0.0})
+    assert symptoms.clipped(symptoms.clip_norm(without), {"grad_norm": norm}) == {}
+
+
+def test_a_setting_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configs.override(configs.Config(), {"run.agent": "ppo"})
+    name = symptoms.setting(config, "clip_norm")
+    monkeypatch.setattr(configs, "fields", None)
+    assert symptoms.setting(config, "clip_norm") == name
 
 
 _GAP = 0.99 * symptoms.GAP

@@ -35,8 +35,8 @@ class Course:
       first_policy_loss: of the first row with one, of a policy near equal probabilities; None: there is none.
       largest_policy_loss: largest of a row.
       least_entropy: smallest mean entropy of the policy, in a row of training; infinite: there is none.
-      baseline: mean return of the first evaluation, of untrained parameters; None: there is none.
-      evaluation: update and mean return of the newest evaluation of trained parameters; None: there is none.
+      first_entropy: mean entropy of the policy, in the first row with one; None: there is none.
+      first_evaluation, evaluation: update and mean return of the first and the newest one; None: there is none.
     """
 
     num_rows: int = 0
@@ -54,7 +54,8 @@ class Course:
     first_policy_loss: float | None = None
     largest_policy_loss: float = -math.inf
     least_entropy: float = math.inf
-    baseline: float | None = None
+    first_entropy: float | None = None
+    first_evaluation: tuple[int, float] | None = None
     evaluation: tuple[int, float] | None = None
 
     def after(self, row: Mapping[str, metrics.Value]) -> Course:
@@ -62,9 +63,8 @@ class Course:
         numbers = _numbers(row)
         update = int(numbers.get("update", 0))
         if "evaluation_mean_return" in numbers:
-            evaluated = numbers["evaluation_mean_return"]
-            changed = {"baseline": evaluated} if update <= 1 else {"evaluation": (update, evaluated)}
-            return dataclasses.replace(self, **changed)
+            newest = update, numbers["evaluation_mean_return"]
+            return dataclasses.replace(self, first_evaluation=self.first_evaluation or newest, evaluation=newest)
         course = self._after_episodes(numbers)
         policy_loss = numbers.get("loss_policy", -math.inf)
         targets = [abs(numbers[name]) for name in TARGETS if math.isfinite(numbers.get(name, math.nan))]
@@ -77,6 +77,7 @@ class Course:
             largest_target=max([self.largest_target, *targets]),
             first_policy_loss=numbers.get("loss_policy") if self.first_policy_loss is None else self.first_policy_loss,
             largest_policy_loss=max(self.largest_policy_loss, policy_loss),
+            first_entropy=numbers.get("policy_entropy") if self.first_entropy is None else self.first_entropy,
             least_entropy=min(self.least_entropy, numbers.get("policy_entropy", math.inf)),
             largest_loss=max([self.largest_loss, *([value_loss(numbers)] if "loss" in numbers else [])]),
         )
@@ -96,6 +97,14 @@ class Course:
             num_episodes=self.num_episodes + int(numbers.get("episodes", 1)),
             largest_return=max(self.largest_return, abs(newest)),
         )
+
+    def baseline(self, every_updates: int) -> float | None:
+        """Returns the mean return of an evaluation before the first period of `evaluation.every_updates`, if any.
+
+        It may come by the clock, after any update.
+        """
+        first = self.first_evaluation
+        return first[1] if first is not None and first[0] < every_updates else None
 
     @property
     def newest_return(self) -> float | None:

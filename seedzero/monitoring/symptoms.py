@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -203,12 +204,23 @@ def decided(case: RunCase) -> str:
     """Finds a decided policy: of the first optimizer steps, or with a low or fallen return."""
     course, bound = case.course, _decided_entropy(case)
     entropies = [row["policy_entropy"] for row in course.recent]
-    # The first row's policy may have learned already; the first evaluation's has not.
-    is_good = course.is_risen(RISE) or course.is_risen(RISE, course.baseline) or _is_at_goal(case)
+    is_good = _is_good(case, bound)
     is_collapsed = max(entropies) < bound and _tells_by_return(case) and not is_good and len(course.returns) > 1
     if not is_collapsed and (entropies[-1] >= bound or num_steps(case) >= FEW_STEPS):
         return ""
     return f"the policy has collapsed: policy_entropy {entropies[-1]:.3g}; {course.describe_return()}"
+
+
+def _is_good(case: RunCase, bound: float) -> bool:
+    """Returns whether the return has risen or reached its goal, or cannot show a rise and has not fallen."""
+    course = case.course
+    baseline = course.baseline(case.config.evaluation.every_updates)
+    # The first row's policy, if decided, may have learned already; the first evaluation's has learned little.
+    is_unknown = baseline is None and course.first_entropy is not None and course.first_entropy < bound
+    newest, best = course.newest_return, course.best_return
+    is_at_best = newest is not None and best - newest < RISE * max(abs(best), abs(newest), sys.float_info.min)
+    has_risen = course.is_risen(RISE) or course.is_risen(RISE, baseline)
+    return has_risen or _is_at_goal(case) or (is_unknown and is_at_best)
 
 
 def _decided_entropy(case: RunCase) -> float:
@@ -295,7 +307,14 @@ def stale(case: RunCase) -> str:
 def worse_greedily(case: RunCase) -> str:
     """Finds greedy play far below the training episodes."""
     course = case.course
-    if course.evaluation is None or not course.is_risen(RISE) or 2 * course.evaluation[0] < course.update:
+    baseline = course.baseline(case.config.evaluation.every_updates)
+    is_baseline = baseline is not None and course.evaluation == course.first_evaluation
+    if (
+        course.evaluation is None
+        or is_baseline
+        or not course.is_risen(RISE)
+        or 2 * course.evaluation[0] < course.update
+    ):
         return ""
     first, newest, (update, evaluated) = course.first_return or 0.0, course.newest_return or 0.0, course.evaluation
     if evaluated >= first + 0.25 * (newest - first):

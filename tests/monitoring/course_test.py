@@ -54,10 +54,14 @@ def test_the_largest_values_and_losses_and_the_least_entropy_are_kept() -> None:
     assert _course({"loss": 9}, {"loss": 8}).largest_loss == 9, "of agents with values alone, it is the loss"
 
 
-def test_the_first_evaluation_is_the_baseline_and_no_row_of_training() -> None:
-    evaluations = [{"update": n, "kind": "evaluation", "evaluation_mean_return": 10 * n} for n in (1, 40, 80)]
+@pytest.mark.parametrize(("first", "every_updates", "baseline"), [(1, 40, 10), (39, 40, 390), (40, 40, None)])
+def test_an_evaluation_before_the_first_period_is_the_baseline_and_no_row_of_training(
+    first: int, every_updates: int, baseline: float | None
+) -> None:
+    evaluations = [{"update": n, "kind": "evaluation", "evaluation_mean_return": 10 * n} for n in (first, 50, 80)]
     course = _course({"update": 1, "loss": 1}, *evaluations)
-    assert (course.baseline, course.evaluation, course.num_rows, course.update) == (10, (80, 800), 1, 1)
+    assert (course.baseline(every_updates), course.evaluation) == (baseline, (80, 800))
+    assert (course.num_rows, course.update) == (1, 1)
 
 
 def test_numbers_that_json_has_no_form_for_are_numbers() -> None:

@@ -70,6 +70,7 @@ def test_a_setting_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert symptoms.setting(config, "clip_norm") == name
 
 
+_UNDECIDED = {"policy_entropy": 9.0}
 _GAP = 0.99 * symptoms.GAP
 _HALF = math.log(2) * symptoms.DECIDED
 _DENSITY = 2 * (math.log(symptoms.SMALLEST_DEVIATION) + 0.5 * math.log(2 * math.pi * math.e))
@@ -154,7 +155,7 @@ _DENSITY = 2 * (math.log(symptoms.SMALLEST_DEVIATION) + 0.5 * math.log(2 * math.
         (
             symptoms.decided,
             _case(*_returns(9, 9, 9, policy_entropy=1.01 * _HALF)),
-            _case(*_returns(9, 9, 9, policy_entropy=0.99 * _HALF)),
+            _case(_UNDECIDED, *_returns(9, 9, 9, policy_entropy=0.99 * _HALF)),
         ),
         (  # risen by a quarter; risen, and lost again
             symptoms.decided,
@@ -169,7 +170,7 @@ _DENSITY = 2 * (math.log(symptoms.SMALLEST_DEVIATION) + 0.5 * math.log(2 * math.
         (  # at the goal from the first row on
             symptoms.decided,
             _case(*_returns(1, 1, 1, policy_entropy=0.0), run__stop_at_return=1.0),
-            _case(*_returns(1, 1, 1, policy_entropy=0.0), run__stop_at_return=1.1),
+            _case(_UNDECIDED, *_returns(1, 1, 1, policy_entropy=0.0), run__stop_at_return=1.1),
         ),
         (  # a mask may leave two of 50 actions
             symptoms.decided,
@@ -177,17 +178,25 @@ _DENSITY = 2 * (math.log(symptoms.SMALLEST_DEVIATION) + 0.5 * math.log(2 * math.
                 *_returns(9, 9, 9, policy_entropy=1.01 * _HALF),
                 spec=types.EnvSpec((4,), "float32", 50, has_action_mask=True),
             ),
-            _case(*_returns(9, 9, 9, policy_entropy=1.01 * _HALF), spec=types.EnvSpec((4,), "float32", 50)),
+            _case(
+                _UNDECIDED, *_returns(9, 9, 9, policy_entropy=1.01 * _HALF), spec=types.EnvSpec((4,), "float32", 50)
+            ),
         ),
         (
             symptoms.decided,
             _case(*_returns(9, 9, 9, policy_entropy=_DENSITY + 0.01), spec=_TWO_NUMBERS),
-            _case(*_returns(9, 9, 9, policy_entropy=_DENSITY - 0.01), spec=_TWO_NUMBERS),
+            _case(_UNDECIDED, *_returns(9, 9, 9, policy_entropy=_DENSITY - 0.01), spec=_TWO_NUMBERS),
         ),
         (  # two numbers in bins
             symptoms.decided,
             _case(*_returns(9, 9, 9, policy_entropy=0.5), spec=_TWO_NUMBERS, agent="muzero", network__action_bins=3),
-            _case(*_returns(9, 9, 9, policy_entropy=0.4), spec=_TWO_NUMBERS, agent="muzero", network__action_bins=3),
+            _case(
+                _UNDECIDED,
+                *_returns(9, 9, 9, policy_entropy=0.4),
+                spec=_TWO_NUMBERS,
+                agent="muzero",
+                network__action_bins=3,
+            ),
         ),
         (
             symptoms.far_below,
@@ -258,11 +267,18 @@ def test_a_symptom_begins_at_its_limit(
     assert find(sick) != ""
 
 
-def test_a_policy_that_had_learned_before_the_first_row_is_healthy() -> None:
-    """A quick task: the first row's return is nearly the best; the evaluation before it was not."""
+@pytest.mark.parametrize("update", [1, 400])
+def test_a_policy_that_had_learned_before_the_first_row_is_healthy(update: int) -> None:
+    """A quick task: the first row's return is nearly the best; the evaluation before it, if any, was not."""
+    rows, every = _returns(0.9, 1.0, 1.0, policy_entropy=0.01), {"evaluation__every_updates": 401}
+    assert not symptoms.decided(_case(*rows))
+    assert not symptoms.decided(_case({"update": update, "evaluation_mean_return": -0.6}, *rows, **every))
+    assert symptoms.decided(_case({"update": update, "evaluation_mean_return": 0.9}, *rows, **every))
+
+
+def test_a_policy_that_decided_after_the_first_row_is_to_have_a_risen_return() -> None:
     rows = _returns(0.9, 1.0, 1.0, policy_entropy=0.01)
-    assert symptoms.decided(_case(*rows))
-    assert not symptoms.decided(_case({"update": 1, "evaluation_mean_return": -0.6}, *rows))
+    assert symptoms.decided(_case(*_returns(0.9, policy_entropy=0.69), *rows))
 
 
 def test_without_a_spec_or_returns_nothing_is_said_about_the_policy() -> None:

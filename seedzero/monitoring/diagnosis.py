@@ -168,8 +168,8 @@ RULES = (
         ("muzero", "vtrace", "ppo"),
         ("policy_entropy", "episode_return"),
         f"below {symptoms.DECIDED:.0%} of the logarithm of the number of actions (densities: deviations below "
-        f"{symptoms.SMALLEST_DEVIATION:g}), and the return of a single player has not risen (without a first evaluation: "
-        "nor been at its best, with such a policy, from the first row on), or before "
+        f"{symptoms.SMALLEST_DEVIATION:g}), and the return of a single player has not risen (without a first "
+        "evaluation: nor been at its best, with such a policy, from the first row on), or before "
         f"{symptoms.FEW_STEPS} optimizer steps",
         f"{_LOWER_RATE}, or with a larger {{entropy_weight}}",
         symptoms.decided,

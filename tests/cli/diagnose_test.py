@@ -63,7 +63,8 @@ def test_a_healthy_run_ends_with_0(run_path: pathlib.Path, capsys: pytest.Captur
 def test_a_collapsed_policy_ends_with_1_and_the_setting_to_change(
     run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _write(run_path, *({"policy_entropy": 0.001, "episode_return": x} for x in (9.3, 9.2, 9.4)))
+    first = {"update": 1, "evaluation_mean_return": 9.4}
+    _write(run_path, first, *({"policy_entropy": 0.001, "episode_return": x} for x in (9.3, 9.2, 9.4)))
     assert commands.main(["diagnose", str(run_path)]) == 1
     output = capsys.readouterr().out
     assert "--ppo.learning_rate=0.001" in output and output.splitlines()[-1].startswith("not healthy: certain policy")

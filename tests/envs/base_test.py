@@ -132,7 +132,7 @@ def test_help_comes_at_half_of_the_time_and_without_a_limit_never(
 
 
 @pytest.mark.parametrize("max_seconds", [0.02, 2 * DEADLINE_SECONDS])
-def test_every_object_is_closed_and_the_first_exception_raised_with_the_others_as_notes(max_seconds: float) -> None:
+def test_every_object_is_closed_and_the_first_exception_notes_the_others(max_seconds: float) -> None:
     closed, last = [], threading.Event()
 
     def fail(name: str) -> None:

@@ -31,7 +31,7 @@ def test_the_last_checkpoint_is_waited_for_before_the_bucket_is_left(
     said("\n".join(world.said))
 
 
-def test_workers_have_the_set_time_to_close_their_environments_and_more_to_end_by_themselves(
+def test_workers_have_the_set_time_to_close_and_more_to_end_by_themselves(
     make_parts: parts_world.Make,
 ) -> None:
     world = make_parts(worker__close_seconds=75.0)

@@ -55,7 +55,7 @@ def test_the_largest_values_and_losses_and_the_least_entropy_are_kept() -> None:
 
 
 @pytest.mark.parametrize(("first", "every_updates", "baseline"), [(1, 40, 10), (39, 40, 390), (40, 40, None)])
-def test_an_evaluation_before_the_first_period_is_the_baseline_and_no_row_of_training(
+def test_an_evaluation_before_the_first_period_is_the_baseline(
     first: int, every_updates: int, baseline: float | None
 ) -> None:
     evaluations = [{"update": n, "kind": "evaluation", "evaluation_mean_return": 10 * n} for n in (first, 50, 80)]

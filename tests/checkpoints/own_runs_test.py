@@ -329,10 +329,10 @@ def test_a_run_directory_brings_no_modules(monkeypatch: pytest.MonkeyPatch, tmp_
     assert "inside" in (_doubt(path) or "")
 
 
-@pytest.mark.parametrize("name", ["my_env", "runs.one.my_env", "runs.one"])
+@pytest.mark.parametrize("name", ["my_env", "my_runs.one.my_env", "my_runs.one"])
 def test_a_module_inside_the_run_directory_is_never_remembered(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pathlib.Path("runs").mkdir()
-    path = _directory("runs/one", {"env.id": f"python:{name}:make"})
+    pathlib.Path("my_runs").mkdir()
+    path = _directory("my_runs/one", {"env.id": f"python:{name}:make"})
     (path / "my_env.py").write_text("")
     if name == "my_env":
         pathlib.Path("my_env.py").unlink()

@@ -1,4 +1,4 @@
-"""Gymnasium's registered ids: those of every process, and those that one program registers for itself alone."""
+"""Gymnasium's registered ids: of every process, or of one program alone."""
 
 from __future__ import annotations
 

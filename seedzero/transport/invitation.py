@@ -56,7 +56,7 @@ def _of_certificate(tls: sections.TlsConfig, host: str) -> list[str]:
 
 
 def _authorities(tls: sections.TlsConfig) -> Iterator[str]:
-    """Yields files that may vouch for the learner's certificate: itself, the public ones, those beside it."""
+    """Yields files that may vouch for the learner's certificate: itself, public authorities, its neighbours."""
     yield tls.cert_file
     yield security.SYSTEM_ROOTS
     folder, beside = pathlib.Path(tls.cert_file).parent, list[pathlib.Path]()

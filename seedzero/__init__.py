@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from seedzero.api.training import train
     from seedzero.core import errors
     from seedzero.evaluation.policy import Policy
-    from seedzero.learner.result import Result
+    from seedzero.host.result import Result
 else:
     _PLACES = {
         "Evaluation": "seedzero.api.runs",
         "Policy": "seedzero.evaluation.policy",
-        "Result": "seedzero.learner.result",
+        "Result": "seedzero.host.result",
         "errors": "seedzero.core.errors",
         "evaluate": "seedzero.api.runs",
         "export": "seedzero.api.runs",

@@ -33,11 +33,12 @@ ALLOWED = {
     "processes": {"core"},
     "monitoring": {"core", "config", "transport", "checkpoints", "bucket"},
     "evaluation": {*_DEVICE, "envs", "device", "checkpoints"},
-    "learner": {*_DEVICE, *_RUNTIME},
+    "loop": {*_DEVICE, "device", "evaluation", "monitoring"},
+    "host": {*_DEVICE, *_RUNTIME, "loop"},
     "launch": {"core", "config", "checkpoints", "bucket", "processes"},
     "benchmark": {*_DEVICE, "envs", "device", "checkpoints"},
 }
-ALLOWED["api"] = {*ALLOWED["learner"], "envs", "learner"}
+ALLOWED["api"] = {*ALLOWED["host"], "envs", "host"}
 ALLOWED["cli"] = set(ALLOWED)
 """Layer -> the layers that it may import from, besides itself."""
 
@@ -45,6 +46,9 @@ WORKER_SIDE = {"core", "config", "envs", "transport", "worker"}
 PURE = {"ops", "networks", "search", "replay", "agents"}
 JAX = {"jax", "jaxlib", "flax", "optax", "mctx", "orbax", "chex"}
 IMPURE = {"threading", "queue", "asyncio", "multiprocessing", "subprocess", "socket", "time", "os", "pathlib", "grpc"}
+OF_THE_HOST = {"asyncio", "multiprocessing", "subprocess", "socket", "signal", "time", "os", "pathlib", "grpc"}
+COUNTERS = {"aggregator", "counts", "symptoms"}
+"""Modules of `monitoring` without files or screens."""
 
 
 class Import(NamedTuple):
@@ -137,6 +141,15 @@ def test_what_a_worker_imports_through_others_never_imports_jax() -> None:
 def test_numeric_layers_have_no_threads_clocks_or_files() -> None:
     pure = [found for found in _all_imports() if _layer_of_file(found.file) in PURE]
     assert not (bad := [found for found in pure if found.name.split(".")[0] in IMPURE]), _listing(bad)
+
+
+def test_the_loop_decides_submits_and_counts_without_files_screens_or_signals() -> None:
+    loop = [found for found in _all_imports() if _layer_of_file(found.file) == "loop"]
+    shown = [
+        found for found in loop if _layer(found.name) == "monitoring" and found.name.split(".")[2] not in COUNTERS
+    ]
+    bad = [found for found in loop if found.name.split(".")[0] in OF_THE_HOST] + shown
+    assert loop and not bad, _listing(bad)
 
 
 def test_mctx_is_a_peer_to_measure_against_and_nothing_more() -> None:

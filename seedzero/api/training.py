@@ -20,7 +20,7 @@ from seedzero.config import options, presets
 from seedzero.core import env_ids, errors, plain_files, printable, user_code
 
 if TYPE_CHECKING:
-    from seedzero.learner import result
+    from seedzero.host import result
 
 RUNS = pathlib.Path("runs")
 """Directory of new runs, below the current one."""
@@ -119,7 +119,7 @@ def start(
     command = resume_command(str(path))
     if not given:
         say(f"run directory {path}; to go on later:", command)
-    from seedzero.learner import learner
+    from seedzero.host import learner
 
     return learner.train(
         config,

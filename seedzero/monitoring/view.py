@@ -11,7 +11,18 @@ from typing import Any
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.config import families
-from seedzero.monitoring import background, console, counts, decay, exporter, forecast, metrics, wandb_run, watch
+from seedzero.monitoring import (
+    aggregator,
+    background,
+    console,
+    counts,
+    decay,
+    exporter,
+    forecast,
+    metrics,
+    wandb_run,
+    watch,
+)
 from seedzero.monitoring import progress as progress_lines
 
 ENDLESS_SECONDS = 60.0
@@ -26,7 +37,7 @@ class View:
     directory: run_dirs.RunDir
     screen: background.Screen
     workers: Callable[[], Sequence[int]]  # returns the number of environments of each training worker
-    gathered: metrics.Aggregator
+    gathered: aggregator.Aggregator
     log: metrics.MetricsLog
     durable_update: Callable[[], int | None]  # returns the update of the newest checkpoint; None: there is none
     clock: dataclasses.InitVar[Callable[[], float]]

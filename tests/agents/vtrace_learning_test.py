@@ -21,7 +21,7 @@ from seedzero.device import batch as batches
 from seedzero.device import mesh as meshes
 from seedzero.device import setup as setups
 from seedzero.device import state as states
-from seedzero.learner import queue_pacing
+from seedzero.loop import queue_pacing
 
 NUM_ENVS = 32
 

@@ -16,7 +16,7 @@ import pytest
 import seedzero
 from seedzero.api import request, training
 from seedzero.core import errors
-from seedzero.learner import learner, result
+from seedzero.host import learner, result
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from seedzero.cli import parse, train
 from seedzero.config import config as configs
 from seedzero.config import presets
 from seedzero.core import errors, exit_codes
-from seedzero.learner import learner, result
+from seedzero.host import learner, result
 from seedzero.processes import signals
 
 _MODULE = """

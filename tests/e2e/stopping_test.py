@@ -48,7 +48,7 @@ STUCK_DISK = """
 import os, sys, threading
 from seedzero.cli import main
 from seedzero.checkpoints import segments
-from seedzero.learner import saves
+from seedzero.host import saves
 
 saves.SMALL_REPLAY_BYTES = 0
 write = segments.write
@@ -90,7 +90,8 @@ def test_killed_while_writing_its_replay_a_run_keeps_its_newest_parameters(
 STUCK_DEVICE = """
 import os, sys, threading
 from seedzero.cli import main
-from seedzero.learner import deadline, parts, player
+from seedzero.host import deadline, parts
+from seedzero.loop import player
 from seedzero.processes import signals
 
 deadline.GRACE_SECONDS = signals.ECHO_SECONDS = 0.0

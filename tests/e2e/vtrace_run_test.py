@@ -35,7 +35,7 @@ FIXED = (
 )
 
 
-@pytest.mark.slow  # tests/learner/agents_resume_test.py does so within a process
+@pytest.mark.slow  # tests/host/agents_resume_test.py does so within a process
 def test_a_killed_run_has_the_same_parameters_as_one_of_its_seed(host: harness.Host) -> None:
     host.compile_as_users_do()  # equal bits mean little where nothing is optimized
     whole, killed = (host.directory / name for name in ("whole", "killed"))

@@ -1,4 +1,4 @@
-"""Rows, TensorBoard files and means between rows."""
+"""Rows and TensorBoard files."""
 
 import contextlib
 import json
@@ -6,7 +6,6 @@ import pathlib
 import resource
 import struct
 import sys
-import threading
 from collections.abc import Iterator
 
 import golden
@@ -175,69 +174,3 @@ def test_truncate_tells_tensorboard_once_to_hide_later_points(tmp_path: pathlib.
     ((_, start, *points),) = events(tmp_path)
     assert (start.step, start.session_log.status) == (21, event_pb2.SessionLog.START)
     assert [point.step for point in points] == [30, 40]
-
-
-def test_drain_returns_means_and_totals_and_starts_anew() -> None:
-    aggregator = metrics.Aggregator()
-    aggregator.add_means({"loss": 1.0, "age": 2.0})
-    aggregator.add_means({"loss": 4.0}, weight=2.0)
-    aggregator.add_totals({"idle_seconds": 0.5})
-    aggregator.add_totals({"idle_seconds": 0.25})
-    assert aggregator.drain() == {"age": 2.0, "idle_seconds": 0.75, "loss": 3.0}
-    assert aggregator.drain() == {}
-
-
-def test_batches_give_mean_fill_rows_and_wait() -> None:
-    aggregator = metrics.Aggregator()
-    aggregator.add_batch(32, 32, wait_seconds=0.25)
-    aggregator.add_batch(8, 16, wait_seconds=0.75)
-    assert aggregator.drain() == {"batch_fill": 0.75, "batch_rows": 20.0, "batch_wait_seconds": 0.5}
-
-
-def test_episodes_give_mean_return_and_length() -> None:
-    aggregator = metrics.Aggregator()
-    aggregator.add_episode(1.0, 10)
-    aggregator.add_episode(-2.0, 20)
-    assert aggregator.recent_return() == -0.5
-    assert aggregator.drain() == {"episode_return": -0.5, "episode_length": 15.0, "episodes": 2}
-
-
-def test_games_against_oneself_are_told_by_the_first_mover_s_return() -> None:
-    aggregator = metrics.Aggregator()
-    aggregator.add_episode(1.0, 10, num_players=2)
-    assert aggregator.drain() == {"first_mover_return": 1.0, "episode_length": 10.0, "episodes": 1}
-
-
-def test_recent_return_outlives_a_row_and_forgets_old_episodes() -> None:
-    aggregator = metrics.Aggregator()
-    assert aggregator.recent_return() is None
-    aggregator.add_episode(1e6, 1)
-    aggregator.drain()
-    assert aggregator.recent_return() == 1e6
-    for _ in range(metrics.RECENT_EPISODES):
-        aggregator.add_episode(3.0, 1)
-    assert aggregator.recent_return() == 3.0
-
-
-def test_threads_lose_no_value() -> None:
-    aggregator = metrics.Aggregator()
-    inside, go_on = threading.Event(), threading.Event()
-
-    class Slow(float):
-        """A number that waits in the middle of an addition, so that another thread may come between."""
-
-        def __radd__(self, other: float) -> float:
-            inside.set()
-            go_on.wait(10.0)
-            return other + float(self)
-
-    slow = threading.Thread(target=aggregator.add_totals, args=({"n": Slow(1.0)},))
-    quick = threading.Thread(target=aggregator.add_totals, args=({"n": 2.0},))
-    slow.start()
-    assert inside.wait(10.0)
-    quick.start()
-    quick.join(0.1)  # without a lock it is through by now, and its value about to be overwritten
-    go_on.set()
-    slow.join()
-    quick.join()
-    assert aggregator.drain() == {"n": 3.0}

@@ -11,7 +11,7 @@ import pytest
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.core import types
-from seedzero.monitoring import background, console, counts, forecast, metrics, symptoms, wandb_run
+from seedzero.monitoring import aggregator, background, console, counts, forecast, metrics, symptoms, wandb_run
 from seedzero.monitoring import view as views
 
 
@@ -35,9 +35,9 @@ class Screen:
 
 def _view(
     path: pathlib.Path, *, has_forecast: bool = False, **changes: Any
-) -> tuple[views.View, Screen, metrics.Aggregator]:
+) -> tuple[views.View, Screen, aggregator.Aggregator]:
     """Returns the view of a run of 8 environments, its screen, and what it has gathered."""
-    screen, gathered = Screen(), metrics.Aggregator()
+    screen, gathered = Screen(), aggregator.Aggregator()
     directory: Any = cast(run_dirs.RunDir, type("Directory", (), {"path": path}))
     values = {"metrics.tensorboard": False, **{name.replace("__", "."): value for name, value in changes.items()}}
     config = configs.override(configs.Config(), values)

@@ -1,0 +1,109 @@
+"""From the environments' spec to a device loop: setup, place of the replay, compilation, and the first state."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from seedzero.agents import base
+from seedzero.checkpoints import checkpoint, trees
+from seedzero.config import config as configs
+from seedzero.core import types
+from seedzero.device import acting, compilation_cache, host_frames, slow_compile
+from seedzero.device import mesh as meshes
+from seedzero.device import programs as device_programs
+from seedzero.device import setup as setups
+from seedzero.device import state as states
+from seedzero.device import strategy as strategies
+from seedzero.host import capacity
+from seedzero.host import saves as saving
+from seedzero.loop import device_loop, pacing
+from seedzero.loop import dispatcher as dispatchers
+from seedzero.loop import intake as intakes
+from seedzero.loop import player as players
+from seedzero.monitoring import aggregator
+
+
+def device_loop_for(
+    config: configs.Config,
+    spec: types.EnvSpec,
+    workers: dispatchers.Workers,
+    hooks: device_loop.Hooks,
+    saves: saving.Saves,
+    gathered: aggregator.Aggregator,
+    report: Callable[[str], None],
+) -> device_loop.DeviceLoop:
+    """Returns the loop of a new or resumed run, with its programs being compiled.
+
+    Raises:
+      ConfigError: the agent does not go with these environments.
+      CapacityError: the replay does not fit.
+      CheckpointError, ResumeError: the checkpoint is damaged, or does not fit.
+    """
+    setup = setups.make(config, spec, meshes.make(config.training.num_devices))
+    train, actor = states.abstract_train(setup), states.abstract_actor(setup)
+    is_saved, on_host, text = place_replay(config, setup, train, actor)
+    if text:
+        report(text)
+    platform = setup.mesh.devices.flat[0].platform
+    report(compilation_cache.expectation(platform, has_images=types.shown(spec.arrays) == "images"))
+    strategy, programs = device_programs.prepare(setup, train, actor, on_host=on_host, on_ready=workers.inbox.notify)
+    try:
+        with slow_compile.without_alarm():
+            resumed = saves.restore(setup.agent, train, strategy.whole(actor.rings) if is_saved else None)
+            train, restored = resumed or (states.init_train(setup), None)
+            carried, rings = first_actor(setup, restored, strategy, is_deterministic=config.run.deterministic)
+            pacer = pacing.make(config, setup)
+            intake = intakes.Intake(config, setup.layout, workers.inbox, pacer, gathered, spec=spec)
+            player = players.Player(
+                checkpoint.MAIN, setup, programs, strategy, train, rings, pacer=pacer, intake=intake
+            )
+        dispatcher = dispatchers.Dispatcher(config, setup, (player,), carried, workers, gathered, time.monotonic)
+        if restored is not None:
+            with saving.reading_counters(restored.step):
+                dispatcher.restore(restored.host, has_replay=restored.rings is not None)
+    except Exception:
+        programs.close()
+        raise
+    return device_loop.DeviceLoop(config, dispatcher, hooks)
+
+
+def check(config: configs.Config, spec: types.EnvSpec) -> None:
+    """Raises the ConfigError or CapacityError of `device_loop_for` for these environments; allocates nothing."""
+    setup = setups.make(config, spec, meshes.make(config.training.num_devices))
+    place_replay(config, setup, states.abstract_train(setup), states.abstract_actor(setup))
+
+
+def place_replay(
+    config: configs.Config, setup: setups.Setup, train: base.TrainState, actor: acting.ActorState
+) -> tuple[bool, bool, str]:
+    """Returns whether checkpoints include the replay, whether the host keeps its frames, and a line about its size."""
+    device = setup.mesh.devices.flat[0]
+    if not setup.agent.samples:  # the rings of a queue hold nothing that a resumed run could use
+        capacity.check_queue(trees.num_bytes(actor.rings) // setup.layout.num_shards, device, setup.slot_length)
+        return False, False, ""
+    is_small = checkpoint.saves_replay(config.checkpoint, trees.num_bytes(actor.rings))
+    is_saved = config.run.deterministic or is_small
+    on_host, text = capacity.place(
+        config.replay,
+        checkpoint.needed_bytes(states.parts(setup.agent, train), actor.rings, is_saved=is_saved),
+        device,
+        num_devices=setup.layout.num_shards,
+        may_be_host=setup.learners is None,  # else windows are drawn with their frames
+    )
+    if config.checkpoint.replay == "auto" and not is_saved:
+        text += "; checkpoints leave it out and a resume fills it anew (--checkpoint.replay=on saves it)"
+    if on_host:
+        host_frames.check_length(setup.slot_length, setup.agent.stack, ahead=setup.ahead)
+    return is_saved, on_host, text
+
+
+def first_actor(
+    setup: setups.Setup, restored: checkpoint.Restored | None, strategy: strategies.Strategy, *, is_deterministic: bool
+) -> acting.ActorState:
+    """Returns the acting state: empty, or with the rings of a checkpoint."""
+    # A deterministic run goes on as after any of its checkpoints, which do not begin anew either.
+    begins = restored is None or not is_deterministic
+    if restored is None or restored.rings is None:
+        return states.init_actor(setup, holds_frames=strategy.holds_frames, begins=begins)
+    return acting.ActorState(states.init_carried(setup, begins=begins), strategy.begin(restored.rings))

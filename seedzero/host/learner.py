@@ -1,0 +1,221 @@
+"""The learner host: server, workers, device loop, checkpoints, metrics and the user's screen.
+
+`train` is the main job: lock the run directory, make the parts (`parts.py`), open the server, start local workers,
+build the networks for their environments meanwhile, resume, compile, go (`starting.py`). The main thread then keeps
+time until the run is over, saves and stops (`stopping.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import pathlib
+import shlex
+import time
+from collections.abc import Mapping
+from concurrent import futures
+
+from seedzero.bucket import bucket, remote
+from seedzero.bucket import mirror as mirrors
+from seedzero.checkpoints import own_runs
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import combinations, ends
+from seedzero.config import config as configs
+from seedzero.core import env_ids, errors, types, user_code
+from seedzero.device import compilation_cache
+from seedzero.host import deadline, local_socket, result, starting, stopping
+from seedzero.host import parts as learner_parts
+from seedzero.loop import device_loop
+from seedzero.monitoring import background, console, exporter
+from seedzero.processes import signals
+
+_TICK_SECONDS = 0.5
+
+
+def train(
+    config: configs.Config,
+    path: pathlib.Path | bucket.Url,
+    resume_command: str,
+    *,
+    preset: str,
+    given: Mapping[str, str],
+    spec: types.EnvSpec | None = None,
+    handles_signals: bool = True,
+    leaves_when_late: bool = False,
+) -> result.Result:
+    """Trains until a budget is spent, a return is reached or the user stops; returns the result.
+
+    Args:
+      config: with everything resolved that depends on the machine.
+      path: run directory, or its place in a bucket; made if missing, resumed if it holds a run.
+      resume_command: shown where the run stops before it is finished.
+      given: the user's settings, by SECTION.KEY.
+      spec: of the environments, if this machine knows it: a new run's networks are built while its workers start.
+      handles_signals: Ctrl-C, SIGTERM and SIGHUP save and end the training; only the main thread can.
+      leaves_when_late: ends the process, with `exit_codes.FAILED` and the newest checkpoint, where --max_seconds has
+        passed and a call on the device does not return (`deadline`); false: training ends when it returns.
+
+    Raises:
+      UsageError: an unsuitable configuration, directory, address or memory.
+      BucketError: the bucket cannot be used.
+      TrainingFailure: training cannot go on.
+    """
+    with contextlib.ExitStack() as opened:
+        screen = background.Screen(console.Console(config.metrics.every_seconds))
+        opened.callback(screen.close)
+        mirrored = None
+        if isinstance(path, bucket.Url):
+            mirrored = mirrors.Mirror(path, config.bucket, config.checkpoint, report=screen.message)
+            opened.callback(mirrored.finish)
+            compilation_cache.enable(mirrored.path / remote.PROGRAMS)
+            with bucket.naming(mirrored.path, path):
+                directory = run_dirs.open_run_dir(
+                    mirrored.path, config, preset=preset, given=given, fill=mirrored.fill
+                )
+        else:
+            uncached = compilation_cache.enable()
+            if uncached:
+                screen.message(uncached)
+            directory = run_dirs.open_run_dir(path, config, preset=preset, given=given)
+        opened.enter_context(directory)
+        names_code = bool(user_code.named(configs.flatten(directory.config)))
+        needs_trust = names_code and (mirrored is not None or not _remember(directory.path, directory.saved, screen))
+        parts = None
+        try:
+            combinations.check(directory.config)  # with the values that the directory fixes, such as its slots
+            ending = ends.sentence(directory.config, preset=preset, explicit=given.keys())
+            for note in (*directory.notes, *filter(None, [ending])):
+                screen.message(note)
+            local = opened.enter_context(local_socket.opened(directory.path, directory.config.transport.listen))
+            parts = learner_parts.make(directory, screen, mirrored, local, spec)
+            program, at = resume_command.partition(" train ")[0], f"--run_dir={shlex.quote(str(path))}"
+            at += " --trust_run_dir" if needs_trust else ""
+            is_remote = config.env.id == env_ids.REMOTE
+            if not is_remote:  # on the CPU: the learner's accelerator has no room for a second process
+                parts.view.watch = f"JAX_PLATFORMS=cpu {program} play {at} --video=play.mp4"
+            finished, had_finished = _hosted(parts, handles_signals=handles_signals, leaves_when_late=leaves_when_late)
+        except errors.UsageError:
+            if (parts is None or not parts.stage.listens) and (mirrored is None or directory.resumed):
+                _abandon(directory, screen, names_code=names_code and mirrored is None)
+            raise
+        if not had_finished:
+            has_checkpoint = parts.saves.durable_update is not None
+            if parts.view.progress.snapshot().num_updates == 0:
+                screen.message(f"nothing to score: {result.without_updates(directory.config)}; train longer")
+            elif has_checkpoint:
+                _show_next(screen, program, at, is_remote=is_remote)
+            if finished:
+                screen.message(f"finished: {finished}")
+            else:
+                again = "resume" if has_checkpoint else "start again"
+                screen.message(f"stopped; to {again}:", resume_command)
+        return result.read(directory.checkpoints, str(path), finished=finished)
+
+
+def _remember(path: pathlib.Path, saved: run_dirs.SavedConfig, screen: background.Screen) -> bool:
+    """Remembers a run with a user's code as an own one: the user has consented. Returns whether it could be."""
+    problem = own_runs.remember(path, saved)
+    if problem:
+        screen.message(f"this run cannot be remembered as your own, so its directory needs --trust_run_dir: {problem}")
+    return not problem
+
+
+def _abandon(directory: run_dirs.RunDir, screen: background.Screen, *, names_code: bool) -> None:
+    """Undoes a refused start, in the records of own runs, too."""
+    if names_code and directory.earlier is None:
+        own_runs.forget(directory.path)
+    directory.abandon()
+    if names_code and directory.earlier is not None:
+        _remember(directory.path, run_dirs.parse_saved(directory.earlier), screen)
+
+
+def _hosted(parts: learner_parts.LearnerParts, *, handles_signals: bool, leaves_when_late: bool) -> tuple[str, bool]:
+    """Trains; returns the reason of finished training, "" for a stop, and whether it had finished before."""
+    screen, view, metrics = parts.screen, parts.view, parts.config.metrics
+    finished = parts.saves.finished_before()
+    if finished:
+        screen.message(f"this run is finished: {finished}; raise that to go on")
+        view.write_finished(finished)
+        return finished, True
+    stop_signals = signals.StopSignals(
+        functools.partial(stopping.interrupt, parts),
+        say=screen.message,
+        cleanup=functools.partial(stopping.leave_at_once, parts, "left at once"),
+    )
+    late = deadline.Deadline(parts.seconds_left, parts.stage.pulse, functools.partial(stopping.leave_late, parts))
+    served = exporter.serving(metrics.host, metrics.port, view.scrape) if metrics.port >= 0 else None
+    screen.follow(view.shown)
+    with (
+        stop_signals if handles_signals else contextlib.nullcontext(),
+        late.watched() if leaves_when_late else contextlib.nullcontext(),
+        served or contextlib.nullcontext("") as url,
+        view.sending(),
+    ):
+        if url:
+            screen.message(f"metrics for Prometheus at {url}")
+        if parts.mirrored is not None:
+            parts.mirrored.begin(parts.ending.fail)
+        starting.show_spec(parts)
+        address = starting.listen(parts)
+        try:
+            starting.announce(parts, address)
+            parts.workers.start()
+            finished = run(parts, address)
+        finally:
+            stopping.stop(parts, finished)
+    return finished, False
+
+
+def run(parts: learner_parts.LearnerParts, address: str) -> str:
+    """Trains; returns the reason of finished training, or "" after an earlier stop. Raises TrainingFailure."""
+    if parts.stage.loop is None:
+        starting.prepare(parts, address)
+    loop = parts.stage.loop
+    if loop is None or parts.ending.is_interrupted:  # by then `stopping.interrupt` may have found no loop to stop
+        return ""
+    with device_loop.running(loop, parts.ending.notify) as over:
+        keep_time(parts, loop, over)
+    if parts.seconds_left() <= 0 and not (parts.reception.has_trained or parts.directory.resumed):
+        parts.ending.check()
+        raise starting.lonely(parts.config.run.max_seconds)  # only the process that evaluates was there
+    # What failed has left a state on the device that is not to be trusted: then nothing is saved.
+    return stopping.finish(parts, loop, over.result())
+
+
+def keep_time(parts: learner_parts.LearnerParts, loop: device_loop.DeviceLoop, over: futures.Future[str]) -> None:
+    """Shows progress, writes metrics and asks for checkpoints until the device loop ends."""
+    config, now = parts.config, time.monotonic()
+    deterministic = config.run.deterministic  # there, updates are the time of rows and checkpoints
+    next_row = now + config.metrics.every_seconds
+    next_save = float("inf") if deterministic else now + (config.checkpoint.every_seconds or float("inf"))
+    reported_late = False
+    while not over.done():
+        parts.ending.wait(_TICK_SECONDS)
+        now = time.monotonic()
+        parts.view.observe(now)
+        if parts.ending.failure is not None:
+            return
+        if now >= next_row:
+            next_row = now + config.metrics.every_seconds
+            parts.directory.check_ours()
+            if not deterministic:
+                parts.view.write_row({})
+            parts.view.write_status(alive=True)
+        if now >= next_save and not parts.saves.checkpointer.busy:
+            next_save, reported_late = now + config.checkpoint.every_seconds, False
+            loop.request(parts.save)
+        elif now >= next_save and parts.mirrored is not None and not reported_late:
+            reported_late = True
+            parts.screen.message(
+                f"a checkpoint is due, but the last one is still on its way to {parts.mirrored.url}: it waits; "
+                f"raise --checkpoint.every_seconds={config.checkpoint.every_seconds:g} if that goes on"
+            )
+        if parts.seconds_left() <= 0:
+            loop.end(f"--max_seconds={config.run.max_seconds:g} passed")
+
+
+def _show_next(screen: background.Screen, program: str, at: str, *, is_remote: bool) -> None:
+    """Shows the commands for evaluating and watching a run; is_remote: its environments come with workers."""
+    screen.message("score it:", f"{program} evaluate {at}{' --listen=127.0.0.1:0' if is_remote else ''}")
+    if not is_remote:
+        screen.message("watch it:", f"{program} play {at} --video=play.mp4")

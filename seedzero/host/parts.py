@@ -1,0 +1,157 @@
+"""The parts of one learner, made in the order of their needs; nothing runs yet."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import secrets
+import time
+from collections.abc import Sequence
+
+from seedzero.bucket import mirror as mirrors
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
+from seedzero.config import worker_options
+from seedzero.core import env_ids, types
+from seedzero.device import batch as batches
+from seedzero.device import mesh as meshes
+from seedzero.host import build, filming
+from seedzero.host import ending as endings
+from seedzero.host import reception as receptions
+from seedzero.host import saves as saving
+from seedzero.loop import device_loop
+from seedzero.loop import roster as rosters
+from seedzero.monitoring import aggregator, background, forecast, metrics
+from seedzero.monitoring import view as views
+from seedzero.processes import program as programs
+from seedzero.processes import supervisor
+from seedzero.transport import address as addresses
+from seedzero.transport import security
+from seedzero.transport import server as servers
+
+
+@dataclasses.dataclass
+class Stage:
+    """The stage of a run: written by the main thread, read by any thread."""
+
+    listens: bool = False  # the server has its addresses, so that something may come of the run
+    is_building: bool = False  # networks and replay
+    is_finishing: bool = False  # the loop has ended, and the last state is being saved
+    loop: device_loop.DeviceLoop | None = None  # None: it is not built yet, or the run is over
+
+    def pulse(self) -> object | None:
+        """Any thread: returns a value for `deadline.Deadline`; saving and waiting for environments are no calls."""
+        if self.is_building:
+            return "building"
+        loop = self.loop
+        return None if loop is None or self.is_finishing else loop.pulse()
+
+
+@dataclasses.dataclass(frozen=True)
+class LearnerParts:
+    """The parts of a learner."""
+
+    directory: run_dirs.RunDir
+    screen: background.Screen
+    mirrored: mirrors.Mirror | None  # the run's bucket; None: it is in none
+    local: str  # unix socket of local workers
+    expected: types.EnvSpec | None  # of the environments, if this machine knows it; None: workers tell it
+    ending: endings.Ending
+    gathered: aggregator.Aggregator
+    saves: saving.Saves
+    view: views.View
+    reception: receptions.Reception
+    workers: supervisor.Supervisor
+    server: servers.Server
+    films: filming.Filmer
+    stage: Stage = dataclasses.field(default_factory=Stage)
+
+    @property
+    def config(self) -> configs.Config:
+        return self.directory.config
+
+    def seconds_left(self) -> float:
+        """Returns the rest of --max_seconds; infinity without it."""
+        max_seconds = self.config.run.max_seconds
+        return max_seconds - self.view.progress.seconds() if max_seconds else float("inf")
+
+    def save(self) -> None:
+        """Loop's thread, or after its end: begins a checkpoint."""
+        assert self.stage.loop is not None
+        self.saves.save(self.stage.loop.dispatcher.state())
+
+
+def make(
+    directory: run_dirs.RunDir,
+    screen: background.Screen,
+    mirrored: mirrors.Mirror | None,
+    local: str,
+    spec: types.EnvSpec | None,
+) -> LearnerParts:
+    """Returns a run's parts; arguments as in `LearnerParts`. Raises UsageError for an unsuitable configuration."""
+    config, say = directory.config, screen.message
+    acting, _ = meshes.split(meshes.make(config.training.num_devices), config.training.acting_devices)
+    layout, sizes = batches.plan(config, acting.devices.size)
+    ending, gathered, key = endings.Ending(), aggregator.Aggregator(), secrets.token_hex()
+    log = metrics.MetricsLog(
+        directory.path, tensorboard=config.metrics.tensorboard, report=say, config=directory.config
+    )
+    saves = saving.Saves(config, directory, log, say, mirrored)
+    roster = rosters.Roster(config, layout, sizes[-1] * layout.num_shards, key)
+    hours = forecast.Forecast(config) if acting.devices.flat[0].platform == "cpu" else None
+    view = views.View(
+        config, directory, screen, roster.sizes, gathered, log, lambda: saves.durable_update, time.monotonic, hours
+    )
+    workers = _workers(directory, local, key, ending, screen, has_evaluator=layout.num_evaluate > 0)
+    check = functools.partial(build.check, config)
+    reception = receptions.Reception(config, roster, view, say, ending.notify, workers.restart, check)
+    server = _server(config, reception, local)
+    view.progress.silent = server.silent
+    expected = spec if config.worker.num else None  # workers elsewhere may have other versions of it
+    films = filming.Filmer(directory.path, config.evaluation.video_every, write=log.write_video, say=say)
+    return LearnerParts(
+        directory, screen, mirrored, local, expected, ending, gathered, saves, view, reception, workers, server, films
+    )
+
+
+def _server(config: configs.Config, reception: receptions.Reception, local: str) -> servers.Server:
+    transport = config.transport
+    is_local = not transport.listen or transport.listen.startswith(addresses.UNIX_PREFIX)
+    return servers.Server(
+        reception,
+        dataclasses.replace(transport, listen=local if is_local else transport.listen),
+        secured=security.for_server(transport.token_file, config.tls),
+        local="" if is_local else local,
+        clock=time.monotonic,
+    )
+
+
+def _workers(
+    directory: run_dirs.RunDir,
+    local: str,
+    key: str,
+    ending: endings.Ending,
+    screen: background.Screen,
+    *,
+    has_evaluator: bool,
+) -> supervisor.Supervisor:
+    config, num_train = directory.config, directory.config.worker.num
+    options = worker_options.of_learner(config)
+
+    def name(index: int) -> str:
+        return f"local-{index}" if index < num_train else "evaluator"
+
+    def command(index: int) -> Sequence[str]:
+        role = "train" if index < num_train else "evaluate"
+        return worker_options.command(options, server=local, worker_id=name(index), role=role)
+
+    environment = {**programs.WORKER_ENVIRONMENT, worker_options.KEY: key}
+    return supervisor.Supervisor(
+        command,
+        num_train + (has_evaluator and config.env.id != env_ids.REMOTE),
+        on_failure=ending.fail,
+        log_dir=directory.logs,
+        report=screen.message,
+        name=name,
+        system=programs.System(functools.partial(programs.launch, environment=environment)),
+    )

@@ -1,0 +1,223 @@
+"""Decides the content and the time of checkpoints; restores resumed runs.
+
+`save` and `save_state` are called where the device loop's state is at rest: on its thread, or after it has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from seedzero.agents import base
+from seedzero.bucket import mirror as mirrors
+from seedzero.checkpoints import checkpoint, migrations, trees
+from seedzero.checkpoints import checkpointer as checkpointers
+from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
+from seedzero.core import errors
+from seedzero.device import state as states
+from seedzero.loop import dispatcher as dispatchers
+from seedzero.loop import evaluator as evaluators
+from seedzero.loop import limiter
+from seedzero.monitoring import metrics
+from seedzero.replay import rings as ring_store
+
+SMALL_REPLAY_BYTES = 64 * 2**20
+"""Observations of this size are written as quickly as all the rest of a checkpoint."""
+
+
+@dataclasses.dataclass(eq=False)
+class Saves:
+    """The checkpoints of a run."""
+
+    config: configs.Config
+    directory: run_dirs.RunDir
+    log: metrics.MetricsLog
+    report: Callable[[str], None]
+    mirror: dataclasses.InitVar[mirrors.Mirror | None]
+    durable_update: int | None = None  # of the newest checkpoint; None: there is none
+
+    def __post_init__(self, mirror: mirrors.Mirror | None) -> None:
+        self._includes_replay = self._has_failed = False
+        self._mark: tuple[int, ...] | None = None
+        self.checkpointer = checkpointers.Checkpointer(
+            self.directory.checkpoints,
+            self.config.checkpoint,
+            on_durable=self._durable,
+            on_error=self._not_saved,
+            uploader=None if mirror is None else mirror.uploads,
+        )
+
+    # ------------------------------------------------------------------------------------ the beginning
+
+    def finished_before(self) -> str:
+        """Returns why a resumed run has nothing left to do, or ""."""
+        checkpoints = self.directory.checkpoints
+        found = list(saved_files.manifests(checkpoints)) if self.directory.resumed else []
+        if not found:
+            return ""
+        newest = max(found, key=lambda manifest: manifest.step)
+        with reading_counters(newest.step):
+            if not self._is_over(self._counters(newest.host)):
+                return ""
+        whole, _ = saved_files.newest_verified(
+            checkpoints, "state"
+        )  # reads all: only where the newest seems to be the last
+        if whole is None:
+            return ""
+        with reading_counters(whole.step):
+            return self._is_over(self._counters(whole.host))
+
+    def _counters(self, host: Mapping[str, Any]) -> dict[str, Any]:
+        return migrations.counters(host, self.config.replay.samples_per_insert)
+
+    def _is_over(self, host: Mapping[str, Any]) -> str:
+        """Returns the reason for a checkpoint with these counters to be a run's last, or ""."""
+        if host[evaluators.IN_LAST]:
+            return ""
+        budget, evaluated = self.config.run, host["last_evaluation"]
+        num_updates, num_steps = host["num_updates"], host["ledger"]["stored"]
+        owed, replay = 0, self.config.replay
+        if self.config.agent.SAMPLES:
+            owed = limiter.owed_updates(replay, budget.max_env_steps, limiter.start_of(replay, host))
+            num_left_out, min_steps = host[dispatchers.LEFT_OUT]
+            owed -= num_left_out if replay.min_steps >= min_steps else 0
+        if spent := budget.spent(num_updates, num_steps, owed):
+            number = f"{num_updates} updates" if spent.startswith("--max_updates") else f"{num_steps} steps"
+            return f"{number} of {spent}"
+        is_whole = evaluated is not None and evaluators.CUT_SHORT not in evaluated
+        if is_whole and evaluated["mean_return"] >= budget.stop_at_return:
+            return f"evaluation returned {evaluated['mean_return']:g}, --stop_at_return={budget.stop_at_return:g}"
+        return ""
+
+    def restore(
+        self, agent: base.Agent, train: base.TrainState, rings: ring_store.Rings | None
+    ) -> tuple[base.TrainState, checkpoint.Restored] | None:
+        """Returns the newest verified checkpoint, and reports it; None for a new run.
+
+        train, rings: shapes, dtypes and shardings of the state, and of the replay with its frames; None: this run's
+        checkpoints leave the replay out.
+        """
+        self._includes_replay = rings is not None
+        restored = checkpoint.restore(
+            self.directory.checkpoints, states.parts(agent, train), rings, needs_replay=self.config.run.deterministic
+        )
+        if restored is None:
+            self._truncate(0, -1)
+            return None
+        with reading_counters(restored.step):
+            host = self._counters(restored.host)
+            num_bytes, num_steps = int(host["metrics_bytes"]), int(host["ledger"]["stored"])
+            self._mark = _mark(host)
+            if not self.config.run.deterministic:  # there, the evaluations after the checkpoint come again
+                host["best_return"] = best_return_of(self.directory.checkpoints, host)
+            restored = restored._replace(host=host)
+        self.checkpointer.continue_from(restored)
+        for text in restored.losses:
+            self.report(text)
+        self.durable_update = restored.step
+        self._truncate(num_bytes, num_steps)
+        is_kept = restored.rings is not None or not agent.samples
+        self.report(f"resumed at update {restored.step}{'' if is_kept else '; the replay fills anew'}")
+        return states.from_parts(agent, train, checkpoint.of_player(restored.state, checkpoint.MAIN)), restored
+
+    def _truncate(self, size_bytes: int, env_steps: int) -> None:
+        """Cuts the metrics back to a checkpoint's. Raises ResumeError."""
+        try:
+            self.log.truncate(size_bytes, env_steps)
+        except OSError as error:
+            raise errors.ResumeError(
+                f"cannot write the metrics in {self.directory.path}: {error.strerror}; make them writable, or give "
+                "another --run_dir"
+            ) from None
+
+    # ------------------------------------------------------------------------------------ while it goes on
+
+    def save(self, state: dispatchers.CheckpointState) -> None:
+        """Begins a checkpoint, unless that update is saved. Raises TrainingFailure if the directory is lost."""
+        self.directory.check_ours()
+        step, mark = state.host["num_updates"], _mark(state.host)
+        if mark == self._mark and self.durable_update == step:
+            return
+        self._mark = mark
+        host = {**state.host, "metrics_bytes": self.log.size_bytes()}
+        self.checkpointer.save(
+            step, checkpoint.by_player(state.parts), host, state.rings if self._includes_replay else None
+        )
+
+    def save_state(self, state: dispatchers.CheckpointState) -> None:
+        """Saves the small state at once before a long save of the replay: an interrupted process may be killed."""
+        self.directory.check_ours()
+        frames = () if state.rings is None else state.rings.observation
+        is_long = self._includes_replay and trees.num_bytes(frames) > SMALL_REPLAY_BYTES
+        if is_long and state.host["num_updates"] != self.durable_update:
+            self._mark = None  # the replay is still to come
+            host = {**state.host, "metrics_bytes": self.log.size_bytes()}
+            self.checkpointer.save_state(state.host["num_updates"], checkpoint.by_player(state.parts), host)
+
+    def abandon(self) -> None:
+        """Any thread: ends a save waiting for the disk; the next save contains the same state."""
+        if self.checkpointer.abandon_save():
+            self._mark = None  # afterwards: a save that is ended has set it
+
+    def save_best(self, ended: evaluators.Ended) -> None:
+        """Begins to save the parameters of the best evaluation so far."""
+        self.directory.check_ours()
+        update, params = ended.running.update, ended.running.params
+        self.checkpointer.save_best(update, params, {"update": update, **ended.result.to_json()})
+
+    def check(self) -> None:
+        """Raises CheckpointError if the last state could not be saved."""
+        if self._has_failed:
+            raise errors.CheckpointError(
+                f"the last state could not be saved, see above; the newest checkpoint is of update "
+                f"{self.durable_update}. Mend that, and run the same command again"
+            )
+
+    def _durable(self, step: int) -> None:
+        self.durable_update = step
+        self._has_failed = False
+
+    def _not_saved(self, text: str) -> None:
+        self._has_failed = True
+        self._mark = None
+        self.report(text)
+
+
+@contextlib.contextmanager
+def reading_counters(step: int) -> Iterator[None]:
+    """Raises CheckpointError for a checkpoint with counters of another form."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise errors.CheckpointError(
+            f"the counters of checkpoint {step} are damaged ({error!r}); delete it to go on from an earlier one, or "
+            "give another --run_dir"
+        ) from error
+
+
+def best_return_of(checkpoints: pathlib.Path, host: Mapping[str, Any]) -> float | None:
+    """Returns the mean return that a resumed run must exceed for new best parameters; None: there are none.
+
+    After a crash the saved best may be newer, and better, than what the checkpoint's counters `host` know.
+    """
+    known: float | None = host["best_return"]
+    try:
+        _, best, _ = saved_files.find(checkpoints, "best", "params")
+    except errors.CheckpointError:  # none, or a damaged one, that the next better one replaces
+        return known
+    saved = best.host.get("mean_return")
+    if saved is None or "task_returns" in best.host:  # of several tasks, the score may be another
+        return known
+    return float(saved) if known is None else max(known, float(saved))
+
+
+def _mark(host: Mapping[str, Any]) -> tuple[int, ...]:
+    """Returns numbers that change with every change worth saving."""
+    evaluated = host["last_evaluation"] or {"update": 0}
+    counts = host["num_updates"], host["num_acts"], host["evaluation_index"], evaluated["update"]
+    return *counts, host["num_reanalyses"], int(host[evaluators.IN_LAST])

@@ -1,0 +1,128 @@
+"""The training observations on their way to the device: waiting, taken, and counted in the ledger."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from seedzero.config import config as configs
+from seedzero.core import types
+from seedzero.device import batch as batches
+from seedzero.evaluation import evaluation
+from seedzero.loop import inbox as inboxes
+from seedzero.loop import ledger, limiter
+from seedzero.monitoring import aggregator, counts
+
+
+@dataclasses.dataclass(eq=False)
+class Intake:
+    """Takes messages for acting calls and keeps the books of their steps. Used by the loop's thread."""
+
+    config: configs.Config
+    layout: batches.Layout
+    inbox: inboxes.Inbox
+    pacer: limiter.Pacer
+    gathered: aggregator.Aggregator
+    spec: types.EnvSpec
+
+    def __post_init__(self) -> None:
+        self.ledger = ledger.Ledger(self.layout.num_train)
+        self._episodes = evaluation.Episodes(self.layout.num_train, self.spec.num_players)
+        self._stored_per_shard = np.zeros(self.layout.num_shards, np.int64)
+
+    @property
+    def num_kept(self) -> int:
+        """Steps in this replay: fewer than stored after a resume without the saved replay."""
+        return int(self._stored_per_shard.sum())
+
+    @property
+    def can_sample(self) -> bool:
+        """Whether every shard holds a step."""
+        return bool(self._stored_per_shard.all())
+
+    def lacking(self, slots: Sequence[np.ndarray]) -> str:
+        """Any thread: names the devices without steps and environments, for which updates wait.
+
+        slots: of each session; none: "".
+        """
+        has_any = self._stored_per_shard > 0
+        for shard, _ in map(self.layout.place, slots):
+            has_any[shard] = True
+        without = np.flatnonzero(~has_any).tolist()
+        if not without or not slots:
+            return ""
+        names = f"device{'s' * (len(without) > 1)} {', '.join(map(str, without))} of 0 to {len(has_any) - 1}"
+        return (
+            f"no updates yet: {names} had no environment; have {len(without)} more join, or begin a run with fewer "
+            "devices (--training.num_devices)"
+        )
+
+    def can_act(self, max_rows: int, now: float) -> bool:
+        """Returns whether an acting call goes now; max_rows: of a batch that needs no more messages."""
+        waiting = self.inbox.num_rows(types.Role.TRAIN, self.pacer.holds)
+        if self.config.run.deterministic:
+            worker = self.config.worker
+            return waiting == worker.num * worker.num_groups * worker.envs_per_group
+        return waiting > 0 and (waiting >= max_rows or self.fill_seconds_left(now) <= 0)
+
+    def fill_seconds_left(self, now: float) -> float:
+        """Returns how long the oldest message may still wait for others; 0 or less: no longer."""
+        wait_microseconds = self.config.batcher.wait_microseconds
+        oldest = self.inbox.oldest(types.Role.TRAIN, self.pacer.holds) if wait_microseconds else None
+        return 0.0 if oldest is None else oldest + wait_microseconds * 1e-6 - now
+
+    def take(self, role: types.Role, max_rows: int) -> list[batches.Message]:
+        """Returns the messages of one acting call; max_rows: rows per shard."""
+        holds = self.pacer.holds if role is types.Role.TRAIN else None
+        messages = self.inbox.take(role, self.layout, max_rows, holds)
+        if self.config.run.deterministic:
+            messages.sort(key=lambda message: int(message.slots[0]))
+        return messages
+
+    def record(self, messages: list[batches.Message], now: float) -> None:
+        """Books the training observations of an acting call."""
+        slots = np.concatenate([message.slots for message in messages])
+        first = np.concatenate([message.request.first for message in messages])
+        reward = np.concatenate([message.request.step.reward for message in messages])
+        final = np.concatenate([message.request.step.final for message in messages])
+        task = np.concatenate([message.request.step.tasks for message in messages])
+        self.ledger.record(slots, first, final)
+        for message in messages:
+            self.pacer.record(message.slots, message.request.first, now)
+        shard, _ = self.layout.place(slots)
+        self._stored_per_shard += np.bincount(shard[~first], minlength=self.layout.num_shards)
+        spec = self.spec
+        for episode in self._episodes.record(slots, reward, first, final, task):
+            name = spec.tasks[episode.task] if spec.tasks else ""
+            self.gathered.add_episode(episode.total, episode.length, num_players=spec.num_players, task=name)
+
+    def cut(self, slots: np.ndarray, reason: str) -> None:
+        """Ends the histories of slots without environments."""
+        self.ledger.discard(slots, reason)
+        self.ledger.discard_stored(self.pacer.cut(slots), counts.UNFINISHED_UNROLL)
+
+    def drop(self, reason: str) -> None:
+        """Counts the stored steps waiting for an update as discarded."""
+        self.ledger.discard_stored(self.pacer.drop(), reason)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the part of a checkpoint's counters."""
+        return {
+            "ledger": self.ledger.to_json(),
+            "stored_per_shard": self._stored_per_shard.tolist(),
+            "waiting_steps": self.pacer.num_waiting,
+        }
+
+    def restore(self, saved: Mapping[str, Any], *, has_replay: bool) -> None:
+        """Continues a checkpoint's counters; steps waiting for an update are lost with their rings."""
+        self.ledger.restore(saved["ledger"])
+        self.ledger.discard_stored(saved["waiting_steps"], counts.UNFINISHED_UNROLL)
+        if has_replay:
+            before = np.array(saved["stored_per_shard"], np.int64)
+            # Where the devices were more or fewer: shards are equal blocks of slots, with steps in all parts alike.
+            parts = math.lcm(len(before), self.layout.num_shards) // len(before)
+            self._stored_per_shard = np.repeat(before // parts, parts).reshape(self.layout.num_shards, -1).sum(axis=1)

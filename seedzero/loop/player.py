@@ -1,0 +1,131 @@
+"""A player: every part of a run with one instance per set of learning parameters.
+
+The device loop's thread owns it. A call returns at once, with arrays that are still being computed.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+
+from seedzero.agents import base
+from seedzero.device import acting, apart, steps
+from seedzero.device import batch as batches
+from seedzero.device import programs as device_programs
+from seedzero.device import setup as setups
+from seedzero.device import state as states
+from seedzero.device import strategy as strategies
+from seedzero.loop import intake as intakes
+from seedzero.loop import limiter
+from seedzero.replay import rings as ring_store
+
+
+@dataclasses.dataclass(eq=False)
+class Player:
+    """The train state and rings of a player, its acting parameters, counters, pace and books."""
+
+    name: str  # in checkpoints of several players
+    setup: setups.Setup
+    programs: device_programs.Programs  # compiled device functions, those of all players of the same network
+    strategy: strategies.Strategy  # how devices share its work
+    train: base.TrainState
+    rings: ring_store.Rings  # the stored rows; frames may lie elsewhere
+    pacer: limiter.Pacer  # when it acts and learns
+    intake: intakes.Intake  # its observations, and the books of their steps
+    num_updates: int = 0  # submitted since the run began, resumes included
+    num_refreshes: int = 0  # likewise
+    version: int = 0  # updates that the acting parameters have seen
+
+    def __post_init__(self) -> None:
+        self.params = self.copy_params()  # that act
+        self._published: collections.deque[tuple[base.Params, int]] = collections.deque()  # not there yet, by version
+
+    # ------------------------------------------------------------------------------------ parameters that act
+
+    def copy_params(self) -> base.Params:
+        """Returns a copy of the newest parameters for acting, on the devices that act."""
+        return self.strategy.publish(states.copy(self.setup.agent.acting(self.train)))
+
+    def publish(self) -> None:
+        """Has acting use the newest parameters from now on; with learners apart, once they are there."""
+        if len(self._published) == apart.MOST_COPIES:
+            self._published.pop()  # the oldest is the first to be there, and the newest is wanted
+        self._published.append((self.copy_params(), self.num_updates))
+        self.receive()
+
+    def receive(self) -> None:
+        """Has acting use the newest published parameters available without waiting."""
+        while self._published and self.strategy.is_there(self._published[0][0]):
+            self.params, self.version = self._published.popleft()
+
+    def when_there(self) -> Callable[[], object]:
+        """Returns a function for any thread: waits until acting can use the present publication without waiting."""
+        return functools.partial(jax.block_until_ready, [params for params, _ in self._published])
+
+    # ------------------------------------------------------------------------------------ calls
+
+    @property
+    def num_inserts(self) -> int:
+        """The steps stored so far, for sampling; a queue needs none."""
+        return self.intake.ledger.counts.stored if self.setup.agent.samples else 0
+
+    def run_act(
+        self, carried: acting.Carried, batch: batches.Batch, params: base.Params, counters: steps.Counters
+    ) -> tuple[acting.Carried, jax.Array]:
+        """Acts on a batch; returns the environments' new memory, and the actions of its rows."""
+        self.strategy.keep(batch)
+        actor, actions = self.programs.run_act(params, acting.ActorState(carried, self.rings), batch, counters)
+        self.rings = actor.rings
+        return actor.carried, actions
+
+    @property
+    def can_update(self) -> bool:
+        """Whether an update is compiled and has data, and no frames are being read for it."""
+        return self.programs.update_ready and self.strategy.is_ready and self.intake.can_sample
+
+    def run_update(self, now: float) -> jax.Array:
+        """Learns from the windows that the pace feeds; returns metrics [M], `programs.update.metric_names`."""
+        feed, run = self.pacer.feed(self.num_inserts, now), self.programs.update.functions
+        self.train, self.rings, values = self.strategy.run_update(run, self.train, self.rings, feed, self.num_updates)
+        self.num_updates += 1
+        return values
+
+    def run_refresh(self) -> jax.Array:
+        """Renews stored targets; returns metrics [M], `programs.refresh.metric_names`."""
+        params, version = self.params, self.version
+        if not self.strategy.is_apart:  # there, the newest parameters are elsewhere
+            params, version = self.setup.agent.acting(self.train), self.num_updates
+        counters, run = steps.counters(self.num_inserts, version, self.num_refreshes), self.programs.refresh.functions
+        self.rings, values = self.strategy.run_refresh(run, params, self.rings, counters)
+        self.num_refreshes += 1
+        return values
+
+    # ------------------------------------------------------------------------------------ checkpoints
+
+    def state(self) -> tuple[dict[str, base.Params], ring_store.Rings | None]:
+        """Returns the parts of the train state, and the replay with its frames; None for a queue (keeps none)."""
+        agent = self.setup.agent
+        return states.parts(agent, self.train), self.strategy.whole(self.rings) if agent.samples else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the player's part of a checkpoint's counters."""
+        counters = {"num_updates": self.num_updates, "num_reanalyses": self.num_refreshes}  # the name in checkpoints
+        return {**counters, **self.intake.to_json(), **self.pacer.to_json()}
+
+    def restore(self, saved: Mapping[str, Any], *, has_replay: bool) -> None:
+        """Continues a checkpoint's counters; without its replay, updates wait until new steps are stored."""
+        self.num_updates = saved["num_updates"]
+        self.num_refreshes = saved["num_reanalyses"]
+        self.params, self.version = self.copy_params(), self.num_updates
+        self.intake.restore(saved, has_replay=has_replay)
+        self.pacer.restore(saved)
+
+    def close(self) -> None:
+        """Ends the preparation of further calls."""
+        self.programs.close()
+        self.strategy.close()

@@ -1,0 +1,152 @@
+"""The pace of a queue: every step is learned from at most once, in the order of acting, soon after it.
+
+The rings are the queue: this file knows, for each slot, which of its rows begin an unroll that no update has seen yet.
+An update takes the oldest complete unrolls; a slot with `max_lag` of them is held, so nothing is overwritten unseen.
+Pure bookkeeping: no threads, clocks are passed in.
+
+Shape letters: S slots, B rows of one acting call.
+"""
+
+from __future__ import annotations
+
+import collections
+
+import numpy as np
+
+from seedzero.device import batch as batches
+from seedzero.device import steps
+from seedzero.loop import limiter
+from seedzero.replay import data as sources
+
+
+class QueuePacer(limiter.Pacer):
+    """Follows the rows of all training slots, and saves none. slot_length: of a ring. lock_step: counters decide."""
+
+    def __init__(self, data: sources.Queue, layout: batches.Layout, slot_length: int, *, lock_step: bool) -> None:
+        self._data = data
+        self._layout = layout
+        self._slot_length = slot_length
+        self._lock_step = lock_step
+        self._row = np.zeros(layout.num_train, np.int64)  # number of a slot's next row
+        self._begin = np.zeros(layout.num_train, np.int64)  # first row of its open unroll
+        self._num_open = np.zeros(layout.num_train, np.int64)  # steps in that
+        self._num_ready = np.zeros(layout.num_train, np.int64)  # its complete unrolls
+        self._is_live = np.zeros(layout.num_train, bool)
+        self._group = np.zeros(layout.num_train, np.int64)  # first slot of the message that it was in
+        # Complete unrolls of each shard in the order of acting: slot, first row, steps in it.
+        self._ready: list[collections.deque[tuple[int, int, int]]] = [
+            collections.deque() for _ in range(layout.num_shards)
+        ]
+        self._num_waiting = 0  # steps in open and complete unrolls; other threads read it
+        self._waiting_since: float | None = None
+
+    def choose(self, progress: limiter.Progress, now: float) -> limiter.Work:
+        """Returns the next call: a full batch first, then acting; a padded batch if nothing else will come."""
+        if self._lock_step and progress.evaluating:
+            return limiter.Work.EVALUATE if progress.can_evaluate else limiter.Work.WAIT
+        is_full = all(len(ready) >= self._per_shard for ready in self._ready)
+        may_update = progress.can_update and is_full
+        may_act = progress.can_act and not (self._lock_step and is_full)
+        if progress.can_evaluate and not ((may_act or may_update) and progress.evaluated_last):
+            return limiter.Work.EVALUATE
+        if may_update:
+            return limiter.Work.UPDATE
+        if may_act:
+            return limiter.Work.ACT
+        may_pad = not (self._lock_step or progress.waits_to_act)
+        is_late = self._none_can_come or (may_pad and self.seconds_left(now) == 0.0)
+        return limiter.Work.UPDATE if progress.can_update and is_late else limiter.Work.WAIT
+
+    def debt(self, progress: limiter.Progress) -> float:
+        """Returns the full batches that wait for an update."""
+        return min(len(ready) for ready in self._ready) / self._per_shard
+
+    @property
+    def _per_shard(self) -> int:
+        return self._data.batch_size // self._layout.num_shards
+
+    @property
+    def _none_can_come(self) -> bool:
+        """Returns whether acting waits for an update, in lock step for all slots, else in all live slots' messages."""
+        held = self._is_held(slice(None))
+        with_held = np.isin(self._group, self._group[held & self._is_live])
+        return bool(held.any()) and (self._lock_step or not np.any(self._is_live & ~with_held))
+
+    def seconds_left(self, now: float) -> float | None:
+        """Returns how long a batch that is not full may still wait; None: there is nothing to learn from."""
+        if self._waiting_since is None:
+            return None
+        return max(0.0, self._waiting_since + self._data.wait_seconds - now)
+
+    def feed(self, num_inserts: int, now: float) -> steps.Unrolls:
+        """Takes the oldest unrolls of each shard and pads the rest of the batch with weight 0."""
+        slot = np.zeros((self._layout.num_shards, self._per_shard), np.int32)
+        time, weight = np.zeros_like(slot), np.zeros(slot.shape, np.float32)
+        for shard, ready in enumerate(self._ready):
+            for index in range(min(self._per_shard, len(ready))):
+                taken, row, num_steps = ready.popleft()
+                self._num_ready[taken] -= 1
+                self._num_waiting -= num_steps
+                slot[shard, index] = taken % self._layout.train_per_shard
+                time[shard, index] = row % self._slot_length
+                weight[shard, index] = 1.0
+        weight *= weight.size / np.sum(weight)
+        self._waiting_since = now if any(self._ready) else None
+        return steps.Unrolls(slot.reshape(-1), time.reshape(-1), weight.reshape(-1))
+
+    def holds(self, slots: np.ndarray) -> bool:
+        return bool(np.any(self._is_held(slots)))
+
+    def _is_held(self, slots: np.ndarray | slice) -> np.ndarray:
+        """Returns [S] bool, true: the slot has the most complete unrolls allowed to wait.
+
+        After a cut no unroll may wait: behind the open ones of many short sessions, its rows would be overwritten.
+        """
+        held: np.ndarray = self._num_ready[slots] >= np.where(self._is_live[slots], self._data.max_lag, 1)
+        return held
+
+    def record(self, slots: np.ndarray, first: np.ndarray, now: float) -> None:
+        """Records a new row in each of a message's slots; an unroll of L steps is complete with its row L.
+
+        The transition from an episode's last row to the next one's first is no step, but takes a place in the unroll.
+        """
+        self._is_live[slots] = True
+        self._group[slots] = slots[0]
+        row = self._row[slots]
+        self._row[slots] += 1
+        self._num_open[slots] += ~first
+        self._num_waiting += int(np.count_nonzero(~first))
+        for slot in slots[row == self._begin[slots] + self._data.length].tolist():
+            shard = slot // self._layout.train_per_shard
+            self._ready[shard].append((slot, int(self._begin[slot]), int(self._num_open[slot])))
+            self._begin[slot] += self._data.length
+            self._num_open[slot] = 0
+            self._num_ready[slot] += 1
+            if self._waiting_since is None:
+                self._waiting_since = now
+
+    def cut(self, slots: np.ndarray) -> int:
+        num_dropped = int(self._num_open[slots].sum())
+        self._num_waiting -= num_dropped
+        self._is_live[slots] = False
+        self._num_open[slots] = 0
+        self._begin[slots] = self._row[slots]
+        return num_dropped
+
+    def drop(self) -> int:
+        num_dropped = self.num_waiting
+        for ready in self._ready:
+            ready.clear()
+        self._num_ready[:] = 0
+        self._waiting_since = None
+        self.cut(np.arange(self._layout.num_train))
+        self._num_waiting = 0
+        return num_dropped
+
+    @property
+    def num_waiting(self) -> int:
+        return self._num_waiting
+
+    def num_samples(self, num_updates: int, num_stored: int) -> int:
+        """Returns the steps learned from: each at most once."""
+        return num_stored - self.num_waiting

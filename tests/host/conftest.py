@@ -1,0 +1,16 @@
+"""Fixtures of the learner host's tests."""
+
+import functools
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+import parts_world
+
+
+@pytest.fixture
+def make_parts(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> parts_world.Make:
+    return functools.partial(parts_world.PartsWorld, tmp_path, monkeypatch)

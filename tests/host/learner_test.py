@@ -1,0 +1,131 @@
+"""The course of a training, with a learner's other parts imitated; `tests/e2e` has the rest."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import pathlib
+import types as python_types
+from concurrent import futures
+
+import golden
+import parts_world
+import pytest
+
+from seedzero.checkpoints import own_runs, spec_file
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
+from seedzero.core import errors, types
+from seedzero.host import learner, stopping
+from seedzero.loop import device_loop
+
+CATCH = parts_world.CATCH
+
+
+@pytest.mark.parametrize("spec", [CATCH, None])
+def test_a_run_whose_workers_never_come_fails_by_name_and_keeps_no_spec(
+    make_parts: parts_world.Make, tmp_path: pathlib.Path, spec: types.EnvSpec | None, said: golden.Said
+) -> None:
+    world = make_parts(spec=spec, run__max_seconds=1.0)
+    with pytest.raises(errors.TrainingFailure, match="--max_seconds=1,") as raised:
+        learner.run(world.parts, "unix:/nowhere")
+    said(raised.value)
+    assert spec_file.read(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("resumed", "role", "now", "fails"),
+    [
+        (False, types.Role.EVALUATE, 60.0, True),
+        (False, types.Role.EVALUATE, 59.0, False),
+        (False, types.Role.TRAIN, 60.0, False),
+        (True, types.Role.EVALUATE, 60.0, False),
+    ],
+)
+def test_a_worker_that_only_evaluates_is_none_that_learns(
+    make_parts: parts_world.Make,
+    monkeypatch: pytest.MonkeyPatch,
+    resumed: bool,
+    role: types.Role,
+    now: float,
+    fails: bool,
+) -> None:
+    world = make_parts(spec=CATCH, resumed=resumed, run__max_seconds=60.0)
+    world.build()
+    world.joins(role)
+    world.now = now
+    over = futures.Future[str]()
+    over.set_result("--max_seconds=60 passed")
+    monkeypatch.setattr(device_loop, "running", lambda loop, on_end: contextlib.nullcontext(over))
+    with pytest.raises(errors.TrainingFailure, match="--max_seconds=60") if fails else contextlib.nullcontext():
+        assert learner.run(world.parts, "unix:/nowhere") == "--max_seconds=60 passed"
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_the_status_is_written_while_a_run_goes_on_also_where_updates_are_its_time(
+    make_parts: parts_world.Make, monkeypatch: pytest.MonkeyPatch, deterministic: bool
+) -> None:
+    clock = itertools.count(0.0, 10.0)
+    monkeypatch.setattr(learner, "time", python_types.SimpleNamespace(monotonic=clock.__next__))
+    over = futures.Future[str]()
+    world = make_parts(run__deterministic=deterministic, metrics__every_seconds=10.0)
+    world.checkpointer.busy = True
+    world.on_status = lambda: over.set_result("")
+    learner.keep_time(world.parts, world.loop, over)
+    assert world.calls == ["wait", "ours", "status"] and len(world.rows) == (not deterministic)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_run_that_is_stopped_before_its_workers_come_compiles_no_more(
+    make_parts: parts_world.Make, tmp_path: pathlib.Path, resumed: bool
+) -> None:
+    world = make_parts(spec=CATCH, resumed=resumed)
+    if resumed:
+        world.build()
+    world.ending.interrupt()
+    assert learner.run(world.parts, "unix:/nowhere") == ""
+    stopping.stop(world.parts, "")
+    assert world.calls == [*["build"] * (not resumed), "close", "saves end", "status"]
+    assert spec_file.read(tmp_path) is None
+
+
+def test_a_resume_that_is_refused_at_once_leaves_the_settings_as_they_were(
+    tmp_path: pathlib.Path, said: golden.Said
+) -> None:
+    given = {"env.id": "catch", "worker.envs_per_group": 4, "replay.num_slots": 8, "training.num_devices": 1}
+    small = configs.override(configs.Config(), given)
+    with run_dirs.open_run_dir(tmp_path, small, preset="catch", given={}):
+        (tmp_path / "checkpoints/steps/000000000001").mkdir(parents=True)
+    before = (tmp_path / run_dirs.CONFIG_FILE).read_bytes()
+    large = configs.override(small, {"worker.num": 4})
+    with pytest.raises(errors.ConfigError, match=" 32 ") as raised:
+        learner.train(large, tmp_path, "", preset="catch", given={"worker.num": "4"}, handles_signals=False)
+    said(raised.value)
+    assert (tmp_path / run_dirs.CONFIG_FILE).read_bytes() == before
+
+
+def _refused(path: pathlib.Path, given: dict[str, str]) -> None:
+    config = configs.override(configs.Config(), {**given, "replay.num_slots": 8, "training.num_devices": 1})
+    with pytest.raises(errors.ConfigError, match="is less than the 32 environments"):
+        learner.train(config, path, "", preset="vector", given=given, handles_signals=False)
+
+
+def test_a_refused_start_remembers_no_own_run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    _refused(tmp_path / "run", {"env.id": "python:my_env:make"})
+    assert not (tmp_path / "run").exists()
+    assert not list((tmp_path / "state" / "seedzero" / "runs").iterdir())
+
+
+def test_a_refused_resume_leaves_an_own_run_as_it_was(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    given = {"env.id": "python:my_env:make"}
+    small = configs.override(configs.Config(), {**given, "replay.num_slots": 8, "training.num_devices": 1})
+    small = configs.override(small, {"worker.envs_per_group": 4})
+    with run_dirs.open_run_dir(tmp_path / "run", small, preset="vector", given=given) as directory:
+        (directory.checkpoints / "steps/000000000001").mkdir(parents=True)
+        assert own_runs.remember(directory.path, directory.saved) == ""
+    _refused(tmp_path / "run", given)
+    assert own_runs.doubt(tmp_path / "run", run_dirs.read_saved(tmp_path / "run")) is None
+    _refused(tmp_path / "run", {**given, "vtrace.clip_c": "0.5"})
+    assert own_runs.doubt(tmp_path / "run", run_dirs.read_saved(tmp_path / "run")) is None

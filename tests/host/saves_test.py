@@ -1,0 +1,200 @@
+"""Saves of a run whose directory is no longer its own; saving and resuming: tests/e2e."""
+
+import errno
+import pathlib
+import shutil
+import types as python_types
+from typing import Any, cast
+
+import golden
+import numpy as np
+import pytest
+
+from seedzero.checkpoints import checkpoint, checkpoint_dir, migrations
+from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
+from seedzero.core import errors
+from seedzero.device import state as states
+from seedzero.host import saves as saving
+from seedzero.loop import dispatcher as dispatchers
+from seedzero.loop import evaluator as evaluators
+
+
+def test_nothing_is_saved_into_a_directory_that_was_deleted(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "run"
+    with run_dirs.open_run_dir(path, configs.Config(), preset="catch", given={}) as directory:
+        saved = saving.Saves(directory.config, directory, cast(Any, None), pytest.fail, None)
+        state = cast(Any, python_types.SimpleNamespace(host={"num_updates": 1}))
+        shutil.rmtree(path)
+        for save in (saved.save, saved.save_state, saved.save_best):
+            with pytest.raises(errors.TrainingFailure, match=f"{path} "):
+                save(state)
+        saved.checkpointer.close()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "more", "counters", "finished"),
+    [
+        ({"run.stop_at_return": -5.0}, {}, {}, "evaluation returned -1, --stop_at_return=-5"),
+        ({"run.stop_at_return": -5.0}, {evaluators.CUT_SHORT: True}, {}, ""),
+        ({"run.max_updates": 4}, {}, {}, "4 updates of --max_updates=4"),
+        ({"run.max_updates": 4}, {}, {evaluators.IN_LAST: False}, "4 updates of --max_updates=4"),
+        ({"run.max_updates": 4}, {}, {evaluators.IN_LAST: True}, ""),
+        ({"run.max_env_steps": 9, "replay.final_updates": 7}, {}, {}, ""),
+        (
+            {"run.max_env_steps": 9, "replay.final_updates": 7},
+            {},
+            {dispatchers.LEFT_OUT: (3, 1_000)},
+            "9 steps of --max_env_steps=9",
+        ),
+        (
+            {"run.max_env_steps": 9, "replay.final_updates": 7, "replay.min_steps": 5},
+            {},
+            {dispatchers.LEFT_OUT: (3, 1_000)},
+            "",  # with fewer it may learn
+        ),
+    ],
+)
+def test_a_run_is_finished_by_a_budget_or_the_return_of_whole_episodes(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, float],
+    more: dict[str, bool],
+    counters: dict[str, bool],
+    finished: str,
+    said: golden.Said,
+) -> None:
+    evaluated = {"mean_return": -1.0, **more}
+    host = {"last_evaluation": evaluated, "num_updates": 4, "num_acts": 1, "ledger": {"stored": 9}, **counters}
+    found = [python_types.SimpleNamespace(step=4, host=host)]
+    config = configs.override(configs.Config(), settings)
+    directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=True))
+    saved = saving.Saves(config, directory, cast(Any, None), pytest.fail, None)
+    monkeypatch.setattr(saved_files, "manifests", lambda path: found)
+    monkeypatch.setattr(saved_files, "newest_verified", lambda path, scope: (found[-1], {}))
+    assert saved.finished_before() == finished
+    monkeypatch.setattr(saved_files, "newest_verified", lambda path, scope: (None, {4: "damaged"}))
+    assert saved.finished_before() == ""
+    monkeypatch.setattr(
+        saved_files, "manifests", lambda path: [python_types.SimpleNamespace(step=5, host={"mine": 1})]
+    )
+    with pytest.raises(errors.CheckpointError, match="checkpoint 5 ") as raised:
+        saved.finished_before()
+    said(raised.value)
+    monkeypatch.setattr(saved_files, "manifests", lambda path: found)
+    unfinished = {**host, "num_updates": 3, "last_evaluation": None, "ledger": {"stored": 8}}
+    earlier = python_types.SimpleNamespace(step=3, host=unfinished)
+    monkeypatch.setattr(saved_files, "newest_verified", lambda path, scope: (earlier, {4: "damaged"}))
+    assert saved.finished_before() == ""
+    saved.checkpointer.close()
+
+
+def test_metrics_that_cannot_be_written_refuse_the_resume_by_name(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, said: golden.Said
+) -> None:
+    def fail(size_bytes: int, env_steps: int) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, path=tmp_path, resumed=True))
+    log = cast(Any, python_types.SimpleNamespace(truncate=fail))
+    saved = saving.Saves(configs.Config(), directory, log, pytest.fail, None)
+    saved.checkpointer.close()
+    monkeypatch.setattr(checkpoint, "restore", lambda *args, **options: None)
+    monkeypatch.setattr(states, "parts", lambda agent, train: {})
+    with pytest.raises(errors.ResumeError, match="Permission denied") as raised:
+        saved.restore(cast(Any, None), cast(Any, None), cast(Any, None))
+    said(raised.value)
+
+
+def test_a_save_that_was_abandoned_is_made_again(tmp_path: pathlib.Path) -> None:
+    directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=False, check_ours=lambda: None))
+    log = cast(Any, python_types.SimpleNamespace(size_bytes=int))
+    saved = saving.Saves(configs.Config(), directory, log, pytest.fail, None)
+    saved.durable_update = 0
+    saved.checkpointer.close()
+    made: list[int] = []
+    waits = iter([False, True])
+    saved.checkpointer = cast(
+        Any,
+        python_types.SimpleNamespace(
+            save=lambda step, parts, host, rings: made.append(host["num_acts"]), abandon_save=lambda: next(waits)
+        ),
+    )
+    host = {"num_updates": 0, "num_acts": 5_000, "evaluation_index": 0, "last_evaluation": None}
+    host = migrations.counters(host, 1.0)
+    state = cast(Any, python_types.SimpleNamespace(host=host, parts={}, rings=None))
+    saved.save(state)
+    saved.save(state)  # nothing is new
+    assert made == [5_000]
+    saved.abandon()  # none waits
+    saved.save(state)
+    assert made == [5_000]
+    saved.abandon()
+    saved.save(state)
+    assert made == [5_000, 5_000]
+    host[evaluators.IN_LAST] = True  # a resume must know, though nothing else has changed
+    for _ in range(2):
+        saved.save(state)
+    assert made == [5_000, 5_000, 5_000]
+
+
+def test_old_checkpoints_that_stay_are_told_and_are_no_failed_save(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, told = configs.Config(), list[str]()
+    directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=False))
+    saved = saving.Saves(config, directory, cast(Any, None), told.append, None)
+
+    def fail(path: pathlib.Path) -> None:
+        raise errors.CheckpointError("a manifest cannot be read")
+
+    monkeypatch.setattr(saved_files, "manifests", fail)
+    saved.checkpointer.save(7, {"params": {}}, {}, None)
+    saved.checkpointer.close()
+    (text,) = told
+    assert str(tmp_path) in text and "a manifest cannot be read" in text
+    assert saved.durable_update == 7
+    saved.check()
+
+
+@pytest.mark.parametrize(
+    ("info", "known", "expected"),
+    [
+        ({"mean_return": 9.0}, 3.0, 9.0),
+        ({"mean_return": 9.0}, None, 9.0),
+        ({"mean_return": 1.0}, 3.0, 3.0),
+        ({"mean_return": 9.0, "task_returns": {"a": 9.0}}, 0.5, 0.5),
+        (None, 3.0, 3.0),
+    ],
+)
+def test_a_best_that_is_newer_than_the_checkpoint_must_be_exceeded(
+    tmp_path: pathlib.Path, info: dict[str, Any] | None, known: float | None, expected: float
+) -> None:
+    writer = checkpoint_dir.CheckpointDir(tmp_path, configs.Config().checkpoint, lambda: 0.0)
+    if info is not None:
+        writer.write_best(5, {"w": np.zeros(1)}, info)
+    assert saving.best_return_of(tmp_path, {"best_return": known}) == expected
+
+
+@pytest.mark.parametrize(("deterministic", "expected"), [(False, 9.0), (True, 3.0)])
+def test_a_resume_knows_the_best_but_repeats_evaluations_in_deterministic_mode(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, deterministic: bool, expected: float
+) -> None:
+    config = configs.override(configs.Config(), {"run.deterministic": deterministic})
+    directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=True))
+    log = cast(Any, python_types.SimpleNamespace(truncate=lambda size, stored: None))
+    counters = {"num_updates": 4, "num_acts": 1, "evaluation_index": 1, "last_evaluation": None, "metrics_bytes": 0}
+    host = {**counters, "ledger": {"stored": 9}, "best_return": 3.0}
+    found = checkpoint.Restored(4, {}, host, None, (), checkpoint.Newest())
+    saved = saving.Saves(config, directory, log, lambda text: None, None)
+    writer = checkpoint_dir.CheckpointDir(tmp_path, config.checkpoint, lambda: 0.0)
+    writer.write_best(5, {"w": np.zeros(1)}, {"mean_return": 9.0})
+    monkeypatch.setattr(checkpoint, "restore", lambda *args, **options: found)
+    monkeypatch.setattr(states, "from_parts", lambda agent, train, parts: train)
+    agent = cast(Any, python_types.SimpleNamespace(samples=False))
+    monkeypatch.setattr(states, "parts", lambda agent, train: {})
+    restored = saved.restore(agent, cast(Any, None), cast(Any, None))
+    saved.checkpointer.close()
+    assert restored is not None and restored[1].host["best_return"] == expected

@@ -1,0 +1,723 @@
+"""The device loop, one decision at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import golden
+import loop_world
+import numpy as np
+import pytest
+
+from seedzero.checkpoints import migrations, trees
+from seedzero.core import errors, types
+from seedzero.device import apart
+from seedzero.device import state as states
+from seedzero.loop import dispatcher as dispatchers
+from seedzero.loop import evaluator as evaluators
+from seedzero.loop import player as players
+from seedzero.monitoring import counts
+
+
+def test_its_pulse_changes_with_each_call_that_returns_and_is_none_without_a_call(make: loop_world.Make) -> None:
+    world = make(training__max_in_flight=2, replay__min_steps=100)  # no updates yet
+    session, pulses = world.join(), [world.loop.pulse()]
+    act = world.dispatcher.act
+
+    def look_and_act(chosen: Sequence[players.Player]) -> None:
+        pulses.append(world.loop.pulse())  # a dispatch may wait for the device, too
+        act(chosen)
+
+    world.dispatcher.act = look_and_act  # type: ignore[method-assign]
+    for number in range(2):
+        world.show(session, 0, float(number), first=number == 0)
+        assert world.loop.step()
+        pulses.append(world.loop.pulse())
+    world.dispatcher.in_flight.complete_next()
+    pulses.append(world.loop.pulse())
+    world.complete()
+    assert not world.loop.step()
+    assert [*pulses, world.loop.pulse()] == [None, 0, 0, 0, 0, 1, None]
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_no_more_calls_are_in_flight_than_the_settings_say(make: loop_world.Make, most: int) -> None:
+    world = make(training__max_in_flight=most, replay__min_steps=100)  # no updates yet
+    session = world.join()
+    for number in range(most):
+        world.show(session, 0, float(number), first=number == 0)
+        assert world.loop.step()
+    world.show(session, 0, float(most))
+    assert not world.loop.step()
+    assert not world.replies  # dispatched calls wait for the completion thread
+    world.dispatcher.in_flight.complete_next()
+    assert len(world.replies) == 1
+    assert world.loop.step()
+    world.complete()
+    assert len(world.replies) == most + 1
+
+
+def test_acting_is_answered_while_updates_of_other_devices_are_not_complete() -> None:
+    device = loop_world.make_device(loop_world.MUZERO, num_learning=1).without_refresh
+    world = loop_world.World(device, training__max_in_flight=1)
+    session, acting, learning = world.join(), *world.dispatcher.in_flight.lanes
+
+    def answer(step: int) -> None:
+        for group in (0, 1):
+            world.show(session, group, float(step), first=step == 0)
+        while world.loop.step() or acting.number:
+            if acting.number:
+                world.dispatcher.in_flight.complete_next(0)
+
+    for step in range(4):
+        answer(step)
+        assert len(world.replies) == 2 * (step + 1)
+    assert learning.number == world.num_updates == apart.MOST_UPDATES
+    world.work()
+    assert learning.number == 0
+
+
+@pytest.fixture(scope="module")
+def taking_turns() -> loop_world.Device:
+    """PPO, whose unrolls may not wait for more than one update, with learners apart."""
+    return loop_world.make_device(loop_world.PPO, num_learning=1)
+
+
+def test_acting_waits_for_an_update_apart_if_no_older_parameters_may_act(
+    taking_turns: loop_world.Device,
+) -> None:
+    world = loop_world.World(taking_turns, evaluation__every_updates=1000)
+    session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
+    acting, learning = world.dispatcher.in_flight.lanes
+
+    def show(*, first: bool = False) -> None:
+        for group in (0, 1):
+            world.show(session, group, 0.0, first=first)
+
+    def answers() -> list[tuple[types.Role, int]]:
+        """Completes acting calls alone; returns the roles and versions of their replies."""
+        num_before = len(world.replies)
+        while world.loop.step() or acting.number:
+            if acting.number:
+                world.dispatcher.in_flight.complete_next(0)
+        return [(request.role, version) for request, _, version in world.replies[num_before:]]
+
+    show(first=True)
+    assert answers() == [(types.Role.TRAIN, 0)] * 2
+    for number in range(4):
+        for _ in range(loop_world.UNROLL - (number > 0)):
+            show()
+            assert answers() == [(types.Role.TRAIN, number)] * 2
+        assert (world.num_updates, learning.number) == (number + 1, 1)
+        show()
+        world.show(watched, 0, 0.0, first=number == 0)
+        assert answers() == [(types.Role.EVALUATE, 1)]  # which no update makes older
+        world.dispatcher.in_flight.complete_next(1)
+        assert answers() == [(types.Role.TRAIN, number + 1)] * 2
+    assert world.gathered.means()["policy_lag_max"] <= 1.0
+
+
+def test_acting_and_training_keep_the_ratio_within_the_band(make: loop_world.Make) -> None:
+    world = make()
+    world.play(world.join(), 40)
+    snapshot = world.loop.look()
+    assert snapshot.counts.stored == 40 * 4 * 3 // 4
+    assert abs(snapshot.num_samples - snapshot.counts.stored) <= 2 * loop_world.BATCH  # samples per insert is 1
+    assert snapshot.num_samples == world.num_updates * loop_world.BATCH
+    assert snapshot.version == world.num_updates and snapshot.is_compiled
+    assert world.replies[-1][2] >= world.num_updates - 2  # acting uses what training made
+
+
+def test_a_return_that_was_asked_for_ends_the_run(make: loop_world.Make) -> None:
+    world = make(evaluation__every_updates=1000, run__stop_at_return=5.0)
+    session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
+    world.show(watched, 0, 0.0, first=True)
+    world.play(session, 2)
+    world.show(watched, 0, 0.0, reward=5.0, final=True)
+    world.show(session, 0, 2.0)
+    world.complete()
+    while world.loop.step():
+        world.complete()
+    num_replies = len(world.replies)
+    assert not world.loop.step() and len(world.replies) == num_replies
+    assert world.loop.run() == "evaluation returned 5, --stop_at_return=5"
+
+
+def test_a_baseline_that_is_cut_short_ends_no_run(make: loop_world.Make) -> None:
+    world = make(evaluation__every_updates=2, run__stop_at_return=-5.0)
+    session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
+    world.show(watched, 0, 0.0, first=True)
+    world.play(session, 16)
+    assert world.num_updates >= 4 and world.results == []
+    world.show(watched, 0, 0.0, reward=-1.0)  # of an episode that would return less than -5
+    world.work()
+    assert [result.mean_return for result in world.results] == [-1.0] and world.loop.over is None
+    assert world.loop.look().last_evaluation == {"update": 1, **world.results[0].to_json(), evaluators.CUT_SHORT: True}
+
+
+@pytest.mark.parametrize(
+    "settings, reason",
+    [({"run__max_updates": 3}, "--max_updates=3 reached"), ({"run__max_env_steps": 20}, "--max_env_steps=20 reached")],
+)
+def test_a_budget_ends_the_run(make: loop_world.Make, settings: dict[str, int], reason: str) -> None:
+    world = make(**settings)
+    session = world.join()
+    world.play(session, 30)
+    assert world.loop.run() == reason
+    if "run__max_updates" in settings:
+        assert world.num_updates == 3
+    else:
+        assert 20 <= world.loop.look().counts.stored < 20 + loop_world.SIZES[-1]
+
+
+def test_final_updates_follow_the_last_step_without_acting(make: loop_world.Make) -> None:
+    world = make(run__max_env_steps=20, replay__final_updates=7)
+    session = world.join()
+    world.play(session, 30)
+    assert world.loop.run() == "--max_env_steps=20 reached"
+    stored = world.loop.look().counts.stored
+    assert 20 <= stored < 20 + loop_world.SIZES[-1]
+    assert world.num_updates == 20 // loop_world.BATCH + 7  # samples per insert is 1
+
+
+def test_a_replay_too_short_to_learn_from_ends_the_run_without_final_updates(
+    make: loop_world.Make, said: golden.Said
+) -> None:
+    world = make(run__max_env_steps=20, replay__final_updates=7, replay__min_steps=1_000)
+    world.play(world.join(), 30)
+    assert world.loop.run() == "--max_env_steps=20 reached"
+    assert world.num_updates == 0
+    num_left_out = 20 // loop_world.BATCH + 7
+    (told,) = (text for text in world.reports if text.startswith(f"{num_left_out} "))
+    said(told)
+    assert world.dispatcher.state().host[dispatchers.LEFT_OUT] == (num_left_out, 1_000)
+
+
+def test_no_update_is_left_out_silently_or_told_in_vain(make: loop_world.Make) -> None:
+    final = {"replay__final_updates": 7}
+    for settings in (final, {"replay__min_steps": 1_000}, {**final, "run__max_updates": 20 // loop_world.BATCH + 1}):
+        world = make(run__max_env_steps=20, **settings)
+        world.play(world.join(), 30)
+        world.loop.run()
+        assert not [text for text in world.reports if "left out" in text]
+        assert world.dispatcher.state().host[dispatchers.LEFT_OUT] == (0, 0)
+
+
+class _FailsWhenRead:
+    def __array__(self, *args: object, **kwargs: object) -> Any:
+        raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
+
+
+def test_a_failed_call_ends_training_with_its_reason(device: loop_world.Device, said: golden.Said) -> None:
+    """XLA's calls fail when their result is asked for."""
+    update = loop_world.training(
+        device.programs.update, update=lambda train, rings, num_inserts: (train, rings, _FailsWhenRead())
+    )
+    broken: Any = loop_world.Broken(device.programs, update=update)
+    world = loop_world.World(device._replace(programs=broken))
+    session = world.join()
+    with pytest.raises(errors.TrainingFailure, match="RESOURCE_EXHAUSTED") as raised:
+        world.play(session, 10)
+    said(raised.value)
+    world.show(session, 0, 0.0)
+    with pytest.raises(errors.TrainingFailure, match="RESOURCE_EXHAUSTED"):
+        world.loop.step()
+    with pytest.raises(errors.TrainingFailure, match="RESOURCE_EXHAUSTED"):
+        world.loop.run()
+
+
+def test_a_request_runs_between_two_calls_and_sees_what_a_checkpoint_holds(make: loop_world.Make) -> None:
+    world = make()
+    world.play(world.join(), 10)
+    seen: list[dispatchers.CheckpointState] = []
+    world.loop.request(lambda: seen.append(world.dispatcher.state()))
+    assert not seen
+    world.loop.step()
+    (state,) = seen
+    assert state.host["num_updates"] == world.num_updates == int(state.parts["main"]["num_updates"])
+    assert state.host["ledger"]["stored"] == world.loop.look().counts.stored
+    assert state.rings is not None and state.rings.cursor.shape == (loop_world.LAYOUT.num_train,)
+
+
+def test_the_newest_request_runs_once(make: loop_world.Make) -> None:
+    loop, done = make().loop, []
+    loop.request(lambda: done.append(1))
+    loop.request(lambda: done.append(2))
+    assert loop.has_work() and not done
+    loop.step()
+    loop.step()
+    assert done == [2] and not loop.has_work()
+
+
+def test_a_request_may_ask_for_another(make: loop_world.Make) -> None:
+    loop, done = make().loop, []
+    loop.request(lambda: loop.request(lambda: done.append("again")))
+    loop.step()
+    assert loop.has_work() and not done
+    loop.step()
+    assert done == ["again"]
+
+
+def test_the_reason_to_stop_is_taken_after_the_last_request(make: loop_world.Make) -> None:
+    loop, seen = make().loop, []
+    loop.stop("a signal")
+    loop.request(lambda: seen.append(loop.over))
+    assert loop.has_work()
+    assert loop.run() == "a signal" and seen == [None]
+
+
+def test_requests_wake_the_loop(make: loop_world.Make) -> None:
+    world = make()
+    for ask in (lambda: world.loop.request(lambda: None), lambda: world.loop.stop("x"), lambda: world.loop.end("y")):
+        woken = []
+        with world.inbox.changed:
+            asking = threading.Thread(target=ask)
+            asking.start()
+            woken.append(world.inbox.changed.wait(timeout=60))
+        asking.join()
+        assert woken == [True]
+
+
+def test_it_sleeps_until_a_message_comes_and_counts_what_passes_meanwhile(make: loop_world.Make) -> None:
+    world = make()
+    session, reasons = world.join(), []
+    runs = threading.Thread(target=lambda: reasons.append(world.loop.run()))
+    runs.start()
+    world.show(session, 0, 0.0, first=True)
+    with world.inbox.changed:
+        assert world.inbox.changed.wait_for(lambda: bool(world.replies), timeout=60)
+    world.loop.stop("told so")
+    runs.join(timeout=60)
+    assert reasons == ["told so"] and len(world.replies) == 1
+
+
+def test_a_batch_is_full_when_nobody_is_left_to_wait_for_on_any_device(
+    make_queued: loop_world.Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_queued(batcher__wait_microseconds=500_000)
+    session = world.join()
+    world.show(session, 0, 0.0, first=True)
+    assert not world.loop.has_work()
+    monkeypatch.setattr(world.dispatcher.workers.roster, "sizes", lambda: [2])
+    assert world.loop.has_work()  # there are no others to wait for
+    monkeypatch.undo()
+    world.show(session, 1, 0.0, first=True)
+    assert world.loop.has_work()
+    setup = world.dispatcher.setup
+    monkeypatch.setattr(world.dispatcher.workers.roster, "sizes", lambda: [4, 4])
+    monkeypatch.setattr(world.dispatcher, "setup", setup._replace(layout=setup.layout._replace(num_shards=2)))
+    assert not world.loop.has_work()  # half of the rows of two
+
+
+class TestLockStep:
+    """Deterministic mode."""
+
+    SETTINGS = {"run__deterministic": True, "evaluation__every_updates": 0}  # noqa: RUF012
+
+    def test_acting_waits_for_every_training_environment(self, make: loop_world.Make) -> None:
+        world = make(**self.SETTINGS)
+        session = world.join()
+        world.show(session, 0, 0.0, first=True)
+        world.work()
+        assert not world.replies
+        world.show(session, 1, 0.0, first=True)
+        world.work()
+        assert len(world.replies) == 2
+
+    def test_the_order_of_arrival_changes_nothing(self, make: loop_world.Make) -> None:
+        worlds = [make(**self.SETTINGS) for _ in range(2)]
+        for world, order in zip(worlds, ((0, 1), (1, 0)), strict=True):
+            session = world.join()
+            for index in range(6):
+                for group in order:
+                    world.show(session, group, float(index + group), first=index == 0)
+                    world.loop.step()  # may find half of the environments
+                    world.complete()
+                world.work()
+        one, other = ([(r.group, actions, version) for r, actions, version in world.replies] for world in worlds)
+        assert one == other and len(one) == 12
+        assert worlds[0].num_updates > 0
+        loop_world.assert_same_state(*worlds)
+
+    def test_exactly_the_updates_that_are_owed_run(self, make: loop_world.Make) -> None:
+        world = make(**self.SETTINGS)
+        session = world.join()
+        updates = []
+        for index in range(6):
+            for group in (0, 1):
+                world.show(session, group, float(index), first=index == 0)
+            world.work()
+            updates.append(world.num_updates)
+        assert updates == [0, 1, 2, 3, 4, 5]  # four windows for each of four steps
+
+    def test_environments_are_reset_where_a_checkpoint_is(self, make: loop_world.Make) -> None:
+        world = make(**self.SETTINGS, checkpoint__every_updates=6, metrics__every_updates=2)
+        session = world.join()
+        _play_to_a_checkpoint(world, session, [])
+        assert world.saved == [6]
+        assert world.restarts == [session.session_id]
+        counts = world.loop.look().counts
+        assert counts.discarded == {"checkpoint_reset": 4} and counts.pending == 0
+        assert world.people.epoch == 1
+        assert world.rows == [2, 4, 6]
+
+
+class TestLastEvaluation:
+    """Where a budget ends a run. Evaluations are due after the first update and every thousand."""
+
+    SETTINGS = {"evaluation__every_updates": 1000, "run__max_updates": 6}  # noqa: RUF012
+
+    def _trained(self, make: loop_world.Make, **settings: Any) -> tuple[loop_world.World, Any]:
+        """Returns a world whose budget is spent while its first evaluation is under way, and its new evaluator."""
+        world = make(**{**self.SETTINGS, **settings})
+        watched = world.join(types.Role.EVALUATE, "evaluator")
+        world.show(watched, 0, 0.0, first=True)
+        world.play(world.join(), 12)
+        assert world.num_updates == 6 and world.results == [] and world.loop.over is None
+        (told,) = world.reports
+        assert told.startswith("--max_updates=6 ")
+        assert world.restarts == [watched.session_id]  # the first evaluation says nothing about the end
+        return world, world.join(types.Role.EVALUATE, "evaluator")
+
+    def test_the_newest_parameters_are_evaluated_before_the_run_ends(self, make: loop_world.Make) -> None:
+        world, watched = self._trained(make)
+        assert world.loop.has_work()
+        world.show(watched, 0, 0.0, first=True)
+        world.work()
+        num_steps = world.loop.look().counts.stored
+        assert world.dispatcher.state().host[evaluators.IN_LAST]  # so that a resume after Ctrl-C evaluates, too
+        world.show(watched, 0, 0.0, reward=2.0, final=True)
+        world.work()
+        assert world.loop.run() == "--max_updates=6 reached"
+        assert not world.dispatcher.state().host[evaluators.IN_LAST]
+        assert [result.mean_return for result in world.results] == [2.0] and world.bests == []  # it is the first
+        snapshot = world.loop.look()
+        assert snapshot.last_evaluation is not None and snapshot.last_evaluation["update"] == 6
+        assert (snapshot.num_updates, snapshot.counts.stored) == (6, num_steps)
+
+    def test_one_that_reaches_the_return_is_not_owed_to_a_resume_either(self, make: loop_world.Make) -> None:
+        world, watched = self._trained(make, run__stop_at_return=1.0)
+        world.show(watched, 0, 0.0, first=True)
+        world.work()
+        world.show(watched, 0, 0.0, reward=2.0, final=True)
+        world.work()
+        assert world.loop.run() == "evaluation returned 2, --stop_at_return=1"
+        assert not world.dispatcher.state().host[evaluators.IN_LAST]
+
+    def test_steps_that_a_lost_worker_takes_back_do_not_undo_it(
+        self, make: loop_world.Make, said: golden.Said
+    ) -> None:
+        world = make(**{**self.SETTINGS, "run__max_updates": 0, "run__max_env_steps": 8})
+        session = world.join()
+        world.play(session, 30)
+        (told,) = world.reports
+        assert told.startswith("--max_env_steps=8 ")
+        world.player.intake.ledger.discard_stored(4, counts.UNFINISHED_UNROLL)  # as the unrolls of a queue
+        world.lose(session)
+        world.work()
+        world.now += evaluators.SILENCE_SECONDS
+        assert world.loop.has_work()
+        ended = world.loop.run()
+        assert ended.startswith("--max_env_steps=8 reached; ")
+        said(ended)
+
+    def test_environments_that_never_come_end_it_when_they_are_late(self, make: loop_world.Make) -> None:
+        world, watched = self._trained(make)
+        assert world.dispatcher.state().host[evaluators.IN_LAST]  # a resume after Ctrl-C waits for them again
+        world.lose(watched)
+        world.work()
+        assert world.loop.scheduler.seconds_left() == evaluators.SILENCE_SECONDS and not world.loop.has_work()
+        world.now += evaluators.SILENCE_SECONDS
+        assert world.loop.has_work()
+        assert world.loop.run().startswith("--max_updates=6 reached; ")
+        assert world.results == []
+        assert not world.dispatcher.state().host[evaluators.IN_LAST]
+
+    def test_an_evaluation_that_was_given_up_is_not_owed_to_a_resume(
+        self, make: loop_world.Make, said: golden.Said
+    ) -> None:
+        world, watched = self._trained(make)
+        world.show(watched, 0, 0.0, first=True)
+        world.work()
+        world.now += evaluators.SILENCE_SECONDS
+        ended = world.loop.run()
+        assert ended.startswith("--max_updates=6 reached; ") and " 2 " in ended
+        said(ended)
+        assert not world.dispatcher.state().host[evaluators.IN_LAST]
+
+    def test_episodes_without_end_cost_a_tenth_of_the_time_and_stop_no_run(self, make: loop_world.Make) -> None:
+        world, watched = self._trained(make, run__max_seconds=200.0, run__stop_at_return=1.0)
+        world.show(watched, 0, 0.0, first=True)
+        world.work()
+        self._show_one_end(world, watched)
+        assert world.loop.scheduler.seconds_left() == 20.0 and not world.loop.has_work()
+        world.now += 20.0
+        assert world.loop.has_work()
+        world.work()
+        assert world.loop.over == "--max_updates=6 reached"
+        (result,) = world.results
+        assert (result.episodes, result.unfinished, result.mean_return) == (1, 1, 5.0) and world.bests == []
+        last = world.loop.look().last_evaluation
+        assert (
+            last is not None and last[evaluators.CUT_SHORT] and not world.dispatcher.state().host[evaluators.IN_LAST]
+        )
+
+    def test_in_lock_step_they_cost_a_tenth_of_the_steps_however_long_they_take(self, make: loop_world.Make) -> None:
+        settings = {**self.SETTINGS, "run__deterministic": True, "evaluation__max_episode_steps": 30}
+        world = make(**settings, run__max_seconds=200.0)
+        world.player.num_updates = 6
+        watched = world.join(types.Role.EVALUATE, "evaluator")
+        for place in range(3):  # 6 of 2 * 30 steps
+            world.now += 50.0
+            world.show(watched, 0, 0.0, first=place == 0)
+            world.work()
+        assert world.loop.over is None
+        self._show_one_end(world, watched)
+        assert world.loop.over == "--max_updates=6 reached"
+        assert [(result.episodes, result.unfinished) for result in world.results] == [(1, 1)]
+
+    def _show_one_end(self, world: loop_world.World, watched: Any) -> None:
+        """The first of two environments ends its episode."""
+        message = loop_world.message(watched, 0, 0.0, reward=5.0, now=world.now)
+        step = message.request.step._replace(terminated=np.array([True, False]))
+        world.inbox.put(message._replace(request=message.request._replace(step=step)))
+        world.work()
+
+    def test_a_remote_environment_without_an_evaluator_ends_at_once(self, make: loop_world.Make) -> None:
+        world = make(**self.SETTINGS, env__id="remote")
+        world.player.num_updates = 6
+        assert world.dispatcher.end("--max_updates=6 reached") == "--max_updates=6 reached"
+
+    @pytest.mark.parametrize("settings", [{}, {"run__max_updates": 0}])
+    def test_a_signal_ends_it_without_waiting(self, make: loop_world.Make, settings: dict[str, int]) -> None:
+        world = make(**{**self.SETTINGS, **settings})
+        world.join(types.Role.EVALUATE, "evaluator")
+        world.play(world.join(), 12)
+        world.loop.stop("interrupted")
+        assert world.loop.run() == "interrupted"
+
+    def test_a_budget_of_another_thread_brings_it_too(self, make: loop_world.Make, said: golden.Said) -> None:
+        world = make(**{**self.SETTINGS, "run__max_updates": 0})
+        world.play(world.join(), 12)
+        num_updates = world.num_updates
+        world.loop.end("--max_seconds=5 passed")
+        assert world.loop.has_work()
+        world.work()
+        (told,) = world.reports
+        assert told.startswith("--max_seconds=5 ") and world.num_updates == num_updates
+        said(told)
+        world.now += evaluators.SILENCE_SECONDS
+        assert world.loop.run().startswith("--max_seconds=5 passed; ")
+
+    def test_in_lock_step_a_larger_budget_goes_on_as_if_it_had_not_been(self, make: loop_world.Make) -> None:
+        world = make(**self.SETTINGS, run__deterministic=True, run__max_seconds=1.0)
+        session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
+        world.player.num_updates = 1
+        self._evaluate(world, watched)
+        world.player.num_updates = 6
+        before = world.dispatcher.state().host
+        watched = world.join(types.Role.EVALUATE, "evaluator")
+        self._evaluate(world, watched)
+        after = world.dispatcher.state().host
+        assert after["last_evaluation"]["update"] == 6 and before["last_evaluation"]["update"] == 1
+        changed = {name for name in after if after[name] != before[name]}
+        assert changed == {"last_evaluation", "best_return"}
+        assert session.started
+
+    def _evaluate(self, world: loop_world.World, watched: Any) -> None:
+        for first in (True, False):
+            world.show(watched, 0, 0.0, first=first, final=not first)
+            world.work()
+
+
+class TestRefreshing:
+    """Half a row for each stored step, two in a call."""
+
+    LOCK_STEP = {"run__deterministic": True, "checkpoint__every_updates": 6}  # noqa: RUF012
+
+    def test_the_ratio_is_kept_and_what_was_done_is_measured(self, make_refreshing: loop_world.Make) -> None:
+        world = make_refreshing()
+        world.play(world.join(), 40)
+        snapshot = world.loop.look()
+        assert snapshot.counts.stored == 120
+        assert snapshot.num_refreshed == 60  # idle after every step: nothing stays owed
+        means = world.gathered.means()
+        assert 0 < means["refreshed_share"] <= 1
+        assert 1 < means["refresh_age"] <= world.num_updates
+        assert 0 < means["reanalyse_policy_change"] < 1 and means["reanalyse_value_change"] > 0
+        versions = world.rings.stored
+        assert versions["target_version"].max() == world.num_updates
+        assert (versions["target_version"] >= versions["version"]).all()
+
+    def test_without_it_the_loop_neither_runs_nor_measures_it(self, make: loop_world.Make) -> None:
+        world = make()
+        world.play(world.join(), 10)
+        assert world.loop.look().num_refreshed is None and world.player.num_refreshes == 0
+        assert not [name for name in world.gathered.means() if "reanalyse" in name or "refresh" in name]
+
+    def test_the_newest_parameters_search_also_where_acting_has_older_ones(
+        self, make_refreshing: loop_world.Make
+    ) -> None:
+        world = make_refreshing(training__publish_every=1000)
+        world.play(world.join(), 20)
+        assert world.loop.look().version == 0  # all rows were written by version 0
+        assert not world.rings.stored["version"].any()
+        assert world.rings.stored["target_version"].max() > 5
+
+    def test_counts_come_back_from_a_checkpoint_and_are_0_in_one_without_them(
+        self, make_refreshing: loop_world.Make
+    ) -> None:
+        world = make_refreshing()
+        world.play(world.join(), 20)
+        host = world.dispatcher.state().host
+        resumed = make_refreshing()
+        resumed.dispatcher.restore(host, has_replay=True)
+        assert resumed.loop.look().num_refreshed == world.loop.look().num_refreshed
+        assert resumed.player.num_refreshes > 0
+        older = {name: value for name, value in host.items() if name != "num_reanalyses"}
+        resumed.dispatcher.restore(migrations.counters(older, 1.0), has_replay=True)
+        assert resumed.loop.look().num_refreshed == 0
+
+    def test_a_lock_step_run_resumed_from_a_checkpoint_equals_one_that_went_on(
+        self, refreshing: loop_world.Device
+    ) -> None:
+        whole, resumed, saved = _whole_and_resumed(refreshing, self.LOCK_STEP)
+        assert saved.host["num_updates"] == 6 and saved.host["num_reanalyses"] > 0
+        loop_world.assert_same_state(whole, resumed)
+        assert whole.dispatcher.state().host["num_reanalyses"] > saved.host["num_reanalyses"]
+        assert whole.replies[-1][1] == resumed.replies[-1][1]
+
+
+class TestQueue:
+    """V-trace: each step at most once, in unrolls of three; an update takes four."""
+
+    LOCK_STEP = {"run__deterministic": True, "checkpoint__every_updates": 3}  # noqa: RUF012
+
+    def test_every_step_is_learned_from_once(self, make_queued: loop_world.Make) -> None:
+        world = make_queued()
+        world.play(world.join(), 1 + 12 * loop_world.UNROLL)
+        snapshot = world.loop.look()
+        assert world.num_updates == 12 and snapshot.num_refreshed is None
+        assert snapshot.counts.stored == 4 * 3 * 9 == snapshot.num_samples  # three of four rows complete a step
+        means = world.gathered.means()
+        assert means["batch_padding"] == 0 and means["policy_lag"] <= means["policy_lag_max"] <= 2
+        assert not world.dispatcher.in_flight.has_failed
+
+    def test_acting_waits_where_updates_cannot_follow(self, queued: loop_world.Device) -> None:
+        broken: Any = loop_world.Broken(queued.programs, update_ready=False)
+        world = loop_world.World(queued._replace(programs=broken))
+        session = world.join()
+        num_shown, num_rows = 0, 0
+        while num_shown == num_rows:  # every message was answered
+            for group in (0, 1):
+                world.show(session, group, float(num_shown), first=num_shown == 0)
+            num_shown += 1
+            world.work()
+            num_rows = len(world.replies) // 2
+        assert num_rows == 2 * loop_world.UNROLL + 1  # max_lag is 2
+        assert world.num_updates == 0 and world.inbox.num_rows(types.Role.TRAIN) == 4
+        broken.replaced.clear()
+        world.work()
+        assert world.num_updates == 2 and len(world.replies) == 2 * (num_rows + 1)
+
+    def test_steps_before_a_cut_that_fill_no_unroll_are_discarded(self, make_queued: loop_world.Make) -> None:
+        world = make_queued()
+        session = world.join()
+        for index in range(loop_world.UNROLL + 3):
+            world.show(session, 0, float(index), first=index == 0)
+            world.work()
+        counts = world.loop.look().counts
+        assert (counts.stored, counts.pending) == (10, 2)
+        world.lose(session)
+        world.work()
+        counts = world.loop.look().counts
+        assert (counts.stored, counts.pending) == (6, 0)
+        assert counts.discarded == {"worker_lost": 2, "unfinished_unroll": 4}
+        assert counts.acknowledged == counts.stored + sum(counts.discarded.values())
+        # Nobody is left: the batch was padded at once.
+        assert world.num_updates == 1 and world.loop.look().num_samples == 6
+
+    def test_a_lost_worker_stalls_nobody(self, make_queued: loop_world.Make) -> None:
+        world = make_queued(worker__num_groups=1)
+        one, other = world.join(name="local-0"), world.join(name="local-1")
+        for index in range(2):
+            for session in (one, other):
+                world.show(session, 0, float(index), first=index == 0)
+            world.work()
+        world.lose(one)
+        for index in range(2, 8 * loop_world.UNROLL):
+            world.show(other, 0, float(index))
+            world.work()
+        assert len(world.replies) == 2 + 8 * loop_world.UNROLL
+        assert world.num_updates >= 3
+
+    def test_the_replay_is_not_saved_and_its_waiting_steps_are_discarded_on_resume(
+        self, make_queued: loop_world.Make
+    ) -> None:
+        world = make_queued()
+        world.play(world.join(), loop_world.UNROLL + 3, episode=100)
+        state, before = world.dispatcher.state(), world.loop.look()
+        assert state.rings is None and before.counts.stored == 20 and before.num_samples == 12
+        resumed = make_queued()
+        resumed.dispatcher.restore(state.host, has_replay=False)
+        after = resumed.loop.look()
+        assert after.counts.stored == after.num_samples == 12
+        assert after.counts.discarded == {"worker_lost": 4, "unfinished_unroll": 8}
+        assert after.counts.acknowledged == before.counts.acknowledged == 24
+
+    def test_a_reset_at_a_checkpoint_discards_the_steps_that_wait(self, make_queued: loop_world.Make) -> None:
+        world = make_queued(**self.LOCK_STEP)
+        _play_to_a_checkpoint(world, world.join(), [])
+        assert world.saved == [3]
+        counts = world.loop.look().counts
+        assert counts.stored == world.loop.look().num_samples == 3 * 12
+        assert counts.discarded == {"checkpoint_reset": 4}
+        assert world.dispatcher.state().host["waiting_steps"] == 0
+
+    @pytest.mark.parametrize("batch_size", [4, 3])
+    def test_a_lock_step_run_resumed_from_a_checkpoint_equals_one_that_went_on(
+        self, queued: loop_world.Device, batch_size: int
+    ) -> None:
+        if batch_size == 3:  # some unrolls always wait, also at the checkpoint
+            queued = loop_world.make_device({**loop_world.VTRACE, "vtrace.batch_size": 3})
+        whole, resumed, saved = _whole_and_resumed(queued, self.LOCK_STEP)
+        assert saved.host["num_updates"] == 3
+        assert (saved.host["ledger"]["discarded"]["checkpoint_reset"] > 4) == (batch_size == 3)
+        loop_world.assert_same_state(whole, resumed)
+        assert whole.replies[-1][1] == resumed.replies[-1][1]
+        assert whole.num_updates == 6
+
+
+def _whole_and_resumed(
+    device: loop_world.Device, settings: dict[str, Any]
+) -> tuple[loop_world.World, loop_world.World, dispatchers.CheckpointState]:
+    """Plays to a second checkpoint, and from the first one to it again."""
+    saved: list[dispatchers.CheckpointState] = []
+    whole = loop_world.World(device, **settings)
+    _play_to_a_checkpoint(whole, whole.join(), saved)
+    _play_to_a_checkpoint(whole, whole.join(), saved)
+    state = saved[0]
+    train = states.from_parts(device.setup.agent, device.train, state.parts["main"])
+    actor = device.actor if state.rings is None else device.actor._replace(rings=state.rings)
+    resumed = loop_world.World(device._replace(train=train, actor=actor), **settings)
+    resumed.dispatcher.restore(state.host, has_replay=state.rings is not None)
+    _play_to_a_checkpoint(resumed, resumed.join(), [])
+    return whole, resumed, state
+
+
+def _play_to_a_checkpoint(world: loop_world.World, session: Any, saved: list[dispatchers.CheckpointState]) -> None:
+    """Plays environments to the next checkpoint and keeps a copy of it."""
+    num_saved = len(world.saved)
+    with world.completions():
+        for index in range(100):
+            for group in (0, 1):
+                world.show(session, group, float(index), first=index == 0)
+            while len(world.saved) == num_saved and world.loop.step():
+                world.dispatcher.in_flight.settle()
+            if len(world.saved) > num_saved:
+                state = world.dispatcher.state()
+                saved.append(dispatchers.CheckpointState(*trees.copy((state.parts, state.rings)), state.host))
+                return
+    raise AssertionError("no checkpoint")

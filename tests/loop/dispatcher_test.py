@@ -1,0 +1,307 @@
+"""Calls on the device, and the work that their completion brings."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import golden
+import jax
+import loop_world
+import numpy as np
+import pytest
+
+from seedzero.agents import base
+from seedzero.checkpoints import migrations
+from seedzero.core import errors, types
+from seedzero.loop import dispatcher as dispatchers
+from seedzero.transport import messages
+
+
+def test_every_message_is_answered_once_with_legal_actions(make: loop_world.Make) -> None:
+    world = make()
+    session = world.join()
+    for group in (0, 1):
+        world.show(session, group, 0.0, first=True)
+    world.work()
+    assert sorted(request.group for request, _, _ in world.replies) == [0, 1]
+    size = loop_world.SIZE
+    assert all(len(actions) == size and set(actions) <= {0, 1, 2} for _, actions, _ in world.replies)
+    world.work()
+    assert len(world.replies) == 2
+
+
+def test_each_message_of_a_call_gets_the_actions_of_its_own_rows(device: loop_world.Device) -> None:
+    def act(params: Any, actor: Any, batch: Any, counters: Any) -> Any:
+        return actor, batch.observation[:, 0].astype(np.int32)
+
+    broken: Any = loop_world.Broken(device.programs, run_act=act)
+    world = loop_world.World(device._replace(programs=broken))
+    session = world.join()
+    world.show(session, 1, 21.0, first=True)
+    world.show(session, 0, 10.0, first=True)
+    world.dispatcher.act([world.player])
+    world.complete()
+    assert [(request.group, actions) for request, actions, _ in world.replies] == [(1, [21, 21]), (0, [10, 10])]
+
+
+def test_acting_says_how_full_and_how_late_its_batches_are(make: loop_world.Make) -> None:
+    world = make()
+    world.show(world.join(), 0, 0.0, first=True)
+    world.now = 0.25
+    world.dispatcher.act([world.player])
+    means = world.gathered.means()
+    assert (means["batch_rows"], means["batch_fill"], means["batch_wait_seconds"]) == (2, 0.5, 0.25)
+    assert means["policy_age"] == 0
+
+
+def test_the_history_of_a_session_is_cut_where_it_ended(make: loop_world.Make) -> None:
+    world = make()
+    session = world.join()
+    for place in range(3):
+        world.show(session, 0, float(place), first=place == 0)
+        world.work()
+    world.show(session, 1, 7.0, first=True)  # waits when the session is lost: nobody needs its answer
+    num_replies = len(world.replies)
+    world.lose(session, "worker_left")
+    again = world.join()
+    assert set(again.all_slots) == set(session.all_slots)
+    world.work()
+    assert len(world.replies) == num_replies
+    counts = world.loop.look().counts
+    assert (counts.stored, counts.pending, counts.discarded) == (4, 0, {"worker_left": 2})
+    world.show(again, 0, 10.0, first=True)
+    world.show(again, 1, 20.0, first=True)
+    world.work()
+    rings = world.rings
+    slot = int(again.slots[0][0])
+    assert rings.observation[slot, :4, 0].tolist() == [0, 1, 2, 10]
+    assert rings.first[slot, :4].tolist() == [True, False, False, True]
+    assert (rings.weight[slot, :4] > 0).tolist() == [True, True, False, False]  # no step leads from 2 to 10
+    assert 7.0 not in rings.observation
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_parameters_act_from_the_update_on_that_publishes_them(make: loop_world.Make, every: int) -> None:
+    world = make(training__publish_every=every)
+    session = world.join()
+    world.play(session, 1)
+    for number in range(1, 7):
+        world.dispatcher.update(world.player)
+        world.complete()
+        assert world.player.version == number // every * every
+    world.show(session, 0, 1.0)
+    world.dispatcher.act([world.player])
+    world.complete()
+    assert world.replies[-1][2] == 6
+
+
+def test_updates_that_are_refused_again_and_again_end_training(device: loop_world.Device, said: golden.Said) -> None:
+    num_rejected = iter(range(1, 100))
+
+    def update(train: base.TrainState, rings: Any, num_inserts: Any) -> tuple[base.TrainState, Any, np.ndarray]:
+        values = dict.fromkeys(device.programs.update.metric_names, 0.0) | {"num_rejected": float(next(num_rejected))}
+        return train, rings, np.array(list(values.values()), np.float32)
+
+    broken: Any = loop_world.Broken(device.programs, update=loop_world.training(device.programs.update, update=update))
+    world = loop_world.World(device._replace(programs=broken))
+    with pytest.raises(errors.TrainingFailure, match=" 10 ") as raised:
+        world.play(world.join(), 100)
+    said(raised.value)
+    assert world.num_updates == 10
+
+
+def test_the_share_of_clipped_gradients_is_a_metric_where_there_is_a_limit(device: loop_world.Device) -> None:
+    """Of the norms 4.5 and 5.5, the default limit of 5 clips one."""
+    norms = itertools.cycle([4.5, 5.5])
+
+    def update(train: base.TrainState, rings: Any, num_inserts: Any) -> tuple[base.TrainState, Any, np.ndarray]:
+        values = dict.fromkeys(device.programs.update.metric_names, 0.0) | {"grad_norm": next(norms)}
+        return train, rings, np.array(list(values.values()), np.float32)
+
+    counted: Any = loop_world.Broken(
+        device.programs, update=loop_world.training(device.programs.update, update=update)
+    )
+    world = loop_world.World(device._replace(programs=counted))
+    for _ in range(2):
+        world.dispatcher.update(world.player)
+        world.complete()
+    assert world.gathered.means()["grad_clipped"] == 0.5
+
+
+def test_means_over_refreshed_rows_count_those_alone(refreshing: loop_world.Device) -> None:
+    names = refreshing.programs.refresh.metric_names
+    shares = iter([1.0, 0.0, 0.5])
+
+    def refresh(params: Any, rings: Any, counters: Any) -> Any:
+        share = next(shares)
+        values = dict.fromkeys(names, 8.0 * share) | {"refreshed_share": share}
+        return rings, np.array([values[name] for name in names], np.float32)
+
+    broken: Any = loop_world.Broken(
+        refreshing.programs, refresh=loop_world.training(refreshing.programs.refresh, refresh=refresh)
+    )
+    world = loop_world.World(refreshing._replace(programs=broken))
+    for _ in range(3):
+        world.dispatcher.refresh(world.player)
+    world.complete()
+    means = world.gathered.means()
+    assert means["refreshed_share"] == 0.5
+    assert means["refresh_age"] == pytest.approx((8.0 * 1.0 + 4.0 * 0.5) / 1.5)
+
+
+def test_evaluation_is_answered_by_frozen_parameters_and_never_stored(make: loop_world.Make) -> None:
+    world = make(evaluation__every_updates=4)
+    session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
+    assert (watched.all_slots >= loop_world.LAYOUT.num_train).all()
+    world.show(watched, 0, 0.5, first=True)
+    world.work()
+    assert not world.replies  # no evaluation is due before the first update
+    world.play(session, 2)
+    assert world.num_updates >= 1
+    before, stored = world.rings, world.loop.look().counts
+    version = world.num_updates
+    (answer,) = [reply for reply in world.replies if reply[0].role is types.Role.EVALUATE]
+    assert 1 <= answer[2] <= version
+    world.show(watched, 0, 0.25, reward=3.0)
+    world.work()
+    world.show(watched, 0, 0.25, reward=4.0, final=True)
+    world.work()
+    (result,) = world.results
+    assert (result.episodes, result.mean_return, result.mean_length) == (2, 7.0, 2.0)
+    answers = [reply for reply in world.replies if reply[0].role is types.Role.EVALUATE]
+    assert [version for _, _, version in answers] == [answer[2]] * 2
+    assert world.restarts == [watched.session_id]  # fresh episodes for the next one
+    assert world.people.evaluation_index == 1
+    assert world.loop.look().counts == stored
+    after = world.rings
+    assert np.array_equal(before.cursor, after.cursor) and np.array_equal(before.observation, after.observation)
+    assert not {0.5, 0.25} & set(after.observation.ravel().tolist())
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_time_makes_evaluations_due_but_not_in_a_deterministic_run(
+    deterministic: bool, make: loop_world.Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make(evaluation__every_updates=1000, run__deterministic=deterministic)
+    world.join(types.Role.EVALUATE, "evaluator")
+    evaluator = world.dispatcher.evaluator
+    evaluator.restore({**evaluator.to_json(), "last_evaluation": {"update": 1}})
+    monkeypatch.setattr(world.player, "num_updates", 2)
+    assert not world.dispatcher.evaluating_sessions()
+    monkeypatch.setattr(world.dispatcher, "clock", lambda: 1e6)
+    assert bool(world.dispatcher.evaluating_sessions()) == (not deterministic)
+
+
+def test_the_parameters_of_an_evaluation_outlive_the_updates_beside_it(make: loop_world.Make) -> None:
+    world = make(evaluation__every_updates=1, replay__min_steps=1000)
+    world.join(types.Role.EVALUATE, "evaluator")
+    world.play(world.join(), 2)
+    world.dispatcher.update(world.player)
+    assert world.dispatcher.evaluating_sessions()
+    world.dispatcher.begin_evaluation()
+    assert not world.dispatcher.evaluating_sessions()
+    running = world.dispatcher.evaluator.running
+    assert running is not None and running.update == 1
+    assert running.env_steps == world.loop.look().counts.stored > 0
+    frozen = _numbers(running.params)
+    world.dispatcher.update(world.player)
+    world.complete()
+    assert np.array_equal(frozen, _numbers(running.params))
+    assert not np.array_equal(frozen, _numbers(world.player.params))
+
+
+def test_an_evaluation_whose_environments_are_lost_starts_anew(make: loop_world.Make) -> None:
+    world = make(evaluation__every_updates=1000)
+    session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
+    world.play(session, 2)
+    world.show(watched, 0, 0.0, first=True)
+    world.work()
+    assert world.loop.look().evaluating
+    world.show(watched, 0, 0.0, reward=100.0)
+    world.work()
+    world.lose(watched)
+    world.work()
+    assert not world.loop.look().evaluating
+    watched = world.join(types.Role.EVALUATE, "evaluator")
+    world.show(watched, 0, 0.0, first=True)
+    world.work()
+    world.show(watched, 0, 0.0, reward=1.0, final=True)
+    world.work()
+    assert [result.mean_return for result in world.results] == [1.0]
+    assert world.loop.look().counts.discarded == {}
+
+
+def test_a_reset_ends_training_sessions_alone_and_drops_their_messages(make: loop_world.Make) -> None:
+    world = make(evaluation__every_updates=1000)
+    session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
+    world.play(session, 2)
+    world.show(session, 0, 2.0)
+    world.dispatcher.reset_environments()
+    assert world.restarts == [session.session_id] and world.people.epoch == 1
+    assert world.people.get(session.session_id) is None and world.people.get(watched.session_id) is not None
+    assert world.inbox.num_rows(types.Role.TRAIN) == 0
+    counts = world.loop.look().counts
+    assert (counts.pending, counts.discarded) == (0, {"checkpoint_reset": 4})
+    assert not world.inbox.has_ended  # the loop itself ended them
+
+
+def test_a_checkpoint_brings_every_counter_back(make: loop_world.Make) -> None:
+    world = make(evaluation__every_updates=2, training__publish_every=1000)
+    session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
+    world.show(watched, 0, 0.0, first=True)
+    world.play(session, 6)
+    world.show(watched, 0, 0.0, reward=5.0, final=True)
+    world.work()
+    world.dispatcher.reset_environments()
+    state: dispatchers.CheckpointState = world.dispatcher.state()
+    assert world.player.version == world.num_updates  # acting goes on with what a resume begins with
+    resumed = make(evaluation__every_updates=2)
+    resumed.dispatcher.restore(state.host, has_replay=True)
+    assert resumed.dispatcher.state().host == state.host
+    one, other = world.loop.look(), resumed.loop.look()
+    assert one.counts == other.counts and one.last_evaluation == other.last_evaluation is not None
+    assert (resumed.people.evaluation_index, resumed.people.epoch) == (1, 1)
+
+
+def test_environments_meet_new_episodes_after_each_resume(make: loop_world.Make) -> None:
+    hello = messages.Hello("local-0", "", (types.Role.TRAIN,), ("catch",), 4)
+    seeds, host = set(), None
+    for _ in range(3):
+        world = make()
+        if host is not None:
+            world.dispatcher.restore(host, has_replay=True)
+        seeds.add(world.people.assign(hello).seeds)
+        host = world.dispatcher.state().host
+    assert len(seeds) == 3
+
+
+def test_checkpoints_of_versions_that_counted_no_assignments_resume(make: loop_world.Make) -> None:
+    host = make().dispatcher.state().host
+    del host["num_assigned"]
+    resumed = make()
+    resumed.dispatcher.restore(migrations.counters(host, 1.0), has_replay=True)
+    assert resumed.people.num_assigned == 0
+
+
+def test_a_deterministic_checkpoint_does_not_tell_how_often_workers_joined(make: loop_world.Make) -> None:
+    world = make(run__deterministic=True)
+    before = world.dispatcher.state().host
+    world.join()
+    assert world.dispatcher.state().host == before
+
+
+def _numbers(tree: Any) -> np.ndarray:
+    return np.concatenate([np.ravel(np.asarray(leaf)) for leaf in jax.tree.leaves(tree)])
+
+
+def test_a_run_goes_on_beyond_the_largest_number_of_32_bits(make: loop_world.Make) -> None:
+    before = 2**31 - 20
+    world = make()
+    host = world.dispatcher.state().host
+    host["ledger"]["stored"] = before
+    host["pace"] = {**host["pace"], "since": (0, before)}
+    world.dispatcher.restore(host, has_replay=True)
+    world.play(world.join(), 16)
+    assert world.loop.look().counts.stored > 2**31 and world.num_updates >= 5
+    assert {before + 4, -(2**31)} <= set(world.rings.inserted_at.ravel().tolist())

@@ -1,0 +1,377 @@
+"""When evaluations are due, the course of one, and the best so far."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import loop_world
+import numpy as np
+import pytest
+
+from seedzero.checkpoints import migrations
+from seedzero.config import sections
+from seedzero.core import types
+from seedzero.evaluation import human_scores
+from seedzero.loop import evaluator as evaluators
+
+SESSION = loop_world.make_session([4, 5], role=types.Role.EVALUATE)
+PARAMS: Any = {"w": 1}
+
+
+def _make(every_updates: int = 4) -> evaluators.Evaluator:
+    return evaluators.Evaluator(sections.EvaluationConfig(every_updates=every_updates, episodes=2, num_envs=2))
+
+
+def _play(evaluator: evaluators.Evaluator, update: int, reward: float) -> evaluators.Ended:
+    """Evaluates episodes of two steps."""
+    evaluator.begin(SESSION, update, PARAMS, now=0.0)
+    for place in range(3):
+        shown = loop_world.message(SESSION, 0, 0.0, first=place == 0, final=place == 2, reward=reward)
+        ended = evaluator.record([shown], num_updates=0, now=float(place))
+        assert (ended is None) == (place < 2)
+    assert ended is not None
+    return ended
+
+
+def test_the_first_is_due_after_the_first_update_and_the_others_at_multiples() -> None:
+    evaluator = _make(4)
+    assert not evaluator.is_due(0, 0.0) and evaluator.is_due(1, 0.0)
+    _play(evaluator, 1, 1.0)
+    assert not evaluator.is_due(3, 0.0) and evaluator.is_due(4, 0.0)
+    _play(evaluator, 6, 1.0)  # it was late
+    assert not evaluator.is_due(7, 0.0) and evaluator.is_due(8, 0.0)
+
+
+def _take(evaluator: evaluators.Evaluator, update: int, *, began: float, ended: float) -> None:
+    """Evaluates episodes of one step in a time."""
+    evaluator.begin(SESSION, update, PARAMS, now=began)
+    evaluator.record([loop_world.message(SESSION, 0, 0.0, first=True)], update, began)
+    assert evaluator.record([loop_world.message(SESSION, 0, 0.0, first=False, final=True)], update, ended)
+
+
+def test_slow_updates_are_evaluated_by_the_clock_unless_nothing_was_learned_since() -> None:
+    config = sections.EvaluationConfig(every_updates=200, every_seconds=30.0, episodes=2, num_envs=2)
+    evaluator = evaluators.Evaluator(config, now=100.0)
+    assert evaluator.is_due(1, 100.0)
+    _take(evaluator, 1, began=100.0, ended=101.0)
+    assert not evaluator.is_due(27, 130.9) and evaluator.is_due(27, 131.0)
+    assert not evaluator.is_due(1, 500.0) and evaluator.is_due(200, 102.0)
+    _take(evaluator, 27, began=131.0, ended=141.0)  # four times as long as that took
+    assert not evaluator.is_due(50, 180.9) and evaluator.is_due(50, 181.0)
+
+
+def test_without_seconds_updates_alone_count() -> None:
+    config = sections.EvaluationConfig(every_updates=200, every_seconds=0.0, episodes=2, num_envs=2)
+    evaluator = evaluators.Evaluator(config)
+    _take(evaluator, 1, began=0.0, ended=1.0)
+    assert not evaluator.is_due(199, 1e9) and evaluator.is_due(200, 1.0)
+    assert not _make(0).is_due(10**9, 1e9)  # no updates: none at all
+
+
+def test_a_baseline_of_two_periods_by_the_clock_cuts_off_the_longer_episodes() -> None:
+    config = sections.EvaluationConfig(every_updates=200, every_seconds=30.0, episodes=2, num_envs=2)
+    for now, is_cut in ((59.0, False), (60.0, True)):
+        evaluator = evaluators.Evaluator(config)
+        evaluator.begin(SESSION, 1, PARAMS, now=0.0)
+        evaluator.record([loop_world.message(SESSION, 0, 0.0, first=True)], 1, 0.0)
+        ended = evaluator.record([loop_world.message(SESSION, 0, 0.0, first=False, final=False)], 2, now)
+        assert (ended is not None) == is_cut
+
+
+def test_without_a_period_none_is_due() -> None:
+    assert not _make(0).is_due(10**9, 0.0)
+
+
+def test_a_whole_evaluation_has_its_parameters_and_statistics() -> None:
+    evaluator = _make()
+    assert evaluator.running is None and not evaluator.acted_last
+    ended = _play(evaluator, 3, 2.5)
+    assert ended.running.params is PARAMS and ended.running.update == 3 and ended.running.session is SESSION
+    assert (ended.result.episodes, ended.result.mean_return, ended.result.mean_length) == (2, 5.0, 2.0)
+    assert evaluator.running is None and evaluator.acted_last
+    assert evaluator.last is not None and evaluator.last["update"] == 3 and evaluator.last["mean_return"] == 5.0
+
+
+def test_an_episode_without_end_is_cut_off() -> None:
+    config = sections.EvaluationConfig(every_updates=4, episodes=2, num_envs=2, max_episode_steps=3)
+    evaluator = evaluators.Evaluator(config)
+    evaluator.begin(SESSION, 4, PARAMS, now=0.0)
+    for place in range(4):
+        shown = loop_world.message(SESSION, 0, 0.0, first=place == 0, final=False, reward=1.0)
+        ended = evaluator.record([shown], num_updates=0, now=0.0)
+    assert ended is not None and not ended.cut_short and (ended.result.mean_return, ended.result.cut_off) == (3.0, 2)
+
+
+def _play_without_end(update: int, *, later: int, num_before: int = 0) -> evaluators.Ended | None:
+    """One environment's episode has two steps, the other's nine; from the fifth on there are more updates."""
+    evaluator = _make(every_updates=4)
+    for _ in range(num_before):
+        _play(evaluator, 1, 0.0)
+    evaluator.begin(SESSION, update, PARAMS, now=0.0)
+    for place in range(10):
+        shown = loop_world.message(SESSION, 0, 0.0, first=place == 0, final=False, reward=1.0)
+        step = shown.request.step._replace(terminated=np.array([place == 2, False]))
+        message = shown._replace(request=shown.request._replace(step=step))
+        if ended := evaluator.record([message], update if place < 5 else later, now=0.0):
+            return ended
+    return None
+
+
+def test_a_baseline_of_two_periods_cuts_off_the_longer_episodes() -> None:
+    assert _play_without_end(1, later=7) is None
+    ended = _play_without_end(1, later=8)
+    assert ended is not None and not ended.is_best
+    assert (ended.result.mean_length, ended.result.cut_off, ended.cut_short) == ((2 + 5) / 2, 1, True)
+
+
+def test_later_evaluations_take_as_long_as_they_need() -> None:
+    assert _play_without_end(4, later=100, num_before=1) is None
+
+
+def test_a_run_that_ends_says_what_it_waits_for() -> None:
+    evaluator = _make()
+    evaluator.begin(SESSION, 4, PARAMS, now=0.0)
+    assert evaluator.remaining() == ""
+    evaluator.end(0.0, evaluators.Bound())
+    assert evaluator.remaining().endswith("0 of 2 episodes")
+    evaluator.record(
+        [loop_world.message(SESSION, 0, 0.0, first=True, final=False, reward=0.0)], num_updates=0, now=0.0
+    )
+    assert evaluator.record(
+        [loop_world.message(SESSION, 0, 0.0, first=False, final=True, reward=0.0)], num_updates=0, now=0.0
+    )
+    assert evaluator.remaining() == ""
+
+
+def test_training_waits_until_the_environments_of_an_evaluation_are_silent_for_long() -> None:
+    config = sections.EvaluationConfig(every_updates=4, episodes=2, num_envs=2, pauses_training=True)
+    evaluator, silence = evaluators.Evaluator(config), evaluators.SILENCE_SECONDS
+    assert evaluator.pause_left(now=0.0) is None
+    evaluator.begin(SESSION, 4, PARAMS, now=10.0)
+    assert evaluator.pause_left(now=11.0) == silence - 1.0 and evaluator.pause_left(now=10.0 + silence) == 0.0
+    evaluator.record([loop_world.message(SESSION, 0, 0.0, first=True)], num_updates=4, now=20.0)
+    assert evaluator.pause_left(now=21.0) == silence - 1.0
+    without = _make()
+    without.begin(SESSION, 4, PARAMS, now=0.0)
+    assert without.pause_left(now=1.0) is None
+
+
+def test_a_run_that_ends_does_not_wait_for_episodes_that_are_given_up() -> None:
+    config = sections.EvaluationConfig(every_updates=4, episodes=6, num_envs=2, max_episode_steps=1)
+    evaluator = evaluators.Evaluator(config)
+    evaluator.begin(SESSION, 4, PARAMS, now=0.0)
+    evaluator.end(0.0, evaluators.Bound())
+    shown = [loop_world.message(SESSION, 0, 0.0, first=place == 0, final=False, reward=1.0) for place in range(2)]
+    step, last = shown[1].request.step, np.array([False, True])
+    shown[1] = shown[1]._replace(request=shown[1].request._replace(step=step._replace(terminated=last)))
+    assert evaluator.record(shown, num_updates=0, now=0.0) is None
+    # The first environment plays no more.
+    assert "2 of 4 episodes, 1 steps" in evaluator.remaining()
+
+
+def test_an_evaluation_that_another_thread_ends_meanwhile_can_be_looked_at() -> None:
+    class Ending(evaluators.Evaluator):
+        """Its evaluation is gone after each look."""
+
+        @property
+        def running(self) -> Any:
+            found, self._kept = self._kept, None
+            return found
+
+        @running.setter
+        def running(self, value: Any) -> None:
+            self._kept = value
+
+    evaluator = Ending(sections.EvaluationConfig(every_updates=4, episodes=2, num_envs=2))
+    evaluator.begin(SESSION, 4, PARAMS, now=0.0)
+    evaluator.end(0.0, evaluators.Bound())
+    assert evaluator.remaining().endswith("0 of 2 episodes")
+    assert evaluator.remaining() == ""
+
+
+def test_the_best_is_higher_than_all_so_far() -> None:
+    evaluator = _make()
+    played = [_play(evaluator, 4, reward) for reward in (-1.0, -2.0, 3.0, 3.0, 2.0)]
+    assert [ended.is_best for ended in played] == [True, False, True, False, False]
+    assert [ended.is_record for ended in played] == [False, False, True, False, False]  # the first one beats nothing
+    assert [ended.best_score for ended in played] == [-2.0, -2.0, 6.0, 6.0, 6.0]  # of two steps each
+
+
+def test_a_record_is_higher_than_the_baseline_too_and_the_best_need_not_be() -> None:
+    evaluator = _make(4)
+    _play(evaluator, 1, -0.5)
+    worse = _play(evaluator, 4, -1.0)
+    assert worse.is_best and not worse.is_record
+    equal = _play(evaluator, 8, -0.5)
+    assert equal.is_best and not equal.is_record
+    again = _make(4)
+    again.restore(evaluator.to_json())
+    assert _play(again, 12, -0.25).is_record
+
+
+def test_checkpoints_of_versions_that_knew_the_best_alone_resume() -> None:
+    evaluator = _make(4)
+    _play(evaluator, 4, 1.0)
+    saved = evaluator.to_json()
+    del saved["highest_return"]
+    again = _make(4)
+    again.restore(migrations.counters(saved, 1.0))
+    assert not _play(again, 8, 1.0).is_record and _play(again, 12, 2.0).is_record
+
+
+def test_of_tasks_with_published_scores_the_best_has_the_highest_capped_mean() -> None:
+    levels = tuple(human_scores.DMLAB_SCORES)
+    session = loop_world.make_session(list(range(30)), role=types.Role.EVALUATE)
+    config = sections.EvaluationConfig(every_updates=4, episodes=30, num_envs=30)
+    evaluator = evaluators.Evaluator(config, "dmlab:dmlab30")
+
+    def play(update: int, returns: list[float]) -> bool:
+        evaluator.begin(session, update, PARAMS, levels, now=0.0)
+        for place in range(2):
+            shown = loop_world.message(session, 0, 0.0, first=place == 0, final=place == 1, tasks=range(30))
+            step = shown.request.step._replace(reward=np.array(returns, np.float32) * place)
+            ended = evaluator.record(
+                [shown._replace(request=shown.request._replace(step=step))], num_updates=0, now=0.0
+            )
+        assert ended is not None
+        return ended.is_best
+
+    human = [score for _, score in human_scores.DMLAB_SCORES.values()]
+    assert play(4, human)
+    assert not play(8, [10_000.0] + [0.0] * 29)  # the higher mean return
+    assert evaluator.to_json()["best_return"] == pytest.approx(1.0)
+
+
+def test_an_atari_game_has_its_human_normalized_score_beside_the_return() -> None:
+    config = sections.EvaluationConfig(every_updates=4, episodes=2, num_envs=2)
+    evaluator = evaluators.Evaluator(config, "atari:Pong")
+    ended = _play(evaluator, 4, reward=14.6)
+    random, human = human_scores.SCORES["pong"]
+    assert ended.human_normalized == pytest.approx((ended.result.mean_return - random) / (human - random))
+    assert evaluator.last is not None and evaluator.last["human_normalized"] == ended.human_normalized
+    without = _make()
+    assert _play(without, 4, reward=14.6).human_normalized is None
+    assert without.last is not None and "human_normalized" not in without.last
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_the_first_is_a_baseline_and_never_the_best(*, is_last: bool) -> None:
+    evaluator = _make(4)
+    if is_last:
+        evaluator.end(0.0, evaluators.Bound())
+    assert not _play(evaluator, 3, 5.0).is_best and evaluator.to_json()["best_return"] is None
+    assert _play(evaluator, 4, -5.0).is_best
+
+
+def test_where_a_run_ends_one_more_is_due_and_may_be_the_best_however_early() -> None:
+    evaluator = _make(4)
+    _play(evaluator, 1, 5.0)
+    assert not evaluator.is_due(1, 0.0) and not evaluator.is_due(3, 0.0) and evaluator.seconds_left(0.0) is None
+    evaluator.end(0.0, evaluators.Bound())
+    assert not evaluator.is_due(0, 0.0) and not evaluator.is_due(1, 0.0) and evaluator.is_due(3, 0.0)
+    assert _play(evaluator, 3, -5.0).is_best
+    assert not evaluator.is_due(3, 0.0)
+
+
+def test_the_last_one_is_awaited_while_its_environments_step_but_not_for_ever() -> None:
+    evaluator = _make(4)
+    silence, most = evaluators.SILENCE_SECONDS, 600.0
+    evaluator.end(100.0, evaluators.Bound(most))
+    assert evaluator.seconds_left(100.0) == silence and evaluator.seconds_left(100.0 + silence) == 0.0
+    evaluator.begin(SESSION, 3, PARAMS, now=0.0)
+    evaluator.record([loop_world.message(SESSION, 0, 0.0, first=True)], num_updates=0, now=100.0 + silence / 2)
+    assert evaluator.seconds_left(100.0 + silence) == silence / 2
+    evaluator.record([loop_world.message(SESSION, 0, 0.0)], num_updates=0, now=100.0 + most - 1.0)
+    assert evaluator.seconds_left(100.0 + most - 1.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"max_seconds": 20.0}, (10.0, math.inf)),
+        ({"max_seconds": 500.0}, (50.0, math.inf)),
+        ({}, (600.0, math.inf)),
+        ({"deterministic": True, "max_seconds": 500.0}, (math.inf, 300)),
+    ],
+)
+def test_the_bound_of_the_last_one_is_a_tenth_of_the_budget(
+    settings: dict[str, Any], expected: tuple[float, float]
+) -> None:
+    config = sections.EvaluationConfig(episodes=2, max_episode_steps=100)
+    run = sections.RunConfig(**settings)
+    assert evaluators.bound(run, config, 3_000) == expected
+    if run.deterministic:  # a short run's is a tenth of the limit of its episodes
+        assert evaluators.bound(run, config, 100).num_steps == 2 * 100 // 10
+
+
+def _bounded(bound: evaluators.Bound, *, num_steps: int, ends: bool) -> evaluators.Evaluator:
+    """Returns an evaluator in its last evaluation, a step of both environments a second; one ends after two steps."""
+    evaluator = _make(4)
+    _play(evaluator, 4, -3.0)
+    evaluator.end(0.0, bound)
+    evaluator.begin(SESSION, 8, PARAMS, now=0.0)
+    for place in range(num_steps + 1):
+        shown = loop_world.message(SESSION, 0, 0.0, first=place == 0, reward=1.0)
+        step = shown.request.step._replace(terminated=np.array([ends and place == 2, False]))
+        message = shown._replace(request=shown.request._replace(step=step))
+        assert evaluator.record([message], num_updates=8, now=float(place)) is None
+    return evaluator
+
+
+@pytest.mark.parametrize("bound", [evaluators.Bound(seconds=5.0), evaluators.Bound(math.inf, num_steps=10)])
+def test_at_its_bound_the_last_one_counts_what_ended_and_is_no_best(bound: evaluators.Bound) -> None:
+    evaluator = _bounded(bound, num_steps=4, ends=True)
+    assert evaluator.cut_last(now=4.9) is None and evaluator.seconds_left(4.9)
+    evaluator = _bounded(bound, num_steps=5, ends=True)
+    assert evaluator.seconds_left(5.0) == 0.0
+    ended = evaluator.cut_last(now=5.0)
+    assert ended is not None and (ended.result.episodes, ended.result.mean_return) == (1, 2.0)
+    assert (ended.result.unfinished, ended.cut_short, ended.is_best, ended.is_record) == (1, True, False, False)
+    assert evaluator.last == {"update": 8, **ended.result.to_json(), evaluators.CUT_SHORT: True}
+    assert evaluator.to_json()["best_return"] == evaluator.to_json()["highest_return"] == -6.0
+    assert evaluator.running is None and not evaluator.is_due(8, 0.0)
+
+
+def test_a_last_one_without_a_finished_episode_has_no_result() -> None:
+    evaluator = _bounded(evaluators.Bound(seconds=5.0), num_steps=5, ends=False)
+    assert evaluator.seconds_left(5.0) == 0.0 and evaluator.cut_last(now=5.0) is None
+
+
+def test_one_whose_environments_are_gone_ends_without_a_result() -> None:
+    evaluator = _make()
+    evaluator.begin(SESSION, 3, PARAMS, now=0.0)
+    evaluator.running = None
+    assert evaluator.running is None and evaluator.last is None and evaluator.is_due(3, 0.0)
+
+
+@pytest.mark.parametrize("reward", [None, 4.0])
+def test_its_counters_come_back(reward: float | None) -> None:
+    evaluator = _make()
+    if reward is not None:
+        _play(evaluator, 5, reward)
+    saved = evaluator.to_json()
+    assert saved["best_return"] == (None if reward is None else 8.0)
+    again = _make()
+    again.restore(saved)
+    assert again.to_json() == saved and again.last == evaluator.last
+    assert again.is_due(7, 0.0) == (reward is None) and again.is_due(8, 0.0)
+    assert _play(again, 9, 3.0).is_best == (reward is None)
+
+
+@pytest.mark.parametrize(("every_updates", "due"), [(2, 6), (10, 10)])
+def test_a_resume_with_another_period_keeps_to_it_at_once(every_updates: int, due: int) -> None:
+    evaluator = _make(4)
+    _play(evaluator, 1, -1.0)
+    _play(evaluator, 5, -1.0)
+    again = _make(every_updates)
+    again.restore(evaluator.to_json())
+    assert not again.is_due(due - 1, 0.0) and again.is_due(due, 0.0)
+
+
+def test_a_longer_period_makes_no_second_baseline() -> None:
+    evaluator = _make(4)
+    _play(evaluator, 1, -1.0)
+    again = _make(10)
+    again.restore(evaluator.to_json())
+    assert _play(again, 8, 5.0).is_best

@@ -1,0 +1,238 @@
+"""The samples-per-insert band and lock step."""
+
+import pytest
+
+from seedzero.agents import base
+from seedzero.checkpoints import migrations
+from seedzero.config import sections
+from seedzero.loop import limiter
+
+NONE = limiter.Refreshing(per_insert=0.0, batch_size=64, min_age=0, slack=0.0)
+BAND = limiter.Limiter(samples_per_insert=4.0, batch_size=64, min_steps=100, half_width=200.0, refreshing=NONE)
+REFRESHING = BAND._replace(refreshing=limiter.Refreshing(per_insert=0.5, batch_size=64, min_age=10, slack=150.0))
+READY = limiter.Progress(
+    num_inserts=1000,
+    num_kept=1000,
+    num_updates=0,
+    num_refreshes=0,
+    can_act=True,
+    can_evaluate=False,
+    can_update=True,
+    can_refresh=True,
+    evaluating=False,
+    evaluated_last=False,
+)
+
+
+def _at_surplus(windows: float, **changes: object) -> limiter.Progress:
+    """1000 inserts at 4 samples each owe 4000 windows, 62.5 updates of 64."""
+    return READY._replace(num_updates=int((4000 + windows) / 64), **changes)
+
+
+def _make(max_batch: int, per_insert: float = 0.0) -> limiter.Limiter:
+    replay = sections.ReplayConfig(batch_size=64, samples_per_insert=4.0, min_steps=100)
+    refresh = base.Refresh(per_insert, 64, min_age=10, length=1, observe=(0,), compute=lambda *args: ({}, {}))
+    return limiter.make(replay, refresh if per_insert else None, max_batch)
+
+
+@pytest.mark.parametrize("surplus", [-1000, 0, 10_000])
+def test_after_the_last_step_updates_need_no_new_ones(surplus: float) -> None:
+    last = _at_surplus(surplus, can_act=False, only_learns=True)
+    for choose in (limiter.choose, limiter.choose_lock_step):
+        assert choose(BAND, last) is limiter.Work.UPDATE
+        assert choose(BAND, last._replace(can_update=False)) is limiter.Work.WAIT
+        assert choose(BAND, last._replace(num_kept=99)) is not limiter.Work.UPDATE
+    assert limiter.choose(BAND, last._replace(can_evaluate=True)) is limiter.Work.EVALUATE
+
+
+@pytest.mark.parametrize(
+    ("choices", "expected"),
+    [
+        ([("act", 0.1)], ("act", [0])),
+        ([("wait", 9.0)], ("wait", [0])),
+        ([("wait", 9.0), ("wait", 0.0)], ("wait", [0])),
+        ([("wait", 9.0), ("update", -0.5)], ("update", [1])),
+        ([("update", 0.5), ("update", 2.0)], ("update", [1])),  # not the first with work
+        ([("update", 2.0), ("update", 2.0)], ("update", [0])),
+        ([("act", 0.2), ("act", 0.9)], ("act", [0, 1])),
+        ([("act", 0.9), ("update", 0.2), ("act", -1.0)], ("act", [0, 2])),  # not past the band of the second
+        ([("act", 0.2), ("refresh", 1.5), ("act", 0.3)], ("refresh", [1])),
+        ([("evaluate", 0.0), ("evaluate", 1.0)], ("evaluate", [1])),
+    ],
+)
+def test_the_player_with_the_largest_debt_chooses(
+    choices: list[tuple[str, float]], expected: tuple[str, list[int]]
+) -> None:
+    work, numbers = limiter.fairest([(limiter.Work(name), debt) for name, debt in choices])
+    assert (work.value, numbers) == expected
+
+
+def test_a_debt_counts_in_half_widths_of_the_band() -> None:
+    assert [BAND.debt(_at_surplus(windows)) for windows in (-160, 0, 160)] == pytest.approx([0.8, 0.16, -0.8])
+    assert BAND.debt(_at_surplus(-160)._replace(num_kept=99)) == 0.0
+    # 500 rows are owed, a slack is 150; with 7 calls of 64, 52 are left.
+    assert REFRESHING.debt(_at_surplus(0)) == pytest.approx(500 / 150)
+    assert REFRESHING.debt(_at_surplus(0)._replace(num_refreshes=7)) == pytest.approx(52 / 150)
+
+
+def test_two_players_learn_in_turn() -> None:
+    progress = [_at_surplus(-900, can_act=False), _at_surplus(-700, can_act=False)]
+    updates: list[int] = []
+    for _ in range(13):
+        _, (number,) = limiter.fairest([(limiter.choose(BAND, found), BAND.debt(found)) for found in progress])
+        updates.append(number)
+        progress[number] = progress[number]._replace(num_updates=progress[number].num_updates + 1)
+    assert updates == [0, 0, 0, *[0, 1] * 5]
+
+
+def test_another_ratio_holds_from_the_resume_on() -> None:
+    changed = BAND._replace(samples_per_insert=8.0, start=(62, 1000))
+    assert changed.surplus(_at_surplus(0)) == 0
+    assert changed.surplus(_at_surplus(0)._replace(num_inserts=1016)) == -128
+
+
+@pytest.mark.parametrize(
+    ("pace", "start"),
+    [
+        ({}, (0, 0)),  # a checkpoint of an earlier version
+        ({"pace": {"samples_per_insert": 4.0, "since": [0, 0]}}, (0, 0)),
+        ({"pace": {"samples_per_insert": 4.0, "since": [10, 200]}}, (10, 200)),
+        ({"pace": {"samples_per_insert": 2.0, "since": [10, 200]}}, (50, 1000)),
+    ],
+)
+def test_the_ratio_begins_where_it_changed(pace: dict[str, object], start: tuple[int, int]) -> None:
+    replay = sections.ReplayConfig(samples_per_insert=4.0, batch_size=16, final_updates=3)
+    host = {"num_updates": 50, "ledger": {"stored": 1000}, **pace}
+    assert limiter.start_of(replay, migrations.counters(host, 4.0)) == start
+    assert limiter.owed_updates(replay, 2000, start) == start[0] + (2000 - start[1]) // 4 + 3
+    assert limiter.owed_updates(sections.ReplayConfig(), 2000, start) == 0
+
+
+def test_below_the_band_only_updates_run() -> None:
+    assert limiter.choose(BAND, _at_surplus(-300)) is limiter.Work.UPDATE
+    assert limiter.choose(BAND, _at_surplus(-300, can_update=False)) is limiter.Work.WAIT
+
+
+def test_above_the_band_only_acting_runs() -> None:
+    assert limiter.choose(BAND, _at_surplus(300)) is limiter.Work.ACT
+    assert limiter.choose(BAND, _at_surplus(300, can_act=False)) is limiter.Work.WAIT
+
+
+def test_inside_the_band_acting_goes_first_and_updates_fill_its_gaps() -> None:
+    assert limiter.choose(BAND, _at_surplus(0)) is limiter.Work.ACT
+    assert limiter.choose(BAND, _at_surplus(0, can_act=False)) is limiter.Work.UPDATE
+
+
+def test_no_update_before_the_minimum_of_steps() -> None:
+    warming_up = READY._replace(num_inserts=99, num_kept=99)
+    assert limiter.choose(BAND, warming_up) is limiter.Work.ACT
+    assert limiter.choose(BAND, warming_up._replace(can_act=False)) is limiter.Work.WAIT
+
+
+def test_a_resume_without_its_replay_acts_again_however_many_updates_are_owed() -> None:
+    assert limiter.choose(BAND, _at_surplus(-300, num_kept=0, can_update=False)) is limiter.Work.ACT
+    assert limiter.choose(BAND, _at_surplus(-300, num_kept=99)) is limiter.Work.ACT
+    assert limiter.choose_lock_step(BAND, _at_surplus(-300, num_kept=99)) is limiter.Work.ACT
+
+
+def test_evaluation_is_exempt_from_the_band_and_takes_turns_with_acting() -> None:
+    waiting = _at_surplus(0, can_evaluate=True)
+    assert limiter.choose(BAND, waiting) is limiter.Work.EVALUATE
+    assert limiter.choose(BAND, waiting._replace(evaluated_last=True)) is limiter.Work.ACT
+    assert limiter.choose(BAND, _at_surplus(-300, can_evaluate=True, evaluated_last=True)) is limiter.Work.EVALUATE
+
+
+@pytest.mark.parametrize("max_batch", [1, 32, 1000])
+def test_the_ratio_stays_in_the_band_when_both_sides_are_always_ready(max_batch: int) -> None:
+    band = _make(max_batch)
+    progress = READY._replace(num_inserts=0, num_kept=0)
+    for _ in range(5000):
+        work = limiter.choose(band, progress)
+        assert work is not limiter.Work.WAIT
+        if work is limiter.Work.ACT:
+            stored = progress.num_inserts + max_batch
+            progress = progress._replace(num_inserts=stored, num_kept=stored)
+        else:
+            progress = progress._replace(num_updates=progress.num_updates + 1)
+    assert abs(band.surplus(progress)) <= band.half_width + 4.0 * max_batch
+    assert progress.num_updates > 0 and progress.num_inserts > 100
+
+
+def test_lock_step_updates_as_soon_as_a_whole_batch_is_owed() -> None:
+    owed = READY._replace(num_inserts=100, num_kept=100)  # 400 windows: 6 whole updates
+    assert [limiter.choose_lock_step(BAND, owed._replace(num_updates=n)) for n in range(8)] == (
+        [limiter.Work.UPDATE] * 6 + [limiter.Work.ACT] * 2
+    )
+
+
+def test_lock_step_waits_for_an_update_that_is_not_compiled_instead_of_acting() -> None:
+    assert limiter.choose_lock_step(BAND, READY._replace(can_update=False)) is limiter.Work.WAIT
+
+
+def test_lock_step_does_nothing_else_while_it_evaluates() -> None:
+    evaluating = READY._replace(evaluating=True)
+    assert limiter.choose_lock_step(BAND, evaluating) is limiter.Work.WAIT
+    assert limiter.choose_lock_step(BAND, evaluating._replace(can_evaluate=True)) is limiter.Work.EVALUATE
+
+
+class TestRefreshing:
+    """1000 inserts at 0.5 a step owe 500 rows: 7 whole calls of 64, then 52."""
+
+    def test_it_fills_the_device_where_nothing_else_can_run(self) -> None:
+        nearly_done = _at_surplus(0, num_refreshes=6)
+        assert limiter.choose(REFRESHING, nearly_done) is limiter.Work.ACT
+        assert limiter.choose(REFRESHING, nearly_done._replace(can_act=False)) is limiter.Work.UPDATE
+        idle = nearly_done._replace(can_act=False, can_update=False)
+        assert limiter.choose(REFRESHING, idle) is limiter.Work.REFRESH
+        assert limiter.choose(REFRESHING, idle._replace(can_refresh=False)) is limiter.Work.WAIT
+        assert limiter.choose(REFRESHING, idle._replace(num_refreshes=7)) is limiter.Work.WAIT
+
+    def test_too_far_behind_it_goes_before_acting_but_not_before_updates_below_the_band(self) -> None:
+        assert limiter.choose(REFRESHING, _at_surplus(0, num_refreshes=5)) is limiter.Work.REFRESH  # 180 behind
+        assert limiter.choose(REFRESHING, _at_surplus(300, num_refreshes=5)) is limiter.Work.REFRESH
+        assert limiter.choose(REFRESHING, _at_surplus(-300, num_refreshes=5)) is limiter.Work.UPDATE
+        evaluating = _at_surplus(0, num_refreshes=5, can_evaluate=True)
+        assert limiter.choose(REFRESHING, evaluating) is limiter.Work.EVALUATE
+
+    def test_nothing_is_refreshed_before_any_target_can_be_old_enough(self) -> None:
+        young = READY._replace(num_updates=10, num_inserts=160, num_kept=160, can_act=False, can_update=False)
+        older = young._replace(num_updates=11)
+        assert limiter.choose(REFRESHING, young) is limiter.Work.WAIT
+        assert limiter.choose(REFRESHING, older) is limiter.Work.REFRESH
+        assert limiter.choose(REFRESHING, older._replace(num_kept=99)) is limiter.Work.WAIT
+
+    def test_without_it_nothing_is_owed(self) -> None:
+        idle = _at_surplus(0, can_act=False, can_update=False)
+        assert limiter.choose(BAND, idle) is limiter.Work.WAIT
+        assert limiter.choose_lock_step(BAND, _at_surplus(0)) is limiter.Work.ACT
+
+    @pytest.mark.parametrize("per_insert", [0.1, 1.0, 20.0])
+    @pytest.mark.parametrize("max_batch", [1, 32, 1000])
+    def test_both_ratios_are_kept_on_a_device_that_is_never_idle(self, per_insert: float, max_batch: int) -> None:
+        band = _make(max_batch, per_insert=per_insert)
+        progress = READY._replace(num_inserts=0, num_kept=0)
+        for _ in range(5000):
+            work = limiter.choose(band, progress)
+            if work is limiter.Work.ACT:
+                stored = progress.num_inserts + max_batch
+                progress = progress._replace(num_inserts=stored, num_kept=stored)
+            elif work is limiter.Work.UPDATE:
+                progress = progress._replace(num_updates=progress.num_updates + 1)
+            else:
+                assert work is limiter.Work.REFRESH
+                progress = progress._replace(num_refreshes=progress.num_refreshes + 1)
+        assert abs(band.surplus(progress)) <= band.half_width + 4.0 * max_batch
+        assert -64 <= band.refreshing.num_owed(progress) <= band.refreshing.slack + per_insert * max_batch + 1e-6
+        assert progress.num_refreshes > 0
+
+    def test_in_lock_step_whole_calls_run_after_the_owed_updates_and_before_acting(self) -> None:
+        progress, order = READY._replace(num_updates=55), []  # 480 windows owed: 7 whole updates
+        while (work := limiter.choose_lock_step(REFRESHING, progress)) is not limiter.Work.ACT:
+            order.append(work)
+            if work is limiter.Work.UPDATE:
+                progress = progress._replace(num_updates=progress.num_updates + 1)
+            else:
+                progress = progress._replace(num_refreshes=progress.num_refreshes + 1)
+        assert order == [limiter.Work.UPDATE] * 7 + [limiter.Work.REFRESH] * 7
+        owing = READY._replace(num_updates=62, can_refresh=False)
+        assert limiter.choose_lock_step(REFRESHING, owing) is limiter.Work.WAIT

@@ -1,0 +1,298 @@
+"""A device loop without threads, clock and network; workers are what the test shows."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.agents import table as agents
+from seedzero.checkpoints import trees
+from seedzero.config import config as configs
+from seedzero.config import options
+from seedzero.core import types
+from seedzero.device import batch as batches
+from seedzero.device import mesh as meshes
+from seedzero.device import programs as device_programs
+from seedzero.device import setup as setups
+from seedzero.device import state as states
+from seedzero.evaluation import evaluation
+from seedzero.loop import device_loop, pacing
+from seedzero.loop import dispatcher as dispatchers
+from seedzero.loop import evaluator as evaluators
+from seedzero.loop import inbox as inboxes
+from seedzero.loop import intake as intakes
+from seedzero.loop import player as players
+from seedzero.loop import roster as rosters
+from seedzero.monitoring import aggregator, counts
+from seedzero.replay import data as sources
+from seedzero.transport import messages
+
+SPEC = types.EnvSpec((2,), "float32", 3)
+LAYOUT = batches.Layout(num_shards=1, num_train=4, num_evaluate=2)
+SIZE, LENGTH, BATCH, CAPACITY = 2, 64, 4, 200
+SIZES = (4,)
+SETTINGS: dict[str, options.Value] = {
+    "worker.envs_per_group": SIZE,
+    "replay.num_slots": LAYOUT.num_train,
+    "evaluation.every_updates": 0,
+    "evaluation.episodes": 2,
+}
+MUZERO: dict[str, options.Value] = {
+    "network.kind": "mlp",
+    "network.width": 8,
+    "network.head_width": 8,
+    "network.num_bins": 11,
+    "search.num_simulations": 2,
+    "muzero.unroll_steps": 1,
+    "muzero.n_step": 1,
+    "replay.capacity": CAPACITY,
+    "replay.batch_size": BATCH,
+    "replay.min_steps": 4,
+    "replay.samples_per_insert": 1.0,
+    "reanalyse.batch_size": 2,
+    "reanalyse.min_age": 1,
+    "reanalyse.per_insert": 0.5,
+}
+UNROLL = 3
+VTRACE: dict[str, options.Value] = {
+    "run.agent": "vtrace",
+    "vtrace.width": 8,
+    "vtrace.unroll_length": UNROLL,
+    "vtrace.batch_size": BATCH,
+    "vtrace.lstm_width": 4,
+}
+
+PPO: dict[str, options.Value] = {
+    "run.agent": "ppo",
+    "ppo.width": 8,
+    "ppo.unroll_length": UNROLL,
+    "ppo.batch_size": BATCH,
+    "ppo.num_epochs": 2,
+    "ppo.num_minibatches": 2,
+}
+
+
+class Device(NamedTuple):
+    """An agent on the device: its setup, compiled programs and first states."""
+
+    settings: dict[str, options.Value]
+    setup: setups.Setup
+    programs: device_programs.Programs
+    train: base.TrainState
+    actor: states.ActorState
+
+    @property
+    def without_refresh(self) -> Device:
+        """The same agent, which owes no refreshes."""
+        return self._replace(setup=self.setup._replace(agent=self.setup.agent._replace(refresh=None)))
+
+
+def make_device(
+    settings: dict[str, options.Value], spec: types.EnvSpec = SPEC, *, num_learning: int = 0, ahead: bool = True
+) -> Device:
+    """Compiles an agent; all programs are ready. num_learning: devices that learn; 0: the one that acts."""
+    settings = {**SETTINGS, **settings}
+    config = configs.override(configs.Config(), settings)
+    agent = agents.make(config, spec, "cpu")
+    mesh, learners = meshes.split(meshes.make(1 + num_learning), min(1, num_learning))
+    setup = setups.Setup(
+        agent,
+        spec,
+        mesh,
+        LAYOUT,
+        SIZES,
+        setups._slot_length(agent, LENGTH * LAYOUT.num_train, LAYOUT.num_train),
+        seed=0,
+        batch_size=agent.data.batch_size if isinstance(agent.data, sources.Queue) else BATCH,
+        capacity=CAPACITY,
+        ahead=ahead,
+        learners=learners,
+    )
+    shapes = states.abstract_train(setup), states.abstract_actor(setup)
+    ready = threading.Semaphore(0)
+    _, programs = device_programs.prepare(setup, *shapes, on_ready=ready.release)
+    assert programs.update and (agent.refresh is None or programs.refresh)
+    while programs.sizes != SIZES:
+        assert ready.acquire(timeout=60)
+    return Device(settings, setup, programs, states.init_train(setup), states.init_actor(setup))
+
+
+def configured(device: Device, settings: dict[str, options.Value]) -> configs.Config:
+    """Returns the configuration with further settings; __ stands for a dot."""
+    dotted = {name.replace("__", "."): value for name, value in settings.items()}
+    return configs.override(configs.Config(), {**device.settings, **dotted})
+
+
+class Broken:
+    """Device functions some of which are replaced."""
+
+    def __init__(self, compiled: device_programs.Programs, **replaced: Any) -> None:
+        self._compiled = compiled
+        self.replaced = replaced
+
+    def __getattr__(self, name: str) -> Any:
+        return self.replaced.get(name, getattr(self._compiled, name))
+
+
+def training(compiled: device_programs.Training, **replaced: Any) -> device_programs.Training:
+    """Returns an update or a refresh, some of whose functions are replaced."""
+    return compiled._replace(functions={**compiled.functions, **replaced})
+
+
+class World:
+    """A loop, and what it told the workers and the runtime."""
+
+    def __init__(self, device: Device, **settings: options.Value) -> None:
+        config = configured(device, settings)
+        self.people = rosters.Roster(config, LAYOUT, SIZES[-1])
+        self.inbox = inboxes.Inbox()
+        self.replies: list[tuple[messages.StepRequest, list[int], int]] = []
+        self.restarts: list[str] = []
+        self.results: list[evaluation.Scores] = []
+        self.bests: list[int] = []
+        self.saved: list[int] = []
+        self.rows: list[int] = []
+        self.reports: list[str] = []
+        self.gathered = aggregator.Aggregator()
+        self.now = 0.0
+        train, actor = map(trees.copy, (device.train, device.actor))  # the runner donates what it is given
+        strategy = device_programs.choose_strategy(device.setup, on_host=False, on_ready=lambda: None)
+        pacer = pacing.make(config, device.setup)
+        intake = intakes.Intake(config, LAYOUT, self.inbox, pacer, self.gathered, spec=device.setup.spec)
+        self.player = players.Player(
+            "main", device.setup, device.programs, strategy, train, actor.rings, pacer=pacer, intake=intake
+        )
+        workers = dispatchers.Workers(
+            self.inbox,
+            self.people,
+            lambda request, actions, version: self.replies.append((request, actions.tolist(), version)),
+            lambda session_id, reason: self.restarts.append(session_id),
+        )
+        self.dispatcher = dispatchers.Dispatcher(
+            config, device.setup, (self.player,), actor.carried, workers, self.gathered, lambda: self.now
+        )
+        hooks = device_loop.Hooks(
+            self._evaluated,
+            lambda: self.saved.append(self.num_updates),
+            lambda: self.rows.append(self.num_updates),
+            self.reports.append,
+        )
+        self.loop = device_loop.DeviceLoop(config, self.dispatcher, hooks)
+
+    def _evaluated(self, ended: evaluators.Ended) -> None:
+        self.results.append(ended.result)
+        if ended.is_best:
+            self.bests.append(ended.running.update)
+
+    @property
+    def num_updates(self) -> int:
+        return self.loop.look().num_updates
+
+    @property
+    def rings(self) -> Any:
+        return jax.tree.map(np.asarray, self.player.rings)
+
+    def join(self, role: types.Role = types.Role.TRAIN, name: str = "local-0") -> rosters.Session:
+        assignment = self.people.assign(messages.Hello(name, "", (role,), ("catch",), 4))
+        return self.people.begin(assignment.session_id)
+
+    def show(
+        self,
+        session: rosters.Session,
+        group: int,
+        value: float,
+        *,
+        first: bool = False,
+        final: bool = False,
+        reward: float = 1.0,
+    ) -> None:
+        """One message of a group, every environment alike."""
+        self.inbox.put(message(session, group, value, first=first, final=final, reward=reward, now=self.now))
+
+    def lose(self, session: rosters.Session, reason: str = counts.WORKER_LOST) -> None:
+        """What the learner does when a worker's session is over."""
+        self.people.remove(session.session_id)
+        self.inbox.end_session(session.session_id, session.role, session.all_slots, reason)
+
+    def complete(self) -> None:
+        """Waits for everything in flight."""
+        for number, lane in enumerate(self.dispatcher.in_flight.lanes):
+            while lane.number:
+                self.dispatcher.in_flight.complete_next(number)
+
+    def work(self) -> None:
+        """Decides and completes until there is nothing to do."""
+        while self.loop.step() or not self.dispatcher.in_flight.is_empty:
+            self.complete()
+
+    @contextlib.contextmanager
+    def completions(self) -> Iterator[None]:
+        """While entered, the completion threads run."""
+        in_flight = self.dispatcher.in_flight  # its own can be started once only
+        threads = [threading.Thread(target=in_flight.work, args=(lane,)) for lane in range(len(in_flight.lanes))]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            for lane, thread in zip(in_flight.lanes, threads, strict=True):
+                lane.waiting.put(None)
+                thread.join()
+
+    def play(self, session: rosters.Session, num_steps: int, *, episode: int = 3) -> None:
+        """Shows whole episodes of `episode` steps in all groups, waiting for each answer; the first one now."""
+        for index in range(num_steps):
+            place = index % (episode + 1)
+            for group in range(len(session.slots)):
+                self.show(session, group, float(place), first=place == 0, final=place == episode)
+            self.work()
+
+
+Make = Callable[..., World]
+"""World(**settings)."""
+
+
+def message(
+    session: rosters.Session,
+    group: int,
+    value: float,
+    *,
+    first: bool = False,
+    final: bool = False,
+    reward: float = 1.0,
+    now: float = 0.0,
+    tasks: Sequence[int] | None = None,
+) -> batches.Message:
+    """Returns a message of a group, every environment alike but for its task."""
+    slots = session.slots[group]
+    size = len(slots)
+    everywhere = np.ones(size, bool)
+    step = types.EnvStep(
+        np.full((size, 2), value, np.float32),
+        np.full(size, 0.0 if first else reward, np.float32),
+        everywhere & final,
+        ~everywhere,
+        task=None if tasks is None else np.array(tasks, np.int32),
+    )
+    request = messages.StepRequest(session.session_id, session.role, group, 0, step, everywhere & first)
+    return batches.Message(request, slots, now)
+
+
+def make_session(*groups: list[int], role: types.Role = types.Role.TRAIN, name: str = "s") -> rosters.Session:
+    """Returns a session of given slots that no roster knows."""
+    return rosters.Session(name, "w", role, tuple(np.array(group, np.int32) for group in groups), started=True)
+
+
+def assert_same_state(one: World, other: World) -> None:
+    """Asserts that checkpoints of both would be equal bit for bit, but for the steps in rings that a queue drops."""
+    first, second = one.dispatcher.state(), other.dispatcher.state()
+    dropped = {} if first.rings else {"stored_per_shard": None}
+    assert {**first.host, **dropped} == {**second.host, **dropped}
+    for a, b in zip(jax.tree.leaves(first[:2]), jax.tree.leaves(second[:2]), strict=True):
+        assert np.array_equal(np.asarray(a), np.asarray(b))

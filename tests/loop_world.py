@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -22,13 +23,14 @@ from seedzero.device import programs as device_programs
 from seedzero.device import setup as setups
 from seedzero.device import state as states
 from seedzero.evaluation import evaluation
-from seedzero.loop import device_loop, pacing
+from seedzero.loop import books as bookkeeping
+from seedzero.loop import device_loop, pacing, scheduler
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import evaluator as evaluators
 from seedzero.loop import inbox as inboxes
-from seedzero.loop import intake as intakes
 from seedzero.loop import player as players
 from seedzero.loop import roster as rosters
+from seedzero.loop import seating as seats
 from seedzero.monitoring import aggregator, counts
 from seedzero.replay import data as sources
 from seedzero.transport import messages
@@ -94,7 +96,13 @@ class Device(NamedTuple):
 
 
 def make_device(
-    settings: dict[str, options.Value], spec: types.EnvSpec = SPEC, *, num_learning: int = 0, ahead: bool = True
+    settings: dict[str, options.Value],
+    spec: types.EnvSpec = SPEC,
+    *,
+    num_learning: int = 0,
+    ahead: bool = True,
+    layout: batches.Layout = LAYOUT,
+    sizes: tuple[int, ...] = SIZES,
 ) -> Device:
     """Compiles an agent; all programs are ready. num_learning: devices that learn; 0: the one that acts."""
     settings = {**SETTINGS, **settings}
@@ -105,11 +113,11 @@ def make_device(
         agent,
         spec,
         mesh,
-        LAYOUT,
-        SIZES,
-        setups._slot_length(agent, LENGTH * LAYOUT.num_train, LAYOUT.num_train),
+        layout,
+        sizes,
+        setups._slot_length(agent, LENGTH * layout.num_train, layout.num_train),
         seed=0,
-        batch_size=agent.data.batch_size if isinstance(agent.data, sources.Queue) else BATCH,
+        batch_size=agent.data.batch_size if isinstance(agent.data, sources.Queue) else config.replay.batch_size,
         capacity=CAPACITY,
         ahead=ahead,
         learners=learners,
@@ -118,7 +126,7 @@ def make_device(
     ready = threading.Semaphore(0)
     _, programs = device_programs.prepare(setup, *shapes, on_ready=ready.release)
     assert programs.update and (agent.refresh is None or programs.refresh)
-    while programs.sizes != SIZES:
+    while programs.sizes != sizes:
         assert ready.acquire(timeout=60)
     return Device(settings, setup, programs, states.init_train(setup), states.init_actor(setup))
 
@@ -148,9 +156,10 @@ def training(compiled: device_programs.Training, **replaced: Any) -> device_prog
 class World:
     """A loop, and what it told the workers and the runtime."""
 
-    def __init__(self, device: Device, **settings: options.Value) -> None:
-        config = configured(device, settings)
-        self.people = rosters.Roster(config, LAYOUT, SIZES[-1])
+    def __init__(self, device: Device, seating: seats.Seating | None = None, **settings: options.Value) -> None:
+        """seating: of two players; None: there is one."""
+        self.config = config = configured(device, settings)
+        self.people = rosters.Roster(config, device.setup.layout, device.setup.max_rows)
         self.inbox = inboxes.Inbox()
         self.replies: list[tuple[messages.StepRequest, list[int], int]] = []
         self.restarts: list[str] = []
@@ -161,13 +170,9 @@ class World:
         self.reports: list[str] = []
         self.gathered = aggregator.Aggregator()
         self.now = 0.0
-        train, actor = map(trees.copy, (device.train, device.actor))  # the runner donates what it is given
-        strategy = device_programs.choose_strategy(device.setup, on_host=False, on_ready=lambda: None)
-        pacer = pacing.make(config, device.setup)
-        intake = intakes.Intake(config, LAYOUT, self.inbox, pacer, self.gathered, spec=device.setup.spec)
-        self.player = players.Player(
-            "main", device.setup, device.programs, strategy, train, actor.rings, pacer=pacer, intake=intake
-        )
+        names = ("main",) if seating is None else ("main", "other")
+        self.players = tuple(self._player(device, name) for name in names)
+        self.player = self.players[0]
         workers = dispatchers.Workers(
             self.inbox,
             self.people,
@@ -175,7 +180,14 @@ class World:
             lambda session_id, reason: self.restarts.append(session_id),
         )
         self.dispatcher = dispatchers.Dispatcher(
-            config, device.setup, (self.player,), actor.carried, workers, self.gathered, lambda: self.now
+            config,
+            device.setup,
+            self.players,
+            trees.copy(device.actor.carried),
+            workers,
+            self.gathered,
+            lambda: self.now,
+            seating,
         )
         hooks = device_loop.Hooks(
             self._evaluated,
@@ -184,6 +196,13 @@ class World:
             self.reports.append,
         )
         self.loop = device_loop.DeviceLoop(config, self.dispatcher, hooks)
+
+    def _player(self, device: Device, name: str) -> players.Player:
+        setup, (train, rings) = device.setup, map(trees.copy, (device.train, device.actor.rings))  # they are donated
+        strategy = device_programs.choose_strategy(setup, on_host=False, on_ready=lambda: None)
+        pacer = pacing.make(self.config, setup)
+        books = bookkeeping.Books(setup.layout, pacer, self.gathered, setup.spec)
+        return players.Player(name, setup, device.programs, strategy, train, rings, pacer=pacer, books=books)
 
     def _evaluated(self, ended: evaluators.Ended) -> None:
         self.results.append(ended.result)
@@ -199,7 +218,7 @@ class World:
         return jax.tree.map(np.asarray, self.player.rings)
 
     def join(self, role: types.Role = types.Role.TRAIN, name: str = "local-0") -> rosters.Session:
-        assignment = self.people.assign(messages.Hello(name, "", (role,), ("catch",), 4))
+        assignment = self.people.assign(messages.Hello(name, "", (role,), ("catch",), 99))
         return self.people.begin(assignment.session_id)
 
     def show(
@@ -226,9 +245,23 @@ class World:
             while lane.number:
                 self.dispatcher.in_flight.complete_next(number)
 
+    def step(self) -> bool:
+        """Takes a turn; returns whether it submitted a call."""
+        return isinstance(self.loop.step(), scheduler.Call)
+
+    def has_work(self) -> bool:
+        """Whether the present facts ask for a call."""
+        return isinstance(self.loop.decide(), scheduler.Call)
+
+    def seconds_left(self) -> float | None:
+        """The time until the decision to wait may change by itself; None: it will not."""
+        decision = self.loop.decide()
+        assert isinstance(decision, scheduler.Wait)
+        return None if math.isinf(decision.until) else decision.until - self.now
+
     def work(self) -> None:
         """Decides and completes until there is nothing to do."""
-        while self.loop.step() or not self.dispatcher.in_flight.is_empty:
+        while self.step() or not self.dispatcher.in_flight.is_empty:
             self.complete()
 
     @contextlib.contextmanager
@@ -291,7 +324,7 @@ def make_session(*groups: list[int], role: types.Role = types.Role.TRAIN, name: 
 
 def assert_same_state(one: World, other: World) -> None:
     """Asserts that checkpoints of both would be equal bit for bit, but for the steps in rings that a queue drops."""
-    first, second = one.dispatcher.state(), other.dispatcher.state()
+    first, second = one.loop.state(), other.loop.state()
     dropped = {} if first.rings else {"stored_per_shard": None}
     assert {**first.host, **dropped} == {**second.host, **dropped}
     for a, b in zip(jax.tree.leaves(first[:2]), jax.tree.leaves(second[:2]), strict=True):

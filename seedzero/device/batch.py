@@ -50,13 +50,14 @@ class Layout(NamedTuple):
         return local * self.num_shards + shard
 
 
-def plan(config: configs.Config, num_shards: int) -> tuple[Layout, tuple[int, ...]]:
+def plan(config: configs.Config, num_shards: int, *, num_movers: int = 1) -> tuple[Layout, tuple[int, ...]]:
     """Returns the places of slots, and the rows a shard of the compiled acting batches, ascending.
 
-    Automatic values of the configuration are resolved.
+    Automatic values of the configuration are resolved. num_movers: players that may move rows of one group; of several
+    each has a call with its part of the rows, and half a group padded to a whole would cost as much as that.
     """
     max_rows = -(-config.batcher.max_batch // num_shards)
-    min_rows = -(-config.worker.envs_per_group // num_shards)
+    min_rows = -(-config.worker.envs_per_group // (num_shards * (1 if num_movers == 1 else 4)))
     evaluation = config.evaluation
     num_evaluate = min(evaluation.num_envs, evaluation.episodes, max_rows * num_shards)
     num_evaluate = -(-num_evaluate // num_shards) * num_shards if evaluation.every_updates else 0
@@ -90,37 +91,82 @@ class Batch(NamedTuple):
     task: np.ndarray  # [R] int32, place in `EnvSpec.tasks`
 
 
-def assemble(
-    waiting: Sequence[Message], spec: types.EnvSpec, layout: Layout, sizes: Sequence[int]
-) -> tuple[Batch, np.ndarray]:
-    """Packs messages of a role, at least one, into the smallest sufficient compiled size.
+class Joined(NamedTuple):
+    """Rows of a role's messages, one after the other, without their observations; N environments."""
 
-    Returns the batch, and [B] int64 the row of each environment, in the order of the messages.
+    slots: np.ndarray  # [N] int32, global
+    group: np.ndarray  # [N] int32, the first slot of a row's message
+    reward: np.ndarray  # [N] float32
+    terminated: np.ndarray  # [N] bool
+    truncated: np.ndarray  # [N] bool
+    first: np.ndarray  # [N] bool
+    task: np.ndarray  # [N] int32
+
+    @property
+    def final(self) -> np.ndarray:
+        """[N] bool, true: last observation of an episode."""
+        final: np.ndarray = self.terminated | self.truncated
+        return final
+
+
+def join(messages: Sequence[Message]) -> Joined:
+    """Returns the rows of messages, at least one."""
+    steps = [message.request.step for message in messages]
+    return Joined(
+        slots=np.concatenate([message.slots for message in messages]),
+        group=np.repeat([message.slots[0] for message in messages], [len(message.slots) for message in messages]),
+        reward=np.concatenate([step.reward for step in steps]),
+        terminated=np.concatenate([step.terminated for step in steps]),
+        truncated=np.concatenate([step.truncated for step in steps]),
+        first=np.concatenate([message.request.first for message in messages]),
+        task=np.concatenate([step.tasks for step in steps]),
+    )
+
+
+def assemble(
+    messages: Sequence[Message],
+    joined: Joined,
+    mine: np.ndarray | None,
+    spec: types.EnvSpec,
+    layout: Layout,
+    sizes: Sequence[int],
+) -> tuple[Batch, np.ndarray]:
+    """Packs rows of messages into the smallest sufficient compiled size.
+
+    Args:
+      messages: of one role, at least one.
+      joined: of these.
+      mine: [N] bool, true: the row belongs to the batch; None: all do.
+
+    Returns the batch, and [B] int64 the place of each row in it, in the order of the messages.
     """
-    slots = np.concatenate([message.slots for message in waiting])
-    shard, local = layout.place(slots)
+    chosen: slice | np.ndarray = slice(None) if mine is None else mine
+    shard, local = layout.place(joined.slots[chosen])
     rank = np.zeros(len(shard), np.int64)  # how many rows before it lie on the same shard
     for index in range(layout.num_shards):
-        mine = shard == index
-        rank[mine] = np.arange(np.count_nonzero(mine))
+        here = shard == index
+        rank[here] = np.arange(np.count_nonzero(here))
     num_rows = next(size for size in sizes if size > rank.max())
     rows, batch = shard * num_rows + rank, padding(spec, layout, num_rows)
-    steps = [message.request.step for message in waiting]
 
     batch.slot[rows] = local
     batch.ring[rows] = np.minimum(local, layout.train_per_shard)
-    batch.reward[rows] = np.concatenate([step.reward for step in steps])
-    batch.terminated[rows] = np.concatenate([step.terminated for step in steps])
-    batch.truncated[rows] = np.concatenate([step.truncated for step in steps])
-    batch.first[rows] = np.concatenate([message.request.first for message in waiting])
-    batch.task[rows] = np.concatenate([step.tasks for step in steps])
-    batch.explore[:] = types.EXPLORE if waiting[0].request.role is types.Role.TRAIN else types.GREEDY
+    batch.reward[rows] = joined.reward[chosen]
+    batch.terminated[rows] = joined.terminated[chosen]
+    batch.truncated[rows] = joined.truncated[chosen]
+    batch.first[rows] = joined.first[chosen]
+    batch.task[rows] = joined.task[chosen]
+    batch.explore[:] = types.EXPLORE if messages[0].request.role is types.Role.TRAIN else types.GREEDY
+    steps = [message.request.step for message in messages]
     if spec.has_action_mask:
-        batch.action_mask[rows] = np.concatenate([step.action_mask for step in steps if step.action_mask is not None])
-    start = 0
+        masks = [step.action_mask for step in steps if step.action_mask is not None]
+        batch.action_mask[rows] = np.concatenate(masks)[chosen]
+    start = end = 0
     for step in steps:  # not joined first: frames are large
-        batch.observation[rows[start : start + len(step.reward)]] = step.observation
-        start += len(step.reward)
+        kept = slice(None) if mine is None else mine[end : end + len(step.reward)]
+        observation = step.observation[kept]
+        batch.observation[rows[start : start + len(observation)]] = observation
+        start, end = start + len(observation), end + len(step.reward)
     return batch, rows
 
 

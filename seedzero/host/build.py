@@ -17,9 +17,9 @@ from seedzero.device import state as states
 from seedzero.device import strategy as strategies
 from seedzero.host import capacity
 from seedzero.host import saves as saving
+from seedzero.loop import books as bookkeeping
 from seedzero.loop import device_loop, pacing
 from seedzero.loop import dispatcher as dispatchers
-from seedzero.loop import intake as intakes
 from seedzero.loop import player as players
 from seedzero.monitoring import aggregator
 
@@ -47,17 +47,17 @@ def device_loop_for(
         report(text)
     platform = setup.mesh.devices.flat[0].platform
     report(compilation_cache.expectation(platform, has_images=types.shown(spec.arrays) == "images"))
-    strategy, programs = device_programs.prepare(setup, train, actor, on_host=on_host, on_ready=workers.inbox.notify)
+    strategy, programs = device_programs.prepare(
+        setup, train, actor, on_host=on_host, on_ready=workers.inbox.news.tell
+    )
     try:
         with slow_compile.without_alarm():
             resumed = saves.restore(setup.agent, train, strategy.whole(actor.rings) if is_saved else None)
             train, restored = resumed or (states.init_train(setup), None)
             carried, rings = first_actor(setup, restored, strategy, is_deterministic=config.run.deterministic)
             pacer = pacing.make(config, setup)
-            intake = intakes.Intake(config, setup.layout, workers.inbox, pacer, gathered, spec=spec)
-            player = players.Player(
-                checkpoint.MAIN, setup, programs, strategy, train, rings, pacer=pacer, intake=intake
-            )
+            books = bookkeeping.Books(setup.layout, pacer, gathered, spec)
+            player = players.Player(checkpoint.MAIN, setup, programs, strategy, train, rings, pacer=pacer, books=books)
         dispatcher = dispatchers.Dispatcher(config, setup, (player,), carried, workers, gathered, time.monotonic)
         if restored is not None:
             with saving.reading_counters(restored.step):

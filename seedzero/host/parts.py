@@ -78,7 +78,7 @@ class LearnerParts:
     def save(self) -> None:
         """Loop's thread, or after its end: begins a checkpoint."""
         assert self.stage.loop is not None
-        self.saves.save(self.stage.loop.dispatcher.state())
+        self.saves.save(self.stage.loop.state())
 
 
 def make(

@@ -64,7 +64,7 @@ class Reception:
             self._has_made.add(session.worker_id)
         self.has_begun = True
         self.has_trained |= session.role is types.Role.TRAIN
-        self.inbox.notify()
+        self.inbox.news.tell()
         self.on_join()
         if session.role is types.Role.TRAIN and not self.config.run.deterministic:
             self.report(f"worker {session.worker_id} joined with {len(session.all_slots)} environments{self._kept()}")
@@ -92,7 +92,7 @@ class Reception:
 
     def step(self, request: messages.StepRequest) -> None:
         """Handler: observations arrived."""
-        with self.inbox.changed:  # so that the loop cannot end the session in between
+        with self.inbox.news:  # so that the loop cannot end the session in between
             session = self.roster.get(request.session_id)
             if session is None:
                 return  # the loop ended it a moment ago; the worker is being told

@@ -22,7 +22,7 @@ from seedzero.core import errors
 from seedzero.device import state as states
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import evaluator as evaluators
-from seedzero.loop import limiter
+from seedzero.loop import limiter, phase
 from seedzero.monitoring import metrics
 from seedzero.replay import rings as ring_store
 
@@ -77,22 +77,19 @@ class Saves:
 
     def _is_over(self, host: Mapping[str, Any]) -> str:
         """Returns the reason for a checkpoint with these counters to be a run's last, or ""."""
-        if host[evaluators.IN_LAST]:
+        if host[phase.IN_LAST]:
             return ""
         budget, evaluated = self.config.run, host["last_evaluation"]
         num_updates, num_steps = host["num_updates"], host["ledger"]["stored"]
         owed, replay = 0, self.config.replay
         if self.config.agent.SAMPLES:
             owed = limiter.owed_updates(replay, budget.max_env_steps, limiter.start_of(replay, host))
-            num_left_out, min_steps = host[dispatchers.LEFT_OUT]
+            num_left_out, min_steps = host[phase.LEFT_OUT]
             owed -= num_left_out if replay.min_steps >= min_steps else 0
         if spent := budget.spent(num_updates, num_steps, owed):
             number = f"{num_updates} updates" if spent.startswith("--max_updates") else f"{num_steps} steps"
             return f"{number} of {spent}"
-        is_whole = evaluated is not None and evaluators.CUT_SHORT not in evaluated
-        if is_whole and evaluated["mean_return"] >= budget.stop_at_return:
-            return f"evaluation returned {evaluated['mean_return']:g}, --stop_at_return={budget.stop_at_return:g}"
-        return ""
+        return phase.solved(budget, evaluated)
 
     def restore(
         self, agent: base.Agent, train: base.TrainState, rings: ring_store.Rings | None
@@ -220,4 +217,4 @@ def _mark(host: Mapping[str, Any]) -> tuple[int, ...]:
     """Returns numbers that change with every change worth saving."""
     evaluated = host["last_evaluation"] or {"update": 0}
     counts = host["num_updates"], host["num_acts"], host["evaluation_index"], evaluated["update"]
-    return *counts, host["num_reanalyses"], int(host[evaluators.IN_LAST])
+    return *counts, host["num_reanalyses"], int(host[phase.IN_LAST])

@@ -66,7 +66,7 @@ def finish(parts: learner_parts.LearnerParts, loop: device_loop.DeviceLoop, reas
     # Deterministic runs are saved at fixed updates and at the end of a budget, or a resume would differ.
     if not (deterministic and (is_interrupted or parts.ending.failure is not None)):
         if is_interrupted:
-            parts.saves.save_state(loop.dispatcher.state())
+            parts.saves.save_state(loop.state())
         parts.saves.checkpointer.wait()
         parts.save()
     elif parts.saves.durable_update is not None:

@@ -1,18 +1,18 @@
-"""The device loop: one thread keeps the devices busy, a call at a time.
+"""The device loop: one thread keeps the devices busy, a turn at a time.
 
       workers' messages, sessions that ended        other threads: save, stop, end
                         |                                       |
                         v                                       v
-    inbox.changed ==> DeviceLoop.step:  asks, budgets, evaluations that begin
+    inbox.News ==> DeviceLoop.step: notes the news, and the phase of the run         phase.py
                         |
-                        |  Scheduler.choose       what runs next, and for which players     scheduler.py, pacing.py
+                        |  one snapshot of facts, one decision                       facts.py, scheduler.py
                         v
-                      Dispatcher.act | evaluate | update | refresh       submits a call     dispatcher.py, player.py
+                      Dispatcher.act | evaluate | update | refresh: submits a call   dispatcher.py, player.py
                         |
-                        |  Programs.run_act, Strategy.run_update         a program runs     device/programs.py
+                        |  Programs.run_act, Strategy.run_update: a program runs     device/programs.py
                         v
                       InFlight: a completion thread waits for each call, replies and counts;
-                        its notice wakes the loop ==> inbox.changed
+                        its notice wakes the loop ==> inbox.News
 
 At most `training.max_in_flight` calls are on their way (`in_flight.py`). Where the host keeps the replay's frames, an
 update that finds none read ahead waits on this thread for the windows that the device draws, and so does every refresh
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import NamedTuple
 
@@ -31,9 +31,7 @@ from seedzero.config import config as configs
 from seedzero.core import errors
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import evaluator as evaluators
-from seedzero.loop import limiter
-from seedzero.loop import player as players
-from seedzero.loop import scheduler as schedulers
+from seedzero.loop import facts, limiter, phase, scheduler
 from seedzero.monitoring import counts
 
 _log = logging.getLogger(__name__)
@@ -49,20 +47,18 @@ class Hooks(NamedTuple):
 
 
 class DeviceLoop:
-    """Has the dispatcher submit the scheduler's choices. Methods run on the loop's thread, or say otherwise."""
+    """Notes the news, decides, and has the dispatcher submit. Methods run on the loop's thread, or say otherwise."""
 
     def __init__(self, config: configs.Config, dispatcher: dispatchers.Dispatcher, hooks: Hooks) -> None:
         self.dispatcher = dispatcher
-        self.scheduler = schedulers.Scheduler(config, dispatcher)
+        self.course = phase.RunCourse()
         self._config = config
         self._hooks = hooks
-        self._changed = dispatcher.workers.inbox.changed
-        self._asked: Callable[[], None] | None = None  # by other threads
+        self._news = dispatcher.workers.inbox.news
+        self._asked: Callable[[], None] | None = None  # by other threads, as the next two
         self._asked_to_stop: str | None = None
-        self._spent = ""  # the budget that was found spent, also by another thread
+        self._asked_to_end = ""
         self._is_submitting = False
-        self.over: str | None = None
-        """Why the run is over; None: it goes on."""
 
     # ------------------------------------------------------------------------------------ driving
 
@@ -71,145 +67,136 @@ class DeviceLoop:
         in_flight = self.dispatcher.in_flight
         in_flight.start()
         try:
-            while self.over is None:
-                self._wait_for_work()
-                while self.over is None and self.step():
-                    pass
+            while self.course.over is None:
+                known = self._news.number  # read first: what is told from now on is new
+                decision = self.step()
+                if isinstance(decision, scheduler.Wait) and self.course.over is None:
+                    started = self.dispatcher.clock()
+                    self._news.wait_beyond(known, decision.until - started)
+                    seconds = self.dispatcher.clock() - started
+                    self.dispatcher.gathered.add_totals(dict.fromkeys(decision.held, seconds))
             in_flight.settle()
         finally:
             in_flight.stop()
         in_flight.check()
-        return self.over
+        return self.course.over
 
     def request(self, action: Callable[[], None]) -> None:
         """Any thread: has `action` run on the loop's thread between two calls, the newest request only."""
-        with self._changed:
+        with self._news:
             self._asked = action
-            self._changed.notify_all()
+            self._news.tell()
 
     def stop(self, reason: str) -> None:
         """Any thread: ends `run` after the calls in flight."""
-        with self._changed:
+        with self._news:
             self._asked_to_stop = reason
-            self._changed.notify_all()
+            self._news.tell()
 
     def end(self, spent: str) -> None:
         """Any thread: ends `run` after one more evaluation: a budget is spent."""
-        with self._changed:
-            self._spent = spent
-            self._changed.notify_all()
+        with self._news:
+            self._asked_to_end = spent
+            self._news.tell()
 
     def look(self) -> counts.Snapshot:
         """Any thread: returns the counters."""
-        return self.scheduler.look()
+        return facts.look(self._config, self.dispatcher, self.course)
 
     def pulse(self) -> int | None:
         """Any thread: returns a number, changed with every returned call; None: no call is under way."""
         in_flight = self.dispatcher.in_flight
         return in_flight.num_completed if self._is_submitting or not in_flight.is_empty else None
 
+    def state(self) -> dispatchers.CheckpointState:
+        """Loop's thread, or after its end: returns a checkpoint's content."""
+        return self.dispatcher.state(self.course)
+
     def close(self) -> None:
         """Ends the preparation of further calls."""
         for player in self.dispatcher.players:
             player.close()
 
-    def _wait_for_work(self) -> None:
-        with self._changed:
-            while True:
-                seconds_left = self.scheduler.seconds_left()  # read first: a deadline that passes meanwhile is work
-                if self.has_work():
-                    return
-                held = self.scheduler.held() if self.dispatcher.in_flight.is_empty else ()
-                started = self.dispatcher.clock()
-                self._changed.wait(seconds_left)
-                self.dispatcher.gathered.add_totals(dict.fromkeys(held, self.dispatcher.clock() - started))
+    # ------------------------------------------------------------------------------------ one turn
 
-    def has_work(self) -> bool:
-        """Returns whether `step` would do something now."""
-        dispatcher = self.dispatcher
-        last_evaluation_left = dispatcher.evaluator.seconds_left(dispatcher.clock())
-        return (
-            dispatcher.in_flight.has_failed
-            or self._asked is not None
-            or self._asked_to_stop is not None
-            or (bool(self.scheduler.budget_spent() or self._spent) and last_evaluation_left in (None, 0.0))
-            or dispatcher.workers.inbox.has_ended
-            or bool(dispatcher.evaluating_sessions())
-            or (dispatcher.in_flight.has_room and self.scheduler.choose()[0] is not limiter.Work.WAIT)
-        )
+    def step(self) -> scheduler.Call | scheduler.Wait:
+        """Takes one turn: notes the news, decides, submits. Raises the failure of an earlier call."""
+        self._note_news()
+        decision = self.decide()
+        if isinstance(decision, scheduler.Call):
+            self._is_submitting = True
+            try:
+                self._submit(decision)
+            finally:
+                self._is_submitting = False
+        return decision
 
-    # ------------------------------------------------------------------------------------ one decision
+    def decide(self) -> scheduler.Call | scheduler.Wait:
+        """Returns the next call, by the present facts."""
+        if self.course.over is not None or not self.dispatcher.in_flight.has_room:
+            return scheduler.Wait(facts.last_until(self.dispatcher, self.course))  # a call's return is news
+        return scheduler.decide(facts.gather(self._config, self.dispatcher, self.course))
 
-    def step(self) -> bool:
-        """Makes one decision; returns whether it submitted a call."""
+    def _submit(self, call: scheduler.Call) -> None:
+        """Submits a call, possibly after waiting for earlier calls."""
+        if call.kind is limiter.Work.ACT:
+            self.dispatcher.act(call.players)
+        elif call.kind is limiter.Work.EVALUATE:
+            self._evaluate()
+        elif call.kind is limiter.Work.REFRESH:
+            self.dispatcher.refresh(self.dispatcher.players[call.players[0]])
+        else:
+            self.dispatcher.update(self.dispatcher.players[call.players[0]])
+            if self._config.run.deterministic:
+                self._keep_time()
+
+    def _note_news(self) -> None:
+        """Notes failures, requests, sessions that ended, spent budgets, and evaluations that begin."""
         dispatcher = self.dispatcher
         dispatcher.in_flight.check()
-        self._handle_requests()
-        if self.over is not None:
-            return False
-        for slots, reason in dispatcher.workers.inbox.take_ended():
-            dispatcher.discard(slots, reason)
-        if spent := self.scheduler.budget_spent() or self._spent:
-            self._end(spent)
-            if self.over is not None:
-                return False
-        dispatcher.begin_evaluation()
-        if not dispatcher.in_flight.has_room:
-            return False
-        work, chosen = self.scheduler.choose()
-        self._is_submitting = work is not limiter.Work.WAIT
-        try:
-            self._submit(work, chosen)
-        finally:
-            self._is_submitting = False
-        if work is limiter.Work.UPDATE and self._config.run.deterministic:
-            self._keep_time()
-        return work is not limiter.Work.WAIT
-
-    def _end(self, spent: str) -> None:
-        """Ends the run, or begins to: a budget is spent."""
-        self._spent = spent  # steps that a lost worker takes away do not undo it: the last evaluation has begun
-        begins_to_end = not self.dispatcher.evaluator.ends
-        if begins_to_end and (text := self.scheduler.leave_out_updates()):
-            self._hooks.report(text)
-        if ended := self.dispatcher.evaluator.cut_last(self.dispatcher.clock()):
-            self._hooks.evaluated(ended)
-        self.over = self.dispatcher.end(spent)
-        if begins_to_end and self.over is None:
-            self._hooks.report(f"{spent}: one more evaluation")
-
-    def _submit(self, work: limiter.Work, chosen: Sequence[players.Player]) -> None:
-        """Submits the call of the chosen players, possibly after waiting for earlier calls."""
-        if work is limiter.Work.ACT:
-            self.dispatcher.act(chosen)
-        elif work is limiter.Work.EVALUATE:
-            self._evaluate()
-        elif work is limiter.Work.REFRESH:
-            self.dispatcher.refresh(chosen[0])
-        elif work is limiter.Work.UPDATE:
-            self.dispatcher.update(chosen[0])
-
-    def _handle_requests(self) -> None:
-        with self._changed:
+        with self._news:
             action, self._asked = self._asked, None
-            reason = self._asked_to_stop
+            reason, spent = self._asked_to_stop, self._asked_to_end
         if action is not None:
             action()
-        if reason is not None:
-            self.over = reason
+        if reason is not None and self.course.over is None:
+            self.course = self.course.after(phase.Event.STOPPED, reason)
+        if self.course.over is not None:
+            return
+        for slots, reason in dispatcher.workers.inbox.take_ended():
+            dispatcher.discard(slots, reason)
+        if self.course.phase is phase.Phase.RUNNING:
+            spent = facts.spent(self._config, dispatcher.players) or spent
+            if spent:
+                self._begin_to_end(spent)
+        else:
+            self.course = _after_the_last(dispatcher, self.course, self._hooks)
+        if self.course.over is None:
+            dispatcher.begin_evaluation(is_last=self.course.ends)
+
+    def _begin_to_end(self, spent: str) -> None:
+        left_out, text = facts.left_out(self._config, self.dispatcher.players)
+        if text:
+            self._hooks.report(text)
+        # From here on the end has begun: steps that a lost worker takes away do not undo it.
+        self.course = self.course.after(phase.Event.SPENT, spent, self.dispatcher.end(left_out))
+        self.course = _after_the_last(self.dispatcher, self.course, self._hooks)
+        if self.course.over is None:
+            self._hooks.report(f"{spent}: one more evaluation")
 
     def _evaluate(self) -> None:
-        ended = self.dispatcher.evaluate()
+        ended = self.dispatcher.evaluate(is_last=self.course.ends)
         if ended is None:
             return
         self._hooks.evaluated(ended)
-        mean_return, bar = ended.result.mean_return, self._config.run.stop_at_return
-        if mean_return >= bar and not ended.cut_short:
-            self.over = f"evaluation returned {mean_return:g}, --stop_at_return={bar:g}"
+        if solved := phase.solved(self._config.run, self.dispatcher.evaluator.last):
+            self.course = self.course.after(phase.Event.SOLVED, solved)
+        elif self.course.ends:
+            self.course = self.course.after(phase.Event.EVALUATED)
 
     def _keep_time(self) -> None:
         """Deterministic mode: does the tasks of fixed update counts."""
-        num_updates = self.scheduler.num_updates
+        num_updates = facts.num_updates(self.dispatcher.players)
         if num_updates % self._config.checkpoint.every_updates == 0:
             self.dispatcher.in_flight.settle()
             self.dispatcher.reset_environments()
@@ -220,6 +207,26 @@ class DeviceLoop:
         elif num_updates % self._config.metrics.every_updates == 0:
             self.dispatcher.in_flight.settle()
             self._hooks.row()
+
+
+def _after_the_last(dispatcher: dispatchers.Dispatcher, course: phase.RunCourse, hooks: Hooks) -> phase.RunCourse:
+    """Returns the course of a run whose last evaluation is awaited or played.
+
+    It is over where that cannot come, or took too long: then the finished episodes count, if there are any.
+    """
+    evaluator, running = dispatcher.evaluator, dispatcher.evaluator.running
+    if running is None and not (course.end.expects and dispatcher.is_evaluation_due(is_last=True)):
+        return course.after(phase.Event.GIVEN_UP)
+    if dispatcher.clock() < facts.last_until(dispatcher, course):
+        return course
+    if ended := evaluator.cut():
+        hooks.evaluated(ended)
+        return course.after(phase.Event.EVALUATED)
+    if running is None:
+        return course.after(phase.Event.GIVEN_UP, f"{course.reason}; its last evaluation took too long")
+    evaluator.abandon()
+    none = f"none of the {running.played.num_expected} episodes of its last evaluation ended in time"
+    return course.after(phase.Event.GIVEN_UP, f"{course.reason}; {none}")
 
 
 @contextlib.contextmanager

@@ -19,13 +19,12 @@ from seedzero.device import state as states
 from seedzero.loop import evaluator as evaluators
 from seedzero.loop import in_flight as in_flight_calls
 from seedzero.loop import inbox as inboxes
+from seedzero.loop import phase
 from seedzero.loop import player as players
 from seedzero.loop import roster as rosters
+from seedzero.loop import seating as seats
 from seedzero.monitoring import aggregator, counts, symptoms
 from seedzero.replay import rings as ring_store
-
-LEFT_OUT = "left_out"
-"""Counter of a checkpoint: updates after the last step that an ended run does without, and replay.min_steps then."""
 
 _MAX_REJECTED = 10
 """Consecutive updates with a non-finite loss or gradient after which training stops."""
@@ -55,12 +54,31 @@ class CheckpointState(NamedTuple):
 
 
 class _Acted(NamedTuple):
-    """An acting call under way: its messages, the row [B] of each environment, and the actions [R] of all rows."""
+    """A call under way: the actions [R] of its rows; the row [B] of each environment, and which of [N] these are."""
+
+    actions: jax.Array
+    rows: np.ndarray
+    mine: np.ndarray | None  # [N] bool; None: all, B = N
+
+
+class _Dealt(NamedTuple):
+    """A home's part of a tick: its messages, of N environments, and their calls."""
 
     messages: Sequence[batches.Message]
-    rows: np.ndarray
-    version: int
-    actions: jax.Array
+    version: int  # of the home's parameters
+    calls: Sequence[_Acted]
+
+    def actions(self) -> list[np.ndarray]:
+        """Returns the actions of each message, after waiting for them."""
+        found = [np.asarray(call.actions)[call.rows] for call in self.calls]
+        if self.calls[0].mine is None:
+            (joined,) = found
+        else:
+            joined = np.zeros((len(self.calls[0].mine), *found[0].shape[1:]), found[0].dtype)
+            for call, actions in zip(self.calls, found, strict=True):
+                joined[call.mine] = actions
+        ends = np.cumsum([len(message.slots) for message in self.messages])
+        return np.split(joined, ends[:-1])
 
 
 class Dispatcher:
@@ -75,84 +93,116 @@ class Dispatcher:
         workers: Workers,
         gathered: aggregator.Aggregator,
         clock: Callable[[], float],
+        seating: seats.Seating | None = None,
     ) -> None:
-        lock_step = config.run.deterministic
+        """seating: None: of one player."""
         self.setup = setup
         self.players = learning
         self.workers = workers
         self.gathered = gathered
         self.clock = clock
+        self.seating = seating or seats.Seating()
+        self._lock_step = config.run.deterministic
         # Of the first player. Deterministic runs read no clock.
-        evaluation = dataclasses.replace(config.evaluation, every_seconds=0.0) if lock_step else config.evaluation
+        evaluation = config.evaluation
+        if self._lock_step:
+            evaluation = dataclasses.replace(evaluation, every_seconds=0.0)
         self.evaluator = evaluators.Evaluator(evaluation, config.env.id, now=clock())
         lanes = learning[0].strategy.lanes(config.training.max_in_flight)
-        self.in_flight = in_flight_calls.InFlight(workers.inbox.changed, *lanes)
-        self.left_out = (0, 0)  # updates left out at the run's end, and the min_steps that they lacked
-        self._carried = carried
+        self.in_flight = in_flight_calls.InFlight(workers.inbox.news, *lanes)
+        self.evaluated_last = False
+        """Whether the last acting call was an evaluation's: it and training alternate."""
         self._num_acts = 0
-        self._publish_every = config.training.publish_every
-        self._expects_evaluation = config.env.id != env_ids.REMOTE
         self._config = config
+        self._carried = carried
+        self._publish_every = config.training.publish_every
         self._clip_norm = symptoms.clip_norm(config)
-        self._kept: dict[str, int] = {}
 
     # ------------------------------------------------------------------------------------ submitting
 
-    def act(self, chosen: Sequence[players.Player]) -> None:
-        """Acts for the chosen players' waiting training environments: a call for each with some, completed as one."""
-        acted = []
-        for player in chosen:
-            player.receive()
-            messages = player.intake.take(types.Role.TRAIN, player.programs.sizes[-1])
-            if not messages:
-                continue  # their session ended a moment ago
-            num_inserts = player.num_inserts
-            player.intake.record(messages, self.clock())
-            self.gathered.add_means({"policy_age": player.num_updates - player.version})
-            acted.append(self._run_act(player, messages, player.params, player.version, num_inserts))
-        if acted:
-            self.in_flight.add(lambda: self._deliver(acted))
-            self.evaluator.acted_last = False  # training and evaluation alternate
+    def act(self, homes: Sequence[int]) -> None:
+        """Acts for the waiting training environments at home with some players: one tick, completed as one."""
 
-    def evaluate(self) -> evaluators.Ended | None:
-        """Acts for the waiting evaluation environments; returns a complete evaluation."""
+        def home_that_acts(slots: np.ndarray) -> int | None:
+            home = self.seating.home(slots)
+            return home if home in homes and not self.players[home].pacer.holds(slots) else None
+
+        for player in self.players:
+            player.receive()
+        messages = self._take(types.Role.TRAIN, homes, home_that_acts)
+        if not messages:
+            return  # their session ended a moment ago
+        dealt: dict[int, list[batches.Message]] = {}
+        for message in messages:
+            dealt.setdefault(self.seating.home(message.slots), []).append(message)
+        tick = [self._act_at(self.players[home], dealt[home]) for home in sorted(dealt)]
+        self.in_flight.add(lambda: self._deliver(tick))
+        self.evaluated_last = False
+
+    def _act_at(self, player: players.Player, messages: Sequence[batches.Message]) -> _Dealt:
+        """Books the rows of a home, and submits a call for each of their movers."""
+        num_inserts, joined = player.num_inserts, batches.join(messages)
+        player.books.record(joined, self.clock())
+        self.gathered.add_means({"policy_age": player.num_updates - player.version})
+        movers = self.seating.movers(messages)
+        by_mover = {} if movers is None else {mover: movers == mover for mover in sorted(set(movers.tolist()))}
+        calls = [
+            self._run_act(player, messages, joined, mine, self.players[mover].params, player.version, num_inserts)
+            for mover, mine in by_mover.items()
+        ] or [self._run_act(player, messages, joined, None, player.params, player.version, num_inserts)]
+        return _Dealt(messages, player.version, calls)
+
+    def evaluate(self, *, is_last: bool) -> evaluators.Ended | None:
+        """Acts for the waiting evaluation environments; returns a complete evaluation. is_last: it ends the run."""
         running, player = self.evaluator.running, self.players[0]
         assert running is not None
-        messages = player.intake.take(types.Role.EVALUATE, player.programs.sizes[-1])
+        messages = self._take(types.Role.EVALUATE, [0], lambda slots: 0)
         if not messages:
             return None  # their session ended a moment ago
-        ended = self.evaluator.record(messages, player.num_updates, self.clock())
+        self.evaluated_last = True
+        ended = self.evaluator.record(messages, player.num_updates, self.clock(), is_last=is_last)
         if ended is None:
-            acted = [self._run_act(player, messages, running.params, running.update, 0)]
-            self.in_flight.add(lambda: self._deliver(acted))
+            joined, version = batches.join(messages), running.update
+            call = self._run_act(player, messages, joined, None, running.params, version, 0)
+            self.in_flight.add(lambda: self._deliver([_Dealt(messages, version, [call])]))
         else:
-            self.workers.roster.evaluation_index += 1
+            self.workers.roster.next_evaluation()
             reason = "the evaluation is complete; the next one starts with fresh episodes"
             self.workers.end_session(running.session, reason)
         return ended
+
+    def _take(self, role: types.Role, homes: Sequence[int], home: inboxes.Home) -> list[batches.Message]:
+        """Takes the messages of a tick, in lock step in the order of their slots."""
+        max_rows = min(self.players[number].programs.sizes[-1] for number in homes)
+        messages = self.workers.inbox.take(role, self.setup.layout, max_rows, home)
+        if self._lock_step:
+            messages.sort(key=lambda message: int(message.slots[0]))
+        return messages
 
     def _run_act(
         self,
         player: players.Player,
         messages: Sequence[batches.Message],
+        joined: batches.Joined,
+        mine: np.ndarray | None,
         params: base.Params,
         version: int,
         num_inserts: int,
     ) -> _Acted:
-        batch, rows = batches.assemble(messages, self.setup.spec, self.setup.layout, player.programs.sizes)
+        """Submits a call for some rows of messages, of groups at home with a player, moved by parameters."""
+        spec, layout, sizes = self.setup.spec, self.setup.layout, player.programs.sizes
+        batch, rows = batches.assemble(messages, joined, mine, spec, layout, sizes)
         counters = steps.counters(num_inserts, version, self._num_acts)
         self._num_acts += 1
         self._carried, actions = player.run_act(self._carried, batch, params, counters)
         self.gathered.add_batch(len(rows), len(batch.slot), self.clock() - messages[0].arrived)
-        return _Acted(messages, rows, version, actions)
+        return _Acted(actions, rows, mine)
 
-    def _deliver(self, acted: Sequence[_Acted]) -> None:
+    def _deliver(self, tick: Sequence[_Dealt]) -> None:
         """Completion thread: waits for the actions of a tick and sends the replies."""
-        for call in acted:
-            ends = np.cumsum([len(message.slots) for message in call.messages])
-            actions = np.split(np.asarray(call.actions)[call.rows], ends[:-1])
-            for message, chosen in zip(call.messages, actions, strict=True):
-                self.workers.reply(message.request, chosen, call.version)
+        for dealt in tick:
+            for message, actions in zip(dealt.messages, dealt.actions(), strict=True):
+                self.workers.reply(message.request, actions, dealt.version)
 
     def update(self, player: players.Player) -> None:
         """Learns once, and publishes due parameters."""
@@ -193,63 +243,57 @@ class Dispatcher:
         """Ends the histories of slots without environments, for one of the ledger's reasons."""
         if slots[0] < self.setup.layout.num_train:
             for player in self.players:
-                player.intake.cut(slots, reason)
+                player.books.cut(slots, reason)
         else:
             self.evaluator.abandon()  # it starts anew with the next environments
 
     def reset_environments(self) -> None:
         """Starts every training environment anew, seeded by the checkpoint's number, as a resume does."""
-        self.workers.roster.epoch += 1
+        self.workers.roster.next_epoch()
         for session in self.workers.roster.started(types.Role.TRAIN):
             self.discard(session.all_slots, counts.CHECKPOINT_RESET)
             self.workers.end_session(session, "environments are reset at a checkpoint")
         for player in self.players:
-            player.intake.drop(counts.CHECKPOINT_RESET)
+            player.books.drop(counts.CHECKPOINT_RESET)
         self._carried = states.init_carried(self.setup, begins=False)
 
-    def begin_evaluation(self) -> None:
+    def is_evaluation_due(self, *, is_last: bool) -> bool:
+        """Returns whether an evaluation should begin; is_last: it ends the run."""
+        return self.evaluator.is_due(self.players[0].num_updates, self.clock(), is_last=is_last)
+
+    def begin_evaluation(self, *, is_last: bool) -> None:
         """Starts a due evaluation with the newest parameters, given its environments."""
-        for session in self.evaluating_sessions()[:1]:
+        if self.evaluator.running is not None or not self.is_evaluation_due(is_last=is_last):
+            return
+        for session in self.workers.roster.started(types.Role.EVALUATE)[:1]:
             player, now = self.players[0], self.clock()
-            params, env_steps = player.copy_params(), player.intake.ledger.counts.stored
+            params, env_steps = player.copy_params(), player.books.ledger.counts.stored
             tasks = self.setup.spec.tasks
             self.evaluator.begin(session, player.num_updates, params, tasks, now=now, env_steps=env_steps)
 
-    def evaluating_sessions(self) -> list[rosters.Session]:
-        """Returns the environments for a due evaluation to begin in."""
-        is_due = self.evaluator.running is None and self.evaluator.is_due(self.players[0].num_updates, self.clock())
-        return self.workers.roster.started(types.Role.EVALUATE) if is_due else []
+    def end(self, left_out: tuple[int, int]) -> phase.RunEnd:
+        """Returns the facts of the run's end: a budget is spent. An evaluation of older parameters says nothing then.
 
-    def end(self, reason: str) -> str | None:
-        """Returns why the run is over; None: an evaluation of the newest parameters comes first.
-
-        It is left out where no environments can be expected, and given up where none of its episodes ends in time.
+        left_out: as in `phase.RunEnd`.
         """
-        evaluator, now, num_updates = self.evaluator, self.clock(), self.players[0].num_updates
-        if not evaluator.ends:
-            if self._config.run.deterministic and not evaluator.is_due(num_updates, now):
-                # The evaluation is extra: a larger budget goes on from here as if it had been there from the start.
-                self._kept = {"num_acts": self._num_acts, "evaluation_index": self.workers.roster.evaluation_index}
-            self._expects_evaluation |= bool(self.workers.roster.started(types.Role.EVALUATE))
-            num_steps = self.players[0].intake.ledger.counts.stored
-            evaluator.end(now, evaluators.bound(self._config.run, self._config.evaluation, num_steps))
+        evaluator, roster, player = self.evaluator, self.workers.roster, self.players[0]
+        kept = {}
+        if self._lock_step and not self.is_evaluation_due(is_last=False):
+            # The last evaluation is extra: a larger budget goes on from here as if it had been there from the start.
+            kept = {"num_acts": self._num_acts, "evaluation_index": roster.evaluation_index}
+        is_there = bool(roster.started(types.Role.EVALUATE))
         running = evaluator.running
-        if running is not None and running.update < num_updates:
+        if running is not None and running.update < player.num_updates:
             evaluator.abandon()
             self.workers.end_session(running.session, "the run's last evaluation starts with fresh episodes")
-        elif running is None and not (self._expects_evaluation and evaluator.is_due(num_updates, now)):
-            evaluator.wait_for_last(now, can_come=False)
-            return reason
-        if evaluator.wait_for_last(now):
-            return None
-        if running is None:
-            return f"{reason}; its last evaluation took too long"
-        evaluator.abandon()
-        return f"{reason}; none of the {running.played.num_expected} episodes of its last evaluation ended in time"
+        run, num_steps = self._config.run, player.books.ledger.counts.stored
+        bound = phase.bound(run, self._config.evaluation, num_steps)
+        expects = self._config.env.id != env_ids.REMOTE or is_there
+        return phase.RunEnd(self.clock(), bound, expects, left_out, kept)
 
     # ------------------------------------------------------------------------------------ checkpoints
 
-    def state(self) -> CheckpointState:
+    def state(self, course: phase.RunCourse) -> CheckpointState:
         """Returns a checkpoint's content; acting takes the newest parameters from here on, as after a resume."""
         (player,) = self.players
         player.publish()
@@ -259,8 +303,7 @@ class Dispatcher:
             **player.to_json(),
             **self.evaluator.to_json(),
             **self.workers.roster.to_json(),
-            LEFT_OUT: self.left_out,
-            **self._kept,
+            **course.to_json(),
         }
         return CheckpointState({player.name: parts}, rings, host)
 

@@ -10,6 +10,7 @@ from seedzero.agents import base
 from seedzero.config import sections
 from seedzero.device import batch as batches
 from seedzero.evaluation import evaluation, human_scores
+from seedzero.loop import phase
 from seedzero.loop import roster as rosters
 
 
@@ -36,35 +37,9 @@ class Ended(NamedTuple):
     best_score: float | None = None  # the highest of all so far, the baseline's among them
 
 
-class Bound(NamedTuple):
-    """The limits of a run's last evaluation."""
-
-    seconds: float = 600.0  # since the end of the run's budget
-    num_steps: float = math.inf  # of all its environments
-
-
-CUT_SHORT = "cut_short"
-"""In a last result, as JSON: it is no return of whole episodes, and ends no run."""
-IN_LAST = "in_last_evaluation"
-"""In a checkpoint's counters: it was made during the run's last evaluation, which a resume plays anew."""
-SILENCE_SECONDS = 60.0
-"""Time without a step of the evaluating environments after which a run ends without its last evaluation: they may be
-gone. Training waits for no evaluation that is so silent."""
-LEAST_SECONDS = 10.0
 PAUSES = 4.0
 """Least time before an evaluation that time makes due, by the time that the last one took. Beside one training has
 about half of its speed, so it loses a tenth at most."""
-
-
-def bound(run: sections.RunConfig, config: sections.EvaluationConfig, num_steps: int) -> Bound:
-    """Returns the limits of a run's last evaluation, for possibly endless episodes; num_steps: of training.
-
-    It is a tenth of --max_seconds. Without that budget nobody was promised a time. Deterministic runs read no clock: a
-    tenth of the steps, and for short runs at least a tenth of the limit of all episodes.
-    """
-    if run.deterministic:
-        return Bound(math.inf, max(num_steps, config.episodes * config.max_episode_steps) // 10)
-    return Bound(max(LEAST_SECONDS, run.max_seconds / 10)) if run.max_seconds else Bound()
 
 
 class Evaluator:
@@ -81,47 +56,22 @@ class Evaluator:
         self._env_id = env_id
         self.running: Running | None = None
         self.last: Mapping[str, Any] | None = None  # the last result, as JSON
-        self.acted_last = False  # the last acting call was an evaluation's
-        self.ends = False  # a budget is spent: the run ends with the next result
-        self.is_awaited = False  # the run waits for that, or for the environments that play it
-        self._began_to_end = self._last_step = 0.0
-        self._bound = Bound()
+        self.last_step = 0.0  # time of the newest step, or of the beginning
         self._due, self._due_at = 0, _time_after(now, now, config.every_seconds)  # by updates, and by the clock
         self._best_return = self._highest = -math.inf  # but the baseline's, and of all
 
-    def is_due(self, num_updates: int, now: float) -> bool:
-        """Returns whether the next evaluation is due; `now` in seconds, as in all methods."""
+    def is_due(self, num_updates: int, now: float, *, is_last: bool = False) -> bool:
+        """Returns whether the next evaluation is due, of a run that ends (is_last) or goes on; now: in seconds."""
         if self._config.every_updates == 0 or num_updates == 0:
             return False
         is_known = self.last is not None and self.last["update"] == num_updates
-        return num_updates >= self._due or ((self.ends or now >= self._due_at) and not is_known)
+        return num_updates >= self._due or ((is_last or now >= self._due_at) and not is_known)
 
-    def end(self, now: float, bound: Bound) -> None:
-        """Makes the next evaluation the last one."""
-        self.ends, self._bound = True, bound
-        self._began_to_end = self._last_step = now
-
-    def seconds_left(self, now: float) -> float | None:
-        """Returns the seconds left of the wait for the last evaluation; None: the run goes on."""
-        if not self.ends:
-            return None
-        if self.running is not None and self.running.played.num_steps >= self._bound.num_steps:
-            return 0.0
-        limit = min(self._last_step + SILENCE_SECONDS, self._began_to_end + self._bound.seconds)
-        return max(0.0, limit - now)
-
-    def pause_left(self, now: float) -> float | None:
-        """Returns how long training still waits for the environments of an evaluation; None: it waits for none."""
-        if not self._config.pauses_training or self.running is None:
-            return None
-        return max(0.0, self._last_step + SILENCE_SECONDS - now)
-
-    def remaining(self) -> str:
-        """Any thread: returns the rest of an ending run's work; "": the run goes on."""
-        running = self.running  # another thread may set it to None
-        if not self.ends or running is None:
-            return ""
-        return f"last evaluation: {running.played.state}"
+    @property
+    def pause_until(self) -> float:
+        """The time until which training waits for the environments of an evaluation; minus infinity: for none."""
+        waits = self._config.pauses_training and self.running is not None
+        return self.last_step + phase.SILENCE_SECONDS if waits else -math.inf
 
     def begin(
         self,
@@ -137,18 +87,19 @@ class Evaluator:
 
         env_steps: training steps stored so far.
         """
-        self._last_step = now
+        self.last_step = now
         limit = self._config.max_episode_steps
         played = evaluation.Played(session.all_slots, self._config.episodes, tasks, max_steps=limit)
         self.running = Running(session, num_updates, env_steps, params, played, now)
 
-    def record(self, messages: Sequence[batches.Message], num_updates: int, now: float) -> Ended | None:
-        """Adds observations, after a number of updates; returns a complete evaluation."""
+    def record(
+        self, messages: Sequence[batches.Message], num_updates: int, now: float, *, is_last: bool = False
+    ) -> Ended | None:
+        """Adds observations, after a number of updates; returns a complete evaluation. is_last: it ends the run."""
         running = self.running
         assert running is not None
-        self._last_step = now
-        self.acted_last = True
-        is_late = not self.ends and 0 < 2 * self._config.every_seconds <= now - running.began
+        self.last_step = now
+        is_late = not is_last and 0 < 2 * self._config.every_seconds <= now - running.began
         is_late |= num_updates >= 2 * self._config.every_updates
         in_a_hurry = self._is_baseline(running) and is_late
         if in_a_hurry:
@@ -161,17 +112,12 @@ class Evaluator:
         """Ends the evaluation under way, if any, without a result."""
         self.running = None
 
-    def wait_for_last(self, now: float, *, can_come: bool = True) -> bool:
-        """Returns whether the run still waits for its last evaluation, for checkpoints; can_come: or may."""
-        self.is_awaited = can_come and bool(self.seconds_left(now))
-        return self.is_awaited
-
-    def cut_last(self, now: float) -> Ended | None:
-        """Ends the last evaluation at its limits, with the finished episodes; None: not yet, or no episode."""
+    def cut(self) -> Ended | None:
+        """Ends the evaluation with its finished episodes; None: there are none, and it goes on."""
         running = self.running
-        if running is None or not running.played.num_finished or self.seconds_left(now) != 0.0:
+        if running is None or not running.played.num_finished:
             return None
-        return self._end(running, now, in_a_hurry=False)
+        return self._end(running, self.last_step, in_a_hurry=False)
 
     def _is_baseline(self, running: Running) -> bool:
         return self.last is None and running.update < self._config.every_updates
@@ -189,11 +135,11 @@ class Evaluator:
         if not cut_short:
             self._highest = max(self._highest, score)
         shown: dict[str, Any] = {} if normalized is None else {"human_normalized": normalized}
-        shown |= {CUT_SHORT: True} if cut_short else {}
+        shown |= {phase.CUT_SHORT: True} if cut_short else {}
         self.last = {"update": running.update, **result.to_json(), **shown}
         self._due = _due_after(running.update, self._config.every_updates)
         self._due_at = _time_after(running.began, now, self._config.every_seconds)
-        self.running, self.is_awaited = None, False
+        self.running = None
         return Ended(running, result, normalized, is_best, is_record, cut_short, _or_none(self._highest))
 
     def to_json(self) -> dict[str, Any]:
@@ -203,7 +149,6 @@ class Evaluator:
             "evaluation_due": self._due,
             "best_return": _or_none(self._best_return),
             "highest_return": _or_none(self._highest),
-            IN_LAST: self.is_awaited,
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 
 from seedzero.core import errors
+from seedzero.loop import inbox as inboxes
 
 ACTING, UPDATING = 0, -1
 """Lanes: the first and the last one; they are the same where all devices do all."""
@@ -29,12 +30,12 @@ class Lane:
 class InFlight:
     """Counts dispatched calls and completes them, within a lane in order.
 
-    changed: notified after each completion. maxima: calls of each lane at a time; `has_room_in` says before a call
+    news: told of each completion. maxima: calls of each lane at a time; `has_room_in` says before a call
     whether it may go.
     """
 
-    def __init__(self, changed: threading.Condition, *maxima: int) -> None:
-        self._changed = changed
+    def __init__(self, news: inboxes.News, *maxima: int) -> None:
+        self._news = news
         self.lanes = tuple(Lane(maximum) for maximum in maxima)
         self._failure: BaseException | None = None
         self.num_completed = 0
@@ -61,34 +62,29 @@ class InFlight:
 
     def has_room_in(self, lane: int) -> bool:
         """Returns whether another call of a lane may be dispatched."""
-        with self._changed:
+        with self._news:
             return self.lanes[lane].number < self.lanes[lane].maximum
 
     @property
     def is_empty(self) -> bool:
         """Whether the devices have nothing to do."""
-        with self._changed:
+        with self._news:
             return not self._number
 
     @property
     def _number(self) -> int:
         return sum(lane.number for lane in self.lanes)
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether a call failed."""
-        return self._failure is not None
-
     def add(self, when_done: Callable[[], None], lane: int = 0) -> None:
         """Counts a dispatched call; the lane's completion thread runs `when_done`, which waits for the results."""
-        with self._changed:
+        with self._news:
             self.lanes[lane].number += 1
         self.lanes[lane].waiting.put(when_done)
 
     def settle(self) -> None:
         """Waits for an empty flight; raises the error of `check`."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._number == 0 or self._failure is not None)
+        with self._news:
+            self._news.wait_for(lambda: self._number == 0 or self._failure is not None)
         self.check()
 
     def check(self) -> None:
@@ -112,10 +108,10 @@ class InFlight:
                 when_done()
         except Exception as error:  # a failed device call has consumed its donated state: everything stops
             self._failure = error
-        with self._changed:
+        with self._news:
             self.lanes[lane].number -= 1
             self.num_completed += 1
-            self._changed.notify_all()
+            self._news.tell()
         return True
 
     def work(self, lane: int = 0) -> None:

@@ -4,97 +4,98 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 
 from seedzero.core import types
 from seedzero.device import batch as batches
 
+Home: TypeAlias = Callable[[np.ndarray], int | None]
+"""Returns the player at home in a group of slots [E]; None: the group must wait."""
 
-class Inbox:
-    """Messages waiting for the device loop, and the meanwhile ended sessions.
 
-    `changed` is the one condition that the device loop waits on; every source of work notifies it.
-    """
+class News(threading.Condition):
+    """The one condition that the device loop waits on: every source of work tells it."""
 
     def __init__(self) -> None:
-        self.changed = threading.Condition()
+        super().__init__()
+        self.number = 0
+
+    def tell(self) -> None:
+        """Any thread: wakes the loop."""
+        with self:
+            self.number += 1
+            self.notify_all()
+
+    def wait_beyond(self, number: int, seconds: float) -> None:
+        """Returns once there were more news than `number`, or after so long."""
+        with self:
+            self.wait_for(lambda: self.number != number, min(seconds, threading.TIMEOUT_MAX))
+
+
+class Inbox:
+    """Messages waiting for the device loop, and the meanwhile ended sessions."""
+
+    def __init__(self) -> None:
+        self.news = News()
         self._waiting: dict[types.Role, list[batches.Message]] = {role: [] for role in types.Role}
         self._ended: list[tuple[np.ndarray, str]] = []
 
-    def notify(self) -> None:
-        """Wakes the loop."""
-        with self.changed:
-            self.changed.notify_all()
-
     def put(self, message: batches.Message) -> None:
         """Adds a message and wakes the loop."""
-        with self.changed:
+        with self.news:
             self._waiting[message.request.role].append(message)
-            self.changed.notify_all()
+            self.news.tell()
 
     def end_session(self, session_id: str, role: types.Role, slots: np.ndarray, reason: str) -> None:
         """Drops the messages of an ended session, and keeps its slots and the ledger's reason for the loop."""
-        with self.changed:
+        with self.news:
             self.drop_session(session_id, role)
             self._ended.append((slots, reason))
-            self.changed.notify_all()
+            self.news.tell()
 
     def drop_session(self, session_id: str, role: types.Role) -> None:
         """Drops the messages of a session ended by the loop itself."""
-        with self.changed:
+        with self.news:
             waiting = self._waiting[role]
             self._waiting[role] = [message for message in waiting if message.request.session_id != session_id]
 
     def take_ended(self) -> list[tuple[np.ndarray, str]]:
         """Returns slots and reasons of the sessions ended since the last call."""
-        with self.changed:
+        with self.news:
             ended, self._ended = self._ended, []
             return ended
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether sessions ended since the last `take_ended`."""
-        with self.changed:
-            return bool(self._ended)
+    def waiting(self, role: types.Role) -> list[batches.Message]:
+        """Returns the messages that wait, the oldest first."""
+        with self.news:
+            return list(self._waiting[role])
 
-    def num_rows(self, role: types.Role, holds: Callable[[np.ndarray], bool] | None = None) -> int:
-        """Returns the number of waiting environments, without messages on hold."""
-        with self.changed:
-            waiting = [message.slots for message in self._waiting[role]]
-            return sum(len(slots) for slots in waiting if holds is None or not holds(slots))
+    def take(self, role: types.Role, layout: batches.Layout, max_rows: int, home: Home) -> list[batches.Message]:
+        """Returns messages that fit into an acting call of each home, the oldest first; the others keep their places.
 
-    def oldest(self, role: types.Role, holds: Callable[[np.ndarray], bool] | None = None) -> float | None:
-        """Returns the arrival of the longest waiting message, without messages on hold."""
-        with self.changed:
-            waiting = self._waiting[role]
-            return next((found.arrived for found in waiting if holds is None or not holds(found.slots)), None)
-
-    def take(
-        self,
-        role: types.Role,
-        layout: batches.Layout,
-        max_rows: int,
-        holds: Callable[[np.ndarray], bool] | None = None,
-    ) -> list[batches.Message]:
-        """Returns the ready messages, oldest first, up to `max_rows` rows of every shard.
-
-        holds: says of a message's slots [E] whether it must wait; None: none must.
+        Args:
+          max_rows: of a call, on each shard.
+          home: tells the homes.
         """
-        with self.changed:
+        with self.news:
             taken: list[batches.Message] = []
             left: list[batches.Message] = []
-            counts = np.zeros(layout.num_shards, np.int64)
-            for index, message in enumerate(self._waiting[role]):
-                if holds is not None and holds(message.slots):
+            counts: dict[int, np.ndarray] = {}  # rows of each home by shard
+            full = set()
+            for message in self._waiting[role]:
+                at = home(message.slots)
+                if at is None or at in full:
                     left.append(message)
                     continue
                 shard, _ = layout.place(message.slots)
-                more = counts + np.bincount(shard, minlength=layout.num_shards)
+                more = counts.get(at, 0) + np.bincount(shard, minlength=layout.num_shards)
                 if more.max() > max_rows:
-                    left += self._waiting[role][index:]
-                    break
-                counts = more
+                    full.add(at)
+                    left.append(message)
+                    continue
+                counts[at] = more
                 taken.append(message)
             self._waiting[role] = left
             return taken

@@ -13,7 +13,8 @@ the next acting.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -50,18 +51,25 @@ class Progress(NamedTuple):
     waits_to_act: bool = False  # it could act, but for the calls on their way
 
 
-class Pacer(Protocol):
-    """The pace of an agent's data; by default nobody waits. Used by the loop's thread, never by the server's."""
+class Pace(Protocol):
+    """The state of a pace at one moment: a frozen value, with the rules of its agent's data."""
 
     def choose(self, progress: Progress, now: float) -> Work:
-        """Returns the next call on the device."""
+        """Returns the next call on the device; now: in seconds."""
 
     def debt(self, progress: Progress) -> float:
         """Returns how far learning is behind acting, comparable between players; from 1 on it is due."""
 
-    def seconds_left(self, now: float) -> float | None:
-        """Returns the time until `choose` may change its mind by itself; None: only with new progress."""
-        return None
+    @property
+    def until(self) -> float:
+        """The time at which `choose` may change its mind by itself; infinity: only with new progress."""
+
+
+class Pacer(Protocol):
+    """Keeps the pace of an agent's data; by default nobody waits. Used by the loop's thread, never by the server's."""
+
+    def pace(self) -> Pace:
+        """Returns the present state."""
 
     def feed(self, num_inserts: int, now: float) -> steps.Feed:
         """Returns the input of the next update."""
@@ -70,8 +78,11 @@ class Pacer(Protocol):
         """Returns whether acting must wait in one of these slots."""
         return False
 
-    def record(self, slots: np.ndarray, first: np.ndarray, now: float) -> None:
-        """Records a new row in each of a message's slots [E]; first: [E] bool, of an episode or session."""
+    def record(self, slots: np.ndarray, group: np.ndarray, first: np.ndarray, now: float) -> None:
+        """Records a new row in each of the slots [B]; group: [B] int, the first slot of its message; first: [B] bool.
+
+        A row is first in an episode or session.
+        """
         return None
 
     def cut(self, slots: np.ndarray) -> int:
@@ -131,6 +142,16 @@ class Limiter(NamedTuple):
     half_width: float  # of the band, in windows
     refreshing: Refreshing
     start: tuple[int, int] = (0, 0)  # updates and training steps under another ratio, before a resume changed it
+    lock_step: bool = False  # a deterministic run
+
+    def choose(self, progress: Progress, now: float) -> Work:
+        """Returns the next call."""
+        return choose_lock_step(self, progress) if self.lock_step else choose(self, progress)
+
+    @property
+    def until(self) -> float:
+        """Infinity: the clock changes nothing."""
+        return math.inf
 
     def surplus(self, progress: Progress) -> float:
         """Returns the windows trained on beyond (negative: short of) the ratio."""
@@ -145,23 +166,9 @@ class Limiter(NamedTuple):
         return max(debt, refreshing.num_owed(progress) / refreshing.slack) if refreshing.per_insert else debt
 
 
-def fairest(choices: Sequence[tuple[Work, float]]) -> tuple[Work, list[int]]:
-    """Returns the next call on the devices and the numbers of its players, in order.
-
-    The call is that of the player with the largest debt, of equal ones the first. Players that may act now, by their
-    own bands, act together.
-
-    choices: of each player, the call and the debt.
-    """
-    working = [number for number, (work, _) in enumerate(choices) if work is not Work.WAIT]
-    if not working:
-        return Work.WAIT, [0]
-    first = max(working, key=lambda number: choices[number][1])
-    work = choices[first][0]
-    return work, [number for number in working if choices[number][0] is Work.ACT] if work is Work.ACT else [first]
-
-
-def make(replay: sections.ReplayConfig, refresh: base.Refresh | None, max_batch: int) -> Limiter:
+def make(
+    replay: sections.ReplayConfig, refresh: base.Refresh | None, max_batch: int, *, lock_step: bool = False
+) -> Limiter:
     """Returns the band of a configuration.
 
     Args:
@@ -169,6 +176,7 @@ def make(replay: sections.ReplayConfig, refresh: base.Refresh | None, max_batch:
       refresh: the ratio of refreshed rows; the tolerance is the same.
       max_batch: most steps that one acting call inserts; the band is never narrower than one call of either
         kind, or the two sides would stop each other.
+      lock_step: of a deterministic run.
     """
 
     def width(per_insert: float, least: float) -> float:
@@ -179,7 +187,9 @@ def make(replay: sections.ReplayConfig, refresh: base.Refresh | None, max_batch:
         slack = width(refresh.per_insert, 2.0 * refresh.batch_size)
         refreshing = Refreshing(refresh.per_insert, refresh.batch_size, refresh.min_age, slack)
     half_width = width(replay.samples_per_insert, float(replay.batch_size))
-    return Limiter(replay.samples_per_insert, replay.batch_size, replay.min_steps, half_width, refreshing)
+    return Limiter(
+        replay.samples_per_insert, replay.batch_size, replay.min_steps, half_width, refreshing, lock_step=lock_step
+    )
 
 
 def owed_updates(replay: sections.ReplayConfig, num_env_steps: int, start: tuple[int, int]) -> int:

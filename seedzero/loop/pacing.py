@@ -1,4 +1,4 @@
-"""The device loop's questions about its agent's data: the next call, an update's input, slots on hold."""
+"""The pacer of an agent's data: its pace, an update's input, slots on hold."""
 
 from __future__ import annotations
 
@@ -17,15 +17,11 @@ from seedzero.replay import data as sources
 class ReplayPacer(limiter.Pacer):
     """The pace of a replay: the samples-per-insert band, and in lock step exactly the updates that are owed."""
 
-    def __init__(self, band: limiter.Limiter, replay: sections.ReplayConfig, *, lock_step: bool) -> None:
+    def __init__(self, band: limiter.Limiter, replay: sections.ReplayConfig) -> None:
         self._band, self._replay = band, replay
-        self._choose = limiter.choose_lock_step if lock_step else limiter.choose
 
-    def choose(self, progress: limiter.Progress, now: float) -> limiter.Work:
-        return self._choose(self._band, progress)
-
-    def debt(self, progress: limiter.Progress) -> float:
-        return self._band.debt(progress)
+    def pace(self) -> limiter.Limiter:
+        return self._band
 
     def feed(self, num_inserts: int, now: float) -> steps.Feed:
         return steps.wrapped(num_inserts)
@@ -48,5 +44,5 @@ def make(config: configs.Config, setup: setups.Setup) -> limiter.Pacer:
     agent: base.Agent = setup.agent
     if isinstance(agent.data, sources.Queue):
         return queue_pacing.QueuePacer(agent.data, setup.layout, setup.slot_length, lock_step=config.run.deterministic)
-    band = limiter.make(config.replay, agent.refresh, setup.max_rows)
-    return ReplayPacer(band, config.replay, lock_step=config.run.deterministic)
+    band = limiter.make(config.replay, agent.refresh, setup.max_rows, lock_step=config.run.deterministic)
+    return ReplayPacer(band, config.replay)

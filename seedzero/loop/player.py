@@ -20,7 +20,7 @@ from seedzero.device import programs as device_programs
 from seedzero.device import setup as setups
 from seedzero.device import state as states
 from seedzero.device import strategy as strategies
-from seedzero.loop import intake as intakes
+from seedzero.loop import books as bookkeeping
 from seedzero.loop import limiter
 from seedzero.replay import rings as ring_store
 
@@ -36,7 +36,7 @@ class Player:
     train: base.TrainState
     rings: ring_store.Rings  # the stored rows; frames may lie elsewhere
     pacer: limiter.Pacer  # when it acts and learns
-    intake: intakes.Intake  # its observations, and the books of their steps
+    books: bookkeeping.Books  # of the steps of groups at home with it
     num_updates: int = 0  # submitted since the run began, resumes included
     num_refreshes: int = 0  # likewise
     version: int = 0  # updates that the acting parameters have seen
@@ -72,7 +72,7 @@ class Player:
     @property
     def num_inserts(self) -> int:
         """The steps stored so far, for sampling; a queue needs none."""
-        return self.intake.ledger.counts.stored if self.setup.agent.samples else 0
+        return self.books.ledger.counts.stored if self.setup.agent.samples else 0
 
     def run_act(
         self, carried: acting.Carried, batch: batches.Batch, params: base.Params, counters: steps.Counters
@@ -86,7 +86,7 @@ class Player:
     @property
     def can_update(self) -> bool:
         """Whether an update is compiled and has data, and no frames are being read for it."""
-        return self.programs.update_ready and self.strategy.is_ready and self.intake.can_sample
+        return self.programs.update_ready and self.strategy.is_ready and self.books.can_sample
 
     def run_update(self, now: float) -> jax.Array:
         """Learns from the windows that the pace feeds; returns metrics [M], `programs.update.metric_names`."""
@@ -115,14 +115,14 @@ class Player:
     def to_json(self) -> dict[str, Any]:
         """Returns the player's part of a checkpoint's counters."""
         counters = {"num_updates": self.num_updates, "num_reanalyses": self.num_refreshes}  # the name in checkpoints
-        return {**counters, **self.intake.to_json(), **self.pacer.to_json()}
+        return {**counters, **self.books.to_json(), **self.pacer.to_json()}
 
     def restore(self, saved: Mapping[str, Any], *, has_replay: bool) -> None:
         """Continues a checkpoint's counters; without its replay, updates wait until new steps are stored."""
         self.num_updates = saved["num_updates"]
         self.num_refreshes = saved["num_reanalyses"]
         self.params, self.version = self.copy_params(), self.num_updates
-        self.intake.restore(saved, has_replay=has_replay)
+        self.books.restore(saved, has_replay=has_replay)
         self.pacer.restore(saved)
 
     def close(self) -> None:

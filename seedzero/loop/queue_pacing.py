@@ -10,6 +10,8 @@ Shape letters: S slots, B rows of one acting call.
 from __future__ import annotations
 
 import collections
+import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +19,36 @@ from seedzero.device import batch as batches
 from seedzero.device import steps
 from seedzero.loop import limiter
 from seedzero.replay import data as sources
+
+
+class Backlog(NamedTuple):
+    """The unrolls that wait for an update, at one moment."""
+
+    num_batches: float  # full ones; of the shard with the fewest unrolls
+    none_can_come: bool  # acting waits for an update, in lock step for all slots, else in all live slots' messages
+    until: float  # time at which a batch that is not full has waited long enough; infinity: there are no unrolls
+    lock_step: bool
+
+    def choose(self, progress: limiter.Progress, now: float) -> limiter.Work:
+        """Returns the next call: a full batch first, then acting; a padded batch if nothing else will come."""
+        if self.lock_step and progress.evaluating:
+            return limiter.Work.EVALUATE if progress.can_evaluate else limiter.Work.WAIT
+        is_full = self.num_batches >= 1
+        may_update = progress.can_update and is_full
+        may_act = progress.can_act and not (self.lock_step and is_full)
+        if progress.can_evaluate and not ((may_act or may_update) and progress.evaluated_last):
+            return limiter.Work.EVALUATE
+        if may_update:
+            return limiter.Work.UPDATE
+        if may_act:
+            return limiter.Work.ACT
+        may_pad = not (self.lock_step or progress.waits_to_act)
+        is_late = self.none_can_come or (may_pad and now >= self.until)
+        return limiter.Work.UPDATE if progress.can_update and is_late else limiter.Work.WAIT
+
+    def debt(self, progress: limiter.Progress) -> float:
+        """Returns the full batches that wait for an update."""
+        return self.num_batches
 
 
 class QueuePacer(limiter.Pacer):
@@ -39,27 +71,14 @@ class QueuePacer(limiter.Pacer):
         ]
         self._num_waiting = 0  # steps in open and complete unrolls; other threads read it
         self._waiting_since: float | None = None
+        self._pace: Backlog | None = None  # None: it changed
 
-    def choose(self, progress: limiter.Progress, now: float) -> limiter.Work:
-        """Returns the next call: a full batch first, then acting; a padded batch if nothing else will come."""
-        if self._lock_step and progress.evaluating:
-            return limiter.Work.EVALUATE if progress.can_evaluate else limiter.Work.WAIT
-        is_full = all(len(ready) >= self._per_shard for ready in self._ready)
-        may_update = progress.can_update and is_full
-        may_act = progress.can_act and not (self._lock_step and is_full)
-        if progress.can_evaluate and not ((may_act or may_update) and progress.evaluated_last):
-            return limiter.Work.EVALUATE
-        if may_update:
-            return limiter.Work.UPDATE
-        if may_act:
-            return limiter.Work.ACT
-        may_pad = not (self._lock_step or progress.waits_to_act)
-        is_late = self._none_can_come or (may_pad and self.seconds_left(now) == 0.0)
-        return limiter.Work.UPDATE if progress.can_update and is_late else limiter.Work.WAIT
-
-    def debt(self, progress: limiter.Progress) -> float:
-        """Returns the full batches that wait for an update."""
-        return min(len(ready) for ready in self._ready) / self._per_shard
+    def pace(self) -> Backlog:
+        if self._pace is None:
+            until = math.inf if self._waiting_since is None else self._waiting_since + self._data.wait_seconds
+            num_batches = min(len(ready) for ready in self._ready) / self._per_shard
+            self._pace = Backlog(num_batches, self._none_can_come, until, self._lock_step)
+        return self._pace
 
     @property
     def _per_shard(self) -> int:
@@ -67,19 +86,14 @@ class QueuePacer(limiter.Pacer):
 
     @property
     def _none_can_come(self) -> bool:
-        """Returns whether acting waits for an update, in lock step for all slots, else in all live slots' messages."""
+        """As in `Backlog`."""
         held = self._is_held(slice(None))
         with_held = np.isin(self._group, self._group[held & self._is_live])
         return bool(held.any()) and (self._lock_step or not np.any(self._is_live & ~with_held))
 
-    def seconds_left(self, now: float) -> float | None:
-        """Returns how long a batch that is not full may still wait; None: there is nothing to learn from."""
-        if self._waiting_since is None:
-            return None
-        return max(0.0, self._waiting_since + self._data.wait_seconds - now)
-
     def feed(self, num_inserts: int, now: float) -> steps.Unrolls:
         """Takes the oldest unrolls of each shard and pads the rest of the batch with weight 0."""
+        self._pace = None
         slot = np.zeros((self._layout.num_shards, self._per_shard), np.int32)
         time, weight = np.zeros_like(slot), np.zeros(slot.shape, np.float32)
         for shard, ready in enumerate(self._ready):
@@ -105,13 +119,14 @@ class QueuePacer(limiter.Pacer):
         held: np.ndarray = self._num_ready[slots] >= np.where(self._is_live[slots], self._data.max_lag, 1)
         return held
 
-    def record(self, slots: np.ndarray, first: np.ndarray, now: float) -> None:
-        """Records a new row in each of a message's slots; an unroll of L steps is complete with its row L.
+    def record(self, slots: np.ndarray, group: np.ndarray, first: np.ndarray, now: float) -> None:
+        """Records a new row in each of the slots; an unroll of L steps is complete with its row L.
 
         The transition from an episode's last row to the next one's first is no step, but takes a place in the unroll.
         """
+        self._pace = None
         self._is_live[slots] = True
-        self._group[slots] = slots[0]
+        self._group[slots] = group
         row = self._row[slots]
         self._row[slots] += 1
         self._num_open[slots] += ~first
@@ -126,6 +141,7 @@ class QueuePacer(limiter.Pacer):
                 self._waiting_since = now
 
     def cut(self, slots: np.ndarray) -> int:
+        self._pace = None
         num_dropped = int(self._num_open[slots].sum())
         self._num_waiting -= num_dropped
         self._is_live[slots] = False

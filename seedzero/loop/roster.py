@@ -65,6 +65,14 @@ class Roster:
         self.evaluation_index = 0
         """Number of the next evaluation; part of its environments' seeds."""
 
+    def next_epoch(self) -> None:
+        """Deterministic mode: environments are reset at a checkpoint."""
+        self.epoch += 1
+
+    def next_evaluation(self) -> None:
+        """An evaluation is complete."""
+        self.evaluation_index += 1
+
     def assign(self, hello: messages.Hello) -> types.Assignment:
         """Returns a joining worker's assignment, and reserves its slots.
 

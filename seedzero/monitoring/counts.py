@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 WORKER_LOST = "worker_lost"
@@ -21,6 +22,17 @@ class Counts:
     stored: int = 0
     pending: int = 0
     discarded: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+def total(several: Sequence[Counts]) -> Counts:
+    """Returns the sums of several counters."""
+    discarded = sum((collections.Counter(found.discarded) for found in several), collections.Counter[str]())
+    return Counts(
+        sum(found.acknowledged for found in several),
+        sum(found.stored for found in several),
+        sum(found.pending for found in several),
+        dict(discarded),
+    )
 
 
 class Snapshot(NamedTuple):

@@ -31,6 +31,16 @@ def _message(
     return batches.Message(request, np.array(slots, np.int32), 0.0)
 
 
+def _assemble(
+    waiting: list[batches.Message],
+    spec: types.EnvSpec,
+    layout: batches.Layout,
+    sizes: tuple[int, ...],
+    mine: np.ndarray | None = None,
+) -> tuple[batches.Batch, np.ndarray]:
+    return batches.assemble(waiting, batches.join(waiting), mine, spec, layout, sizes)
+
+
 def test_evaluation_slots_lie_behind_the_rings_of_their_shard() -> None:
     shard, local = TWO.place(np.array([0, 3, 4, 7, 8, 9, 10, 11]))
     assert shard.tolist() == [0, 0, 1, 1, 0, 0, 1, 1]
@@ -39,7 +49,7 @@ def test_evaluation_slots_lie_behind_the_rings_of_their_shard() -> None:
 
 
 def test_a_batch_is_padded_to_the_smallest_size_that_holds_it() -> None:
-    batch, rows = batches.assemble([_message([3, 1]), _message([6])], SPEC, ONE, (2, 4, 8))
+    batch, rows = _assemble([_message([3, 1]), _message([6])], SPEC, ONE, (2, 4, 8))
     assert rows.tolist() == [0, 1, 2]
     assert batch.slot.tolist() == [3, 1, 6, 12]
     assert batch.observation[:, 0].tolist() == [3, 1, 6, 0]
@@ -51,36 +61,55 @@ def test_a_batch_is_padded_to_the_smallest_size_that_holds_it() -> None:
 
 
 def test_rows_lie_on_the_shard_of_their_slot_and_actions_find_back() -> None:
-    batch, rows = batches.assemble([_message([5, 0]), _message([1, 2])], SPEC, TWO, (2, 3, 8))
+    batch, rows = _assemble([_message([5, 0]), _message([1, 2])], SPEC, TWO, (2, 3, 8))
     assert batch.slot.tolist() == [0, 1, 2, 1, 6, 6]  # 3 rows a shard, the second shard padded
     assert rows.tolist() == [3, 0, 1, 2]
     assert batch.observation[rows][:, 0].tolist() == [5, 0, 1, 2]
+
+
+def test_a_mover_s_batch_has_its_rows_alone_of_each_message() -> None:
+    masks = [np.array([[True, True, False], [True, False, True]]), np.array([[False, True, True]] * 3)]
+    waiting = [_message([5, 0], mask=masks[0]), _message([1, 2, 6], mask=masks[1])]
+    mine = np.array([False, True, True, False, True])
+    batch, rows = _assemble(waiting, MASKED, ONE, (2, 3, 8), mine)
+    assert batch.slot.tolist() == [0, 1, 6] and rows.tolist() == [0, 1, 2]
+    assert batch.observation[:, 0].tolist() == batch.reward.tolist() == [0, 1, 6]
+    assert batch.terminated.tolist() == [True, False, True]
+    assert batch.action_mask.tolist() == [masks[0][1].tolist(), masks[1][0].tolist(), masks[1][2].tolist()]
+    others, _ = _assemble(waiting, MASKED, TWO, (2, 3, 8), ~mine)
+    assert others.slot.tolist() == [2, 6, 1, 6] and others.observation[:, 0].tolist() == [2, 0, 5, 0]
+
+
+def test_joined_rows_know_the_first_slot_of_their_message() -> None:
+    joined = batches.join([_message([5, 0]), _message([1, 2, 6])])
+    assert joined.slots.tolist() == [5, 0, 1, 2, 6] and joined.group.tolist() == [5, 5, 1, 1, 1]
+    assert joined.final.all()
 
 
 def test_each_row_has_its_environment_s_task_and_padding_the_first() -> None:
     told = _message([3, 1])
     step = told.request.step._replace(task=np.array([2, 1], np.int32))
     told = told._replace(request=told.request._replace(step=step))
-    batch, rows = batches.assemble([_message([6]), told], SPEC, ONE, (4,))
+    batch, rows = _assemble([_message([6]), told], SPEC, ONE, (4,))
     assert batch.task[rows].tolist() == [0, 2, 1] and batch.task.tolist() == [0, 2, 1, 0]
     assert batch.task.dtype == np.int32
 
 
 def test_evaluation_acts_greedily() -> None:
-    batch, _ = batches.assemble([_message([8], types.Role.EVALUATE)], SPEC, ONE, (1,))
+    batch, _ = _assemble([_message([8], types.Role.EVALUATE)], SPEC, ONE, (1,))
     assert np.all(batch.explore == types.GREEDY)
 
 
 def test_masks_reach_their_rows_and_padding_may_do_anything() -> None:
     mask = np.array([[True, False, False], [False, True, True]])
-    batch, _ = batches.assemble([_message([0, 1], mask=mask)], MASKED, ONE, (4,))
+    batch, _ = _assemble([_message([0, 1], mask=mask)], MASKED, ONE, (4,))
     assert np.array_equal(batch.action_mask[:2], mask)
     assert batch.action_mask[2:].all()
 
 
 def test_a_batch_never_reuses_a_buffer() -> None:
-    first, _ = batches.assemble([_message([0])], SPEC, ONE, (4,))
-    second, _ = batches.assemble([_message([1])], SPEC, ONE, (4,))
+    first, _ = _assemble([_message([0])], SPEC, ONE, (4,))
+    second, _ = _assemble([_message([1])], SPEC, ONE, (4,))
     for left, right in zip(first, second, strict=True):
         assert not np.shares_memory(left, right)
 

@@ -136,7 +136,7 @@ def _play_to_a_checkpoint(world: loop_world.World, spec: types.EnvSpec) -> None:
             for group, game in enumerate(games):
                 request = messages.StepRequest(session.session_id, session.role, group, 0, game.seen, game.first)
                 world.inbox.put(batches.Message(request, session.slots[group], world.now))
-            while len(world.saved) == num_saved and world.loop.step():
+            while len(world.saved) == num_saved and world.step():
                 world.dispatcher.in_flight.settle()
             if len(world.saved) > num_saved:
                 return
@@ -150,7 +150,7 @@ def _save(world: loop_world.World, directory: pathlib.Path) -> None:
     writer = checkpointers.Checkpointer(
         directory, sections.CheckpointConfig(), on_durable=lambda step: None, on_error=failures.append
     )
-    state = world.dispatcher.state()
+    state = world.loop.state()
     writer.save(world.num_updates, checkpoint.by_player(state.parts), state.host, state.rings)
     writer.wait()
     writer.close()
@@ -215,6 +215,6 @@ def test_a_run_repeats_bit_for_bit_also_after_a_resume(name: str, tmp_path: path
     assert _answers(whole)[num_before:] == _answers(resumed)
     # Not because nothing was learned, or nothing was played.
     assert whole.num_updates == 2 * EVERY and len({str(actions) for _, actions, _ in _answers(resumed)}) > 1
-    before, after = (world.dispatcher.state().parts["main"]["params"] for world in (again, whole))
+    before, after = (world.loop.state().parts["main"]["params"] for world in (again, whole))
     for one, other in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         assert not np.array_equal(one, other)

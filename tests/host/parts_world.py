@@ -85,7 +85,7 @@ class PartsWorld:
             pulse=lambda: 7,
             stop=lambda reason: self.calls.append(reason),
             end=lambda reason: self.calls.append(reason),
-            dispatcher=_Named(state=lambda: "state"),
+            state=lambda: "state",
         )
         self.checkpointer = _Named(
             busy=False, wait=lambda: self.calls.append("wait for saves"), close=lambda: self.calls.append("saves end")

@@ -125,7 +125,7 @@ def test_a_message_goes_to_the_inbox_with_its_groups_slots() -> None:
     world = World()
     session_id = world.join()
     world.reception.step(_step(session_id))
-    (message,) = world.reception.inbox.take(types.Role.TRAIN, LAYOUT, 8)
+    (message,) = world.reception.inbox.waiting(types.Role.TRAIN)
     assert message.slots.tolist() == [2, 3]
 
 
@@ -136,7 +136,7 @@ def test_a_session_that_ended_leaves_no_message_and_is_reported() -> None:
     world.reception.end(session_id, "goodbye")
     world.reception.step(_step(session_id))  # was on its way
     world.reception.end(session_id, "twice")
-    assert world.reception.inbox.num_rows(types.Role.TRAIN) == 0
+    assert world.reception.inbox.waiting(types.Role.TRAIN) == []
     assert [slots.tolist() for slots, _ in world.reception.inbox.take_ended()] == [[0, 1, 2, 3]]
     assert world.reports[-1].startswith("worker a ") and world.reports[-1].endswith(": goodbye")
     assert world.reception.roster.sizes() == []

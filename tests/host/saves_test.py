@@ -17,8 +17,7 @@ from seedzero.config import config as configs
 from seedzero.core import errors
 from seedzero.device import state as states
 from seedzero.host import saves as saving
-from seedzero.loop import dispatcher as dispatchers
-from seedzero.loop import evaluator as evaluators
+from seedzero.loop import phase
 
 
 def test_nothing_is_saved_into_a_directory_that_was_deleted(tmp_path: pathlib.Path) -> None:
@@ -38,21 +37,21 @@ def test_nothing_is_saved_into_a_directory_that_was_deleted(tmp_path: pathlib.Pa
     ("settings", "more", "counters", "finished"),
     [
         ({"run.stop_at_return": -5.0}, {}, {}, "evaluation returned -1, --stop_at_return=-5"),
-        ({"run.stop_at_return": -5.0}, {evaluators.CUT_SHORT: True}, {}, ""),
+        ({"run.stop_at_return": -5.0}, {phase.CUT_SHORT: True}, {}, ""),
         ({"run.max_updates": 4}, {}, {}, "4 updates of --max_updates=4"),
-        ({"run.max_updates": 4}, {}, {evaluators.IN_LAST: False}, "4 updates of --max_updates=4"),
-        ({"run.max_updates": 4}, {}, {evaluators.IN_LAST: True}, ""),
+        ({"run.max_updates": 4}, {}, {phase.IN_LAST: False}, "4 updates of --max_updates=4"),
+        ({"run.max_updates": 4}, {}, {phase.IN_LAST: True}, ""),
         ({"run.max_env_steps": 9, "replay.final_updates": 7}, {}, {}, ""),
         (
             {"run.max_env_steps": 9, "replay.final_updates": 7},
             {},
-            {dispatchers.LEFT_OUT: (3, 1_000)},
+            {phase.LEFT_OUT: (3, 1_000)},
             "9 steps of --max_env_steps=9",
         ),
         (
             {"run.max_env_steps": 9, "replay.final_updates": 7, "replay.min_steps": 5},
             {},
-            {dispatchers.LEFT_OUT: (3, 1_000)},
+            {phase.LEFT_OUT: (3, 1_000)},
             "",  # with fewer it may learn
         ),
     ],
@@ -134,7 +133,7 @@ def test_a_save_that_was_abandoned_is_made_again(tmp_path: pathlib.Path) -> None
     saved.abandon()
     saved.save(state)
     assert made == [5_000, 5_000]
-    host[evaluators.IN_LAST] = True  # a resume must know, though nothing else has changed
+    host[phase.IN_LAST] = True  # a resume must know, though nothing else has changed
     for _ in range(2):
         saved.save(state)
     assert made == [5_000, 5_000, 5_000]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -16,8 +17,7 @@ from seedzero.core import errors, types
 from seedzero.device import apart
 from seedzero.device import state as states
 from seedzero.loop import dispatcher as dispatchers
-from seedzero.loop import evaluator as evaluators
-from seedzero.loop import player as players
+from seedzero.loop import phase
 from seedzero.monitoring import counts
 
 
@@ -26,19 +26,19 @@ def test_its_pulse_changes_with_each_call_that_returns_and_is_none_without_a_cal
     session, pulses = world.join(), [world.loop.pulse()]
     act = world.dispatcher.act
 
-    def look_and_act(chosen: Sequence[players.Player]) -> None:
+    def look_and_act(chosen: Sequence[int]) -> None:
         pulses.append(world.loop.pulse())  # a dispatch may wait for the device, too
         act(chosen)
 
     world.dispatcher.act = look_and_act  # type: ignore[method-assign]
     for number in range(2):
         world.show(session, 0, float(number), first=number == 0)
-        assert world.loop.step()
+        assert world.step()
         pulses.append(world.loop.pulse())
     world.dispatcher.in_flight.complete_next()
     pulses.append(world.loop.pulse())
     world.complete()
-    assert not world.loop.step()
+    assert not world.step()
     assert [*pulses, world.loop.pulse()] == [None, 0, 0, 0, 0, 1, None]
 
 
@@ -48,13 +48,13 @@ def test_no_more_calls_are_in_flight_than_the_settings_say(make: loop_world.Make
     session = world.join()
     for number in range(most):
         world.show(session, 0, float(number), first=number == 0)
-        assert world.loop.step()
+        assert world.step()
     world.show(session, 0, float(most))
-    assert not world.loop.step()
+    assert not world.step()
     assert not world.replies  # dispatched calls wait for the completion thread
     world.dispatcher.in_flight.complete_next()
     assert len(world.replies) == 1
-    assert world.loop.step()
+    assert world.step()
     world.complete()
     assert len(world.replies) == most + 1
 
@@ -67,7 +67,7 @@ def test_acting_is_answered_while_updates_of_other_devices_are_not_complete() ->
     def answer(step: int) -> None:
         for group in (0, 1):
             world.show(session, group, float(step), first=step == 0)
-        while world.loop.step() or acting.number:
+        while world.step() or acting.number:
             if acting.number:
                 world.dispatcher.in_flight.complete_next(0)
 
@@ -99,7 +99,7 @@ def test_acting_waits_for_an_update_apart_if_no_older_parameters_may_act(
     def answers() -> list[tuple[types.Role, int]]:
         """Completes acting calls alone; returns the roles and versions of their replies."""
         num_before = len(world.replies)
-        while world.loop.step() or acting.number:
+        while world.step() or acting.number:
             if acting.number:
                 world.dispatcher.in_flight.complete_next(0)
         return [(request.role, version) for request, _, version in world.replies[num_before:]]
@@ -138,10 +138,10 @@ def test_a_return_that_was_asked_for_ends_the_run(make: loop_world.Make) -> None
     world.show(watched, 0, 0.0, reward=5.0, final=True)
     world.show(session, 0, 2.0)
     world.complete()
-    while world.loop.step():
+    while world.step():
         world.complete()
     num_replies = len(world.replies)
-    assert not world.loop.step() and len(world.replies) == num_replies
+    assert not world.step() and len(world.replies) == num_replies
     assert world.loop.run() == "evaluation returned 5, --stop_at_return=5"
 
 
@@ -153,8 +153,8 @@ def test_a_baseline_that_is_cut_short_ends_no_run(make: loop_world.Make) -> None
     assert world.num_updates >= 4 and world.results == []
     world.show(watched, 0, 0.0, reward=-1.0)  # of an episode that would return less than -5
     world.work()
-    assert [result.mean_return for result in world.results] == [-1.0] and world.loop.over is None
-    assert world.loop.look().last_evaluation == {"update": 1, **world.results[0].to_json(), evaluators.CUT_SHORT: True}
+    assert [result.mean_return for result in world.results] == [-1.0] and world.loop.course.over is None
+    assert world.loop.look().last_evaluation == {"update": 1, **world.results[0].to_json(), phase.CUT_SHORT: True}
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_a_replay_too_short_to_learn_from_ends_the_run_without_final_updates(
     num_left_out = 20 // loop_world.BATCH + 7
     (told,) = (text for text in world.reports if text.startswith(f"{num_left_out} "))
     said(told)
-    assert world.dispatcher.state().host[dispatchers.LEFT_OUT] == (num_left_out, 1_000)
+    assert world.loop.state().host[phase.LEFT_OUT] == (num_left_out, 1_000)
 
 
 def test_no_update_is_left_out_silently_or_told_in_vain(make: loop_world.Make) -> None:
@@ -202,7 +202,7 @@ def test_no_update_is_left_out_silently_or_told_in_vain(make: loop_world.Make) -
         world.play(world.join(), 30)
         world.loop.run()
         assert not [text for text in world.reports if "left out" in text]
-        assert world.dispatcher.state().host[dispatchers.LEFT_OUT] == (0, 0)
+        assert world.loop.state().host[phase.LEFT_OUT] == (0, 0)
 
 
 class _FailsWhenRead:
@@ -223,7 +223,7 @@ def test_a_failed_call_ends_training_with_its_reason(device: loop_world.Device, 
     said(raised.value)
     world.show(session, 0, 0.0)
     with pytest.raises(errors.TrainingFailure, match="RESOURCE_EXHAUSTED"):
-        world.loop.step()
+        world.step()
     with pytest.raises(errors.TrainingFailure, match="RESOURCE_EXHAUSTED"):
         world.loop.run()
 
@@ -232,9 +232,9 @@ def test_a_request_runs_between_two_calls_and_sees_what_a_checkpoint_holds(make:
     world = make()
     world.play(world.join(), 10)
     seen: list[dispatchers.CheckpointState] = []
-    world.loop.request(lambda: seen.append(world.dispatcher.state()))
+    world.loop.request(lambda: seen.append(world.loop.state()))
     assert not seen
-    world.loop.step()
+    world.step()
     (state,) = seen
     assert state.host["num_updates"] == world.num_updates == int(state.parts["main"]["num_updates"])
     assert state.host["ledger"]["stored"] == world.loop.look().counts.stored
@@ -245,17 +245,17 @@ def test_the_newest_request_runs_once(make: loop_world.Make) -> None:
     loop, done = make().loop, []
     loop.request(lambda: done.append(1))
     loop.request(lambda: done.append(2))
-    assert loop.has_work() and not done
+    assert not done
     loop.step()
     loop.step()
-    assert done == [2] and not loop.has_work()
+    assert done == [2]
 
 
 def test_a_request_may_ask_for_another(make: loop_world.Make) -> None:
     loop, done = make().loop, []
     loop.request(lambda: loop.request(lambda: done.append("again")))
     loop.step()
-    assert loop.has_work() and not done
+    assert not done
     loop.step()
     assert done == ["again"]
 
@@ -263,8 +263,7 @@ def test_a_request_may_ask_for_another(make: loop_world.Make) -> None:
 def test_the_reason_to_stop_is_taken_after_the_last_request(make: loop_world.Make) -> None:
     loop, seen = make().loop, []
     loop.stop("a signal")
-    loop.request(lambda: seen.append(loop.over))
-    assert loop.has_work()
+    loop.request(lambda: seen.append(loop.course.over))
     assert loop.run() == "a signal" and seen == [None]
 
 
@@ -272,10 +271,10 @@ def test_requests_wake_the_loop(make: loop_world.Make) -> None:
     world = make()
     for ask in (lambda: world.loop.request(lambda: None), lambda: world.loop.stop("x"), lambda: world.loop.end("y")):
         woken = []
-        with world.inbox.changed:
+        with world.inbox.news:
             asking = threading.Thread(target=ask)
             asking.start()
-            woken.append(world.inbox.changed.wait(timeout=60))
+            woken.append(world.inbox.news.wait(timeout=60))
         asking.join()
         assert woken == [True]
 
@@ -286,8 +285,8 @@ def test_it_sleeps_until_a_message_comes_and_counts_what_passes_meanwhile(make: 
     runs = threading.Thread(target=lambda: reasons.append(world.loop.run()))
     runs.start()
     world.show(session, 0, 0.0, first=True)
-    with world.inbox.changed:
-        assert world.inbox.changed.wait_for(lambda: bool(world.replies), timeout=60)
+    with world.inbox.news:
+        assert world.inbox.news.wait_for(lambda: bool(world.replies), timeout=60)
     world.loop.stop("told so")
     runs.join(timeout=60)
     assert reasons == ["told so"] and len(world.replies) == 1
@@ -299,16 +298,17 @@ def test_a_batch_is_full_when_nobody_is_left_to_wait_for_on_any_device(
     world = make_queued(batcher__wait_microseconds=500_000)
     session = world.join()
     world.show(session, 0, 0.0, first=True)
-    assert not world.loop.has_work()
-    monkeypatch.setattr(world.dispatcher.workers.roster, "sizes", lambda: [2])
-    assert world.loop.has_work()  # there are no others to wait for
+    assert not world.has_work()
+    roster, half = world.dispatcher.workers.roster, dataclasses.replace(session, slots=session.slots[:1])
+    monkeypatch.setattr(roster, "started", lambda role: [half])
+    assert world.has_work()  # there are no others to wait for
     monkeypatch.undo()
     world.show(session, 1, 0.0, first=True)
-    assert world.loop.has_work()
+    assert world.has_work()
     setup = world.dispatcher.setup
-    monkeypatch.setattr(world.dispatcher.workers.roster, "sizes", lambda: [4, 4])
+    monkeypatch.setattr(roster, "started", lambda role: [session, session])
     monkeypatch.setattr(world.dispatcher, "setup", setup._replace(layout=setup.layout._replace(num_shards=2)))
-    assert not world.loop.has_work()  # half of the rows of two
+    assert not world.has_work()  # half of the rows of two
 
 
 class TestLockStep:
@@ -333,7 +333,7 @@ class TestLockStep:
             for index in range(6):
                 for group in order:
                     world.show(session, group, float(index + group), first=index == 0)
-                    world.loop.step()  # may find half of the environments
+                    world.step()  # may find half of the environments
                     world.complete()
                 world.work()
         one, other = ([(r.group, actions, version) for r, actions, version in world.replies] for world in worlds)
@@ -375,7 +375,7 @@ class TestLastEvaluation:
         watched = world.join(types.Role.EVALUATE, "evaluator")
         world.show(watched, 0, 0.0, first=True)
         world.play(world.join(), 12)
-        assert world.num_updates == 6 and world.results == [] and world.loop.over is None
+        assert world.num_updates == 6 and world.results == [] and world.loop.course.over is None
         (told,) = world.reports
         assert told.startswith("--max_updates=6 ")
         assert world.restarts == [watched.session_id]  # the first evaluation says nothing about the end
@@ -383,15 +383,14 @@ class TestLastEvaluation:
 
     def test_the_newest_parameters_are_evaluated_before_the_run_ends(self, make: loop_world.Make) -> None:
         world, watched = self._trained(make)
-        assert world.loop.has_work()
         world.show(watched, 0, 0.0, first=True)
         world.work()
         num_steps = world.loop.look().counts.stored
-        assert world.dispatcher.state().host[evaluators.IN_LAST]  # so that a resume after Ctrl-C evaluates, too
+        assert world.loop.state().host[phase.IN_LAST]  # so that a resume after Ctrl-C evaluates, too
         world.show(watched, 0, 0.0, reward=2.0, final=True)
         world.work()
         assert world.loop.run() == "--max_updates=6 reached"
-        assert not world.dispatcher.state().host[evaluators.IN_LAST]
+        assert not world.loop.state().host[phase.IN_LAST]
         assert [result.mean_return for result in world.results] == [2.0] and world.bests == []  # it is the first
         snapshot = world.loop.look()
         assert snapshot.last_evaluation is not None and snapshot.last_evaluation["update"] == 6
@@ -404,7 +403,7 @@ class TestLastEvaluation:
         world.show(watched, 0, 0.0, reward=2.0, final=True)
         world.work()
         assert world.loop.run() == "evaluation returned 2, --stop_at_return=1"
-        assert not world.dispatcher.state().host[evaluators.IN_LAST]
+        assert not world.loop.state().host[phase.IN_LAST]
 
     def test_steps_that_a_lost_worker_takes_back_do_not_undo_it(
         self, make: loop_world.Make, said: golden.Said
@@ -414,26 +413,24 @@ class TestLastEvaluation:
         world.play(session, 30)
         (told,) = world.reports
         assert told.startswith("--max_env_steps=8 ")
-        world.player.intake.ledger.discard_stored(4, counts.UNFINISHED_UNROLL)  # as the unrolls of a queue
+        world.player.books.ledger.discard_stored(4, counts.UNFINISHED_UNROLL)  # as the unrolls of a queue
         world.lose(session)
         world.work()
-        world.now += evaluators.SILENCE_SECONDS
-        assert world.loop.has_work()
+        world.now += phase.SILENCE_SECONDS
         ended = world.loop.run()
         assert ended.startswith("--max_env_steps=8 reached; ")
         said(ended)
 
     def test_environments_that_never_come_end_it_when_they_are_late(self, make: loop_world.Make) -> None:
         world, watched = self._trained(make)
-        assert world.dispatcher.state().host[evaluators.IN_LAST]  # a resume after Ctrl-C waits for them again
+        assert world.loop.state().host[phase.IN_LAST]  # a resume after Ctrl-C waits for them again
         world.lose(watched)
         world.work()
-        assert world.loop.scheduler.seconds_left() == evaluators.SILENCE_SECONDS and not world.loop.has_work()
-        world.now += evaluators.SILENCE_SECONDS
-        assert world.loop.has_work()
+        assert world.seconds_left() == phase.SILENCE_SECONDS and not world.has_work()
+        world.now += phase.SILENCE_SECONDS
         assert world.loop.run().startswith("--max_updates=6 reached; ")
         assert world.results == []
-        assert not world.dispatcher.state().host[evaluators.IN_LAST]
+        assert not world.loop.state().host[phase.IN_LAST]
 
     def test_an_evaluation_that_was_given_up_is_not_owed_to_a_resume(
         self, make: loop_world.Make, said: golden.Said
@@ -441,28 +438,25 @@ class TestLastEvaluation:
         world, watched = self._trained(make)
         world.show(watched, 0, 0.0, first=True)
         world.work()
-        world.now += evaluators.SILENCE_SECONDS
+        world.now += phase.SILENCE_SECONDS
         ended = world.loop.run()
         assert ended.startswith("--max_updates=6 reached; ") and " 2 " in ended
         said(ended)
-        assert not world.dispatcher.state().host[evaluators.IN_LAST]
+        assert not world.loop.state().host[phase.IN_LAST]
 
     def test_episodes_without_end_cost_a_tenth_of_the_time_and_stop_no_run(self, make: loop_world.Make) -> None:
         world, watched = self._trained(make, run__max_seconds=200.0, run__stop_at_return=1.0)
         world.show(watched, 0, 0.0, first=True)
         world.work()
         self._show_one_end(world, watched)
-        assert world.loop.scheduler.seconds_left() == 20.0 and not world.loop.has_work()
+        assert world.seconds_left() == 20.0 and not world.has_work()
         world.now += 20.0
-        assert world.loop.has_work()
         world.work()
-        assert world.loop.over == "--max_updates=6 reached"
+        assert world.loop.course.over == "--max_updates=6 reached"
         (result,) = world.results
         assert (result.episodes, result.unfinished, result.mean_return) == (1, 1, 5.0) and world.bests == []
         last = world.loop.look().last_evaluation
-        assert (
-            last is not None and last[evaluators.CUT_SHORT] and not world.dispatcher.state().host[evaluators.IN_LAST]
-        )
+        assert last is not None and last[phase.CUT_SHORT] and not world.loop.state().host[phase.IN_LAST]
 
     def test_in_lock_step_they_cost_a_tenth_of_the_steps_however_long_they_take(self, make: loop_world.Make) -> None:
         settings = {**self.SETTINGS, "run__deterministic": True, "evaluation__max_episode_steps": 30}
@@ -473,9 +467,9 @@ class TestLastEvaluation:
             world.now += 50.0
             world.show(watched, 0, 0.0, first=place == 0)
             world.work()
-        assert world.loop.over is None
+        assert world.loop.course.over is None
         self._show_one_end(world, watched)
-        assert world.loop.over == "--max_updates=6 reached"
+        assert world.loop.course.over == "--max_updates=6 reached"
         assert [(result.episodes, result.unfinished) for result in world.results] == [(1, 1)]
 
     def _show_one_end(self, world: loop_world.World, watched: Any) -> None:
@@ -488,7 +482,7 @@ class TestLastEvaluation:
     def test_a_remote_environment_without_an_evaluator_ends_at_once(self, make: loop_world.Make) -> None:
         world = make(**self.SETTINGS, env__id="remote")
         world.player.num_updates = 6
-        assert world.dispatcher.end("--max_updates=6 reached") == "--max_updates=6 reached"
+        assert world.loop.run() == "--max_updates=6 reached"
 
     @pytest.mark.parametrize("settings", [{}, {"run__max_updates": 0}])
     def test_a_signal_ends_it_without_waiting(self, make: loop_world.Make, settings: dict[str, int]) -> None:
@@ -503,12 +497,11 @@ class TestLastEvaluation:
         world.play(world.join(), 12)
         num_updates = world.num_updates
         world.loop.end("--max_seconds=5 passed")
-        assert world.loop.has_work()
         world.work()
         (told,) = world.reports
         assert told.startswith("--max_seconds=5 ") and world.num_updates == num_updates
         said(told)
-        world.now += evaluators.SILENCE_SECONDS
+        world.now += phase.SILENCE_SECONDS
         assert world.loop.run().startswith("--max_seconds=5 passed; ")
 
     def test_in_lock_step_a_larger_budget_goes_on_as_if_it_had_not_been(self, make: loop_world.Make) -> None:
@@ -517,10 +510,10 @@ class TestLastEvaluation:
         world.player.num_updates = 1
         self._evaluate(world, watched)
         world.player.num_updates = 6
-        before = world.dispatcher.state().host
+        before = world.loop.state().host
         watched = world.join(types.Role.EVALUATE, "evaluator")
         self._evaluate(world, watched)
-        after = world.dispatcher.state().host
+        after = world.loop.state().host
         assert after["last_evaluation"]["update"] == 6 and before["last_evaluation"]["update"] == 1
         changed = {name for name in after if after[name] != before[name]}
         assert changed == {"last_evaluation", "best_return"}
@@ -571,7 +564,7 @@ class TestRefreshing:
     ) -> None:
         world = make_refreshing()
         world.play(world.join(), 20)
-        host = world.dispatcher.state().host
+        host = world.loop.state().host
         resumed = make_refreshing()
         resumed.dispatcher.restore(host, has_replay=True)
         assert resumed.loop.look().num_refreshed == world.loop.look().num_refreshed
@@ -586,7 +579,7 @@ class TestRefreshing:
         whole, resumed, saved = _whole_and_resumed(refreshing, self.LOCK_STEP)
         assert saved.host["num_updates"] == 6 and saved.host["num_reanalyses"] > 0
         loop_world.assert_same_state(whole, resumed)
-        assert whole.dispatcher.state().host["num_reanalyses"] > saved.host["num_reanalyses"]
+        assert whole.loop.state().host["num_reanalyses"] > saved.host["num_reanalyses"]
         assert whole.replies[-1][1] == resumed.replies[-1][1]
 
 
@@ -603,7 +596,7 @@ class TestQueue:
         assert snapshot.counts.stored == 4 * 3 * 9 == snapshot.num_samples  # three of four rows complete a step
         means = world.gathered.means()
         assert means["batch_padding"] == 0 and means["policy_lag"] <= means["policy_lag_max"] <= 2
-        assert not world.dispatcher.in_flight.has_failed
+        world.dispatcher.in_flight.check()
 
     def test_acting_waits_where_updates_cannot_follow(self, queued: loop_world.Device) -> None:
         broken: Any = loop_world.Broken(queued.programs, update_ready=False)
@@ -617,7 +610,7 @@ class TestQueue:
             world.work()
             num_rows = len(world.replies) // 2
         assert num_rows == 2 * loop_world.UNROLL + 1  # max_lag is 2
-        assert world.num_updates == 0 and world.inbox.num_rows(types.Role.TRAIN) == 4
+        assert world.num_updates == 0 and len(world.inbox.waiting(types.Role.TRAIN)) == 2
         broken.replaced.clear()
         world.work()
         assert world.num_updates == 2 and len(world.replies) == 2 * (num_rows + 1)
@@ -658,7 +651,7 @@ class TestQueue:
     ) -> None:
         world = make_queued()
         world.play(world.join(), loop_world.UNROLL + 3, episode=100)
-        state, before = world.dispatcher.state(), world.loop.look()
+        state, before = world.loop.state(), world.loop.look()
         assert state.rings is None and before.counts.stored == 20 and before.num_samples == 12
         resumed = make_queued()
         resumed.dispatcher.restore(state.host, has_replay=False)
@@ -674,7 +667,7 @@ class TestQueue:
         counts = world.loop.look().counts
         assert counts.stored == world.loop.look().num_samples == 3 * 12
         assert counts.discarded == {"checkpoint_reset": 4}
-        assert world.dispatcher.state().host["waiting_steps"] == 0
+        assert world.loop.state().host["waiting_steps"] == 0
 
     @pytest.mark.parametrize("batch_size", [4, 3])
     def test_a_lock_step_run_resumed_from_a_checkpoint_equals_one_that_went_on(
@@ -714,10 +707,10 @@ def _play_to_a_checkpoint(world: loop_world.World, session: Any, saved: list[dis
         for index in range(100):
             for group in (0, 1):
                 world.show(session, group, float(index), first=index == 0)
-            while len(world.saved) == num_saved and world.loop.step():
+            while len(world.saved) == num_saved and world.step():
                 world.dispatcher.in_flight.settle()
             if len(world.saved) > num_saved:
-                state = world.dispatcher.state()
+                state = world.loop.state()
                 saved.append(dispatchers.CheckpointState(*trees.copy((state.parts, state.rings)), state.host))
                 return
     raise AssertionError("no checkpoint")

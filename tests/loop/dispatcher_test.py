@@ -40,7 +40,7 @@ def test_each_message_of_a_call_gets_the_actions_of_its_own_rows(device: loop_wo
     session = world.join()
     world.show(session, 1, 21.0, first=True)
     world.show(session, 0, 10.0, first=True)
-    world.dispatcher.act([world.player])
+    world.dispatcher.act([0])
     world.complete()
     assert [(request.group, actions) for request, actions, _ in world.replies] == [(1, [21, 21]), (0, [10, 10])]
 
@@ -49,7 +49,7 @@ def test_acting_says_how_full_and_how_late_its_batches_are(make: loop_world.Make
     world = make()
     world.show(world.join(), 0, 0.0, first=True)
     world.now = 0.25
-    world.dispatcher.act([world.player])
+    world.dispatcher.act([0])
     means = world.gathered.means()
     assert (means["batch_rows"], means["batch_fill"], means["batch_wait_seconds"]) == (2, 0.5, 0.25)
     assert means["policy_age"] == 0
@@ -91,7 +91,7 @@ def test_parameters_act_from_the_update_on_that_publishes_them(make: loop_world.
         world.complete()
         assert world.player.version == number // every * every
     world.show(session, 0, 1.0)
-    world.dispatcher.act([world.player])
+    world.dispatcher.act([0])
     world.complete()
     assert world.replies[-1][2] == 6
 
@@ -188,9 +188,11 @@ def test_time_makes_evaluations_due_but_not_in_a_deterministic_run(
     evaluator = world.dispatcher.evaluator
     evaluator.restore({**evaluator.to_json(), "last_evaluation": {"update": 1}})
     monkeypatch.setattr(world.player, "num_updates", 2)
-    assert not world.dispatcher.evaluating_sessions()
-    monkeypatch.setattr(world.dispatcher, "clock", lambda: 1e6)
-    assert bool(world.dispatcher.evaluating_sessions()) == (not deterministic)
+    world.dispatcher.begin_evaluation(is_last=False)
+    assert evaluator.running is None
+    world.now = 1e6
+    world.dispatcher.begin_evaluation(is_last=False)
+    assert (evaluator.running is None) == deterministic
 
 
 def test_the_parameters_of_an_evaluation_outlive_the_updates_beside_it(make: loop_world.Make) -> None:
@@ -198,9 +200,8 @@ def test_the_parameters_of_an_evaluation_outlive_the_updates_beside_it(make: loo
     world.join(types.Role.EVALUATE, "evaluator")
     world.play(world.join(), 2)
     world.dispatcher.update(world.player)
-    assert world.dispatcher.evaluating_sessions()
-    world.dispatcher.begin_evaluation()
-    assert not world.dispatcher.evaluating_sessions()
+    assert world.dispatcher.evaluator.running is None
+    world.dispatcher.begin_evaluation(is_last=False)
     running = world.dispatcher.evaluator.running
     assert running is not None and running.update == 1
     assert running.env_steps == world.loop.look().counts.stored > 0
@@ -240,10 +241,10 @@ def test_a_reset_ends_training_sessions_alone_and_drops_their_messages(make: loo
     world.dispatcher.reset_environments()
     assert world.restarts == [session.session_id] and world.people.epoch == 1
     assert world.people.get(session.session_id) is None and world.people.get(watched.session_id) is not None
-    assert world.inbox.num_rows(types.Role.TRAIN) == 0
+    assert world.inbox.waiting(types.Role.TRAIN) == []
     counts = world.loop.look().counts
     assert (counts.pending, counts.discarded) == (0, {"checkpoint_reset": 4})
-    assert not world.inbox.has_ended  # the loop itself ended them
+    assert not world.inbox.take_ended()  # the loop itself ended them
 
 
 def test_a_checkpoint_brings_every_counter_back(make: loop_world.Make) -> None:
@@ -254,11 +255,11 @@ def test_a_checkpoint_brings_every_counter_back(make: loop_world.Make) -> None:
     world.show(watched, 0, 0.0, reward=5.0, final=True)
     world.work()
     world.dispatcher.reset_environments()
-    state: dispatchers.CheckpointState = world.dispatcher.state()
+    state: dispatchers.CheckpointState = world.loop.state()
     assert world.player.version == world.num_updates  # acting goes on with what a resume begins with
     resumed = make(evaluation__every_updates=2)
     resumed.dispatcher.restore(state.host, has_replay=True)
-    assert resumed.dispatcher.state().host == state.host
+    assert resumed.loop.state().host == state.host
     one, other = world.loop.look(), resumed.loop.look()
     assert one.counts == other.counts and one.last_evaluation == other.last_evaluation is not None
     assert (resumed.people.evaluation_index, resumed.people.epoch) == (1, 1)
@@ -272,12 +273,12 @@ def test_environments_meet_new_episodes_after_each_resume(make: loop_world.Make)
         if host is not None:
             world.dispatcher.restore(host, has_replay=True)
         seeds.add(world.people.assign(hello).seeds)
-        host = world.dispatcher.state().host
+        host = world.loop.state().host
     assert len(seeds) == 3
 
 
 def test_checkpoints_of_versions_that_counted_no_assignments_resume(make: loop_world.Make) -> None:
-    host = make().dispatcher.state().host
+    host = make().loop.state().host
     del host["num_assigned"]
     resumed = make()
     resumed.dispatcher.restore(migrations.counters(host, 1.0), has_replay=True)
@@ -286,9 +287,9 @@ def test_checkpoints_of_versions_that_counted_no_assignments_resume(make: loop_w
 
 def test_a_deterministic_checkpoint_does_not_tell_how_often_workers_joined(make: loop_world.Make) -> None:
     world = make(run__deterministic=True)
-    before = world.dispatcher.state().host
+    before = world.loop.state().host
     world.join()
-    assert world.dispatcher.state().host == before
+    assert world.loop.state().host == before
 
 
 def _numbers(tree: Any) -> np.ndarray:
@@ -298,7 +299,7 @@ def _numbers(tree: Any) -> np.ndarray:
 def test_a_run_goes_on_beyond_the_largest_number_of_32_bits(make: loop_world.Make) -> None:
     before = 2**31 - 20
     world = make()
-    host = world.dispatcher.state().host
+    host = world.loop.state().host
     host["ledger"]["stored"] = before
     host["pace"] = {**host["pace"], "since": (0, before)}
     world.dispatcher.restore(host, has_replay=True)

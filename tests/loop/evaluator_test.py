@@ -14,6 +14,7 @@ from seedzero.config import sections
 from seedzero.core import types
 from seedzero.evaluation import human_scores
 from seedzero.loop import evaluator as evaluators
+from seedzero.loop import phase
 
 SESSION = loop_world.make_session([4, 5], role=types.Role.EVALUATE)
 PARAMS: Any = {"w": 1}
@@ -23,12 +24,12 @@ def _make(every_updates: int = 4) -> evaluators.Evaluator:
     return evaluators.Evaluator(sections.EvaluationConfig(every_updates=every_updates, episodes=2, num_envs=2))
 
 
-def _play(evaluator: evaluators.Evaluator, update: int, reward: float) -> evaluators.Ended:
+def _play(evaluator: evaluators.Evaluator, update: int, reward: float, *, is_last: bool = False) -> evaluators.Ended:
     """Evaluates episodes of two steps."""
     evaluator.begin(SESSION, update, PARAMS, now=0.0)
     for place in range(3):
         shown = loop_world.message(SESSION, 0, 0.0, first=place == 0, final=place == 2, reward=reward)
-        ended = evaluator.record([shown], num_updates=0, now=float(place))
+        ended = evaluator.record([shown], num_updates=0, now=float(place), is_last=is_last)
         assert (ended is None) == (place < 2)
     assert ended is not None
     return ended
@@ -85,11 +86,11 @@ def test_without_a_period_none_is_due() -> None:
 
 def test_a_whole_evaluation_has_its_parameters_and_statistics() -> None:
     evaluator = _make()
-    assert evaluator.running is None and not evaluator.acted_last
+    assert evaluator.running is None
     ended = _play(evaluator, 3, 2.5)
     assert ended.running.params is PARAMS and ended.running.update == 3 and ended.running.session is SESSION
     assert (ended.result.episodes, ended.result.mean_return, ended.result.mean_length) == (2, 5.0, 2.0)
-    assert evaluator.running is None and evaluator.acted_last
+    assert evaluator.running is None
     assert evaluator.last is not None and evaluator.last["update"] == 3 and evaluator.last["mean_return"] == 5.0
 
 
@@ -129,65 +130,17 @@ def test_later_evaluations_take_as_long_as_they_need() -> None:
     assert _play_without_end(4, later=100, num_before=1) is None
 
 
-def test_a_run_that_ends_says_what_it_waits_for() -> None:
-    evaluator = _make()
-    evaluator.begin(SESSION, 4, PARAMS, now=0.0)
-    assert evaluator.remaining() == ""
-    evaluator.end(0.0, evaluators.Bound())
-    assert evaluator.remaining().endswith("0 of 2 episodes")
-    evaluator.record(
-        [loop_world.message(SESSION, 0, 0.0, first=True, final=False, reward=0.0)], num_updates=0, now=0.0
-    )
-    assert evaluator.record(
-        [loop_world.message(SESSION, 0, 0.0, first=False, final=True, reward=0.0)], num_updates=0, now=0.0
-    )
-    assert evaluator.remaining() == ""
-
-
 def test_training_waits_until_the_environments_of_an_evaluation_are_silent_for_long() -> None:
     config = sections.EvaluationConfig(every_updates=4, episodes=2, num_envs=2, pauses_training=True)
-    evaluator, silence = evaluators.Evaluator(config), evaluators.SILENCE_SECONDS
-    assert evaluator.pause_left(now=0.0) is None
+    evaluator, silence = evaluators.Evaluator(config), phase.SILENCE_SECONDS
+    assert evaluator.pause_until == -math.inf
     evaluator.begin(SESSION, 4, PARAMS, now=10.0)
-    assert evaluator.pause_left(now=11.0) == silence - 1.0 and evaluator.pause_left(now=10.0 + silence) == 0.0
+    assert evaluator.pause_until == 10.0 + silence
     evaluator.record([loop_world.message(SESSION, 0, 0.0, first=True)], num_updates=4, now=20.0)
-    assert evaluator.pause_left(now=21.0) == silence - 1.0
+    assert evaluator.pause_until == 20.0 + silence
     without = _make()
     without.begin(SESSION, 4, PARAMS, now=0.0)
-    assert without.pause_left(now=1.0) is None
-
-
-def test_a_run_that_ends_does_not_wait_for_episodes_that_are_given_up() -> None:
-    config = sections.EvaluationConfig(every_updates=4, episodes=6, num_envs=2, max_episode_steps=1)
-    evaluator = evaluators.Evaluator(config)
-    evaluator.begin(SESSION, 4, PARAMS, now=0.0)
-    evaluator.end(0.0, evaluators.Bound())
-    shown = [loop_world.message(SESSION, 0, 0.0, first=place == 0, final=False, reward=1.0) for place in range(2)]
-    step, last = shown[1].request.step, np.array([False, True])
-    shown[1] = shown[1]._replace(request=shown[1].request._replace(step=step._replace(terminated=last)))
-    assert evaluator.record(shown, num_updates=0, now=0.0) is None
-    # The first environment plays no more.
-    assert "2 of 4 episodes, 1 steps" in evaluator.remaining()
-
-
-def test_an_evaluation_that_another_thread_ends_meanwhile_can_be_looked_at() -> None:
-    class Ending(evaluators.Evaluator):
-        """Its evaluation is gone after each look."""
-
-        @property
-        def running(self) -> Any:
-            found, self._kept = self._kept, None
-            return found
-
-        @running.setter
-        def running(self, value: Any) -> None:
-            self._kept = value
-
-    evaluator = Ending(sections.EvaluationConfig(every_updates=4, episodes=2, num_envs=2))
-    evaluator.begin(SESSION, 4, PARAMS, now=0.0)
-    evaluator.end(0.0, evaluators.Bound())
-    assert evaluator.remaining().endswith("0 of 2 episodes")
-    assert evaluator.remaining() == ""
+    assert without.pause_until == -math.inf
 
 
 def test_the_best_is_higher_than_all_so_far() -> None:
@@ -258,84 +211,48 @@ def test_an_atari_game_has_its_human_normalized_score_beside_the_return() -> Non
 @pytest.mark.parametrize("is_last", [False, True])
 def test_the_first_is_a_baseline_and_never_the_best(*, is_last: bool) -> None:
     evaluator = _make(4)
-    if is_last:
-        evaluator.end(0.0, evaluators.Bound())
-    assert not _play(evaluator, 3, 5.0).is_best and evaluator.to_json()["best_return"] is None
+    assert not _play(evaluator, 3, 5.0, is_last=is_last).is_best and evaluator.to_json()["best_return"] is None
     assert _play(evaluator, 4, -5.0).is_best
 
 
 def test_where_a_run_ends_one_more_is_due_and_may_be_the_best_however_early() -> None:
     evaluator = _make(4)
     _play(evaluator, 1, 5.0)
-    assert not evaluator.is_due(1, 0.0) and not evaluator.is_due(3, 0.0) and evaluator.seconds_left(0.0) is None
-    evaluator.end(0.0, evaluators.Bound())
-    assert not evaluator.is_due(0, 0.0) and not evaluator.is_due(1, 0.0) and evaluator.is_due(3, 0.0)
-    assert _play(evaluator, 3, -5.0).is_best
-    assert not evaluator.is_due(3, 0.0)
+    assert not evaluator.is_due(1, 0.0) and not evaluator.is_due(3, 0.0)
+    assert [evaluator.is_due(update, 0.0, is_last=True) for update in (0, 1, 3)] == [False, False, True]
+    assert _play(evaluator, 3, -5.0, is_last=True).is_best
+    assert not evaluator.is_due(3, 0.0, is_last=True)
 
 
-def test_the_last_one_is_awaited_while_its_environments_step_but_not_for_ever() -> None:
-    evaluator = _make(4)
-    silence, most = evaluators.SILENCE_SECONDS, 600.0
-    evaluator.end(100.0, evaluators.Bound(most))
-    assert evaluator.seconds_left(100.0) == silence and evaluator.seconds_left(100.0 + silence) == 0.0
-    evaluator.begin(SESSION, 3, PARAMS, now=0.0)
-    evaluator.record([loop_world.message(SESSION, 0, 0.0, first=True)], num_updates=0, now=100.0 + silence / 2)
-    assert evaluator.seconds_left(100.0 + silence) == silence / 2
-    evaluator.record([loop_world.message(SESSION, 0, 0.0)], num_updates=0, now=100.0 + most - 1.0)
-    assert evaluator.seconds_left(100.0 + most - 1.0) == 1.0
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({"max_seconds": 20.0}, (10.0, math.inf)),
-        ({"max_seconds": 500.0}, (50.0, math.inf)),
-        ({}, (600.0, math.inf)),
-        ({"deterministic": True, "max_seconds": 500.0}, (math.inf, 300)),
-    ],
-)
-def test_the_bound_of_the_last_one_is_a_tenth_of_the_budget(
-    settings: dict[str, Any], expected: tuple[float, float]
-) -> None:
-    config = sections.EvaluationConfig(episodes=2, max_episode_steps=100)
-    run = sections.RunConfig(**settings)
-    assert evaluators.bound(run, config, 3_000) == expected
-    if run.deterministic:  # a short run's is a tenth of the limit of its episodes
-        assert evaluators.bound(run, config, 100).num_steps == 2 * 100 // 10
-
-
-def _bounded(bound: evaluators.Bound, *, num_steps: int, ends: bool) -> evaluators.Evaluator:
-    """Returns an evaluator in its last evaluation, a step of both environments a second; one ends after two steps."""
+def _playing(*, num_steps: int, ends: bool) -> evaluators.Evaluator:
+    """Returns an evaluator in an evaluation, a step of both environments a second; one ends after two steps."""
     evaluator = _make(4)
     _play(evaluator, 4, -3.0)
-    evaluator.end(0.0, bound)
     evaluator.begin(SESSION, 8, PARAMS, now=0.0)
     for place in range(num_steps + 1):
         shown = loop_world.message(SESSION, 0, 0.0, first=place == 0, reward=1.0)
         step = shown.request.step._replace(terminated=np.array([ends and place == 2, False]))
         message = shown._replace(request=shown.request._replace(step=step))
-        assert evaluator.record([message], num_updates=8, now=float(place)) is None
+        assert evaluator.record([message], num_updates=8, now=float(place), is_last=True) is None
     return evaluator
 
 
-@pytest.mark.parametrize("bound", [evaluators.Bound(seconds=5.0), evaluators.Bound(math.inf, num_steps=10)])
-def test_at_its_bound_the_last_one_counts_what_ended_and_is_no_best(bound: evaluators.Bound) -> None:
-    evaluator = _bounded(bound, num_steps=4, ends=True)
-    assert evaluator.cut_last(now=4.9) is None and evaluator.seconds_left(4.9)
-    evaluator = _bounded(bound, num_steps=5, ends=True)
-    assert evaluator.seconds_left(5.0) == 0.0
-    ended = evaluator.cut_last(now=5.0)
+def test_one_that_is_cut_counts_what_ended_and_is_no_best() -> None:
+    evaluator = _playing(num_steps=5, ends=True)
+    assert evaluator.last_step == 5.0
+    ended = evaluator.cut()
     assert ended is not None and (ended.result.episodes, ended.result.mean_return) == (1, 2.0)
     assert (ended.result.unfinished, ended.cut_short, ended.is_best, ended.is_record) == (1, True, False, False)
-    assert evaluator.last == {"update": 8, **ended.result.to_json(), evaluators.CUT_SHORT: True}
+    assert evaluator.last == {"update": 8, **ended.result.to_json(), phase.CUT_SHORT: True}
     assert evaluator.to_json()["best_return"] == evaluator.to_json()["highest_return"] == -6.0
-    assert evaluator.running is None and not evaluator.is_due(8, 0.0)
+    assert evaluator.running is None and not evaluator.is_due(8, 0.0, is_last=True)
 
 
-def test_a_last_one_without_a_finished_episode_has_no_result() -> None:
-    evaluator = _bounded(evaluators.Bound(seconds=5.0), num_steps=5, ends=False)
-    assert evaluator.seconds_left(5.0) == 0.0 and evaluator.cut_last(now=5.0) is None
+def test_without_a_finished_episode_there_is_nothing_to_cut() -> None:
+    evaluator = _playing(num_steps=5, ends=False)
+    assert evaluator.cut() is None and evaluator.running is not None
+    evaluator.abandon()
+    assert evaluator.cut() is None
 
 
 def test_one_whose_environments_are_gone_ends_without_a_result() -> None:

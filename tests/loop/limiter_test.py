@@ -45,44 +45,12 @@ def test_after_the_last_step_updates_need_no_new_ones(surplus: float) -> None:
     assert limiter.choose(BAND, last._replace(can_evaluate=True)) is limiter.Work.EVALUATE
 
 
-@pytest.mark.parametrize(
-    ("choices", "expected"),
-    [
-        ([("act", 0.1)], ("act", [0])),
-        ([("wait", 9.0)], ("wait", [0])),
-        ([("wait", 9.0), ("wait", 0.0)], ("wait", [0])),
-        ([("wait", 9.0), ("update", -0.5)], ("update", [1])),
-        ([("update", 0.5), ("update", 2.0)], ("update", [1])),  # not the first with work
-        ([("update", 2.0), ("update", 2.0)], ("update", [0])),
-        ([("act", 0.2), ("act", 0.9)], ("act", [0, 1])),
-        ([("act", 0.9), ("update", 0.2), ("act", -1.0)], ("act", [0, 2])),  # not past the band of the second
-        ([("act", 0.2), ("refresh", 1.5), ("act", 0.3)], ("refresh", [1])),
-        ([("evaluate", 0.0), ("evaluate", 1.0)], ("evaluate", [1])),
-    ],
-)
-def test_the_player_with_the_largest_debt_chooses(
-    choices: list[tuple[str, float]], expected: tuple[str, list[int]]
-) -> None:
-    work, numbers = limiter.fairest([(limiter.Work(name), debt) for name, debt in choices])
-    assert (work.value, numbers) == expected
-
-
 def test_a_debt_counts_in_half_widths_of_the_band() -> None:
     assert [BAND.debt(_at_surplus(windows)) for windows in (-160, 0, 160)] == pytest.approx([0.8, 0.16, -0.8])
     assert BAND.debt(_at_surplus(-160)._replace(num_kept=99)) == 0.0
     # 500 rows are owed, a slack is 150; with 7 calls of 64, 52 are left.
     assert REFRESHING.debt(_at_surplus(0)) == pytest.approx(500 / 150)
     assert REFRESHING.debt(_at_surplus(0)._replace(num_refreshes=7)) == pytest.approx(52 / 150)
-
-
-def test_two_players_learn_in_turn() -> None:
-    progress = [_at_surplus(-900, can_act=False), _at_surplus(-700, can_act=False)]
-    updates: list[int] = []
-    for _ in range(13):
-        _, (number,) = limiter.fairest([(limiter.choose(BAND, found), BAND.debt(found)) for found in progress])
-        updates.append(number)
-        progress[number] = progress[number]._replace(num_updates=progress[number].num_updates + 1)
-    assert updates == [0, 0, 0, *[0, 1] * 5]
 
 
 def test_another_ratio_holds_from_the_resume_on() -> None:

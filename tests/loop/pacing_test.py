@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import loop_world
 import numpy as np
 import pytest
@@ -34,22 +36,22 @@ def test_an_agent_that_samples_keeps_the_ratio_of_its_replay(refreshing: loop_wo
     for num_updates in (0, 24, 25, 26, 100):
         for num_refreshes in (0, 25, 26):
             progress = READY._replace(num_updates=num_updates, num_refreshes=num_refreshes, can_refresh=True)
-            assert pacer.choose(progress, 0.0) is rules(band, progress)
+            assert pacer.pace().choose(progress, 0.0) is rules(band, progress)
     assert pacer.num_samples(7, 1000) == 7 * loop_world.BATCH
 
 
 def test_an_agent_that_does_not_refresh_owes_none(device: loop_world.Device) -> None:
     pacer = pacing.make(loop_world.configured(device, {}), device.setup)
     idle = READY._replace(num_updates=25, can_act=False, can_update=False, can_refresh=True)
-    assert pacer.choose(idle, 0.0) is limiter.Work.WAIT
+    assert pacer.pace().choose(idle, 0.0) is limiter.Work.WAIT
 
 
 def test_a_replay_holds_nobody_and_loses_no_step(device: loop_world.Device) -> None:
     pacer = pacing.make(loop_world.configured(device, {}), device.setup)
     slots = np.arange(4)
     for _ in range(100):
-        pacer.record(slots, np.zeros(4, bool), 0.0)
-    assert not pacer.holds(slots) and pacer.seconds_left(1e9) is None
+        pacer.record(slots, slots, np.zeros(4, bool), 0.0)
+    assert not pacer.holds(slots) and math.isinf(pacer.pace().until)
     assert pacer.cut(slots) == pacer.drop() == pacer.num_waiting == 0
     fed = pacer.feed(17, 0.0)
     assert fed == 17 and fed.dtype == np.int32
@@ -61,11 +63,11 @@ def test_an_agent_with_a_queue_learns_from_unrolls(queued: loop_world.Device, lo
     assert isinstance(pacer, queue_pacing.QueuePacer)
     slots = np.arange(4)
     for row in range(loop_world.UNROLL + 1):
-        assert pacer.choose(READY, 0.0) is limiter.Work.ACT
-        pacer.record(slots, np.full(4, row == 0), 0.0)
+        assert pacer.pace().choose(READY, 0.0) is limiter.Work.ACT
+        pacer.record(slots, slots, np.full(4, row == 0), 0.0)
     blocked = READY._replace(can_update=False)
-    assert pacer.choose(blocked, 0.0) is (limiter.Work.WAIT if lock_step else limiter.Work.ACT)
-    assert pacer.choose(READY, 0.0) is limiter.Work.UPDATE
+    assert pacer.pace().choose(blocked, 0.0) is (limiter.Work.WAIT if lock_step else limiter.Work.ACT)
+    assert pacer.pace().choose(READY, 0.0) is limiter.Work.UPDATE
     assert pacer.feed(12, 0.0).slot.tolist() == [0, 1, 2, 3]
 
 
@@ -80,10 +82,10 @@ def test_a_checkpoint_keeps_the_pace_and_a_changed_ratio_begins_there(device: lo
     same, changed = paced(2.0), paced(1.0)
     same.restore(host)
     changed.restore(host)
-    assert same.choose(here._replace(can_act=False), 0.0) is limiter.Work.WAIT  # far above its band
-    assert changed.choose(here._replace(can_act=False), 0.0) is limiter.Work.UPDATE
-    assert changed.choose(here._replace(num_inserts=10**6), 0.0) is limiter.Work.UPDATE
-    assert changed.choose(here, 0.0) is limiter.Work.ACT
+    assert same.pace().choose(here._replace(can_act=False), 0.0) is limiter.Work.WAIT  # far above its band
+    assert changed.pace().choose(here._replace(can_act=False), 0.0) is limiter.Work.UPDATE
+    assert changed.pace().choose(here._replace(num_inserts=10**6), 0.0) is limiter.Work.UPDATE
+    assert changed.pace().choose(here, 0.0) is limiter.Work.ACT
     again = paced(1.0)
     again.restore({**host, "num_updates": 99, **changed.to_json()})
     assert again.to_json() == changed.to_json()

@@ -29,7 +29,9 @@ def _act(device: loop_world.Device, player: players.Player, num_inserts: int = 0
 def _batch() -> batches.Batch:
     session = loop_world.make_session([0, 1], [2, 3])
     waiting = [loop_world.message(session, group, 1.0, first=True) for group in (0, 1)]
-    batch, _ = batches.assemble(waiting, loop_world.SPEC, loop_world.LAYOUT, loop_world.SIZES)
+    batch, _ = batches.assemble(
+        waiting, batches.join(waiting), None, loop_world.SPEC, loop_world.LAYOUT, loop_world.SIZES
+    )
     return batch
 
 

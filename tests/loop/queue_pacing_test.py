@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,8 @@ class Queue:
         first_of_all = self.is_over[list(slots)]
         self.row[list(slots)] += 1
         self.is_over[list(slots)] = [slot in final for slot in slots]
-        self.pacer.record(np.array(slots), first_of_all, self.now)
+        group = np.full(len(slots), slots[0])
+        self.pacer.record(np.array(slots), group, first_of_all, self.now)
 
     def cut(self, *slots: int) -> int:
         """Loses the environments of slots."""
@@ -116,7 +118,12 @@ class Queue:
         return self.num_stored == len(self.learned) + self.pacer.num_waiting + self.num_discarded
 
     def choose(self, progress: limiter.Progress = READY) -> limiter.Work:
-        return self.pacer.choose(progress, self.now)
+        return self.pacer.pace().choose(progress, self.now)
+
+    def seconds_left(self, now: float | None = None) -> float | None:
+        """The time that a batch that is not full may still wait; None: there is nothing to learn from."""
+        until = self.pacer.pace().until
+        return None if math.isinf(until) else max(0.0, until - (self.now if now is None else now))
 
 
 class TestUnrolls:
@@ -212,7 +219,7 @@ class TestCuts:
         dropped = queue.pacer.drop()
         assert dropped == 2 * (L + 1) + 1 and queue.pacer.num_waiting == 0
         queue.num_discarded += dropped
-        assert queue.pacer.seconds_left(queue.now) is None
+        assert queue.seconds_left() is None
         assert queue.choose(IDLE) is limiter.Work.WAIT
         assert not queue.pacer.holds(np.arange(4))
         queue.session += 1
@@ -364,23 +371,23 @@ class TestBatches:
 
     def test_a_batch_that_is_not_full_waits_its_time(self) -> None:
         queue = Queue(batch_size=3)
-        assert queue.pacer.seconds_left(queue.now) is None
+        assert queue.seconds_left() is None
         queue.now = 5.0
         for _ in range(L + 1):
             queue.act(0)
-        assert queue.pacer.seconds_left(5.0) == 1.0
+        assert queue.seconds_left(5.0) == 1.0
         queue.now = 5.75
         for _ in range(L + 1):
             queue.act(1)
-        assert queue.pacer.seconds_left(5.75) == 0.25  # of the oldest
+        assert queue.seconds_left(5.75) == 0.25  # of the oldest
         assert queue.choose(IDLE) is limiter.Work.WAIT
         queue.now = 6.0
-        assert queue.pacer.seconds_left(queue.now) == 0.0
+        assert queue.seconds_left() == 0.0
         assert queue.choose() is limiter.Work.ACT  # there is still something better to do
         assert queue.choose(IDLE) is limiter.Work.UPDATE
         taken, weight = queue.feed()
         assert taken == [(0, 0), (1, 0)] and weight.tolist() == [1.5, 1.5, 0]
-        assert queue.pacer.seconds_left(queue.now) is None
+        assert queue.seconds_left() is None
 
     def test_unrolls_that_a_full_batch_leaves_wait_anew(self) -> None:
         queue = Queue(batch_size=3)
@@ -388,7 +395,7 @@ class TestBatches:
             queue.act(0, 1, 2, 3)
         queue.now = 0.5
         assert queue.feed()[0] == [(0, 0), (1, 0), (2, 0)]
-        assert queue.pacer.seconds_left(0.75) == 0.75
+        assert queue.seconds_left(0.75) == 0.75
         queue.now = 1.5
         assert queue.choose(IDLE) is limiter.Work.UPDATE and queue.feed()[0] == [(3, 0)]
 
@@ -506,7 +513,7 @@ def test_over_random_histories_each_step_is_learned_from_at_most_once_in_order(
         if draw < cuts:
             queue.cut(*groups[rng.integers(len(groups))])
         elif draw < cuts + 0.2:
-            if queue.pacer.seconds_left(queue.now) is not None:
+            if queue.seconds_left() is not None:
                 queue.feed()
         else:
             free = [group for group in groups if not queue.pacer.holds(group)]

@@ -1,40 +1,41 @@
-"""The next call, chosen from counters and the clock."""
+"""The next call: a pure function of one snapshot of facts."""
 
 from __future__ import annotations
 
-import loop_world
+import math
+from typing import NamedTuple
+
 import pytest
 
-from seedzero.checkpoints import trees
-from seedzero.core import types
-from seedzero.loop import evaluator as evaluators
-from seedzero.loop import inbox as inboxes
-from seedzero.loop import intake as intakes
-from seedzero.loop import limiter, pacing
-from seedzero.loop import player as players
+from seedzero.loop import limiter, scheduler
+
+READY = limiter.Progress(
+    num_inserts=1000,
+    num_kept=1000,
+    num_updates=0,
+    num_refreshes=0,
+    can_act=True,
+    can_evaluate=True,
+    can_update=True,
+    can_refresh=False,
+    evaluating=True,
+    evaluated_last=False,
+)
+ACT, UPDATE, REFRESH, EVALUATE = (
+    limiter.Work.ACT,
+    limiter.Work.UPDATE,
+    limiter.Work.REFRESH,
+    limiter.Work.EVALUATE,
+)
+BAND = limiter.Limiter(4.0, 64, 100, 200.0, limiter.Refreshing(0.0, 1, 0, 0.0))
 
 
-def test_acting_keeps_to_its_own_room_where_other_devices_learn() -> None:
-    device = loop_world.make_device(loop_world.MUZERO, num_learning=1).without_refresh
-    world = loop_world.World(device, training__max_in_flight=1, replay__min_steps=100)  # no updates yet
-    session, acting = world.join(), world.dispatcher.in_flight.lanes[0]
-    for group in (0, 1):
-        world.show(session, group, 0.0, first=True)
-    assert world.loop.step() and acting.number == 1
-    world.show(session, 0, 1.0)
-    assert world.dispatcher.in_flight.has_room  # for an update
-    assert not world.loop.step() and acting.number == 1
-    assert world.loop.scheduler.progress(world.player).waits_to_act
-    world.complete()
-    assert not world.loop.scheduler.progress(world.player).waits_to_act and world.loop.step()
-    world.complete()
+class Told(NamedTuple):
+    """A pace that chooses as it is told, and changes its mind at a time."""
 
-
-class _Pace(limiter.Pacer):
-    """Chooses what it is told."""
-
-    def __init__(self, work: limiter.Work, debt: float) -> None:
-        self.work, self.owed = work, debt
+    work: limiter.Work
+    owed: float = 0.0
+    until: float = math.inf
 
     def choose(self, progress: limiter.Progress, now: float) -> limiter.Work:
         return self.work
@@ -43,111 +44,88 @@ class _Pace(limiter.Pacer):
         return self.owed
 
 
-def _add_player(world: loop_world.World, device: loop_world.Device) -> players.Player:
-    """Adds a second player with an inbox of its own."""
-    config, (train, actor) = loop_world.configured(device, {}), map(trees.copy, (device.train, device.actor))
-    pacer, strategy = pacing.make(config, device.setup), world.player.strategy
-    intake = intakes.Intake(config, loop_world.LAYOUT, inboxes.Inbox(), pacer, world.gathered, device.setup.spec)
-    added = players.Player(
-        "other", device.setup, device.programs, strategy, train, actor.rings, pacer=pacer, intake=intake
-    )
-    world.dispatcher.players = (world.player, added)
-    return added
+def _facts(*paces: limiter.Pace, progress: limiter.Progress = READY, **more: object) -> scheduler.Facts:
+    return scheduler.Facts(10.0, (progress,) * len(paces), paces)._replace(**more)
 
 
 @pytest.mark.parametrize(
-    ("second", "debt", "acting"), [("act", 0.9, [0, 1]), ("update", 0.2, [0]), ("wait", 0.9, [0])]
+    ("choices", "expected"),
+    [
+        ([("act", 0.1)], ("act", (0,))),
+        ([("wait", 9.0)], None),
+        ([("wait", 9.0), ("wait", 0.0)], None),
+        ([("wait", 9.0), ("update", -0.5)], ("update", (1,))),
+        ([("update", 0.5), ("update", 2.0)], ("update", (1,))),  # not the first with work
+        ([("update", 2.0), ("update", 2.0)], ("update", (0,))),
+        ([("act", 0.2), ("act", 0.9)], ("act", (0, 1))),
+        ([("act", 0.9), ("update", 0.2), ("act", -1.0)], ("act", (0, 2))),  # not past the band of the second
+        ([("act", 0.2), ("refresh", 1.5), ("act", 0.3)], ("refresh", (1,))),
+        ([("evaluate", 0.0), ("evaluate", 1.0)], ("evaluate", (1,))),
+    ],
 )
-def test_players_act_together_but_none_past_its_own_band(
-    device: loop_world.Device, second: str, debt: float, acting: list[int]
+def test_the_player_with_the_largest_debt_chooses(
+    choices: list[tuple[str, float]], expected: tuple[str, tuple[int, ...]] | None
 ) -> None:
-    world = loop_world.World(device)
-    other, session = _add_player(world, device), world.join()
-    world.player.pacer, other.pacer = _Pace(limiter.Work.ACT, 0.5), _Pace(limiter.Work(second), debt)
-    world.show(session, 0, 0.0, first=True)
-    other.intake.inbox.put(loop_world.message(session, 1, 0.0, first=True))
-    work, chosen = world.loop.scheduler.choose()
-    assert work is limiter.Work.ACT and chosen == [(world.player, other)[number] for number in acting]
-    assert world.loop.step()
-    world.complete()
-    assert [request.group for request, _, _ in world.replies] == acting
-    assert other.intake.inbox.num_rows(types.Role.TRAIN) == (0 if 1 in acting else loop_world.SIZE)
-
-
-def test_the_player_that_is_further_behind_learns_first(device: loop_world.Device) -> None:
-    world = loop_world.World(device)
-    other = _add_player(world, device)
-    world.player.pacer = _Pace(limiter.Work.UPDATE, 0.5)
-    for debt, expected in ((0.4, world.player), (0.5, world.player), (0.6, other)):
-        other.pacer = _Pace(limiter.Work.UPDATE, debt)
-        assert world.loop.scheduler.choose() == (limiter.Work.UPDATE, [expected])
-
-
-def test_it_tells_which_devices_wait_for_environments(make: loop_world.Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = make()
-    assert world.loop.look().lacking == ""
-    monkeypatch.setattr(
-        world.player.intake, "lacking", lambda sessions: f"slots {[slots.tolist() for slots in sessions]}"
-    )
-    world.join(types.Role.EVALUATE, "evaluator")
-    session = world.join()
-    assert world.loop.look().lacking == f"slots {[session.all_slots.tolist()]}"
-
-
-@pytest.mark.parametrize("is_lost", [False, True])
-def test_training_goes_on_where_the_environments_of_an_evaluation_are_silent_or_lost(
-    make: loop_world.Make, *, is_lost: bool
-) -> None:
-    world = make(evaluation__every_updates=1000, evaluation__pauses_training=True)
-    session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
-    world.play(session, 12)
-    begun = world.num_updates
-    assert world.loop.look().evaluating and world.loop.scheduler.seconds_left() == evaluators.SILENCE_SECONDS
-    if is_lost:
-        world.lose(watched)
+    decision = scheduler.decide(_facts(*(Told(limiter.Work(name), debt) for name, debt in choices)))
+    if expected is None:
+        assert isinstance(decision, scheduler.Wait)
     else:
-        world.now += evaluators.SILENCE_SECONDS
-    world.work()
-    world.play(session, 4)
-    assert world.num_updates > begun
+        assert decision == scheduler.Call(limiter.Work(expected[0]), expected[1])
 
 
-@pytest.mark.parametrize("pauses", [False, True])
-def test_training_waits_for_an_evaluation_where_that_is_wanted(make: loop_world.Make, *, pauses: bool) -> None:
-    world = make(evaluation__every_updates=1000, evaluation__pauses_training=pauses)
-    session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
-    world.play(session, 12)
-    begun = world.num_updates
-    assert begun > 0 and world.loop.look().evaluating
-    world.show(watched, 0, 0.0, first=True)
-    world.play(session, 4)
-    assert (world.num_updates == begun) == pauses
-    if pauses:  # no environment is late, and no pace holds anything back
-        assert world.loop.scheduler.held() == ("device_idle_seconds",)
-    stored = world.loop.look().counts.stored
-    world.show(watched, 0, 0.0, reward=5.0, final=True)
-    world.work()
-    assert world.results and not world.loop.look().evaluating
-    world.play(session, 4)
-    assert world.num_updates > begun and world.loop.look().counts.stored > stored
+@pytest.mark.parametrize(
+    ("choices", "expected"),
+    [
+        ([("act", 0.2), ("act", 0.9)], ("act", (0, 1))),
+        ([("act", 0.9), ("update", 0.2)], ("update", (1,))),  # all act together, or none
+        ([("act", 0.9), ("wait", 0.2)], None),
+        ([("refresh", 0.1), ("act", 0.9), ("update", 0.2)], ("update", (2,))),
+    ],
+)
+def test_in_lock_step_acting_waits_until_every_player_chooses_it(
+    choices: list[tuple[str, float]], expected: tuple[str, tuple[int, ...]] | None
+) -> None:
+    paces = (Told(limiter.Work(name), debt) for name, debt in choices)
+    decision = scheduler.decide(_facts(*paces, lock_step=True))
+    if expected is None:
+        assert isinstance(decision, scheduler.Wait)
+    else:
+        assert decision == scheduler.Call(limiter.Work(expected[0]), expected[1])
 
 
-def test_it_wakes_when_a_batch_that_may_be_padded_has_waited_long_enough(make_queued: loop_world.Make) -> None:
-    world = make_queued(batcher__wait_microseconds=500_000)
-    assert world.loop.scheduler.seconds_left() is None
-    session = world.join()
-    world.show(session, 0, 0.0, first=True)
-    assert world.loop.scheduler.seconds_left() == 0.5  # a batch that may be filled
-    world.now = 0.5
-    world.work()
-    for place in range(loop_world.UNROLL):
-        world.show(session, 0, float(place))
-        world.now += 1.0
-        world.work()
-    assert world.loop.scheduler.seconds_left() == 1.0 and world.num_updates == 0  # vtrace.wait_seconds
-    world.now += 0.75
-    assert world.loop.scheduler.seconds_left() == 0.25 and not world.loop.has_work()
-    world.now += 0.25
-    assert world.loop.has_work()
-    world.work()
-    assert world.num_updates == 1 and world.gathered.means()["batch_padding"] == 0.5
+def test_two_players_learn_in_turn() -> None:
+    """1000 inserts at 4 samples each owe 4000 windows, 62.5 updates of 64."""
+    behind = [READY._replace(num_updates=n, can_act=False, can_evaluate=False) for n in (48, 51)]
+    updates: list[int] = []
+    for _ in range(13):
+        decision = scheduler.decide(scheduler.Facts(0.0, tuple(behind), (BAND, BAND)))
+        assert isinstance(decision, scheduler.Call) and decision.kind is UPDATE
+        (number,) = decision.players
+        updates.append(number)
+        behind[number] = behind[number]._replace(num_updates=behind[number].num_updates + 1)
+    assert updates == [0, 0, 0, *[0, 1] * 5]
+
+
+def test_where_only_an_evaluation_runs_no_pace_is_asked() -> None:
+    alone = _facts(Told(ACT), Told(UPDATE, 5.0), only_evaluates=True)
+    assert scheduler.decide(alone) == scheduler.Call(EVALUATE, (1,))
+    silent = alone._replace(players=(READY._replace(can_evaluate=False),) * 2)
+    assert scheduler.decide(silent) == scheduler.Wait(math.inf, ("device_idle_seconds",))
+
+
+def test_it_waits_until_the_next_time_that_may_change_the_decision() -> None:
+    waiting = Told(limiter.Work.WAIT)
+    assert scheduler.decide(_facts(waiting, deadlines=(9.0, 10.0, 12.5, 11.0, math.inf))) == scheduler.Wait(
+        11.0, ("device_idle_seconds", "acting_held_seconds", "updating_held_seconds")
+    )
+    assert scheduler.decide(_facts(waiting, deadlines=(-math.inf, 10.0), is_idle=False)) == scheduler.Wait()
+
+
+@pytest.mark.parametrize(
+    ("can_act", "can_update", "held"),
+    [(True, False, ["acting_held_seconds"]), (False, True, ["updating_held_seconds"]), (False, False, [])],
+)
+def test_idle_seconds_are_the_pace_s_where_work_is_ready(can_act: bool, can_update: bool, held: list[str]) -> None:
+    progress = READY._replace(can_act=can_act, can_update=can_update)
+    decision = scheduler.decide(_facts(Told(limiter.Work.WAIT), progress=progress))
+    assert decision == scheduler.Wait(math.inf, ("device_idle_seconds", *held))

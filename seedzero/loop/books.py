@@ -1,4 +1,4 @@
-"""The training observations on their way to the device: waiting, taken, and counted in the ledger."""
+"""The books of a player's training steps: ledger, pace, episodes, steps of each device."""
 
 from __future__ import annotations
 
@@ -9,22 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.config import config as configs
 from seedzero.core import types
 from seedzero.device import batch as batches
 from seedzero.evaluation import evaluation
-from seedzero.loop import inbox as inboxes
 from seedzero.loop import ledger, limiter
 from seedzero.monitoring import aggregator, counts
 
 
 @dataclasses.dataclass(eq=False)
-class Intake:
-    """Takes messages for acting calls and keeps the books of their steps. Used by the loop's thread."""
+class Books:
+    """Keeps the books of the rows of groups that are at home with a player. Used by the loop's thread."""
 
-    config: configs.Config
     layout: batches.Layout
-    inbox: inboxes.Inbox
     pacer: limiter.Pacer
     gathered: aggregator.Aggregator
     spec: types.EnvSpec
@@ -61,42 +57,15 @@ class Intake:
             "devices (--training.num_devices)"
         )
 
-    def can_act(self, max_rows: int, now: float) -> bool:
-        """Returns whether an acting call goes now; max_rows: of a batch that needs no more messages."""
-        waiting = self.inbox.num_rows(types.Role.TRAIN, self.pacer.holds)
-        if self.config.run.deterministic:
-            worker = self.config.worker
-            return waiting == worker.num * worker.num_groups * worker.envs_per_group
-        return waiting > 0 and (waiting >= max_rows or self.fill_seconds_left(now) <= 0)
-
-    def fill_seconds_left(self, now: float) -> float:
-        """Returns how long the oldest message may still wait for others; 0 or less: no longer."""
-        wait_microseconds = self.config.batcher.wait_microseconds
-        oldest = self.inbox.oldest(types.Role.TRAIN, self.pacer.holds) if wait_microseconds else None
-        return 0.0 if oldest is None else oldest + wait_microseconds * 1e-6 - now
-
-    def take(self, role: types.Role, max_rows: int) -> list[batches.Message]:
-        """Returns the messages of one acting call; max_rows: rows per shard."""
-        holds = self.pacer.holds if role is types.Role.TRAIN else None
-        messages = self.inbox.take(role, self.layout, max_rows, holds)
-        if self.config.run.deterministic:
-            messages.sort(key=lambda message: int(message.slots[0]))
-        return messages
-
-    def record(self, messages: list[batches.Message], now: float) -> None:
-        """Books the training observations of an acting call."""
-        slots = np.concatenate([message.slots for message in messages])
-        first = np.concatenate([message.request.first for message in messages])
-        reward = np.concatenate([message.request.step.reward for message in messages])
-        final = np.concatenate([message.request.step.final for message in messages])
-        task = np.concatenate([message.request.step.tasks for message in messages])
-        self.ledger.record(slots, first, final)
-        for message in messages:
-            self.pacer.record(message.slots, message.request.first, now)
+    def record(self, joined: batches.Joined, now: float) -> None:
+        """Books the rows of an acting tick, of groups at home here."""
+        slots, first = joined.slots, joined.first
+        self.ledger.record(slots, first, joined.final)
+        self.pacer.record(slots, joined.group, first, now)
         shard, _ = self.layout.place(slots)
         self._stored_per_shard += np.bincount(shard[~first], minlength=self.layout.num_shards)
         spec = self.spec
-        for episode in self._episodes.record(slots, reward, first, final, task):
+        for episode in self._episodes.record(slots, joined.reward, first, joined.final, joined.task):
             name = spec.tasks[episode.task] if spec.tasks else ""
             self.gathered.add_episode(episode.total, episode.length, num_players=spec.num_players, task=name)
 

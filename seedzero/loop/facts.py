@@ -1,0 +1,170 @@
+"""The facts of a run, read from its players: for a decision, for budgets, for the screen."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from seedzero.config import config as configs
+from seedzero.core import types
+from seedzero.loop import dispatcher as dispatchers
+from seedzero.loop import in_flight as in_flight_calls
+from seedzero.loop import limiter, phase, scheduler
+from seedzero.loop import player as players
+from seedzero.monitoring import counts
+
+
+def gather(config: configs.Config, dispatcher: dispatchers.Dispatcher, course: phase.RunCourse) -> scheduler.Facts:
+    """Returns the facts for the next decision."""
+    now, evaluator, flight = dispatcher.clock(), dispatcher.evaluator, dispatcher.in_flight
+    fills = _fills(config, dispatcher, now)
+    return scheduler.Facts(
+        now=now,
+        players=tuple(
+            _progress(config, dispatcher, player, can_fill=fill <= now, now=now)
+            for player, fill in zip(dispatcher.players, fills, strict=True)
+        ),
+        paces=tuple(player.pacer.pace() for player in dispatcher.players),
+        only_evaluates=course.ends or now < evaluator.pause_until,
+        lock_step=config.run.deterministic,
+        is_idle=flight.is_empty,
+        deadlines=(
+            last_until(dispatcher, course),
+            evaluator.pause_until,
+            *fills,
+            *(player.pacer.pace().until for player in dispatcher.players),
+        ),
+    )
+
+
+def last_until(dispatcher: dispatchers.Dispatcher, course: phase.RunCourse) -> float:
+    """Returns the time at which the run's last evaluation is given up; infinity: the run goes on."""
+    running = dispatcher.evaluator.running
+    num_steps = 0 if running is None else running.played.num_steps
+    return course.last_until(dispatcher.evaluator.last_step, num_steps) if course.ends else math.inf
+
+
+def _fills(config: configs.Config, dispatcher: dispatchers.Dispatcher, now: float) -> list[float]:
+    """Returns for each player the time at which its waiting messages are a batch, now or later; infinity: none is.
+
+    A batch is full with nobody left to wait for, or its oldest message has waited long enough; in lock step, with all
+    environments of all players.
+    """
+    seating, worker = dispatcher.seating, config.worker
+    num_rows, arrived = [0] * len(dispatcher.players), [math.inf] * len(dispatcher.players)
+    for message in dispatcher.workers.inbox.waiting(types.Role.TRAIN):
+        home = seating.home(message.slots)
+        if not dispatcher.players[home].pacer.holds(message.slots):
+            num_rows[home] += len(message.slots)
+            arrived[home] = min(arrived[home], message.arrived)
+    if config.run.deterministic:
+        is_whole = sum(num_rows) == worker.num * worker.num_groups * worker.envs_per_group
+        return [-math.inf if is_whole else math.inf] * len(num_rows)
+    wait = config.batcher.wait_microseconds * 1e-6
+    if not wait:
+        return [-math.inf if rows else math.inf for rows in num_rows]
+    waiting = zip(num_rows, _full_batches(dispatcher), arrived, strict=True)
+    return [-math.inf if 0 < full <= rows else since + wait for rows, full, since in waiting]
+
+
+def _full_batches(dispatcher: dispatchers.Dispatcher) -> list[int]:
+    """Returns the rows of each player's batch with nothing to wait for: the largest, or all environments at home."""
+    at_home = [0] * len(dispatcher.players)
+    for session in dispatcher.workers.roster.started(types.Role.TRAIN):
+        for slots in session.slots:
+            at_home[dispatcher.seating.home(slots)] += len(slots)
+    return [min(dispatcher.setup.max_rows, number) for number in at_home]
+
+
+def _progress(
+    config: configs.Config, dispatcher: dispatchers.Dispatcher, player: players.Player, *, can_fill: bool, now: float
+) -> limiter.Progress:
+    lock_step, evaluator, flight = config.run.deterministic, dispatcher.evaluator, dispatcher.in_flight
+    books, sizes = player.books, player.programs.sizes
+    ready = bool(sizes) and (not lock_step or sizes == player.programs.all_sizes)
+    has_room = flight.has_room_in(in_flight_calls.ACTING)
+    may_learn = flight.has_room_in(in_flight_calls.UPDATING)
+    evaluating = evaluator.running is not None
+    num_inserts = books.ledger.counts.stored
+    only_learns = config.run.has_all_steps(num_inserts)
+    may_act = ready and not only_learns and can_fill
+    can_act = may_act and has_room and not (player.strategy.takes_turns and not may_learn)
+    waits = evaluating and bool(dispatcher.workers.inbox.waiting(types.Role.EVALUATE))
+    return limiter.Progress(
+        num_inserts=num_inserts,
+        num_kept=books.num_kept,
+        num_updates=player.num_updates,
+        num_refreshes=player.num_refreshes,
+        can_act=can_act,
+        can_evaluate=has_room and ready and waits,
+        can_update=may_learn and player.can_update,
+        can_refresh=has_room and player.programs.refresh_ready and books.can_sample,
+        evaluating=evaluating or (lock_step and dispatcher.is_evaluation_due(is_last=False)),
+        evaluated_last=dispatcher.evaluated_last,
+        only_learns=only_learns,
+        waits_to_act=may_act and not can_act,
+    )
+
+
+def num_updates(learning: tuple[players.Player, ...]) -> int:
+    """Returns the updates of all players."""
+    return sum(player.num_updates for player in learning)
+
+
+def spent(config: configs.Config, learning: tuple[players.Player, ...]) -> str:
+    """Returns a line about the spent budget, or ""."""
+    budget = config.run
+    num_stored = sum(player.books.ledger.counts.stored for player in learning)
+    owed = sum(
+        player.pacer.owed_updates(budget.max_env_steps)
+        for player in learning
+        if player.books.num_kept >= config.replay.min_steps
+    )
+    found = budget.spent(num_updates(learning), num_stored, owed)
+    return f"{found} reached" if found else ""
+
+
+def left_out(config: configs.Config, learning: tuple[players.Player, ...]) -> tuple[tuple[int, int], str]:
+    """Returns the updates left out after a run's last step, as `phase.RunEnd` has them; a line about them, or ""."""
+    for player in learning:
+        num_stored, num_kept = player.books.ledger.counts.stored, player.books.num_kept
+        if not config.run.has_all_steps(num_stored) or num_kept >= config.replay.min_steps:
+            continue
+        number = player.pacer.owed_updates(config.run.max_env_steps) - player.num_updates
+        if number > 0:
+            return (number, config.replay.min_steps), (
+                f"{number} of the updates after the last step are left out: the replay holds {num_kept} steps, "
+                f"and learning needs --replay.min_steps={config.replay.min_steps}. A run that goes on from a "
+                "checkpoint without replay begins with an empty one"
+            )
+    return (0, 0), ""
+
+
+def look(config: configs.Config, dispatcher: dispatchers.Dispatcher, course: phase.RunCourse) -> counts.Snapshot:
+    """Any thread: returns the counters: sums over players; the first one's version and evaluations."""
+    learning, evaluator = dispatcher.players, dispatcher.evaluator
+    first, running = learning[0], evaluator.running  # another thread may set it to None
+    refresh, steps = first.setup.agent.refresh, [player.books.ledger.counts for player in learning]
+    num_refreshes = sum(player.num_refreshes for player in learning)
+    at_home: list[list[np.ndarray]] = [[] for _ in learning]
+    for session in dispatcher.workers.roster.started(types.Role.TRAIN):
+        for slots in session.slots:
+            at_home[dispatcher.seating.home(slots)].append(slots)
+    lacking = (player.books.lacking(groups) for player, groups in zip(learning, at_home, strict=True))
+    return counts.Snapshot(
+        counts=counts.total(steps),
+        num_updates=num_updates(learning),
+        owed_updates=sum(player.pacer.owed_updates(config.run.max_env_steps) for player in learning),
+        num_samples=sum(
+            player.pacer.num_samples(player.num_updates, found.stored)
+            for player, found in zip(learning, steps, strict=True)
+        ),
+        num_refreshed=num_refreshes * refresh.batch_size if refresh else None,
+        version=first.version,
+        last_evaluation=evaluator.last,
+        evaluating=running is not None,
+        remaining=f"last evaluation: {running.played.state}" if course.ends and running is not None else "",
+        lacking=next(filter(None, lacking), ""),
+        is_compiled=all(player.programs.sizes and player.programs.update_ready for player in learning),
+    )

@@ -1,0 +1,146 @@
+"""The phase of a run: one value, replaced by the device loop's thread alone, with its transitions in one table.
+
+RUNNING --SPENT--> LAST_EVALUATION --EVALUATED, GIVEN_UP--> OVER
+   |                      |
+SOLVED, STOPPED         SOLVED: OVER; STOPPED: INTERRUPTED, so that a resume plays it anew
+   v
+  OVER
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from seedzero.config import sections
+
+SILENCE_SECONDS = 60.0
+"""Time without a step of the evaluating environments after which a run ends without its last evaluation: they may be
+gone. Training waits for no evaluation that is so silent."""
+LEAST_SECONDS = 10.0
+
+IN_LAST = "in_last_evaluation"
+"""In a checkpoint's counters: it was made during the run's last evaluation, which a resume plays anew."""
+LEFT_OUT = "left_out"
+"""Counter of a checkpoint: updates after the last step that an ended run does without, and replay.min_steps then."""
+CUT_SHORT = "cut_short"
+"""In an evaluation's result, as JSON: it is no return of whole episodes, and ends no run."""
+
+
+class Phase(enum.Enum):
+    """The phases of a run."""
+
+    RUNNING = "running"
+    LAST_EVALUATION = "last evaluation"  # a budget is spent: the newest parameters are evaluated, nothing else runs
+    OVER = "over"
+    INTERRUPTED = "interrupted"  # over before the last evaluation
+
+
+class Event(enum.Enum):
+    """Events that may change the phase."""
+
+    SPENT = "a budget is spent"
+    SOLVED = "an evaluation reached the return that was asked for"
+    EVALUATED = "the last evaluation is complete, or cut at its bound"
+    GIVEN_UP = "the last evaluation cannot come, or came not in time"
+    STOPPED = "a stop was asked for"
+
+
+TRANSITIONS: Mapping[Phase, Mapping[Event, Phase]] = {
+    Phase.RUNNING: {
+        Event.SPENT: Phase.LAST_EVALUATION,
+        Event.SOLVED: Phase.OVER,
+        Event.STOPPED: Phase.OVER,
+    },
+    Phase.LAST_EVALUATION: {
+        Event.SOLVED: Phase.OVER,
+        Event.EVALUATED: Phase.OVER,
+        Event.GIVEN_UP: Phase.OVER,
+        Event.STOPPED: Phase.INTERRUPTED,
+    },
+    Phase.OVER: {},
+    Phase.INTERRUPTED: {},
+}
+
+
+class Bound(NamedTuple):
+    """The limits of a run's last evaluation."""
+
+    seconds: float = 600.0  # since the end of the run's budget
+    num_steps: float = math.inf  # of all its environments
+
+
+def bound(run: sections.RunConfig, config: sections.EvaluationConfig, num_steps: int) -> Bound:
+    """Returns the limits of a run's last evaluation, for possibly endless episodes; num_steps: of training.
+
+    It is a tenth of --max_seconds. Without that budget nobody was promised a time. Deterministic runs read no clock: a
+    tenth of the steps, and for short runs at least a tenth of the limit of all episodes.
+    """
+    if run.deterministic:
+        return Bound(math.inf, max(num_steps, config.episodes * config.max_episode_steps) // 10)
+    return Bound(max(LEAST_SECONDS, run.max_seconds / 10)) if run.max_seconds else Bound()
+
+
+@dataclasses.dataclass(frozen=True)
+class RunEnd:
+    """The facts of a run's end, as they were when its budget was spent."""
+
+    began: float = -math.inf  # in seconds
+    bound: Bound = dataclasses.field(default_factory=Bound)
+    expects: bool = False  # environments for the last evaluation are there, or can be expected
+    left_out: tuple[int, int] = (0, 0)  # updates left out, and the min_steps that they lacked
+    kept: Mapping[str, int] = dataclasses.field(default_factory=dict)  # counters that the last evaluation leaves alone
+
+
+@dataclasses.dataclass(frozen=True)
+class RunCourse:
+    """The course of a run: its phase, and the reason of its end."""
+
+    phase: Phase = Phase.RUNNING
+    reason: str = ""  # a line, from the last evaluation on
+    end: RunEnd = dataclasses.field(default_factory=RunEnd)
+
+    def after(self, event: Event, reason: str = "", end: RunEnd | None = None) -> RunCourse:
+        """Returns the course after an event of the table; reason, end: None or "" leave the present ones."""
+        phase = TRANSITIONS[self.phase].get(event)
+        if phase is None:
+            raise RuntimeError(f"{event.value}: not in the phase {self.phase.value!r} of a run")
+        return RunCourse(phase, reason or self.reason, end or self.end)
+
+    @property
+    def ends(self) -> bool:
+        """Whether the last evaluation is played, or awaited."""
+        return self.phase is Phase.LAST_EVALUATION
+
+    @property
+    def over(self) -> str | None:
+        """Why the run is over; None: it goes on."""
+        return self.reason if self.phase in (Phase.OVER, Phase.INTERRUPTED) else None
+
+    def last_until(self, last_step: float, num_steps: int) -> float:
+        """Returns the time, in seconds, at which the last evaluation is given up; it may have passed.
+
+        last_step: time of the newest step of its environments. num_steps: of them, since the evaluation began.
+        """
+        if num_steps >= self.end.bound.num_steps:
+            return -math.inf
+        silent_since = max(last_step, self.end.began)
+        return min(silent_since + SILENCE_SECONDS, self.end.began + self.end.bound.seconds)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the part of a checkpoint's counters."""
+        awaits = self.phase in (Phase.LAST_EVALUATION, Phase.INTERRUPTED)
+        return {IN_LAST: awaits, LEFT_OUT: self.end.left_out, **self.end.kept}
+
+
+def solved(run: sections.RunConfig, evaluated: Mapping[str, Any] | None) -> str:
+    """Returns a line about an evaluation that reached the return that was asked for, or "".
+
+    evaluated: the result of whole episodes, or of those before a cut (`CUT_SHORT`), as JSON; None: there is none.
+    """
+    if evaluated is None or CUT_SHORT in evaluated or not evaluated["mean_return"] >= run.stop_at_return:
+        return ""
+    return f"evaluation returned {evaluated['mean_return']:g}, --stop_at_return={run.stop_at_return:g}"

@@ -1,0 +1,169 @@
+"""Two learning players in one loop: groups are dealt to homes, rows to movers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import loop_world
+import numpy as np
+import pytest
+
+from seedzero.core import types
+from seedzero.device import batch as batches
+from seedzero.envs import catch
+from seedzero.loop import limiter, scheduler
+from seedzero.loop import roster as rosters
+from seedzero.loop import seating as seats
+from seedzero.transport import messages
+
+NUM_GROUPS, SIZE = 4, 8
+LAYOUT = batches.Layout(num_shards=1, num_train=NUM_GROUPS * SIZE, num_evaluate=2)
+SETTINGS = {
+    **loop_world.PPO,
+    "ppo.width": 32,
+    "ppo.unroll_length": 9,
+    "ppo.batch_size": 16,
+    "ppo.num_minibatches": 1,
+    "ppo.num_epochs": 4,
+    "ppo.learning_rate": 0.01,
+    "worker.num_groups": NUM_GROUPS,
+    "worker.envs_per_group": SIZE,
+    "replay.num_slots": LAYOUT.num_train,
+}
+
+
+class ByParity(seats.Seating):
+    """Groups are at home with the players in turn, who move their own rows, or the first of each message's alone."""
+
+    def __init__(self, group_size: int, *, shares: bool = False) -> None:
+        self._group_size, self._shares = group_size, shares
+
+    def home(self, slots: np.ndarray) -> int:
+        return int(slots[0]) // self._group_size % 2
+
+    def movers(self, messages: Sequence[batches.Message]) -> np.ndarray | None:
+        if not self._shares:
+            return None
+        return np.concatenate([np.arange(len(message.slots)) % 2 for message in messages])
+
+
+@pytest.fixture(scope="module")
+def catching() -> loop_world.Device:
+    return loop_world.make_device(SETTINGS, catch.Catch(1).spec, layout=LAYOUT, sizes=(SIZE, 2 * SIZE))
+
+
+class Game:
+    """Catch, played by the players of a world."""
+
+    def __init__(self, world: loop_world.World, session: rosters.Session) -> None:
+        self._world, self._session = world, session
+        self._envs = [catch.Catch(SIZE) for _ in session.slots]
+        self._steps = [
+            env.reset([100 * group + index for index in range(SIZE)]) for group, env in enumerate(self._envs)
+        ]
+        self._final = [np.ones(SIZE, bool)] * NUM_GROUPS
+        self.returns: list[list[float]] = [[], []]
+
+    def play(self, num_steps: int, groups: Sequence[int] = range(NUM_GROUPS)) -> None:
+        """Shows the observations of some groups, and steps the answered ones."""
+        for _ in range(num_steps):
+            for group in groups:
+                step = self._steps[group]
+                request = messages.StepRequest(
+                    self._session.session_id, types.Role.TRAIN, group, 0, step, self._final[group]
+                )
+                self._world.inbox.put(batches.Message(request, self._session.slots[group], 0.0))
+                self._final[group] = step.final
+                self.returns[group % 2] += step.reward[step.final].tolist()
+            self._world.work()
+            for request, actions, _ in self._world.replies:
+                self._steps[request.group] = self._envs[request.group].step(np.array(actions, np.int32))
+            self._world.replies.clear()
+
+
+def _same(one: Any, other: Any) -> bool:
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs)
+
+
+def test_both_learn_catch_each_from_the_groups_at_home_with_it(catching: loop_world.Device) -> None:
+    world = loop_world.World(catching, ByParity(SIZE))
+    game = Game(world, world.join())
+    game.play(1200)
+    one, other = world.players
+    assert not _same(one.train, other.train) and not _same(one.params, other.params)
+    for player, returns in zip(world.players, game.returns, strict=True):
+        assert player.num_updates > 20 and player.version == player.num_updates
+        assert np.mean(returns[:100]) < 0.0 < 0.8 < np.mean(returns[-100:])
+    written = [np.asarray(player.rings.cursor).reshape(NUM_GROUPS, SIZE) > 0 for player in world.players]
+    assert [groups.all(axis=1).tolist() for groups in written] == [[True, False] * 2, [False, True] * 2]
+    assert not (written[0] & written[1]).any()
+    snapshot = world.loop.look()
+    assert snapshot.num_updates == one.num_updates + other.num_updates
+    assert snapshot.counts.stored == sum(player.books.ledger.counts.stored for player in world.players)
+    whole = snapshot.counts
+    assert whole.acknowledged == whole.stored + whole.pending + sum(whole.discarded.values())
+
+
+def test_a_player_whose_pace_holds_stops_its_own_groups_alone(catching: loop_world.Device) -> None:
+    world = loop_world.World(catching, ByParity(SIZE))
+    session = world.join()
+    held = world.players[1].pacer
+    held.holds = lambda slots: True  # type: ignore[method-assign]
+    game = Game(world, session)
+    game.play(1)
+    assert [message.request.group for message in world.inbox.waiting(types.Role.TRAIN)] == [1, 3]
+    game.play(3, groups=(0, 2))
+    stored = [player.books.ledger.counts.stored for player in world.players]
+    assert stored == [3 * 2 * SIZE, 0]
+
+
+def test_in_lock_step_a_tick_acts_when_every_home_chooses_to(catching: loop_world.Device) -> None:
+    world = loop_world.World(catching, ByParity(SIZE), run__deterministic=True)
+    game, (_, other) = Game(world, world.join()), world.players
+    pace = other.pacer.pace
+    other.pacer.pace = lambda: _Waits()  # type: ignore[method-assign]
+    game.play(1)
+    assert isinstance(world.loop.decide(), scheduler.Wait) and len(world.inbox.waiting(types.Role.TRAIN)) == NUM_GROUPS
+    other.pacer.pace = pace  # type: ignore[method-assign]
+    assert world.loop.decide() == scheduler.Call(limiter.Work.ACT, (0, 1))
+
+
+class _Waits(limiter.Pace):
+    """Waits for ever."""
+
+    until = float("inf")
+
+    def choose(self, progress: limiter.Progress, now: float) -> limiter.Work:
+        return limiter.Work.WAIT
+
+    def debt(self, progress: limiter.Progress) -> float:
+        return 0.0
+
+
+def test_a_mover_s_parameters_act_and_the_home_keeps_the_row_and_answers(catching: loop_world.Device) -> None:
+    calls: list[tuple[Any, Any, int]] = []
+
+    def act(params: Any, actor: Any, batch: Any, counters: Any) -> Any:
+        calls.append((params, batch, int(counters.version)))
+        number = next(index for index, player in enumerate(world.players) if player.params is params)
+        return actor, np.asarray(batch.slot) * 2 + number
+
+    told: Any = loop_world.Broken(catching.programs, run_act=act)
+    world = loop_world.World(catching._replace(programs=told), ByParity(SIZE, shares=True))
+    world.players[0].version, world.players[1].version = 5, 7
+    game = Game(world, world.join())
+    replies = world.replies
+    kept: list[Any] = []
+    world.loop.dispatcher.workers = world.loop.dispatcher.workers._replace(reply=lambda *reply: kept.append(reply))
+    game.play(1)
+    assert not replies and len(calls) == 4  # each of two homes has rows of both movers
+    assert [version for _, _, version in calls] == [5, 5, 7, 7]
+    assert [int((batch.slot < LAYOUT.slots_per_shard).sum()) for _, batch, _ in calls] == [SIZE] * 4
+    for request, actions, version in kept:
+        slots = np.arange(SIZE) + request.group * SIZE
+        assert actions.tolist() == (slots * 2 + np.arange(SIZE) % 2).tolist()
+        assert version == (5, 7)[request.group % 2]
+    assert [player.books.ledger.counts.acknowledged for player in world.players] == [2 * SIZE, 2 * SIZE]

@@ -6,13 +6,13 @@ Workers join, show their environments, step and leave here. Their messages wait 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Mapping
 
 from seedzero.checkpoints import spec_file
 from seedzero.config import config as configs
 from seedzero.core import env_ids, errors, types
-from seedzero.device import batch as batches
 from seedzero.loop import inbox as inboxes
 from seedzero.loop import roster as rosters
 from seedzero.monitoring import counts
@@ -37,6 +37,7 @@ class Reception:
 
     def __post_init__(self) -> None:
         self.inbox = inboxes.Inbox()
+        self.step = functools.partial(self.inbox.step, self.roster.get, time.monotonic)  # handler, too
         self._has_made: set[str] = set()  # names of local workers whose environments were there
 
     def show(self, spec: types.EnvSpec) -> None:
@@ -89,14 +90,6 @@ class Reception:
             self.check(spec)
         except errors.UsageError as error:
             raise errors.SpecMismatch(f"this learner cannot be built for these environments: {error}") from None
-
-    def step(self, request: messages.StepRequest) -> None:
-        """Handler: observations arrived."""
-        with self.inbox.news:  # so that the loop cannot end the session in between
-            session = self.roster.get(request.session_id)
-            if session is None:
-                return  # the loop ended it a moment ago; the worker is being told
-            self.inbox.put(batches.Message(request, session.slots[request.group], time.monotonic()))
 
     def end(self, session_id: str, reason: str) -> None:
         """Handler: a worker's session is over."""

@@ -144,7 +144,7 @@ class Dispatcher:
         num_inserts, joined = player.num_inserts, batches.join(messages)
         player.books.record(joined, self.clock())
         self.gathered.add_means({"policy_age": player.num_updates - player.version})
-        movers = self.seating.movers(messages)
+        movers = self.seating.movers(joined)
         by_mover = {} if movers is None else {mover: movers == mover for mover in sorted(set(movers.tolist()))}
         calls = [
             self._run_act(player, messages, joined, mine, self.players[mover].params, player.version, num_inserts)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from seedzero.core import types
 from seedzero.device import batch as batches
+from seedzero.loop import roster as rosters
+from seedzero.transport import messages
 
 Home: TypeAlias = Callable[[np.ndarray], int | None]
 """Returns the player at home in a group of slots [E]; None: the group must wait."""
@@ -34,6 +36,13 @@ class News(threading.Condition):
             self.wait_for(lambda: self.number != number, min(seconds, threading.TIMEOUT_MAX))
 
 
+class Waiting(NamedTuple):
+    """A waiting message without its content."""
+
+    slots: np.ndarray  # [E] int32, global
+    arrived: float  # in seconds
+
+
 class Inbox:
     """Messages waiting for the device loop, and the meanwhile ended sessions."""
 
@@ -41,6 +50,18 @@ class Inbox:
         self.news = News()
         self._waiting: dict[types.Role, list[batches.Message]] = {role: [] for role in types.Role}
         self._ended: list[tuple[np.ndarray, str]] = []
+
+    def step(
+        self,
+        find: Callable[[str], rosters.Session | None],
+        clock: Callable[[], float],
+        request: messages.StepRequest,
+    ) -> None:
+        """Handler of the server: observations arrived. find: returns a living session by its id."""
+        with self.news:  # so that the loop cannot end the session in between
+            session = find(request.session_id)
+            if session is not None:  # else the loop ended it a moment ago; the worker is being told
+                self.put(batches.Message(request, session.slots[request.group], clock()))
 
     def put(self, message: batches.Message) -> None:
         """Adds a message and wakes the loop."""
@@ -67,10 +88,10 @@ class Inbox:
             ended, self._ended = self._ended, []
             return ended
 
-    def waiting(self, role: types.Role) -> list[batches.Message]:
+    def waiting(self, role: types.Role) -> list[Waiting]:
         """Returns the messages that wait, the oldest first."""
         with self.news:
-            return list(self._waiting[role])
+            return [Waiting(message.slots, message.arrived) for message in self._waiting[role]]
 
     def take(self, role: types.Role, layout: batches.Layout, max_rows: int, home: Home) -> list[batches.Message]:
         """Returns messages that fit into an acting call of each home, the oldest first; the others keep their places.

@@ -78,7 +78,8 @@ class Player:
         self, carried: acting.Carried, batch: batches.Batch, params: base.Params, counters: steps.Counters
     ) -> tuple[acting.Carried, jax.Array]:
         """Acts on a batch; returns the environments' new memory, and the actions of its rows."""
-        self.strategy.keep(batch)
+        if not self.strategy.holds_frames:
+            self.strategy.keep(batch)
         actor, actions = self.programs.run_act(params, acting.ActorState(carried, self.rings), batch, counters)
         self.rings = actor.rings
         return actor.carried, actions

@@ -5,8 +5,6 @@ The home's rings and books get the rows, and its pace allows the group's acting;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from seedzero.device import batch as batches
@@ -19,6 +17,6 @@ class Seating:
         """Returns the number of the player at home in the group of these slots [E]."""
         return 0
 
-    def movers(self, messages: Sequence[batches.Message]) -> np.ndarray | None:
-        """Returns [B] int the number of the player that moves each row of a home's messages; None: the home all."""
+    def movers(self, joined: batches.Joined) -> np.ndarray | None:
+        """Returns [N] int the number of the player that moves each row of a home's messages; None: the home all."""
         return None

@@ -77,7 +77,7 @@ def test_messages_on_hold_do_not_count(make_queued: loop_world.Make, monkeypatch
     assert world.step()
     world.complete()
     assert [request.group for request, _, _ in world.replies] == [1]
-    assert [message.request.group for message in world.inbox.waiting(types.Role.TRAIN)] == [0]
+    assert [found.slots.tolist() for found in world.inbox.waiting(types.Role.TRAIN)] == [session.slots[0].tolist()]
 
 
 def test_it_tells_which_devices_wait_for_environments(make: loop_world.Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ def _take(
 
 
 def _waiting(inbox: inboxes.Inbox) -> list[list[int]]:
-    return [message.slots.tolist() for message in inbox.waiting(types.Role.TRAIN)]
+    return [found.slots.tolist() for found in inbox.waiting(types.Role.TRAIN)]
 
 
 def test_everything_that_fits_is_taken_oldest_first() -> None:

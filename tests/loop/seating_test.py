@@ -43,10 +43,8 @@ class ByParity(seats.Seating):
     def home(self, slots: np.ndarray) -> int:
         return int(slots[0]) // self._group_size % 2
 
-    def movers(self, messages: Sequence[batches.Message]) -> np.ndarray | None:
-        if not self._shares:
-            return None
-        return np.concatenate([np.arange(len(message.slots)) % 2 for message in messages])
+    def movers(self, joined: batches.Joined) -> np.ndarray | None:
+        return (joined.slots - joined.group) % 2 if self._shares else None
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +112,7 @@ def test_a_player_whose_pace_holds_stops_its_own_groups_alone(catching: loop_wor
     held.holds = lambda slots: True  # type: ignore[method-assign]
     game = Game(world, session)
     game.play(1)
-    assert [message.request.group for message in world.inbox.waiting(types.Role.TRAIN)] == [1, 3]
+    assert [int(found.slots[0]) // SIZE for found in world.inbox.waiting(types.Role.TRAIN)] == [1, 3]
     game.play(3, groups=(0, 2))
     stored = [player.books.ledger.counts.stored for player in world.players]
     assert stored == [3 * 2 * SIZE, 0]

@@ -116,7 +116,6 @@ def make_device(
         layout,
         sizes,
         setups._slot_length(agent, LENGTH * layout.num_train, layout.num_train),
-        seed=0,
         batch_size=agent.data.batch_size if isinstance(agent.data, sources.Queue) else config.replay.batch_size,
         capacity=CAPACITY,
         ahead=ahead,
@@ -128,7 +127,7 @@ def make_device(
     assert programs.update and (agent.refresh is None or programs.refresh)
     while programs.sizes != sizes:
         assert ready.acquire(timeout=60)
-    return Device(settings, setup, programs, states.init_train(setup), states.init_actor(setup))
+    return Device(settings, setup, programs, states.init_train(setup, seed=0), states.init_actor(setup))
 
 
 def configured(device: Device, settings: dict[str, options.Value]) -> configs.Config:
@@ -202,7 +201,8 @@ class World:
         strategy = device_programs.choose_strategy(setup, on_host=False, on_ready=lambda: None)
         pacer = pacing.make(self.config, setup)
         books = bookkeeping.Books(setup.layout, pacer, self.gathered, setup.spec)
-        return players.Player(name, setup, device.programs, strategy, train, rings, pacer=pacer, books=books)
+        seed = self.config.run.seed
+        return players.Player(name, seed, setup, device.programs, strategy, train, rings, pacer=pacer, books=books)
 
     def _evaluated(self, ended: evaluators.Ended) -> None:
         self.results.append(ended.result)

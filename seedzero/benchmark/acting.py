@@ -27,7 +27,7 @@ from seedzero.networks import observations
 def run(preset: str = "", settings: subjects.Settings | None = None, *, seconds: float = 12.0) -> dict[str, Any]:
     """Returns "simulations", and a row for every batch size (rows of all devices) of a preset's learner."""
     subject = subjects.make(preset, settings or {})
-    params = states.init_train(subject.setup).params
+    params = states.init_train(subject.setup, subject.config.run.seed).params
     rows = [_row(subject, params, size, seconds / len(subject.setup.sizes)) for size in subject.setup.sizes]
     return {**subjects.facts(subject), "simulations": subject.config.search.num_simulations, "rows": rows}
 
@@ -51,8 +51,15 @@ def _row(subject: subjects.Subject, params: base.Params, num_rows: int, seconds:
 
 def _program(subject: subjects.Subject, params: base.Params, batch: batches.Batch) -> timing.Program:
     act = acting.make_act(subject.setup)
-    actor, num_inserts = subjects.filled_actor(subject), int(subject.num_inserts)
-    return timing.carrying(lambda actor, call: act(params, actor, batch, steps.counters(num_inserts, 0, call)), actor)
+    num_inserts = int(subject.num_inserts)
+
+    def step(actor: acting.ActorState, call: int) -> tuple[acting.ActorState, jax.Array]:
+        acted: tuple[acting.ActorState, jax.Array] = act(
+            subject.seed, params, actor, batch, steps.counters(num_inserts, 0, call)
+        )
+        return acted
+
+    return timing.carrying(step, subjects.filled_actor(subject))
 
 
 def _act(subject: subjects.Subject, params: base.Params, batch: batches.Batch) -> timing.Program:

@@ -84,7 +84,8 @@ def sampler(subject: subjects.Subject) -> Any:
     setup = subject.setup
 
     def sample(rings: ring_store.Rings, num_inserts: jax.Array, call: jax.Array) -> windowing.Windows:
-        return windowing.read(rings, steps.draw(setup, call, rings, num_inserts), setup.spec.packed)
+        windows = steps.draw(setup, jnp.int32(subject.config.run.seed), rings, call, num_inserts)
+        return windowing.read(rings, windows, setup.spec.packed)
 
     in_specs = (meshes.SHARDED, meshes.REPLICATED, meshes.REPLICATED)
     return meshes.over_devices(sample, setup.mesh, in_specs, meshes.SHARDED)

@@ -38,6 +38,11 @@ class Subject(NamedTuple):
     setup: setups.Setup
 
     @property
+    def seed(self) -> np.int32:
+        """The run's seed, as device functions take it."""
+        return np.int32(self.config.run.seed)
+
+    @property
     def num_inserts(self) -> np.int32:
         """Training steps stored once the rings are full."""
         return np.int32(self.setup.slot_length * self.setup.layout.num_train)

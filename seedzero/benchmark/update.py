@@ -48,7 +48,7 @@ def run(preset: str = "", settings: subjects.Settings | None = None, *, seconds:
 
 def _programs(subject: subjects.Subject) -> dict[str, timing.Program]:
     rings = subjects.filled_actor(subject).rings
-    train = states.init_train(subject.setup)
+    train = states.init_train(subject.setup, subject.config.run.seed)
     sample = replay.sampler(subject)
     return {
         "update": _update(subject),
@@ -62,14 +62,15 @@ def _update(subject: subjects.Subject) -> timing.Program:
     """The learner's own program, metrics included."""
     setup, strategy = subject.setup, strategies.Strategy()
     shapes = states.abstract_train(setup), states.abstract_actor(setup)
-    update = strategy.trace_update(tracing.ProgramTracer(setup, *shapes, strategy.held))["update"]().seeded()
+    update = strategy.trace_update(tracing.ProgramTracer(setup, *shapes, strategy.held))["update"]().compile()
 
     def step(state: tuple[base.TrainState, Any], call: int) -> tuple[Any, jax.Array]:
-        *state, metrics = update(*state, subject.num_inserts)
+        *state, metrics = update(subject.seed, *state, subject.num_inserts)
         return state, metrics
 
-    # Rings of its own: every call donates them.
-    return timing.carrying(step, (states.init_train(setup), subjects.filled_actor(subject).rings))
+    # States of its own: every call donates them.
+    train = states.init_train(setup, subject.config.run.seed)
+    return timing.carrying(step, (train, subjects.filled_actor(subject).rings))
 
 
 def _gradients(

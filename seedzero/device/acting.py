@@ -56,17 +56,18 @@ class Seen(NamedTuple):
 
 
 def make_act(setup: setups.Setup) -> Callable[..., tuple[ActorState, jax.Array]]:
-    """Returns the jitted acting step, which donates the second argument.
+    """Returns the jitted acting step, which donates the state.
 
-    (params, ActorState, Batch, Counters) -> (ActorState, action [R] int32 or [R, D] float32): pushes the new frames,
-    lets the agent act with one version of the parameters, and writes rows into the rings that `Batch.ring` names.
+    (seed, params, ActorState, Batch, Counters) -> (ActorState, action [R] int32 or [R, D] float32): pushes the new
+    frames, lets the agent act with one version of the parameters, and writes rows into the rings that `Batch.ring`
+    names.
     """
 
     def run(
-        params: base.Params, actor: ActorState, batch: Any, counters: steps.Counters
+        seed: jax.Array, params: base.Params, actor: ActorState, batch: Any, counters: steps.Counters
     ) -> tuple[ActorState, jax.Array]:
         shard = jax.lax.axis_index(meshes.AXIS)
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(setup.seed + 1), counters.num_calls), shard)
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed + 1), counters.num_calls), shard)
         carried = take_carried(actor.carried, batch.slot)
         shown = (batch.observation, batch.reward, batch.first, batch.action_mask, batch.explore)
         seen = Seen(*shown, setup.layout.number(batch.slot, shard), batch.terminated, batch.task)
@@ -79,8 +80,8 @@ def make_act(setup: setups.Setup) -> Callable[..., tuple[ActorState, jax.Array]]
             rings = rings._replace(max_weight=jax.lax.pmax(rings.max_weight, meshes.AXIS))
         return ActorState(carried, rings), outputs.action
 
-    in_specs = (meshes.REPLICATED, meshes.SHARDED, meshes.SHARDED, meshes.REPLICATED)
-    return meshes.over_devices(run, setup.mesh, in_specs, (meshes.SHARDED, meshes.SHARDED), donate=(1,))
+    in_specs = (meshes.REPLICATED, meshes.REPLICATED, meshes.SHARDED, meshes.SHARDED, meshes.REPLICATED)
+    return meshes.over_devices(run, setup.mesh, in_specs, (meshes.SHARDED, meshes.SHARDED), donate=(2,))
 
 
 def _row(setup: setups.Setup, batch: Any, outputs: base.Outputs, version: jax.Array) -> ring_store.Row:

@@ -57,53 +57,53 @@ class Apart(strategies.Strategy):
         moved = transfer.shapes(drawn, self._setup.learns_on)
 
         def learn() -> tracing.UncompiledProgram:
-            traced = tracer.program("learn", make_learn, (tracer.train, moved), (0,), has_metrics=True)
+            traced = tracer.program("learn", make_learn, (tracer.train,), (moved,), donate=(1,), has_metrics=True)
             lower = traced.lower.partition(" or ")[0]  # it is given no replay
             return traced._replace(elsewhere=memory.device_bytes((_copies(tracer), moved)), lower=lower)
 
         def write_back() -> tracing.UncompiledProgram:
-            learned = jax.eval_shape(make_learn(self._setup), tracer.train, moved)
+            learned = jax.eval_shape(make_learn(self._setup), tracing.SEED, tracer.train, moved)
             learned = meshes.placed(learned[1], meshes.sharded(self._setup.learns_on))
-            arguments = (tracer.actor.rings, places, transfer.shapes(learned, self._setup.mesh))
-            return tracer.program("write_back", make_write_back, arguments, (0,))
+            given = (tracer.actor.rings,), (places, transfer.shapes(learned, self._setup.mesh))
+            return tracer.program("write_back", make_write_back, *given, donate=(1,))
 
-        traces = {"draw": lambda: tracer.program("draw", make_draw, drawing), "learn": learn}
+        traces = {"draw": lambda: tracer.program("draw", make_draw, *drawing), "learn": learn}
         return traces | ({"write_back": write_back} if self._setup.prioritization else {})
 
     def held(self, tracer: tracing.ProgramTracer) -> Any:
         return _copies(tracer), self._drawn(tracer)[0]  # on their way: parameters to acting, and one update's windows
 
-    def _drawing(self, tracer: tracing.ProgramTracer) -> tuple[Any, ...]:
-        """Returns the arguments of drawing."""
-        return tracer.scalar, tracer.actor.rings, tracer.feed
+    def _drawing(self, tracer: tracing.ProgramTracer) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Returns the states that drawing is given, and its other arguments."""
+        return (tracer.actor.rings,), (tracer.scalar, tracer.feed)
 
     def _drawn(self, tracer: tracing.ProgramTracer) -> tuple[Any, Any]:
         """Returns the shapes of the draw's results."""
-        drawn = jax.eval_shape(make_draw(self._setup), *self._drawing(tracer))
-        found: tuple[Any, Any] = meshes.placed(drawn, meshes.sharded(self._setup.mesh))
+        found: tuple[Any, Any] = tracer.results(make_draw, *self._drawing(tracer))
         return found
 
     def run_update(
         self,
         run: tracing.Bundle,
+        seed: np.int32,
         train: base.TrainState,
         rings: ring_store.Rings,
         feed: steps.Feed,
         num_updates: int,
     ) -> strategies.Updated:
-        rings = self._prioritized(run, rings)
+        rings = self._prioritized(run, seed, rings)
         # The train state's own number is not there yet, and acting devices would wait for it.
-        pieces, places = run["draw"](np.int32(num_updates), rings, feed)
-        train, priority, values = run["learn"](train, transfer.move(pieces, self._setup.learns_on))
+        pieces, places = run["draw"](seed, rings, np.int32(num_updates), feed)
+        train, priority, values = run["learn"](seed, train, transfer.move(pieces, self._setup.learns_on))
         if "write_back" in run:
             self._learning.append((places, priority))
-        return train, rings if self._setup.ahead else self._prioritized(run, rings), values
+        return train, rings if self._setup.ahead else self._prioritized(run, seed, rings), values
 
-    def _prioritized(self, run: tracing.Bundle, rings: ring_store.Rings) -> ring_store.Rings:
+    def _prioritized(self, run: tracing.Bundle, seed: np.int32, rings: ring_store.Rings) -> ring_store.Rings:
         """Returns the rings with the finished priorities."""
         while self._learning and (not self._setup.ahead or is_there(self._learning[0][1])):
             places, priority = self._learning.popleft()
-            rings = run["write_back"](rings, places, transfer.move(priority, self._setup.mesh))
+            rings = run["write_back"](seed, rings, places, transfer.move(priority, self._setup.mesh))
         return rings
 
     def publish(self, params: base.Params) -> base.Params:
@@ -118,55 +118,61 @@ def _copies(tracer: tracing.ProgramTracer) -> tuple[base.Params, ...]:
 
 
 def make_draw(setup: setups.Setup) -> Callable[..., tuple[transfer.Pieces, priorities.Places]]:
-    """Returns an update's first step for learning on other devices: (num_updates, Rings, Feed) -> (Drawn, Places).
+    """Returns an update's first step for learning on other devices.
 
-    Drawn are the windows with their frames, and [B] the rings' `max_weight` in every row, in pieces.
+    (seed, Rings, num_updates, Feed) -> (Drawn, Places). Drawn are the windows with their frames, and [B] the rings'
+    `max_weight` in every row, in pieces.
     """
     number = transfer.num_pieces(setup.mesh, setup.learns_on)
 
     def draw(
-        num_updates: jax.Array, rings: ring_store.Rings, feed: steps.Feed
+        seed: jax.Array, rings: ring_store.Rings, num_updates: jax.Array, feed: steps.Feed
     ) -> tuple[transfer.Pieces, priorities.Places]:
-        windows = steps.draw(setup, num_updates, rings, feed)
+        windows = steps.draw(setup, seed, rings, num_updates, feed)
         places = priorities.Places(windows.slot, windows.time, rings.cursor[windows.slot])
         max_weight = None if rings.max_weight is None else jnp.full(windows.slot.shape, rings.max_weight[0])
         windows = windowing.read(rings, windows, setup.spec.packed)
         return transfer.cut((windows, max_weight), number), places
 
-    in_specs = (meshes.REPLICATED, meshes.SHARDED, steps.feed_specs(setup))
+    in_specs = (meshes.REPLICATED, meshes.SHARDED, meshes.REPLICATED, steps.feed_specs(setup))
     return meshes.over_devices(draw, setup.mesh, in_specs, meshes.SHARDED)
 
 
 def make_learn(setup: setups.Setup) -> Callable[..., Learned]:
-    """Returns the second step: (train state, Drawn) -> (train state, priorities [B], metrics); donates the first."""
+    """Returns the second step: (seed, train state, Drawn) -> (train state, priorities [B], metrics).
+
+    The train state is donated.
+    """
     number = transfer.num_pieces(setup.learns_on, setup.mesh)
 
-    def learn(train: base.TrainState, pieces: transfer.Pieces) -> Learned:
+    def learn(seed: jax.Array, train: base.TrainState, pieces: transfer.Pieces) -> Learned:
         windows, max_weight = transfer.join(pieces)
-        train, priority, metrics = steps.learn_from(setup, train, windows)
+        train, priority, metrics = steps.learn_from(setup, seed, train, windows)
         if (prioritization := setup.prioritization) is None or priority is None:
             return train, (), metrics
         metrics |= steps.priority_metrics(max_weight, windows, priority, prioritization)
         return train, transfer.cut(priority, number), metrics
 
-    in_specs, out_specs = (meshes.REPLICATED, meshes.SHARDED), (meshes.REPLICATED, meshes.SHARDED, meshes.REPLICATED)
-    return meshes.over_devices(learn, setup.learns_on, in_specs, out_specs, donate=(0,))
+    in_specs = (meshes.REPLICATED, meshes.REPLICATED, meshes.SHARDED)
+    out_specs = (meshes.REPLICATED, meshes.SHARDED, meshes.REPLICATED)
+    return meshes.over_devices(learn, setup.learns_on, in_specs, out_specs, donate=(1,))
 
 
 def make_write_back(setup: setups.Setup) -> Callable[..., ring_store.Rings]:
-    """Returns the last step, with priorities: (Rings, Places, priorities [B]) -> Rings; donates the first.
+    """Returns the last step, with priorities: (seed, Rings, Places, priorities [B]) -> Rings; donates the rings.
 
-    Rows that acting has overwritten since the draw are passed over.
+    Rows that acting has overwritten since the draw are passed over. Nothing is drawn.
     """
 
-    def write_back(rings: ring_store.Rings, places: priorities.Places, pieces: transfer.Pieces) -> ring_store.Rings:
+    def write_back(
+        seed: jax.Array, rings: ring_store.Rings, places: priorities.Places, pieces: transfer.Pieces
+    ) -> ring_store.Rings:
         assert setup.prioritization is not None
         priority = jnp.where(priorities.are_there(rings, places), transfer.join(pieces), jnp.nan)
         return priorities.prioritize(rings, places.slot, places.time, priority, setup.prioritization, meshes.AXIS)
 
-    return meshes.over_devices(
-        write_back, setup.mesh, (meshes.SHARDED, meshes.SHARDED, meshes.SHARDED), meshes.SHARDED, donate=(0,)
-    )
+    in_specs = (meshes.REPLICATED, meshes.SHARDED, meshes.SHARDED, meshes.SHARDED)
+    return meshes.over_devices(write_back, setup.mesh, in_specs, meshes.SHARDED, donate=(1,))
 
 
 def is_there(tree: Any) -> bool:

@@ -110,25 +110,25 @@ class FramesWithHost(strategies.Strategy):
 
     def trace_update(self, tracer: tracing.ProgramTracer) -> tracing.Traces:
         make = functools.partial(make_draw, lag=HOST_LAG if tracer.setup.ahead else 0)
-        arguments = (tracer.train.num_updates, tracer.scalar, tracer.actor.rings, tracer.feed)
+        train, rings = tracer.train, tracer.actor.rings
+        drawing = (rings, train.num_updates), (tracer.scalar, tracer.feed)
 
         def learn() -> tracing.UncompiledProgram:
-            windows = tracer.drawn(make(tracer.setup), *arguments)
-            return tracer.program(
-                "learn", make_learn, (tracer.train, tracer.actor.rings, *windows), (0, 1), has_metrics=True
-            )
+            windows = tracer.drawn(make, *drawing)
+            return tracer.program("learn", make_learn, (train, rings), windows, donate=(1, 2), has_metrics=True)
 
-        return {"draw": lambda: tracer.program("draw", make, arguments), "learn": learn}
+        return {"draw": lambda: tracer.program("draw", make, *drawing), "learn": learn}
 
     def trace_refresh(self, tracer: tracing.ProgramTracer) -> tracing.Traces:
-        arguments = (tracer.actor.rings, tracer.counters)
+        rings, counters = tracer.actor.rings, tracer.counters
+        drawing = (rings,), (counters,)
 
         def renew() -> tracing.UncompiledProgram:
-            windows = tracer.drawn(make_draw_stale(tracer.setup), *arguments)
-            given = (tracer.params, tracer.actor.rings, *windows, tracer.counters)
-            return tracer.program("renew", make_renew, given, (1,), has_metrics=True)
+            windows = tracer.drawn(make_draw_stale, *drawing)
+            given = (tracer.params, rings), (*windows, counters)
+            return tracer.program("renew", make_renew, *given, donate=(2,), has_metrics=True)
 
-        return {"draw_stale": lambda: tracer.program("draw_stale", make_draw_stale, arguments), "renew": renew}
+        return {"draw_stale": lambda: tracer.program("draw_stale", make_draw_stale, *drawing), "renew": renew}
 
     @property
     def is_ready(self) -> bool:
@@ -140,30 +140,30 @@ class FramesWithHost(strategies.Strategy):
     def run_update(
         self,
         run: tracing.Bundle,
+        seed: np.int32,
         train: base.TrainState,
         rings: ring_store.Rings,
         feed: steps.Feed,
         num_updates: int,
     ) -> strategies.Updated:
-        windows, frames = self._windows(run["draw"], train, rings, feed)
+        draw = functools.partial(run["draw"], seed, rings, train.num_updates)  # (ahead, feed) -> Windows
+        windows, frames = self._windows(lambda: draw(np.int32(0), feed))
         if self._reader is not None:
-            following = run["draw"](train.num_updates, np.int32(1), rings, feed)
+            following = draw(np.int32(1), feed)
             reading = self._reader.submit(self.frames.read, following)
             reading.add_done_callback(lambda _: self._on_ready())
             self._next = _Ahead(following, reading, self.frames.mark())
-        updated: strategies.Updated = run["learn"](train, rings, windows, frames)
+        updated: strategies.Updated = run["learn"](seed, train, rings, windows, frames)
         return updated
 
-    def _windows(
-        self, draw: tracing.Program, train: base.TrainState, rings: ring_store.Rings, feed: steps.Feed
-    ) -> tuple[windowing.Windows, jax.Array]:
+    def _windows(self, draw: Callable[[], windowing.Windows]) -> tuple[windowing.Windows, jax.Array]:
         """Returns the update's windows with frames."""
         ahead, self._next = self._next, None
         if ahead is not None and not self._is_late(ahead):
             return ahead.windows, ahead.frames.result()
         if ahead is not None:
             ahead.frames.cancel()
-        windows = draw(train.num_updates, np.int32(0), rings, feed)
+        windows = draw()
         return windows, self.frames.read(windows)
 
     def _is_late(self, ahead: _Ahead) -> bool:
@@ -171,11 +171,16 @@ class FramesWithHost(strategies.Strategy):
         return self.frames.num_new(ahead.mark) > HOST_LAG
 
     def run_refresh(
-        self, run: tracing.Bundle, params: base.Params, rings: ring_store.Rings, counters: steps.Counters
+        self,
+        run: tracing.Bundle,
+        seed: np.int32,
+        params: base.Params,
+        rings: ring_store.Rings,
+        counters: steps.Counters,
     ) -> strategies.Renewed:
-        windows = run["draw_stale"](rings, counters)
+        windows = run["draw_stale"](seed, rings, counters)
         # Waits for the places and reads them at once: nothing is written in between.
-        renewed: strategies.Renewed = run["renew"](params, rings, windows, self.frames.read(windows), counters)
+        renewed: strategies.Renewed = run["renew"](seed, params, rings, windows, self.frames.read(windows), counters)
         return renewed
 
     def begin(self, rings: ring_store.Rings) -> ring_store.Rings:
@@ -193,58 +198,67 @@ class FramesWithHost(strategies.Strategy):
 def make_draw(setup: setups.Setup, *, lag: int) -> Callable[..., windowing.Windows]:
     """Returns an update's first step for rings with frames on the host; lag: as in `sampling.sample`.
 
-    (num_updates, ahead, Rings, Feed) -> Windows without their frames. The numbers are scalar int32; ahead: how many
-    more updates will have been done when the windows are learned from.
+    (seed, Rings, num_updates, ahead, Feed) -> Windows without their frames. The numbers are scalar int32; ahead: how
+    many more updates will have been done when the windows are learned from.
     """
 
-    def draw(num_updates: jax.Array, ahead: jax.Array, rings: ring_store.Rings, feed: steps.Feed) -> windowing.Windows:
-        return steps.draw(setup, num_updates + ahead, rings, feed, lag=lag)
+    def draw(
+        seed: jax.Array, rings: ring_store.Rings, num_updates: jax.Array, ahead: jax.Array, feed: steps.Feed
+    ) -> windowing.Windows:
+        return steps.draw(setup, seed, rings, num_updates + ahead, feed, lag=lag)
 
-    in_specs = (meshes.REPLICATED, meshes.REPLICATED, meshes.SHARDED, steps.feed_specs(setup))
+    in_specs = (meshes.REPLICATED, meshes.SHARDED, meshes.REPLICATED, meshes.REPLICATED, steps.feed_specs(setup))
     return meshes.over_devices(draw, setup.mesh, in_specs, meshes.SHARDED)
 
 
 def make_learn(setup: setups.Setup) -> Callable[..., steps.Updated]:
-    """Returns an update's last step for rings with frames on the host; donates its first two arguments.
+    """Returns an update's last step for rings with frames on the host; donates the states.
 
-    (train state, Rings, Windows, frames [B, P, stack, *observation_shape]) -> (train state, Rings, metrics).
+    (seed, train state, Rings, Windows, frames [B, P, stack, *observation_shape]) -> (train state, Rings, metrics).
     """
 
     def learn(
-        train: base.TrainState, rings: ring_store.Rings, windows: windowing.Windows, frames: jax.Array
+        seed: jax.Array,
+        train: base.TrainState,
+        rings: ring_store.Rings,
+        windows: windowing.Windows,
+        frames: jax.Array,
     ) -> steps.Updated:
-        return steps.learn(setup, train, rings, windowing.with_frames(windows, frames, setup.spec.packed))
+        return steps.learn(setup, seed, train, rings, windowing.with_frames(windows, frames, setup.spec.packed))
 
     in_specs, out_specs = (
-        (meshes.REPLICATED, meshes.SHARDED, meshes.SHARDED, meshes.SHARDED),
+        (meshes.REPLICATED, meshes.REPLICATED, meshes.SHARDED, meshes.SHARDED, meshes.SHARDED),
         (meshes.REPLICATED, meshes.SHARDED, meshes.REPLICATED),
     )
-    return meshes.over_devices(learn, setup.mesh, in_specs, out_specs, donate=(0, 1))
+    return meshes.over_devices(learn, setup.mesh, in_specs, out_specs, donate=(1, 2))
 
 
 def make_draw_stale(setup: setups.Setup) -> Callable[..., windowing.Windows]:
-    """Returns a refresh's first step for rings with frames on the host: (Rings, Counters) -> Windows."""
-    draw = functools.partial(steps.draw_stale, setup)
-    return meshes.over_devices(draw, setup.mesh, (meshes.SHARDED, meshes.REPLICATED), meshes.SHARDED)
+    """Returns a refresh's first step for rings with frames on the host: (seed, Rings, Counters) -> Windows."""
+    draw, in_specs = functools.partial(steps.draw_stale, setup), (meshes.REPLICATED, meshes.SHARDED, meshes.REPLICATED)
+    return meshes.over_devices(draw, setup.mesh, in_specs, meshes.SHARDED)
 
 
 def make_renew(setup: setups.Setup) -> Callable[..., steps.Renewed]:
-    """Returns a refresh's last step for rings with frames on the host; donates its second argument.
+    """Returns a refresh's last step for rings with frames on the host; donates the rings.
 
-    (params, Rings, Windows, frames [B, P, stack, *observation_shape], Counters) -> (Rings, metrics).
+    (seed, params, Rings, Windows, frames [B, P, stack, *observation_shape], Counters) -> (Rings, metrics).
     """
 
     def renew(
+        seed: jax.Array,
         params: base.Params,
         rings: ring_store.Rings,
         windows: windowing.Windows,
         frames: jax.Array,
         counters: steps.Counters,
     ) -> steps.Renewed:
-        return steps.renew(setup, params, rings, windowing.with_frames(windows, frames, setup.spec.packed), counters)
+        windows = windowing.with_frames(windows, frames, setup.spec.packed)
+        return steps.renew(setup, seed, params, rings, windows, counters)
 
-    in_specs = (meshes.REPLICATED, meshes.SHARDED, meshes.SHARDED, meshes.SHARDED, meshes.REPLICATED)
-    return meshes.over_devices(renew, setup.mesh, in_specs, (meshes.SHARDED, meshes.REPLICATED), donate=(1,))
+    sharded = (meshes.SHARDED, meshes.SHARDED, meshes.SHARDED)
+    in_specs = (meshes.REPLICATED, meshes.REPLICATED, *sharded, meshes.REPLICATED)
+    return meshes.over_devices(renew, setup.mesh, in_specs, (meshes.SHARDED, meshes.REPLICATED), donate=(2,))
 
 
 def check_length(length: int, stack: int, *, ahead: bool) -> None:

@@ -13,6 +13,7 @@ from concurrent import futures
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from seedzero.agents import base
 from seedzero.device import acting, apart, host_frames, memory, steps, tracing
@@ -62,12 +63,12 @@ class Programs:
         self._start([largest])
         self._start([*training, *smaller])
 
-    def _compile_act(self, tracer: tracing.ProgramTracer, num_rows: int) -> tracing.Program:
-        return tracer.act(num_rows).seeded(self._limit)
+    def _compile_act(self, tracer: tracing.ProgramTracer, num_rows: int) -> Any:
+        return tracer.act(num_rows).compile(self._limit)
 
     def _compile(self, traces: tracing.Traces) -> Training:
         traced = {name: trace() for name, trace in traces.items()}
-        functions = {name: function.seeded(self._limit) for name, function in traced.items()}
+        functions = {name: function.compile(self._limit) for name, function in traced.items()}
         return Training(functions, next(found.metric_names for found in traced.values() if found.metric_names))
 
     def _start(self, tasks: Sequence[tuple[futures.Future[Any], Callable[[], Any]]]) -> None:
@@ -93,11 +94,16 @@ class Programs:
         return tuple(size for size in self.all_sizes if self._act[size].done())
 
     def run_act(
-        self, params: base.Params, actor: acting.ActorState, batch: batches.Batch, counters: steps.Counters
+        self,
+        seed: np.int32,
+        params: base.Params,
+        actor: acting.ActorState,
+        batch: batches.Batch,
+        counters: steps.Counters,
     ) -> tuple[acting.ActorState, jax.Array]:
         """Runs the acting program of the batch's size, waiting for its compilation; raises a compilation's error."""
         program = self._act[len(batch.slot) // self._num_shards].result()
-        acted: tuple[acting.ActorState, jax.Array] = program(params, actor, batch, counters)
+        acted: tuple[acting.ActorState, jax.Array] = program(seed, params, actor, batch, counters)
         return acted
 
     @property

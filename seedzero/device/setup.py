@@ -30,7 +30,6 @@ class Setup(NamedTuple):
     layout: batches.Layout
     sizes: tuple[int, ...]  # rows a shard of acting batches, ascending
     slot_length: int  # rows of a ring
-    seed: int  # of the run
     batch_size: int  # windows of one update over all devices
     capacity: int  # training steps that count as kept
     # With frames in the host's memory, whether windows are drawn before their update is asked for. With learners,
@@ -94,7 +93,6 @@ def make(config: configs.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh) -
         layout=layout,
         sizes=sizes,
         slot_length=_slot_length(agent, config.replay.capacity, config.replay.num_sharing),
-        seed=config.run.seed,
         batch_size=batch_size,
         capacity=2**31 - 1 if isinstance(data, sources.Queue) else config.replay.capacity,
         ahead=not config.run.deterministic,

@@ -60,10 +60,10 @@ def init_actor(setup: setups.Setup, *, holds_frames: bool = True, begins: bool =
     return acting.ActorState(*jax.jit(create, out_shardings=meshes.sharded(setup.mesh))())
 
 
-def init_train(setup: setups.Setup) -> base.TrainState:
-    """Returns the initial train state, on every learning device."""
+def init_train(setup: setups.Setup, seed: int) -> base.TrainState:
+    """Returns the initial train state of a player's seed, on every learning device."""
     init = jax.jit(setup.agent.init, out_shardings=meshes.replicated(setup.learns_on))
-    return init(jax.random.key(setup.seed))  # no constant: see `tracing.ProgramTracer`
+    return init(jax.random.key(seed))  # no constant: see `tracing.ProgramTracer`
 
 
 @jax.jit

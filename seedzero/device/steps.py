@@ -4,7 +4,8 @@ An update draws windows, reads their frames and learns; a refresh draws stale ro
 targets. `make_update` and `make_refresh` join the steps in one program; `host_frames` and `apart` make one of each.
 
 All run under `shard_map`: every device holds an equal part of the slots (their rings and memory) and of each batch;
-parameters and optimizer are replicated, gradients averaged. One device is the trivial case.
+parameters and optimizer are replicated, gradients averaged. One device is the trivial case. `seed`, int32, is the
+player's, and an argument: all players run the same programs.
 """
 
 from __future__ import annotations
@@ -54,18 +55,18 @@ Renewed: TypeAlias = tuple[ring_store.Rings, base.Metrics]
 
 
 def make_update(setup: setups.Setup) -> Callable[..., Updated]:
-    """Returns the jitted training step (train state, Rings, Feed) -> (train state, Rings, metrics).
+    """Returns the jitted training step (seed, train state, Rings, Feed) -> (train state, Rings, metrics).
 
     Every device draws windows from its own rings, learns from them, with gradients averaged, and writes the windows'
-    priorities back, where there are any. The first two arguments are donated.
+    priorities back, where there are any. The states are donated.
     """
 
-    def update(train: base.TrainState, rings: ring_store.Rings, feed: Feed) -> Updated:
-        windows = draw(setup, train.num_updates, rings, feed)
-        return learn(setup, train, rings, windowing.read(rings, windows, setup.spec.packed))
+    def update(seed: jax.Array, train: base.TrainState, rings: ring_store.Rings, feed: Feed) -> Updated:
+        windows = draw(setup, seed, rings, train.num_updates, feed)
+        return learn(setup, seed, train, rings, windowing.read(rings, windows, setup.spec.packed))
 
-    in_specs, out_specs = (_REPLICATED, _SHARDED, feed_specs(setup)), (_REPLICATED, _SHARDED, _REPLICATED)
-    return meshes.over_devices(update, setup.mesh, in_specs, out_specs, donate=(0, 1))
+    in_specs = (_REPLICATED, _REPLICATED, _SHARDED, feed_specs(setup))
+    return meshes.over_devices(update, setup.mesh, in_specs, (_REPLICATED, _SHARDED, _REPLICATED), donate=(1, 2))
 
 
 def feed_specs(setup: setups.Setup) -> jax.sharding.PartitionSpec:
@@ -73,14 +74,20 @@ def feed_specs(setup: setups.Setup) -> jax.sharding.PartitionSpec:
     return _SHARDED if isinstance(setup.agent.data, sources.Queue) else _REPLICATED
 
 
-def _keys(setup: setups.Setup, stream: int, number: jax.Array) -> jax.Array:
+def _keys(seed: jax.Array, stream: int, number: jax.Array) -> jax.Array:
     """Returns a device's keys of an update (stream 2) or refresh (3): for the draw, and for the following steps."""
-    key = jax.random.fold_in(jax.random.key(setup.seed + stream), number)
+    key = jax.random.fold_in(jax.random.key(seed + stream), number)
     return jax.random.split(jax.random.fold_in(key, jax.lax.axis_index(_AXIS)))
 
 
 def draw(
-    setup: setups.Setup, num_updates: jax.Array, rings: ring_store.Rings, feed: Feed, *, lag: int = 0
+    setup: setups.Setup,
+    seed: jax.Array,
+    rings: ring_store.Rings,
+    num_updates: jax.Array,
+    feed: Feed,
+    *,
+    lag: int = 0,
 ) -> windowing.Windows:
     """Returns a device's windows of an update, without frames."""
     agent = setup.agent
@@ -90,7 +97,7 @@ def draw(
     prioritization = agent.data.prioritization
     return sampling.sample(
         rings,
-        _keys(setup, 2, num_updates)[0],
+        _keys(seed, 2, num_updates)[0],
         setup.batch_size // setup.layout.num_shards,
         agent.data,
         stack=agent.stack,
@@ -103,8 +110,14 @@ def draw(
     )
 
 
-def learn(setup: setups.Setup, train: base.TrainState, rings: ring_store.Rings, windows: windowing.Windows) -> Updated:
-    train, priority, metrics = learn_from(setup, train, windows)
+def learn(
+    setup: setups.Setup,
+    seed: jax.Array,
+    train: base.TrainState,
+    rings: ring_store.Rings,
+    windows: windowing.Windows,
+) -> Updated:
+    train, priority, metrics = learn_from(setup, seed, train, windows)
     if (prioritization := setup.prioritization) and priority is not None:
         rings = priorities.prioritize(rings, windows.slot, windows.time, priority, prioritization, _AXIS)
         assert rings.max_weight is not None
@@ -113,11 +126,11 @@ def learn(setup: setups.Setup, train: base.TrainState, rings: ring_store.Rings, 
 
 
 def learn_from(
-    setup: setups.Setup, train: base.TrainState, windows: windowing.Windows
+    setup: setups.Setup, seed: jax.Array, train: base.TrainState, windows: windowing.Windows
 ) -> tuple[base.TrainState, jax.Array | None, base.Metrics]:
     """Returns the train state, the windows' priorities [B] (if prioritized), and metrics."""
     num_updates = train.num_updates
-    train, priority, metrics = setup.agent.update(train, windows, _keys(setup, 2, num_updates)[1], _AXIS)
+    train, priority, metrics = setup.agent.update(train, windows, _keys(seed, 2, num_updates)[1], _AXIS)
     metrics = {**metrics, **_age_metrics(setup.agent.data, windows, num_updates)}
     if setup.prioritization is None:
         return train, None, metrics
@@ -158,28 +171,28 @@ def priority_metrics(
 
 
 def make_refresh(setup: setups.Setup) -> Callable[..., Renewed]:
-    """Returns the jitted refresh of stored targets (params, Rings, Counters) -> (Rings, metrics); donates the rings.
+    """Returns the jitted refresh of stored targets (seed, params, Rings, Counters) -> (Rings, metrics).
 
     Every device draws steps from its own rings whose targets are more than `Refresh.min_age` updates old, computes
     them anew, and writes them over the stored ones. Each device takes an equal part of the batch, so where it holds
-    fewer steps than others they are refreshed more often.
+    fewer steps than others they are refreshed more often. The rings are donated.
     """
 
-    def run(params: base.Params, rings: ring_store.Rings, counters: Counters) -> Renewed:
-        windows = draw_stale(setup, rings, counters)
-        return renew(setup, params, rings, windowing.read(rings, windows, setup.spec.packed), counters)
+    def run(seed: jax.Array, params: base.Params, rings: ring_store.Rings, counters: Counters) -> Renewed:
+        windows = draw_stale(setup, seed, rings, counters)
+        return renew(setup, seed, params, rings, windowing.read(rings, windows, setup.spec.packed), counters)
 
-    in_specs, out_specs = (_REPLICATED, _SHARDED, _REPLICATED), (_SHARDED, _REPLICATED)
-    return meshes.over_devices(run, setup.mesh, in_specs, out_specs, donate=(1,))
+    in_specs, out_specs = (_REPLICATED, _REPLICATED, _SHARDED, _REPLICATED), (_SHARDED, _REPLICATED)
+    return meshes.over_devices(run, setup.mesh, in_specs, out_specs, donate=(2,))
 
 
-def draw_stale(setup: setups.Setup, rings: ring_store.Rings, counters: Counters) -> windowing.Windows:
+def draw_stale(setup: setups.Setup, seed: jax.Array, rings: ring_store.Rings, counters: Counters) -> windowing.Windows:
     """Returns a device's rows of a refresh, as windows without frames."""
     wanted = setup.agent.refresh
     assert wanted is not None
     slot, time = refresh.draw_stale(
         rings,
-        _keys(setup, 3, counters.num_calls)[0],
+        _keys(seed, 3, counters.num_calls)[0],
         wanted.batch_size // setup.layout.num_shards,
         num_inserts=counters.num_inserts,
         capacity=setup.capacity,
@@ -189,11 +202,16 @@ def draw_stale(setup: setups.Setup, rings: ring_store.Rings, counters: Counters)
 
 
 def renew(
-    setup: setups.Setup, params: base.Params, rings: ring_store.Rings, windows: windowing.Windows, counters: Counters
+    setup: setups.Setup,
+    seed: jax.Array,
+    params: base.Params,
+    rings: ring_store.Rings,
+    windows: windowing.Windows,
+    counters: Counters,
 ) -> Renewed:
     """Returns the rings with fresh targets of the windows' first rows, and metrics."""
     assert setup.agent.refresh is not None
-    fresh, changes = setup.agent.refresh.compute(params, windows, _keys(setup, 3, counters.num_calls)[1])
+    fresh, changes = setup.agent.refresh.compute(params, windows, _keys(seed, 3, counters.num_calls)[1])
     rings, written = refresh.retarget(rings, windows.slot, windows.time, fresh, counters.version)
     age = counters.version - windows.stored[ring_store.TARGET_VERSION][:, 0]
     return rings, _refresh_metrics({**changes, "refresh_age": age.astype(jnp.float32)}, written)

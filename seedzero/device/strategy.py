@@ -9,9 +9,11 @@ All run the same functions of `steps`; acting's program is the same everywhere.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, TypeAlias
 
 import jax
+import numpy as np
 
 from seedzero.agents import base
 from seedzero.device import batch as batches
@@ -42,13 +44,15 @@ class Strategy:
 
     def trace_update(self, tracer: tracing.ProgramTracer) -> tracing.Traces:
         """Returns the programs of an update, by their names in `run_update`, one with metrics."""
-        arguments = (tracer.train, tracer.actor.rings, tracer.feed)
-        return {"update": lambda: tracer.program("update", steps.make_update, arguments, (0, 1), has_metrics=True)}
+        given = (tracer.train, tracer.actor.rings), (tracer.feed,)
+        trace = functools.partial(tracer.program, "update", steps.make_update, *given, donate=(1, 2), has_metrics=True)
+        return {"update": trace}
 
     def trace_refresh(self, tracer: tracing.ProgramTracer) -> tracing.Traces:
         """Returns the programs of a refresh, likewise."""
-        arguments = (tracer.params, tracer.actor.rings, tracer.counters)
-        return {"refresh": lambda: tracer.program("refresh", steps.make_refresh, arguments, (1,), has_metrics=True)}
+        given = (tracer.params, tracer.actor.rings), (tracer.counters,)
+        trace = functools.partial(tracer.program, "refresh", steps.make_refresh, *given, donate=(2,), has_metrics=True)
+        return {"refresh": trace}
 
     def held(self, tracer: tracing.ProgramTracer) -> Any:
         """Returns the shapes of arrays on acting devices beside the acting state and two copies of the parameters."""
@@ -73,20 +77,26 @@ class Strategy:
     def run_update(
         self,
         run: tracing.Bundle,
+        seed: np.int32,
         train: base.TrainState,
         rings: ring_store.Rings,
         feed: steps.Feed,
         num_updates: int,
     ) -> Updated:
         """Returns the states after an update, and its metrics; num_updates: the count before the update."""
-        updated: Updated = run["update"](train, rings, feed)
+        updated: Updated = run["update"](seed, train, rings, feed)
         return updated
 
     def run_refresh(
-        self, run: tracing.Bundle, params: base.Params, rings: ring_store.Rings, counters: steps.Counters
+        self,
+        run: tracing.Bundle,
+        seed: np.int32,
+        params: base.Params,
+        rings: ring_store.Rings,
+        counters: steps.Counters,
     ) -> Renewed:
         """Returns the rings and metrics after a refresh."""
-        renewed: Renewed = run["refresh"](params, rings, counters)
+        renewed: Renewed = run["refresh"](seed, params, rings, counters)
         return renewed
 
     def publish(self, params: base.Params) -> base.Params:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,9 +18,14 @@ from seedzero.device import setup as setups
 from seedzero.replay import windows as windowing
 
 Program: TypeAlias = Callable[..., Any]
-"""A compiled function; donates some of its arguments."""
+"""A compiled function of (seed, *states, *others); donates some of the states."""
+Make: TypeAlias = Callable[[setups.Setup], Program]
+"""Returns a jitted device function."""
 Bundle: TypeAlias = Mapping[str, Program]
 """The programs of an update or a refresh, by the names of `Strategy`."""
+
+SEED = jax.ShapeDtypeStruct((), np.int32)
+"""The first argument of every device function: no constant, so that all seeds share one program in the cache."""
 
 _BATCH_SIZES = {
     "act": "--batcher.max_batch",
@@ -37,19 +41,14 @@ class UncompiledProgram(NamedTuple):
     """A traced device function."""
 
     name: str
-    function: jax.stages.Traced  # its first argument is the run's seed
-    seed: int = 0
+    function: jax.stages.Traced
     elsewhere: int = 0  # bytes of state on each device beside its arguments
     lower: str = ""  # the settings to lower where it does not fit, for messages
     metric_names: tuple[str, ...] = ()  # of its last result, if that is metrics
 
     def compile(self, limit: int | None = None) -> Any:
-        """Returns the program. Raises CapacityError for a program of more than `limit` bytes on each device."""
+        """Returns the `Program`. Raises CapacityError for one of more than `limit` bytes on each device."""
         return memory.compile_within(self.name, self.function.lower(), self.elsewhere, limit, self.lower)
-
-    def seeded(self, limit: int | None = None) -> Program:
-        """Returns the program without the first argument; raises as `compile`."""
-        return functools.partial(self.compile(limit), np.int32(self.seed))
 
 
 Traces: TypeAlias = Mapping[str, Callable[[], UncompiledProgram]]
@@ -59,8 +58,6 @@ Traces: TypeAlias = Mapping[str, Callable[[], UncompiledProgram]]
 @dataclasses.dataclass(eq=False)
 class ProgramTracer:
     """Traces each device function of a run for the run's devices.
-
-    The seed is an argument of each, and no constant in it, so that runs of other seeds find the program in the cache.
 
     train, actor, params, feed, counters, scalar: shapes, dtypes and shardings of arguments; with frames on the host,
     `actor` has none. held: `Strategy.held`.
@@ -77,7 +74,6 @@ class ProgramTracer:
         self.feed = meshes.placed(steps.example_feed(setup), steps.feed_sharding(setup))
         self.scalar = jax.ShapeDtypeStruct((), np.int32, sharding=meshes.replicated(setup.mesh))
         self.counters = steps.Counters(self.scalar, self.scalar, self.scalar)
-        self._state = {id(leaf): leaf for leaf in jax.tree.leaves((train, actor, self.params))}
         # Acting and a running evaluation have copies of the parameters.
         self._state_bytes = sum(map(memory.device_bytes, ((actor, self.params, self.params), held(self))))
 
@@ -85,47 +81,51 @@ class ProgramTracer:
         """Traces acting on so many rows a device."""
         batch = batches.padding(self.setup.spec, self.setup.layout, num_rows)
         placed = meshes.placed(batch, meshes.sharded(self.setup.mesh))
-        return self.program("act", acting.make_act, (self.params, self.actor, placed, self.counters), (1,))
+        return self.program("act", acting.make_act, (self.params, self.actor), (placed, self.counters), donate=(2,))
 
     def program(
         self,
         name: str,
-        make: Callable[[setups.Setup], Callable[..., Any]],
-        arguments: tuple[Any, ...],
-        donate: tuple[int, ...] = (),
+        make: Make,
+        state: tuple[Any, ...],
+        others: tuple[Any, ...],
         *,
+        donate: tuple[int, ...] = (),
         has_metrics: bool = False,
     ) -> UncompiledProgram:
-        """Traces the function returned by `make`, donating the arguments at some positions.
+        """Traces the function returned by `make` for (seed, *state, *others).
 
+        state: what lives between calls, parts of `train`, `actor` and `params`. donate: positions of arguments.
         has_metrics: the last result is metrics, which become one array: fetching them is one copy.
         """
-        metric_names: list[str] = []
+        function, arguments = make(self.setup), (SEED, *state, *others)
+        metric_names = tuple(sorted(jax.eval_shape(function, *arguments)[-1])) if has_metrics else ()
 
-        def seeded(seed: Any, *arguments: Any) -> Any:
-            found = make(self.setup._replace(seed=seed))(*arguments)
-            if not has_metrics:
-                return found
-            metric_names[:] = sorted(found[-1])
-            return (*found[:-1], _stacked(found[-1], metric_names))
+        def named(*arguments: Any) -> Any:
+            found = function(*arguments)
+            return (*found[:-1], _stacked(found[-1], metric_names)) if has_metrics else found
 
-        seeded.__name__ = name  # profiles and the compilation cache show it
-        function = jax.jit(seeded, donate_argnums=[1 + position for position in donate])
-        given = [leaf for leaf in jax.tree.leaves(arguments) if id(leaf) in self._state]  # batches are no state
-        elsewhere = self._state_bytes - memory.device_bytes(given)
+        named.__name__ = name  # profiles and the compilation cache show it
+        traced = jax.jit(named, donate_argnums=donate).trace(*arguments)
+        elsewhere = self._state_bytes - memory.device_bytes(state)
         if self.setup.agent.samples:
             lower = [_BATCH_SIZES.get(name), "--replay.capacity"]
         else:  # its capacity follows from its slots
             lower = ["--batcher.max_batch" if name == "act" else "the agent's batch_size", "--replay.num_slots"]
-        traced = function.trace(jax.ShapeDtypeStruct((), np.int32), *arguments)
-        lowered = " or ".join(filter(None, lower))
-        return UncompiledProgram(name, traced, self.setup.seed, elsewhere, lowered, tuple(metric_names))
+        return UncompiledProgram(name, traced, elsewhere, " or ".join(filter(None, lower)), metric_names)
 
-    def drawn(self, draw: Program, *arguments: Any) -> tuple[windowing.Windows, jax.ShapeDtypeStruct]:
+    def results(self, make: Make, state: tuple[Any, ...], others: tuple[Any, ...]) -> Any:
+        """Returns the shapes of a function's results, spread over the devices; arguments as in `program`."""
+        shapes = jax.eval_shape(make(self.setup), SEED, *state, *others)
+        return meshes.placed(shapes, meshes.sharded(self.setup.mesh))
+
+    def drawn(
+        self, make: Make, state: tuple[Any, ...], others: tuple[Any, ...]
+    ) -> tuple[windowing.Windows, jax.ShapeDtypeStruct]:
         """Returns the shapes of a draw without frames, and of the frames at its places, spread over the devices."""
-        sharding = meshes.sharded(self.setup.mesh)
-        windows = meshes.placed(jax.eval_shape(draw, *arguments), sharding)
+        windows: windowing.Windows = self.results(make, state, others)
         shape = (*windows.places.shape, *self.setup.spec.observation_shape)
+        sharding = meshes.sharded(self.setup.mesh)
         return windows, jax.ShapeDtypeStruct(shape, self.setup.spec.observation_dtype, sharding=sharding)
 
 

@@ -53,11 +53,13 @@ def device_loop_for(
     try:
         with slow_compile.without_alarm():
             resumed = saves.restore(setup.agent, train, strategy.whole(actor.rings) if is_saved else None)
-            train, restored = resumed or (states.init_train(setup), None)
+            train, restored = resumed or (states.init_train(setup, config.run.seed), None)
             carried, rings = first_actor(setup, restored, strategy, is_deterministic=config.run.deterministic)
             pacer = pacing.make(config, setup)
             books = bookkeeping.Books(setup.layout, pacer, gathered, spec)
-            player = players.Player(checkpoint.MAIN, setup, programs, strategy, train, rings, pacer=pacer, books=books)
+            player = players.Player(
+                checkpoint.MAIN, config.run.seed, setup, programs, strategy, train, rings, pacer=pacer, books=books
+            )
         dispatcher = dispatchers.Dispatcher(config, setup, (player,), carried, workers, gathered, time.monotonic)
         if restored is not None:
             with saving.reading_counters(restored.step):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import numpy as np
 
 from seedzero.agents import base
 from seedzero.device import acting, apart, steps
@@ -30,6 +31,7 @@ class Player:
     """The train state and rings of a player, its acting parameters, counters, pace and books."""
 
     name: str  # in checkpoints of several players
+    seed: int  # of everything random on the devices, the first parameters among it
     setup: setups.Setup
     programs: device_programs.Programs  # compiled device functions, those of all players of the same network
     strategy: strategies.Strategy  # how devices share its work
@@ -80,7 +82,8 @@ class Player:
         """Acts on a batch; returns the environments' new memory, and the actions of its rows."""
         if not self.strategy.holds_frames:
             self.strategy.keep(batch)
-        actor, actions = self.programs.run_act(params, acting.ActorState(carried, self.rings), batch, counters)
+        actor = acting.ActorState(carried, self.rings)
+        actor, actions = self.programs.run_act(np.int32(self.seed), params, actor, batch, counters)
         self.rings = actor.rings
         return actor.carried, actions
 
@@ -92,7 +95,9 @@ class Player:
     def run_update(self, now: float) -> jax.Array:
         """Learns from the windows that the pace feeds; returns metrics [M], `programs.update.metric_names`."""
         feed, run = self.pacer.feed(self.num_inserts, now), self.programs.update.functions
-        self.train, self.rings, values = self.strategy.run_update(run, self.train, self.rings, feed, self.num_updates)
+        self.train, self.rings, values = self.strategy.run_update(
+            run, np.int32(self.seed), self.train, self.rings, feed, self.num_updates
+        )
         self.num_updates += 1
         return values
 
@@ -102,7 +107,7 @@ class Player:
         if not self.strategy.is_apart:  # there, the newest parameters are elsewhere
             params, version = self.setup.agent.acting(self.train), self.num_updates
         counters, run = steps.counters(self.num_inserts, version, self.num_refreshes), self.programs.refresh.functions
-        self.rings, values = self.strategy.run_refresh(run, params, self.rings, counters)
+        self.rings, values = self.strategy.run_refresh(run, np.int32(self.seed), params, self.rings, counters)
         self.num_refreshes += 1
         return values
 

@@ -93,6 +93,10 @@ class _Recall:
         return self.length - 1 - self.DELAY
 
 
+_SEED = np.int32(0)
+"""Of the calls; that of a run is in the first parameters, and in the number of the first call."""
+
+
 def _config(**changes: options.Value) -> configs.Config:
     values: dict[str, options.Value] = {
         "run.agent": "vtrace",
@@ -112,7 +116,7 @@ def _config(**changes: options.Value) -> configs.Config:
 
 
 class _Programs(NamedTuple):
-    """A setup and its device functions; a seed is in the first parameters, and in the number of the first call."""
+    """A setup and its device functions."""
 
     setup: setups.Setup
     init: Callable[..., Any]
@@ -165,7 +169,7 @@ class _Learner:
         )
         counters = steps.counters(self._num_stored, self.num_updates, self._num_acts)
         params = self._setup.agent.acting(self._train)
-        self._actor, acted = self._act(params, self._actor, batch, counters)
+        self._actor, acted = self._act(_SEED, params, self._actor, batch, counters)
         self._num_acts += 1
         self._num_stored += 0 if first else NUM_ENVS
         self._pacer.record(slots, batch.first, 0.0)
@@ -175,7 +179,7 @@ class _Learner:
 
     def _learn(self) -> None:
         feed = self._pacer.feed(self._num_stored, 0.0)
-        self._train, rings, metrics = self._update(self._train, self._actor.rings, feed)
+        self._train, rings, metrics = self._update(_SEED, self._train, self._actor.rings, feed)
         self._actor = self._actor._replace(rings=rings)
         self.num_updates += 1
         assert metrics["num_rejected"] == 0 and metrics["policy_lag_max"] <= 1

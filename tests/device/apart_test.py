@@ -62,7 +62,6 @@ class _World:
             layout=self.layout,
             sizes=(ROWS,),
             slot_length=LENGTH,
-            seed=0,
             batch_size=BATCH,
             capacity=1_000,
             ahead=False,
@@ -70,7 +69,7 @@ class _World:
         )
         self.setup = setup
         self.strategy, self.programs = _prepared(setup)
-        self.train, self.actor = states.init_train(setup), states.init_actor(setup)
+        self.train, self.actor = states.init_train(setup, 0), states.init_actor(setup)
         self.stored = self.num_calls = 0
 
     def act(self, slots: list[int], random: np.random.Generator) -> np.ndarray:
@@ -85,7 +84,7 @@ class _World:
         batch.explore[rows] = types.EXPLORE
         counters = steps.counters(self.stored, 0, self.num_calls)
         params = jax.device_put(self.train.params, meshes.replicated(self.setup.mesh))
-        self.actor, acted = self.programs.run_act(params, self.actor, batch, counters)
+        self.actor, acted = self.programs.run_act(fake_agent.SEED, params, self.actor, batch, counters)
         self.num_calls += 1
         self.stored += sum(slot < NUM_TRAIN for slot in slots)
         return np.asarray(acted)[rows]
@@ -93,7 +92,9 @@ class _World:
     def update(self) -> dict[str, float]:
         run, number = self.programs.update, int(self.train.num_updates)
         feed, rings = np.int32(self.stored), self.actor.rings
-        self.train, rings, values = self.strategy.run_update(run.functions, self.train, rings, feed, number)
+        self.train, rings, values = self.strategy.run_update(
+            run.functions, fake_agent.SEED, self.train, rings, feed, number
+        )
         self.actor = self.actor._replace(rings=rings)
         found = dict(zip(run.metric_names, np.asarray(values).tolist(), strict=True))
         found.pop("priority_max")  # with learners apart: before the update
@@ -102,7 +103,7 @@ class _World:
     def refresh(self) -> dict[str, float]:
         params = jax.device_put(self.train.params, meshes.replicated(self.setup.mesh))
         run, counters = self.programs.refresh, steps.counters(self.stored, 100, 3)
-        rings, values = self.strategy.run_refresh(run.functions, params, self.actor.rings, counters)
+        rings, values = self.strategy.run_refresh(run.functions, fake_agent.SEED, params, self.actor.rings, counters)
         self.actor = self.actor._replace(rings=rings)
         return dict(zip(run.metric_names, np.asarray(values).tolist(), strict=True))
 
@@ -146,14 +147,14 @@ class _Device:
         return self.programs.update.metric_names
 
     def update(self, train: Any, rings: Any, feed: Any, number: int) -> Any:
-        return self.strategy.run_update(self.programs.update.functions, train, rings, feed, number)
+        return self.strategy.run_update(self.programs.update.functions, fake_agent.SEED, train, rings, feed, number)
 
 
 def _act(compiled: _Device, setup: setups.Setup, actor: Any, **arrays: Any) -> tuple[Any, Any]:
     """Acts in all slots."""
     batch, rows = fake_agent.batch(setup, list(range(6)), **arrays)
-    params = jax.device_put(setup.agent.acting(states.init_train(setup)), meshes.replicated(setup.mesh))
-    actor, acted = compiled.programs.run_act(params, actor, batch, steps.counters(0, 0, 0))
+    params = jax.device_put(setup.agent.acting(states.init_train(setup, 0)), meshes.replicated(setup.mesh))
+    actor, acted = compiled.programs.run_act(fake_agent.SEED, params, actor, batch, steps.counters(0, 0, 0))
     return actor, np.asarray(acted)[rows].tolist()
 
 
@@ -162,7 +163,7 @@ def test_more_or_fewer_devices_learn_the_same_from_the_same_windows(num_acting: 
     found = []
     for learners in (0, num_learning):
         setup = _fake_setup(fake_agent.make(PRIORITIZED), num_acting, learners, ahead=False)
-        compiled, train, actor = _Device(setup), states.init_train(setup), states.init_actor(setup)
+        compiled, train, actor = _Device(setup), states.init_train(setup, 0), states.init_actor(setup)
         for number in range(6):
             actor, _ = _act(compiled, setup, actor, observation=np.arange(6.0)[:, None], reward=float(number))
         for number in range(3):
@@ -187,7 +188,7 @@ def test_acting_goes_on_while_an_update_learns() -> None:
         return agent.update(state, windows._replace(reward=reward), key, axis_name)
 
     setup = _fake_setup(agent._replace(update=slow), 1, 2)
-    compiled, train, actor = _Device(setup), states.init_train(setup), states.init_actor(setup)
+    compiled, train, actor = _Device(setup), states.init_train(setup, 0), states.init_actor(setup)
     for reward in (0.0, 3.0, 5.0):
         actor, _ = _act(compiled, setup, actor, reward=reward)
     before = np.asarray(actor.rings.weight)
@@ -211,7 +212,7 @@ def test_priorities_that_come_late_reach_no_other_rows(
     are_there = False
     monkeypatch.setattr(apart, "is_there", lambda tree: are_there)
     setup = _fake_setup(fake_agent.make(PRIORITIZED), 2, 1)
-    compiled, train, actor = _Device(setup), states.init_train(setup), states.init_actor(setup)
+    compiled, train, actor = _Device(setup), states.init_train(setup, 0), states.init_actor(setup)
     for number in range(6):
         actor, _ = _act(compiled, setup, actor, reward=float(number))
     train, rings, _ = compiled.update(train, actor.rings, np.int32(30), 0)
@@ -237,7 +238,7 @@ def test_a_queue_is_learned_from_apart() -> None:
     found = []
     for num_learning in (0, 2):
         setup = _fake_setup(fake_agent.make(queue), 2, num_learning)
-        compiled, train, actor = _Device(setup), states.init_train(setup), states.init_actor(setup)
+        compiled, train, actor = _Device(setup), states.init_train(setup, 0), states.init_actor(setup)
         for number in range(6):
             actor, _ = _act(compiled, setup, actor, observation=np.full((6, 1), number), reward=float(number))
         slot, time = np.tile(np.repeat(np.arange(3), 2), 2), np.tile([0, 2], 6)
@@ -256,8 +257,8 @@ def test_each_group_of_devices_has_memory_of_its_own() -> None:
     tracer = tracing.ProgramTracer(setup, train, actor, strategy.held)
     traces = strategy.trace_update(tracer)
     assert list(traces) == ["draw", "learn", "write_back"]
-    drawn = jax.eval_shape(apart.make_draw(setup), tracer.scalar, actor.rings, tracer.feed)[0]
-    params, batch = 8, memory.device_bytes(meshes.placed(drawn, meshes.sharded(setup.mesh)))
+    drawn, _ = tracer.results(apart.make_draw, (actor.rings,), (tracer.scalar, tracer.feed))
+    params, batch = 8, memory.device_bytes(drawn)
     # Two numbers; as many rows of a batch on each device.
     assert traces["learn"]().elsewhere == 2 * params + batch  # on their way: no rings, no copies that act
     # Besides the parameters that act: those of an evaluation, those on their way, and windows on theirs.

@@ -21,6 +21,7 @@ from seedzero.replay import windows as windowing
 SPEC = types.EnvSpec((1,), "float32", 100)
 _WHOLE = sources.Stored((), np.dtype(np.int32))
 STORED = {"slot": _WHOLE, "task": _WHOLE, "target": sources.Stored((), np.dtype(np.float32))}
+SEED = np.int32(0)
 ONE_ROW = sources.Replay(length=1, observe=(0,))
 
 
@@ -91,7 +92,6 @@ def make_setup(
         layout=batches.Layout(num_devices, num_train, num_evaluate),
         sizes=sizes,
         slot_length=slot_length,
-        seed=0,
         batch_size=batch_size,
         capacity=1_000,
     )

@@ -30,6 +30,7 @@ from seedzero.replay import windows as windowing
 
 SPEC = types.EnvSpec((2, 3, 1), "uint8", 3)
 NUM_TRAIN, NUM_EVALUATE, LENGTH, CAPACITY, ROWS = 4, 4, 40, 1_000, 8
+_SEED = np.int32(0)
 SETTINGS: dict[str, options.Value] = {
     "network.kind": "mlp",
     "network.frame_stack": 2,
@@ -60,7 +61,6 @@ class _World:
             layout=self.layout,
             sizes=(ROWS,),
             slot_length=LENGTH,
-            seed=0,
             batch_size=16,
             capacity=CAPACITY,
             ahead=ahead,
@@ -70,7 +70,7 @@ class _World:
         self.strategy, self.programs = device_programs.prepare(
             setup, *shapes, on_host=on_host, on_ready=self.ready.release
         )
-        self.train = states.init_train(setup)
+        self.train = states.init_train(setup, 0)
         self.actor = states.init_actor(setup, holds_frames=not on_host)
         self.stored = self.num_acts = self.num_refreshes = 0
 
@@ -87,20 +87,22 @@ class _World:
         batch.explore[rows] = types.EXPLORE
         counters = steps.counters(self.stored, 0, self.num_acts)
         self.strategy.keep(batch)
-        self.actor, acted = self.programs.run_act(self.train.params, self.actor, batch, counters)
+        self.actor, acted = self.programs.run_act(_SEED, self.train.params, self.actor, batch, counters)
         self.num_acts += 1
         self.stored += sum(slot < NUM_TRAIN for slot in slots)
         return np.asarray(acted)[rows]
 
     def update(self) -> dict[str, float]:
         run, feed = self.programs.update, np.int32(self.stored)
-        self.train, rings, values = self.strategy.run_update(run.functions, self.train, self.actor.rings, feed, 0)
+        self.train, rings, values = self.strategy.run_update(
+            run.functions, _SEED, self.train, self.actor.rings, feed, 0
+        )
         self.actor = self.actor._replace(rings=rings)
         return dict(zip(run.metric_names, np.asarray(values).tolist(), strict=True))
 
     def refresh(self) -> dict[str, float]:
         counters, run = steps.counters(self.stored, 100, self.num_refreshes), self.programs.refresh
-        rings, values = self.strategy.run_refresh(run.functions, self.train.params, self.actor.rings, counters)
+        rings, values = self.strategy.run_refresh(run.functions, _SEED, self.train.params, self.actor.rings, counters)
         self.actor, self.num_refreshes = self.actor._replace(rings=rings), self.num_refreshes + 1
         return dict(zip(run.metric_names, np.asarray(values).tolist(), strict=True))
 
@@ -228,14 +230,16 @@ class _Numbered:
         self.strategy = host_frames.FramesWithHost(self.frames, ahead=True, on_ready=self.is_ready.release)
 
     def _draw(
-        self, num_updates: jax.Array, ahead: Any, rings: ring_store.Rings, num_inserts: Any
+        self, seed: Any, rings: ring_store.Rings, num_updates: jax.Array, ahead: Any, num_inserts: Any
     ) -> windowing.Windows:
         self.num_draws += 1
         key = jax.random.key(int(num_updates) + int(ahead))
         windows: windowing.Windows = self._sample(rings, key, num_inserts=num_inserts)
         return windows
 
-    def _learn(self, train: Any, rings: ring_store.Rings, windows: windowing.Windows, frames: jax.Array) -> Any:
+    def _learn(
+        self, seed: Any, train: Any, rings: ring_store.Rings, windows: windowing.Windows, frames: jax.Array
+    ) -> Any:
         number = np.asarray(windows.stored["number"])
         stack = np.asarray(frames)[:, 0, :, 0]
         np.testing.assert_array_equal(stack, np.stack([np.maximum(number[:, 0] - 1, 0), number[:, 0]], axis=1))
@@ -266,7 +270,7 @@ class _Numbered:
         """Returns the numbers of the rows that an update saw."""
         train: Any = type("Train", (), {"num_updates": jnp.int32(len(self.seen))})
         run = {"draw": self._draw, "learn": self._learn}
-        self.strategy.run_update(run, train, self.rings, jnp.int32(self.number), 0)
+        self.strategy.run_update(run, _SEED, train, self.rings, jnp.int32(self.number), 0)
         return self.seen[-1]
 
 

@@ -37,17 +37,19 @@ class _World:
         self.ready = threading.Semaphore(0)
         shapes = states.abstract_train(setup), states.abstract_actor(setup)
         self.strategy, self.programs = device_programs.prepare(setup, *shapes, on_ready=self.ready.release)
-        self.train, self.actor = states.init_train(setup), states.init_actor(setup)
+        self.train, self.actor = states.init_train(setup, 0), states.init_actor(setup)
 
     def act(self, size: int, slots: list[int], reward: float = 0.0) -> list[int]:
         batch, rows = fake_agent.batch(self.setup._replace(sizes=(size,)), slots, reward=reward)
         params = self.setup.agent.acting(self.train)
-        self.actor, acted = self.programs.run_act(params, self.actor, batch, steps.counters(0, 0, 0))
+        self.actor, acted = self.programs.run_act(fake_agent.SEED, params, self.actor, batch, steps.counters(0, 0, 0))
         return np.asarray(acted)[rows].tolist()  # type: ignore[no-any-return]
 
     def update(self, feed: steps.Feed) -> dict[str, float]:
         run = self.programs.update
-        self.train, rings, values = self.strategy.run_update(run.functions, self.train, self.actor.rings, feed, 0)
+        self.train, rings, values = self.strategy.run_update(
+            run.functions, fake_agent.SEED, self.train, self.actor.rings, feed, 0
+        )
         self.actor = self.actor._replace(rings=rings)
         return dict(zip(run.metric_names, np.asarray(values).tolist(), strict=True))
 
@@ -115,7 +117,9 @@ def test_targets_are_refreshed_where_the_agent_does_that(opened: list[_World]) -
     for reward in (1.0, 2.0):
         world.act(8, [0, 1, 2, 3], reward=reward)
     run, counters = world.programs.refresh, steps.counters(4, 1, 0)
-    rings, values = world.strategy.run_refresh(run.functions, world.train.params, world.actor.rings, counters)
+    rings, values = world.strategy.run_refresh(
+        run.functions, fake_agent.SEED, world.train.params, world.actor.rings, counters
+    )
     assert world.programs.refresh_ready
     assert np.asarray(rings.stored["target"])[:, :2].tolist() == [[101, 0]] * 4
     metrics = dict(zip(run.metric_names, np.asarray(values).tolist(), strict=True))
@@ -129,7 +133,7 @@ def test_programs_take_whatever_acting_needs(opened: list[_World]) -> None:
     assert world.act(8, [2, 1]) == [2, 1]
     params = agent.acting(world.train)
     run = world.programs.refresh.functions
-    world.strategy.run_refresh(run, params, world.actor.rings, steps.counters(0, 1, 0))
+    world.strategy.run_refresh(run, fake_agent.SEED, params, world.actor.rings, steps.counters(0, 1, 0))
 
 
 def test_smaller_batches_come_after_what_a_run_needs_to_begin(

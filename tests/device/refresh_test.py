@@ -56,7 +56,6 @@ def _setup(config: configs.Config, spec: types.EnvSpec, num_devices: int) -> set
         layout=batches.Layout(num_devices, NUM_TRAIN, 0),
         sizes=(NUM_TRAIN,),
         slot_length=LENGTH,
-        seed=0,
         batch_size=BATCH,
         capacity=1_000,
     )
@@ -92,7 +91,7 @@ class _Host:
         """Returns new rings on the host, and the metrics."""
         placed = jax.device_put(rings, meshes.sharded(self.setup.mesh))
         counters = steps.counters(0, version, num_refreshes)
-        after, metrics = self._refresh(self.params, placed, counters)
+        after, metrics = self._refresh(fake_agent.SEED, self.params, placed, counters)
         return jax.tree.map(np.array, after), {name: float(value) for name, value in metrics.items()}
 
 
@@ -203,14 +202,14 @@ def test_a_target_may_follow_from_several_positions(num_devices: int) -> None:
     refresh = base.Refresh(per_insert=1.0, batch_size=400, min_age=0, length=4, observe=(0, 3), compute=compute)
     setup = fake_agent.make_setup(fake_agent.make(refresh=refresh), num_devices)
     act, actor = acting.make_act(setup), states.init_actor(setup)
-    params = states.init_train(setup).params
+    params = states.init_train(setup, 0).params
     for number in range(7):
         batch, _ = fake_agent.batch(
             setup, [0, 1, 2, 3], reward=2.0**number, observation=number, terminated=number == 4, first=number == 0
         )
-        actor, _ = act(params, actor, batch, steps.counters(0, 3, number))
+        actor, _ = act(fake_agent.SEED, params, actor, batch, steps.counters(0, 3, number))
     before = jax.tree.map(np.array, actor.rings)
-    rings, metrics = steps.make_refresh(setup)(params, actor.rings, steps.counters(28, 10, 0))
+    rings, metrics = steps.make_refresh(setup)(fake_agent.SEED, params, actor.rings, steps.counters(28, 10, 0))
     # Rows 0 to 3 see at most the rewards up to row 4, which ends the episode; row 5 that of row 6.
     expected = [2 + 4 + 8 + 300, 4 + 8 + 16 + 400, 8 + 16 + 400, 16 + 400, 0, 64 + 600, 0]
     after = jax.tree.map(np.array, rings)

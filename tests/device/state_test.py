@@ -36,7 +36,7 @@ def test_abstract_states_are_the_shapes_of_the_initial_ones(num_devices: int) ->
     setup = _setup(num_devices, data=fake_agent.ONE_ROW._replace(prioritization=prioritization))
     actor = states.init_actor(setup)
     assert states.abstract_actor(setup) == _shapes(actor)
-    assert states.abstract_train(setup) == _shapes(states.init_train(setup))
+    assert states.abstract_train(setup) == _shapes(states.init_train(setup, 0))
     assert actor.rings.max_weight is not None and actor.rings.max_weight.shape == (num_devices,)
 
 
@@ -79,12 +79,11 @@ def test_frames_may_be_left_to_the_host() -> None:
     assert actor.rings.observation is None and actor.rings.reward.shape == (4, 12)
 
 
-def test_every_device_has_the_train_state_of_the_runs_seed() -> None:
+def test_every_device_has_the_train_state_of_the_players_seed() -> None:
     agent = fake_agent.make()._replace(init=lambda key: {"number": jax.random.normal(key)})
-    numbers = []
+    setup, numbers = fake_agent.make_setup(agent, 2), []
     for seed in (3, 3, 4):
-        setup = fake_agent.make_setup(agent, 2)._replace(seed=seed)
-        train = states.init_train(setup)
+        train = states.init_train(setup, seed)
         assert train["number"].sharding == meshes.replicated(setup.mesh)
         numbers.append(float(train["number"]))
     assert numbers[0] == numbers[1] == pytest.approx(float(jax.random.normal(jax.random.key(3)))) != numbers[2]
@@ -107,14 +106,14 @@ def _counting(state: base.TrainState) -> Any:
 
 def test_where_acting_takes_the_parameters_the_parts_are_the_fields() -> None:
     agent = fake_agent.make()
-    train = states.init_train(fake_agent.make_setup(agent))
+    train = states.init_train(fake_agent.make_setup(agent), 0)
     parts = states.parts(agent, train)
     assert parts == train._asdict() and parts["params"] is train.params
 
 
 def test_where_acting_takes_more_its_part_can_be_read_alone() -> None:
     agent = fake_agent.make(acting=_counting)
-    train = states.init_train(fake_agent.make_setup(agent))
+    train = states.init_train(fake_agent.make_setup(agent), 0)
     parts = states.parts(agent, train)
     assert parts == {"params": _counting(train), "train": train._asdict()}
 
@@ -123,12 +122,12 @@ def test_where_acting_takes_more_its_part_can_be_read_alone() -> None:
 @pytest.mark.parametrize("is_abstract", [False, True])
 def test_a_train_state_comes_back_from_its_parts(acting: Any, is_abstract: bool) -> None:
     setup = fake_agent.make_setup(fake_agent.make(acting=acting))
-    train = states.init_train(setup)
+    train = states.init_train(setup, 0)
     train = train._replace(
         num_updates=train.num_updates + 5, params={"weight": jnp.ones(()) * 7, "bias": jnp.ones(())}
     )
     saved = jax.tree.map(np.asarray, states.parts(setup.agent, train))
-    like = states.abstract_train(setup) if is_abstract else states.init_train(setup)
+    like = states.abstract_train(setup) if is_abstract else states.init_train(setup, 0)
     back = states.from_parts(setup.agent, like, saved)
     assert type(back) is type(train)
     jax.tree.map(np.testing.assert_array_equal, back, train)
@@ -140,4 +139,4 @@ def test_the_parts_of_shapes_are_those_of_the_state(acting: Any) -> None:
     """A checkpoint is read into the shapes of its parts."""
     setup = fake_agent.make_setup(fake_agent.make(acting=acting))
     abstract = states.parts(setup.agent, states.abstract_train(setup))
-    assert jax.tree.structure(abstract) == jax.tree.structure(states.parts(setup.agent, states.init_train(setup)))
+    assert jax.tree.structure(abstract) == jax.tree.structure(states.parts(setup.agent, states.init_train(setup, 0)))

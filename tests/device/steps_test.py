@@ -60,11 +60,10 @@ def _programs(num_devices: int, is_prioritized: bool) -> _Programs:
         layout=batches.Layout(num_devices, NUM_TRAIN, NUM_EVALUATE),
         sizes=(NUM_TRAIN + NUM_EVALUATE,),
         slot_length=LENGTH,
-        seed=0,
         batch_size=16,
         capacity=CAPACITY,
     )
-    train, actor = states.init_train(setup), states.init_actor(setup)
+    train, actor = states.init_train(setup, 0), states.init_actor(setup)
     return _Programs(setup, train, actor, acting.make_act(setup), steps.make_update(setup))
 
 
@@ -91,11 +90,11 @@ class _Host:
         batch.terminated[rows] = final
         batch.explore[rows] = np.where(where < NUM_TRAIN, types.EXPLORE, types.GREEDY)
         counters = steps.counters(self.stored, version, 0)
-        self.actor, acted = self._act(self.train.params, self.actor, batch, counters)
+        self.actor, acted = self._act(fake_agent.SEED, self.train.params, self.actor, batch, counters)
         return np.asarray(acted)[rows]
 
     def update(self) -> dict[str, float]:
-        self.train, rings, metrics = self._update(self.train, self.actor.rings, np.int32(self.stored))
+        self.train, rings, metrics = self._update(fake_agent.SEED, self.train, self.actor.rings, np.int32(self.stored))
         self.actor = self.actor._replace(rings=rings)
         return {name: float(value) for name, value in metrics.items()}
 
@@ -221,12 +220,12 @@ def test_an_update_counts_the_age_of_what_it_learns_from() -> None:
 # Acting of an agent whose parts are known --------------------------------------------------------------------------
 
 
-def _acted(setup: setups.Setup, *calls: tuple[batches.Batch, np.ndarray], version: int = 0) -> Any:
+def _acted(setup: setups.Setup, *calls: tuple[batches.Batch, np.ndarray], version: int = 0, seed: int = 0) -> Any:
     """Returns the acting state after these calls, and the actions of the last one in the order of its slots."""
     act, actor = acting.make_act(setup), states.init_actor(setup)
-    params, actions = states.init_train(setup).params, np.zeros(0)
+    params, actions = states.init_train(setup, 0).params, np.zeros(0)
     for number, (batch, rows) in enumerate(calls):
-        actor, acted = act(params, actor, batch, steps.counters(0, version, number))
+        actor, acted = act(np.int32(seed), params, actor, batch, steps.counters(0, version, number))
         actions = np.asarray(acted)[rows]
     return jax.tree.map(np.asarray, actor), actions
 
@@ -291,7 +290,7 @@ def test_importance_weights_have_the_least_share_that_is_configured() -> None:
         calls = [fake_agent.batch(setup, [0], reward=[reward]) for reward in (0.0, 1.0, 9.0, 1.0, 5.0)]
         actor, _ = _acted(setup, *calls)
         rings = jax.device_put(actor.rings, meshes.sharded(setup.mesh))
-        _, _, metrics = steps.make_update(setup)(states.init_train(setup), rings, np.int32(4))
+        _, _, metrics = steps.make_update(setup)(fake_agent.SEED, states.init_train(setup, 0), rings, np.int32(4))
         found.append(float(metrics["time_mean"]))  # the same rows, with their weights
     assert found[0] < 0.8 * found[1]
 
@@ -314,13 +313,13 @@ def test_another_seed_acts_and_samples_otherwise_and_the_same_repeats() -> None:
         return memory, outputs._replace(action=jax.random.randint(key, inputs.slot.shape, 0, 1_000_000))
 
     def live(seed: int) -> tuple[list[int], float]:
-        setup = fake_agent.make_setup(made._replace(act=act), batch_size=64)._replace(seed=seed)
-        actor, actions = _acted(setup, *[fake_agent.batch(setup, [0, 1, 2, 3])] * 12)
+        actor, actions = _acted(setup, *[fake_agent.batch(setup, [0, 1, 2, 3])] * 12, seed=seed)
         rings = jax.device_put(actor.rings, meshes.sharded(setup.mesh))
-        _, _, metrics = steps.make_update(setup)(states.init_train(setup), rings, np.int32(48))
+        _, _, metrics = steps.make_update(setup)(np.int32(seed), states.init_train(setup, 0), rings, np.int32(48))
         return actions.tolist(), float(metrics["time_mean"])
 
     made = fake_agent.make()
+    setup = fake_agent.make_setup(made._replace(act=act), batch_size=64)
     found, same, other = live(3), live(3), live(4)
     assert found == same
     assert found[0] != other[0] and found[1] != other[1]
@@ -335,7 +334,7 @@ def test_an_update_gets_windows_of_the_agents_stride(num_devices: int) -> None:
     setup = fake_agent.make_setup(fake_agent.make(wanted), num_devices, batch_size=64)
     actor, _ = _acted(setup, *[fake_agent.batch(setup, [0, 1, 2, 3])] * 12)
     rings = jax.device_put(actor.rings, meshes.sharded(setup.mesh))
-    _, _, metrics = steps.make_update(setup)(states.init_train(setup), rings, np.int32(48))
+    _, _, metrics = steps.make_update(setup)(fake_agent.SEED, states.init_train(setup, 0), rings, np.int32(48))
     # Windows begin at the places 0 and 6 alone, equally often: their mean is 3.
     assert float(metrics["time_mean"]) == pytest.approx(3.0, abs=4 * 3 / 8)
     assert float(metrics["time_mean"]) * 64 % 6 == pytest.approx(0, abs=1e-3)
@@ -351,19 +350,19 @@ def _queue_update(num_devices: int, *unrolls: tuple[int, int, float]) -> tuple[M
     setup = fake_agent.make_setup(fake_agent.make(queue), num_devices, batch_size=len(unrolls))
     random, slots = np.random.default_rng(0), [0, 1, 2, 3]
     act, actor = acting.make_act(setup), states.init_actor(setup)
-    train = states.init_train(setup)
+    train = states.init_train(setup, 0)
     for number in range(7):  # episodes of five rows: unrolls cross their ends
         values = random.normal(size=(2, 4)).astype(np.float32)
         batch, _ = fake_agent.batch(
             setup, slots, observation=values[0][:, None], reward=values[1], terminated=number == 4, first=number == 0
         )
-        actor, _ = act(train.params, actor, batch, steps.counters(0, number, number))
+        actor, _ = act(fake_agent.SEED, train.params, actor, batch, steps.counters(0, number, number))
     slot, time, weight = zip(*unrolls, strict=True)
     feed = steps.Unrolls(
         np.array(slot, np.int32) % setup.layout.train_per_shard, np.array(time, np.int32), np.array(weight, np.float32)
     )
     train = train._replace(num_updates=jax.device_put(np.int32(10), meshes.replicated(setup.mesh)))
-    train, _, metrics = steps.make_update(setup)(train, actor.rings, feed)
+    train, _, metrics = steps.make_update(setup)(fake_agent.SEED, train, actor.rings, feed)
     params, metrics = jax.tree.map(float, (train.params, metrics))
     return params, metrics
 

@@ -10,20 +10,34 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.agents import base
+from seedzero.config import config as configs
+from seedzero.config import options
+from seedzero.core import types
 from seedzero.device import host_frames, memory, steps, tracing
 from seedzero.device import mesh as meshes
 from seedzero.device import setup as setups
 from seedzero.device import state as states
 from seedzero.device import strategy as strategies
-from seedzero.replay import windows as windowing
+
+SPEC = types.EnvSpec((2,), "float32", 3)
+MUZERO: dict[str, options.Value] = {
+    "network.width": 8,
+    "network.head_width": 8,
+    "network.num_bins": 11,
+    "search.num_simulations": 2,
+    "muzero.unroll_steps": 1,
+    "muzero.n_step": 1,
+    "replay.capacity": 100,
+    "replay.num_slots": 8,
+    "replay.batch_size": 32,
+    "reanalyse.per_insert": 1.0,
+    "reanalyse.batch_size": 4,
+}
 
 
-def _compute(params: base.Params, windows: windowing.Windows, key: jax.Array) -> Any:
-    return {"target": windows.reward[:, 0] + 100}, {"change": windows.reward[:, 0]}
-
-
-REFRESH = base.Refresh(per_insert=1.0, batch_size=64, min_age=0, length=1, observe=(0,), compute=_compute)
+def _tracer(setup: setups.Setup) -> tracing.ProgramTracer:
+    shapes = states.abstract_train(setup), states.abstract_actor(setup)
+    return tracing.ProgramTracer(setup, *shapes, strategies.Strategy().held)
 
 
 def _update(tracer: tracing.ProgramTracer) -> tracing.UncompiledProgram:
@@ -36,7 +50,7 @@ def test_state_that_a_program_is_not_given_lies_beside_its_arguments() -> None:
     on_host = actor._replace(rings=actor.rings._replace(observation=None))
     frames = host_frames.HostFrames(setup.spec, setup.layout, setup.slot_length, meshes.sharded(setup.mesh))
     with_host = host_frames.FramesWithHost(frames, ahead=False, on_ready=lambda: None)
-    tracer = tracing.ProgramTracer(setup, train, actor, strategies.Strategy().held)
+    tracer = _tracer(setup)
     tracer_of_host = tracing.ProgramTracer(setup, train, on_host, with_host.held)
     params, carried = map(memory.device_bytes, (setup.agent.acting(train), actor.carried))
     # Two copies of the parameters: acting's, and that of a running evaluation.
@@ -45,38 +59,42 @@ def test_state_that_a_program_is_not_given_lies_beside_its_arguments() -> None:
     assert with_host.trace_update(tracer_of_host)["learn"]().elsewhere == 2 * params + carried
 
 
+def test_runs_of_other_seeds_find_the_programs_in_the_cache() -> None:
+    texts = []
+    for seed in (1, 2):
+        setup = setups.make(configs.override(configs.Config(), {**MUZERO, "run.seed": seed}), SPEC, meshes.make(2))
+        tracer = _tracer(setup)
+        refresh = strategies.Strategy().trace_refresh(tracer)["refresh"]()
+        texts.append([traced.function.lower().as_text() for traced in (tracer.act(8), _update(tracer), refresh)])
+    assert texts[0] == texts[1] and len(set(texts[0])) == 3
+
+
 def test_the_seed_is_an_argument_of_the_programs_and_no_part_of_them() -> None:
-    setup = fake_agent.make_setup(fake_agent.make(refresh=REFRESH), 2)
-    train, actor = states.abstract_train(setup), states.abstract_actor(setup)
-    strategy = strategies.Strategy()
-    tracers = [tracing.ProgramTracer(setup._replace(seed=seed), train, actor, strategy.held) for seed in (1, 2)]
-    refresh = [strategy.trace_refresh(tracer)["refresh"]() for tracer in tracers]
-    traced = ([tracer.act(8), _update(tracer), found] for tracer, found in zip(tracers, refresh, strict=True))
-    for one, other in zip(*traced, strict=True):
-        assert one.function.lower().as_text() == other.function.lower().as_text()
-
-    def arguments() -> tuple[Any, ...]:
-        rings = states.init_actor(setup).rings
-        rows = np.arange(rings.reward.size, dtype=np.float32).reshape(rings.reward.shape)
-        rings = rings._replace(weight=jnp.ones_like(rings.weight), reward=rings.reward + rows)
-        return states.init_train(setup), rings, np.int32(0)
-
-    losses = []
-    for seed, tracer in zip((1, 2), tracers, strict=True):
-        update = _update(tracer)
-        values = dict(zip(update.metric_names, np.asarray(update.seeded()(*arguments())[2]).tolist(), strict=True))
-        _, _, expected = steps.make_update(setup._replace(seed=seed))(*arguments())
+    setup = fake_agent.make_setup(fake_agent.make(), 2)
+    traced, losses = _update(_tracer(setup)), []
+    update, names = traced.compile(), traced.metric_names
+    for seed in map(np.int32, (1, 2, 1)):
+        values = dict(zip(names, np.asarray(update(seed, *_arguments(setup))[2]).tolist(), strict=True))
+        _, _, expected = steps.make_update(setup)(seed, *_arguments(setup))
         assert values == pytest.approx(jax.tree.map(float, expected)) and list(values) == sorted(values)
         losses.append(values["loss"])
-    assert losses[0] != losses[1]  # other windows are drawn
+    assert losses[0] == losses[2] != losses[1]  # other windows are drawn
 
 
-def test_a_program_with_metrics_is_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    setup = fake_agent.make_setup(fake_agent.make(), 1)
-    shapes = states.abstract_train(setup), states.abstract_actor(setup)
-    tracer = tracing.ProgramTracer(setup, *shapes, strategies.Strategy().held)
-    traced: list[setups.Setup] = []
-    make_update = steps.make_update
-    monkeypatch.setattr(steps, "make_update", lambda setup: traced.append(setup) or make_update(setup))
-    assert _update(tracer).metric_names
+def _arguments(setup: setups.Setup) -> tuple[Any, ...]:
+    """Returns the arguments of an update: every row of the rings has its own reward."""
+    rings = states.init_actor(setup).rings
+    rows = np.arange(rings.reward.size, dtype=np.float32).reshape(rings.reward.shape)
+    rings = rings._replace(weight=jnp.ones_like(rings.weight), reward=rings.reward + rows)
+    return states.init_train(setup, 0), rings, np.int32(0)
+
+
+def test_a_program_with_metrics_is_traced_once() -> None:
+    agent, traced = fake_agent.make(), []
+
+    def update(*arguments: Any) -> Any:
+        traced.append(arguments)
+        return agent.update(*arguments)
+
+    assert _update(_tracer(fake_agent.make_setup(agent._replace(update=update), 1))).metric_names
     assert len(traced) == 1

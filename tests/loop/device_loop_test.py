@@ -213,7 +213,7 @@ class _FailsWhenRead:
 def test_a_failed_call_ends_training_with_its_reason(device: loop_world.Device, said: golden.Said) -> None:
     """XLA's calls fail when their result is asked for."""
     update = loop_world.training(
-        device.programs.update, update=lambda train, rings, num_inserts: (train, rings, _FailsWhenRead())
+        device.programs.update, update=lambda seed, train, rings, num_inserts: (train, rings, _FailsWhenRead())
     )
     broken: Any = loop_world.Broken(device.programs, update=update)
     world = loop_world.World(device._replace(programs=broken))

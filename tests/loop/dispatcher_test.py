@@ -32,7 +32,7 @@ def test_every_message_is_answered_once_with_legal_actions(make: loop_world.Make
 
 
 def test_each_message_of_a_call_gets_the_actions_of_its_own_rows(device: loop_world.Device) -> None:
-    def act(params: Any, actor: Any, batch: Any, counters: Any) -> Any:
+    def act(seed: Any, params: Any, actor: Any, batch: Any, counters: Any) -> Any:
         return actor, batch.observation[:, 0].astype(np.int32)
 
     broken: Any = loop_world.Broken(device.programs, run_act=act)
@@ -99,7 +99,7 @@ def test_parameters_act_from_the_update_on_that_publishes_them(make: loop_world.
 def test_updates_that_are_refused_again_and_again_end_training(device: loop_world.Device, said: golden.Said) -> None:
     num_rejected = iter(range(1, 100))
 
-    def update(train: base.TrainState, rings: Any, num_inserts: Any) -> tuple[base.TrainState, Any, np.ndarray]:
+    def update(seed: Any, train: base.TrainState, rings: Any, num_inserts: Any) -> Any:
         values = dict.fromkeys(device.programs.update.metric_names, 0.0) | {"num_rejected": float(next(num_rejected))}
         return train, rings, np.array(list(values.values()), np.float32)
 
@@ -115,7 +115,7 @@ def test_the_share_of_clipped_gradients_is_a_metric_where_there_is_a_limit(devic
     """Of the norms 4.5 and 5.5, the default limit of 5 clips one."""
     norms = itertools.cycle([4.5, 5.5])
 
-    def update(train: base.TrainState, rings: Any, num_inserts: Any) -> tuple[base.TrainState, Any, np.ndarray]:
+    def update(seed: Any, train: base.TrainState, rings: Any, num_inserts: Any) -> Any:
         values = dict.fromkeys(device.programs.update.metric_names, 0.0) | {"grad_norm": next(norms)}
         return train, rings, np.array(list(values.values()), np.float32)
 
@@ -133,7 +133,7 @@ def test_means_over_refreshed_rows_count_those_alone(refreshing: loop_world.Devi
     names = refreshing.programs.refresh.metric_names
     shares = iter([1.0, 0.0, 0.5])
 
-    def refresh(params: Any, rings: Any, counters: Any) -> Any:
+    def refresh(seed: Any, params: Any, rings: Any, counters: Any) -> Any:
         share = next(shares)
         values = dict.fromkeys(names, 8.0 * share) | {"refreshed_share": share}
         return rings, np.array([values[name] for name in names], np.float32)

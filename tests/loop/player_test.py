@@ -97,7 +97,7 @@ def test_parameters_act_once_they_are_on_the_devices_that_do(
 def test_targets_are_refreshed_with_the_parameters_that_act(device_apart: loop_world.Device) -> None:
     seen: list[Any] = []
 
-    def refresh(params: Any, rings: Any, counters: steps.Counters) -> Any:
+    def refresh(seed: Any, params: Any, rings: Any, counters: steps.Counters) -> Any:
         seen.append((params, int(counters.version)))
         return rings, np.zeros(3)
 
@@ -115,11 +115,11 @@ def test_targets_are_refreshed_with_the_parameters_that_act(device_apart: loop_w
 def test_every_call_says_how_many_were_before_it(refreshing: loop_world.Device) -> None:
     seen: list[tuple[int, ...]] = []
 
-    def act(params: Any, actor: Any, batch: Any, counters: steps.Counters) -> Any:
+    def act(seed: Any, params: Any, actor: Any, batch: Any, counters: steps.Counters) -> Any:
         seen.append(tuple(map(int, counters)))
         return actor, np.zeros(4)
 
-    def refresh(params: Any, rings: Any, counters: steps.Counters) -> Any:
+    def refresh(seed: Any, params: Any, rings: Any, counters: steps.Counters) -> Any:
         seen.append(tuple(map(int, counters)))
         return rings, np.zeros(3)
 
@@ -134,6 +134,19 @@ def test_every_call_says_how_many_were_before_it(refreshing: loop_world.Device) 
     player.run_refresh()
     assert seen == [(5, 0, 0), (6, 0, 1), (0, 1, 0), (0, 1, 1)]
     assert (player.num_updates, player.num_refreshes) == (1, 2)
+
+
+def test_players_of_other_seeds_share_programs_and_draw_otherwise(refreshing: loop_world.Device) -> None:
+    found = []
+    for seed in (1, 1, 2):
+        world = loop_world.World(refreshing, run__seed=seed)
+        assert world.player.programs is refreshing.programs
+        world.play(world.join(), 12)
+        actions = [actions for _, actions, _ in world.replies]
+        found.append((actions, world.gathered.means()["loss"], world.rings.stored["target_version"].tolist()))
+    assert found[0] == found[1]
+    # The first parameters and the frames are the same: the keys of acting, updates and refreshes differ.
+    assert [one != other for one, other in zip(found[0], found[2], strict=True)] == [True] * 3
 
 
 def test_a_batch_of_one_shard_asks_for_the_program_of_its_size(device: loop_world.Device) -> None:

@@ -144,7 +144,7 @@ class _Waits(limiter.Pace):
 def test_a_mover_s_parameters_act_and_the_home_keeps_the_row_and_answers(catching: loop_world.Device) -> None:
     calls: list[tuple[Any, Any, int]] = []
 
-    def act(params: Any, actor: Any, batch: Any, counters: Any) -> Any:
+    def act(seed: Any, params: Any, actor: Any, batch: Any, counters: Any) -> Any:
         calls.append((params, batch, int(counters.version)))
         number = next(index for index, player in enumerate(world.players) if player.params is params)
         return actor, np.asarray(batch.slot) * 2 + number

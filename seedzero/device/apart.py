@@ -11,6 +11,7 @@ As with the Sebulba architecture of Podracer (Hessel et al. 2021, section 3.2) a
 from __future__ import annotations
 
 import collections
+import functools
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -41,12 +42,11 @@ Learned: TypeAlias = tuple[base.TrainState, transfer.Pieces, base.Metrics]
 class Apart(strategies.Strategy):
     """The strategy with devices for learning alone."""
 
-    is_apart = True
-
     def __init__(self, setup: setups.Setup) -> None:
         data = setup.agent.data
         self.takes_turns = isinstance(data, sources.Queue) and data.max_lag == 1  # no row may be older than one update
         self._setup = setup
+        self._published: collections.deque[strategies.Acting] = collections.deque()  # not there yet
         self._learning: collections.deque[tuple[priorities.Places, transfer.Pieces]] = collections.deque()
 
     def lanes(self, max_in_flight: int) -> tuple[int, ...]:
@@ -106,11 +106,26 @@ class Apart(strategies.Strategy):
             rings = run["write_back"](seed, rings, places, transfer.move(priority, self._setup.mesh))
         return rings
 
-    def publish(self, params: base.Params) -> base.Params:
-        return jax.device_put(params, meshes.replicated(self._setup.mesh))
+    def copy(self, params: base.Params) -> base.Params:
+        return jax.device_put(super().copy(params), meshes.replicated(self._setup.mesh))
 
-    def is_there(self, params: base.Params) -> bool:
-        return not self._setup.ahead or is_there(params)
+    def publish(self, newest: strategies.Acting) -> strategies.Acting | None:
+        if len(self._published) == MOST_COPIES:
+            self._published.pop()  # the oldest is the first to be there, and the newest is wanted
+        self._published.append(newest._replace(params=self.copy(newest.params)))
+        return self.receive()
+
+    def receive(self) -> strategies.Acting | None:
+        found = None
+        while self._published and (not self._setup.ahead or is_there(self._published[0].params)):
+            found = self._published.popleft()
+        return found
+
+    def when_there(self) -> Callable[[], object]:
+        return functools.partial(jax.block_until_ready, [published.params for published in self._published])
+
+    def refreshing(self, newest: strategies.Acting, acting: strategies.Acting) -> strategies.Acting:
+        return acting  # the newest are elsewhere
 
 
 def _copies(tracer: tracing.ProgramTracer) -> tuple[base.Params, ...]:

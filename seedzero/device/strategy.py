@@ -10,13 +10,15 @@ All run the same functions of `steps`; acting's program is the same everywhere.
 from __future__ import annotations
 
 import functools
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
 
 from seedzero.agents import base
 from seedzero.device import batch as batches
+from seedzero.device import state as states
 from seedzero.device import steps, tracing
 from seedzero.replay import rings as ring_store
 
@@ -26,14 +28,18 @@ Renewed: TypeAlias = tuple[ring_store.Rings, jax.Array]
 """As `steps.Renewed`, likewise."""
 
 
+class Acting(NamedTuple):
+    """Parameters for acting, and the updates that they have seen."""
+
+    params: base.Params
+    version: int
+
+
 class Strategy:
-    """Every device acts, holds rings and learns. Used by the device loop's thread."""
+    """Every device acts, holds rings and learns. Of one player; used by the device loop's thread."""
 
     takes_turns = False
     """Whether acting waits for the parameters of an update under way."""
-
-    is_apart = False
-    """Whether other devices learn than act."""
 
     holds_frames = True
     """Whether the devices hold the replay's frames."""
@@ -99,13 +105,25 @@ class Strategy:
         renewed: Renewed = run["refresh"](seed, params, rings, counters)
         return renewed
 
-    def publish(self, params: base.Params) -> base.Params:
-        """Returns parameters on the way to the acting devices."""
-        return params
+    def copy(self, params: base.Params) -> base.Params:
+        """Returns a copy of learning parameters, on the way to the acting devices."""
+        return states.copy(params)
 
-    def is_there(self, params: base.Params) -> bool:
-        """Returns whether acting need not wait for published parameters."""
-        return True
+    def publish(self, newest: Acting) -> Acting | None:
+        """Copies learning parameters for acting; returns as `receive`."""
+        return newest._replace(params=self.copy(newest.params))
+
+    def receive(self) -> Acting | None:
+        """Returns the newest published copy available without waiting; None: no copy since the last call."""
+        return None
+
+    def when_there(self) -> Callable[[], object]:
+        """Returns a function for any thread: waits until all published copies are available."""
+        return lambda: None
+
+    def refreshing(self, newest: Acting, acting: Acting) -> Acting:
+        """Returns the parameters of a refresh's searches: the learning ones, or those that act."""
+        return newest
 
     def close(self) -> None:
         """Waits for frames being read; no update may follow."""

@@ -5,9 +5,7 @@ The device loop's thread owns it. A call returns at once, with arrays that are s
 
 from __future__ import annotations
 
-import collections
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,7 +13,7 @@ import jax
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.device import acting, apart, steps
+from seedzero.device import acting, steps
 from seedzero.device import batch as batches
 from seedzero.device import programs as device_programs
 from seedzero.device import setup as setups
@@ -45,29 +43,32 @@ class Player:
 
     def __post_init__(self) -> None:
         self.params = self.copy_params()  # that act
-        self._published: collections.deque[tuple[base.Params, int]] = collections.deque()  # not there yet, by version
 
     # ------------------------------------------------------------------------------------ parameters that act
 
     def copy_params(self) -> base.Params:
         """Returns a copy of the newest parameters for acting, on the devices that act."""
-        return self.strategy.publish(states.copy(self.setup.agent.acting(self.train)))
+        return self.strategy.copy(self._newest.params)
+
+    @property
+    def _newest(self) -> strategies.Acting:
+        return strategies.Acting(self.setup.agent.acting(self.train), self.num_updates)
+
+    @property
+    def _acting(self) -> strategies.Acting:
+        return strategies.Acting(self.params, self.version)
 
     def publish(self) -> None:
         """Has acting use the newest parameters from now on; with learners apart, once they are there."""
-        if len(self._published) == apart.MOST_COPIES:
-            self._published.pop()  # the oldest is the first to be there, and the newest is wanted
-        self._published.append((self.copy_params(), self.num_updates))
-        self.receive()
+        self.params, self.version = self.strategy.publish(self._newest) or self._acting
 
     def receive(self) -> None:
         """Has acting use the newest published parameters available without waiting."""
-        while self._published and self.strategy.is_there(self._published[0][0]):
-            self.params, self.version = self._published.popleft()
+        self.params, self.version = self.strategy.receive() or self._acting
 
     def when_there(self) -> Callable[[], object]:
         """Returns a function for any thread: waits until acting can use the present publication without waiting."""
-        return functools.partial(jax.block_until_ready, [params for params, _ in self._published])
+        return self.strategy.when_there()
 
     # ------------------------------------------------------------------------------------ calls
 
@@ -103,9 +104,7 @@ class Player:
 
     def run_refresh(self) -> jax.Array:
         """Renews stored targets; returns metrics [M], `programs.refresh.metric_names`."""
-        params, version = self.params, self.version
-        if not self.strategy.is_apart:  # there, the newest parameters are elsewhere
-            params, version = self.setup.agent.acting(self.train), self.num_updates
+        params, version = self.strategy.refreshing(self._newest, self._acting)
         counters, run = steps.counters(self.num_inserts, version, self.num_refreshes), self.programs.refresh.functions
         self.rings, values = self.strategy.run_refresh(run, np.int32(self.seed), params, self.rings, counters)
         self.num_refreshes += 1

@@ -67,17 +67,17 @@ def test_parameters_act_once_they_are_on_the_devices_that_do(
     published: list[Any] = []
     monkeypatch.setattr(apart, "is_there", lambda params: any(params is published[index] for index in there))
     player = _make(device_apart)
-    copy_params = player.copy_params
+    copy = player.strategy.copy
 
     def publish() -> None:
         player.run_update(0.0)
         player.publish()
 
-    def copied() -> Any:
-        published.append(copy_params())
+    def copied(params: Any) -> Any:
+        published.append(copy(params))
         return published[-1]
 
-    monkeypatch.setattr(player, "copy_params", copied)
+    monkeypatch.setattr(player.strategy, "copy", copied)
     for _ in range(3):
         publish()
     player.receive()

@@ -5,6 +5,8 @@ Shape letters: B batch, J positions of a window, K unrolled steps, A actions, D 
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Mapping
 
 import jax
@@ -184,48 +186,40 @@ def loss_and_metrics(
     num_steps = config.unroll_steps
     actions, taken = windows.stored["action"][:, :num_steps], windows.valid[:, 1 : num_steps + 1]
     policy_logits, value_logits, reward_logits, hidden = unroll(parts, params, observation, actions, taken, key)
-    policy = _step_mean(_policy_errors(parts, policy_logits, windows), targets.policy_mask, windows.weight)
+    policy_errors, entropy = _policy_errors(parts, policy_logits, windows), _entropy(parts, policy_logits)
     unit = muzero_model.unit(params)
     goes_on, of_value = muzero_model.on_and_value_logits(parts, value_logits)
-    value_errors = _cross_entropy(of_value, muzero_model.encode(parts, targets.value / unit))
-    value_mask = targets.value_mask
+    value_mask, rewards = targets.value_mask, targets.reward
     if goes_on is not None:
         is_on, is_known = nstep.going_on(windows.terminated, windows.valid, num_positions=num_steps + 1)
         value_mask &= is_on  # the value of what goes on; an end has none
-    value = _step_mean(value_errors, value_mask, windows.weight)
-    rewards = targets.reward
     if parts.network.prefix is not None:
         rewards = nstep.value_prefixes(rewards, config.value_prefix_horizon)
+    value_errors = _cross_entropy(of_value, muzero_model.encode(parts, targets.value / unit))
     reward_errors = _cross_entropy(reward_logits, muzero_model.encode(parts, rewards / unit))
-    no_reward = jnp.zeros_like(reward_errors[:, :1])
-    reward = _step_mean(
-        jnp.concatenate([no_reward, reward_errors], axis=1),
-        jnp.concatenate([no_reward > 0, targets.reward_mask], axis=1),
-        windows.weight,
-    )
-    loss = config.policy_loss_weight * policy + config.value_loss_weight * value + config.reward_loss_weight * reward
-    entropy = _entropy(parts, policy_logits)
+    reward_errors, reward_mask = (jnp.pad(x, ((0, 0), (1, 0))) for x in (reward_errors, targets.reward_mask))
+    mean, more = functools.partial(_step_mean, weight=windows.weight), base.Metrics()
+    terms = [  # metric, weight, mean error
+        ("loss_policy", config.policy_loss_weight, mean(policy_errors, targets.policy_mask)),
+        ("loss_value", config.value_loss_weight, mean(value_errors, value_mask)),
+        ("loss_reward", config.reward_loss_weight, mean(reward_errors, reward_mask)),
+    ]
     if config.entropy_weight:
-        loss -= config.entropy_weight * _step_mean(entropy, targets.policy_mask, windows.weight)
-    more: base.Metrics = {}
+        terms.append(("", -config.entropy_weight, mean(entropy, targets.policy_mask)))
     if config.policy_gradient_weight:
         errors, more["advantage_size"] = _policy_gradient_errors(parts, policy_logits, windows, targets, axis_name)
-        more["loss_policy_gradient"] = _step_mean(errors, targets.policy_mask, windows.weight)
-        loss += config.policy_gradient_weight * more["loss_policy_gradient"]
+        terms.append(("loss_policy_gradient", config.policy_gradient_weight, mean(errors, targets.policy_mask)))
     if goes_on is not None:
         end_errors = optax.sigmoid_binary_cross_entropy(goes_on, is_on.astype(goes_on.dtype))
-        more["loss_end"] = _step_mean(end_errors, is_known, windows.weight)
-        loss += more["loss_end"]
+        terms.append(("loss_end", 1.0, mean(end_errors, is_known)))
     if parts.network.projection is not None:
-        consistency, of_projection = _consistency(parts, parts.network.projection, params, hidden, windows)
-        more |= of_projection
-        loss += config.consistency_weight * consistency
+        consistency, more["projection_spread"] = _consistency(parts, parts.network.projection, params, hidden, windows)
+        terms.append(("loss_consistency", config.consistency_weight, consistency))
+    loss = functools.reduce(operator.add, [weight * error for _, weight, error in terms])
     predicted = unit * muzero_model.decode_value(parts, value_logits[:, 0])
     metrics = {
         "loss": loss,
-        "loss_policy": policy,
-        "loss_value": value,
-        "loss_reward": reward,
+        **{metric: error for metric, _, error in terms if metric},
         "value_mean": jnp.mean(predicted),
         "value_target_mean": jnp.mean(targets.value[:, 0]),
         "policy_entropy": jnp.mean(entropy[:, 0]),
@@ -288,12 +282,12 @@ def _consistency(
     params: base.Params,
     hidden: jax.Array,
     windows: windowing.Windows,
-) -> tuple[jax.Array, base.Metrics]:
-    """Returns the consistency loss and its metrics (EfficientZero, Ye et al. 2021, equation 3).
+) -> tuple[jax.Array, jax.Array]:
+    """Returns the consistency loss and the spread of projections (EfficientZero, Ye et al. 2021, equation 3).
 
     The minus cosine similarity of what is predicted from the k-th unrolled state [B, K+1, ...] and the projection of
     what was seen there, into which no gradient goes. The last observation of an episode counts; nothing behind it.
-    "projection_spread" is about 1 where projections of different observations have nothing in common, and 0 where all
+    The spread is about 1 where projections of different observations have nothing in common, and 0 where all
     are the same: then nothing is learned.
     """
     num_steps = consistency_steps(parts.config.muzero)
@@ -309,7 +303,7 @@ def _consistency(
     summed = jnp.sum(jnp.where(reached, -similarity, 0.0), axis=1)
     loss = jnp.mean(windows.weight * summed) / parts.config.muzero.unroll_steps
     center = jnp.mean(projection.normalize(target), axis=0)
-    return loss, {"loss_consistency": loss, "projection_spread": 1.0 - jnp.sum(jnp.square(center))}
+    return loss, 1.0 - jnp.sum(jnp.square(center))
 
 
 def unroll(

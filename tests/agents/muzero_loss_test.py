@@ -80,6 +80,41 @@ def test_the_loss_is_the_weighted_mean_over_windows() -> None:
     np.testing.assert_allclose(loss([1.0, 0.5, 2.0, 0.0]), alone[0] + 0.5 * alone[1] + 2.0 * alone[2], rtol=1e-6)
 
 
+def test_the_loss_is_the_weighted_sum_of_its_terms_and_each_has_its_metric() -> None:
+    weights = {"policy": 0.5, "value": 0.25, "reward": 2.0, "policy_gradient": 0.7, "consistency": 3.0}
+    settings = {
+        f"muzero__{name}{'_loss' * (number < 3)}_weight": x for number, (name, x) in enumerate(weights.items())
+    }
+    config = cases.make_config(muzero__predict_ends=True, muzero__entropy_weight=0.3, **settings)
+    parts = cases.hand_model(config)
+
+    def predict(params: Any, s: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jnp.concatenate([s, jnp.zeros_like(s)], axis=-1), jnp.zeros((len(s), 12))  # the last: going on
+
+    same = muzero_net.Projection(project=lambda params, hidden: hidden, predict=lambda params, x: x)
+    parts = parts._replace(network=parts.network._replace(predict=predict, projection=same))
+    windows = cases.hand_model_windows(config)
+    windows = agent_cases.store(windows, **{muzero_loss.PROBABILITY: np.full(windows.valid.shape, 0.5, np.float32)})
+    windows = agent_cases.show(windows, np.full((cases.BATCH, 3, 1), 2.0, np.float32))
+
+    @jax.jit
+    def find(params: Any) -> tuple[jax.Array, base.Metrics, jax.Array]:
+        targets = muzero_loss.make_targets(parts, (), windows)
+        return muzero_loss.loss_and_metrics(parts, params, windows, targets, jax.random.key(0))
+
+    loss, metrics, _ = find({"p": 0.5, "q": 2.0})
+    assert set(metrics) == {
+        "loss",
+        *(f"loss_{name}" for name in (*weights, "end")),
+        *("policy_entropy", "value_mean", "value_target_mean", "targets_clipped"),
+        *("advantage_size", "projection_spread"),
+    }
+    entropy = _two_way_entropy(1.0) + (_two_way_entropy(2.0) + _two_way_entropy(4.0)) / 2
+    expected = sum(weight * float(metrics[f"loss_{name}"]) for name, weight in weights.items())
+    np.testing.assert_allclose(loss, expected + float(metrics["loss_end"]) - 0.3 * entropy, rtol=1e-5)
+    assert loss == metrics["loss"] and all(float(metrics[f"loss_{name}"]) for name in (*weights, "end"))
+
+
 def test_policies_of_masked_positions_do_not_count() -> None:
     config = _hand_model_config()
     windows = cases.hand_model_windows(config)

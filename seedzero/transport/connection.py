@@ -20,7 +20,7 @@ from grpc import aio
 
 from seedzero.config import sections
 from seedzero.core import errors, types
-from seedzero.transport import codec, handshake, inference_pb2, messages, options, proxy, security
+from seedzero.transport import codec, handshake, inference_pb2, messages, options, proxy, security, sessions
 from seedzero.transport import status as grpc_status
 
 _CONNECT_SECONDS = 10.0
@@ -49,8 +49,7 @@ class WorkerStream:
 
     def __init__(self, call: aio.StreamStreamCall[bytes, bytes]) -> None:
         self.call = call  # gRPC's side of it
-        self.assigned = False  # Assign has come, so the spec may be sent
-        self.ready = False  # Start has come, so steps may be sent
+        self.phase = sessions.NEW
         self._outbox: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._tasks = [asyncio.create_task(self._write())]
 
@@ -94,13 +93,11 @@ class WorkerSide:
         self.wanted = asyncio.Event()
         self._address, self._hello, self.deliver = address, hello, deliver
         self._session: WorkerSession | None = None
-        self._joining = False
         self._stream: WorkerStream | None = None
 
     # --- from the worker's thread ---
 
     def join(self) -> None:
-        self._joining = True
         self.wanted.set()
         if self._stream:
             self._stream.put(handshake.encode_hello(self._hello))
@@ -108,14 +105,14 @@ class WorkerSide:
     def start(self, session_id: str, spec: types.EnvSpec) -> None:
         if session := self._current(session_id):
             session.spec = spec
-            if self._stream and self._stream.assigned:
+            if self._stream and self._stream.phase in (sessions.ASSIGNED, sessions.STARTED):
                 self._put(self._stream, lambda: codec.from_worker(spec=dataclasses.asdict(spec)))
 
     def submit(self, session_id: str, group: int, sequence: int, step: types.EnvStep) -> None:
         """Sends a step, now and after every reconnect until its answer."""
         if session := self._current(session_id):
             session.unanswered[group] = (sequence, step)
-            if self._stream and self._stream.ready:
+            if self._stream and self._stream.phase is sessions.STARTED:
                 self._send(self._stream, session, group)
 
     def _current(self, session_id: str) -> WorkerSession | None:
@@ -128,8 +125,7 @@ class WorkerSide:
         """Takes a new stream and says Hello."""
         self._stream = stream
         session_id = self._session.assignment.session_id if self._session else ""
-        if self._session or self._joining:
-            stream.put(handshake.encode_hello(dataclasses.replace(self._hello, session_id=session_id)))
+        stream.put(handshake.encode_hello(dataclasses.replace(self._hello, session_id=session_id)))
 
     def leave(self, reason: str, failed: bool) -> bool:
         """Says Goodbye and ends an open stream; returns whether one was open."""
@@ -161,10 +157,9 @@ class WorkerSide:
 
     def _on_assign(self, stream: WorkerStream, fields: inference_pb2.Assign) -> None:
         assignment = handshake.assignment_of(fields)
-        stream.assigned = True
+        stream.phase = stream.phase.after("assign")
         stream.beat_every(max(fields.heartbeat_seconds, _MIN_HEARTBEAT_SECONDS))
         if self._session is None:
-            self._joining = False
             self._session = WorkerSession(assignment)
             self.deliver(assignment)
         elif assignment.session_id != self._session.assignment.session_id:
@@ -176,7 +171,7 @@ class WorkerSide:
     def _on_start(self, stream: WorkerStream, fields: inference_pb2.Start) -> None:
         if self._session is None or self._session.spec is None:
             raise errors.InvalidMessage("the learner sent Start before a Spec")
-        stream.ready = True
+        stream.phase = stream.phase.after("start")
         self._session.max_message_bytes = fields.max_message_bytes
         for group in self._session.unanswered:
             self._send(stream, self._session, group)
@@ -202,7 +197,7 @@ class WorkerSide:
         over, self._session = self._session.assignment.session_id, None
         _logger.warning("learner at %s: session %s is over: %s", self._address, over, reason)
         self.wanted.clear()
-        stream.assigned = stream.ready = False
+        stream.phase = stream.phase.after("restart")
         self.deliver(messages.Restart(reason))
 
     def _send(self, stream: WorkerStream, session: WorkerSession, group: int) -> None:
@@ -315,7 +310,6 @@ class Connection:
                 self._side.receive(stream, message)
                 self._retries.heard(kind)
                 if kind == "end":
-                    self._closing = True
                     return None
             return "the learner closed the stream"
         finally:

@@ -1,4 +1,4 @@
-"""Sessions, leases and sequence numbers: the rules of the wire without sockets, threads or clocks.
+"""Phases, sessions, leases and sequence numbers: the rules of the wire without sockets, threads or clocks.
 
 The rules are explained in protos/seedzero/transport/inference.proto. Times are seconds of any one clock, passed in.
 
@@ -22,6 +22,42 @@ StreamT = TypeVar("StreamT")
 _ON_FIRST = "on an episode's first observation; expected next-step auto-reset, see inference.proto"
 
 
+class Phase(enum.IntEnum):
+    """The phase of a stream, on either side of it."""
+
+    NEW = 0  # before Assign
+    ASSIGNED = 1  # Assign was sent: the session's Spec is next
+    STARTED = 2  # Start was sent: steps and answers follow
+    RESTARTED = 3  # Restart was sent: messages until the next Hello belong to the session that is over
+    CLOSED = 4  # nothing more is sent after the messages that wait
+
+    def after(self, message: str, session_id: str = "") -> Phase:
+        """Returns the phase after a message ("": without content); InvalidMessage for a message out of place."""
+        phase = TRANSITIONS[message][self]
+        if isinstance(phase, Phase):
+            return phase
+        raise errors.InvalidMessage(phase.format(message.capitalize(), session_id))
+
+
+NEW, ASSIGNED, STARTED, RESTARTED, CLOSED = Phase
+_NO_HELLO = "{} came before Hello; expected Hello first"
+_TWICE = "{} came twice; session {} goes on"
+_NO_ASSIGN = "the learner sent {} before Assign"
+
+TRANSITIONS: dict[str, tuple[Phase | str, ...]] = {
+    "hello": (NEW, _TWICE, _TWICE, RESTARTED, CLOSED),
+    "spec": (_NO_HELLO, ASSIGNED, STARTED, RESTARTED, CLOSED),
+    "step": (_NO_HELLO, "a {} came before Spec; expected Spec after every Assign", STARTED, RESTARTED, CLOSED),
+    "heartbeat": tuple(Phase),
+    "goodbye": tuple(Phase),
+    "assign": (ASSIGNED, ASSIGNED, STARTED, ASSIGNED, CLOSED),
+    "start": (_NO_ASSIGN, STARTED, STARTED, _NO_ASSIGN, CLOSED),
+    "restart": (RESTARTED, RESTARTED, RESTARTED, RESTARTED, CLOSED),
+    "close": (CLOSED,) * 5,
+    "": ("a message without content; expected Hello, Spec, Step, Heartbeat or Goodbye",) * 5,
+}
+"""The next phase for every phase in order, or the refusal; the learner's messages, and close(), change the phase."""
+
 Repeat = enum.Enum("Repeat", ["NEW", "PENDING"])
 """The meaning of a sequence number without an answer."""
 
@@ -31,11 +67,11 @@ class Group:
     """The progress of a group of environments."""
 
     final: np.ndarray  # [E] bool, true: the last accepted observation was its episode's last (or there was none yet)
+    owed_since: float  # time since which the worker owes the Spec or the next step; infinity: it owes none
     any_final: bool = True  # whether one of `final` is true
     next_sequence: int = 0  # number of the next new step
     pending: bool = False  # the step numbered next_sequence - 1 has no answer yet
     last_reply: bytes = b""  # answer to the step numbered next_sequence - 1, unless pending
-    owed_since: float = math.inf  # time since which the worker owes the next step; infinity: it owes none
 
     def look_up(self, group: int, sequence: int) -> Repeat | bytes:
         """Returns NEW, PENDING, or the answer to a step of this number; SequenceError for other numbers."""
@@ -56,17 +92,18 @@ class LearnerSession(Generic[StreamT]):
 
     def __init__(self, worker_id: str, assignment: types.Assignment, lease_seconds: float, now: float) -> None:
         self.worker_id, self.assignment = worker_id, assignment
-        self._lease_seconds, self._assigned_at = lease_seconds, now
+        self._lease_seconds = lease_seconds
         self.renew(now)
         self.spec: types.EnvSpec | None = None
-        self.layout: codec.StepLayout | None = None
+        self.layout: codec.StepLayout  # from begin() on
         self.stream: StreamT | None = None
-        self._groups = tuple(Group(np.ones(assignment.envs_per_group, np.bool_)) for _ in range(assignment.num_groups))
+        size, num_groups = assignment.envs_per_group, assignment.num_groups
+        self._groups = tuple(Group(np.ones(size, np.bool_), now) for _ in range(num_groups))
 
     @property
     def owed_since(self) -> float:
         """Start of the wait for the worker's Spec or step; infinity: the worker waits for answers."""
-        return self._assigned_at if self.spec is None else min(group.owed_since for group in self._groups)
+        return min(group.owed_since for group in self._groups)
 
     def renew(self, now: float) -> None:
         """Starts the lease anew."""
@@ -75,7 +112,6 @@ class LearnerSession(Generic[StreamT]):
     def restart_deadlines(self, now: float) -> None:
         """Starts the lease and the worker's deadlines anew."""
         self.renew(now)
-        self._assigned_at = now
         for group in self._groups:
             group.owed_since = max(group.owed_since, now)
 

@@ -101,7 +101,7 @@ class Streams:
 
     def receive(self, stream: Stream, data: object) -> bool:
         """Handles a message (other objects than bytes: the worker has closed its side); returns whether to read on."""
-        if not isinstance(data, bytes) or stream.closed:
+        if not isinstance(data, bytes) or stream.phase is sessions.CLOSED:
             return False
         if not self.farewell:
             self.side.receive(stream, data)
@@ -146,7 +146,7 @@ class LearnerSide:
         """Answers a step; does nothing for an ended session."""
         session = self.sessions.get(session_id)
         is_new = session is not None and session.answer(group, sequence, reply, self.clock())
-        if is_new and session and session.stream and session.stream.ready:
+        if is_new and session and session.stream and session.stream.phase is sessions.STARTED:
             session.stream.put(reply)
 
     def restart(self, session_id: str, reason: str) -> None:
@@ -186,9 +186,8 @@ class LearnerSide:
 
     def _end_and_restart(self, session: Session, reason: str, explanation: str) -> None:
         """Ends a session; the worker joins again."""
-        self.end(session, reason)
-        if session.stream:
-            self._send_restart(session.stream, explanation)
+        self._learner.end(session.assignment.session_id, reason)
+        self.restart(session.assignment.session_id, explanation)
 
     def end(self, session: Session, reason: str) -> None:
         """Ends a session, once, and informs the learner."""
@@ -200,28 +199,22 @@ class LearnerSide:
         stream.check_unread()
         codec.check_size(data, stream.max_message_bytes)
         message, observation = codec.decode_worker(data)
-        if stream.session:
-            stream.session.renew(self.clock())
-        match message.WhichOneof("message"):
-            case "step":
-                self._on_step(stream, message.step, observation)
+        if session := stream.session:
+            session.renew(self.clock())
+        kind = message.WhichOneof("message") or ""
+        stream.phase = stream.phase.after(kind, session.assignment.session_id if session else "")
+        match kind:
+            case "step" if session:
+                self._on_step(stream, session, message.step, observation)
             case "hello":
                 self._on_hello(stream, message.hello)
-            case "spec":
-                self._on_spec(stream, message.spec)
+            case "spec" if session:
+                self._on_spec(stream, session, message.spec)
             case "goodbye":
                 self._on_goodbye(stream, message.goodbye)
-            case "heartbeat":
-                pass  # every message renews the lease
-            case _:
-                expected = "Hello, Spec, Step, Heartbeat or Goodbye"
-                raise errors.InvalidMessage(f"a message without content; expected {expected}")
 
     def _on_hello(self, stream: Stream, fields: inference_pb2.Hello) -> None:
         hello = handshake.hello_of(fields)
-        if stream.session:
-            raise errors.InvalidMessage(f"Hello came twice; session {stream.session.assignment.session_id} goes on")
-        stream.restarted = False
         session = self.sessions.get(hello.session_id) if hello.session_id else self._create(hello)
         if session is None:
             unknown = f"session {hello.session_id!r} is unknown: its lease expired or the learner is new"
@@ -230,7 +223,7 @@ class LearnerSide:
             taken = f"another stream took over session {hello.session_id}"
             session.stream.session = None
             session.stream.close(grpc_status.Failure(grpc.StatusCode.ABORTED, taken))
-        session.stream, stream.session = stream, session
+        session.stream, stream.session, stream.phase = stream, session, stream.phase.after("assign")
         session.renew(self.clock())
         assignment = dataclasses.replace(session.assignment, resumed=bool(hello.session_id))
         stream.put(handshake.encode_assign(assignment, self.settings))
@@ -243,22 +236,16 @@ class LearnerSide:
         session = Session(hello.worker_id, assignment, self.settings.lease_seconds, self.clock())
         return self.sessions.setdefault(assignment.session_id, session)
 
-    def _on_spec(self, stream: Stream, fields: inference_pb2.Spec) -> None:
-        if (session := self._session_of(stream, "Spec")) is None:
-            return
+    def _on_spec(self, stream: Stream, session: Session, fields: inference_pb2.Spec) -> None:
         num_envs = session.assignment.envs_per_group
         spec = handshake.spec_of(fields, num_envs, self.settings.max_message_bytes)
         if session.begin(spec, self.clock()):
             self._learner.begin(session.assignment.session_id, spec)
-        stream.ready = True
+        stream.phase = stream.phase.after("start")
         stream.max_message_bytes = handshake.max_message_bytes(spec, num_envs)
         stream.put(codec.from_learner(start=dict(max_message_bytes=stream.max_message_bytes)))
 
-    def _on_step(self, stream: Stream, fields: inference_pb2.Step, observation: memoryview) -> None:
-        if (session := self._session_of(stream, "Step")) is None:
-            return
-        if session.layout is None or not stream.ready:
-            raise errors.InvalidMessage("a Step came before Spec; expected Spec after every Assign")
+    def _on_step(self, stream: Stream, session: Session, fields: inference_pb2.Step, observation: memoryview) -> None:
         answer = session.look_up(fields.group, fields.sequence)
         if isinstance(answer, bytes):
             stream.put(answer)
@@ -270,17 +257,10 @@ class LearnerSide:
         if stream.session:
             failure = messages.FAILED + fields.reason[: codec.MAX_REASON]
             self.end(stream.session, failure if fields.failed else messages.GOODBYE)
-            stream.session = None
         stream.close()
 
-    def _session_of(self, stream: Stream, message: str) -> Session | None:
-        """Returns the stream's session; None: the message belongs to a session that Restart has ended."""
-        if stream.session is None and not stream.restarted:
-            raise errors.InvalidMessage(f"{message} came before Hello; expected Hello first")
-        return stream.session
-
     def _send_restart(self, stream: Stream, reason: str) -> None:
-        stream.session, stream.restarted, stream.ready = None, True, False
+        stream.session, stream.phase = None, stream.phase.after("restart")
         stream.idle_since = self.clock()
         stream.max_message_bytes = max(stream.max_message_bytes, handshake.HANDSHAKE_BYTES)
         stream.put(codec.from_learner(restart=dict(reason=reason)))
@@ -291,18 +271,16 @@ class Stream:
 
     def __init__(self, context: Context, now: float) -> None:
         self.context = context  # gRPC's side of it
+        self.phase = sessions.NEW
         self.session: Session | None = None  # before Hello and after Restart
-        self.restarted = False  # Restart was sent; messages until the next Hello belong to the session that is over
-        self.ready = False  # Start was sent, so answers may follow
         self.idle_since = now  # time since which it has had no session; means nothing while it has one
         self.max_message_bytes = handshake.HANDSHAKE_BYTES  # larger messages are refused
-        self.closed = False  # nothing more is written after the messages that wait
         self.failure: grpc_status.Failure | None = None  # end of the stream; None: OK
         self._outbox: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     def put(self, data: bytes) -> None:
         """Has a message written; never blocks. The protocol bounds how many wait."""
-        if not self.closed:
+        if self.phase is not sessions.CLOSED:
             self._outbox.put_nowait(data)
 
     def check_unread(self) -> None:
@@ -312,8 +290,8 @@ class Stream:
 
     def close(self, failure: grpc_status.Failure | None = None) -> None:
         """Ends the stream once all is written. The first call counts."""
-        if not self.closed:
-            self.closed, self.failure = True, failure
+        if self.phase is not sessions.CLOSED:
+            self.phase, self.failure = self.phase.after("close"), failure
             self._outbox.put_nowait(None)
 
     async def write_until_closed(self) -> None:

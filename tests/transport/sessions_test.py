@@ -1,4 +1,4 @@
-"""Sessions, leases and sequence numbers, without sockets."""
+"""Phases, sessions, leases and sequence numbers, without sockets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from seedzero.core import errors, packing, types
-from seedzero.transport import sessions
+from seedzero.transport import inference_pb2, sessions
 
 E = 2
 SPEC = types.EnvSpec((1,), "float32", 3)
@@ -19,6 +19,22 @@ ASSIGNMENT = types.Assignment("id-1", types.Role.TRAIN, "catch", "{}", 2, E, (0,
 def make_step(**changes: Any) -> types.EnvStep:
     quiet = types.EnvStep(np.zeros((E, 1), np.float32), np.zeros(E, np.float32), np.zeros(E, bool), np.zeros(E, bool))
     return quiet._replace(**{name: np.array(value, getattr(quiet, name).dtype) for name, value in changes.items()})
+
+
+_NO_HELLO, _NO_SPEC, _TWICE, _NO_ASSIGN = "before Hello", "before Spec", "twice; session id-1", "before Assign"
+PHASES = {
+    "hello": (0, _TWICE, _TWICE, 3, 4),
+    "spec": (_NO_HELLO, 1, 2, 3, 4),
+    "step": (_NO_HELLO, _NO_SPEC, 2, 3, 4),
+    "heartbeat": (0, 1, 2, 3, 4),
+    "goodbye": (0, 1, 2, 3, 4),
+    "assign": (1, 1, 2, 1, 4),
+    "start": (_NO_ASSIGN, 2, 2, _NO_ASSIGN, 4),
+    "restart": (3, 3, 3, 3, 4),
+    "close": (4, 4, 4, 4, 4),
+    "": ("without content",) * 5,
+}
+"""Numbers of phases from NEW to CLOSED, or words of the refusal."""
 
 
 def make_session() -> sessions.LearnerSession[str]:
@@ -34,6 +50,24 @@ def play(session: sessions.LearnerSession[str], *steps: types.EnvStep) -> list[l
         flags.append(session.accept(0, sequence, step).first.tolist())
         assert session.answer(0, sequence, b"answer", 0.0)
     return flags
+
+
+def test_each_message_leads_to_a_phase_or_is_refused(said: golden.Said) -> None:
+    refusals = []
+    for message, row in PHASES.items():
+        for phase, expected in zip(sessions.Phase, row, strict=True):
+            if isinstance(expected, int):
+                assert phase.after(message, "id-1") is sessions.Phase(expected)
+                continue
+            with pytest.raises(errors.InvalidMessage, match=expected) as raised:
+                phase.after(message, "id-1")
+            refusals.append(f"{message or 'nothing'} in {phase.name}: {raised.value}")
+    said("\n".join(refusals))
+
+
+def test_table_has_all_messages_of_workers() -> None:
+    names = {field.name for field in inference_pb2.WorkerMessage.DESCRIPTOR.oneofs_by_name["message"].fields}
+    assert names <= sessions.TRANSITIONS.keys() == PHASES.keys()
 
 
 def test_first_flags_follow_next_step_auto_reset() -> None:

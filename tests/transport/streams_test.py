@@ -12,7 +12,7 @@ import golden
 from wire import ENCODED_SPEC, HELLO, NUM_GROUPS, SETTINGS, Learner, make_step
 
 from seedzero.config import sections
-from seedzero.transport import codec, handshake, messages, streams
+from seedzero.transport import codec, handshake, messages, sessions, streams
 
 
 class Clock:
@@ -76,9 +76,9 @@ async def test_learner_that_stood_still_itself_blames_no_worker() -> None:
     room.streams.watch_leases()
     room.streams._watched_at -= SETTINGS.lease_seconds  # as if this loop had not run for so long
     room.wait(SETTINGS.lease_seconds)
-    assert learner.ended.empty() and not mute.closed
+    assert learner.ended.empty() and mute.phase is sessions.NEW
     room.wait(SETTINGS.lease_seconds)
-    assert learner.next_end()[1].startswith(messages.WORKER_LOST) and mute.closed
+    assert learner.next_end()[1].startswith(messages.WORKER_LOST) and mute.phase is sessions.CLOSED
 
 
 @in_a_loop
@@ -86,7 +86,7 @@ async def test_heartbeats_alone_do_not_keep_a_stream(said: golden.Said) -> None:
     room = Room(Learner())
     mute = room.stream(codec.HEARTBEAT)
     room.wait(19.0, mute)
-    assert not mute.closed
+    assert mute.phase is sessions.NEW
     room.wait(1.0, mute)
     assert mute.failure is not None
     said(mute.failure.details)
@@ -109,7 +109,7 @@ async def test_heartbeats_alone_do_not_keep_the_slots_of_a_worker(said: golden.S
     said(reason)
     assert room.streams.side.silent == ""
     room.wait(20.0, stream)  # nor does it keep the stream by Hello's absence
-    assert stream.closed and room.told(stream) == reason.removeprefix(messages.OVERDUE)
+    assert stream.phase is sessions.CLOSED and room.told(stream) == reason.removeprefix(messages.OVERDUE)
 
 
 @in_a_loop

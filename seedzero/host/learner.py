@@ -95,7 +95,7 @@ def train(
                 parts.view.watch = f"JAX_PLATFORMS=cpu {program} play {at} --video=play.mp4"
             finished, had_finished = _hosted(parts, handles_signals=handles_signals, leaves_when_late=leaves_when_late)
         except errors.UsageError:
-            if (parts is None or not parts.stage.listens) and (mirrored is None or directory.resumed):
+            if (parts is None or not parts.server.has_started) and (mirrored is None or directory.resumed):
                 _abandon(directory, screen, names_code=names_code and mirrored is None)
             raise
         if not had_finished:
@@ -179,7 +179,7 @@ def run(parts: learner_parts.LearnerParts, address: str) -> str:
         parts.ending.check()
         raise starting.lonely(parts.config.run.max_seconds)  # only the process that evaluates was there
     # What failed has left a state on the device that is not to be trusted: then nothing is saved.
-    return stopping.finish(parts, loop, over.result())
+    return stopping.finish(parts, over.result())
 
 
 def keep_time(parts: learner_parts.LearnerParts, loop: device_loop.DeviceLoop, over: futures.Future[str]) -> None:

@@ -19,7 +19,7 @@ from seedzero.host import build, filming
 from seedzero.host import ending as endings
 from seedzero.host import reception as receptions
 from seedzero.host import saves as saving
-from seedzero.loop import device_loop
+from seedzero.host import stage as stages
 from seedzero.loop import roster as rosters
 from seedzero.monitoring import aggregator, background, forecast, metrics
 from seedzero.monitoring import view as views
@@ -28,23 +28,6 @@ from seedzero.processes import supervisor
 from seedzero.transport import address as addresses
 from seedzero.transport import security
 from seedzero.transport import server as servers
-
-
-@dataclasses.dataclass
-class Stage:
-    """The stage of a run: written by the main thread, read by any thread."""
-
-    listens: bool = False  # the server has its addresses, so that something may come of the run
-    is_building: bool = False  # networks and replay
-    is_finishing: bool = False  # the loop has ended, and the last state is being saved
-    loop: device_loop.DeviceLoop | None = None  # None: it is not built yet, or the run is over
-
-    def pulse(self) -> object | None:
-        """Any thread: returns a value for `deadline.Deadline`; saving and waiting for environments are no calls."""
-        if self.is_building:
-            return "building"
-        loop = self.loop
-        return None if loop is None or self.is_finishing else loop.pulse()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +47,7 @@ class LearnerParts:
     workers: supervisor.Supervisor
     server: servers.Server
     films: filming.Filmer
-    stage: Stage = dataclasses.field(default_factory=Stage)
+    stage: stages.RunStage = dataclasses.field(default_factory=stages.RunStage)
 
     @property
     def config(self) -> configs.Config:

@@ -33,13 +33,11 @@ def show_spec(parts: learner_parts.LearnerParts) -> None:
 def listen(parts: learner_parts.LearnerParts) -> str:
     """Opens the server; returns its address."""
     try:
-        address = parts.server.start()
+        return parts.server.start()
     except errors.Error:
         if parts.stage.loop is not None:
             parts.stage.loop.close()
         raise
-    parts.stage.listens = True
-    return address
 
 
 def announce(parts: learner_parts.LearnerParts, address: str) -> None:
@@ -93,13 +91,9 @@ def _build(parts: learner_parts.LearnerParts) -> None:
     hooks = device_loop.Hooks(
         functools.partial(evaluated, parts), parts.save, functools.partial(parts.view.write_row, {}), say
     )
-    stage.is_building = True
-    try:
-        stage.loop = build.device_loop_for(
-            parts.config, reception.spec, workers, hooks, parts.saves, parts.gathered, say
-        )
-    finally:
-        stage.is_building = False
+    config, spec = parts.config, reception.spec
+    stage.build(lambda: build.device_loop_for(config, spec, workers, hooks, parts.saves, parts.gathered, say))
+    assert stage.loop is not None
     parts.view.progress.read = stage.loop.look
 
 

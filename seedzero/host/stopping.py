@@ -8,7 +8,7 @@ import time
 from seedzero.core import exit_codes
 from seedzero.host import deadline
 from seedzero.host import parts as learner_parts
-from seedzero.loop import device_loop
+from seedzero.host import stage as stages
 
 _INTERRUPTED = "interrupted"
 WORKER_EXIT_SECONDS = 2.0
@@ -19,11 +19,11 @@ def interrupt(parts: learner_parts.LearnerParts) -> None:
     """Thread of the signals: asks for a stop."""
     parts.workers.finish()  # all processes of a machine that is taken away may have been told to stop
     parts.ending.interrupt()
-    loop = parts.stage.loop  # another thread may set it to None
+    loop = parts.stage.loop  # another thread may end it
     if loop is not None:
         loop.stop(_INTERRUPTED)
         # In deterministic mode the last state is not saved, and a save on its way counts; so does the last one.
-        if not (parts.config.run.deterministic or parts.stage.is_finishing):
+        if parts.stage.now is stages.Stage.BUILT and not parts.config.run.deterministic:
             parts.saves.abandon()  # so that the loop ends at once
 
 
@@ -46,7 +46,7 @@ def _lost(parts: learner_parts.LearnerParts) -> str:
 def leave_late(parts: learner_parts.LearnerParts) -> None:
     """Thread of `deadline`: ends the process, since a call does not return."""
     passed = f"--max_seconds={parts.config.run.max_seconds:g} passed {deadline.GRACE_SECONDS:g} s ago"
-    if parts.stage.is_building:
+    if parts.stage.now is stages.Stage.BUILDING:
         what = "the networks are still being built and compiled, so give it more time"
     else:
         what = "a call on the device does not return, so neither an evaluation nor a checkpoint ends this run"
@@ -54,9 +54,9 @@ def leave_late(parts: learner_parts.LearnerParts) -> None:
     os._exit(exit_codes.FAILED)
 
 
-def finish(parts: learner_parts.LearnerParts, loop: device_loop.DeviceLoop, reason: str) -> str:
+def finish(parts: learner_parts.LearnerParts, reason: str) -> str:
     """Saves the last state; returns why the run is finished, "" if it was interrupted."""
-    parts.stage.is_finishing = True
+    loop = parts.stage.save()
     parts.view.progress.end("saving")
     if parts.mirrored is not None:
         parts.mirrored.uploads.report_progress()
@@ -97,7 +97,7 @@ def stop(parts: learner_parts.LearnerParts, finished: str) -> None:
     parts.view.write_status(alive=False, finished=finished or None)
     if parts.mirrored is not None:
         parts.mirrored.finish()  # here, where a second Ctrl-C still leaves at once
-    parts.stage.loop = None  # cycles of objects hold the device's memory by it, which the next run may want at once
+    parts.stage.end()
 
 
 def _end_saves(parts: learner_parts.LearnerParts) -> None:

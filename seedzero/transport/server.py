@@ -44,6 +44,8 @@ class Server:
         secured: token and TLS of the address, if it is HOST:PORT.
         local: a second address, unix:PATH, for processes of this user alone; empty: none.
         """
+        self.has_started = False
+        """Its addresses are bound, so that something may come of the run."""
         self._settings, self._secured, self._local = settings, secured, local
         self._streams = streams.Streams(streams.LearnerSide(learner, settings, clock))
         self._service = Service(learner, self._streams, security.Guard(secured.token, clock))
@@ -60,11 +62,13 @@ class Server:
         _keep_freed_memory()
         self._thread = loop_thread.LoopThread("seedzero-server")
         try:
-            return self._thread.run(self._serve())
+            address = self._thread.run(self._serve())
         except errors.UsageError:
             self._thread.stop()
             self._thread = None
             raise
+        self.has_started = True
+        return address
 
     def reply(self, request: messages.StepRequest, actions: np.ndarray, weights_version: int) -> None:
         """Answers a step. Answers to a session that is over are dropped, and so are all after stop().

@@ -1,38 +1,18 @@
-"""The parts of a learner: none is made before its needs, and the stage tells whether a call may hang."""
+"""The parts of a learner: none is made before its needs."""
 
 from __future__ import annotations
 
 import pathlib
 import types as python_types
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.host import parts as learner_parts
+from seedzero.host import stage as stages
 from seedzero.monitoring import background
-
-
-def _loop(pulse: int | None) -> Any:
-    return python_types.SimpleNamespace(pulse=lambda: pulse)
-
-
-@pytest.mark.parametrize(
-    ("loop", "is_building", "is_finishing", "pulse"),
-    [
-        (None, False, False, None),  # waiting for the first worker
-        (None, True, False, "building"),
-        (_loop(7), False, False, 7),
-        (_loop(None), False, False, None),
-        (_loop(7), False, True, None),  # saving
-    ],
-)
-def test_only_building_and_calls_on_the_device_are_ended_by_force(
-    loop: Any, is_building: bool, is_finishing: bool, pulse: object
-) -> None:
-    stage = learner_parts.Stage(loop=loop, is_building=is_building, is_finishing=is_finishing)
-    assert stage.pulse() == pulse
 
 
 @pytest.mark.parametrize("max_seconds", [0.0, 60.0])
@@ -45,5 +25,5 @@ def test_parts_are_made_for_a_run_directory_and_nothing_runs_yet(tmp_path: pathl
         status = parts.reception.status()
         parts.saves.checkpointer.close()
     assert status["workers"] == 0 and "worker" in status["stalled"]
-    assert parts.stage == learner_parts.Stage() and parts.expected is None
+    assert parts.stage.now is stages.Stage.PREPARED and not parts.server.has_started and parts.expected is None
     assert (parts.seconds_left() <= 60.0) == bool(max_seconds)

@@ -149,7 +149,7 @@ class PartsWorld:
 
     def build(self) -> None:
         """There is a loop."""
-        self.parts.stage.loop = self.loop
+        self.parts.stage.build(lambda: self.loop)
         self.progress.read = self.loop.look
 
     def joins(self, role: types.Role = types.Role.TRAIN) -> None:

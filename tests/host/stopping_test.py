@@ -24,7 +24,8 @@ def test_the_last_checkpoint_is_waited_for_before_the_bucket_is_left(
 
     world = make_parts(has_bucket=True)
     stopping.stop(world.parts, "")
-    assert world.calls == ["saves end", "status", "bucket ends"]
+    assert world.calls == ["saves end", "status", "bucket ends"] and not world.said
+    world = make_parts(has_bucket=True)
     world.checkpointer.busy = True
     world.checkpointer.close = lose  # the failure that ended training is the one to be raised
     stopping.stop(world.parts, "")
@@ -68,7 +69,7 @@ def test_a_deterministic_run_that_failed_is_not_saved_between_its_fixed_updates(
     if failure:
         world.ending.fail("the worker failed")
     with pytest.raises(errors.TrainingFailure) if failure else contextlib.nullcontext():
-        stopping.finish(world.parts, world.loop, "stopped")
+        stopping.finish(world.parts, "stopped")
     is_saved = not (deterministic and failure)
     assert ("save" in world.calls) == is_saved and "save state" not in world.calls
     goes_on = "goes on from update 100" if durable else "first checkpoint comes at update 1000, so nothing is saved"
@@ -85,7 +86,7 @@ def test_a_signal_while_the_last_state_is_saved_does_not_abandon_it(make_parts: 
     world.saves.save = save
     stopping.interrupt(world.parts)
     assert world.calls == ["interrupted", "abandon"]
-    assert stopping.finish(world.parts, world.loop, "--max_updates=6 reached") == "--max_updates=6 reached"
+    assert stopping.finish(world.parts, "--max_updates=6 reached") == "--max_updates=6 reached"
     assert world.calls == ["interrupted", "abandon", "wait for saves", "interrupted", "wait for saves"]
 
 
@@ -95,7 +96,7 @@ def test_an_interrupted_run_saves_its_small_state_first(make_parts: parts_world.
     stopping.interrupt(world.parts)
     (reason,) = [call for call in world.calls if call != "abandon"]
     world.calls.clear()
-    assert stopping.finish(world.parts, world.loop, reason) == ""
+    assert stopping.finish(world.parts, reason) == ""
     assert world.calls == ["save state", "wait for saves", "save", "wait for saves"]
 
 

@@ -696,7 +696,8 @@ def test_stopped_server_takes_replies_without_complaint(learner: Learner) -> Non
 
 def test_port_in_use_is_named(address: str) -> None:
     with pytest.raises(errors.UsageError, match=re.escape(address)):
-        Learner(dataclasses.replace(SETTINGS, listen=address)).server.start()
+        (second := Learner(dataclasses.replace(SETTINGS, listen=address)).server).start()
+    assert not second.has_started
 
 
 def test_living_unix_socket_is_left_alone_and_a_dead_one_replaced(tmp_path: pathlib.Path) -> None:
@@ -704,8 +705,8 @@ def test_living_unix_socket_is_left_alone_and_a_dead_one_replaced(tmp_path: path
     settings = dataclasses.replace(SETTINGS, listen=f"unix:{path}")
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
-    with serving(Learner(settings)) as address:
-        assert address == f"unix:{path}"
+    with serving(learner := Learner(settings)) as address:
+        assert address == f"unix:{path}" and learner.server.has_started
         with pytest.raises(errors.UsageError, match=re.escape(str(path))):
             Learner(settings).server.start()
         with joined(address) as worker:

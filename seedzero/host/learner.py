@@ -87,12 +87,12 @@ def train(
             for note in (*directory.notes, *filter(None, [ending])):
                 screen.message(note)
             local = opened.enter_context(local_socket.opened(directory.path, directory.config.transport.listen))
-            parts = learner_parts.make(directory, screen, mirrored, local, spec)
             program, at = resume_command.partition(" train ")[0], f"--run_dir={shlex.quote(str(path))}"
             at += " --trust_run_dir" if needs_trust else ""
             is_remote = config.env.id == env_ids.REMOTE
-            if not is_remote:  # on the CPU: the learner's accelerator has no room for a second process
-                parts.view.watch = f"JAX_PLATFORMS=cpu {program} play {at} --video=play.mp4"
+            # On the CPU: the learner's accelerator has no room for a second process.
+            watch = "" if is_remote else f"JAX_PLATFORMS=cpu {program} play {at} --video=play.mp4"
+            parts = learner_parts.make(directory, screen, mirrored, local, spec, watch)
             finished, had_finished = _hosted(parts, handles_signals=handles_signals, leaves_when_late=leaves_when_late)
         except errors.UsageError:
             if (parts is None or not parts.server.has_started) and (mirrored is None or directory.resumed):

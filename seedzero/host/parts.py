@@ -22,6 +22,7 @@ from seedzero.host import saves as saving
 from seedzero.host import stage as stages
 from seedzero.loop import roster as rosters
 from seedzero.monitoring import aggregator, background, forecast, metrics
+from seedzero.monitoring import progress as progress_lines
 from seedzero.monitoring import view as views
 from seedzero.processes import program as programs
 from seedzero.processes import supervisor
@@ -70,8 +71,12 @@ def make(
     mirrored: mirrors.Mirror | None,
     local: str,
     spec: types.EnvSpec | None,
+    watch: str,
 ) -> LearnerParts:
-    """Returns a run's parts; arguments as in `LearnerParts`. Raises UsageError for an unsuitable configuration."""
+    """Returns a run's parts; arguments as in `LearnerParts`, watch as in `View`.
+
+    Raises UsageError for an unsuitable configuration.
+    """
     config, say = directory.config, screen.message
     acting, _ = meshes.split(meshes.make(config.training.num_devices), config.training.acting_devices)
     layout, sizes = batches.plan(config, acting.devices.size)
@@ -82,14 +87,14 @@ def make(
     saves = saving.Saves(config, directory, log, say, mirrored)
     roster = rosters.Roster(config, layout, sizes[-1] * layout.num_shards, key)
     hours = forecast.Forecast(config) if acting.devices.flat[0].platform == "cpu" else None
+    progress = progress_lines.RunProgress(time.monotonic, lambda: server.silent())
     view = views.View(
-        config, directory, screen, roster.sizes, gathered, log, lambda: saves.durable_update, time.monotonic, hours
+        config, directory, screen, roster.sizes, gathered, log, lambda: saves.durable_update, progress, hours, watch
     )
     workers = _workers(directory, local, key, ending, screen, has_evaluator=layout.num_evaluate > 0)
     check = functools.partial(build.check, config)
     reception = receptions.Reception(config, roster, view, say, ending.notify, workers.restart, check)
     server = _server(config, reception, local)
-    view.progress.silent = server.silent
     expected = spec if config.worker.num else None  # workers elsewhere may have other versions of it
     films = filming.Filmer(directory.path, config.evaluation.video_every, write=log.write_video, say=say)
     return LearnerParts(

@@ -43,7 +43,7 @@ class Reception:
     def show(self, spec: types.EnvSpec) -> None:
         """Takes the spec of the networks being built."""
         self.spec = spec
-        self.view.progress.spec = spec
+        self.view.progress.show(spec)
 
     def assign(self, hello: messages.Hello) -> types.Assignment:
         """Handler: returns a joining worker's environments."""

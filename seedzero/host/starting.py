@@ -94,7 +94,7 @@ def _build(parts: learner_parts.LearnerParts) -> None:
     config, spec = parts.config, reception.spec
     stage.build(lambda: build.device_loop_for(config, spec, workers, hooks, parts.saves, parts.gathered, say))
     assert stage.loop is not None
-    parts.view.progress.read = stage.loop.look
+    parts.view.progress.follow(stage.loop.look)
 
 
 def evaluated(parts: learner_parts.LearnerParts, ended: evaluators.Ended) -> None:

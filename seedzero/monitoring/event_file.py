@@ -40,10 +40,14 @@ class EventFile:
         config: configs.Config | None = None,
     ) -> None:
         """path: directory of the files. report: takes a sentence. config: shown as text and hyperparameters."""
-        self.purge_step: int | None = None
+        self._purge_step: int | None = None
         self._directory, self._report, self._wall_clock, self._config = path, report, wall_clock, config
         self._file: pathlib.Path | None = None
         self._unavailable = False
+
+    def hide(self, first_step: int) -> None:
+        """Has TensorBoard hide earlier files' points from a step on; call it before the first `write`."""
+        self._purge_step = first_step
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Appends the numbers of a row, or nothing. Raises OSError."""
@@ -79,9 +83,9 @@ class EventFile:
         events = []
         if self._file is None:
             events.append(event_pb2.Event(wall_time=now, file_version="brain.Event:2"))
-            if self.purge_step is not None:
+            if self._purge_step is not None:
                 started = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-                events.append(event_pb2.Event(wall_time=now, step=self.purge_step, session_log=started))
+                events.append(event_pb2.Event(wall_time=now, step=self._purge_step, session_log=started))
             if self._config is not None:
                 shown = summary_pb2.Summary(value=_description(self._config, now))
                 events.append(event_pb2.Event(wall_time=now, step=env_steps, summary=shown))

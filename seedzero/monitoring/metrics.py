@@ -87,7 +87,7 @@ class MetricsLog:
         checkpoint; -1: there is none.
         """
         if self._tensorboard:
-            self._tensorboard.purge_step = env_steps + 1
+            self._tensorboard.hide(env_steps + 1)
         if not self._path.exists():
             return
         with open(self._path, "r+b", opener=plain_files.opener) as file:

@@ -18,17 +18,24 @@ class RunProgress:
     Attributes:
       spec: of the environments; None: not known yet.
       read: returns the device loop's counters; None: there is no loop yet.
-      silent: names the workers with heartbeats alone; "": none.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], silent: Callable[[], str] = str) -> None:
+        """silent: names the workers with heartbeats alone; "": none."""
         self.spec: types.EnvSpec | None = None
         self.read: Callable[[], counts.Snapshot] | None = None
-        self.silent: Callable[[], str] = str
         self._ending = ""
-        self._clock = clock
+        self._clock, self._silent = clock, silent
         self._started = self._last_change = clock()
         self._readings: collections.deque[tuple[float, counts.Snapshot]] = collections.deque(maxlen=64)
+
+    def show(self, spec: types.EnvSpec) -> None:
+        """Takes the spec of the environments."""
+        self.spec = spec
+
+    def follow(self, read: Callable[[], counts.Snapshot]) -> None:
+        """Takes the way to the device loop's counters."""
+        self.read = read
 
     def end(self, work: str) -> None:
         """Takes the rest of an ending run's work; "": none any more, and the counters stay unchanged."""
@@ -67,11 +74,11 @@ class RunProgress:
         if self._ending:
             return self._ending
         if self.read is None:
-            return "building the networks" if self.spec else self.silent() or "waiting for the first worker"
+            return "building the networks" if self.spec else self._silent() or "waiting for the first worker"
         snapshot = self.read()
         if num_workers and not snapshot.is_compiled:
             return "compiling"
-        if known := self.silent() or snapshot.remaining:
+        if known := self._silent() or snapshot.remaining:
             return known
         if not num_workers:
             return "no training worker is connected" if snapshot.counts.stored else "waiting for the first worker"

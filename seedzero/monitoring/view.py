@@ -40,12 +40,11 @@ class View:
     gathered: aggregator.Aggregator
     log: metrics.MetricsLog
     durable_update: Callable[[], int | None]  # returns the update of the newest checkpoint; None: there is none
-    clock: dataclasses.InitVar[Callable[[], float]]
+    progress: progress_lines.RunProgress
     hours: forecast.Forecast | None = None  # forecast of the hours that the run takes; None: it is not worth one
     watch: str = ""  # command that plays the run's newest checkpoint, until it is shown; "": none
 
-    def __post_init__(self, clock: Callable[[], float]) -> None:
-        self.progress = progress_lines.RunProgress(clock)
+    def __post_init__(self) -> None:
         self._decay = decay.Decay(self.config)
         self._newest_row: Mapping[str, metrics.Value] = {}
         self._wandb: wandb_run.WandbRun | None = None

@@ -150,7 +150,7 @@ class PartsWorld:
     def build(self) -> None:
         """There is a loop."""
         self.parts.stage.build(lambda: self.loop)
-        self.progress.read = self.loop.look
+        self.progress.follow(self.loop.look)
 
     def joins(self, role: types.Role = types.Role.TRAIN) -> None:
         """A worker's environments are there."""

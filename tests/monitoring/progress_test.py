@@ -14,6 +14,7 @@ class Run:
     def __init__(self) -> None:
         self.now = 100.0
         self.snapshot = counts.Snapshot(is_compiled=True)
+        self.silent = ""
 
     def advance(self, seconds: float, *, stored: int = 0, updates: int = 0) -> None:
         self.now += seconds
@@ -29,18 +30,18 @@ def run() -> Run:
 
 @pytest.fixture
 def shown(run: Run) -> progress_lines.RunProgress:
-    shown = progress_lines.RunProgress(lambda: run.now)
-    shown.read = lambda: run.snapshot
+    shown = progress_lines.RunProgress(lambda: run.now, lambda: run.silent)
+    shown.follow(lambda: run.snapshot)
     return shown
 
 
 def test_before_there_is_a_loop_all_counters_are_zero_and_the_reason_is_named(run: Run, said: golden.Said) -> None:
-    shown = progress_lines.RunProgress(lambda: run.now)
+    shown = progress_lines.RunProgress(lambda: run.now, lambda: run.silent)
     assert shown.snapshot() == counts.Snapshot()
     assert "worker" in str(shown.stalled(0))
-    shown.silent = lambda: "worker a has made no environments for 40 s"
+    run.silent = "worker a has made no environments for 40 s"
     assert shown.stalled(0) == "worker a has made no environments for 40 s"
-    shown.spec = types.EnvSpec(observation_shape=(1,), observation_dtype="uint8", num_actions=2)
+    shown.show(types.EnvSpec(observation_shape=(1,), observation_dtype="uint8", num_actions=2))
     said(shown.stalled(1))
 
 
@@ -77,9 +78,9 @@ def test_a_run_stands_still_without_workers_programs_or_progress(
     run.snapshot = run.snapshot._replace(lacking="device 1")
     assert shown.stalled(1) == "device 1"
     said(shown.stalled(0), "no worker any more")
-    shown.silent = lambda: "worker w3 has sent no step for 75 s"
+    run.silent = "worker w3 has sent no step for 75 s"
     assert shown.stalled(0) == shown.stalled(1) == "worker w3 has sent no step for 75 s"
-    shown.silent = lambda: ""
+    run.silent = ""
     run.snapshot = run.snapshot._replace(remaining="0 of 2")
     assert shown.stalled(1) == "0 of 2"
     run.snapshot = run.snapshot._replace(is_compiled=False)

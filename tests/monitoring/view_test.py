@@ -12,6 +12,7 @@ from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.core import types
 from seedzero.monitoring import aggregator, background, console, counts, forecast, metrics, symptoms, wandb_run
+from seedzero.monitoring import progress as progress_lines
 from seedzero.monitoring import view as views
 
 
@@ -43,8 +44,8 @@ def _view(
     config = configs.override(configs.Config(), values)
     log = metrics.MetricsLog(path, tensorboard=False, report=screen.message)
     hours = forecast.Forecast(config) if has_forecast else None
-    told = cast(background.Screen, screen)
-    shown = views.View(config, directory, told, lambda: [6, 2], gathered, log, lambda: None, screen.clock, hours)
+    told, progress = cast(background.Screen, screen), progress_lines.RunProgress(screen.clock)
+    shown = views.View(config, directory, told, lambda: [6, 2], gathered, log, lambda: None, progress, hours)
     return shown, screen, gathered
 
 
@@ -92,7 +93,7 @@ def test_episodes_without_end_are_reported_once(
 ) -> None:
     shown, screen, _ = _view(tmp_path, env__id=env_id)
     stored = before_resume
-    shown.progress.read = lambda: counts.Snapshot(counts=counts.Counts(stored=stored))
+    shown.progress.follow(lambda: counts.Snapshot(counts=counts.Counts(stored=stored)))
     for screen.now in (0.0, views.ENDLESS_SECONDS):  # the steps of an earlier process do not count
         shown.observe(screen.now)
     assert not screen.messages
@@ -111,7 +112,7 @@ def test_episodes_without_end_are_reported_once(
 def test_a_run_that_ends_before_any_episode_says_so_at_once(tmp_path: pathlib.Path) -> None:
     shown, screen, _ = _view(tmp_path, env__id="gym:CartPole-v1")
     stored, remaining = 0, ""
-    shown.progress.read = lambda: counts.Snapshot(counts=counts.Counts(stored=stored), remaining=remaining)
+    shown.progress.follow(lambda: counts.Snapshot(counts=counts.Counts(stored=stored), remaining=remaining))
     shown.observe(0.0)
     stored = 80
     shown.observe(0.5)
@@ -132,14 +133,14 @@ def test_updates_after_the_last_step_are_in_the_time_that_is_left(
     for screen.now in (0.0, 10.0):
         done = counts.Counts(stored=int(100 * screen.now))
         seen = counts.Snapshot(counts=done, num_updates=int(10 * screen.now) * (owed > 0), owed_updates=abs(owed))
-        shown.progress.read = lambda seen=seen: seen
+        shown.progress.follow(lambda seen=seen: seen)
         shown.observe(screen.now)
     assert screen.budget_seconds == seconds
 
 
 def test_a_run_whose_episodes_end_is_not_told_otherwise(tmp_path: pathlib.Path) -> None:
     shown, screen, gathered = _view(tmp_path)
-    shown.progress.read = lambda: counts.Snapshot(counts=counts.Counts(stored=8_000))
+    shown.progress.follow(lambda: counts.Snapshot(counts=counts.Counts(stored=8_000)))
     gathered.add_episode(1.0, 100)
     screen.now = 10 * views.ENDLESS_SECONDS
     shown.observe(screen.now)
@@ -148,7 +149,7 @@ def test_a_run_whose_episodes_end_is_not_told_otherwise(tmp_path: pathlib.Path) 
 
 def test_past_its_budget_a_run_waits_for_calls_on_the_device(tmp_path: pathlib.Path) -> None:
     shown, screen, _ = _view(tmp_path, run__max_seconds=60.0)
-    shown.progress.read = lambda: counts.Snapshot(counts=counts.Counts(stored=1), is_compiled=True)
+    shown.progress.follow(lambda: counts.Snapshot(counts=counts.Counts(stored=1), is_compiled=True))
     for screen.now, waits in ((59.0, False), (61.0, True)):
         shown.progress.observe(screen.now)
         shown.progress._last_change = screen.now
@@ -159,11 +160,11 @@ def test_past_its_budget_a_run_waits_for_calls_on_the_device(tmp_path: pathlib.P
 def test_the_hours_that_a_run_takes_are_said_once(tmp_path: pathlib.Path) -> None:
     for has_forecast, num_messages in ((False, 0), (True, 1)):
         shown, screen, gathered = _view(tmp_path, has_forecast=has_forecast, run__max_updates=100_000)
-        shown.progress.spec = types.EnvSpec((4,), "float32", 2)
+        shown.progress.show(types.EnvSpec((4,), "float32", 2))
         gathered.add_episode(1.0, 100)
         for second in range(0, 100, 5):
             seen = counts.Snapshot(counts=counts.Counts(stored=8 * second), num_updates=second)
-            shown.progress.read = lambda seen=seen: seen
+            shown.progress.follow(lambda seen=seen: seen)
             shown.observe(float(second))
         assert len(screen.messages) == num_messages
     assert " 28 hours " in screen.messages[0] and " 100,000 updates" in screen.messages[0]
@@ -173,7 +174,7 @@ def test_a_run_beyond_its_decay_is_warned_once_and_not_at_its_end(tmp_path: path
     for last, num_messages in ((False, 1), (True, 0)):
         shown, screen, _ = _view(tmp_path, run__agent="ppo", ppo__decay_updates=5)
         shown.observe(0.0, last=last)  # there is no loop yet
-        shown.progress.read = lambda: counts.Snapshot(num_updates=9)
+        shown.progress.follow(lambda: counts.Snapshot(num_updates=9))
         for second in range(1, 5):
             shown.observe(float(second), last=last)
         assert len(screen.messages) == num_messages

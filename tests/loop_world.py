@@ -190,7 +190,7 @@ class World:
         )
         hooks = device_loop.Hooks(
             self._evaluated,
-            lambda: self.saved.append(self.num_updates),
+            lambda state: self.saved.append(int(state.host["num_updates"])),
             lambda: self.rows.append(self.num_updates),
             self.reports.append,
         )

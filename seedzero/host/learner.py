@@ -2,7 +2,7 @@
 
 `train` is the main job: lock the run directory, make the parts (`parts.py`), open the server, start local workers,
 build the networks for their environments meanwhile, resume, compile, go (`starting.py`). The main thread then keeps
-time until the run is over, saves and stops (`stopping.py`).
+time until the run is over, saves the last state (`stopping.py`) and ends the parts.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from seedzero.config import combinations, ends
 from seedzero.config import config as configs
 from seedzero.core import env_ids, errors, types, user_code
 from seedzero.device import compilation_cache
-from seedzero.host import deadline, local_socket, result, starting, stopping
+from seedzero.host import deadline, local_socket, result, starting
 from seedzero.host import parts as learner_parts
+from seedzero.host import stage as stages
 from seedzero.loop import device_loop
 from seedzero.monitoring import background, console, exporter
 from seedzero.processes import signals
 
 _TICK_SECONDS = 0.5
+WORKER_EXIT_SECONDS = 2.0
+"""Time for a worker to end by itself after worker.close_seconds, with its own exit code and its children."""
 
 
 def train(
@@ -131,18 +134,15 @@ def _abandon(directory: run_dirs.RunDir, screen: background.Screen, *, names_cod
 
 def _hosted(parts: learner_parts.LearnerParts, *, handles_signals: bool, leaves_when_late: bool) -> tuple[str, bool]:
     """Trains; returns the reason of finished training, "" for a stop, and whether it had finished before."""
-    screen, view, metrics = parts.screen, parts.view, parts.config.metrics
+    view, screen, metrics = parts.view, parts.view.screen, parts.config.metrics
     finished = parts.saves.finished_before()
     if finished:
         screen.message(f"this run is finished: {finished}; raise that to go on")
         view.write_finished(finished)
         return finished, True
-    stop_signals = signals.StopSignals(
-        functools.partial(stopping.interrupt, parts),
-        say=screen.message,
-        cleanup=functools.partial(stopping.leave_at_once, parts, "left at once"),
-    )
-    late = deadline.Deadline(parts.seconds_left, parts.stage.pulse, functools.partial(stopping.leave_late, parts))
+    at_once = functools.partial(parts.exit.leave_at_once, "left at once")
+    stop_signals = signals.StopSignals(parts.exit.interrupt, say=screen.message, cleanup=at_once)
+    late = deadline.Deadline(parts.seconds_left, parts.stage.pulse, parts.exit.leave_late)
     served = exporter.serving(metrics.host, metrics.port, view.scrape) if metrics.port >= 0 else None
     screen.follow(view.shown)
     with (
@@ -155,31 +155,50 @@ def _hosted(parts: learner_parts.LearnerParts, *, handles_signals: bool, leaves_
             screen.message(f"metrics for Prometheus at {url}")
         if parts.mirrored is not None:
             parts.mirrored.begin(parts.ending.fail)
-        starting.show_spec(parts)
-        address = starting.listen(parts)
+        starting.show_spec(parts.directory, parts.expected, parts.reception, parts.stage)
+        address = starting.listen(parts.server, parts.stage)
         try:
-            starting.announce(parts, address)
+            starting.announce(parts.directory, parts.reception, screen, parts.local, address)
             parts.workers.start()
-            finished = run(parts, address)
+            finished = run(parts)
         finally:
-            stopping.stop(parts, finished)
+            stop(parts, finished)
     return finished, False
 
 
-def run(parts: learner_parts.LearnerParts, address: str) -> str:
+def run(parts: learner_parts.LearnerParts) -> str:
     """Trains; returns the reason of finished training, or "" after an earlier stop. Raises TrainingFailure."""
-    if parts.stage.loop is None:
-        starting.prepare(parts, address)
-    loop = parts.stage.loop
-    if loop is None or parts.ending.is_interrupted:  # by then `stopping.interrupt` may have found no loop to stop
+    directory, reception, stage, ending = parts.directory, parts.reception, parts.stage, parts.ending
+    if stage.loop is None:
+        starting.prepare(directory, reception, stage, ending, parts.seconds_left)
+    loop = stage.loop
+    if loop is None or ending.is_interrupted:  # by then `stopping.Exit` may have found no loop to stop
         return ""
-    with device_loop.running(loop, parts.ending.notify) as over:
+    with device_loop.running(loop, ending.notify) as over:
         keep_time(parts, loop, over)
-    if parts.seconds_left() <= 0 and not (parts.reception.has_trained or parts.directory.resumed):
-        parts.ending.check()
+    if parts.seconds_left() <= 0 and not (reception.has_trained or directory.resumed):
+        ending.check()
         raise starting.lonely(parts.config.run.max_seconds)  # only the process that evaluates was there
     # What failed has left a state on the device that is not to be trusted: then nothing is saved.
-    return stopping.finish(parts, over.result())
+    return parts.exit.finish(over.result())
+
+
+def stop(parts: learner_parts.LearnerParts, finished: str) -> None:
+    """Ends workers, server and files; finished: the reason of the run's end, "" for an unfinished run."""
+    view = parts.view
+    view.progress.end("leaving")
+    parts.workers.finish()
+    parts.films.stop()
+    if parts.stage.loop is not None:
+        parts.stage.loop.close()
+    parts.server.stop(finished=bool(finished), reason=finished or "the learner stops")
+    parts.workers.stop(parts.config.worker.close_seconds + WORKER_EXIT_SECONDS)
+    parts.saves.close()
+    view.progress.end("")
+    view.write_status(alive=False, finished=finished or None)
+    if parts.mirrored is not None:
+        parts.mirrored.finish()  # here, where a second Ctrl-C still leaves at once
+    parts.stage.enter(stages.Stage.OVER)
 
 
 def keep_time(parts: learner_parts.LearnerParts, loop: device_loop.DeviceLoop, over: futures.Future[str]) -> None:
@@ -203,10 +222,10 @@ def keep_time(parts: learner_parts.LearnerParts, loop: device_loop.DeviceLoop, o
             parts.view.write_status(alive=True)
         if now >= next_save and not parts.saves.checkpointer.busy:
             next_save, reported_late = now + config.checkpoint.every_seconds, False
-            loop.request(parts.save)
+            loop.request(parts.saves.save)
         elif now >= next_save and parts.mirrored is not None and not reported_late:
             reported_late = True
-            parts.screen.message(
+            parts.view.screen.message(
                 f"a checkpoint is due, but the last one is still on its way to {parts.mirrored.url}: it waits; "
                 f"raise --checkpoint.every_seconds={config.checkpoint.every_seconds:g} if that goes on"
             )

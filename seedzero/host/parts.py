@@ -15,11 +15,13 @@ from seedzero.config import worker_options
 from seedzero.core import env_ids, types
 from seedzero.device import batch as batches
 from seedzero.device import mesh as meshes
-from seedzero.host import build, filming
+from seedzero.host import build, filming, reports, stopping
 from seedzero.host import ending as endings
 from seedzero.host import reception as receptions
 from seedzero.host import saves as saving
 from seedzero.host import stage as stages
+from seedzero.loop import device_loop
+from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import roster as rosters
 from seedzero.monitoring import aggregator, background, forecast, metrics
 from seedzero.monitoring import progress as progress_lines
@@ -36,19 +38,18 @@ class LearnerParts:
     """The parts of a learner."""
 
     directory: run_dirs.RunDir
-    screen: background.Screen
     mirrored: mirrors.Mirror | None  # the run's bucket; None: it is in none
     local: str  # unix socket of local workers
     expected: types.EnvSpec | None  # of the environments, if this machine knows it; None: workers tell it
     ending: endings.Ending
-    gathered: aggregator.Aggregator
     saves: saving.Saves
     view: views.View
     reception: receptions.Reception
     workers: supervisor.Supervisor
     server: servers.Server
     films: filming.Filmer
-    stage: stages.RunStage = dataclasses.field(default_factory=stages.RunStage)
+    stage: stages.RunStage
+    exit: stopping.Exit
 
     @property
     def config(self) -> configs.Config:
@@ -58,11 +59,6 @@ class LearnerParts:
         """Returns the rest of --max_seconds; infinity without it."""
         max_seconds = self.config.run.max_seconds
         return max_seconds - self.view.progress.seconds() if max_seconds else float("inf")
-
-    def save(self) -> None:
-        """Loop's thread, or after its end: begins a checkpoint."""
-        assert self.stage.loop is not None
-        self.saves.save(self.stage.loop.state())
 
 
 def make(
@@ -81,9 +77,7 @@ def make(
     acting, _ = meshes.split(meshes.make(config.training.num_devices), config.training.acting_devices)
     layout, sizes = batches.plan(config, acting.devices.size)
     ending, gathered, key = endings.Ending(), aggregator.Aggregator(), secrets.token_hex()
-    log = metrics.MetricsLog(
-        directory.path, tensorboard=config.metrics.tensorboard, report=say, config=directory.config
-    )
+    log = metrics.MetricsLog(directory.path, tensorboard=config.metrics.tensorboard, report=say, config=config)
     saves = saving.Saves(config, directory, log, say, mirrored)
     roster = rosters.Roster(config, layout, sizes[-1] * layout.num_shards, key)
     hours = forecast.Forecast(config) if acting.devices.flat[0].platform == "cpu" else None
@@ -97,8 +91,15 @@ def make(
     server = _server(config, reception, local)
     expected = spec if config.worker.num else None  # workers elsewhere may have other versions of it
     films = filming.Filmer(directory.path, config.evaluation.video_every, write=log.write_video, say=say)
+    loop_workers = dispatchers.Workers(reception.inbox, roster, server.reply, server.restart)
+    evaluated, row = functools.partial(reports.evaluated, view, saves, films), functools.partial(view.write_row, {})
+    hooks = device_loop.Hooks(evaluated, saves.save, row, say)
+    stage = stages.RunStage(
+        lambda spec: build.device_loop_for(config, spec, loop_workers, hooks, saves, gathered, say), progress.follow
+    )
+    leaving = stopping.Exit(workers, view, ending, stage, saves, mirrored)
     return LearnerParts(
-        directory, screen, mirrored, local, expected, ending, gathered, saves, view, reception, workers, server, films
+        directory, mirrored, local, expected, ending, saves, view, reception, workers, server, films, stage, leaving
     )
 
 

@@ -175,6 +175,15 @@ class Saves:
                 f"{self.durable_update}. Mend that, and run the same command again"
             )
 
+    def close(self) -> None:
+        """Waits for the checkpoint in progress; after failed training nothing else does."""
+        if self.checkpointer.busy:
+            self.report("waiting for the checkpoint in progress")
+        try:
+            self.checkpointer.close()
+        except Exception as error:  # whatever ended it: the run's own failure must not be hidden
+            self.report(f"the checkpoint in progress was lost: {type(error).__name__}: {error}")
+
     def _durable(self, step: int) -> None:
         self.durable_update = step
         self._has_failed = False

@@ -7,10 +7,13 @@ PREPARED <--> BUILDING --> BUILT --> SAVING
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from collections.abc import Callable, Mapping
 
+from seedzero.core import types
 from seedzero.loop import device_loop
+from seedzero.monitoring import counts
 
 
 class Stage(enum.Enum):
@@ -22,12 +25,6 @@ class Stage(enum.Enum):
     SAVING = "saving"  # the device loop has ended, and the last state is being saved
     OVER = "over"
 
-    def to(self, target: Stage) -> Stage:
-        """Returns the target; RuntimeError for a transition outside of the table."""
-        if target not in TRANSITIONS[self]:
-            raise RuntimeError(f"{target.value}: not after the stage {self.value!r} of a run")
-        return target
-
 
 TRANSITIONS: Mapping[Stage, frozenset[Stage]] = {
     Stage.PREPARED: frozenset({Stage.BUILDING, Stage.OVER}),
@@ -38,46 +35,35 @@ TRANSITIONS: Mapping[Stage, frozenset[Stage]] = {
 }
 
 
+@dataclasses.dataclass(eq=False)
 class RunStage:
-    """The stage of a run and its device loop, replaced together; any thread may read them."""
+    """The stage of a run, and its device loop; written by the main thread, read by any thread."""
 
-    def __init__(self) -> None:
-        self._at: tuple[Stage, device_loop.DeviceLoop | None] = (Stage.PREPARED, None)
+    make: Callable[[types.EnvSpec], device_loop.DeviceLoop]  # builds the device loop for these environments
+    follow: Callable[[Callable[[], counts.Snapshot]], None]  # takes the way to its counters
+    now: Stage = Stage.PREPARED
+    loop: device_loop.DeviceLoop | None = None  # None: it is not built yet, or the run is over
 
-    @property
-    def now(self) -> Stage:
-        return self._at[0]
+    def enter(self, target: Stage) -> None:
+        """Main thread: goes on to another stage; RuntimeError for a transition outside of the table."""
+        if target not in TRANSITIONS[self.now]:
+            raise RuntimeError(f"{target.value}: not after the stage {self.now.value!r} of a run")
+        self.now = target
+        if target is Stage.OVER:
+            self.loop = None  # cycles of objects hold the device's memory by it, which the next run may want at once
 
-    @property
-    def loop(self) -> device_loop.DeviceLoop | None:
-        """The device loop; None: it is not built yet, or the run is over."""
-        return self._at[1]
-
-    def build(self, make: Callable[[], device_loop.DeviceLoop]) -> None:
-        """Main thread: makes the device loop."""
-        self._enter(Stage.BUILDING)
-        loop = None
+    def build(self, spec: types.EnvSpec) -> None:
+        """Main thread: builds networks and replay for the environments, begins to compile, and resumes."""
+        self.enter(Stage.BUILDING)
         try:
-            loop = make()
+            self.loop = self.make(spec)
         finally:
-            self._enter(Stage.BUILT if loop else Stage.PREPARED, loop)
-
-    def save(self) -> device_loop.DeviceLoop:
-        """Main thread: begins to save the last state; returns the device loop, which has ended."""
-        self._enter(Stage.SAVING, self.loop)
-        assert self.loop is not None
-        return self.loop
-
-    def end(self) -> None:
-        """Main thread: drops the device loop: it holds the device's memory, which the next run may want at once."""
-        self._enter(Stage.OVER)
+            self.enter(Stage.BUILT if self.loop else Stage.PREPARED)
+        self.follow(self.loop.look)
 
     def pulse(self) -> object | None:
         """Any thread: returns a value for `deadline.Deadline`; saving and waiting for environments are no calls."""
-        now, loop = self._at
+        now, loop = self.now, self.loop
         if now is Stage.BUILDING:
             return "building"
         return loop.pulse() if loop and now is Stage.BUILT else None
-
-    def _enter(self, target: Stage, loop: device_loop.DeviceLoop | None = None) -> None:
-        self._at = self.now.to(target), loop

@@ -41,7 +41,7 @@ class Hooks(NamedTuple):
     """The loop's reports, on its own thread."""
 
     evaluated: Callable[[evaluators.Ended], None]  # after an evaluation; the parameters are a copy
-    save: Callable[[], None]  # at a checkpoint's place in deterministic mode
+    save: Callable[[dispatchers.CheckpointState], None]  # at a checkpoint's place in deterministic mode
     row: Callable[[], None]  # at a metrics row's place in deterministic mode
     report: Callable[[str], None]  # shows the user a line
 
@@ -55,7 +55,7 @@ class DeviceLoop:
         self._config = config
         self._hooks = hooks
         self._news = dispatcher.workers.inbox.news
-        self._asked: Callable[[], None] | None = None  # by other threads, as the next two
+        self._asked: Callable[[dispatchers.CheckpointState], None] | None = None  # by other threads, as the next two
         self._asked_to_stop: str | None = None
         self._asked_to_end = ""
         self._is_submitting = False
@@ -81,10 +81,10 @@ class DeviceLoop:
         in_flight.check()
         return self.course.over
 
-    def request(self, action: Callable[[], None]) -> None:
-        """Any thread: has `action` run on the loop's thread between two calls, the newest request only."""
+    def request(self, save: Callable[[dispatchers.CheckpointState], None]) -> None:
+        """Any thread: has `save` called on the loop's thread between two calls, the newest request only."""
         with self._news:
-            self._asked = action
+            self._asked = save
             self._news.tell()
 
     def stop(self, reason: str) -> None:
@@ -155,10 +155,10 @@ class DeviceLoop:
         dispatcher = self.dispatcher
         dispatcher.in_flight.check()
         with self._news:
-            action, self._asked = self._asked, None
+            save, self._asked = self._asked, None
             reason, spent = self._asked_to_stop, self._asked_to_end
-        if action is not None:
-            action()
+        if save is not None:
+            save(self.state())
         if reason is not None and self.course.over is None:
             self.course = self.course.after(phase.Event.STOPPED, reason)
         if self.course.over is not None:
@@ -203,7 +203,7 @@ class DeviceLoop:
             for player in self.dispatcher.players:
                 player.publish()
             self._hooks.row()
-            self._hooks.save()
+            self._hooks.save(self.state())
         elif num_updates % self._config.metrics.every_updates == 0:
             self.dispatcher.in_flight.settle()
             self._hooks.row()

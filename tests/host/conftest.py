@@ -12,5 +12,5 @@ import parts_world
 
 
 @pytest.fixture
-def make_parts(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> parts_world.Make:
-    return functools.partial(parts_world.PartsWorld, tmp_path, monkeypatch)
+def make_parts(tmp_path: pathlib.Path) -> parts_world.Make:
+    return functools.partial(parts_world.PartsWorld, tmp_path)

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import pathlib
 import types as python_types
+import weakref
 from concurrent import futures
 
 import golden
@@ -16,8 +17,9 @@ from seedzero.checkpoints import own_runs, spec_file
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.core import errors, types
-from seedzero.host import learner, stopping
+from seedzero.host import learner
 from seedzero.loop import device_loop
+from seedzero.monitoring import counts
 
 CATCH = parts_world.CATCH
 
@@ -28,7 +30,7 @@ def test_a_run_whose_workers_never_come_fails_by_name_and_keeps_no_spec(
 ) -> None:
     world = make_parts(spec=spec, run__max_seconds=1.0)
     with pytest.raises(errors.TrainingFailure, match="--max_seconds=1,") as raised:
-        learner.run(world.parts, "unix:/nowhere")
+        learner.run(world.parts)
     said(raised.value)
     assert spec_file.read(tmp_path) is None
 
@@ -58,7 +60,7 @@ def test_a_worker_that_only_evaluates_is_none_that_learns(
     over.set_result("--max_seconds=60 passed")
     monkeypatch.setattr(device_loop, "running", lambda loop, on_end: contextlib.nullcontext(over))
     with pytest.raises(errors.TrainingFailure, match="--max_seconds=60") if fails else contextlib.nullcontext():
-        assert learner.run(world.parts, "unix:/nowhere") == "--max_seconds=60 passed"
+        assert learner.run(world.parts) == "--max_seconds=60 passed"
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -83,10 +85,40 @@ def test_a_run_that_is_stopped_before_its_workers_come_compiles_no_more(
     if resumed:
         world.build()
     world.ending.interrupt()
-    assert learner.run(world.parts, "unix:/nowhere") == ""
-    stopping.stop(world.parts, "")
+    assert learner.run(world.parts) == ""
+    learner.stop(world.parts, "")
     assert world.calls == [*["build"] * (not resumed), "close", "saves end", "status"]
     assert spec_file.read(tmp_path) is None
+
+
+def test_the_last_checkpoint_is_waited_for_before_the_bucket_is_left(make_parts: parts_world.Make) -> None:
+    world = make_parts(has_bucket=True)
+    learner.stop(world.parts, "")
+    assert world.calls == ["saves end", "status", "bucket ends"]
+
+
+def test_workers_have_the_set_time_to_close_and_more_to_end_by_themselves(make_parts: parts_world.Make) -> None:
+    world = make_parts(worker__close_seconds=75.0)
+    learner.stop(world.parts, "")
+    assert world.stops == [77.0]
+
+
+def test_after_its_end_nothing_of_a_run_holds_the_devices_memory(make_parts: parts_world.Make) -> None:
+    class Loop:
+        def close(self) -> None:
+            pass
+
+        def look(self) -> counts.Snapshot:
+            return counts.Snapshot(num_updates=7)
+
+    world = make_parts()
+    world.loop = Loop()
+    world.build()
+    held = weakref.ref(world.loop)
+    del world.loop  # this test's own reference
+    learner.stop(world.parts, "")
+    assert world.progress.snapshot().num_updates == 7
+    assert held() is None
 
 
 def test_a_resume_that_is_refused_at_once_leaves_the_settings_as_they_were(

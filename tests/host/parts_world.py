@@ -7,17 +7,16 @@ import types as python_types
 from collections.abc import Callable
 from typing import Any, cast
 
-import pytest
-
 from seedzero.config import config as configs
 from seedzero.config import sections
 from seedzero.core import types
 from seedzero.device import batch as batches
 from seedzero.envs import registry
-from seedzero.host import build
 from seedzero.host import ending as endings
 from seedzero.host import parts as learner_parts
 from seedzero.host import reception as receptions
+from seedzero.host import stage as stages
+from seedzero.host import stopping
 from seedzero.loop import roster as rosters
 from seedzero.monitoring import counts
 from seedzero.monitoring import progress as progress_lines
@@ -50,7 +49,6 @@ class PartsWorld:
     def __init__(
         self,
         path: pathlib.Path,
-        monkeypatch: pytest.MonkeyPatch,
         *,
         spec: types.EnvSpec | None = None,
         resumed: bool = False,
@@ -59,7 +57,6 @@ class PartsWorld:
     ) -> None:
         self.calls: list[Any] = []
         self.stops: list[float] = []
-        self.filmed: list[int | None] = []
         self.said: list[str] = []
         self.rows: list[Any] = []
         self.now = 0.0
@@ -71,9 +68,9 @@ class PartsWorld:
         given = {"env.id": "catch", "worker.num": 1, "worker.num_groups": 2, "worker.envs_per_group": 2}
         changes = {name.replace("__", "."): value for name, value in settings.items()}
         config = configs.override(configs.Config(), {**given, **changes})
-        monkeypatch.setattr(build, "device_loop_for", lambda *args: self.built())
         roster = rosters.Roster(config, batches.Layout(1, 8, 2), 8)
         view: Any = _Named(
+            screen=_Named(message=lambda *texts: self.said.append(" ".join(texts)), abandon=self.said.append),
             progress=self.progress,
             write_row=lambda row, gathered=True: self.rows.append(row),
             write_status=lambda alive, finished=None: self._status(),
@@ -87,19 +84,6 @@ class PartsWorld:
             end=lambda reason: self.calls.append(reason),
             state=lambda: "state",
         )
-        self.checkpointer = _Named(
-            busy=False, wait=lambda: self.calls.append("wait for saves"), close=lambda: self.calls.append("saves end")
-        )
-        saves: Any = _Named(
-            durable_update=None,
-            checkpointer=self.checkpointer,
-            save=lambda state: self.calls.append("save"),
-            save_state=lambda state: self.calls.append("save state"),
-            save_best=lambda ended: self.calls.append("save best"),
-            abandon=lambda: self.calls.append("abandon"),
-            check=lambda: None,
-        )
-        self.saves = saves
         directory: Any = _Named(
             path=path,
             config=config,
@@ -107,7 +91,19 @@ class PartsWorld:
             check_ours=lambda: self.calls.append("ours"),
             write_learner=lambda address, started, local: self.calls.append(address),
         )
-        screen: Any = _Named(message=lambda *texts: self.said.append(" ".join(texts)), abandon=self.said.append)
+        self.checkpointer = _Named(busy=False, wait=lambda: self.calls.append("wait for saves"))
+        self.saves: Any = _Named(
+            durable_update=None,
+            checkpointer=self.checkpointer,
+            config=config,
+            directory=directory,
+            report=self.said.append,
+            save=lambda state: self.calls.append("save"),
+            save_state=lambda state: self.calls.append("save state"),
+            close=lambda: self.calls.append("saves end"),
+            abandon=lambda: self.calls.append("abandon"),
+            check=lambda: None,
+        )
         workers: Any = _Named(
             finish=lambda: None, stop=self.stops.append, kill=lambda: self.calls.append("kill"), restart=None
         )
@@ -122,35 +118,37 @@ class PartsWorld:
         )
         if spec is not None:
             self.reception.show(spec)
+        self.stage = stages.RunStage(self.built, self.progress.follow)
+        bucket = mirrored if has_bucket else None
         self.parts = learner_parts.LearnerParts(
             directory,
-            screen,
-            mirrored if has_bucket else None,
+            bucket,
             "unix:/nowhere",
             None,
             self.ending,
-            cast(Any, None),
-            saves,
+            self.saves,
             view,
             self.reception,
             workers,
             server,
-            cast(Any, _Named(evaluated=self.filmed.append, stop=lambda: None)),
+            cast(Any, _Named(stop=lambda: None)),
+            self.stage,
+            stopping.Exit(workers, view, self.ending, self.stage, self.saves, bucket),
         )
 
     def _status(self) -> None:
         self.calls.append("status")
         self.on_status()
 
-    def built(self) -> Any:
+    def built(self, spec: types.EnvSpec) -> Any:
         """The device loop, as the one that builds it returns it."""
         self.calls.append("build")
         return self.loop
 
     def build(self) -> None:
         """There is a loop."""
-        self.parts.stage.build(lambda: self.loop)
-        self.progress.follow(self.loop.look)
+        self.stage.build(CATCH)
+        self.calls.clear()
 
     def joins(self, role: types.Role = types.Role.TRAIN) -> None:
         """A worker's environments are there."""

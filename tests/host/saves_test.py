@@ -197,3 +197,20 @@ def test_a_resume_knows_the_best_but_repeats_evaluations_in_deterministic_mode(
     restored = saved.restore(agent, cast(Any, None), cast(Any, None))
     saved.checkpointer.close()
     assert restored is not None and restored[1].host["best_return"] == expected
+
+
+def test_the_end_waits_for_a_save_aloud_and_hides_no_earlier_failure(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, said: golden.Said
+) -> None:
+    told: list[str] = []
+    with run_dirs.open_run_dir(tmp_path, configs.Config(), preset="catch", given={}) as directory:
+        saved = saving.Saves(directory.config, directory, cast(Any, None), told.append, None)
+        saved.close()
+        assert not told
+
+    def lose() -> None:
+        raise RuntimeError("the device is gone")
+
+    monkeypatch.setattr(saved, "checkpointer", python_types.SimpleNamespace(busy=True, close=lose))
+    saved.close()  # the failure that ended training is the one to be raised
+    said("\n".join(told))

@@ -8,14 +8,19 @@ from typing import Any
 
 import pytest
 
-from seedzero.core import errors
+from seedzero.config import sections
+from seedzero.core import errors, types
+from seedzero.envs import registry
 from seedzero.host import stage as stages
+from seedzero.monitoring import counts
 
 Stage = stages.Stage
+CATCH = registry.spec(sections.EnvConfig(id="catch"))
 
 
 @pytest.mark.parametrize(("at", "target"), list(itertools.product(Stage, Stage)))
 def test_a_stage_follows_as_the_table_says_or_is_refused_by_name(at: stages.Stage, target: stages.Stage) -> None:
+    stage = stages.RunStage(_unexpected, _unexpected, at)
     if (at, target) in {
         (Stage.PREPARED, Stage.BUILDING),
         (Stage.PREPARED, Stage.OVER),
@@ -25,58 +30,62 @@ def test_a_stage_follows_as_the_table_says_or_is_refused_by_name(at: stages.Stag
         (Stage.BUILT, Stage.OVER),
         (Stage.SAVING, Stage.OVER),
     }:
-        assert at.to(target) is target
+        stage.enter(target)
+        assert stage.now is target
     else:
         with pytest.raises(RuntimeError, match=f"{target.value}: .* {at.value!r}"):
-            at.to(target)
+            stage.enter(target)
+        assert stage.now is at
+
+
+def _unexpected(argument: Any) -> Any:
+    raise AssertionError(argument)
 
 
 def _loop(pulse: int | None = 7) -> Any:
-    return python_types.SimpleNamespace(pulse=lambda: pulse)
+    return python_types.SimpleNamespace(pulse=lambda: pulse, look=lambda: counts.Snapshot(num_updates=25))
 
 
 def test_a_loop_is_there_from_its_building_to_the_end_of_its_run() -> None:
-    stage, loop, seen = stages.RunStage(), _loop(), list[Any]()
+    loop, followed, seen = _loop(), list[Any](), list[Any]()
 
-    def make() -> Any:
-        seen.append((stage.now, stage.loop))
+    def make(spec: types.EnvSpec) -> Any:
+        seen.append((spec, stage.now, stage.loop))
         return loop
 
-    stage.build(make)
+    stage = stages.RunStage(make, followed.append)
+    stage.build(CATCH)
+    assert followed == [loop.look]
+    for target in (Stage.SAVING, Stage.OVER):
+        seen.append((stage.now, stage.loop))
+        stage.enter(target)
     seen.append((stage.now, stage.loop))
-    assert stage.save() is loop
-    seen.append((stage.now, stage.loop))
-    stage.end()
-    seen.append((stage.now, stage.loop))
-    assert seen == [(Stage.BUILDING, None), (Stage.BUILT, loop), (Stage.SAVING, loop), (Stage.OVER, None)]
+    assert seen == [(CATCH, Stage.BUILDING, None), (Stage.BUILT, loop), (Stage.SAVING, loop), (Stage.OVER, None)]
 
 
 def test_a_run_whose_building_failed_is_as_before() -> None:
-    def refuse() -> Any:
+    def refuse(spec: types.EnvSpec) -> Any:
         raise errors.CapacityError("too large")
 
-    stage = stages.RunStage()
+    stage = stages.RunStage(refuse, _unexpected)
     with pytest.raises(errors.CapacityError):
-        stage.build(refuse)
+        stage.build(CATCH)
     assert stage.now is Stage.PREPARED and stage.loop is None
-    with pytest.raises(RuntimeError, match="saving"):
-        stage.save()
-    assert stage.now is Stage.PREPARED
 
 
-def test_only_building_and_calls_on_the_device_are_ended_by_force() -> None:
-    def pulses(pulse: int | None) -> list[object]:
-        stage, seen = stages.RunStage(), list[object]()
+@pytest.mark.parametrize("pulse", [7, None])
+def test_only_building_and_calls_on_the_device_are_ended_by_force(pulse: int | None) -> None:
+    seen: list[object] = []
 
-        def make() -> Any:
-            seen.append(stage.pulse())
-            return _loop(pulse)
+    def make(spec: types.EnvSpec) -> Any:
+        seen.append(stage.pulse())
+        return _loop(pulse)
 
-        for step in (lambda: None, lambda: stage.build(make), stage.save, stage.end):
-            step()
-            seen.append(stage.pulse())
-        return seen
-
-    # waiting for the first worker, building, built, saving, over
-    assert pulses(7) == [None, "building", 7, None, None]
-    assert pulses(None) == [None, "building", None, None, None]
+    stage = stages.RunStage(make, lambda read: None)
+    seen.append(stage.pulse())
+    stage.build(CATCH)
+    seen.append(stage.pulse())
+    for target in (Stage.SAVING, Stage.OVER):
+        stage.enter(target)
+        seen.append(stage.pulse())
+    assert seen == [None, "building", pulse, None, None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import weakref
 from typing import Any
 
 import golden
@@ -11,51 +10,6 @@ import parts_world
 import pytest
 
 from seedzero.core import errors
-from seedzero.host import stopping
-from seedzero.monitoring import counts
-
-
-def test_the_last_checkpoint_is_waited_for_before_the_bucket_is_left(
-    make_parts: parts_world.Make,
-    said: golden.Said,
-) -> None:
-    def lose() -> None:
-        raise RuntimeError("the device is gone")
-
-    world = make_parts(has_bucket=True)
-    stopping.stop(world.parts, "")
-    assert world.calls == ["saves end", "status", "bucket ends"] and not world.said
-    world = make_parts(has_bucket=True)
-    world.checkpointer.busy = True
-    world.checkpointer.close = lose  # the failure that ended training is the one to be raised
-    stopping.stop(world.parts, "")
-    said("\n".join(world.said))
-
-
-def test_workers_have_the_set_time_to_close_and_more_to_end_by_themselves(
-    make_parts: parts_world.Make,
-) -> None:
-    world = make_parts(worker__close_seconds=75.0)
-    stopping.stop(world.parts, "")
-    assert world.stops == [77.0]
-
-
-def test_after_its_end_nothing_of_a_run_holds_the_devices_memory(make_parts: parts_world.Make) -> None:
-    class Loop:
-        def close(self) -> None:
-            pass
-
-        def look(self) -> counts.Snapshot:
-            return counts.Snapshot(num_updates=7)
-
-    world = make_parts()
-    world.loop = Loop()
-    world.build()
-    held = weakref.ref(world.loop)
-    del world.loop  # this test's own reference
-    stopping.stop(world.parts, "")
-    assert world.progress.snapshot().num_updates == 7
-    assert held() is None
 
 
 @pytest.mark.parametrize("durable", [100, None])
@@ -69,7 +23,7 @@ def test_a_deterministic_run_that_failed_is_not_saved_between_its_fixed_updates(
     if failure:
         world.ending.fail("the worker failed")
     with pytest.raises(errors.TrainingFailure) if failure else contextlib.nullcontext():
-        stopping.finish(world.parts, "stopped")
+        world.parts.exit.finish("stopped")
     is_saved = not (deterministic and failure)
     assert ("save" in world.calls) == is_saved and "save state" not in world.calls
     goes_on = "goes on from update 100" if durable else "first checkpoint comes at update 1000, so nothing is saved"
@@ -81,22 +35,22 @@ def test_a_signal_while_the_last_state_is_saved_does_not_abandon_it(make_parts: 
     world.build()
 
     def save(state: Any) -> None:
-        stopping.interrupt(world.parts)
+        world.parts.exit.interrupt()
 
     world.saves.save = save
-    stopping.interrupt(world.parts)
+    world.parts.exit.interrupt()
     assert world.calls == ["interrupted", "abandon"]
-    assert stopping.finish(world.parts, "--max_updates=6 reached") == "--max_updates=6 reached"
+    assert world.parts.exit.finish("--max_updates=6 reached") == "--max_updates=6 reached"
     assert world.calls == ["interrupted", "abandon", "wait for saves", "interrupted", "wait for saves"]
 
 
 def test_an_interrupted_run_saves_its_small_state_first(make_parts: parts_world.Make) -> None:
     world = make_parts()
     world.build()
-    stopping.interrupt(world.parts)
+    world.parts.exit.interrupt()
     (reason,) = [call for call in world.calls if call != "abandon"]
     world.calls.clear()
-    assert stopping.finish(world.parts, reason) == ""
+    assert world.parts.exit.finish(reason) == ""
     assert world.calls == ["save state", "wait for saves", "save", "wait for saves"]
 
 
@@ -116,7 +70,7 @@ def test_a_process_that_leaves_at_once_kills_its_workers_and_says_what_is_lost(
     world.saves.durable_update = durable
     if is_built:
         world.build()
-    stopping.leave_at_once(world.parts, "left at once")
+    world.parts.exit.leave_at_once("left at once")
     assert world.calls == ["kill"]
     (text,) = world.said
     assert text.startswith("left at once; ") and text.endswith(lost)

@@ -232,7 +232,7 @@ def test_a_request_runs_between_two_calls_and_sees_what_a_checkpoint_holds(make:
     world = make()
     world.play(world.join(), 10)
     seen: list[dispatchers.CheckpointState] = []
-    world.loop.request(lambda: seen.append(world.loop.state()))
+    world.loop.request(seen.append)
     assert not seen
     world.step()
     (state,) = seen
@@ -243,8 +243,8 @@ def test_a_request_runs_between_two_calls_and_sees_what_a_checkpoint_holds(make:
 
 def test_the_newest_request_runs_once(make: loop_world.Make) -> None:
     loop, done = make().loop, []
-    loop.request(lambda: done.append(1))
-    loop.request(lambda: done.append(2))
+    loop.request(lambda state: done.append(1))
+    loop.request(lambda state: done.append(2))
     assert not done
     loop.step()
     loop.step()
@@ -253,7 +253,7 @@ def test_the_newest_request_runs_once(make: loop_world.Make) -> None:
 
 def test_a_request_may_ask_for_another(make: loop_world.Make) -> None:
     loop, done = make().loop, []
-    loop.request(lambda: loop.request(lambda: done.append("again")))
+    loop.request(lambda state: loop.request(lambda state: done.append("again")))
     loop.step()
     assert not done
     loop.step()
@@ -263,13 +263,14 @@ def test_a_request_may_ask_for_another(make: loop_world.Make) -> None:
 def test_the_reason_to_stop_is_taken_after_the_last_request(make: loop_world.Make) -> None:
     loop, seen = make().loop, []
     loop.stop("a signal")
-    loop.request(lambda: seen.append(loop.course.over))
+    loop.request(lambda state: seen.append(loop.course.over))
     assert loop.run() == "a signal" and seen == [None]
 
 
 def test_requests_wake_the_loop(make: loop_world.Make) -> None:
     world = make()
-    for ask in (lambda: world.loop.request(lambda: None), lambda: world.loop.stop("x"), lambda: world.loop.end("y")):
+    loop = world.loop
+    for ask in (lambda: loop.request(lambda state: None), lambda: loop.stop("x"), lambda: loop.end("y")):
         woken = []
         with world.inbox.news:
             asking = threading.Thread(target=ask)

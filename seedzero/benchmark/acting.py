@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -50,16 +51,9 @@ def _row(subject: subjects.Subject, params: base.Params, num_rows: int, seconds:
 
 
 def _program(subject: subjects.Subject, params: base.Params, batch: batches.Batch) -> timing.Program:
-    act = acting.make_act(subject.setup)
-    num_inserts = int(subject.num_inserts)
-
-    def step(actor: acting.ActorState, call: int) -> tuple[acting.ActorState, jax.Array]:
-        acted: tuple[acting.ActorState, jax.Array] = act(
-            subject.seed, params, actor, batch, steps.counters(num_inserts, 0, call)
-        )
-        return acted
-
-    return timing.carrying(step, subjects.filled_actor(subject))
+    act = functools.partial(acting.make_act(subject.setup), subject.seed, params)
+    actor, num_inserts = subjects.filled_actor(subject), int(subject.num_inserts)
+    return timing.carrying(lambda actor, call: act(actor, batch, steps.counters(num_inserts, 0, call)), actor)
 
 
 def _act(subject: subjects.Subject, params: base.Params, batch: batches.Batch) -> timing.Program:

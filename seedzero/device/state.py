@@ -63,7 +63,7 @@ def init_actor(setup: setups.Setup, *, holds_frames: bool = True, begins: bool =
 def init_train(setup: setups.Setup, seed: int) -> base.TrainState:
     """Returns the initial train state of a player's seed, on every learning device."""
     init = jax.jit(setup.agent.init, out_shardings=meshes.replicated(setup.learns_on))
-    return init(jax.random.key(seed))  # no constant: see `tracing.ProgramTracer`
+    return init(jax.random.key(seed))  # no constant: see `tracing.SEED`
 
 
 @jax.jit

@@ -22,7 +22,7 @@ StreamT = TypeVar("StreamT")
 _ON_FIRST = "on an episode's first observation; expected next-step auto-reset, see inference.proto"
 
 
-class Phase(enum.IntEnum):
+class StreamPhase(enum.IntEnum):
     """The phase of a stream, on either side of it."""
 
     NEW = 0  # before Assign
@@ -31,25 +31,25 @@ class Phase(enum.IntEnum):
     RESTARTED = 3  # Restart was sent: messages until the next Hello belong to the session that is over
     CLOSED = 4  # nothing more is sent after the messages that wait
 
-    def after(self, message: str, session_id: str = "") -> Phase:
+    def after(self, message: str, session_id: str = "") -> StreamPhase:
         """Returns the phase after a message ("": without content); InvalidMessage for a message out of place."""
         phase = TRANSITIONS[message][self]
-        if isinstance(phase, Phase):
+        if isinstance(phase, StreamPhase):
             return phase
         raise errors.InvalidMessage(phase.format(message.capitalize(), session_id))
 
 
-NEW, ASSIGNED, STARTED, RESTARTED, CLOSED = Phase
+NEW, ASSIGNED, STARTED, RESTARTED, CLOSED = StreamPhase
 _NO_HELLO = "{} came before Hello; expected Hello first"
 _TWICE = "{} came twice; session {} goes on"
 _NO_ASSIGN = "the learner sent {} before Assign"
 
-TRANSITIONS: dict[str, tuple[Phase | str, ...]] = {
+TRANSITIONS: dict[str, tuple[StreamPhase | str, ...]] = {
     "hello": (NEW, _TWICE, _TWICE, RESTARTED, CLOSED),
     "spec": (_NO_HELLO, ASSIGNED, STARTED, RESTARTED, CLOSED),
     "step": (_NO_HELLO, "a {} came before Spec; expected Spec after every Assign", STARTED, RESTARTED, CLOSED),
-    "heartbeat": tuple(Phase),
-    "goodbye": tuple(Phase),
+    "heartbeat": tuple(StreamPhase),
+    "goodbye": tuple(StreamPhase),
     "assign": (ASSIGNED, ASSIGNED, STARTED, ASSIGNED, CLOSED),
     "start": (_NO_ASSIGN, STARTED, STARTED, _NO_ASSIGN, CLOSED),
     "restart": (RESTARTED, RESTARTED, RESTARTED, RESTARTED, CLOSED),

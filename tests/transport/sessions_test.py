@@ -55,9 +55,9 @@ def play(session: sessions.LearnerSession[str], *steps: types.EnvStep) -> list[l
 def test_each_message_leads_to_a_phase_or_is_refused(said: golden.Said) -> None:
     refusals = []
     for message, row in PHASES.items():
-        for phase, expected in zip(sessions.Phase, row, strict=True):
+        for phase, expected in zip(sessions.StreamPhase, row, strict=True):
             if isinstance(expected, int):
-                assert phase.after(message, "id-1") is sessions.Phase(expected)
+                assert phase.after(message, "id-1") is sessions.StreamPhase(expected)
                 continue
             with pytest.raises(errors.InvalidMessage, match=expected) as raised:
                 phase.after(message, "id-1")

@@ -6,6 +6,7 @@ import contextlib
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
 from typing import Any, NamedTuple
 
 import jax
@@ -124,7 +125,7 @@ def make_device(
     shapes = states.abstract_train(setup), states.abstract_actor(setup)
     ready = threading.Semaphore(0)
     _, programs = device_programs.prepare(setup, *shapes, on_ready=ready.release)
-    assert programs.update and (agent.refresh is None or programs.refresh)
+    assert programs.update.result() and (agent.refresh is None or programs.refresh.result())
     while programs.sizes != sizes:
         assert ready.acquire(timeout=60)
     return Device(settings, setup, programs, states.init_train(setup, seed=0), states.init_actor(setup))
@@ -147,9 +148,13 @@ class Broken:
         return self.replaced.get(name, getattr(self._compiled, name))
 
 
-def training(compiled: device_programs.Training, **replaced: Any) -> device_programs.Training:
+def training(
+    compiled: futures.Future[device_programs.Training], **replaced: Any
+) -> futures.Future[device_programs.Training]:
     """Returns an update or a refresh, some of whose functions are replaced."""
-    return compiled._replace(functions={**compiled.functions, **replaced})
+    found, changed = compiled.result(), futures.Future[device_programs.Training]()
+    changed.set_result(found._replace(functions={**found.functions, **replaced}))
+    return changed
 
 
 class World:

@@ -83,14 +83,9 @@ class Apart(strategies.Strategy):
         return found
 
     def run_update(
-        self,
-        run: tracing.Bundle,
-        seed: np.int32,
-        train: base.TrainState,
-        rings: ring_store.Rings,
-        feed: steps.Feed,
-        num_updates: int,
+        self, run: tracing.Bundle, given: strategies.Learning, feed: steps.Feed, num_updates: int
     ) -> strategies.Updated:
+        seed, train, rings = given
         rings = self._prioritized(run, seed, rings)
         # The train state's own number is not there yet, and acting devices would wait for it.
         pieces, places = run["draw"](seed, rings, np.int32(num_updates), feed)

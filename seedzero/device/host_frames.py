@@ -18,7 +18,6 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from seedzero.agents import base
 from seedzero.core import errors, types
 from seedzero.device import batch as batches
 from seedzero.device import mesh as meshes
@@ -138,14 +137,9 @@ class FramesWithHost(strategies.Strategy):
         self.frames.write(batch)
 
     def run_update(
-        self,
-        run: tracing.Bundle,
-        seed: np.int32,
-        train: base.TrainState,
-        rings: ring_store.Rings,
-        feed: steps.Feed,
-        num_updates: int,
+        self, run: tracing.Bundle, given: strategies.Learning, feed: steps.Feed, num_updates: int
     ) -> strategies.Updated:
+        seed, train, rings = given
         draw = functools.partial(run["draw"], seed, rings, train.num_updates)  # (ahead, feed) -> Windows
         windows, frames = self._windows(lambda: draw(np.int32(0), feed))
         if self._reader is not None:
@@ -153,7 +147,7 @@ class FramesWithHost(strategies.Strategy):
             reading = self._reader.submit(self.frames.read, following)
             reading.add_done_callback(lambda _: self._on_ready())
             self._next = _Ahead(following, reading, self.frames.mark())
-        updated: strategies.Updated = run["learn"](seed, train, rings, windows, frames)
+        updated: strategies.Updated = run["learn"](*given, windows, frames)
         return updated
 
     def _windows(self, draw: Callable[[], windowing.Windows]) -> tuple[windowing.Windows, jax.Array]:
@@ -171,16 +165,12 @@ class FramesWithHost(strategies.Strategy):
         return self.frames.num_new(ahead.mark) > HOST_LAG
 
     def run_refresh(
-        self,
-        run: tracing.Bundle,
-        seed: np.int32,
-        params: base.Params,
-        rings: ring_store.Rings,
-        counters: steps.Counters,
+        self, run: tracing.Bundle, given: strategies.Searching, counters: steps.Counters
     ) -> strategies.Renewed:
+        seed, _, rings = given
         windows = run["draw_stale"](seed, rings, counters)
         # Waits for the places and reads them at once: nothing is written in between.
-        renewed: strategies.Renewed = run["renew"](seed, params, rings, windows, self.frames.read(windows), counters)
+        renewed: strategies.Renewed = run["renew"](*given, windows, self.frames.read(windows), counters)
         return renewed
 
     def begin(self, rings: ring_store.Rings) -> ring_store.Rings:
@@ -217,19 +207,9 @@ def make_learn(setup: setups.Setup) -> Callable[..., steps.Updated]:
     (seed, train state, Rings, Windows, frames [B, P, stack, *observation_shape]) -> (train state, Rings, metrics).
     """
 
-    def learn(
-        seed: jax.Array,
-        train: base.TrainState,
-        rings: ring_store.Rings,
-        windows: windowing.Windows,
-        frames: jax.Array,
-    ) -> steps.Updated:
-        return steps.learn(setup, seed, train, rings, windowing.with_frames(windows, frames, setup.spec.packed))
-
-    in_specs, out_specs = (
-        (meshes.REPLICATED, meshes.REPLICATED, meshes.SHARDED, meshes.SHARDED, meshes.SHARDED),
-        (meshes.REPLICATED, meshes.SHARDED, meshes.REPLICATED),
-    )
+    learn, sharded = functools.partial(steps.learn, setup), (meshes.SHARDED, meshes.SHARDED, meshes.SHARDED)
+    in_specs = (meshes.REPLICATED, meshes.REPLICATED, *sharded)
+    out_specs = (meshes.REPLICATED, meshes.SHARDED, meshes.REPLICATED)
     return meshes.over_devices(learn, setup.mesh, in_specs, out_specs, donate=(1, 2))
 
 
@@ -245,18 +225,7 @@ def make_renew(setup: setups.Setup) -> Callable[..., steps.Renewed]:
     (seed, params, Rings, Windows, frames [B, P, stack, *observation_shape], Counters) -> (Rings, metrics).
     """
 
-    def renew(
-        seed: jax.Array,
-        params: base.Params,
-        rings: ring_store.Rings,
-        windows: windowing.Windows,
-        frames: jax.Array,
-        counters: steps.Counters,
-    ) -> steps.Renewed:
-        windows = windowing.with_frames(windows, frames, setup.spec.packed)
-        return steps.renew(setup, seed, params, rings, windows, counters)
-
-    sharded = (meshes.SHARDED, meshes.SHARDED, meshes.SHARDED)
+    renew, sharded = functools.partial(steps.renew, setup), (meshes.SHARDED, meshes.SHARDED, meshes.SHARDED)
     in_specs = (meshes.REPLICATED, meshes.REPLICATED, *sharded, meshes.REPLICATED)
     return meshes.over_devices(renew, setup.mesh, in_specs, (meshes.SHARDED, meshes.REPLICATED), donate=(2,))
 

@@ -47,19 +47,20 @@ class Programs:
         self._act: dict[int, futures.Future[tracing.Program]] = {
             size: futures.Future() for size in reversed(setup.sizes)
         }
-        self._update: futures.Future[Training] = futures.Future()
-        self._refresh: futures.Future[Training] = futures.Future()
-        everything: list[futures.Future[Any]] = [*self._act.values(), self._update, self._refresh]
+        self.update: futures.Future[Training] = futures.Future()
+        self.refresh: futures.Future[Training] = futures.Future()
+        """Done once compiled, or once that failed: then the result raises. Without refreshes this is never done."""
+        everything: list[futures.Future[Any]] = [*self._act.values(), self.update, self.refresh]
         for future in everything:
             future.add_done_callback(lambda _: on_ready())
         largest, *smaller = [
             (future, functools.partial(self._compile_act, tracer, size)) for size, future in self._act.items()
         ]
         training: list[tuple[futures.Future[Any], Callable[[], Any]]] = [
-            (self._update, lambda: self._compile(strategy.trace_update(tracer)))
+            (self.update, lambda: self._compile(strategy.trace_update(tracer)))
         ]
         if setup.agent.refresh is not None:
-            training.append((self._refresh, lambda: self._compile(strategy.trace_refresh(tracer))))
+            training.append((self.refresh, lambda: self._compile(strategy.trace_refresh(tracer))))
         self._start([largest])
         self._start([*training, *smaller])
 
@@ -105,26 +106,6 @@ class Programs:
         program = self._act[len(batch.slot) // self._num_shards].result()
         acted: tuple[acting.ActorState, jax.Array] = program(seed, params, actor, batch, counters)
         return acted
-
-    @property
-    def update_ready(self) -> bool:
-        """Whether the update is compiled (or its compilation failed: `update` then raises)."""
-        return self._update.done()
-
-    @property
-    def update(self) -> Training:
-        """The functions of an update, after waiting for their compilation; raises a compilation's error."""
-        return self._update.result()
-
-    @property
-    def refresh_ready(self) -> bool:
-        """Whether a refresh is compiled (or its compilation failed: `refresh` then raises); False without any."""
-        return self._refresh.done()
-
-    @property
-    def refresh(self) -> Training:
-        """The functions of a refresh, after waiting for their compilation; raises a compilation's error."""
-        return self._refresh.result()
 
     def close(self) -> None:
         """Drops programs not yet being compiled."""

@@ -62,8 +62,7 @@ def make_update(setup: setups.Setup) -> Callable[..., Updated]:
     """
 
     def update(seed: jax.Array, train: base.TrainState, rings: ring_store.Rings, feed: Feed) -> Updated:
-        windows = draw(setup, seed, rings, train.num_updates, feed)
-        return learn(setup, seed, train, rings, windowing.read(rings, windows, setup.spec.packed))
+        return learn(setup, seed, train, rings, draw(setup, seed, rings, train.num_updates, feed))
 
     in_specs = (_REPLICATED, _REPLICATED, _SHARDED, feed_specs(setup))
     return meshes.over_devices(update, setup.mesh, in_specs, (_REPLICATED, _SHARDED, _REPLICATED), donate=(1, 2))
@@ -116,13 +115,23 @@ def learn(
     train: base.TrainState,
     rings: ring_store.Rings,
     windows: windowing.Windows,
+    frames: jax.Array | None = None,
 ) -> Updated:
+    """Returns the states after windows were learned from, and metrics; frames: at their places, None: in the rings."""
+    windows = _seen(setup, rings, windows, frames)
     train, priority, metrics = learn_from(setup, seed, train, windows)
     if (prioritization := setup.prioritization) and priority is not None:
         rings = priorities.prioritize(rings, windows.slot, windows.time, priority, prioritization, _AXIS)
         assert rings.max_weight is not None
         metrics |= priority_metrics(rings.max_weight, windows, priority, prioritization)
     return train, rings, metrics
+
+
+def _seen(
+    setup: setups.Setup, rings: ring_store.Rings, windows: windowing.Windows, frames: jax.Array | None
+) -> windowing.Windows:
+    packed = setup.spec.packed
+    return windowing.read(rings, windows, packed) if frames is None else windowing.with_frames(windows, frames, packed)
 
 
 def learn_from(
@@ -180,7 +189,7 @@ def make_refresh(setup: setups.Setup) -> Callable[..., Renewed]:
 
     def run(seed: jax.Array, params: base.Params, rings: ring_store.Rings, counters: Counters) -> Renewed:
         windows = draw_stale(setup, seed, rings, counters)
-        return renew(setup, seed, params, rings, windowing.read(rings, windows, setup.spec.packed), counters)
+        return renew(setup, seed, params, rings, windows, None, counters)
 
     in_specs, out_specs = (_REPLICATED, _REPLICATED, _SHARDED, _REPLICATED), (_SHARDED, _REPLICATED)
     return meshes.over_devices(run, setup.mesh, in_specs, out_specs, donate=(2,))
@@ -207,10 +216,12 @@ def renew(
     params: base.Params,
     rings: ring_store.Rings,
     windows: windowing.Windows,
+    frames: jax.Array | None,
     counters: Counters,
 ) -> Renewed:
-    """Returns the rings with fresh targets of the windows' first rows, and metrics."""
+    """Returns the rings with fresh targets of the windows' first rows, and metrics; frames: as in `learn`."""
     assert setup.agent.refresh is not None
+    windows = _seen(setup, rings, windows, frames)
     fresh, changes = setup.agent.refresh.compute(params, windows, _keys(seed, 3, counters.num_calls)[1])
     rings, written = refresh.retarget(rings, windows.slot, windows.time, fresh, counters.version)
     age = counters.version - windows.stored[ring_store.TARGET_VERSION][:, 0]

@@ -22,6 +22,10 @@ from seedzero.device import state as states
 from seedzero.device import steps, tracing
 from seedzero.replay import rings as ring_store
 
+Learning: TypeAlias = tuple[np.int32, base.TrainState, ring_store.Rings]
+"""The first arguments of an update's programs: a player's seed and states."""
+Searching: TypeAlias = tuple[np.int32, base.Params, ring_store.Rings]
+"""Those of a refresh's programs, likewise."""
 Updated: TypeAlias = tuple[base.TrainState, ring_store.Rings, jax.Array]
 """As `steps.Updated`, with the metrics as one array [M]."""
 Renewed: TypeAlias = tuple[ring_store.Rings, jax.Array]
@@ -80,29 +84,14 @@ class Strategy:
     def keep(self, batch: batches.Batch) -> None:
         """Stores the frames of an acting call that the device does not, before the call."""
 
-    def run_update(
-        self,
-        run: tracing.Bundle,
-        seed: np.int32,
-        train: base.TrainState,
-        rings: ring_store.Rings,
-        feed: steps.Feed,
-        num_updates: int,
-    ) -> Updated:
+    def run_update(self, run: tracing.Bundle, given: Learning, feed: steps.Feed, num_updates: int) -> Updated:
         """Returns the states after an update, and its metrics; num_updates: the count before the update."""
-        updated: Updated = run["update"](seed, train, rings, feed)
+        updated: Updated = run["update"](*given, feed)
         return updated
 
-    def run_refresh(
-        self,
-        run: tracing.Bundle,
-        seed: np.int32,
-        params: base.Params,
-        rings: ring_store.Rings,
-        counters: steps.Counters,
-    ) -> Renewed:
+    def run_refresh(self, run: tracing.Bundle, given: Searching, counters: steps.Counters) -> Renewed:
         """Returns the rings and metrics after a refresh."""
-        renewed: Renewed = run["refresh"](seed, params, rings, counters)
+        renewed: Renewed = run["refresh"](*given, counters)
         return renewed
 
     def copy(self, params: base.Params) -> base.Params:

@@ -209,7 +209,7 @@ class Dispatcher:
         values = player.run_update(self.clock())
         if player.num_updates % self._publish_every == 0:
             player.publish()
-        names, settle = player.programs.update.metric_names, player.when_there()
+        names, settle = player.programs.update.result().metric_names, player.strategy.when_there()
 
         def collect() -> None:
             fetched = dict(zip(names, np.asarray(values).tolist(), strict=True))
@@ -227,7 +227,7 @@ class Dispatcher:
     def refresh(self, player: players.Player) -> None:
         """Renews stored targets once."""
         values = player.run_refresh()
-        names = player.programs.refresh.metric_names
+        names = player.programs.refresh.result().metric_names
 
         def collect() -> None:
             fetched = dict(zip(names, np.asarray(values).tolist(), strict=True))

@@ -99,7 +99,7 @@ def _progress(
         can_act=can_act,
         can_evaluate=has_room and ready and waits,
         can_update=may_learn and player.can_update,
-        can_refresh=has_room and player.programs.refresh_ready and books.can_sample,
+        can_refresh=has_room and player.programs.refresh.done() and books.can_sample,
         evaluating=evaluating or (lock_step and dispatcher.is_evaluation_due(is_last=False)),
         evaluated_last=dispatcher.evaluated_last,
         only_learns=only_learns,
@@ -166,5 +166,5 @@ def look(config: configs.Config, dispatcher: dispatchers.Dispatcher, course: pha
         evaluating=running is not None,
         remaining=f"last evaluation: {running.played.state}" if course.ends and running is not None else "",
         lacking=next(filter(None, lacking), ""),
-        is_compiled=all(player.programs.sizes and player.programs.update_ready for player in learning),
+        is_compiled=all(player.programs.sizes and player.programs.update.done() for player in learning),
     )

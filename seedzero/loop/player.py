@@ -6,7 +6,7 @@ The device loop's thread owns it. A call returns at once, with arrays that are s
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -66,10 +66,6 @@ class Player:
         """Has acting use the newest published parameters available without waiting."""
         self.params, self.version = self.strategy.receive() or self._acting
 
-    def when_there(self) -> Callable[[], object]:
-        """Returns a function for any thread: waits until acting can use the present publication without waiting."""
-        return self.strategy.when_there()
-
     # ------------------------------------------------------------------------------------ calls
 
     @property
@@ -91,22 +87,23 @@ class Player:
     @property
     def can_update(self) -> bool:
         """Whether an update is compiled and has data, and no frames are being read for it."""
-        return self.programs.update_ready and self.strategy.is_ready and self.books.can_sample
+        return self.programs.update.done() and self.strategy.is_ready and self.books.can_sample
 
     def run_update(self, now: float) -> jax.Array:
-        """Learns from the windows that the pace feeds; returns metrics [M], `programs.update.metric_names`."""
-        feed, run = self.pacer.feed(self.num_inserts, now), self.programs.update.functions
-        self.train, self.rings, values = self.strategy.run_update(
-            run, np.int32(self.seed), self.train, self.rings, feed, self.num_updates
-        )
+        """Learns from the windows that the pace feeds; returns metrics [M], `Training.metric_names`."""
+        feed, run = self.pacer.feed(self.num_inserts, now), self.programs.update.result().functions
+        given = np.int32(self.seed), self.train, self.rings
+        self.train, self.rings, values = self.strategy.run_update(run, given, feed, self.num_updates)
         self.num_updates += 1
         return values
 
     def run_refresh(self) -> jax.Array:
-        """Renews stored targets; returns metrics [M], `programs.refresh.metric_names`."""
+        """Renews stored targets; returns metrics [M], `Training.metric_names`."""
         params, version = self.strategy.refreshing(self._newest, self._acting)
-        counters, run = steps.counters(self.num_inserts, version, self.num_refreshes), self.programs.refresh.functions
-        self.rings, values = self.strategy.run_refresh(run, np.int32(self.seed), params, self.rings, counters)
+        counters = steps.counters(self.num_inserts, version, self.num_refreshes)
+        run = self.programs.refresh.result().functions
+        given = np.int32(self.seed), params, self.rings
+        self.rings, values = self.strategy.run_refresh(run, given, counters)
         self.num_refreshes += 1
         return values
 

@@ -90,11 +90,10 @@ class _World:
         return np.asarray(acted)[rows]
 
     def update(self) -> dict[str, float]:
-        run, number = self.programs.update, int(self.train.num_updates)
+        run, number = self.programs.update.result(), int(self.train.num_updates)
         feed, rings = np.int32(self.stored), self.actor.rings
-        self.train, rings, values = self.strategy.run_update(
-            run.functions, fake_agent.SEED, self.train, rings, feed, number
-        )
+        given = fake_agent.SEED, self.train, rings
+        self.train, rings, values = self.strategy.run_update(run.functions, given, feed, number)
         self.actor = self.actor._replace(rings=rings)
         found = dict(zip(run.metric_names, np.asarray(values).tolist(), strict=True))
         found.pop("priority_max")  # with learners apart: before the update
@@ -102,8 +101,9 @@ class _World:
 
     def refresh(self) -> dict[str, float]:
         params = jax.device_put(self.train.params, meshes.replicated(self.setup.mesh))
-        run, counters = self.programs.refresh, steps.counters(self.stored, 100, 3)
-        rings, values = self.strategy.run_refresh(run.functions, fake_agent.SEED, params, self.actor.rings, counters)
+        run, counters = self.programs.refresh.result(), steps.counters(self.stored, 100, 3)
+        given = fake_agent.SEED, params, self.actor.rings
+        rings, values = self.strategy.run_refresh(run.functions, given, counters)
         self.actor = self.actor._replace(rings=rings)
         return dict(zip(run.metric_names, np.asarray(values).tolist(), strict=True))
 
@@ -144,10 +144,11 @@ class _Device:
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        return self.programs.update.metric_names
+        return self.programs.update.result().metric_names
 
     def update(self, train: Any, rings: Any, feed: Any, number: int) -> Any:
-        return self.strategy.run_update(self.programs.update.functions, fake_agent.SEED, train, rings, feed, number)
+        run, given = self.programs.update.result().functions, (fake_agent.SEED, train, rings)
+        return self.strategy.run_update(run, given, feed, number)
 
 
 def _act(compiled: _Device, setup: setups.Setup, actor: Any, **arrays: Any) -> tuple[Any, Any]:

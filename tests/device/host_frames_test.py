@@ -93,16 +93,16 @@ class _World:
         return np.asarray(acted)[rows]
 
     def update(self) -> dict[str, float]:
-        run, feed = self.programs.update, np.int32(self.stored)
-        self.train, rings, values = self.strategy.run_update(
-            run.functions, _SEED, self.train, self.actor.rings, feed, 0
-        )
+        run, feed = self.programs.update.result(), np.int32(self.stored)
+        given = _SEED, self.train, self.actor.rings
+        self.train, rings, values = self.strategy.run_update(run.functions, given, feed, 0)
         self.actor = self.actor._replace(rings=rings)
         return dict(zip(run.metric_names, np.asarray(values).tolist(), strict=True))
 
     def refresh(self) -> dict[str, float]:
-        counters, run = steps.counters(self.stored, 100, self.num_refreshes), self.programs.refresh
-        rings, values = self.strategy.run_refresh(run.functions, _SEED, self.train.params, self.actor.rings, counters)
+        counters, run = steps.counters(self.stored, 100, self.num_refreshes), self.programs.refresh.result()
+        given = _SEED, self.train.params, self.actor.rings
+        rings, values = self.strategy.run_refresh(run.functions, given, counters)
         self.actor, self.num_refreshes = self.actor._replace(rings=rings), self.num_refreshes + 1
         return dict(zip(run.metric_names, np.asarray(values).tolist(), strict=True))
 
@@ -270,7 +270,7 @@ class _Numbered:
         """Returns the numbers of the rows that an update saw."""
         train: Any = type("Train", (), {"num_updates": jnp.int32(len(self.seen))})
         run = {"draw": self._draw, "learn": self._learn}
-        self.strategy.run_update(run, _SEED, train, self.rings, jnp.int32(self.number), 0)
+        self.strategy.run_update(run, (_SEED, train, self.rings), jnp.int32(self.number), 0)
         return self.seen[-1]
 
 

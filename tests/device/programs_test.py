@@ -46,10 +46,9 @@ class _World:
         return np.asarray(acted)[rows].tolist()  # type: ignore[no-any-return]
 
     def update(self, feed: steps.Feed) -> dict[str, float]:
-        run = self.programs.update
-        self.train, rings, values = self.strategy.run_update(
-            run.functions, fake_agent.SEED, self.train, self.actor.rings, feed, 0
-        )
+        run = self.programs.update.result()
+        given = fake_agent.SEED, self.train, self.actor.rings
+        self.train, rings, values = self.strategy.run_update(run.functions, given, feed, 0)
         self.actor = self.actor._replace(rings=rings)
         return dict(zip(run.metric_names, np.asarray(values).tolist(), strict=True))
 
@@ -75,8 +74,8 @@ def test_every_size_acts_and_the_update_learns(opened: list[_World], num_devices
     metrics = world.update(np.int32(2))
     assert {"loss", "replay_age", "grad_norm"} <= metrics.keys() and list(metrics) == sorted(metrics)
     assert metrics["loss"] == pytest.approx(1.0)  # the windows' reward is 1, their number 0
-    assert world.programs.sizes == (4, 8) and world.programs.update_ready
-    assert not world.programs.refresh_ready
+    assert world.programs.sizes == (4, 8) and world.programs.update.done()
+    assert not world.programs.refresh.done()
     for _ in range(3):  # two sizes and the update
         assert world.ready.acquire(timeout=60)
     assert world.strategy.whole(world.actor.rings) is world.actor.rings
@@ -116,11 +115,10 @@ def test_targets_are_refreshed_where_the_agent_does_that(opened: list[_World]) -
     opened.append(world)
     for reward in (1.0, 2.0):
         world.act(8, [0, 1, 2, 3], reward=reward)
-    run, counters = world.programs.refresh, steps.counters(4, 1, 0)
-    rings, values = world.strategy.run_refresh(
-        run.functions, fake_agent.SEED, world.train.params, world.actor.rings, counters
-    )
-    assert world.programs.refresh_ready
+    run, counters = world.programs.refresh.result(), steps.counters(4, 1, 0)
+    given = fake_agent.SEED, world.train.params, world.actor.rings
+    rings, values = world.strategy.run_refresh(run.functions, given, counters)
+    assert world.programs.refresh.done()
     assert np.asarray(rings.stored["target"])[:, :2].tolist() == [[101, 0]] * 4
     metrics = dict(zip(run.metric_names, np.asarray(values).tolist(), strict=True))
     assert metrics == pytest.approx({"change": 1.0, "refresh_age": 1.0, "refreshed_share": 4 / 64})
@@ -132,8 +130,8 @@ def test_programs_take_whatever_acting_needs(opened: list[_World]) -> None:
     opened.append(world)
     assert world.act(8, [2, 1]) == [2, 1]
     params = agent.acting(world.train)
-    run = world.programs.refresh.functions
-    world.strategy.run_refresh(run, fake_agent.SEED, params, world.actor.rings, steps.counters(0, 1, 0))
+    run = world.programs.refresh.result().functions
+    world.strategy.run_refresh(run, (fake_agent.SEED, params, world.actor.rings), steps.counters(0, 1, 0))
 
 
 def test_smaller_batches_come_after_what_a_run_needs_to_begin(
@@ -145,7 +143,7 @@ def test_smaller_batches_come_after_what_a_run_needs_to_begin(
     def tracing_refresh(strategy: strategies.Strategy, tracer: tracing.ProgramTracer) -> Any:
         assert is_made.wait(60)
         programs = world.programs
-        assert programs.update_ready
+        assert programs.update.done()
         found.append([size for size in programs.sizes if size != 8])
         return trace_refresh(strategy, tracer)
 
@@ -154,7 +152,7 @@ def test_smaller_batches_come_after_what_a_run_needs_to_begin(
     is_made.set()
     opened.append(world)
     assert [world.act(size, [1]) for size in (2, 4, 8)] == [[1]] * 3
-    assert world.programs.refresh_ready and found == [[]]
+    assert world.programs.refresh.done() and found == [[]]
 
 
 def test_what_can_not_be_compiled_is_told_where_it_is_asked_for(opened: list[_World]) -> None:
@@ -165,8 +163,8 @@ def test_what_can_not_be_compiled_is_told_where_it_is_asked_for(opened: list[_Wo
     opened.append(world)
     assert world.act(8, [0]) == [0]
     with pytest.raises(ValueError, match="no such update"):
-        _ = world.programs.update
-    assert world.programs.update_ready
+        _ = world.programs.update.result()
+    assert world.programs.update.done()
 
 
 @pytest.mark.parametrize("is_queue", [False, True])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Sequence
+from concurrent import futures
 from typing import Any
 
 import golden
@@ -600,7 +601,7 @@ class TestQueue:
         world.dispatcher.in_flight.check()
 
     def test_acting_waits_where_updates_cannot_follow(self, queued: loop_world.Device) -> None:
-        broken: Any = loop_world.Broken(queued.programs, update_ready=False)
+        broken: Any = loop_world.Broken(queued.programs, update=futures.Future())
         world = loop_world.World(queued._replace(programs=broken))
         session = world.join()
         num_shown, num_rows = 0, 0

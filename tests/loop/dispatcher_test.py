@@ -100,7 +100,8 @@ def test_updates_that_are_refused_again_and_again_end_training(device: loop_worl
     num_rejected = iter(range(1, 100))
 
     def update(seed: Any, train: base.TrainState, rings: Any, num_inserts: Any) -> Any:
-        values = dict.fromkeys(device.programs.update.metric_names, 0.0) | {"num_rejected": float(next(num_rejected))}
+        names = device.programs.update.result().metric_names
+        values = dict.fromkeys(names, 0.0) | {"num_rejected": float(next(num_rejected))}
         return train, rings, np.array(list(values.values()), np.float32)
 
     broken: Any = loop_world.Broken(device.programs, update=loop_world.training(device.programs.update, update=update))
@@ -116,7 +117,7 @@ def test_the_share_of_clipped_gradients_is_a_metric_where_there_is_a_limit(devic
     norms = itertools.cycle([4.5, 5.5])
 
     def update(seed: Any, train: base.TrainState, rings: Any, num_inserts: Any) -> Any:
-        values = dict.fromkeys(device.programs.update.metric_names, 0.0) | {"grad_norm": next(norms)}
+        values = dict.fromkeys(device.programs.update.result().metric_names, 0.0) | {"grad_norm": next(norms)}
         return train, rings, np.array(list(values.values()), np.float32)
 
     counted: Any = loop_world.Broken(
@@ -130,7 +131,7 @@ def test_the_share_of_clipped_gradients_is_a_metric_where_there_is_a_limit(devic
 
 
 def test_means_over_refreshed_rows_count_those_alone(refreshing: loop_world.Device) -> None:
-    names = refreshing.programs.refresh.metric_names
+    names = refreshing.programs.refresh.result().metric_names
     shares = iter([1.0, 0.0, 0.5])
 
     def refresh(seed: Any, params: Any, rings: Any, counters: Any) -> Any:

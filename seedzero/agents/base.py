@@ -30,30 +30,20 @@ TrainState: TypeAlias = Any
 
 
 class Inputs(NamedTuple):
-    """Observations of B environments. Padding rows may hold anything finite.
+    """Observations of B environments. Padding rows may hold anything finite."""
 
-    Attributes:
-      observation: {name: [B, *shape]} of the arrays in `EnvSpec.arrays`; stacked frames lie on the last axis, oldest
-        first.
-      reward: [B], received on the way to the observation.
-      first: [B] bool, true: the first observation of an episode or session.
-      terminated: [B] bool, true: the episode ended here in a terminal state; false in evaluations.
-      action_mask: [B, A] bool, true: legal; all true where the spec has no mask.
-      explore: [B] int8: GREEDY, SAMPLE or EXPLORE of core/types. Actor-critics explore by sampling; value-based
-        agents have no policy of their own, and SAMPLE is greedy.
-      slot: [B] int32, the number of the environment's slot in the order in which environments take them.
-      num_slots: training slots of the run; slots from here on evaluate.
-      task: [B] int32, place in `EnvSpec.tasks`; 0 in a run of one task. An agent that learns by tasks stores it.
-    """
-
+    # {name: [B, *shape]} of the arrays in `EnvSpec.arrays`; stacked frames lie on the last axis, oldest first
     observation: Mapping[str, jax.Array]
-    reward: jax.Array
-    first: jax.Array
-    terminated: jax.Array
-    action_mask: jax.Array
+    reward: jax.Array  # [B], received on the way to the observation
+    first: jax.Array  # [B] bool, true: the first observation of an episode or session
+    terminated: jax.Array  # [B] bool, true: the episode ended here in a terminal state; false in evaluations
+    action_mask: jax.Array  # [B, A] bool, true: legal; all true where the spec has no mask
+    # [B] int8: GREEDY, SAMPLE or EXPLORE of core/types. Actor-critics explore by sampling; value-based agents have no
+    # policy of their own, and SAMPLE is greedy.
     explore: jax.Array
-    slot: jax.Array
-    num_slots: int
+    slot: jax.Array  # [B] int32, the number of the environment's slot in the order in which environments take them
+    num_slots: int  # training slots of the run; slots from here on evaluate
+    # [B] int32, place in `EnvSpec.tasks`; 0 in a run of one task. An agent that learns by tasks stores it.
     task: jax.Array
 
     @property
@@ -68,16 +58,12 @@ class Inputs(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """The outcome of acting.
+    """The outcome of acting."""
 
-    Attributes:
-      action: [B] int32, or [B, D] float32 within the spec's bounds where actions are vectors.
-      stored: {name: [B, ...]} stored beside the observation, with the shapes and dtypes of `Agent.stored`.
-      priority: [B] of the transitions that these observations complete; None, or not finite: the largest one so far.
-    """
-
-    action: jax.Array
+    action: jax.Array  # [B] int32, or [B, D] float32 within the spec's bounds where actions are vectors
+    # {name: [B, ...]} stored beside the observation, with the shapes and dtypes of `Agent.stored`
     stored: dict[str, jax.Array]
+    # [B] of the transitions that these observations complete; None, or not finite: the largest one so far
     priority: jax.Array | None = None
 
 
@@ -112,81 +98,58 @@ class Searched(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A learned model as functions. An embedding is a pytree of arrays [B, ...]; actions are [B] int32, or [B, D].
+    """A learned model as functions. An embedding is a pytree of arrays [B, ...]; actions are [B] int32, or [B, D]."""
 
-    Attributes:
-      represent: (params, observation {name: [B, *shape]}) -> embedding; stacked frames lie on the last axis, oldest
-        first.
-      predict: (params, embedding) -> (policy logits [B, A], value [B]).
-      dynamics: (params, embedding, action) -> (embedding of the next state, reward [B] on the way to it).
-      discount: of the next state's value; negative if the other player moves there.
-    """
-
+    # (params, observation {name: [B, *shape]}) -> embedding; stacked frames lie on the last axis, oldest first
     represent: Callable[[Params, Mapping[str, jax.Array]], Any]
+    # (params, embedding) -> (policy logits [B, A], value [B])
     predict: Callable[[Params, Any], tuple[jax.Array, jax.Array]]
+    # (params, embedding, action) -> (embedding of the next state, reward [B] on the way to it)
     dynamics: Callable[[Params, Any, jax.Array], tuple[Any, jax.Array]]
-    discount: float
+    discount: float  # of the next state's value; negative if the other player moves there
 
 
 class Refresh(NamedTuple):
-    """How stored targets are computed anew with newer parameters (MuZero Reanalyse).
+    """How stored targets are computed anew with newer parameters (MuZero Reanalyse)."""
 
-    Attributes:
-      per_insert: rows refreshed for each stored training step.
-      batch_size: rows of one call.
-      min_age: targets of parameters at most so many updates old are left as they are.
-      length: positions of a window, the stale row first.
-      observe: positions of it whose observations are needed, 0 first.
-      compute: (params, windows, key) -> (fresh {name: [B, ...]} float32 of position 0, metrics {name: [B]}). The
-        arrays of these names must be in `Agent.stored`.
-    """
-
-    per_insert: float
-    batch_size: int
-    min_age: int
-    length: int
-    observe: tuple[int, ...]
+    per_insert: float  # rows refreshed for each stored training step
+    batch_size: int  # rows of one call
+    min_age: int  # targets of parameters at most so many updates old are left as they are
+    length: int  # positions of a window, the stale row first
+    observe: tuple[int, ...]  # positions of it whose observations are needed, 0 first
+    # (params, windows, key) -> (fresh {name: [B, ...]} float32 of position 0, metrics {name: [B]}). The arrays of
+    # these names must be in `Agent.stored`.
     compute: Callable[[Params, windowing.Windows, jax.Array], tuple[dict[str, jax.Array], dict[str, jax.Array]]]
 
 
 class Agent(NamedTuple):
-    """An algorithm as pure functions; jitting is the caller's.
+    """An algorithm as pure functions; jitting is the caller's."""
 
-    Attributes:
-      data: which windows of the stored rows an update gets.
-      stack: newest frames in one observation.
-      stored: arrays that `act` leaves for each row, by name, besides the runtime's versions.
-      init: key -> train state.
-      acting: train state, or its shapes -> the params of `act`, parts of it: published, evaluated and exported.
-      initial_memory: num_slots -> memory [S, ...].
-      act: (params, memory rows [B, ...], Inputs, key) -> (memory rows, Outputs).
-      update: (train state, windows, key, axis_name) -> (train state, priority [B] of the windows or None, metrics).
-        Priorities are at least 0, or not finite where nothing is known. With an axis name, gradients and metrics are
-        averaged over that mapped axis; metrics hold at least "loss", "grad_norm" and "num_rejected".
-      policy: (params, memory rows, Inputs) -> probabilities [B, A] of `act`'s draws, 0 for illegal actions; None: the
-        agent learns values alone, searches, or its actions are vectors.
-      refresh: None: stored targets stay as they are.
-      search: (params, Inputs, key, return_tree) -> Searched, as `act` searches; None: it does not.
-      model: that it searches; None: it has none.
-      reads_reward: whether actions depend on the reward.
-      first_memory: num_slots -> memory [S, ...] with which a process begins to train; None: the initial one.
-    """
-
-    data: sources.Data
-    stack: int
+    data: sources.Data  # which windows of the stored rows an update gets
+    stack: int  # newest frames in one observation
+    # arrays that `act` leaves for each row, by name, besides the runtime's versions
     stored: Mapping[str, sources.Stored]
-    init: Callable[[jax.Array], TrainState]
+    init: Callable[[jax.Array], TrainState]  # key -> train state
+    # train state, or its shapes -> the params of `act`, parts of it: published, evaluated and exported
     acting: Callable[[TrainState], Params]
-    initial_memory: Callable[[int], Memory]
+    initial_memory: Callable[[int], Memory]  # num_slots -> memory [S, ...]
+    # (params, memory rows [B, ...], Inputs, key) -> (memory rows, Outputs)
     act: Callable[[Params, Memory, Inputs, jax.Array], tuple[Memory, Outputs]]
+    # (train state, windows, key, axis_name) -> (train state, priority [B] of the windows or None, metrics). Priorities
+    # are at least 0, or not finite where nothing is known. With an axis name, gradients and metrics are averaged over
+    # that mapped axis; metrics hold at least "loss", "grad_norm" and "num_rejected".
     update: Callable[
         [TrainState, windowing.Windows, jax.Array, str | None], tuple[TrainState, jax.Array | None, Metrics]
     ]
+    # (params, memory rows, Inputs) -> probabilities [B, A] of `act`'s draws, 0 for illegal actions; None: the agent
+    # learns values alone, searches, or its actions are vectors
     policy: Callable[[Params, Memory, Inputs], jax.Array] | None = None
-    refresh: Refresh | None = None
+    refresh: Refresh | None = None  # None: stored targets stay as they are
+    # (params, Inputs, key, return_tree) -> Searched, as `act` searches; None: it does not
     search: Callable[[Params, Inputs, jax.Array, bool], Searched] | None = None
-    model: Model | None = None
-    reads_reward: bool = False
+    model: Model | None = None  # that it searches; None: it has none
+    reads_reward: bool = False  # whether actions depend on the reward
+    # num_slots -> memory [S, ...] with which a process begins to train; None: the initial one
     first_memory: Callable[[int], Memory] | None = None
 
     @property

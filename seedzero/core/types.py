@@ -302,25 +302,16 @@ class EnvStep(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Assignment:
-    """The learner's answer to a joining worker.
+    """The learner's answer to a joining worker."""
 
-    Attributes:
-      session_id: names the environments until they are reset; sequence numbers count within it.
-      env: environment id ("catch", "gym:CartPole-v1", "atari:Pong"), or "yours" for the worker's own.
-      env_settings: JSON object of keyword settings for the environment (EnvConfig without its id).
-      num_groups: groups of environments that step alternately.
-      seeds: [num_groups * envs_per_group] one for each environment, group by group.
-      indices: likewise, the environment's place among all of the run with this role: spreads tasks evenly. Empty: of a
-        learner that does not tell.
-      resumed: true: the session is still alive; go on without a reset and repeat unanswered messages.
-    """
-
-    session_id: str
+    session_id: str  # names the environments until they are reset; sequence numbers count within it
     role: Role
-    env: str
-    env_settings: str
-    num_groups: int
+    env: str  # environment id ("catch", "gym:CartPole-v1", "atari:Pong"), or "yours" for the worker's own
+    env_settings: str  # JSON object of keyword settings for the environment (EnvConfig without its id)
+    num_groups: int  # groups of environments that step alternately
     envs_per_group: int
-    seeds: tuple[int, ...]
-    resumed: bool = False
+    seeds: tuple[int, ...]  # [num_groups * envs_per_group] one for each environment, group by group
+    resumed: bool = False  # true: the session is still alive; go on without a reset and repeat unanswered messages
+    # [num_groups * envs_per_group] the environments' places among all of the run with this role: spreads tasks evenly.
+    # Empty: of a learner that does not tell.
     indices: tuple[int, ...] = ()

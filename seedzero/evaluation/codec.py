@@ -23,21 +23,14 @@ _MAX_ELEMENTS = 10_000
 
 @dataclasses.dataclass(frozen=True)
 class Codec:
-    """Coders of an environment's own values.
+    """Coders of an environment's own values."""
 
-    Attributes:
-      observation_space: the environment's; where the run does not tell it, arrays of the spec's shapes.
-      action_space: likewise.
-      learned_space: `observation_space` with images [H, W, C], as the learner's arrays have them.
-      to_rows: batch of `observation_space` -> [B, *EnvSpec.observation_shape].
-      to_actions: [B] int32 or [B, D] float32 -> batch of `action_space`.
-    """
-
+    # the environment's; where the run does not tell it, arrays of the spec's shapes
     observation_space: spaces.Space[Any]
-    action_space: spaces.Space[Any]
-    learned_space: spaces.Space[Any]
-    to_rows: gym_spaces.Coder
-    to_actions: gym_spaces.Coder
+    action_space: spaces.Space[Any]  # likewise
+    learned_space: spaces.Space[Any]  # `observation_space` with images [H, W, C], as the learner's arrays have them
+    to_rows: gym_spaces.Coder  # batch of `observation_space` -> [B, *EnvSpec.observation_shape]
+    to_actions: gym_spaces.Coder  # [B] int32 or [B, D] float32 -> batch of `action_space`
 
     def encode(self, observation: Any) -> tuple[np.ndarray, bool]:
         """Returns rows [B, ...] of an observation or a batch, and whether it was one observation.

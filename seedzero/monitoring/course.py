@@ -18,45 +18,28 @@ TARGETS = ("value_target_mean", "q_target_mean")
 
 @dataclasses.dataclass(frozen=True)
 class Course:
-    """The course of a run, a fold of the rows by `after`.
+    """The course of a run, a fold of the rows by `after`."""
 
-    Attributes:
-      num_rows: of training, those before the first update among them.
-      update, env_steps: of the newest row of training.
-      recent: the newest rows with updates, at most NUM_RECENT, the newest last.
-      returns: the newest rows' mean returns of training episodes, at most NUM_RECENT.
-      first_return: mean return of the first row with episodes; None: there is none.
-      best_return: largest mean of `returns` so far.
-      same_return: whether all rows have the same return.
-      num_episodes: of training.
-      largest_return: largest absolute value of a row's mean return; 0: none.
-      largest_target: largest absolute mean of targets of values; 0: none.
-      largest_loss: largest loss of values, in a row of training.
-      first_policy_loss: of the first row with one, of a policy near equal probabilities; None: there is none.
-      largest_policy_loss: largest of a row.
-      least_entropy: smallest mean entropy of the policy, in a row of training; infinite: there is none.
-      first_entropy: mean entropy of the policy, in the first row with one; None: there is none.
-      first_evaluation, evaluation: update and mean return of the first and the newest one; None: there is none.
-    """
-
-    num_rows: int = 0
-    update: int = 0
-    env_steps: int = 0
-    recent: tuple[Mapping[str, float], ...] = ()
-    returns: tuple[float, ...] = ()
-    first_return: float | None = None
-    best_return: float = -math.inf
-    same_return: bool = True
-    num_episodes: int = 0
-    largest_return: float = 0.0
-    largest_target: float = 0.0
-    largest_loss: float = 0.0
+    num_rows: int = 0  # of training, those before the first update among them
+    update: int = 0  # of the newest row of training
+    env_steps: int = 0  # likewise
+    recent: tuple[Mapping[str, float], ...] = ()  # the newest rows with updates, at most NUM_RECENT, the newest last
+    returns: tuple[float, ...] = ()  # the newest rows' mean returns of training episodes, at most NUM_RECENT
+    first_return: float | None = None  # mean return of the first row with episodes; None: there is none
+    best_return: float = -math.inf  # largest mean of `returns` so far
+    same_return: bool = True  # whether all rows have the same return
+    num_episodes: int = 0  # of training
+    largest_return: float = 0.0  # largest absolute value of a row's mean return; 0: none
+    largest_target: float = 0.0  # largest absolute mean of targets of values; 0: none
+    largest_loss: float = 0.0  # largest loss of values, in a row of training
+    # of the first row with one, of a policy near equal probabilities; None: there is none
     first_policy_loss: float | None = None
-    largest_policy_loss: float = -math.inf
+    largest_policy_loss: float = -math.inf  # largest of a row
+    # smallest mean entropy of the policy, in a row of training; infinite: there is none
     least_entropy: float = math.inf
-    first_entropy: float | None = None
-    first_evaluation: tuple[int, float] | None = None
-    evaluation: tuple[int, float] | None = None
+    first_entropy: float | None = None  # mean entropy of the policy, in the first row with one; None: there is none
+    first_evaluation: tuple[int, float] | None = None  # update and mean return; None: there is none
+    evaluation: tuple[int, float] | None = None  # those of the newest one
 
     def after(self, row: Mapping[str, metrics.Value]) -> Course:
         """Returns the course with another row."""

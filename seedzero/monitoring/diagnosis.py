@@ -18,29 +18,17 @@ HEALTHY, UNHEALTHY, NOT_RECORDED, TOO_EARLY = "healthy", "not healthy", "not rec
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """A row of the table.
+    """A row of the table."""
 
-    Attributes:
-      name: of the row.
-      agents: names of the agents; empty: all.
-      metrics: that it needs, in every recent row.
-      symptom: words of the document.
-      change: what to change first, with settings in braces.
-      find: returns the symptom with its numbers; "": there is none.
-      min_steps: fewer optimizer steps say nothing; PPO takes several in an update.
-      min_rows: fewer recent rows with updates say nothing.
-      warns: whether the console tells of it.
-    """
-
-    name: str
-    agents: tuple[str, ...]
-    metrics: tuple[str, ...]
-    symptom: str
-    change: str
-    find: Callable[[symptoms.RunCase], str]
-    min_steps: int = 0
-    min_rows: int = 1
-    warns: bool = False
+    name: str  # of the row
+    agents: tuple[str, ...]  # names of the agents; empty: all
+    metrics: tuple[str, ...]  # that it needs, in every recent row
+    symptom: str  # words of the document
+    change: str  # what to change first, with settings in braces
+    find: Callable[[symptoms.RunCase], str]  # returns the symptom with its numbers; "": there is none
+    min_steps: int = 0  # fewer optimizer steps say nothing; PPO takes several in an update
+    min_rows: int = 1  # fewer recent rows with updates say nothing
+    warns: bool = False  # whether the console tells of it
 
 
 class RuleVerdict(NamedTuple):

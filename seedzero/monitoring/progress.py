@@ -13,16 +13,12 @@ _STALL_SECONDS = 30.0
 
 
 class RunProgress:
-    """Reads the counters of a run; any thread may ask.
-
-    Attributes:
-      spec: of the environments; None: not known yet.
-      read: returns the device loop's counters; None: there is no loop yet.
-    """
+    """Reads the counters of a run; any thread may ask."""
 
     def __init__(self, clock: Callable[[], float], silent: Callable[[], str] = str) -> None:
         """silent: names the workers with heartbeats alone; "": none."""
-        self.spec: types.EnvSpec | None = None
+        self.spec: types.EnvSpec | None = None  # of the environments; None: not known yet
+        # Returns the device loop's counters; None: there is no loop yet.
         self.read: Callable[[], counts.Snapshot] | None = None
         self._ending = ""
         self._clock, self._silent = clock, silent

@@ -25,58 +25,44 @@ AddMoments: TypeAlias = Callable[
 
 
 class Projection(NamedTuple):
-    """The consistency loss's projection of hidden states, as functions of the network's parameters; D is its size.
+    """The consistency loss's projection of hidden states, as functions of the network's parameters; D is its size."""
 
-    Attributes:
-      project: (params, hidden [B, ...]) -> [B, D].
-      predict: (params, projection [B, D]) -> [B, D].
-    """
-
-    project: Callable[[Params, Hidden], jax.Array]
-    predict: Callable[[Params, jax.Array], jax.Array]
+    project: Callable[[Params, Hidden], jax.Array]  # (params, hidden [B, ...]) -> [B, D]
+    predict: Callable[[Params, jax.Array], jax.Array]  # (params, projection [B, D]) -> [B, D]
 
 
 class Prefix(NamedTuple):
-    """The dynamics function of models with predicted sums of rewards, as functions.
+    """The dynamics function of models with predicted sums of rewards, as functions."""
 
-    Attributes:
-      initial: batch size -> carry before the first step of a sum.
-      step: (params, hidden, action [B] int32, carry) -> (next hidden, next carry, logits [B, bins] float32 of the sum
-        of the rewards since the initial carry, including the edge to the next hidden state).
-    """
-
-    initial: Callable[[int], prefixes.Carry]
+    initial: Callable[[int], prefixes.Carry]  # batch size -> carry before the first step of a sum
+    # (params, hidden, action [B] int32, carry) -> (next hidden, next carry, logits [B, bins] float32 of the sum of the
+    # rewards since the initial carry, including the edge to the next hidden state)
     step: Callable[[Params, Hidden, jax.Array, prefixes.Carry], tuple[Hidden, prefixes.Carry, jax.Array]]
 
 
 class Network(NamedTuple):
-    """Pure functions of parameters. Shape letters: B batch, A actions, or D numbers of a continuous action.
+    """Pure functions of parameters. Shape letters: B batch, A actions, or D numbers of a continuous action."""
 
-    Attributes:
-      init: key -> parameters, float32. The observations' moments may join them, as `inputs.MOMENTS`.
-      cast: parameters -> the same in the compute dtype, save moments and layers that are computed in float32. Applied
-        once a call, not in every simulation.
-      represent: (params, observation {name: [B, *shape]}) -> hidden [B, ...]. Stacked frames are on the last axis,
-        oldest first; integers are scaled inside.
-      predict: (params, hidden) -> (policy logits [B, A], or [B, D * bins] as in ops.binned_actions; value logits
-        [B, bins], and one more where ends are predicted), float32.
-      dynamics: (params, hidden, action [B] int32, or [B, D] in -1 to 1) -> (next hidden, reward logits [B, bins]
-        float32); the reward is that of the edge to the next hidden state.
-      no_moments: () -> moments before anything was seen; None: nothing is normalized, and the parameters hold none.
-      add_moments: (moments, observation, counted [B] bool, axis name) -> moments with these observations added.
-      projection: for the consistency loss; None: no such parameters.
-      prefix: replaces `dynamics`; None: the model predicts rewards, not their sums.
-    """
-
+    # key -> parameters, float32. The observations' moments may join them, as `inputs.MOMENTS`.
     init: Callable[[jax.Array], Params]
+    # parameters -> the same in the compute dtype, save moments and layers that are computed in float32. Applied once a
+    # call, not in every simulation.
     cast: Callable[[Params], Params]
+    # (params, observation {name: [B, *shape]}) -> hidden [B, ...]. Stacked frames are on the last axis, oldest first;
+    # integers are scaled inside.
     represent: Callable[[Params, network_inputs.Observation], Hidden]
+    # (params, hidden) -> (policy logits [B, A], or [B, D * bins] as in ops.binned_actions; value logits [B, bins], and
+    # one more where ends are predicted), float32
     predict: Callable[[Params, Hidden], tuple[jax.Array, jax.Array]]
+    # (params, hidden, action [B] int32, or [B, D] in -1 to 1) -> (next hidden, reward logits [B, bins] float32); the
+    # reward is that of the edge to the next hidden state
     dynamics: Callable[[Params, Hidden, jax.Array], tuple[Hidden, jax.Array]]
+    # () -> moments before anything was seen; None: nothing is normalized, and the parameters hold none
     no_moments: Callable[[], network_inputs.Moments | None] = lambda: None
+    # (moments, observation, counted [B] bool, axis name) -> moments with these observations added
     add_moments: AddMoments = lambda moments, *_: moments
-    projection: Projection | None = None
-    prefix: Prefix | None = None
+    projection: Projection | None = None  # for the consistency loss; None: no such parameters
+    prefix: Prefix | None = None  # replaces `dynamics`; None: the model predicts rewards, not their sums
 
 
 class _Model(nn.Module):

@@ -8,15 +8,11 @@ import numpy as np
 
 
 class Stored(NamedTuple):
-    """An array stored by acting beside each observation.
+    """An array stored by acting beside each observation."""
 
-    Attributes:
-      shape, dtype: of one row.
-      every: only rows whose number is a multiple of this are kept, as for a recurrent state that begins an unroll.
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    shape: tuple[int, ...]  # of one row
+    dtype: np.dtype[Any]  # likewise
+    # only rows whose number is a multiple of this are kept, as for a recurrent state that begins an unroll
     every: int = 1
 
 
@@ -42,19 +38,12 @@ class Replay(NamedTuple):
 
 
 class Queue(NamedTuple):
-    """Unrolls are consumed: every step at most once, in the order of acting, across episodes but never across a cut.
+    """Unrolls are consumed: every step at most once, in the order of acting, across episodes, never across a cut."""
 
-    Attributes:
-      length: L, steps of an unroll; its window has L + 1 positions, the last one also begins the next unroll.
-      batch_size: unrolls of one update over all devices.
-      max_lag: complete unrolls of a slot that may wait; acting holds the slot until one is consumed.
-      wait_seconds: a batch that is not full waits this long, then it is padded with weight 0.
-    """
-
-    length: int
-    batch_size: int
-    max_lag: int
-    wait_seconds: float
+    length: int  # L, steps of an unroll; its window has L + 1 positions, the last one also begins the next unroll
+    batch_size: int  # unrolls of one update over all devices
+    max_lag: int  # complete unrolls of a slot that may wait; acting holds the slot until one is consumed
+    wait_seconds: float  # a batch that is not full waits this long, then it is padded with weight 0
 
 
 Data: TypeAlias = Replay | Queue

@@ -43,24 +43,17 @@ def run(arguments: parse.Arguments) -> int:
                 "env_steps": course.env_steps,
                 "rows": course.num_rows,
                 "healthy": not sick,
-                "verdicts": [_entry(verdict) for verdict in found],
+                "verdicts": [
+                    {"name": rule.name, "metrics": rule.metrics, "state": state, "seen": seen, "change": change}
+                    for rule, state, seen, change in found
+                ],
             }
         )
     else:
         head = f"{place}: {config.run.agent}, update {course.update:,}, {course.env_steps:,} steps, {course.num_rows}"
-        output.show("\n".join([f"{head} rows", *_lines(found), _summary(sick)]))
+        end = f"not healthy: {', '.join(sick)}; docs/troubleshooting.md says more" if sick else "healthy"
+        output.show("\n".join([f"{head} rows", *_lines(found), end]))
     return exit_codes.FAILED if sick else exit_codes.DONE
-
-
-def _entry(verdict: diagnosis.RuleVerdict) -> dict[str, object]:
-    rule = verdict.rule
-    return {
-        "name": rule.name,
-        "metrics": rule.metrics,
-        "state": verdict.state,
-        "seen": verdict.seen,
-        "change": verdict.change,
-    }
 
 
 def _lines(found: Sequence[diagnosis.RuleVerdict]) -> Iterator[str]:
@@ -71,12 +64,6 @@ def _lines(found: Sequence[diagnosis.RuleVerdict]) -> Iterator[str]:
         yield f"  {verdict.rule.name:<{width}}  {verdict.state}{seen}"
         if verdict.change:
             yield f"  {'':<{width}}  change first: {verdict.change}"
-
-
-def _summary(sick: Sequence[str]) -> str:
-    if not sick:
-        return "healthy"
-    return f"not healthy: {', '.join(sick)}; docs/troubleshooting.md says more"
 
 
 COMMAND = parse.Command(

@@ -36,8 +36,9 @@ def without_alarm(hide_seconds: float = HIDE_SECONDS) -> Iterator[None]:
 
     def hide() -> None:
         if not over.wait(hide_seconds):
-            with _hidden():
-                over.wait()
+            _add(1)
+            over.wait()
+            _add(-1)
 
     thread = threading.Thread(target=hide, name="compile-log", daemon=True)
     thread.start()
@@ -48,17 +49,8 @@ def without_alarm(hide_seconds: float = HIDE_SECONDS) -> Iterator[None]:
         thread.join()
 
 
-@contextlib.contextmanager
-def _hidden() -> Iterator[None]:
-    """Hides errors of XLA's log while any thread has entered."""
-    _add(1)
-    try:
-        yield
-    finally:
-        _add(-1)
-
-
 def _add(number: int) -> None:
+    """Counts the threads that hide errors of XLA's log: they are hidden while there is one."""
     global _num_hiding
     with _lock:
         _num_hiding += number

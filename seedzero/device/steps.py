@@ -250,11 +250,6 @@ def example_feed(setup: setups.Setup) -> Feed:
     return Unrolls(whole, whole, np.zeros(setup.batch_size, np.float32))
 
 
-def feed_sharding(setup: setups.Setup) -> jax.sharding.NamedSharding:
-    """Returns how the devices share a feed."""
-    return jax.sharding.NamedSharding(setup.mesh, feed_specs(setup))
-
-
 def counters(num_inserts: int, version: int, num_calls: int) -> Counters:
     """Returns the scalars of a call as int32; steps and calls grow for weeks, and only need to differ."""
     return Counters(wrapped(num_inserts), np.int32(version), wrapped(num_calls))

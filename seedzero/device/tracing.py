@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -71,7 +71,8 @@ class ProgramTracer:
     def __post_init__(self, held: Callable[[ProgramTracer], Any]) -> None:
         setup, train, actor = self.setup, self.train, self.actor
         self.params = meshes.placed(jax.eval_shape(setup.agent.acting, train), meshes.replicated(setup.mesh))
-        self.feed = meshes.placed(steps.example_feed(setup), steps.feed_sharding(setup))
+        of_feed = jax.sharding.NamedSharding(setup.mesh, steps.feed_specs(setup))
+        self.feed = meshes.placed(steps.example_feed(setup), of_feed)
         self.scalar = jax.ShapeDtypeStruct((), np.int32, sharding=meshes.replicated(setup.mesh))
         self.counters = steps.Counters(self.scalar, self.scalar, self.scalar)
         # Acting and a running evaluation have copies of the parameters.
@@ -103,7 +104,9 @@ class ProgramTracer:
 
         def named(*arguments: Any) -> Any:
             found = function(*arguments)
-            return (*found[:-1], _stacked(found[-1], metric_names)) if has_metrics else found
+            if not has_metrics:
+                return found
+            return *found[:-1], jnp.stack([found[-1][name].astype(jnp.float32) for name in metric_names])
 
         named.__name__ = name  # profiles and the compilation cache show it
         traced = jax.jit(named, donate_argnums=donate).trace(*arguments)
@@ -127,7 +130,3 @@ class ProgramTracer:
         shape = (*windows.places.shape, *self.setup.spec.observation_shape)
         sharding = meshes.sharded(self.setup.mesh)
         return windows, jax.ShapeDtypeStruct(shape, self.setup.spec.observation_dtype, sharding=sharding)
-
-
-def _stacked(metrics: base.Metrics, names: Sequence[str]) -> jax.Array:
-    return jnp.stack([metrics[name].astype(jnp.float32) for name in names])

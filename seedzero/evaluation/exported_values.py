@@ -36,7 +36,8 @@ class Values(NamedTuple):
 def of(spec: types.EnvSpec) -> Values:
     """Returns a run's values. Raises ResumeError as `codec.of`, UsageError for actions of 64 bits."""
     codec = codecs.of(spec)
-    leaves = {_name(leaf): leaf for leaf in gym_spaces.leaves("of this run", codec.learned_space)}
+    found = gym_spaces.leaves("of this run", codec.learned_space)
+    leaves = {"/".join([types.OBSERVATION, *map(str, leaf.path)]): leaf for leaf in found}
     shown = {name: _part(codec.observation_space, leaf.path) for name, leaf in leaves.items()}
     moved = {name for name, leaf in leaves.items() if shown[name].shape != _part(codec.learned_space, leaf.path).shape}
 
@@ -55,10 +56,6 @@ def of(spec: types.EnvSpec) -> Values:
         for name, space in shown.items()
     }
     return Values(inputs, encode, _decoder(spec, codec))
-
-
-def _name(leaf: gym_spaces.SpaceLeaf) -> str:
-    return "/".join([types.OBSERVATION, *map(str, leaf.path)])
 
 
 def _part(space: Any, path: tuple[Any, ...]) -> spaces.Space[Any]:

@@ -151,10 +151,10 @@ def far_from(predicted: str, target: str) -> Callable[[RunCase], str]:
 
 def value_loss(case: RunCase) -> str:
     """Finds errors of values beyond all targets and returns, now or before a lasting low return."""
-    course, config = case.course, case.config
+    course, config, size = case.course, case.config, _size(case)
     newest, most = courses.value_loss(course.recent[-1]), course.largest_loss
-    size = _size(case)
-    limit = LARGEST_ERROR * _num_losses(config) * size * size
+    num_losses = config.r2d2.sequence_length if config.run.agent == "r2d2" else 1  # errors in a sum, the loss
+    limit = LARGEST_ERROR * num_losses * size * size
     if newest > limit:
         return f"the values explode: value loss {newest:.3g}, mean target at most {course.largest_target:.3g}"
     if most > limit and not course.is_risen(LARGE_RISE):
@@ -174,11 +174,6 @@ def policy_loss(case: RunCase) -> str:
             f"{course.describe_return()}"
         )
     return ""
-
-
-def _num_losses(config: configs.Config) -> int:
-    """Returns the number of steps in a sum of errors, the loss."""
-    return config.r2d2.sequence_length if config.run.agent == "r2d2" else 1
 
 
 def _size(case: RunCase) -> float:
@@ -220,7 +215,8 @@ def _is_good(case: RunCase, bound: float) -> bool:
     newest, best = course.newest_return, course.best_return
     is_at_best = newest is not None and best - newest < RISE * max(abs(best), abs(newest), sys.float_info.min)
     has_risen = course.is_risen(RISE) or course.is_risen(RISE, baseline)
-    return has_risen or _is_at_goal(case) or (is_unknown and is_at_best)
+    is_at_goal = newest is not None and newest >= case.config.run.stop_at_return
+    return has_risen or is_at_goal or (is_unknown and is_at_best)
 
 
 def _decided_entropy(case: RunCase) -> float:
@@ -231,11 +227,6 @@ def _decided_entropy(case: RunCase) -> float:
     if case.spec is None:
         return -math.inf
     return len(case.spec.action_low) * (0.5 * math.log(2 * math.pi * math.e) + math.log(SMALLEST_DEVIATION))
-
-
-def _is_at_goal(case: RunCase) -> bool:
-    newest = case.course.newest_return
-    return newest is not None and newest >= case.config.run.stop_at_return
 
 
 def far_below(case: RunCase) -> str:

@@ -50,7 +50,7 @@ def _of_certificate(tls: sections.TlsConfig, host: str) -> list[str]:
     flags = [f"--tls.ca_file={trusted or _UNKNOWN_AUTHORITY}"]
     # An authority's certificate may be elsewhere; the names are read from the learner's own.
     names = _names(_handshake(tls, tls.cert_file, is_partial=True) or {})
-    if names and not _is_for(tls, host):
+    if names and _handshake(tls, tls.cert_file, is_partial=True, host=host) is None:
         flags.append(f"--tls.server_name={names[0]}")
     return flags
 
@@ -63,10 +63,6 @@ def _authorities(tls: sections.TlsConfig) -> Iterator[str]:
     with contextlib.suppress(OSError):  # a directory that may be entered and not listed
         beside = sorted(file for file in folder.iterdir() if file.suffix in _ENDINGS and file.is_file())
     yield from map(str, beside[:_MOST_FILES])
-
-
-def _is_for(tls: sections.TlsConfig, host: str) -> bool:
-    return _handshake(tls, tls.cert_file, is_partial=True, host=host) is not None
 
 
 def _names(certificate: Mapping[str, Any]) -> list[str]:

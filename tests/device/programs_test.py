@@ -172,7 +172,7 @@ def test_an_example_feed_has_the_shape_of_every_feed(is_queue: bool) -> None:
     queue = sources.Queue(length=1, batch_size=4, max_lag=2, wait_seconds=0.0)
     setup = fake_agent.make_setup(fake_agent.make(queue if is_queue else fake_agent.ONE_ROW), 2)
     feed = steps.example_feed(setup)
-    placed = jax.device_put(feed, steps.feed_sharding(setup))
+    placed = jax.device_put(feed, jax.sharding.NamedSharding(setup.mesh, steps.feed_specs(setup)))
     sizes = {shard.data.shape for leaf in jax.tree.leaves(placed) for shard in leaf.addressable_shards}
     assert sizes == ({(2,)} if is_queue else {()})
     dtypes = [np.asarray(leaf).dtype for leaf in jax.tree.leaves(feed)]

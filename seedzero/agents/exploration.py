@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from seedzero.agents import base
 from seedzero.config import muzero as muzero_config
 from seedzero.core import types
 
@@ -79,29 +80,24 @@ def apply(
     key: jax.Array,
     repetition: Repetition,
     action: jax.Array,
+    inputs: base.Inputs,
     *,
-    reward: jax.Array,
-    first: jax.Array,
-    terminated: jax.Array,
-    explore: jax.Array,
     valid_actions: jax.Array | None,
-    slot: jax.Array,
     num_slots: int,
     config: muzero_config.ExploreConfig,
 ) -> tuple[Repetition, jax.Array]:
     """Returns the repetitions from now on, and the actions to take, [B] int32 or [B, D] float32 in -1 to 1.
 
-    A repetition ends with its episode, and where its action is not legal. Rows without `explore` follow their agent,
-    which would take `action`. Other arguments are as in `base.Inputs`.
+    A repetition ends with its episode, and where its action is not legal. Rows that do not explore follow their agent,
+    which would take `action`.
 
-    valid_actions: [B, A] bool, true: legal; None: actions are vectors.
+    valid_actions: [B, A] bool, true: legal; None: actions are vectors. num_slots: environments that explore.
     """
     begin_key, action_key, length_key = jax.random.split(key, 3)
-    left = jnp.where(first, 0, repetition.left)
-    first_left = jnp.where(terminated | (reward > 0), 0, repetition.first_left)
-    begin_chance = _begin_chance(first_left, slot, num_slots, config)
-    begins = (left == 0) & (jax.random.uniform(begin_key, first.shape) < begin_chance)
-    length = jax.random.uniform(length_key, first.shape)
+    left, first_left = _left(repetition, inputs)
+    begin_chance = _begin_chance(first_left, inputs.slot, num_slots, config)
+    begins = (left == 0) & (jax.random.uniform(begin_key, left.shape) < begin_chance)
+    length = jax.random.uniform(length_key, left.shape)
     length = jnp.where(
         first_left > 0,
         _length(length, _FIRST_EXPONENT, config.max_length),
@@ -112,14 +108,14 @@ def apply(
     if valid_actions is None:
         drawn = jax.random.uniform(action_key, action.shape, minval=-1.0, maxval=1.0)
         repeated = jnp.where(begins[:, None], drawn, repetition.action)
-        left = jnp.where(explore, left, 0)
+        left = jnp.where(inputs.explores, left, 0)
         return Repetition(repeated, jnp.maximum(left - 1, 0), first_left), jnp.where(
             left[:, None] > 0, repeated, action
         )
     chance = jnp.where(valid_actions, jax.random.uniform(action_key, valid_actions.shape), -1.0)
     repeated = jnp.where(begins, jnp.argmax(chance, axis=-1).astype(jnp.int32), repetition.action)
     is_legal = jnp.take_along_axis(valid_actions, repeated[:, None], axis=-1)[:, 0]
-    left = jnp.where(explore & is_legal, left, 0)
+    left = jnp.where(inputs.explores & is_legal, left, 0)
     return Repetition(repeated, jnp.maximum(left - 1, 0), first_left), jnp.where(left > 0, repeated, action)
 
 
@@ -127,13 +123,9 @@ def probability(
     repetition: Repetition,
     taken: jax.Array,
     weights: jax.Array,
+    inputs: base.Inputs,
     *,
-    reward: jax.Array,
-    first: jax.Array,
-    terminated: jax.Array,
-    explore: jax.Array,
     valid_actions: jax.Array,
-    slot: jax.Array,
     num_slots: int,
     config: muzero_config.ExploreConfig,
 ) -> jax.Array:
@@ -142,14 +134,19 @@ def probability(
     The probability of a repetition counts where it begins: later steps have no choice, and a probability of 1.
     Other arguments are as in `apply`, `repetition` that before the step.
     """
-    left = jnp.where(first, 0, repetition.left)
-    first_left = jnp.where(terminated | (reward > 0), 0, repetition.first_left)
-    begin_chance = jnp.where(left == 0, _begin_chance(first_left, slot, num_slots, config), 0.0)
+    left, first_left = _left(repetition, inputs)
+    begin_chance = jnp.where(left == 0, _begin_chance(first_left, inputs.slot, num_slots, config), 0.0)
     own = jnp.take_along_axis(weights, taken[:, None], axis=-1)[:, 0]
     even = 1.0 / jnp.maximum(jnp.sum(valid_actions, axis=-1), 1)
     is_legal = jnp.take_along_axis(valid_actions, repetition.action[:, None], axis=-1)[:, 0]
     chance = jnp.where((left > 0) & is_legal, 1.0, (1.0 - begin_chance) * own + begin_chance * even)
-    return jnp.where(explore, chance, own)
+    return jnp.where(inputs.explores, chance, own)
+
+
+def _left(repetition: Repetition, inputs: base.Inputs) -> tuple[jax.Array, jax.Array]:
+    """Returns the steps left of a repetition and of the first ones, [B] int32 each, after these observations."""
+    over = inputs.terminated | (inputs.reward > 0)
+    return jnp.where(inputs.first, 0, repetition.left), jnp.where(over, 0, repetition.first_left)
 
 
 def _begin_chance(

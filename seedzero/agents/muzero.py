@@ -202,7 +202,7 @@ def _probability(
     """Returns the probability [B] of the draw of `taken` [B]; weights [B, A]: of the search's draw."""
     if not _repeats(parts.config.explore):
         return jnp.take_along_axis(weights, taken[:, None], axis=1)[:, 0]
-    return exploration.probability(repetition, taken, weights, **_circumstances(parts, inputs))
+    return exploration.probability(repetition, taken, weights, inputs, **_circumstances(parts, inputs))
 
 
 def _repeats(config: muzero_config.ExploreConfig) -> bool:
@@ -220,19 +220,14 @@ def _repeat(
     if not _repeats(parts.config.explore):
         return (), action
     fresh_key = jax.random.fold_in(key, _REPETITION_KEY)
-    return exploration.apply(fresh_key, repetition, action, **_circumstances(parts, inputs))
+    return exploration.apply(fresh_key, repetition, action, inputs, **_circumstances(parts, inputs))
 
 
 def _circumstances(parts: muzero_model.Parts, inputs: base.Inputs) -> dict[str, Any]:
-    """Returns the arguments of `exploration.apply` and `probability` besides actions."""
+    """Returns the last arguments of `exploration.apply` and `probability`."""
     valid = inputs.action_mask if parts.spec.has_action_mask else jnp.ones_like(inputs.action_mask)
     return {
-        "reward": inputs.reward,
-        "first": inputs.first,
-        "terminated": inputs.terminated,
-        "explore": inputs.explores,
         "valid_actions": None if parts.spec.is_continuous else valid,
-        "slot": inputs.slot,
         "num_slots": parts.config.replay.num_sharing or inputs.num_slots,
         "config": parts.config.explore,
     }

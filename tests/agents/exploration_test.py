@@ -50,7 +50,22 @@ def _apply(
 
 @functools.cache
 def _jitted(config: muzero_config.ExploreConfig, num_slots: int) -> Any:
-    return jax.jit(functools.partial(exploration.apply, config=config, num_slots=num_slots))
+    return jax.jit(functools.partial(_called, exploration.apply, config, num_slots))
+
+
+def _called(
+    function: Any,
+    config: muzero_config.ExploreConfig,
+    num_slots: int,
+    *given: Any,
+    valid_actions: Any,
+    explore: jax.Array,
+    **shown: Any,
+) -> Any:
+    """Calls a function for inputs with these fields."""
+    mode, unread = jnp.where(explore, types.EXPLORE, types.GREEDY), jnp.zeros(0)
+    inputs = base.Inputs({}, action_mask=unread, explore=mode, num_slots=num_slots, task=unread, **shown)
+    return function(*given, inputs, valid_actions=valid_actions, num_slots=num_slots, config=config)
 
 
 def _repetition(action: list[int], left: list[int]) -> exploration.Repetition:
@@ -177,7 +192,7 @@ def test_the_probability_of_an_action_is_how_often_it_is_taken(
     own = np.random.default_rng(0).choice(3, rows, p=[0.1, 0.7, 0.2]).astype(np.int32)
     _, taken = _jitted(config, rows)(jax.random.key(1), state, own, **shown)
     np.testing.assert_allclose(np.bincount(taken, minlength=3) / rows, expected, atol=0.012)
-    probability = jax.jit(functools.partial(exploration.probability, config=config, num_slots=rows))
+    probability = jax.jit(functools.partial(_called, exploration.probability, config, rows))
     weights = jnp.tile(jnp.array([0.1, 0.7, 0.2, 0.0]), (rows, 1))
     found = probability(state, taken, weights, **shown)
     np.testing.assert_allclose(found, np.array(expected)[np.asarray(taken)], rtol=1e-5)

@@ -78,15 +78,15 @@ def make_targets(
     if bootstraps(parts.config):
         value, log_ratio = _network_opinions(parts, recent_params, windows)
     rewards = muzero_model.clip_rewards(parts, windows.reward)
-    seen = (rewards, value, windows.terminated, windows.truncated, windows.valid)
+    seen = nstep.Experience(rewards, value, windows.terminated, windows.truncated, windows.valid)
     discount, num_positions = muzero_model.signed_discount(parts), config.unroll_steps + 1
     if config.off_policy_correction:
-        return nstep.corrected_targets(*seen, log_ratio, discount=discount, num_positions=num_positions)
+        return nstep.corrected_targets(seen, log_ratio, discount=discount, num_positions=num_positions)
     if config.n_step_decay_age:
         age = _age(windows, num_updates)
         num_rewards = nstep.num_rewards_by_age(age, n=config.n_step, decay_age=config.n_step_decay_age)
     return nstep.n_step_targets(
-        *seen, discount=discount, n=config.n_step, num_positions=num_positions, num_rewards=num_rewards
+        seen, discount=discount, n=config.n_step, num_positions=num_positions, num_rewards=num_rewards
     )
 
 

@@ -30,17 +30,18 @@ class Targets(NamedTuple):
     q_estimate: jax.Array  # [B, K+1] returns after the stored actions, for the policy gradient
 
 
+class Experience(NamedTuple):
+    """The facts of windows behind their targets."""
+
+    reward: jax.Array  # [B, J] of the step to each position
+    value: jax.Array  # [B, J] to bootstrap from
+    terminated: jax.Array  # [B, J] bool
+    truncated: jax.Array  # [B, J] bool
+    valid: jax.Array  # [B, J] bool, true: the position exists and is in position 0's episode; a prefix of each row
+
+
 def n_step_targets(
-    reward: jax.Array,
-    value: jax.Array,
-    terminated: jax.Array,
-    truncated: jax.Array,
-    valid: jax.Array,
-    *,
-    discount: float,
-    n: int,
-    num_positions: int,
-    num_rewards: jax.Array | None = None,
+    seen: Experience, *, discount: float, n: int, num_positions: int, num_rewards: jax.Array | None = None
 ) -> Targets:
     """Returns the targets of the first `num_positions` positions of each window.
 
@@ -58,19 +59,15 @@ def n_step_targets(
     the signs in G_k alternate.
 
     Args:
-      reward: [B, J] of the step to each position.
-      value: [B, J] to bootstrap from.
-      terminated, truncated: [B, J] bool.
-      valid: [B, J] bool, true: the position exists and belongs to the episode of position 0; a prefix of each row.
       discount: of one step; negated if two players take turns.
       n: number of rewards before the bootstrap value.
       num_positions: K + 1; J must be at least K + 1 + n for full returns.
       num_rewards: [B] int32, from 1 to n: replaces n for all returns of a window; None: n.
     """
-    last = jnp.sum(valid, axis=1, dtype=jnp.int32)[:, None] - 1
-    value = value * ~terminated
-    padded = jnp.pad(jnp.where(valid, reward, 0.0), ((0, 0), (0, n)))
-    discounts = discount ** jnp.arange(n, dtype=reward.dtype)
+    last = jnp.sum(seen.valid, axis=1, dtype=jnp.int32)[:, None] - 1
+    value = seen.value * ~seen.terminated
+    padded = jnp.pad(jnp.where(seen.valid, seen.reward, 0.0), ((0, 0), (0, n)))
+    discounts = discount ** jnp.arange(n, dtype=seen.reward.dtype)
     if num_rewards is not None:
         discounts = jnp.where(jnp.arange(n) < num_rewards[:, None, None], discounts, 0.0)
     ahead = jnp.arange(num_positions)[:, None] + 1 + jnp.arange(n)
@@ -78,21 +75,11 @@ def n_step_targets(
     bootstrap_at = jnp.minimum(jnp.arange(num_positions) + (n if num_rewards is None else num_rewards[:, None]), last)
     num_steps = jnp.maximum(bootstrap_at - jnp.arange(num_positions), 0)
     bootstrap = jnp.take_along_axis(value, jnp.maximum(bootstrap_at, 0), axis=1)
-    returns = summed + discount ** num_steps.astype(reward.dtype) * bootstrap
-    return _targets(returns, returns, reward, terminated, truncated, valid)
+    returns = summed + discount ** num_steps.astype(seen.reward.dtype) * bootstrap
+    return _targets(returns, returns, seen)
 
 
-def corrected_targets(
-    reward: jax.Array,
-    value: jax.Array,
-    terminated: jax.Array,
-    truncated: jax.Array,
-    valid: jax.Array,
-    log_ratio: jax.Array,
-    *,
-    discount: float,
-    num_positions: int,
-) -> Targets:
+def corrected_targets(seen: Experience, log_ratio: jax.Array, *, discount: float, num_positions: int) -> Targets:
     """Returns the targets of `n_step_targets`, their returns corrected by V-trace (IMPALA, Espeholt et al. 2018).
 
     A return follows the rewards to the end of the window as far as the target policy would have acted alike:
@@ -105,15 +92,14 @@ def corrected_targets(
     reward_{k+1} + discount G_{k+1}.
 
     Args:
-      reward, terminated, truncated, valid, discount, num_positions: as for `n_step_targets`.
-      value: [B, J] of the target policy.
+      seen: its values are the target policy's.
+      discount, num_positions: as for `n_step_targets`.
       log_ratio: [B, J] log of target policy / acting policy for the action at each position.
     """
-    corrected = vtrace.targets(
-        value * ~terminated, reward[:, 1:], jnp.full_like(reward[:, 1:], discount), log_ratio[:, :-1], valid[:, 1:]
-    )
+    value, reward = seen.value * ~seen.terminated, seen.reward[:, 1:]
+    corrected = vtrace.targets(value, reward, jnp.full_like(reward, discount), log_ratio[:, :-1], seen.valid[:, 1:])
     value, q_estimate = (x[:, :num_positions] for x in (corrected.value, corrected.q_estimate))
-    return _targets(value, q_estimate, reward, terminated, truncated, valid)
+    return _targets(value, q_estimate, seen)
 
 
 def going_on(terminated: jax.Array, valid: jax.Array, *, num_positions: int) -> tuple[jax.Array, jax.Array]:
@@ -122,7 +108,7 @@ def going_on(terminated: jax.Array, valid: jax.Array, *, num_positions: int) -> 
     An end lasts: positions behind a termination have ended too. Behind any other last position nothing is known.
 
     Args:
-      terminated, valid: [B, J], as for `n_step_targets`.
+      terminated, valid: [B, J], as in `Experience`.
       num_positions: K + 1.
     """
     last = jnp.sum(valid, axis=1, dtype=jnp.int32)[:, None] - 1
@@ -131,28 +117,21 @@ def going_on(terminated: jax.Array, valid: jax.Array, *, num_positions: int) -> 
     return ~has_end | (positions < last), has_end | (positions <= last)
 
 
-def _targets(
-    returns: jax.Array,
-    q_estimate: jax.Array,
-    reward: jax.Array,
-    terminated: jax.Array,
-    truncated: jax.Array,
-    valid: jax.Array,
-) -> Targets:
+def _targets(returns: jax.Array, q_estimate: jax.Array, seen: Experience) -> Targets:
     """Returns targets from returns and estimates [B, K+1], both arbitrary behind the last valid position."""
-    num_positions = returns.shape[1]
+    num_positions, valid = returns.shape[1], seen.valid
     last = jnp.sum(valid, axis=1, dtype=jnp.int32)[:, None] - 1
     positions = jnp.arange(num_positions)
-    absorbing_end = jnp.take_along_axis(terminated, last, axis=1)
+    absorbing_end = jnp.take_along_axis(seen.terminated, last, axis=1)
     behind = positions > last
     at_last_without_future = (positions == last) & ~absorbing_end
     value_mask = jnp.where(behind, absorbing_end, ~at_last_without_future)
     reached = valid[:, 1:num_positions]
-    policy_mask = (valid & ~terminated & ~truncated)[:, :num_positions]
+    policy_mask = (valid & ~seen.terminated & ~seen.truncated)[:, :num_positions]
     return Targets(
         value=jnp.where(behind, 0.0, returns),
         value_mask=value_mask,
-        reward=jnp.where(reached, reward[:, 1:num_positions], 0.0),
+        reward=jnp.where(reached, seen.reward[:, 1:num_positions], 0.0),
         reward_mask=reached | absorbing_end,
         policy_mask=policy_mask,
         q_estimate=jnp.where(behind, 0.0, q_estimate),

@@ -25,16 +25,9 @@ def make_targets(request: pytest.FixtureRequest) -> Any:
         positions = jnp.arange(5)
 
         def targets(reward: jax.Array, value: jax.Array) -> nstep.Targets:
-            return nstep.n_step_targets(
-                reward,
-                value,
-                (positions == terminated_at)[None],
-                (positions == truncated_at)[None],
-                (positions < num_valid)[None],
-                discount=discount,
-                n=n,
-                num_positions=3,
-            )
+            ends = (positions == terminated_at)[None], (positions == truncated_at)[None]
+            seen = nstep.Experience(reward, value, *ends, (positions < num_valid)[None])
+            return nstep.n_step_targets(seen, discount=discount, n=n, num_positions=3)
 
         function = jax.jit(targets) if request.param == "jit" else targets
         return jax.tree.map(lambda x: np.asarray(x[0]), function(jnp.array([REWARD]), jnp.array([VALUE])))
@@ -111,7 +104,7 @@ def test_targets_stay_finite_where_invalid_positions_hold_no_numbers() -> None:
     invalid = jnp.array([[True, True, False]])
     nan = jnp.where(invalid, 1.0, jnp.nan)
     no = jnp.zeros((1, 3), bool)
-    targets = nstep.n_step_targets(nan, nan, no, no, invalid, discount=0.5, n=1, num_positions=2)
+    targets = nstep.n_step_targets(nstep.Experience(nan, nan, no, no, invalid), discount=0.5, n=1, num_positions=2)
     assert np.isfinite(targets.value).all()
 
 
@@ -122,16 +115,9 @@ def _game(reward: list[float], num_valid: int, *, ends: bool, discount: float, n
 
     @jax.jit
     def targets() -> nstep.Targets:
-        return nstep.n_step_targets(
-            jnp.array([reward]),
-            positions[None] + 0.5,
-            is_end[None],
-            jnp.zeros_like(is_end)[None],
-            (positions < num_valid)[None],
-            discount=-discount,
-            n=n,
-            num_positions=len(reward),
-        )
+        ends = is_end[None], jnp.zeros_like(is_end)[None]
+        seen = nstep.Experience(jnp.array([reward]), positions[None] + 0.5, *ends, (positions < num_valid)[None])
+        return nstep.n_step_targets(seen, discount=-discount, n=n, num_positions=len(reward))
 
     return jax.tree.map(lambda x: np.asarray(x[0]), targets())
 
@@ -170,16 +156,9 @@ def test_n_steps_ahead_the_sign_is_that_of_n_moves() -> None:
 def _corrected(ratio: list[float], num_valid: int = 5, *, terminated: bool = False) -> nstep.Targets:
     """Returns the corrected targets of the window, which may end with its last valid position."""
     positions = jnp.arange(5)
-    found = nstep.corrected_targets(
-        jnp.array([REWARD]),
-        jnp.array([VALUE]),
-        ((positions == num_valid - 1) & terminated)[None],
-        jnp.zeros((1, 5), bool),
-        (positions < num_valid)[None],
-        jnp.log(jnp.array([ratio])),
-        discount=0.5,
-        num_positions=3,
-    )
+    ends = ((positions == num_valid - 1) & terminated)[None], jnp.zeros((1, 5), bool)
+    seen = nstep.Experience(jnp.array([REWARD]), jnp.array([VALUE]), *ends, (positions < num_valid)[None])
+    found = nstep.corrected_targets(seen, jnp.log(jnp.array([ratio])), discount=0.5, num_positions=3)
     return jax.tree.map(lambda x: np.asarray(x[0]), found)
 
 
@@ -237,11 +216,13 @@ def test_each_window_has_as_many_rewards_in_its_returns_as_it_is_told() -> None:
     num_rewards = random.integers(1, 5, size)
     positions = np.arange(num_positions)
     targets = jax.jit(functools.partial(nstep.n_step_targets, discount=0.9, n=4, num_positions=3))(
-        reward,
-        value,
-        terminated[:, None] & (positions == last[:, None]),
-        np.zeros((size, num_positions), bool),
-        positions <= last[:, None],
+        nstep.Experience(
+            reward,
+            value,
+            terminated[:, None] & (positions == last[:, None]),
+            np.zeros((size, num_positions), bool),
+            positions <= last[:, None],
+        ),
         num_rewards=jnp.asarray(num_rewards, jnp.int32),
     )
     expected = [_brute_force(*window) for window in zip(reward, value, last, terminated, num_rewards, strict=True)]

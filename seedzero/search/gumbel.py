@@ -32,20 +32,35 @@ def search(
     The policy target is softmax(logits + sigma(completed Q)) (equation 11). Rows without `explore` have no Gumbel
     noise.
     """
-    position = _position(key, root, config, explore, invalid_actions)
-    plan = _plan(position, config)
-    race = _start(position, root, plan.rounds[0].width, evaluate, config)
+    logits = selection.masked(root.prior_logits, invalid_actions)
+    _, gumbel_key = jax.random.split(key)
+    noise = config.gumbel_scale * jax.random.gumbel(gumbel_key, logits.shape)
+    position = _Position(
+        config,
+        evaluate,
+        explore,
+        logits=logits - jnp.max(logits, axis=-1, keepdims=True),
+        prior=jax.nn.softmax(logits),
+        value=root.value.astype(jnp.float32),
+        gumbel=jnp.where(explore[:, None], noise, 0.0),
+        valid_actions=None if invalid_actions is None else ~invalid_actions,
+    )
+    plan = _plan(position)
+    race = _start(position, root, plan.rounds[0].width)
     finished: list[search_forest.Forest] = []
     for round_ in plan.rounds:
-        race, dropped = _halve(position, race, round_.width, config)
+        race, dropped = _halve(position, race, round_.width)
         finished += dropped
-        race = _run_round(position, race, round_, plan, evaluate, config)
-    return _found(position, race, config, explore), [*finished, race.forest]
+        race = _run_round(position, race, round_, plan)
+    return _found(position, race), [*finished, race.forest]
 
 
 class _Position(NamedTuple):
-    """The root position; constant during the search. Illegal actions have the lowest logit."""
+    """The root position, and the search's arguments; constant meanwhile. Illegal actions have the lowest logit."""
 
+    config: muzero_config.SearchConfig
+    evaluate: types.Evaluate
+    explore: jax.Array
     logits: jax.Array  # [B, A], the largest one 0
     prior: jax.Array  # [B, A] probabilities
     value: jax.Array  # [B] of the value network
@@ -73,40 +88,20 @@ class _Race(NamedTuple):
     q_values: jax.Array  # [B, A] likewise; 0 if unvisited
 
 
-def _position(
-    key: jax.Array,
-    root: types.Root,
-    config: muzero_config.SearchConfig,
-    explore: jax.Array,
-    invalid_actions: jax.Array | None,
-) -> _Position:
-    logits = selection.masked(root.prior_logits, invalid_actions)
-    _, gumbel_key = jax.random.split(key)
-    noise = config.gumbel_scale * jax.random.gumbel(gumbel_key, logits.shape)
-    return _Position(
-        logits=logits - jnp.max(logits, axis=-1, keepdims=True),
-        prior=jax.nn.softmax(logits),
-        value=root.value.astype(jnp.float32),
-        gumbel=jnp.where(explore[:, None], noise, 0.0),
-        valid_actions=None if invalid_actions is None else ~invalid_actions,
-    )
-
-
-def _plan(position: _Position, config: muzero_config.SearchConfig) -> _Plan:
+def _plan(position: _Position) -> _Plan:
     """Returns the sweeps; a position with few legal actions has a schedule of its own."""
-    most = min(config.num_considered, position.logits.shape[-1])
+    num_simulations = position.config.num_simulations
+    most = min(position.config.num_considered, position.logits.shape[-1])
     if position.valid_actions is None:
-        return _Plan(schedule.rounds(schedule.sweep_widths(most, config.num_simulations)), None, None)
-    table = schedule.width_table(most, config.num_simulations)
+        return _Plan(schedule.rounds(schedule.sweep_widths(most, num_simulations)), None, None)
+    table = schedule.width_table(most, num_simulations)
     num_considered = jnp.minimum(most, jnp.sum(position.valid_actions, axis=-1))
     widths = jnp.asarray(table, jnp.int32)[num_considered]
     num_sweeps = jnp.max(jnp.sum(widths > 0, axis=-1))
     return _Plan(schedule.rounds([max(sweep) for sweep in zip(*table, strict=True)]), widths, num_sweeps)
 
 
-def _start(
-    position: _Position, root: types.Root, width: int, evaluate: types.Evaluate, config: muzero_config.SearchConfig
-) -> _Race:
+def _start(position: _Position, root: types.Root, width: int) -> _Race:
     """Returns the initial race: the best actions by noise and prior, each with a tree of one node."""
     _, actions = jax.lax.top_k(_masked(position, position.gumbel + position.logits), width)
     roots = root._replace(prior_logits=jnp.tile(position.logits, (width, 1)), value=jnp.tile(root.value, width))
@@ -114,19 +109,17 @@ def _start(
     return _Race(
         actions=actions.astype(jnp.int32),
         active=jnp.ones(actions.shape, bool),
-        forest=search_forest.plant(roots, _rules(actions, evaluate, position, config)),
+        forest=search_forest.plant(roots, _rules(position, actions)),
         visits=no_visits,
         q_values=no_visits,
     )
 
 
-def _halve(
-    position: _Position, race: _Race, width: int, config: muzero_config.SearchConfig
-) -> tuple[_Race, list[search_forest.Forest]]:
+def _halve(position: _Position, race: _Race, width: int) -> tuple[_Race, list[search_forest.Forest]]:
     """Returns the race of the best `width` actions, and the trees of the dropped actions."""
     if width == race.actions.shape[1]:
         return race, []
-    order = _best_first(_race_scores(position, race, config))
+    order = _best_first(_race_scores(position, race))
     return (
         race._replace(
             actions=lookup.along(race.actions, order[:, :width]),
@@ -137,23 +130,16 @@ def _halve(
     )
 
 
-def _run_round(
-    position: _Position,
-    race: _Race,
-    round_: schedule.Round,
-    plan: _Plan,
-    evaluate: types.Evaluate,
-    config: muzero_config.SearchConfig,
-) -> _Race:
+def _run_round(position: _Position, race: _Race, round_: schedule.Round, plan: _Plan) -> _Race:
     """Returns the race after the sweeps of one round."""
-    rules = _rules(race.actions, evaluate, position, config)
+    rules = _rules(position, race.actions)
     race = race._replace(forest=search_forest.enlarge(race.forest, round_.end - round_.begin, apart=True))
 
     def sweep(index: jax.Array, race: _Race) -> _Race:
         # Sweep i makes node i + 1 of each tree: node 0 is the root.
         if plan.widths is None:
             return race._replace(forest=search_forest.simulate(race.forest, index + 1, rules))
-        is_among_best = _ranks(_race_scores(position, race, config)) < plan.widths[:, index][:, None]
+        is_among_best = _ranks(_race_scores(position, race)) < plan.widths[:, index][:, None]
         race = race._replace(active=race.active & is_among_best)
         forest = search_forest.simulate(race.forest, index + 1, rules, race.active.T.reshape(-1))
         return _update_statistics(race._replace(forest=forest))
@@ -189,51 +175,47 @@ def _update_statistics(race: _Race) -> _Race:
     )
 
 
-def _rules(
-    actions: jax.Array, evaluate: types.Evaluate, position: _Position, config: muzero_config.SearchConfig
-) -> search_forest.Rules:
+def _rules(position: _Position, actions: jax.Array) -> search_forest.Rules:
     """Returns the rules of trees [W * B] with one root action each."""
     return search_forest.Rules(
-        evaluate=evaluate,
-        score=functools.partial(selection.gumbel_scores, config=config),
+        evaluate=position.evaluate,
+        score=functools.partial(selection.gumbel_scores, config=position.config),
         root_actions=actions.T.reshape(-1) == jnp.arange(position.logits.shape[-1])[:, None],
-        max_depth=config.max_depth or None,
+        max_depth=position.config.max_depth or None,
     )
 
 
-def _race_scores(position: _Position, race: _Race, config: muzero_config.SearchConfig) -> jax.Array:
+def _race_scores(position: _Position, race: _Race) -> jax.Array:
     """Returns scores [B, W] of the race's actions; -inf for dropped actions."""
-    scores = lookup.along(_scores(position, race, config), race.actions)
+    scores = lookup.along(_scores(position, race), race.actions)
     return jnp.where(race.active, scores, -jnp.inf)
 
 
-def _scores(position: _Position, race: _Race, config: muzero_config.SearchConfig) -> jax.Array:
+def _scores(position: _Position, race: _Race) -> jax.Array:
     """Returns gumbel + logits + sigma(completed Q) of root actions [B, A] (algorithm 2); -inf for illegal actions."""
-    return _masked(position, position.gumbel + position.logits + _bonus(position, race, config))
+    return _masked(position, position.gumbel + position.logits + _bonus(position, race))
 
 
-def _bonus(position: _Position, race: _Race, config: muzero_config.SearchConfig) -> jax.Array:
+def _bonus(position: _Position, race: _Race) -> jax.Array:
     edges = position.prior.T, position.value, race.visits.T, race.q_values.T
-    return selection.value_bonus(*edges, config=config).T
+    return selection.value_bonus(*edges, config=position.config).T
 
 
 def _masked(position: _Position, scores: jax.Array) -> jax.Array:
     return scores if position.valid_actions is None else jnp.where(position.valid_actions, scores, -jnp.inf)
 
 
-def _found(
-    position: _Position, race: _Race, config: muzero_config.SearchConfig, explore: jax.Array
-) -> types.SearchFindings:
+def _found(position: _Position, race: _Race) -> types.SearchFindings:
     """Returns the findings; the action is the best of the most visited."""
     is_most_visited = race.visits == jnp.max(race.visits, axis=-1, keepdims=True)
-    scores = jnp.where(is_most_visited, _scores(position, race, config), -jnp.inf)
-    logits = _bonus(position, race, config) + position.logits
+    scores = jnp.where(is_most_visited, _scores(position, race), -jnp.inf)
+    logits = _bonus(position, race) + position.logits
     returns = jnp.sum(race.visits * race.q_values, axis=-1)
     action = jnp.argmax(scores, axis=-1).astype(jnp.int32)
     return types.SearchFindings(
         action=action,
         action_weights=jax.nn.softmax(logits),
-        draw_weights=selection.draw_weights(logits, config.gumbel_scale, action, explore),
+        draw_weights=selection.draw_weights(logits, position.config.gumbel_scale, action, position.explore),
         root_value=(position.value + returns) / (1.0 + jnp.sum(race.visits, axis=-1)),
         visit_counts=race.visits.astype(jnp.int32),
         q_values=race.q_values,

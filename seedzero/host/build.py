@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from seedzero.agents import base
 from seedzero.checkpoints import checkpoint, trees
@@ -31,7 +30,6 @@ def device_loop_for(
     hooks: device_loop.Hooks,
     saves: saving.Saves,
     gathered: aggregator.Aggregator,
-    report: Callable[[str], None],
 ) -> device_loop.DeviceLoop:
     """Returns the loop of a new or resumed run, with its programs being compiled.
 
@@ -44,9 +42,9 @@ def device_loop_for(
     train, actor = states.abstract_train(setup), states.abstract_actor(setup)
     is_saved, on_host, text = place_replay(config, setup, train, actor)
     if text:
-        report(text)
+        hooks.report(text)
     platform = setup.mesh.devices.flat[0].platform
-    report(compilation_cache.expectation(platform, has_images=types.shown(spec.arrays) == "images"))
+    hooks.report(compilation_cache.expectation(platform, has_images=types.shown(spec.arrays) == "images"))
     strategy, programs = device_programs.prepare(
         setup, train, actor, on_host=on_host, on_ready=workers.inbox.news.tell
     )

@@ -95,7 +95,7 @@ def make(
     evaluated, row = functools.partial(reports.evaluated, view, saves, films), functools.partial(view.write_row, {})
     hooks = device_loop.Hooks(evaluated, saves.save, row, say)
     stage = stages.RunStage(
-        lambda spec: build.device_loop_for(config, spec, loop_workers, hooks, saves, gathered, say), progress.follow
+        lambda spec: build.device_loop_for(config, spec, loop_workers, hooks, saves, gathered), progress.follow
     )
     leaving = stopping.Exit(workers, view, ending, stage, saves, mirrored)
     return LearnerParts(

@@ -18,23 +18,18 @@ from seedzero.monitoring import counts
 def gather(config: configs.Config, dispatcher: dispatchers.Dispatcher, course: phase.RunCourse) -> scheduler.Facts:
     """Returns the facts for the next decision."""
     now, evaluator, flight = dispatcher.clock(), dispatcher.evaluator, dispatcher.in_flight
-    fills = _fills(config, dispatcher, now)
+    fills, paces = _fills(config, dispatcher), tuple(player.pacer.pace() for player in dispatcher.players)
     return scheduler.Facts(
         now=now,
         players=tuple(
-            _progress(config, dispatcher, player, can_fill=fill <= now, now=now)
+            _progress(config, dispatcher, player, can_fill=fill <= now)
             for player, fill in zip(dispatcher.players, fills, strict=True)
         ),
-        paces=tuple(player.pacer.pace() for player in dispatcher.players),
+        paces=paces,
         only_evaluates=course.ends or now < evaluator.pause_until,
         lock_step=config.run.deterministic,
         is_idle=flight.is_empty,
-        deadlines=(
-            last_until(dispatcher, course),
-            evaluator.pause_until,
-            *fills,
-            *(player.pacer.pace().until for player in dispatcher.players),
-        ),
+        deadlines=(last_until(dispatcher, course), evaluator.pause_until, *fills, *(pace.until for pace in paces)),
     )
 
 
@@ -45,7 +40,7 @@ def last_until(dispatcher: dispatchers.Dispatcher, course: phase.RunCourse) -> f
     return course.last_until(dispatcher.evaluator.last_step, num_steps) if course.ends else math.inf
 
 
-def _fills(config: configs.Config, dispatcher: dispatchers.Dispatcher, now: float) -> list[float]:
+def _fills(config: configs.Config, dispatcher: dispatchers.Dispatcher) -> list[float]:
     """Returns for each player the time at which its waiting messages are a batch, now or later; infinity: none is.
 
     A batch is full with nobody left to wait for, or its oldest message has waited long enough; in lock step, with all
@@ -78,7 +73,7 @@ def _full_batches(dispatcher: dispatchers.Dispatcher) -> list[int]:
 
 
 def _progress(
-    config: configs.Config, dispatcher: dispatchers.Dispatcher, player: players.Player, *, can_fill: bool, now: float
+    config: configs.Config, dispatcher: dispatchers.Dispatcher, player: players.Player, *, can_fill: bool
 ) -> limiter.Progress:
     lock_step, evaluator, flight = config.run.deterministic, dispatcher.evaluator, dispatcher.in_flight
     books, sizes = player.books, player.programs.sizes

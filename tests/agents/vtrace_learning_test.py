@@ -172,7 +172,7 @@ class _Learner:
         self._actor, acted = self._act(_SEED, params, self._actor, batch, counters)
         self._num_acts += 1
         self._num_stored += 0 if first else NUM_ENVS
-        self._pacer.record(slots, batch.first, 0.0)
+        self._pacer.record(slots, np.zeros_like(slots), batch.first, 0.0)
         while self._pacer.holds(slots):
             self._learn()
         return np.asarray(acted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import pathlib
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -27,14 +28,15 @@ ALLOWED = {
     "search": {"core", "config", "ops"},
     "replay": {"core", "config", "ops"},
     "agents": _NUMERIC - {"agents"},
+    "league": {"core", "config"},
     "device": _DEVICE,
     "checkpoints": {"core", "config", "replay"},
     "bucket": {"core", "config", "checkpoints"},
     "processes": {"core"},
     "monitoring": {"core", "config", "transport", "checkpoints", "bucket"},
     "evaluation": {*_DEVICE, "envs", "device", "checkpoints"},
-    "loop": {*_DEVICE, "device", "evaluation", "monitoring"},
-    "host": {*_DEVICE, *_RUNTIME, "loop"},
+    "loop": {*_DEVICE, "device", "evaluation", "monitoring", "league"},
+    "host": {*_DEVICE, *_RUNTIME, "loop", "league"},
     "launch": {"core", "config", "checkpoints", "bucket", "processes"},
     "benchmark": {*_DEVICE, "envs", "device", "checkpoints"},
 }
@@ -43,7 +45,7 @@ ALLOWED["cli"] = set(ALLOWED)
 """Layer -> the layers that it may import from, besides itself."""
 
 WORKER_SIDE = {"core", "config", "envs", "transport", "worker"}
-PURE = {"ops", "networks", "search", "replay", "agents"}
+PURE = {"ops", "networks", "search", "replay", "agents", "league"}
 JAX = {"jax", "jaxlib", "flax", "optax", "mctx", "orbax", "chex"}
 IMPURE = {"threading", "queue", "asyncio", "multiprocessing", "subprocess", "socket", "time", "os", "pathlib", "grpc"}
 OF_THE_HOST = {"asyncio", "multiprocessing", "subprocess", "socket", "signal", "time", "os", "pathlib", "grpc"}
@@ -127,6 +129,11 @@ def test_modules_are_imported_not_names() -> None:
 def test_what_runs_on_a_worker_never_imports_jax() -> None:
     worker_side = [found for found in _all_imports() if _layer_of_file(found.file) in WORKER_SIDE]
     assert not (bad := [found for found in worker_side if found.name.split(".")[0] in JAX]), _listing(bad)
+
+
+def test_the_league_imports_numpy_alone() -> None:
+    league = {found.name.split(".")[0] for found in _all_imports() if _layer_of_file(found.file) == "league"}
+    assert league - sys.stdlib_module_names == {"numpy", "seedzero"}
 
 
 def test_what_a_worker_imports_through_others_never_imports_jax() -> None:

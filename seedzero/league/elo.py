@@ -1,0 +1,98 @@
+"""Elo ratings by maximum likelihood (Bradley and Terry 1952; Hunter 2004), a draw as half a win.
+
+All counts enter at once, so the order of matches does not matter. Each two players that met get a virtual draw: it
+bounds the rating of a player that won or lost every match. Players that never met get none; else a player of few
+matches would stand at the mean of a large league, whatever its results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from seedzero.league import payoff as payoffs
+
+POINTS = 400 / math.log(10)
+"""Elo points of a unit of log odds: ten to one is 400 points."""
+
+_MOST_STEPS = 200
+_SMALL = 1e-9
+"""A step of Newton's method below this is the last: the error after it is about its square."""
+
+
+def fit(
+    pairs: Mapping[tuple[str, str], payoffs.Tally], *, anchor: str, virtual_draws: float = 1.0
+) -> dict[str, float]:
+    """Returns the ratings in points by player, in the order of names.
+
+    Players without a chain of matches to the anchor have no rating, and are left out.
+
+    Args:
+      pairs: counts of each two different players that met, as of `Payoff.pairs`.
+      anchor: player of rating 0.
+      virtual_draws: added to each pair; above 0.
+    """
+    scores: dict[tuple[str, str], tuple[float, float]] = {}
+    for (one, other), row in pairs.items():
+        if row.games and one != other:
+            low, high, score = (one, other, row.score) if one < other else (other, one, row.games - row.score)
+            before = scores.get((low, high), (0.5 * virtual_draws, virtual_draws))
+            scores[low, high] = before[0] + score, before[1] + row.games
+    names = sorted(_connected(set(scores), anchor))
+    place = {name: index for index, name in enumerate(names)}
+    kept = sorted(pair for pair in scores if pair[0] in place)
+    if not kept:
+        return {anchor: 0.0}
+    ends = np.array([[place[one], place[other]] for one, other in kept])
+    counts = np.array([scores[pair] for pair in kept])
+    strength = _maximum(ends, counts[:, 0], counts[:, 1], len(names))
+    return dict(zip(names, (POINTS * (strength - strength[place[anchor]])).tolist(), strict=True))
+
+
+def expected_score(difference: float) -> float:
+    """Returns the expected score of a player rated `difference` points above its opponent."""
+    return 1 / (1 + 10 ** (-difference / 400))
+
+
+def _connected(pairs: set[tuple[str, str]], anchor: str) -> set[str]:
+    """Returns the players with a chain of pairs to the anchor, itself included."""
+    beside: dict[str, set[str]] = {}
+    for one, other in pairs:
+        beside.setdefault(one, set()).add(other)
+        beside.setdefault(other, set()).add(one)
+    found, waiting = {anchor}, [anchor]
+    while waiting:
+        new = beside.get(waiting.pop(), set()) - found
+        found |= new
+        waiting += new
+    return found
+
+
+def _maximum(ends: np.ndarray, score: np.ndarray, games: np.ndarray, number: int) -> np.ndarray:
+    """Returns the strengths [number] of greatest likelihood, their mean 0, by Newton's method with halved steps.
+
+    ends: [P, 2] places of each pair's players; score, games: [P] of the first one, strictly between 0 and games.
+    """
+    strength = np.zeros(number)
+
+    def likelihood(values: np.ndarray) -> float:
+        difference = values[ends[:, 0]] - values[ends[:, 1]]
+        return float(np.sum(score * difference - games * np.logaddexp(0.0, difference)))
+
+    best = likelihood(strength)
+    for _ in range(_MOST_STEPS):
+        rate = 1 / (1 + np.exp(strength[ends[:, 1]] - strength[ends[:, 0]]))
+        gradient, hessian = np.zeros(number), np.full((number, number), 1.0 / number)  # which fixes the mean
+        for end, sign in ((0, 1.0), (1, -1.0)):
+            np.add.at(gradient, ends[:, end], sign * (score - games * rate))
+            np.add.at(hessian, (ends[:, end], ends[:, end]), games * rate * (1 - rate))
+            np.add.at(hessian, (ends[:, end], ends[:, 1 - end]), -games * rate * (1 - rate))
+        step = np.linalg.solve(hessian, gradient)
+        if np.abs(step).max() <= _SMALL:
+            return strength + step
+        while (found := likelihood(strength + step)) < best and np.abs(step).max() > _SMALL:
+            step /= 2
+        strength, best = strength + step, found
+    return strength

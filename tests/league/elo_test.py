@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import optimize
+
+from seedzero.league import elo
+from seedzero.league import payoff as payoffs
+
+Pairs = dict[tuple[str, str], payoffs.Tally]
+
+
+def _league(num_players: int, seed: int, share: float = 1.0) -> Pairs:
+    """Returns random results of players, each two with a probability, neighbours always."""
+    generator = np.random.default_rng(seed)
+    names = [f"p{index:02}" for index in range(num_players)]
+    return {
+        (one, other): payoffs.Tally(*generator.integers(0, 30, 3).tolist(), 0.0)
+        for first, (one, other) in enumerate(itertools.combinations(names, 2))
+        if generator.random() < share or first < num_players
+    }
+
+
+def _by_scipy(pairs: Pairs, names: list[str]) -> np.ndarray:
+    """Returns ratings in points, the first player's 0, by scipy on the likelihood of single matches."""
+    place = {name: index for index, name in enumerate(names)}
+
+    def loss(odds: np.ndarray) -> float:
+        total = 0.0
+        for (one, other), row in pairs.items():
+            expected = 1 / (1 + 10 ** (odds[place[other]] - odds[place[one]]))
+            total -= (row.score + 0.5) * math.log(expected) + (row.games - row.score + 0.5) * math.log(1 - expected)
+        return total
+
+    found = optimize.minimize(loss, np.zeros(len(names)), method="BFGS", options={"gtol": 1e-6})
+    return np.asarray(400 * (found.x - found.x[0]))
+
+
+@pytest.mark.parametrize(
+    ("row", "points"),
+    [
+        (payoffs.Tally(wins=1), 190.8485),  # with the virtual draw 1.5 of 2: 0.75 is 400 log10(3)
+        (payoffs.Tally(draws=7), 0.0),
+        (payoffs.Tally(losses=1), -190.8485),
+        (payoffs.Tally(wins=9), 511.5014),  # 9.5 of 10: 400 log10(19)
+        (payoffs.Tally(wins=4, draws=2, losses=1), 400 * math.log10(5.5 / 2.5)),
+    ],
+)
+def test_two_players_differ_by_the_odds_of_their_score(row: payoffs.Tally, points: float) -> None:
+    found = elo.fit({("a", "b"): row}, anchor="b")
+    assert found == pytest.approx({"a": points, "b": 0.0}, abs=1e-3)
+    assert elo.expected_score(190.8485) == pytest.approx(0.75, abs=1e-6)
+
+
+def test_a_large_score_of_three_quarters_is_190_points() -> None:
+    assert elo.fit({("a", "b"): payoffs.Tally(750_000, 0, 250_000)}, anchor="b")["a"] == pytest.approx(
+        190.85, abs=1e-2
+    )
+
+
+def test_a_chain_adds_its_differences() -> None:
+    pairs = {("a", "b"): payoffs.Tally(wins=1), ("b", "c"): payoffs.Tally(wins=1), ("c", "d"): payoffs.Tally(losses=1)}
+    assert elo.fit(pairs, anchor="c") == pytest.approx(
+        {"a": 381.697, "b": 190.8485, "c": 0.0, "d": 190.8485}, abs=1e-3
+    )
+
+
+@pytest.mark.parametrize(("num_players", "share"), [(2, 1.0), (5, 1.0), (12, 0.3)])
+def test_ratings_are_those_of_greatest_likelihood(num_players: int, share: float) -> None:
+    pairs = _league(num_players, num_players, share)
+    names = sorted({name for pair in pairs for name in pair})
+    found = elo.fit(pairs, anchor=names[0])
+    assert list(found) == names
+    np.testing.assert_allclose(list(found.values()), _by_scipy(pairs, names), atol=0.02)
+
+
+def test_the_order_of_matches_changes_no_bit() -> None:
+    generator = np.random.default_rng(0)
+    matches = [
+        payoffs.Match(payoffs.PAST, f"p{one}", f"p{other}", side, outcome, float(outcome))
+        for one, other in itertools.permutations(range(4), 2)
+        for side, outcome in zip(generator.integers(0, 2, 9), generator.integers(-1, 2, 9), strict=True)
+    ]
+    found = []
+    for _ in range(3):
+        payoff = payoffs.record(payoffs.Payoff(), matches, decay=0.9)
+        found.append(elo.fit(payoff.pairs(), anchor="p0"))
+        found.append(elo.fit(dict(reversed(payoff.pairs().items())), anchor="p0"))
+        generator.shuffle(matches)  # type: ignore[arg-type]
+    assert all(one == found[0] for one in found)
+
+
+def test_the_seat_of_a_pair_s_name_does_not_matter() -> None:
+    row = payoffs.Tally(5, 2, 1, 4.0)
+    assert elo.fit({("a", "b"): row}, anchor="a") == elo.fit({("b", "a"): row.mirrored}, anchor="a")
+
+
+def test_players_without_a_chain_to_the_anchor_have_no_rating() -> None:
+    pairs = {("a", "b"): payoffs.Tally(wins=1), ("c", "d"): payoffs.Tally(wins=1), ("a", "e"): payoffs.Tally()}
+    assert elo.fit(pairs, anchor="a").keys() == {"a", "b"}
+    assert elo.fit(pairs, anchor="z") == {"z": 0.0}
+    assert elo.fit({}, anchor="a") == {"a": 0.0}
+
+
+def test_extreme_results_stay_finite() -> None:
+    one_sided = {(f"p{index}", f"p{index + 1}"): payoffs.Tally(wins=10**9) for index in range(20)}
+    found = elo.fit(one_sided, anchor="p20")
+    assert all(map(math.isfinite, found.values()))
+    assert found["p0"] == pytest.approx(20 * 400 * math.log10(2e9 + 1), rel=1e-6)

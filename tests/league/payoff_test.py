@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+from typing import Any
+
+import golden
+import pytest
+
+from seedzero.league import payoff as payoffs
+
+
+def _won(opponent: str = "main-1", side: int = 0, outcome: int = payoffs.WIN, **others: Any) -> payoffs.Match:
+    match = payoffs.Match(payoffs.PAST, "main", opponent, side, outcome, float(outcome))
+    return match._replace(**others)
+
+
+MATCHES = [
+    _won(),
+    _won(side=1),
+    _won(side=1, outcome=payoffs.DRAW),
+    _won("main-2", outcome=payoffs.LOSS),
+    payoffs.Match(payoffs.SELF_PLAY, "main", "main", 0, payoffs.WIN, 1.0),
+    payoffs.Match(payoffs.EVALUATION, "main", "random", 1, payoffs.WIN, 1.0),
+]
+
+
+def _payoff() -> payoffs.Payoff:
+    return payoffs.record(payoffs.Payoff(), MATCHES, decay=0.5)
+
+
+def test_a_match_gives_a_row_to_both_sides() -> None:
+    found = _payoff()
+    assert found.rows[payoffs.Key(payoffs.PAST, "main", "main-1", 1)] == payoffs.Tally(1, 1, 0, 1.0)
+    assert found.rows[payoffs.Key(payoffs.PAST, "main-1", "main", 0)] == payoffs.Tally(0, 1, 1, -1.0)
+    assert found.num_matches() == {payoffs.SELF_PLAY: 1, payoffs.PAST: 4, payoffs.EVALUATION: 1}
+    assert sum(row.games for row in found.rows.values()) == 2 * len(MATCHES)
+
+
+def test_self_play_counts_once_for_each_side() -> None:
+    found = _payoff()
+    assert found.rows[payoffs.Key(payoffs.SELF_PLAY, "main", "main", 0)] == payoffs.Tally(wins=1, total=1.0)
+    assert found.rows[payoffs.Key(payoffs.SELF_PLAY, "main", "main", 1)] == payoffs.Tally(losses=1, total=-1.0)
+
+
+def test_counts_never_decay_and_recent_ones_do() -> None:
+    matches = [_won(outcome=outcome) for outcome in (payoffs.WIN, payoffs.WIN, payoffs.LOSS)]
+    found = payoffs.record(payoffs.Payoff(), matches, decay=0.5)
+    assert found.rows[payoffs.Key(payoffs.PAST, "main", "main-1", 0)] == payoffs.Tally(2, 0, 1, 1.0)
+    assert found.recent["main", "main-1"] == (0.25 + 0.5, 1.75)
+    assert found.recent["main-1", "main"] == (1.0, 1.75)
+
+
+def test_the_win_rate_is_the_prior_s_before_players_meet() -> None:
+    found = _payoff()
+    assert found.win_rate("main", "main-9", prior=0.3, prior_games=2.0) == 0.3
+    assert found.win_rate("main", "main-9", prior=0.3, prior_games=0.0) == 0.3
+    # Of main-1: two wins, decayed twice and once, then a draw: 0.25 + 0.5 + 0.5 of 1.75.
+    assert found.win_rate("main", "main-1", prior=0.5, prior_games=0.0) == pytest.approx(1.25 / 1.75)
+    assert found.win_rate("main", "main-1", prior=0.5, prior_games=1.0) == pytest.approx(1.75 / 2.75)
+
+
+def test_matches_of_evaluations_and_self_play_leave_matchmaking_alone() -> None:
+    assert set(_payoff().recent) == {("main", name) for name in ("main-1", "main-2")} | {
+        (name, "main") for name in ("main-1", "main-2")
+    }
+
+
+def test_pairs_add_both_sides_of_the_chosen_types() -> None:
+    found = _payoff()
+    one, two = payoffs.Tally(2, 1, 0, 2.0), payoffs.Tally(0, 0, 1, -1.0)
+    assert found.pairs() == {("main", "main-1"): one, ("main", "main-2"): two}
+    assert found.pairs([payoffs.EVALUATION]) == {("main", "random"): payoffs.Tally(1, 0, 0, 1.0)}
+
+
+def test_the_table_names_sides_and_adds_games() -> None:
+    table = _payoff().table()
+    assert [row["type"] for row in table[:2]] == [payoffs.SELF_PLAY] * 2 and table[-1]["type"] == payoffs.EVALUATION
+    assert table[3] == {
+        "type": payoffs.PAST,
+        "player": "main",
+        "opponent": "main-1",
+        "side": "second",
+        "games": 2,
+        "wins": 1,
+        "draws": 1,
+        "losses": 0,
+        "mean_return": 0.5,
+    }
+
+
+def test_a_truncated_match_is_a_draw_with_its_return() -> None:
+    found = payoffs.record(payoffs.Payoff(), [_won(outcome=payoffs.DRAW, total=0.25)], decay=1.0)
+    row = found.rows[payoffs.Key(payoffs.PAST, "main-1", "main", 1)]
+    assert (row.score, row.mean_return) == (0.5, -0.25)
+
+
+def test_a_checkpoint_brings_all_back_in_any_order() -> None:
+    found = _payoff()
+    text = json.dumps(found.to_json())
+    assert payoffs.Payoff.from_json(json.loads(text)) == found
+    other = payoffs.Payoff(dict(reversed(found.rows.items())), found.recent)
+    assert json.dumps(other.to_json()) == text
+
+
+@pytest.mark.parametrize(
+    "match",
+    [
+        _won(side=2),
+        _won(outcome=2),
+        _won(type="league"),
+        _won("main"),
+        _won(type=payoffs.SELF_PLAY),
+    ],
+)
+def test_an_impossible_match_is_refused(match: payoffs.Match) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        payoffs.record(payoffs.Payoff(), [match], decay=1.0)
+
+
+def _damaged(*path: Any, value: Any) -> Any:
+    values = copy.deepcopy(_payoff().to_json())
+    inner = values
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = value
+    return values
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ([], r"\[\]; expected an object"),
+        ({"rows": []}, "rows"),
+        (_damaged("rows", value=None), "rows is None"),
+        (_damaged("rows", 0, value=["past"]), "'past'"),
+        (_damaged("rows", 0, 4, value=1.5), "1.5"),
+        (_damaged("rows", 0, 4, value=True), "True"),
+        (_damaged("rows", 0, 4, value=-1), "-1"),
+        (_damaged("rows", 0, 4, value=9), "wins=9"),
+        (_damaged("rows", 0, 7, value=float("nan")), "nan"),
+        (_damaged("rows", 0, 0, value="league"), "league"),
+        (_damaged("recent", 0, 2, value=9.0), "9.0"),
+        (_damaged("recent", 0, 1, value=""), "''"),
+        ({"rows": [], "recent": [["a", "b", 1.0, 1.0]] * 2}, "twice"),
+    ],
+)
+def test_a_damaged_payoff_is_refused(values: Any, named: str, said: golden.Said) -> None:
+    with pytest.raises(ValueError, match=named) as raised:
+        payoffs.Payoff.from_json(values)
+    said(raised.value, named)
+
+
+def test_wilson_s_interval_is_that_of_the_formula() -> None:
+    # 8 of 10: middle (0.8 + 0.19208) / 1.38416, half width 1.96 / 1.38416 * sqrt(0.016 + 0.009604).
+    assert payoffs.wilson(8, 10) == pytest.approx((0.490157, 0.943319), abs=1e-6)
+    assert payoffs.wilson(0, 10) == pytest.approx((0.0, 0.38416 / 1.38416), abs=1e-6)
+    assert payoffs.wilson(10, 10) == pytest.approx((1 / 1.38416, 1.0), abs=1e-6)
+    assert payoffs.wilson(0, 0) == (0.0, 1.0)
+    assert payoffs.wilson(4.5, 9, z=1.0) == pytest.approx((0.5 - 0.158114, 0.5 + 0.158114), abs=1e-6)
+
+
+def test_a_tally_is_its_own_mirror_twice() -> None:
+    row = payoffs.Tally(3, 2, 1, 2.0)
+    assert row.mirrored.mirrored == row and row.mirrored.score == row.games - row.score
+    assert dataclasses.astuple(payoffs.Tally().mirrored) == (0, 0, 0, 0.0)

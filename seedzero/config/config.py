@@ -42,6 +42,7 @@ class Config:
     sac: sac_config.SACConfig = sac_config.SACConfig()
     replay: sections.ReplayConfig = sections.ReplayConfig()
     reanalyse: muzero_config.ReanalyseConfig = muzero_config.ReanalyseConfig()
+    league: sections.LeagueConfig = sections.LeagueConfig()
     training: sections.TrainingConfig = sections.TrainingConfig()
     evaluation: sections.EvaluationConfig = sections.EvaluationConfig()
     checkpoint: sections.CheckpointConfig = sections.CheckpointConfig()

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from seedzero.envs import spiel
+from seedzero.league import matches
+from seedzero.league import payoff as payoffs
+
+
+def _rows(
+    boards: matches.Boards, slots: list[int], **rows: list[float] | list[bool]
+) -> tuple[matches.Boards, matches.Moves]:
+    no = [False] * len(slots)
+    values = {"reward": [0.0] * len(slots), "first": no, "terminated": no, "truncated": no, **rows}
+    return boards.advance(np.array(slots), **{name: np.array(value) for name, value in values.items()})
+
+
+def test_sides_take_turns_and_neighbours_differ() -> None:
+    boards = matches.Boards.empty(4)
+    for number in range(3):
+        boards, moves = _rows(boards, [0, 1, 2, 3], first=[True] * 4)
+        assert moves.side.tolist() == [(slot + number) % 2 for slot in range(4)]
+        assert moves.home.tolist() == [side == 0 for side in moves.side]
+
+
+def test_rows_alternate_between_the_movers_and_the_last_is_the_home_s() -> None:
+    boards = matches.Boards.empty(2)
+    boards, moves = _rows(boards, [0, 1], first=[True, True])
+    assert moves.home.tolist() == [True, False]
+    boards, moves = _rows(boards, [0, 1])
+    assert moves.home.tolist() == [False, True]
+    boards, moves = _rows(boards, [0])  # the other slot's message comes later
+    assert moves.home.tolist() == [True]
+    boards, moves = _rows(boards, [0, 1], reward=[1.0, -1.0], terminated=[True, True])
+    assert moves.home.tolist() == [True, True] and moves.ended.tolist() == [True, True]
+    # Slot 0's home made moves 0 and 2, the last one too; slot 1's made move 1, the last one, and lost by it.
+    assert moves.outcome.tolist() == [payoffs.WIN, payoffs.LOSS] and moves.total.tolist() == [1.0, -1.0]
+
+
+def test_rewards_of_the_other_player_count_against_the_home() -> None:
+    boards, _ = _rows(matches.Boards.empty(1), [0], first=[True])
+    boards, _ = _rows(boards, [0], reward=[0.25])
+    boards, moves = _rows(boards, [0], reward=[0.5], terminated=[True])
+    assert moves.total.tolist() == [-0.25] and moves.outcome.tolist() == [payoffs.LOSS]
+
+
+@pytest.mark.parametrize(("terminated", "outcome"), [(False, payoffs.DRAW), (True, payoffs.WIN)])
+def test_a_truncated_match_is_a_draw_unless_it_ended_too(terminated: bool, outcome: int) -> None:
+    boards, _ = _rows(matches.Boards.empty(1), [0], first=[True])
+    _, moves = _rows(boards, [0], reward=[1.0], truncated=[True], terminated=[terminated])
+    assert (moves.ended[0], moves.outcome[0], moves.total[0]) == (True, outcome, 1.0)
+
+
+def test_a_lost_match_is_void_and_the_next_one_begins_anew() -> None:
+    boards, _ = _rows(matches.Boards.empty(3), [0, 1], first=[True, True])
+    boards, _ = _rows(boards, [0, 1], reward=[5.0, 5.0])
+    boards, num_void = boards.lose(np.array([1, 2]))
+    assert num_void == 1 and boards.lose(np.array([1]))[1] == 0
+    boards, moves = _rows(boards, [0, 1], first=[False, True], terminated=[True, False])
+    assert moves.ended.tolist() == [True, False] and moves.void.tolist() == [False, False]
+    assert moves.total.tolist() == [5.0, 0.0] and moves.side.tolist() == [0, 0]
+
+
+def test_a_match_that_begins_over_another_makes_that_void() -> None:
+    boards, _ = _rows(matches.Boards.empty(1), [0], first=[True])
+    boards, moves = _rows(boards, [0], first=[True])
+    assert moves.void.tolist() == [True] and moves.ended.tolist() == [False]
+    assert boards.number.tolist() == [2]
+
+
+def test_rows_without_a_beginning_count_for_nothing() -> None:
+    boards, moves = _rows(matches.Boards.empty(2), [0, 1], reward=[1.0, 1.0], terminated=[False, True])
+    assert moves.home.tolist() == [True, True] and not moves.ended.any()
+    assert boards.lose(np.array([0, 1]))[1] == 0
+
+
+def test_boards_are_values() -> None:
+    boards, _ = _rows(matches.Boards.empty(1), [0], first=[True])
+    before = boards.rows.copy(), boards.total.copy(), boards.number.copy()
+    _rows(boards, [0], reward=[1.0])
+    boards.lose(np.array([0]))
+    assert all(np.array_equal(a, b) for a, b in zip(before, (boards.rows, boards.total, boards.number), strict=True))
+
+
+def test_whole_games_give_the_returns_that_the_game_has() -> None:
+    """The home plays moves of its own; OpenSpiel's own returns are compared, by the player of the home's side."""
+    pytest.importorskip("pyspiel")
+    game = spiel.Game("tic_tac_toe")
+    games = spiel.Games(game, 6, random_opening=3)
+    generator, boards = np.random.default_rng(0), matches.Boards.empty(6)
+    step, first, num_ended = games.reset(range(6)), np.ones(6, bool), 0
+    begun = np.zeros(6, int)
+    for _ in range(200):
+        boards, moves = boards.advance(
+            np.arange(6), reward=step.reward, first=first, terminated=step.terminated, truncated=step.truncated
+        )
+        mover = step.observation.reshape(6, -1)[:, -1].astype(int)
+        begun = np.where(first, mover, begun)
+        home = np.where(moves.side == 0, begun, 1 - begun)
+        assert np.array_equal(moves.home, step.terminated | (mover == home))
+        for slot in np.flatnonzero(moves.ended):
+            assert moves.total[slot] == game.returns(games._states[slot])[home[slot]]
+            num_ended += 1
+        actions = np.array([generator.choice(np.flatnonzero(mask)) for mask in step.action_mask])
+        first, step = step.final, games.step(actions)
+    assert num_ended > 100

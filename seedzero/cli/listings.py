@@ -20,7 +20,8 @@ def agents(arguments: parse.Arguments) -> int:
         data = "a replay" if settings.SAMPLES else "its newest steps alone"
         output.show(f"{_INDENT}plays {_plays(settings)}; learns from {data}")
         tuned = ", ".join(preset for preset in presets.PRESETS if preset in presets.PARTS[name])
-        output.show(textwrap.indent(textwrap.fill(f"tuned for {tuned}", parse.WIDTH - len(_INDENT)), _INDENT))
+        listed = textwrap.fill(f"tuned for {tuned}", parse.WIDTH - len(_INDENT), break_on_hyphens=False)
+        output.show(textwrap.indent(listed, _INDENT))
     output.show(
         "\nseedzero train --agent=NAME ...; seedzero config --preset=PRESET --agent=NAME lists an agent's settings"
     )

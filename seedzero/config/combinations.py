@@ -123,6 +123,7 @@ def _problems(config: configs.Config) -> Iterator[str]:
     yield from _deterministic_problems(config)
     yield from _replay_problems(config)
     yield from _search_problems(config)
+    yield from _league_problems(config)
     yield from _video_problems(config)
 
 
@@ -262,6 +263,14 @@ def _search_problems(config: configs.Config) -> Iterator[str]:
         )
 
 
+def _league_problems(config: configs.Config) -> Iterator[str]:
+    if "league" in config.agent.SECTIONS and config.league.freeze_every and config.muzero.off_policy_correction:
+        yield (
+            f"--league.freeze_every={config.league.freeze_every}: rows of a league's games are moved by several "
+            "players, and muzero.off_policy_correction=true corrects the returns of one; leave one of them out"
+        )
+
+
 def _video_problems(config: configs.Config) -> Iterator[str]:
     if not config.evaluation.video_every:
         return
@@ -286,11 +295,18 @@ def is_of_this_machine(listen: str) -> bool:
 
 
 def check_environment(config: configs.Config, *, num_players: int, is_continuous: bool) -> None:
-    """Refuses environments beyond the agent's abilities.
+    """Refuses environments beyond the agent's abilities, or a league's.
 
     Raises:
       ConfigError: with the agents that can.
     """
+    freeze_every = config.league.freeze_every if "league" in config.agent.SECTIONS else 0
+    if freeze_every and (num_players != 2 or is_continuous):
+        found = f"{num_players} player" if num_players == 1 else "continuous actions"
+        raise errors.ConfigError(
+            f"--league.freeze_every={freeze_every}: a league plays games of two players with discrete actions, but "
+            f"--env={config.env.id} has {found}; give --env=spiel:GAME, or --league.freeze_every=0: no league"
+        )
 
     def has_players(agent: options.AgentSection) -> bool:
         return num_players <= agent.MAX_PLAYERS

@@ -64,6 +64,22 @@ _FOOTBALL = options.part(
     ),
 )
 
+# The openings bring positions that its own moves, all good by the end, leave out.
+_TICTACTOE = options.values(
+    search=dict(num_simulations=32, num_considered=9, gumbel_scale=4.0, min_value_range=1.0),
+    network=dict(width=64, num_bins=21, support_limit=1.0),
+    muzero=dict(discount=1.0, n_step=2),
+    optimizer=dict(schedule="cosine", decay_updates=30_000),
+    replay=dict(capacity=64_000, min_steps=1_000, batch_size=256, samples_per_insert=16.0),
+)
+# Random openings show it more positions than noise in its moves, and leave the values of its moves as they are.
+_CONNECT_FOUR = options.values(
+    search=dict(num_simulations=32, num_considered=5, min_value_range=1.0),
+    network=dict(width=128, head_width=128, num_bins=21, support_limit=1.0),
+    muzero=dict(discount=1.0, n_step=2),
+    optimizer=dict(schedule="cosine", decay_updates=50_000),
+    replay=dict(capacity=64_000, min_steps=1_000, batch_size=256, samples_per_insert=8.0),
+)
 # With a discount of 0.99 LunarLander's runs often learn to hover: landing is too far away to count for much.
 _VECTOR = options.values(
     search=dict(num_simulations=16, num_considered=4),
@@ -89,22 +105,11 @@ PARTS: Mapping[str, options.Part] = {
         optimizer=dict(learning_rate=0.002),
         replay=dict(capacity=64_000, min_steps=1_280, batch_size=256, samples_per_insert=16.0),
     ),
-    # The openings bring positions that its own moves, all good by the end, leave out.
-    "tictactoe": options.part(
-        search=dict(num_simulations=32, num_considered=9, gumbel_scale=4.0, min_value_range=1.0),
-        network=dict(width=64, num_bins=21, support_limit=1.0),
-        muzero=dict(discount=1.0, n_step=2),
-        optimizer=dict(schedule="cosine", decay_updates=30_000),
-        replay=dict(capacity=64_000, min_steps=1_000, batch_size=256, samples_per_insert=16.0),
-    ),
-    # Random openings show it more positions than noise in its moves, and leave the values of its moves as they are.
-    "connect_four": options.part(
-        search=dict(num_simulations=32, num_considered=5, min_value_range=1.0),
-        network=dict(width=128, head_width=128, num_bins=21, support_limit=1.0),
-        muzero=dict(discount=1.0, n_step=2),
-        optimizer=dict(schedule="cosine", decay_updates=50_000),
-        replay=dict(capacity=64_000, min_steps=1_000, batch_size=256, samples_per_insert=8.0),
-    ),
+    "tictactoe": options.part(_TICTACTOE),
+    "connect_four": options.part(_CONNECT_FOUR),
+    # 48 and 32 snapshots in the presets' budgets.
+    "league-tictactoe": options.part(_TICTACTOE, league=dict(freeze_every=10_000)),
+    "league-connect-four": options.part(_CONNECT_FOUR, league=dict(freeze_every=50_000)),
     "spiel": options.part(
         search=dict(num_simulations=32, num_considered=16, gumbel_scale=2.0, min_value_range=1.0),
         network=dict(width=256, head_width=128, num_bins=121, support_limit=6.0),

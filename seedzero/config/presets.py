@@ -43,6 +43,16 @@ _FOOTBALL_ON_CPU = options.values(
     training=dict(max_in_flight=2),
     evaluation=dict(every_updates=500, episodes=8, num_envs=8),
 )
+_TICTACTOE = options.values(
+    env=dict(id="spiel:tic_tac_toe", random_opening=6),
+    run=dict(max_updates=30_000),
+    evaluation=dict(every_updates=500, episodes=200, num_envs=100),
+)
+_CONNECT_FOUR = options.values(
+    env=dict(id="spiel:connect_four(rows=4,columns=5)", random_opening=12),
+    run=dict(max_updates=50_000),
+    evaluation=dict(every_updates=2_000, episodes=200, num_envs=100),
+)
 _ATARI = options.values(
     env=dict(noop_max=30, full_action_space=False),
     training=dict(publish_every=4, max_in_flight=3),
@@ -79,16 +89,12 @@ PRESETS: Mapping[str, Preset] = {
         evaluation=dict(every_updates=200, episodes=20, num_envs=20, pauses_training=True),
     ),
     "tictactoe": _preset(
-        "tic-tac-toe against itself: does not lose any more after some minutes on two cores",
-        env=dict(id="spiel:tic_tac_toe", random_opening=6),
-        run=dict(max_updates=30_000),
-        evaluation=dict(every_updates=500, episodes=200, num_envs=100),
+        "tic-tac-toe against itself: does not lose any more after some minutes on two cores", _TICTACTOE
     ),
-    "connect_four": _preset(
-        "connect four on a board of 4 rows and 5 columns, against itself",
-        env=dict(id="spiel:connect_four(rows=4,columns=5)", random_opening=12),
-        run=dict(max_updates=50_000),
-        evaluation=dict(every_updates=2_000, episodes=200, num_envs=100),
+    "connect_four": _preset("connect four on a board of 4 rows and 5 columns, against itself", _CONNECT_FOUR),
+    "league-tictactoe": _preset("tic-tac-toe against itself and its frozen past", _TICTACTOE),
+    "league-connect-four": _preset(
+        "connect four on a board of 4 rows and 5 columns, against itself and its frozen past", _CONNECT_FOUR
     ),
     "spiel": _preset(
         "any game of OpenSpiel for two players (or one), against itself",

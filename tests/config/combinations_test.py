@@ -30,6 +30,10 @@ def _catch(**changes: options.Value) -> configs.Config:
             {"search__policy": "puct", "search__temperature": 0.0, "muzero__off_policy_correction": True},
             "muzero.off_policy_correction=true .*search.temperature=0",
         ),
+        (
+            {"league__freeze_every": 500, "muzero__off_policy_correction": True},
+            "--league.freeze_every=500.*muzero.off_policy_correction=true",
+        ),
         ({"run__deterministic": True, "worker__num": 0}, "--deterministic "),
         (
             {"run__deterministic": True, "worker__num_remote": 2},
@@ -279,6 +283,25 @@ def test_environments_that_the_agent_cannot_play_are_refused_with_an_agent_that_
     said(caught.value, "actions")
     combinations.check_environment(_of_agent("muzero"), num_players=2, is_continuous=False)
     combinations.check_environment(_of_agent("muzero"), num_players=1, is_continuous=True)
+
+
+@pytest.mark.parametrize(("num_players", "is_continuous"), [(1, False), (1, True), (2, True)])
+def test_a_league_needs_a_game_of_two_players(num_players: int, is_continuous: bool, said: golden.Said) -> None:
+    league = configs.override(_of_agent("muzero"), {"league.freeze_every": 500})
+    with pytest.raises(errors.ConfigError, match=r"--league.freeze_every=500.*--env=catch") as raised:
+        combinations.check_environment(league, num_players=num_players, is_continuous=is_continuous)
+    said(raised.value, (num_players, is_continuous))
+    combinations.check_environment(league, num_players=2, is_continuous=False)
+    combinations.check_environment(_of_agent("muzero"), num_players=num_players, is_continuous=is_continuous)
+
+
+def test_a_league_is_a_setting_of_muzero_alone(said: golden.Said) -> None:
+    with pytest.raises(errors.ConfigError, match=r"--league.freeze_every .*muzero.*--agent=ppo") as raised:
+        configs.check_read(["league.freeze_every"], "ppo")
+    said(raised.value)
+    other = configs.override(_of_agent("ppo"), {"league.freeze_every": 500, "muzero.off_policy_correction": True})
+    combinations.check(other)
+    combinations.check_environment(other, num_players=1, is_continuous=False)
 
 
 def test_environments_that_no_agent_plays_are_refused_too(said: golden.Said) -> None:

@@ -67,9 +67,24 @@ def test_an_agents_part_goes_over_the_shared_values() -> None:
     assert presets.get("catch").evaluation.every_updates == 100
 
 
+@pytest.mark.parametrize(
+    ("league", "base"), [("league-tictactoe", "tictactoe"), ("league-connect-four", "connect_four")]
+)
+def test_a_league_s_preset_is_the_game_s_with_snapshots(league: str, base: str) -> None:
+    found, without = (configs.flatten(presets.get(name)) for name in (league, base))
+    assert {name for name in found if found[name] != without[name]} == {"league.freeze_every"}
+    assert without["league.freeze_every"] == 0 < found["league.freeze_every"]
+
+
+def test_only_presets_of_leagues_have_one() -> None:
+    found = {name for name in presets.PRESETS if presets.get(name).league != configs.Config().league}
+    assert found == {"league-tictactoe", "league-connect-four"}
+
+
 @pytest.mark.parametrize("agent", ["apex", "r2d2"])
 def test_prioritized_agents_have_priorities_with_every_preset_of_theirs(agent: str) -> None:
-    two_players, vectors = {"tictactoe", "connect_four", "spiel"}, {"continuous", "mujoco"}
+    two_players = {"tictactoe", "connect_four", "spiel", "league-tictactoe", "league-connect-four"}
+    vectors = {"continuous", "mujoco"}
     others = {*two_players, *vectors, "atari-100k", "atari-large"}
     for name in presets.PRESETS.keys() - others:
         assert presets.get(name, agent).replay.priority_alpha > 0, name

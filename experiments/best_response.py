@@ -1,0 +1,321 @@
+"""Exact exploitability of a MuZero run in connect four on a small board, by a best response to each side.
+
+    python experiments/best_response.py RUN_DIR [--step=best|last|N] [--batch_size=512]
+
+Prints a line of JSON for two policies without noise: `sampled`, moves drawn from the search's policy, and `greedy`,
+moves as in `seedzero evaluate`. `exploitability` is the mean over both sides of the best response's return; a perfect
+policy has 0. Shape letters: N positions of one ply, B of a batch, A actions (columns).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+Policy: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Observations [B, H, W, C] float32 as of `spiel.Game.observe`, masks [B, A] bool, true: legal ->
+[B, A] probabilities.
+
+A position may be asked for more than once, with the same answer.
+"""
+
+_MOST_BITS = 31
+"""Of one player's stones: those of both fit a key."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ConnectFour:
+    """The rules on positions as keys [N] int64: the first player's stones, and above them the second's.
+
+    A cell is a bit, columns one after the other from below, each with one empty bit on top.
+    """
+
+    rows: int = 6
+    columns: int = 7
+    in_row: int = 4
+
+    def __post_init__(self) -> None:
+        if self.columns * (self.rows + 1) > _MOST_BITS:
+            raise ValueError(f"a board of {self.rows}x{self.columns} is too large to play every position")
+
+    @classmethod
+    def of(cls, name: str) -> ConnectFour:
+        """Returns the rules of OpenSpiel's game of a name, as "connect_four(rows=4,columns=5)"."""
+        match = re.fullmatch(r"connect_four(?:\((.*)\))?", name)
+        if match is None:
+            raise ValueError(f"game {name!r} is not connect_four(rows=H,columns=W)")
+        given = dict(pair.split("=") for pair in (match[1] or "").split(",") if pair)
+        return cls(**{{"x_in_row": "in_row"}.get(key, key): int(value) for key, value in given.items()})
+
+    @property
+    def num_cells(self) -> int:
+        """Cells of the board: the plies of the longest game."""
+        return self.rows * self.columns
+
+    def legal(self, keys: np.ndarray) -> np.ndarray:
+        """Returns [N, A] bool, true: legal."""
+        top = 1 << (np.arange(self.columns) * (self.rows + 1) + self.rows - 1)
+        return (self._occupied(keys)[:, None] & top) == 0
+
+    def moved(self, keys: np.ndarray, column: int, mover: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the keys after legal moves of one player, and whether they win [N] bool."""
+        bottom = 1 << (column * (self.rows + 1))
+        occupied = self._occupied(keys)
+        stone = (occupied + bottom) & ~occupied & (bottom * ((1 << self.rows) - 1))
+        after = keys | (stone << (mover * _MOST_BITS))
+        stones = (after >> (mover * _MOST_BITS)) & ((1 << _MOST_BITS) - 1)
+        wins = np.zeros(len(keys), bool)
+        for step in (1, self.rows, self.rows + 1, self.rows + 2):
+            line = stones
+            for length in range(1, self.in_row):
+                line = line & (stones >> (length * step))
+            wins |= line != 0
+        return after, wins
+
+    def observe(self, keys: np.ndarray, mover: int) -> np.ndarray:
+        """Returns the observations [N, H, W, 4] of the player to move."""
+        cells = np.arange(self.rows)[:, None] + np.arange(self.columns) * (self.rows + 1)
+        stones = [(keys[:, None, None] >> (player * _MOST_BITS + cells)) & 1 for player in (0, 1)]
+        planes = [*stones, 1 - stones[0] - stones[1], np.full_like(stones[0], mover)]
+        return np.stack(planes, axis=-1).astype(np.float32)
+
+    def keys(self, observations: np.ndarray) -> np.ndarray:
+        """Returns the keys of observations [N, H, W, 4]."""
+        bits = 1 << (np.arange(self.rows)[:, None] + np.arange(self.columns) * (self.rows + 1))
+        first, second = (np.sum(observations[..., player].astype(np.int64) * bits, axis=(1, 2)) for player in (0, 1))
+        return first | (second << _MOST_BITS)
+
+    def _occupied(self, keys: np.ndarray) -> np.ndarray:
+        return (keys | (keys >> _MOST_BITS)) & ((1 << _MOST_BITS) - 1)
+
+
+class Ply(NamedTuple):
+    """Positions after equally many moves, and the mover's allowed actions."""
+
+    keys: np.ndarray  # [N] int64, sorted
+    after: (
+        np.ndarray
+    )  # [N, A] int32, place of the next position in the next ply; -1: the move ends the game, or is none
+    wins: np.ndarray  # [N, A] bool, true: the move wins
+    allowed: np.ndarray  # [N, A] bool
+
+    def values(self, following: np.ndarray, *, sign: float) -> np.ndarray:
+        """Returns the actions' values [N, A] float64; -inf: not allowed.
+
+        following: [M] values of the next ply's positions. sign: value of a win of the mover.
+        """
+        padded = np.append(following, 0.0)  # a move that fills the board draws
+        return np.where(self.allowed, np.where(self.wins, sign, padded[self.after]), -np.inf)
+
+
+def plies(game: ConnectFour, allow: Callable[[int, np.ndarray], np.ndarray]) -> list[Ply]:
+    """Returns all positions reached by allowed actions; allow: (ply, keys [N]) -> [N, A] bool, legal ones alone."""
+    found, keys = [], np.zeros(1, np.int64)
+    for number in range(game.num_cells):
+        allowed = allow(number, keys)
+        next_keys, wins = np.full(allowed.shape, -1, np.int64), np.zeros(allowed.shape, bool)
+        for column in range(game.columns):
+            moving = np.flatnonzero(allowed[:, column])
+            after, wins[moving, column] = game.moved(keys[moving], column, number % 2)
+            next_keys[moving, column] = np.where(wins[moving, column], -1, after)
+        goes_on = (next_keys >= 0) & (number + 1 < game.num_cells)
+        following, place = np.unique(next_keys[goes_on], return_inverse=True)
+        next_place = np.full(allowed.shape, -1, np.int32)
+        next_place[goes_on] = place
+        found.append(Ply(keys, next_place, wins, allowed))
+        if not len(following):
+            break
+        keys = following
+    return found
+
+
+class Perfect:
+    """Perfect play: all positions with their values for the player to move, and the moves that keep the value."""
+
+    def __init__(self, game: ConnectFour) -> None:
+        self._game = game
+        found = plies(game, lambda number, keys: game.legal(keys))
+        self.num_positions = sum(len(ply.keys) for ply in found)
+        """Positions in which a move is to be made."""
+        self._keys = [ply.keys for ply in found]
+        self._values: list[np.ndarray] = []
+        self._best: list[np.ndarray] = []
+        following = np.zeros(0)
+        for ply in reversed(found):
+            values = ply.values(0.0 - following, sign=1.0)
+            following = values.max(axis=1)
+            self._values.insert(0, following.astype(np.int8))
+            self._best.insert(0, values == following[:, None])
+        self.value = float(following[0])
+
+    def values(self, number: int, keys: np.ndarray) -> np.ndarray:
+        """Returns the values [N] int8 of positions after so many moves, for the player to move."""
+        values: np.ndarray = self._values[number][np.searchsorted(self._keys[number], keys)]
+        return values
+
+    def keeps(self, observations: np.ndarray) -> np.ndarray:
+        """Returns the moves that keep the value [B, A] bool."""
+        keys, number = self._game.keys(observations), observations[..., :2].sum(axis=(1, 2, 3)).astype(int)
+        found = np.zeros((len(keys), self._game.columns), bool)
+        for ply in np.unique(number):
+            chosen = number == ply
+            found[chosen] = self._best[ply][np.searchsorted(self._keys[ply], keys[chosen])]
+        return found
+
+    def policy(self, observations: np.ndarray, masks: np.ndarray) -> np.ndarray:
+        """Returns equal probabilities for all moves that keep the value; a `Policy`."""
+        return uniform(observations, self.keeps(observations))
+
+
+class BestResponse(NamedTuple):
+    """The returns of best responses to a policy, by the policy's side, and the positions at which it was asked."""
+
+    to_first: float
+    to_second: float
+    num_positions: int
+
+    @property
+    def exploitability(self) -> float:
+        """Mean of both."""
+        return (self.to_first + self.to_second) / 2
+
+
+def best_response(
+    game: ConnectFour, policy: Policy, *, batch_size: int = 4096, perfect: Perfect | None = None
+) -> BestResponse:
+    """Returns the exact best response; ValueError for probabilities that are none, or of illegal actions.
+
+    The policy is asked at every position that it reaches itself with some probability, unless perfect play has lost
+    there: the response then wins whatever the policy does.
+
+    perfect: of this game, to solve it once for several policies.
+    """
+    exact = perfect or Perfect(game)
+    found = [_response(game, policy, side, batch_size, exact) for side in (0, 1)]
+    return BestResponse(found[0][0], found[1][0], found[0][1] + found[1][1])
+
+
+def _response(game: ConnectFour, policy: Policy, side: int, batch_size: int, exact: Perfect) -> tuple[float, int]:
+    """Returns the response's return against the policy on a side, and the number of positions asked."""
+    probabilities: list[np.ndarray] = []
+    lost: list[np.ndarray] = []
+
+    def allow(number: int, keys: np.ndarray) -> np.ndarray:
+        lost.append(exact.values(number, keys) == (-1 if number % 2 == side else 1))
+        allowed, asked = game.legal(keys) & ~lost[-1][:, None], np.flatnonzero(~lost[-1])
+        probabilities.append(allowed.astype(np.float64))
+        if number % 2 == side and len(asked):
+            batches = _observations(game, keys[asked], allowed[asked], side, batch_size)
+            probabilities[-1][asked] = np.concatenate([_checked(policy(*batch), batch[1]) for batch in batches])
+        return probabilities[-1] > 0
+
+    found = plies(game, allow)
+    following = np.zeros(0)
+    for number, ply in reversed([*enumerate(found)]):
+        values = ply.values(following, sign=-1.0 if number % 2 == side else 1.0)
+        if number % 2 == side:
+            following = np.sum(probabilities[number] * np.where(ply.allowed, values, 0.0), axis=1)
+        else:
+            following = values.max(axis=1)
+        following = np.where(lost[number], 1.0, following)
+    return float(following[0]), sum(int(np.count_nonzero(~part)) for part in lost[side::2])
+
+
+def _observations(
+    game: ConnectFour, keys: np.ndarray, legal: np.ndarray, mover: int, batch_size: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    for begin in range(0, len(keys), batch_size):
+        part = slice(begin, begin + batch_size)
+        yield game.observe(keys[part], mover), legal[part]
+
+
+def _checked(probabilities: np.ndarray, masks: np.ndarray) -> np.ndarray:
+    """Returns a policy's probabilities [B, A] float64, their sums exactly 1."""
+    found = np.asarray(probabilities, np.float64)
+    if found.shape != masks.shape:
+        raise ValueError(f"the policy's probabilities have the shape {found.shape}; expected {masks.shape}")
+    sums = found.sum(axis=1)
+    if not (np.all(found >= 0) and np.all(np.abs(sums - 1) < 1e-3) and np.all(found[~masks] == 0)):
+        row = int(np.argmin(np.all(found >= 0, axis=1) & (np.abs(sums - 1) < 1e-3) & ~np.any(found * ~masks, axis=1)))
+        raise ValueError(
+            f"the policy's probabilities are {found[row].tolist()} where {masks[row].tolist()} are legal; expected "
+            "numbers of sum 1, and 0 of illegal actions"
+        )
+    return found / sums[:, None]
+
+
+def uniform(observations: np.ndarray, masks: np.ndarray) -> np.ndarray:
+    """Returns the probabilities of random play."""
+    return masks / masks.sum(axis=1, keepdims=True)
+
+
+def deterministic(play: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Policy:
+    """Returns the policy of a player: observations, masks -> actions [B]."""
+
+    def policy(observations: np.ndarray, masks: np.ndarray) -> np.ndarray:
+        return np.eye(masks.shape[1])[play(observations, masks)]
+
+    return policy
+
+
+def searched(run_dir: pathlib.Path, step: Any, rows: int) -> tuple[str, dict[str, Policy]]:
+    """Returns a run's game and its policies `sampled` and `greedy`, both without noise.
+
+    rows: of the compiled call.
+    """
+    import jax
+
+    from seedzero.checkpoints import run_dir as run_dirs
+    from seedzero.device import acting
+    from seedzero.evaluation import evaluate as scoring
+    from seedzero.evaluation import greedy
+
+    config = run_dirs.read_saved(run_dir).config
+    game = scoring.game_of(config)
+    if game is None:
+        raise SystemExit(f"{run_dir} was trained in no game of two players")
+    saved = greedy.load(run_dir, config, game.spec, "last" if step is None else step)
+    search = greedy.functions(saved.agent, game.spec).search
+    carried = acting.initial(saved.agent, game.spec, rows)
+
+    def find(observations: np.ndarray, masks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        number = len(observations)
+        padding = ((0, rows - number), *[(0, 0)] * (observations.ndim - 1))
+        frames, legal = np.pad(observations, padding), np.pad(masks, padding[:2], constant_values=True)
+        shown = greedy.seen(game.spec, frames, np.zeros(rows, np.float32), np.ones(rows, bool), legal)
+        found = jax.device_get(search(saved.params, carried, shown, 0, 0, return_tree=False))
+        return found.policy[:number], found.action[:number]
+
+    def sampled(observations: np.ndarray, masks: np.ndarray) -> np.ndarray:
+        return np.where(masks, find(observations, masks)[0], 0.0)
+
+    return game.name, {"greedy": deterministic(lambda *seen: find(*seen)[1]), "sampled": sampled}
+
+
+def main() -> None:
+    """Reads the command line and prints both policies' exploitability."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run_dir", type=pathlib.Path)
+    parser.add_argument("--step", default=None)
+    parser.add_argument("--batch_size", type=int, default=512)
+    arguments = parser.parse_args()
+    step = int(arguments.step) if arguments.step and arguments.step.isdecimal() else arguments.step
+    name, policies = searched(arguments.run_dir, step, arguments.batch_size)
+    for kind, policy in policies.items():
+        began = time.perf_counter()
+        found = best_response(ConnectFour.of(name), policy, batch_size=arguments.batch_size)
+        seconds = round(time.perf_counter() - began, 1)
+        values = {"game": name, "policy": kind, "exploitability": found.exploitability, **found._asdict()}
+        print(json.dumps({**values, "seconds": seconds}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

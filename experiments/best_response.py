@@ -1,6 +1,6 @@
 """Exact exploitability of a MuZero run in connect four on a small board, by a best response to each side.
 
-    python experiments/best_response.py RUN_DIR [--step=best|last|N] [--batch_size=512]
+    python experiments/best_response.py RUN_DIR [--step=best|last|N] [--batch_size=256]
 
 Prints a line of JSON for two policies without noise: `sampled`, moves drawn from the search's policy, and `greedy`,
 moves as in `seedzero evaluate`. `exploitability` is the mean over both sides of the best response's return; a perfect
@@ -20,6 +20,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from seedzero.envs import spiel
+
 Policy: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Observations [B, H, W, C] float32 as of `spiel.Game.observe`, masks [B, A] bool, true: legal ->
 [B, A] probabilities.
@@ -27,8 +29,11 @@ Policy: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 A position may be asked for more than once, with the same answer.
 """
 
+Play: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""The same arguments -> legal actions [B] int."""
+
 _MOST_BITS = 31
-"""Of one player's stones: those of both fit a key."""
+"""Bits of one player's stones; a key has those of both."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +122,7 @@ class Ply(NamedTuple):
 
 
 def plies(game: ConnectFour, allow: Callable[[int, np.ndarray], np.ndarray]) -> list[Ply]:
-    """Returns all positions reached by allowed actions; allow: (ply, keys [N]) -> [N, A] bool, legal ones alone."""
+    """Returns all positions reached by allowed actions; allow: (ply, keys [N]) -> [N, A] bool, legal actions alone."""
     found, keys = [], np.zeros(1, np.int64)
     for number in range(game.num_cells):
         allowed = allow(number, keys)
@@ -257,8 +262,8 @@ def uniform(observations: np.ndarray, masks: np.ndarray) -> np.ndarray:
     return masks / masks.sum(axis=1, keepdims=True)
 
 
-def deterministic(play: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Policy:
-    """Returns the policy of a player: observations, masks -> actions [B]."""
+def deterministic(play: Play) -> Policy:
+    """Returns the policy of a player without chance."""
 
     def policy(observations: np.ndarray, masks: np.ndarray) -> np.ndarray:
         return np.eye(masks.shape[1])[play(observations, masks)]
@@ -266,11 +271,16 @@ def deterministic(play: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Polic
     return policy
 
 
-def searched(run_dir: pathlib.Path, step: Any, rows: int) -> tuple[str, dict[str, Policy]]:
-    """Returns a run's game and its policies `sampled` and `greedy`, both without noise.
+class Searching(NamedTuple):
+    """A run's game, and its search without noise: moves drawn from its policy, and greedy moves."""
 
-    rows: of the compiled call.
-    """
+    game: spiel.Game
+    sampled: Policy
+    greedy: Play
+
+
+def searching(run_dir: pathlib.Path, step: Any, rows: int) -> Searching:
+    """Returns the players of a checkpoint; step as in `seedzero evaluate`. rows: of the compiled call."""
     import jax
 
     from seedzero.checkpoints import run_dir as run_dirs
@@ -286,7 +296,7 @@ def searched(run_dir: pathlib.Path, step: Any, rows: int) -> tuple[str, dict[str
     search = greedy.functions(saved.agent, game.spec).search
     carried = acting.initial(saved.agent, game.spec, rows)
 
-    def find(observations: np.ndarray, masks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def find_batch(observations: np.ndarray, masks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         number = len(observations)
         padding = ((0, rows - number), *[(0, 0)] * (observations.ndim - 1))
         frames, legal = np.pad(observations, padding), np.pad(masks, padding[:2], constant_values=True)
@@ -294,10 +304,15 @@ def searched(run_dir: pathlib.Path, step: Any, rows: int) -> tuple[str, dict[str
         found = jax.device_get(search(saved.params, carried, shown, 0, 0, return_tree=False))
         return found.policy[:number], found.action[:number]
 
+    def find(observations: np.ndarray, masks: np.ndarray) -> tuple[np.ndarray, ...]:
+        parts = [slice(begin, begin + rows) for begin in range(0, len(observations), rows)]
+        found = [find_batch(observations[part], masks[part]) for part in parts]
+        return tuple(map(np.concatenate, zip(*found, strict=True)))
+
     def sampled(observations: np.ndarray, masks: np.ndarray) -> np.ndarray:
         return np.where(masks, find(observations, masks)[0], 0.0)
 
-    return game.name, {"greedy": deterministic(lambda *seen: find(*seen)[1]), "sampled": sampled}
+    return Searching(game, sampled, lambda *seen: find(*seen)[1])
 
 
 def main() -> None:
@@ -305,16 +320,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run_dir", type=pathlib.Path)
     parser.add_argument("--step", default=None)
-    parser.add_argument("--batch_size", type=int, default=512)
+    parser.add_argument("--batch_size", type=int, default=256)
     arguments = parser.parse_args()
     step = int(arguments.step) if arguments.step and arguments.step.isdecimal() else arguments.step
-    name, policies = searched(arguments.run_dir, step, arguments.batch_size)
-    for kind, policy in policies.items():
+    found = searching(arguments.run_dir, step, arguments.batch_size)
+    rules = ConnectFour.of(found.game.name)
+    perfect = Perfect(rules)
+    for kind, policy in {"greedy": deterministic(found.greedy), "sampled": found.sampled}.items():
         began = time.perf_counter()
-        found = best_response(ConnectFour.of(name), policy, batch_size=arguments.batch_size)
+        response = best_response(rules, policy, batch_size=arguments.batch_size, perfect=perfect)
         seconds = round(time.perf_counter() - began, 1)
-        values = {"game": name, "policy": kind, "exploitability": found.exploitability, **found._asdict()}
-        print(json.dumps({**values, "seconds": seconds}), flush=True)
+        values = {"policy": kind, "exploitability": response.exploitability, **response._asdict()}
+        print(json.dumps({"game": found.game.name, **values, "seconds": seconds}), flush=True)
 
 
 if __name__ == "__main__":

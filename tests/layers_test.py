@@ -35,7 +35,7 @@ ALLOWED = {
     "processes": {"core"},
     "monitoring": {"core", "config", "transport", "checkpoints", "bucket"},
     "evaluation": {*_DEVICE, "envs", "device", "checkpoints"},
-    "loop": {*_DEVICE, "device", "evaluation", "monitoring", "league"},
+    "loop": {*_DEVICE, "device", "league", "evaluation", "monitoring"},
     "host": {*_DEVICE, *_RUNTIME, "loop", "league"},
     "launch": {"core", "config", "checkpoints", "bucket", "processes"},
     "benchmark": {*_DEVICE, "envs", "device", "checkpoints"},

@@ -172,6 +172,7 @@ class World:
         self.saved: list[int] = []
         self.rows: list[int] = []
         self.reports: list[str] = []
+        self.frozen: list[str] = []
         self.gathered = aggregator.Aggregator()
         self.now = 0.0
         names = ("main",) if seating is None else ("main", "other")
@@ -198,6 +199,7 @@ class World:
             lambda state: self.saved.append(int(state.host["num_updates"])),
             lambda: self.rows.append(self.num_updates),
             self.reports.append,
+            lambda name, params: self.frozen.append(name),
         )
         self.loop = device_loop.DeviceLoop(config, self.dispatcher, hooks)
 

@@ -50,14 +50,14 @@ class Layout(NamedTuple):
         return local * self.num_shards + shard
 
 
-def plan(config: configs.Config, num_shards: int, *, num_movers: int = 1) -> tuple[Layout, tuple[int, ...]]:
+def plan(config: configs.Config, num_shards: int) -> tuple[Layout, tuple[int, ...]]:
     """Returns the places of slots, and the rows a shard of the compiled acting batches, ascending.
 
-    Automatic values of the configuration are resolved. num_movers: players that may move rows of one group; of several
-    each has a call with its part of the rows, and half a group padded to a whole would cost as much as that.
+    Automatic values of the configuration are resolved. In a league each mover has a call with its part of a group's
+    rows, and half a group padded to a whole would cost as much as that: sizes go down to a quarter of a group.
     """
     max_rows = -(-config.batcher.max_batch // num_shards)
-    min_rows = -(-config.worker.envs_per_group // (num_shards * (1 if num_movers == 1 else 4)))
+    min_rows = -(-config.worker.envs_per_group // (num_shards * (4 if config.league.freeze_every else 1)))
     evaluation = config.evaluation
     num_evaluate = min(evaluation.num_envs, evaluation.episodes, max_rows * num_shards)
     num_evaluate = -(-num_evaluate // num_shards) * num_shards if evaluation.every_updates else 0
@@ -130,6 +130,7 @@ def assemble(
     spec: types.EnvSpec,
     layout: Layout,
     sizes: Sequence[int],
+    explore: np.int8,
 ) -> tuple[Batch, np.ndarray]:
     """Packs rows of messages into the smallest sufficient compiled size.
 
@@ -137,6 +138,7 @@ def assemble(
       messages: of one role, at least one.
       joined: of these.
       mine: [N] bool, true: the row belongs to the batch; None: all do.
+      explore: of all rows, as in `Batch`.
 
     Returns the batch, and [B] int64 the place of each row in it, in the order of the messages.
     """
@@ -156,7 +158,7 @@ def assemble(
     batch.truncated[rows] = joined.truncated[chosen]
     batch.first[rows] = joined.first[chosen]
     batch.task[rows] = joined.task[chosen]
-    batch.explore[:] = types.EXPLORE if messages[0].request.role is types.Role.TRAIN else types.GREEDY
+    batch.explore[:] = explore
     steps = [message.request.step for message in messages]
     if spec.has_action_mask:
         masks = [step.action_mask for step in steps if step.action_mask is not None]

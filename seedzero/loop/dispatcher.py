@@ -51,6 +51,7 @@ class CheckpointState(NamedTuple):
     parts: dict[str, dict[str, base.Params]]  # of the train states, by player and name
     rings: ring_store.Rings | None  # the replay with its frames; None: a queue, which keeps none
     host: dict[str, Any]  # counters, as JSON
+    frozen: tuple[str, ...] = ()  # names of the league's frozen players
 
 
 class _Acted(NamedTuple):
@@ -144,12 +145,10 @@ class Dispatcher:
         num_inserts, joined = player.num_inserts, batches.join(messages)
         player.books.record(joined, self.clock())
         self.gathered.add_means({"policy_age": player.num_updates - player.version})
-        movers = self.seating.movers(joined)
-        by_mover = {} if movers is None else {mover: movers == mover for mover in sorted(set(movers.tolist()))}
         calls = [
-            self._run_act(player, messages, joined, mine, self.players[mover].params, player.version, num_inserts)
-            for mover, mine in by_mover.items()
-        ] or [self._run_act(player, messages, joined, None, player.params, player.version, num_inserts)]
+            self._run_act(player, messages, joined, hand, player.version, num_inserts)
+            for hand in self.seating.deal(joined)
+        ]
         return _Dealt(messages, player.version, calls)
 
     def evaluate(self, *, is_last: bool) -> evaluators.Ended | None:
@@ -163,7 +162,8 @@ class Dispatcher:
         ended = self.evaluator.record(messages, player.num_updates, self.clock(), is_last=is_last)
         if ended is None:
             joined, version = batches.join(messages), running.update
-            call = self._run_act(player, messages, joined, None, running.params, version, 0)
+            hand = seats.Hand(None, running.params, types.GREEDY)
+            call = self._run_act(player, messages, joined, hand, version, 0)
             self.in_flight.add(lambda: self._deliver([_Dealt(messages, version, [call])]))
         else:
             self.workers.roster.next_evaluation()
@@ -184,19 +184,19 @@ class Dispatcher:
         player: players.Player,
         messages: Sequence[batches.Message],
         joined: batches.Joined,
-        mine: np.ndarray | None,
-        params: base.Params,
+        hand: seats.Hand,
         version: int,
         num_inserts: int,
     ) -> _Acted:
-        """Submits a call for some rows of messages, of groups at home with a player, moved by parameters."""
+        """Submits a call for a hand's rows of messages, of groups at home with a player."""
         spec, layout, sizes = self.setup.spec, self.setup.layout, player.programs.sizes
-        batch, rows = batches.assemble(messages, joined, mine, spec, layout, sizes)
+        batch, rows = batches.assemble(messages, joined, hand.mine, spec, layout, sizes, hand.explore)
         counters = steps.counters(num_inserts, version, self._num_acts)
         self._num_acts += 1
+        params = player.params if hand.params is None else hand.params
         self._carried, actions = player.run_act(self._carried, batch, params, counters)
         self.gathered.add_batch(len(rows), len(batch.slot), self.clock() - messages[0].arrived)
-        return _Acted(actions, rows, mine)
+        return _Acted(actions, rows, hand.mine)
 
     def _deliver(self, tick: Sequence[_Dealt]) -> None:
         """Completion thread: waits for the actions of a tick and sends the replies."""
@@ -239,9 +239,19 @@ class Dispatcher:
 
     # ------------------------------------------------------------------------------------ environments
 
+    def freeze(self) -> tuple[str, base.Params] | None:
+        """Takes a due snapshot of the first player for the league; returns its name and parameters, or None."""
+        player = self.players[0]
+        env_steps = player.books.ledger.counts.stored
+        if not self.seating.freezes(env_steps):
+            return None
+        params = player.copy_params()
+        return self.seating.freeze(params, version=player.num_updates, env_steps=env_steps), params
+
     def discard(self, slots: np.ndarray, reason: str) -> None:
         """Ends the histories of slots without environments, for one of the ledger's reasons."""
         if slots[0] < self.setup.layout.num_train:
+            self.seating.lose(slots)
             for player in self.players:
                 player.books.cut(slots, reason)
         else:
@@ -255,6 +265,7 @@ class Dispatcher:
             self.workers.end_session(session, "environments are reset at a checkpoint")
         for player in self.players:
             player.books.drop(counts.CHECKPOINT_RESET)
+        self.seating.reset()
         self._carried = states.init_carried(self.setup, begins=False)
 
     def is_evaluation_due(self, *, is_last: bool) -> bool:
@@ -303,9 +314,10 @@ class Dispatcher:
             **player.to_json(),
             **self.evaluator.to_json(),
             **self.workers.roster.to_json(),
+            **self.seating.to_json(),
             **course.to_json(),
         }
-        return CheckpointState({player.name: parts}, rings, host)
+        return CheckpointState({player.name: parts}, rings, host, self.seating.frozen())
 
     def restore(self, host: Mapping[str, Any], *, has_replay: bool) -> None:
         """Continues a checkpoint's counters; without its replay, updates wait until new steps are stored."""
@@ -314,3 +326,4 @@ class Dispatcher:
             player.restore(host, has_replay=has_replay)
         self.evaluator.restore(host)
         self.workers.roster.restore(host)
+        self.seating.restore(host)

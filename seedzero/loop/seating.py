@@ -5,9 +5,27 @@ The home's rings and books get the rows, and its pace allows the group's acting;
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
 import numpy as np
 
+from seedzero.agents import base
+from seedzero.core import types
 from seedzero.device import batch as batches
+
+
+class Hand(NamedTuple):
+    """Rows of a home's messages with one mover."""
+
+    mine: np.ndarray | None = None  # [N] bool; None: all
+    params: base.Params | None = None  # the mover's; None: the home's
+    explore: np.int8 = types.EXPLORE  # mode of acting
+
+    @property
+    def own(self) -> bool:
+        """Whether the home moves."""
+        return self.params is None
 
 
 class Seating:
@@ -17,6 +35,35 @@ class Seating:
         """Returns the number of the player at home in the group of these slots [E]."""
         return 0
 
-    def movers(self, joined: batches.Joined) -> np.ndarray | None:
-        """Returns [N] int the number of the player that moves each row of a home's messages; None: the home all."""
-        return None
+    def deal(self, joined: batches.Joined) -> Sequence[Hand]:
+        """Returns the hands of the rows of a home's messages; each row is in one of them."""
+        return (Hand(),)
+
+    def lose(self, slots: np.ndarray) -> None:
+        """Takes slots [B] without environments: their matches are void."""
+
+    def reset(self) -> None:
+        """All environments begin anew."""
+
+    def freezes(self, env_steps: int) -> bool:
+        """Returns whether a snapshot of the home is due after so many training steps."""
+        return False
+
+    def freeze(self, params: base.Params, *, version: int, env_steps: int) -> str:
+        """Takes a snapshot of the home, on the devices; returns its name."""
+        raise NotImplementedError
+
+    def frozen(self) -> tuple[str, ...]:
+        """Returns the frozen players' names, for a checkpoint."""
+        return ()
+
+    def num_matches(self) -> Mapping[str, int]:
+        """Any thread: returns the numbers of finished matches by type; {}: there is no league."""
+        return {}
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the part of a checkpoint's counters."""
+        return {}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Continues a checkpoint's counters."""

@@ -38,7 +38,7 @@ def _assemble(
     sizes: tuple[int, ...],
     mine: np.ndarray | None = None,
 ) -> tuple[batches.Batch, np.ndarray]:
-    return batches.assemble(waiting, batches.join(waiting), mine, spec, layout, sizes)
+    return batches.assemble(waiting, batches.join(waiting), mine, spec, layout, sizes, types.EXPLORE)
 
 
 def test_evaluation_slots_lie_behind_the_rings_of_their_shard() -> None:
@@ -95,8 +95,9 @@ def test_each_row_has_its_environment_s_task_and_padding_the_first() -> None:
     assert batch.task.dtype == np.int32
 
 
-def test_evaluation_acts_greedily() -> None:
-    batch, _ = _assemble([_message([8], types.Role.EVALUATE)], SPEC, ONE, (1,))
+def test_a_batch_has_one_mode_of_acting() -> None:
+    waiting = [_message([8], types.Role.EVALUATE)]
+    batch, _ = batches.assemble(waiting, batches.join(waiting), None, SPEC, ONE, (1,), types.GREEDY)
     assert np.all(batch.explore == types.GREEDY)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from seedzero.checkpoints import trees
+from seedzero.core import types
 from seedzero.device import apart, steps
 from seedzero.device import batch as batches
 from seedzero.device import state as states
@@ -30,7 +31,7 @@ def _batch() -> batches.Batch:
     session = loop_world.make_session([0, 1], [2, 3])
     waiting = [loop_world.message(session, group, 1.0, first=True) for group in (0, 1)]
     batch, _ = batches.assemble(
-        waiting, batches.join(waiting), None, loop_world.SPEC, loop_world.LAYOUT, loop_world.SIZES
+        waiting, batches.join(waiting), None, loop_world.SPEC, loop_world.LAYOUT, loop_world.SIZES, types.EXPLORE
     )
     return batch
 

@@ -14,6 +14,7 @@ from seedzero.core import types
 from seedzero.device import batch as batches
 from seedzero.envs import catch
 from seedzero.loop import limiter, scheduler
+from seedzero.loop import player as players
 from seedzero.loop import roster as rosters
 from seedzero.loop import seating as seats
 from seedzero.transport import messages
@@ -37,14 +38,17 @@ SETTINGS = {
 class ByParity(seats.Seating):
     """Groups are at home with the players in turn, who move their own rows, or the first of each message's alone."""
 
-    def __init__(self, group_size: int, *, shares: bool = False) -> None:
-        self._group_size, self._shares = group_size, shares
+    def __init__(self, group_size: int) -> None:
+        self._group_size = group_size
+        self.sharing: Sequence[players.Player] = ()  # players who each move a part of every group's rows
 
     def home(self, slots: np.ndarray) -> int:
         return int(slots[0]) // self._group_size % 2
 
-    def movers(self, joined: batches.Joined) -> np.ndarray | None:
-        return (joined.slots - joined.group) % 2 if self._shares else None
+    def deal(self, joined: batches.Joined) -> Sequence[seats.Hand]:
+        movers = (joined.slots - joined.group) % 2
+        hands = [seats.Hand(movers == number, player.params) for number, player in enumerate(self.sharing)]
+        return hands or super().deal(joined)
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +154,9 @@ def test_a_mover_s_parameters_act_and_the_home_keeps_the_row_and_answers(catchin
         return actor, np.asarray(batch.slot) * 2 + number
 
     told: Any = loop_world.Broken(catching.programs, run_act=act)
-    world = loop_world.World(catching._replace(programs=told), ByParity(SIZE, shares=True))
+    seating = ByParity(SIZE)
+    world = loop_world.World(catching._replace(programs=told), seating)
+    seating.sharing = world.players
     world.players[0].version, world.players[1].version = 5, 7
     game = Game(world, world.join())
     replies = world.replies

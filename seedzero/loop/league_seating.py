@@ -1,0 +1,180 @@
+"""The seating of a league: matches of the learning player against itself and its frozen past."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.config import config as configs
+from seedzero.core import errors, types
+from seedzero.device import batch as batches
+from seedzero.league import matches, matchmaking, payoff
+from seedzero.league import players as members
+from seedzero.loop import pool as pools
+from seedzero.loop import seating as seats
+
+_SELF = -1
+"""In place of a frozen player's number: the home plays against itself."""
+_MODES = {"explore": types.EXPLORE, "sample": types.SAMPLE, "greedy": types.GREEDY}
+
+
+class LeagueSeating(seats.Seating):
+    """A league of one learning player, at home everywhere, and its frozen past: matches of two players in turn.
+
+    A group has an opponent at a time; its slots take it at their next match, so for a match's length a group may have
+    two. What a slot meets follows from the run's seed and counts alone, never from the order of arrival.
+    """
+
+    def __init__(
+        self,
+        config: configs.Config,
+        num_slots: int,
+        pool: pools.ParamsPool,
+        digits: Callable[[int], str],
+        report: Callable[[str], None],
+    ) -> None:
+        """digits: of the name of the Nth snapshot, hexadecimal. report: shows the user a line."""
+        self._settings, self._seed = config.league, config.run.seed
+        self._pool, self._digits, self._report = pool, digits, report
+        self._num_slots = num_slots
+        self.members = members.Pool()
+        self.payoff = payoff.Payoff()
+        self._num_matches = self._num_void = 0
+        self._num_sets = 0
+        self._active = self._draw()
+        self.reset()
+
+    def reset(self) -> None:
+        self._boards = matches.Boards.empty(self._num_slots)
+        self._opponent = np.full(self._num_slots, _SELF)  # place among `members.members`' frozen, `_names`
+        self._taken = np.full(self._num_slots, -1)  # number of the group's draw that a slot has taken
+        self._drawn: dict[int, tuple[int, str]] = {}  # number and opponent of a group's draw, by its first slot
+        self._epoch = self._num_matches
+        self._names: list[str] = []
+
+    # ------------------------------------------------------------------------------------ matches
+
+    def deal(self, joined: batches.Joined) -> Sequence[seats.Hand]:
+        order, slots = np.argsort(joined.slots), joined.slots
+        self._boards, moves = self._boards.advance(
+            slots,
+            reward=joined.reward,
+            first=joined.first,
+            terminated=joined.terminated,
+            truncated=joined.truncated,
+        )
+        self._num_void += int(np.count_nonzero(moves.void))
+        self._count([self._match(moves, row, int(slots[row])) for row in order[moves.ended[order]].tolist()])
+        for row in order[joined.first[order]].tolist():
+            group = int(joined.group[row])
+            self._opponent[slots[row]] = self._place(self._next(int(slots[row]), group, slots[joined.group == group]))
+        opponent = np.where(moves.home, _SELF, self._opponent[slots])
+        hands = [seats.Hand(opponent == place, *self._mover(place)) for place in np.unique(opponent).tolist()]
+        return hands if len(hands) > 1 else [hands[0]._replace(mine=None)]
+
+    def _match(self, moves: matches.Moves, row: int, slot: int) -> payoff.Match:
+        opponent = self._names[self._opponent[slot]] if self._opponent[slot] != _SELF else members.MAIN
+        kind = payoff.SELF_PLAY if opponent == members.MAIN else payoff.PAST
+        side, outcome, total = int(moves.side[row]), int(moves.outcome[row]), float(moves.total[row])
+        return payoff.Match(kind, members.MAIN, opponent, side, outcome, total)
+
+    def _count(self, ended: Sequence[payoff.Match]) -> None:
+        """Counts finished matches, and draws the opponents anew where it is time."""
+        if not ended:
+            return
+        self.payoff = payoff.record(self.payoff, ended, decay=self._settings.decay)
+        before, self._num_matches = self._num_matches, self._num_matches + len(ended)
+        if before // self._settings.redraw != self._num_matches // self._settings.redraw:
+            self._redraw()
+
+    def _redraw(self) -> None:
+        self._num_sets += 1
+        self._active = self._draw()
+
+    def _draw(self) -> tuple[str, ...]:
+        frozen = self.members.frozen
+        return matchmaking.active_set(
+            self.payoff, members.MAIN, frozen, self._settings, seed=self._seed, number=self._num_sets
+        )
+
+    def _next(self, slot: int, group: int, slots: np.ndarray) -> str:
+        """Returns the name of a slot's next opponent: the group's, whose next draw comes when all slots have it."""
+        number, name = self._drawn.get(group, (-1, ""))
+        if np.all(self._taken[slots] == number):
+            number += 1
+            size, epoch = len(self._active), self._epoch
+            place = matchmaking.turn(seed=self._seed, first_slot=group, epoch=epoch, number=number, size=size)
+            name = self._active[place]
+            self._drawn[group] = number, name
+        self._taken[slot] = number
+        return name
+
+    def _place(self, name: str) -> int:
+        """Returns the number of a player; the home's where its parameters are lost."""
+        if name == members.MAIN or name not in self.members.frozen:
+            return _SELF
+        try:
+            self._pool.get(name)
+        except errors.CheckpointError as error:
+            self._report(f"the league goes on without player {name}: {error}")
+            self._pool.forget(name)
+            self.members = self.members.without(name)
+            return _SELF
+        if name not in self._names:
+            self._names.append(name)
+        return self._names.index(name)
+
+    def _mover(self, place: int) -> tuple[base.Params | None, np.int8]:
+        if place == _SELF:
+            return None, types.EXPLORE
+        return self._pool.get(self._names[place]), _MODES[self._settings.opponents]
+
+    def lose(self, slots: np.ndarray) -> None:
+        self._boards, num_void = self._boards.lose(slots)
+        self._num_void += num_void
+        self._taken[slots] = -1
+
+    # ------------------------------------------------------------------------------------ snapshots
+
+    def freezes(self, env_steps: int) -> bool:
+        every, last = self._settings.freeze_every, self.members.members[-1]
+        return env_steps // every > (last.env_steps if last.kind == members.FROZEN else 0) // every
+
+    def freeze(self, params: base.Params, *, version: int, env_steps: int) -> str:
+        digits = self._digits(self.members.num_frozen)
+        self.members, member = self.members.freeze(members.MAIN, digits, version=version, env_steps=env_steps)
+        self._pool.add(member.name, params)
+        self._redraw()
+        return member.name
+
+    def frozen(self) -> tuple[str, ...]:
+        return self.members.frozen
+
+    # ------------------------------------------------------------------------------------ counters
+
+    def num_matches(self) -> Mapping[str, int]:
+        return {**self.payoff.num_matches(), "void": self._num_void}
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "league": {
+                "pool": self.members.to_json(),
+                "payoff": self.payoff.to_json(),
+                "active": list(self._active),
+                "num_sets": self._num_sets,
+                "num_void": self._num_void,
+            }
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        found = saved["league"]
+        self.members = members.Pool.from_json(found["pool"])
+        self.payoff = payoff.Payoff.from_json(found["payoff"])
+        self._active, self._num_sets = tuple(found["active"]), found["num_sets"]
+        self._num_void = found["num_void"]
+        counts = self.payoff.num_matches()
+        self._num_matches = counts[payoff.SELF_PLAY] + counts[payoff.PAST]
+        self.reset()

@@ -1,0 +1,211 @@
+"""Matches of a league: opponents of slots, movers of rows, counts of results."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seedzero.config import config as configs
+from seedzero.config import options
+from seedzero.core import errors, types
+from seedzero.device import batch as batches
+from seedzero.league import matchmaking
+from seedzero.loop import league_seating, pool
+
+NUM_SLOTS, SIZE = 8, 4
+GROUPS = np.repeat([0, 4], SIZE)
+
+
+def _make(reports: list[str] | None = None, **settings: options.Value) -> league_seating.LeagueSeating:
+    def load(name: str) -> Any:
+        raise errors.CheckpointError(f"player {name}: params is missing")
+
+    given: dict[str, options.Value] = {"league.freeze_every": 100, "league.redraw": 16, "league.self_play": 0.25}
+    given |= {f"league.{name}": value for name, value in settings.items()}
+    config = configs.override(configs.Config(), given)
+    kept = pool.ParamsPool(load, lambda params: params, on_devices=5, on_host=50)
+    told = [] if reports is None else reports
+    return league_seating.LeagueSeating(config, NUM_SLOTS, kept, lambda number: f"{number:012x}", told.append)
+
+
+class Games:
+    """Games of 3, 4 or 5 moves by slot, which the first mover wins in even slots, and draws in others."""
+
+    def __init__(self, seating: league_seating.LeagueSeating, order: np.ndarray | None = None) -> None:
+        self.seating = seating
+        self.order = np.arange(NUM_SLOTS) if order is None else order  # of arrival
+        self.row = np.zeros(NUM_SLOTS, int)
+        self.length = 3 + np.arange(NUM_SLOTS) % 3
+
+    def step(self) -> np.ndarray:
+        """Shows a row of each slot; returns [S] the mover of each: a frozen player's parameters, or None."""
+        final = self.row == self.length
+        first_won = final & (np.arange(NUM_SLOTS) % 2 == 0)
+        # The reward is that of the mover of the row before: the first mover's where that row's number is even.
+        reward = np.where(first_won, np.where((self.row - 1) % 2 == 0, 1.0, -1.0), 0.0)
+        order = self.order
+        joined = batches.Joined(
+            slots=np.arange(NUM_SLOTS, dtype=np.int32)[order],
+            group=GROUPS[order],
+            reward=reward[order].astype(np.float32),
+            terminated=final[order],
+            truncated=np.zeros(NUM_SLOTS, bool),
+            first=(self.row == 0)[order],
+            task=np.zeros(NUM_SLOTS, np.int32),
+        )
+        movers, dealt = np.full(NUM_SLOTS, None, object), np.zeros(NUM_SLOTS, int)
+        for hand in self.seating.deal(joined):
+            mine = joined.slots if hand.mine is None else joined.slots[hand.mine]
+            dealt[mine] += 1
+            for slot in mine.tolist():
+                movers[slot] = hand.params
+        assert (dealt == 1).all()
+        self.row = np.where(final, 0, self.row + 1)
+        return movers
+
+    def play(self, num_steps: int) -> list[np.ndarray]:
+        return [self.step() for _ in range(num_steps)]
+
+
+def _movers(ticks: list[np.ndarray]) -> set[Any]:
+    return {mover for movers in ticks for mover in movers.tolist()}
+
+
+def test_without_a_frozen_player_it_plays_against_itself_in_one_call() -> None:
+    seating = _make()
+    games = Games(seating)
+    assert _movers(games.play(30)) == {None}
+    table = {(row["type"], row["side"]): row for row in seating.payoff.table()}
+    assert {kind for kind, _ in table} == {"self_play"}
+    first, second = (table["self_play", side] for side in ("first", "second"))
+    assert first["wins"] == second["losses"] > 0 == first["losses"] and first["draws"] == second["draws"] > 0
+    assert first["games"] + second["games"] == 2 * seating.num_matches()["self_play"]
+
+
+def test_a_frozen_player_moves_on_its_side_and_the_home_has_the_last_row() -> None:
+    seating = _make(self_play=0.0)
+    games = Games(seating)
+    seating.freeze("old", version=7, env_steps=100)
+    seen = []
+    for _ in range(60):
+        row, final = games.row.copy(), games.row == games.length
+        movers = games.step()
+        assert set(movers[final].tolist()) <= {None}
+        seen += list(zip(np.arange(NUM_SLOTS), row, final, movers == "old", strict=True))
+    for slot in range(NUM_SLOTS):
+        rows = [(row, old) for at, row, final, old in seen if at == slot and not final]
+        length = games.length[slot]
+        played = [rows[at : at + length] for at in range(0, len(rows), length)]
+        sides = [int(match[0][1]) for match in played]  # 1: the frozen player moves first
+        for match, side in zip(played, sides, strict=True):
+            assert [bool(old) for _, old in match] == [(row + side) % 2 == 1 for row, _ in match]
+        assert all(one != other for one, other in itertools.pairwise(sides))  # sides take turns
+    counts = seating.num_matches()
+    assert counts["past"] > 20 and counts["self_play"] == counts["void"] == 0
+    table = seating.payoff.table()
+    assert sum(row["games"] for row in table) == 2 * counts["past"]
+    main = [row for row in table if row["player"] == "main"]
+    assert {row["side"] for row in main} == {"first", "second"}
+    assert all(row["losses"] == 0 for row in main if row["side"] == "first")  # the first mover never loses
+    assert all(row["wins"] == 0 for row in main if row["side"] == "second")
+
+
+def test_the_order_of_arrival_changes_nothing() -> None:
+    orders = (np.arange(NUM_SLOTS), np.array([6, 1, 4, 7, 0, 3, 2, 5]))
+    found = []
+    for order in orders:
+        seating = _make()
+        games = Games(seating, order)
+        moved = [movers.tolist() for movers in games.play(20)]
+        for number in range(3):
+            seating.freeze(f"p{number}", version=number, env_steps=100 * (number + 1))
+            moved += [movers.tolist() for movers in games.play(40)]
+        found.append((moved, seating.to_json()))
+    assert found[0] == found[1]
+    assert {"p0", "p1", "p2"} <= {mover for movers in found[0][0] for mover in movers}
+
+
+def test_a_group_has_two_opponents_at_most() -> None:
+    seating = _make(self_play=0.0, active=8)
+    games = Games(seating)
+    for number in range(8):
+        seating.freeze(f"p{number}", version=number, env_steps=100 * (number + 1))
+    for _ in range(200):
+        games.step()
+        for group in (0, 4):
+            playing = seating._boards.rows[group : group + SIZE] >= 0
+            assert len(set(seating._opponent[group : group + SIZE][playing].tolist())) <= 2
+
+
+def test_the_first_draws_are_as_their_keys_say() -> None:
+    seating = _make(self_play=0.0)
+    for number in range(3):
+        seating.freeze(f"p{number}", version=number, env_steps=100 * (number + 1))
+    games = Games(seating)
+    games.step()
+    for group in (0, 4):
+        place = matchmaking.turn(seed=seating._seed, first_slot=group, epoch=0, number=0, size=4)
+        names = {seating._names[at] for at in seating._opponent[group : group + SIZE].tolist()}
+        assert names == {seating._active[place]}
+
+
+def test_a_lost_or_reset_match_is_void() -> None:
+    seating = _make()
+    games = Games(seating)
+    games.play(2)
+    seating.lose(np.array([1, 2]))
+    assert seating.num_matches()["void"] == 2
+    seating.lose(np.array([1, 2]))
+    assert seating.num_matches()["void"] == 2
+    games.row[3] = 0  # an environment that began anew without an end
+    games.step()
+    assert seating.num_matches()["void"] == 3 and sum(seating.payoff.num_matches().values()) == 0
+
+
+def test_a_checkpoint_brings_players_counts_and_opponents_back() -> None:
+    seating = _make()
+    games = Games(seating)
+    for number in range(3):
+        seating.freeze(f"p{number}", version=number, env_steps=100 * (number + 1))
+        games.play(40)
+    saved = json.loads(json.dumps(seating.to_json()))
+    again = _make()
+    again.restore(saved)
+    assert again.to_json() == seating.to_json() and again.frozen() == seating.frozen()
+    assert len(again.frozen()) == 3 and again.num_matches()["past"] > 0
+
+
+def test_snapshots_are_due_by_training_steps() -> None:
+    seating = _make()
+    assert [seating.freezes(steps) for steps in (0, 99, 100, 150)] == [False, False, True, True]
+    name = seating.freeze("p", version=3, env_steps=150)
+    assert name == "main-000000000000"
+    assert [seating.freezes(steps) for steps in (150, 199, 200)] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("explore", types.EXPLORE), ("sample", types.SAMPLE), ("greedy", types.GREEDY)]
+)
+def test_opponents_move_by_the_setting(mode: str, expected: np.int8) -> None:
+    seating = _make(self_play=0.0, opponents=mode)
+    seating.freeze("old", version=1, env_steps=100)
+    slots = np.arange(NUM_SLOTS, dtype=np.int32)
+    nothing = np.zeros(NUM_SLOTS, bool)
+    joined = batches.Joined(slots, GROUPS, np.zeros(NUM_SLOTS), nothing, nothing, ~nothing, slots)
+    modes = {hand.params: hand.explore for hand in seating.deal(joined)}
+    assert modes == {None: types.EXPLORE, "old": expected}
+
+
+def test_the_league_goes_on_without_a_player_whose_files_are_damaged() -> None:
+    reports: list[str] = []
+    seating = _make(reports, self_play=0.0)
+    seating.freeze("old", version=1, env_steps=100)
+    (name,) = seating.frozen()
+    seating._pool.forget(name)
+    games = Games(seating)
+    assert _movers(games.play(20)) == {None}
+    assert seating.frozen() == () and len(reports) == 1 and name in reports[0] and "params is missing" in reports[0]

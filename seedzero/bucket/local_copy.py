@@ -89,7 +89,7 @@ class _LocalCopy:
 
     def fetch_newest(self) -> int | None:
         """Fetches the newest whole checkpoint, unless the local copy is as new; returns the local step, else None."""
-        local, _ = saved_files.newest_verified(self.path / "checkpoints")
+        local, _ = saved_files.newest_verified(self.path / "checkpoints", "replay")
         for step in sorted(self.objects.steps(), reverse=True):
             if local is not None and local.step >= step:
                 break
@@ -97,6 +97,7 @@ class _LocalCopy:
                 return None
             self.objects.unusable.add(step)
         if local is not None:
+            self._fetch_frozen(local)
             return local.step
         if any(prefix.startswith(remote.STEPS) for prefix in (*self.objects.manifests, *self.objects.damaged)):
             raise errors.CheckpointError(
@@ -106,7 +107,8 @@ class _LocalCopy:
 
     def _fetch_usable(self, step: int) -> bool:
         """Fetches a checkpoint, without a damaged replay; returns whether its state is present."""
-        outcomes: dict[saved_files.Scope, str] = {"all": "is fetched without its replay", "state": "is skipped"}
+        self._fetch_frozen(self.objects.steps()[step].manifest)
+        outcomes: dict[saved_files.Scope, str] = {"replay": "is fetched without its replay", "state": "is skipped"}
         for scope, outcome in outcomes.items():
             try:
                 self._fetch(remote.step_prefix(step), scope)
@@ -114,6 +116,11 @@ class _LocalCopy:
             except errors.CheckpointError as error:
                 self.report(f"checkpoint {step} in {self.store.url} {outcome}: {error}")
         return False
+
+    def _fetch_frozen(self, found: manifest.Manifest) -> None:
+        """Fetches the frozen players that a checkpoint needs; without a damaged player all else is as good."""
+        for problem in remote.fetch_frozen(self.store, self.path, found):
+            self.report(problem)
 
     def fetch_best(self) -> None:
         """Fetches the best checkpoint, if any; reports damage."""

@@ -11,7 +11,7 @@ import dataclasses
 import os
 import pathlib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from seedzero.bucket import bucket
 from seedzero.checkpoints import durable, manifest
@@ -28,7 +28,8 @@ ROOT = "checkpoints"
 STEPS = f"{ROOT}/{saved_files.STEPS}/"
 BESTS = f"{ROOT}/{saved_files.BEST}/"
 """Prefixes of the keys of all checkpoints, and of the best ones."""
-_OURS = re.compile(rf"(?:(?:{STEPS}|{BESTS})[0-9]{{12,18}}|{ROOT}/{saved_files.SEGMENTS}/[^/]+)/.+", re.DOTALL)
+_SHARED = f"{ROOT}/(?:{saved_files.SEGMENTS}|{saved_files.FROZEN})/"
+_OURS = re.compile(rf"(?:(?:{STEPS}|{BESTS})[0-9]{{12,18}}|{_SHARED}[^/]+)/.+", re.DOTALL)
 _MANIFEST = re.compile(rf"((?:{STEPS}|{BESTS})[0-9]{{12,18}})/{re.escape(manifest.NAME)}")
 
 
@@ -103,6 +104,17 @@ def segment_keys(found: manifest.Manifest) -> list[str]:
     return [f"{root}/{segment}/{name}" for segment, files in found.segments.items() for name in files]
 
 
+def frozen_directory(name: str) -> str:
+    """Returns the prefix of a frozen player's keys."""
+    return f"{ROOT}/{saved_files.FROZEN}/{name}"
+
+
+def frozen_objects(found: manifest.Manifest) -> dict[str, durable.Checksum]:
+    """Returns the checksums of a checkpoint's frozen players by key; one replaced after a resume keeps some keys."""
+    directories = {frozen_directory(name): files for name, files in found.frozen.items()}
+    return {f"{prefix}/{name}": file for prefix, files in directories.items() for name, file in files.items()}
+
+
 def own_keys(prefix: str, found: manifest.Manifest) -> list[str]:
     """Returns the keys of a checkpoint's own files, except its manifest."""
     return [f"{prefix}/{name}" for name in found.files]
@@ -110,7 +122,7 @@ def own_keys(prefix: str, found: manifest.Manifest) -> list[str]:
 
 def all_keys(prefix: str, found: manifest.Manifest) -> set[str]:
     """Returns the keys of a checkpoint, without the manifest."""
-    return {*own_keys(prefix, found), *segment_keys(found)}
+    return {*own_keys(prefix, found), *segment_keys(found), *frozen_objects(found)}
 
 
 def foreign(keys: Collection[str]) -> list[str]:
@@ -141,15 +153,36 @@ def read_checkpoints(store: bucket.Store, keys: Collection[str]) -> Checkpoints:
 def fetch(
     store: bucket.Store, path: pathlib.Path, prefix: str, known: Known, scope: saved_files.Scope = "all"
 ) -> None:
-    """Fetches a checkpoint into a local run directory; whole files there stay.
+    """Fetches a checkpoint, but no frozen players, into a local run directory; whole files there stay.
 
     scope: files that are fetched besides the manifest. Raises CheckpointError if one in the bucket is missing or
     damaged; BucketError, OSError from the bucket, or the local disk.
     """
     directories: dict[str, manifest.Files] = {prefix: saved_files.own_files(known.manifest, scope)}
-    if scope == "all":
+    if scope in ("all", "replay"):
         root = f"{ROOT}/{saved_files.SEGMENTS}"
         directories |= {f"{root}/{name}": part for name, part in known.manifest.segments.items()}
+    _fetch_directories(store, path, directories, known)
+
+
+def fetch_frozen(store: bucket.Store, path: pathlib.Path, found: manifest.Manifest) -> list[str]:
+    """Fetches the frozen players of a checkpoint; returns a sentence for each missing or damaged player.
+
+    Raises BucketError, OSError from the bucket, or the local disk.
+    """
+    problems = []
+    for name, files in found.frozen.items():
+        try:
+            _fetch_directories(store, path, {frozen_directory(name): files})
+        except errors.CheckpointError as error:
+            problems.append(f"the frozen player {name} in {store.url} cannot be fetched: {error}")
+    return problems
+
+
+def _fetch_directories(
+    store: bucket.Store, path: pathlib.Path, directories: Mapping[str, manifest.Files], known: Known | None = None
+) -> None:
+    """Fetches directories by prefix, with a manifest in the first one; errors as of `fetch`."""
     jobs: dict[str, tuple[pathlib.Path, durable.Checksum]] = {}
 
     def fetch_file(key: str) -> None:
@@ -163,7 +196,8 @@ def fetch(
     # The checkpoint's own directory is entered first, so it appears last, after its segments.
     with contextlib.ExitStack() as appearing:
         for directory, wanted in directories.items():
-            jobs |= _prepare(path / directory, directory, wanted, known if directory == prefix else None, appearing)
+            jobs |= _prepare(path / directory, directory, wanted, known, appearing)
+            known = None
         list(bucket.in_parallel(fetch_file, jobs))
 
 

@@ -81,6 +81,12 @@ class Copy:
             return False
         return True
 
+    def fetch_player(self, name: str) -> None:
+        """Fetches a frozen player, if present; its reader reports damage."""
+        keys = self._store.list(proof=run_dirs.CONFIG_FILE)
+        prefix = f"{remote.frozen_directory(name)}/"
+        remote.download_all(self._store, self.path, [key for key in keys if key.startswith(prefix)])
+
     def fetch_all(self) -> None:
         """Fetches every file of every checkpoint."""
         found = self.manifests()

@@ -72,6 +72,7 @@ class Uploads:
         self._lease.check()
         # The replay first: it takes longest, and a checkpoint of the same step that lacks it counts until it is there.
         self._send([key for key in remote.segment_keys(known.manifest) if key not in self._objects.keys], prefix)
+        self._send(self._new_frozen(known.manifest), prefix)
         self._lease.check()
         # One of the same step counts until its own files change: few of them, because the large ones have new names.
         keys = remote.own_keys(prefix, known.manifest)
@@ -86,6 +87,16 @@ class Uploads:
         self._lease.check()
         self._put(f"{prefix}/{manifest.NAME}", known.content)
         self._objects.add(prefix, known)
+
+    def _new_frozen(self, found: manifest.Manifest) -> list[str]:
+        """Returns the keys of a checkpoint's frozen players that the bucket lacks, or has with other content."""
+        keys, there = self._objects.keys, [known.manifest for known in self._objects.manifests.values()]
+        whole = {item for one in there for item in remote.frozen_objects(one).items() if item[0] in keys}
+        new = [key for key, file in remote.frozen_objects(found).items() if (key, file) not in whole]
+        lost = [key for key in new if not (self._path / key).is_file()]
+        for key in lost:
+            self._report(f"{key} is missing here and in {self._store.url}: its frozen player cannot be used")
+        return [key for key in new if key not in lost]
 
     def _send(self, keys: list[str], prefix: str) -> None:
         """Sends files of a checkpoint; after an error the uploaded files stay known."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import jax
 import numpy as np
 
 from seedzero.checkpoints import files as saved_files
-from seedzero.checkpoints import manifest, segments, trees
+from seedzero.checkpoints import manifest, player_files, segments, trees
 from seedzero.config import sections
 from seedzero.core import errors
 from seedzero.replay import rings as ring_store
@@ -60,8 +61,9 @@ class Restored(NamedTuple):
     state: dict[str, trees.Tree]
     host: Mapping[str, Any]
     rings: ring_store.Rings | None  # the replay; None: not saved, or not asked for
-    losses: list[str]  # one sentence for each newer checkpoint that is damaged, and for a replay that is
+    losses: list[str]  # one sentence for each newer checkpoint that is damaged, a replay, a frozen player
     newest: Newest  # the start of the next save, for `Checkpointer.continue_from`
+    frozen: Mapping[str, manifest.Files] = types.MappingProxyType({})  # the whole frozen players, by name
 
 
 def saves_replay(config: sections.CheckpointConfig, rings_bytes: int) -> bool:
@@ -134,13 +136,14 @@ def restore(
 ) -> Restored | None:
     """Returns a checkpoint, found by `files.find`; None for an empty directory.
 
-    A replay that is damaged is left out: training goes on from the newest parameters, and fills a new one.
+    A replay that is damaged is left out: training goes on from the newest parameters, and fills a new one. So are
+    frozen players that are damaged.
 
     Args:
       directory: of the checkpoints.
       like: parts as given to `save`; shapes, dtypes and shardings are enough.
       rings_like: the same for the replay; None: it is not read.
-      needs_replay: only a checkpoint with all of its replay will do.
+      needs_replay: only a checkpoint with all of its replay and its frozen players will do.
 
     Raises CheckpointError if no checkpoint is usable, ResumeError if the checkpoint does not fit.
     """
@@ -151,12 +154,13 @@ def restore(
     rings, replay, losses = None, None, list(skipped.values())
     if rings_like is not None and found.has_replay:
         try:
-            saved_files.verified(directory, path)
+            saved_files.verified(directory, path, scope="replay")
             rings, replay = _load_replay(directory, path, found, rings_like)
         except errors.CheckpointError as error:
             losses.append(f"the replay of checkpoint {found.step} is lost: {error}")
+    frozen, problems = player_files.usable(directory, found.frozen)
     newest = Newest(found.step, found.ordinal, replay, frozenset(skipped))
-    return Restored(found.step, state, found.host, rings, losses, newest)
+    return Restored(found.step, state, found.host, rings, [*losses, *problems], newest, frozen)
 
 
 def _load_small(path: pathlib.Path, found: manifest.Manifest, like: ring_store.Rings) -> dict[str, Any]:

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from seedzero.checkpoints import checkpoint, durable, manifest, segments, trees
+import jax
+
+from seedzero.checkpoints import checkpoint, durable, manifest, player_files, segments, trees
 from seedzero.checkpoints import files as saved_files
 from seedzero.config import sections
 from seedzero.core import errors
 
 REPLAY_COUNTERS = ("stored_per_shard",)
 """Counters of the replay's content; they are saved and restored together with it."""
+
+
+@dataclasses.dataclass(eq=False)
+class _Frozen:
+    """A frozen player that the next checkpoint may name; its parameters stay until its files are on the disk."""
+
+    files: manifest.Files | None = None
+    step: int = 0
+    params: trees.Tree = None
+    info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class CheckpointDir:
@@ -35,6 +48,49 @@ class CheckpointDir:
         self._clock = clock
         self._lock = threading.RLock()  # over steps/: `write_state` runs beside a long `write` and `prune`
         self._last_state = -1
+        self._frozen: dict[str, _Frozen] = {}  # by name; every change of it is atomic, and needs no lock
+
+    def continue_from(self, restored: checkpoint.Restored) -> None:
+        """Builds the next checkpoint on a restored one, with its frozen players."""
+        self.newest = restored.newest
+        self._frozen = {name: _Frozen(files) for name, files in restored.frozen.items()}
+
+    def frozen_names(self) -> set[str]:
+        """Returns the frozen players that the next checkpoint may name."""
+        return set(self._frozen)
+
+    def num_unwritten(self) -> int:
+        """Returns the number of frozen players that are not on the disk so far."""
+        return sum(found.files is None for found in list(self._frozen.values()))
+
+    def add_frozen(self, name: str, step: int, params: trees.Tree, info: Mapping[str, Any]) -> None:
+        """Takes a frozen player for `write_frozen`; waits for no other write.
+
+        params: of the player's own, from `trees.copy`. Raises CheckpointError if a checkpoint that counts has another
+        one of this name.
+        """
+        is_taken = name in self._frozen
+        if not is_taken and (self.path / saved_files.FROZEN / name).exists():  # of an abandoned past, most likely
+            newest = math.inf if self.newest.step is None else max(self.newest.step, self._last_state)
+            steps = [found for found in saved_files.manifests(self.path) if found.step <= newest]
+            counting = [found for found in steps if found.step not in self.newest.unusable]
+            is_taken = any(name in found.frozen for found in counting)
+        if is_taken:
+            raise errors.CheckpointError(
+                f"the frozen player {name} is in {self.path} already, and a checkpoint needs it; take another name"
+            )
+        self._frozen[name] = _Frozen(None, step, params, info)
+
+    def write_frozen(self, name: str) -> None:
+        """Writes a frozen player, unless it is on the disk or given up; errors as of `player_files.write`."""
+        with self._lock:
+            found = self._frozen.get(name)
+            if found is None or found.files is not None:
+                return
+            found.params = jax.device_get(found.params)  # the device's memory is free, even if the disk is full
+            now = self._clock()
+            found.files = player_files.write(self.path, name, found.step, found.params, found.info, time=now)
+            found.params = None
 
     def write(
         self,
@@ -43,13 +99,17 @@ class CheckpointDir:
         host: Mapping[str, Any],
         observation: tuple[trees.TreeLeaf, ...],
         replay: segments.SavedReplay | None,
-    ) -> None:
+        frozen: Collection[str] = (),
+    ) -> list[str]:
         """Writes a checkpoint; raises OSError, ValueError, RuntimeError, CheckpointError.
 
-        step, host: as in `Checkpointer.save`. parts: of the training state and the replay, by name. observation: the
-        replay's; `replay`: its segments, on the disk already; None: a checkpoint without replay.
+        step, host, frozen: as in `Checkpointer.save`. parts: of the training state and the replay, by name.
+        observation: the replay's; `replay`: its segments, on the disk already; None: a checkpoint without replay.
+
+        Returns a sentence for each frozen player that has vanished from the disk; the checkpoint names it still.
         """
         with self._lock:
+            files, problems = self._files_of_frozen(frozen)
             saved_files.check_segments(self.path, _files_of(replay), content=False)  # earlier ones may have vanished
             every = self._config.keep_every
             ordinal = self.newest.ordinal + (step != self.newest.step)  # the same one, saved again, stays the Nth
@@ -62,10 +122,30 @@ class CheckpointDir:
                 host=host,
                 segments=_files_of(replay),
                 has_replay=replay is not None,
+                frozen=files,
             )
             _write(saved_files.step_directory(self.path, step), parts, described)
             unusable = self.newest.unusable - {step}  # an earlier one of this step was damaged; this one is whole
             self.newest = self.newest._replace(step=step, ordinal=ordinal, replay=replay, unusable=unusable)
+        return problems
+
+    def _files_of_frozen(self, names: Collection[str]) -> tuple[dict[str, manifest.Files], list[str]]:
+        """Returns the files of frozen players, and sentences for vanished players; writes those that failed before."""
+        found: dict[str, manifest.Files] = {}
+        for name in names:
+            self.write_frozen(name)
+            known = self._frozen.get(name)
+            if known is None or known.files is None:
+                raise errors.CheckpointError(
+                    f"the frozen player {name} is unknown; expected one of this run, or of its restored checkpoint"
+                )
+            found[name] = known.files
+        return found, player_files.usable(self.path, found, content=False)[1]
+
+    def give_up(self, names: Collection[str]) -> None:
+        """Forgets frozen players that later checkpoints do not name; `prune` deletes them once none does."""
+        for name in names:
+            self._frozen.pop(name, None)
 
     def check_newest(self) -> str:
         """Forgets a newest replay with a missing segment: the next save is complete. Returns the segment, or ""."""
@@ -77,10 +157,13 @@ class CheckpointDir:
                 return str(error)
         return ""
 
-    def write_state(self, step: int, parts: Mapping[str, trees.Tree], host: Mapping[str, Any]) -> None:
-        """Writes a checkpoint with the newest checkpoint's replay, if any. Arguments and errors: as `write`."""
+    def write_state(
+        self, step: int, parts: Mapping[str, trees.Tree], host: Mapping[str, Any], frozen: Collection[str] = ()
+    ) -> list[str]:
+        """Writes a checkpoint with the newest checkpoint's replay, if any. The rest: as `write`."""
         with self._lock:
-            described = manifest.Manifest(step, self._clock(), self.newest.ordinal + 1, host=host)
+            files, problems = self._files_of_frozen(frozen)
+            described = manifest.Manifest(step, self._clock(), self.newest.ordinal + 1, host=host, frozen=files)
             replay_from = None
             self.check_newest()
             if self.newest.step is not None:
@@ -98,6 +181,7 @@ class CheckpointDir:
             _write(saved_files.step_directory(self.path, step), parts, described, replay_from)
             self.newest = self.newest._replace(unusable=self.newest.unusable - {step})
             self._last_state = step
+        return problems
 
     def write_best(self, step: int, params: trees.Tree, info: Mapping[str, Any]) -> None:
         """Writes parameters as the best, in place of all others. Errors: as `write`."""
@@ -112,7 +196,7 @@ class CheckpointDir:
             durable.remove(root / f"{other:012d}")
 
     def prune(self) -> None:
-        """Deletes the checkpoints and segments that are not kept; after an error the next call deletes the rest.
+        """Deletes checkpoints, segments and frozen players that are not kept; after an error the next call goes on.
 
         Raises OSError if the disk cannot be written, CheckpointError if a manifest cannot be read.
         """
@@ -128,7 +212,7 @@ class CheckpointDir:
             for step in steps:
                 if step not in kept and step != self.newest.step:  # the next one builds on the newest
                     durable.remove(saved_files.step_directory(self.path, step))
-            saved_files.remove_unreferenced(self.path)
+            saved_files.remove_unreferenced(self.path, self.frozen_names())
 
 
 def _files_of(replay: segments.SavedReplay | None) -> dict[str, manifest.Files]:

@@ -8,6 +8,8 @@
 
 A failed save is reported and leaves nothing behind; the next save writes its rows too.
 
+`freeze` has a player's parameters written on the checkpoint thread; the next save names it, or gives it up.
+
 `save_state` serves a process that may soon be killed: it writes the small state beside the replay of the last save.
 """
 
@@ -22,7 +24,7 @@ import errno
 import pathlib
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 import jax
@@ -36,6 +38,9 @@ from seedzero.replay import rings as ring_store
 
 _FAILURES = (OSError, ValueError, RuntimeError, errors.Error)
 """Raised by tensorstore, the disk and the device when a write fails."""
+
+MAX_FREEZES = 4
+"""Most frozen players that wait for the disk, each a copy of its parameters on the device."""
 
 
 class Uploader(Protocol):
@@ -59,6 +64,8 @@ class _Save:
     observation: tuple[trees.TreeLeaf, ...] = ()
     replay: segments.SavedReplay | None = None
     written: list[segments.Segment] = dataclasses.field(default_factory=list)
+    frozen: Collection[str] = ()
+    given_up: Collection[str] = ()  # frozen players known at its beginning that it does not name
     error: BaseException | None = None
 
 
@@ -104,6 +111,7 @@ class Checkpointer:
         self._saving_best: concurrent.futures.Future[None] | None = None
         # (step, params, info) of the best checkpoint that waits: a later one replaces it.
         self._best: collections.deque[tuple[int, trees.Tree, Mapping[str, Any]]] = collections.deque(maxlen=1)
+        self._freezing: collections.deque[concurrent.futures.Future[None]] = collections.deque()
 
     @property
     def busy(self) -> bool:
@@ -112,17 +120,28 @@ class Checkpointer:
 
     def continue_from(self, restored: checkpoint.Restored) -> None:
         """Builds the next save on a restored checkpoint."""
-        self._directory.newest = restored.newest
+        self._directory.continue_from(restored)
 
     def save(
-        self, step: int, state: Mapping[str, trees.Tree], host: Mapping[str, Any], rings: ring_store.Rings | None
+        self,
+        step: int,
+        state: Mapping[str, trees.Tree],
+        host: Mapping[str, Any],
+        rings: ring_store.Rings | None,
+        frozen: Collection[str] = (),
     ) -> None:
         """Starts writing a checkpoint of update `step`, after the end of a save in progress.
 
-        state: parts by name; "params" can be read alone. host: counters; a JSON object. rings: the replay, if saved.
+        Args:
+          state: parts by name; "params" can be read alone.
+          host: counters; a JSON object.
+          rings: the replay, if saved.
+          frozen: names of all frozen players that the run needs from here on, of earlier `freeze`s and of the restored
+            checkpoint; the others are deleted once no checkpoint needs them.
         """
-        self.wait()
-        self._copying = save = _Save(step, f"{step:012d}-{secrets.token_hex(4)}", host)
+        _wait_for(self._saving, self._saving_best)
+        name, given_up = f"{step:012d}-{secrets.token_hex(4)}", self._directory.frozen_names().difference(frozen)
+        self._copying = save = _Save(step, name, host, frozen=frozen, given_up=given_up)
         try:
             # The replay first: its cursors wait for all earlier work of the device.
             if rings is not None:
@@ -165,17 +184,21 @@ class Checkpointer:
             while len(waiting) > 1 and sum(num_bytes for num_bytes, _ in waiting) > self._max_copy_bytes:
                 concurrent.futures.wait([waiting.popleft()[1]])
 
-    def save_state(self, step: int, state: Mapping[str, trees.Tree], host: Mapping[str, Any]) -> None:
+    def save_state(
+        self, step: int, state: Mapping[str, trees.Tree], host: Mapping[str, Any], frozen: Collection[str] = ()
+    ) -> None:
         """Writes a checkpoint without new rows of the replay; returns once it is durable or has failed.
 
         It holds the replay of the newest checkpoint on the disk, if that has one. A save in progress goes on.
         The next save of the same step replaces it. Arguments: as `save`.
         """
         try:
-            self._directory.write_state(step, checkpoint.parts_of(trees.copy(dict(state))), host)
+            lost = self._directory.write_state(step, checkpoint.parts_of(trees.copy(dict(state))), host, frozen)
         except _FAILURES as error:
-            self._on_error(self._failure(f"checkpoint {step} without its replay", error))
+            self._on_error(_failure(self._directory, f"checkpoint {step} without its replay", error))
             return
+        for sentence in lost:
+            self._on_error(sentence)
         # Only the checkpoint thread uploads.
         if self._uploader is None or self._thread.submit(self._upload, step).result():
             self._on_durable(step)
@@ -188,10 +211,36 @@ class Checkpointer:
         self._best.append((step, trees.copy(params), info))
         self._saving_best = self._thread.submit(self._write_best)
 
+    def freeze(self, name: str, step: int, params: trees.Tree, info: Mapping[str, Any]) -> bool:
+        """Starts writing a frozen player, which the next save is to name; returns whether it was taken.
+
+        It waits while MAX_FREEZES others wait for the disk, and refuses, with a report, if these cannot be written.
+        The next save writes a player again that could not be written.
+
+        Args:
+          name: from `player_files.new_name`.
+          step: updates of the player.
+          params: its acting parameters; they may be donated right afterwards.
+          info: a JSON object.
+
+        Raises CheckpointError if a checkpoint that counts has another frozen player of this name.
+        """
+        while self._freezing and (self._freezing[0].done() or self._directory.num_unwritten() >= MAX_FREEZES):
+            self._freezing.popleft().result()
+        try:
+            if self._directory.num_unwritten() >= MAX_FREEZES:
+                raise errors.CheckpointError(f"{MAX_FREEZES} others wait for the disk")
+            copied = trees.copy(params)
+        except (RuntimeError, errors.CheckpointError) as error:
+            self._on_error(_failure(self._directory, f"the frozen player {name}", error))
+            return False
+        self._directory.add_frozen(name, step, copied, info)
+        self._freezing.append(self._thread.submit(self._write_frozen, name))
+        return True
+
     def wait(self) -> None:
-        """Returns when no save is in progress."""
-        for pending in filter(None, (self._saving, self._saving_best)):
-            pending.result()
+        """Returns when no save or freeze is in progress."""
+        _wait_for(self._saving, self._saving_best, *self._freezing)
 
     def close(self) -> None:
         """Waits, and ends the thread."""
@@ -220,14 +269,17 @@ class Checkpointer:
         try:
             if save.error is not None:
                 raise save.error
-            self._directory.write(save.step, save.parts, save.host, save.observation, replay)
+            lost = self._directory.write(save.step, save.parts, save.host, save.observation, replay, save.frozen)
         except _FAILURES as error:
             for segment in save.written:
                 with contextlib.suppress(OSError):  # the next start deletes the rest
                     durable.remove(self._directory.path / saved_files.SEGMENTS / segment.name)
             if not isinstance(error, _Abandoned):
-                self._on_error(self._failure(f"checkpoint {save.step}", error))
+                self._on_error(_failure(self._directory, f"checkpoint {save.step}", error))
             return
+        for sentence in lost:
+            self._on_error(sentence)
+        self._directory.give_up(save.given_up)
         uploaded = self._upload(save.step)
         try:
             self._directory.prune()
@@ -260,18 +312,31 @@ class Checkpointer:
         try:
             self._directory.write_best(step, params, info)
         except _FAILURES as error:
-            self._on_error(self._failure(f"the best checkpoint, {step},", error))
+            self._on_error(_failure(self._directory, f"the best checkpoint, {step},", error))
 
-    def _failure(self, subject: str, error: BaseException) -> str:
-        """Returns the sentence about a failed save."""
-        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        advice = "free some space there" if full or "No space left" in str(error) else "see whether it can be written"
-        newest = self._directory.newest.step
-        kept = "there is no earlier one" if newest is None else f"{newest} is kept"
-        return (
-            f"{subject} could not be written to {self._directory.path}: {error}; {advice}; {kept}; "
-            f"training goes on and the next checkpoint is tried as planned"
-        )
+    def _write_frozen(self, name: str) -> None:
+        try:
+            self._directory.write_frozen(name)
+        except Exception as error:  # such as MemoryError: whatever it is, the next save writes the player, or fails
+            self._on_error(_failure(self._directory, f"the frozen player {name}", error))
+
+
+def _wait_for(*pending: concurrent.futures.Future[None] | None) -> None:
+    for one in pending:
+        if one is not None:
+            one.result()
+
+
+def _failure(directory: checkpoint_dir.CheckpointDir, subject: str, error: BaseException) -> str:
+    """Returns the sentence about a failed save."""
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    advice = "free some space there" if full or "No space left" in str(error) else "see whether it can be written"
+    newest = directory.newest.step
+    kept = "there is no earlier one" if newest is None else f"{newest} is kept"
+    return (
+        f"{subject} could not be written to {directory.path}: {error}; {advice}; {kept}; "
+        f"training goes on and the next checkpoint is tried as planned"
+    )
 
 
 def _trim_heap() -> None:

@@ -3,6 +3,7 @@
     DIRECTORY/steps/000000001000/     manifest.json and a directory of arrays for each part: params, state, replay
                                       (of several players, players/NAME/params and players/NAME/state)
     DIRECTORY/segments/NAME/          observations of the replay, shared between steps
+    DIRECTORY/frozen/NAME/            manifest.json and params of a frozen player, shared between steps
     DIRECTORY/best/000000000500/      manifest.json and params
 
 Reading writes nothing and is safe beside a running learner.
@@ -23,20 +24,22 @@ from seedzero.core import errors
 
 STEPS = "steps"
 SEGMENTS = "segments"
+FROZEN = "frozen"
 BEST = "best"
 PARAMS = "params"
 PLAYERS = "players"
 REPLAY = "replay"
 _SEGMENT = re.compile(r"[0-9]{12,}-[0-9a-f]{8}-[0-9]{4,}")
-"""Names of segments; what else lies beside them is not the run's."""
+FROZEN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*-[0-9a-f]{12}")
+"""Names of segments and of frozen players; what else lies beside them is not the run's."""
 
 finished = durable.numbered
 """Returns the steps of the finished checkpoints in a directory, oldest first."""
 
 Step = int | Literal["last", "best"]
 
-Scope = Literal["all", "state", "params"]
-"""Files of a checkpoint: all of them, all but the replay's, or the parameters' alone."""
+Scope = Literal["all", "replay", "state", "params"]
+"""Files of a checkpoint: all, all but the frozen players', the replay's neither, or the parameters' alone."""
 
 
 def step_directory(directory: pathlib.Path, step: int) -> pathlib.Path:
@@ -50,11 +53,13 @@ def prepare(directory: pathlib.Path) -> None:
     Raises CheckpointError if the directory cannot be written, has links, or a manifest cannot be read.
     """
     places = [directory / name for name in (STEPS, SEGMENTS, BEST)]
-    for link in durable.links(*places):
+    frozen = directory / FROZEN  # only a league has it
+    for link in durable.links(*places, frozen):
         raise errors.CheckpointError(f"{link} is a link: what lies behind it might be deleted; put a directory there")
     try:
         for place in places:
             place.mkdir(parents=True, exist_ok=True)
+        for place in (*places, *([frozen] if frozen.is_dir() else [])):
             durable.remove_leftovers(place)
         if not finished(directory / STEPS):  # nothing can be resumed: a new run must not show a dead one's best
             for step in finished(directory / BEST):
@@ -71,13 +76,13 @@ def prepare(directory: pathlib.Path) -> None:
         ) from error
 
 
-def manifests(directory: pathlib.Path) -> Iterator[manifest.Manifest]:
-    """Yields the manifests of all steps, oldest first, without missing and damaged manifests.
+def manifests(directory: pathlib.Path, kind: str = STEPS) -> Iterator[manifest.Manifest]:
+    """Yields the manifests of all steps, or bests, oldest first, without missing and damaged manifests.
 
     Raises CheckpointError if one cannot be read, though it may be whole: what it names must not be deleted.
     """
-    for step in finished(directory / STEPS):
-        path = step_directory(directory, step) / manifest.NAME
+    for step in finished(directory / kind):
+        path = directory / kind / f"{step:012d}" / manifest.NAME
         try:
             yield manifest.parse(path.read_bytes(), step)
         except (FileNotFoundError, NotADirectoryError, errors.CheckpointError):
@@ -88,12 +93,19 @@ def manifests(directory: pathlib.Path) -> Iterator[manifest.Manifest]:
             ) from error
 
 
-def remove_unreferenced(directory: pathlib.Path) -> None:
-    """Deletes the segments needed by no step. Raises OSError, CheckpointError as `manifests`."""
-    referenced = {name for found in manifests(directory) for name in found.segments}
-    for path in (directory / SEGMENTS).iterdir():
-        if path.name not in referenced and _SEGMENT.fullmatch(path.name):
-            durable.remove(path)
+def remove_unreferenced(directory: pathlib.Path, pending: Collection[str] = ()) -> None:
+    """Deletes the segments and frozen players that no checkpoint needs.
+
+    pending: names of frozen players that the next checkpoint may need. Raises OSError, CheckpointError as `manifests`.
+    """
+    found = [*manifests(directory), *manifests(directory, BEST)]
+    segments = {name for one in found for name in one.segments}
+    frozen = {name for one in found for name in one.frozen}.union(pending)
+    for kind, pattern, needed in ((SEGMENTS, _SEGMENT, segments), (FROZEN, FROZEN_NAME, frozen)):
+        place = directory / kind
+        for path in place.iterdir() if place.is_dir() else ():
+            if path.name not in needed and pattern.fullmatch(path.name):
+                durable.remove(path)
 
 
 def kept_steps(
@@ -112,7 +124,7 @@ def own_files(found: manifest.Manifest, scope: Scope) -> dict[str, durable.Check
     return {
         name: file
         for name, file in found.files.items()
-        if scope == "all" or (part_of(name) == PARAMS if scope == "params" else part_of(name) != REPLAY)
+        if scope in ("all", "replay") or (part_of(name) == PARAMS if scope == "params" else part_of(name) != REPLAY)
     }
 
 
@@ -131,8 +143,11 @@ def verified(
     """
     found = manifest.read(path)
     manifest.check(path, own_files(found, scope), content=content)
-    if scope == "all":
+    if scope in ("all", "replay"):
         check_segments(directory, found.segments, content=content)
+    if scope == "all":
+        for name, files in found.frozen.items():
+            check_frozen(directory, name, files, content=content)
     return found
 
 
@@ -140,6 +155,14 @@ def check_segments(directory: pathlib.Path, segments: Mapping[str, manifest.File
     """Raises CheckpointError for a missing or damaged file of a segment; segments: their files by name."""
     for name, files in segments.items():
         manifest.check(directory / SEGMENTS / name, files, content=content)
+
+
+def check_frozen(directory: pathlib.Path, name: str, files: manifest.Files, *, content: bool) -> None:
+    """Raises CheckpointError for a missing or damaged file of a frozen player."""
+    try:
+        manifest.check(directory / FROZEN / name, files, content=content)
+    except errors.CheckpointError as error:
+        raise errors.CheckpointError(f"the frozen player {name} cannot be used: {error}") from error
 
 
 def newest_verified(directory: pathlib.Path, scope: Scope = "all") -> tuple[manifest.Manifest | None, dict[int, str]]:
@@ -187,13 +210,20 @@ def load(
     path: pathlib.Path, found: manifest.Manifest, like: Mapping[str, trees.Tree], names: tuple[str, ...]
 ) -> dict[str, trees.Tree]:
     """Returns the arrays of some parts of a checkpoint as a tree like the template; errors as `checkpoint.restore`."""
+    placed: dict[str, trees.Tree] = trees.place(load_arrays(path, found, like, names), like)
+    return placed
+
+
+def load_arrays(
+    path: pathlib.Path, found: manifest.Manifest, like: Mapping[str, trees.Tree], names: tuple[str, ...]
+) -> list[np.ndarray]:
+    """Returns the arrays of some parts of a checkpoint in the order of a template's leaves; errors as of `load`."""
     leaves = {name: found.arrays.get(name, ()) for name in names}
     trees.check_fits([leaf for part in leaves.values() for leaf in part], like)
     arrays: dict[str, np.ndarray] = {}
     for name, part in leaves.items():
         arrays |= {leaf.name: array for leaf, array in zip(part, trees.load(path / name, part), strict=True)}
-    placed: dict[str, trees.Tree] = trees.place([arrays[leaf.name] for leaf in trees.describe(like)], like)
-    return placed
+    return [arrays[leaf.name] for leaf in trees.describe(like)]
 
 
 def restore_params(directory: pathlib.Path, step: Step, like: trees.Tree) -> tuple[trees.Tree, manifest.Manifest]:

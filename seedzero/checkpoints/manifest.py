@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seedzero.checkpoints import durable, trees
+from seedzero.checkpoints import durable, migrations, trees
 from seedzero.core import errors, json_object
 
 NAME = "manifest.json"
@@ -33,34 +34,39 @@ class Manifest:
     files: Files = dataclasses.field(default_factory=dict)  # all of the checkpoint's directory but the manifest
     segments: Mapping[str, Files] = dataclasses.field(default_factory=dict)  # files of the replay, by segment
     has_replay: bool = False  # whether the checkpoint includes the replay
+    frozen: Mapping[str, Files] = dataclasses.field(default_factory=dict)  # files of frozen players, by name
 
     @property
     def num_bytes(self) -> int:
-        """Bytes on the disk, shared replay segments included."""
-        all_files = [self.files, *self.segments.values()]
+        """Bytes on the disk, shared replay segments and frozen players included."""
+        all_files = [self.files, *self.segments.values(), *self.frozen.values()]
         return sum(file.num_bytes for files in all_files for file in files.values())
 
 
 def write(directory: pathlib.Path, manifest: Manifest) -> None:
-    """Writes the manifest into a checkpoint's directory."""
-    body = json.dumps({"format": _FORMAT, **dataclasses.asdict(manifest)}, sort_keys=True)
+    """Writes the manifest into a checkpoint's directory; without frozen players, as earlier versions did."""
+    fields = {name: value for name, value in dataclasses.asdict(manifest).items() if value or name != "frozen"}
+    body = json.dumps({"format": _FORMAT, **fields}, sort_keys=True)
     text = json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "body": body})
     (directory / NAME).write_text(text)
 
 
-def read(directory: pathlib.Path) -> Manifest:
-    """Returns the manifest of a checkpoint. Raises CheckpointError if it is missing, or as `parse`."""
+def read(directory: pathlib.Path, *, has_step: bool = True) -> Manifest:
+    """Returns the manifest of a checkpoint. Raises CheckpointError if it is missing, or as `parse`.
+
+    has_step: the directory's name is the checkpoint's step.
+    """
     try:
         content = (directory / NAME).read_bytes()
     except OSError as error:
         raise errors.CheckpointError(f"{NAME} cannot be read: {error.strerror}") from error
-    return parse(content, int(directory.name))
+    return parse(content, int(directory.name) if has_step else None)
 
 
-def parse(content: bytes, step: int) -> Manifest:
+def parse(content: bytes, step: int | None) -> Manifest:
     """Returns the manifest in a file's content.
 
-    Raises CheckpointError if it is damaged, of another format, or not that of the checkpoint of this step.
+    Raises CheckpointError if it is damaged, of another format, or of another step; None: any step will do.
     """
     try:
         outer = json_object.parse(content)
@@ -69,26 +75,27 @@ def parse(content: bytes, step: int) -> Manifest:
             raise ValueError("its checksum does not fit")
         fields = json_object.parse(body)
         if fields.pop("format") == _FORMAT:
-            return _checked(fields, step)
+            return _checked(migrations.manifest(fields), step)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"it lacks {error}" if isinstance(error, KeyError) else error
         raise errors.CheckpointError(f"{NAME} is damaged: {reason}") from error
     raise errors.CheckpointError(f"{NAME} has another format than {_FORMAT}, which this version reads")
 
 
-def _checked(fields: Mapping[str, Any], step: int) -> Manifest:
+def _checked(fields: Mapping[str, Any], step: int | None) -> Manifest:
     """Returns the manifest with these fields. Raises ValueError, KeyError, TypeError, AttributeError."""
     arrays = {part: tuple(_leaf(**leaf) for leaf in leaves) for part, leaves in fields["arrays"].items()}
-    segments = {name: _files(files) for name, files in fields["segments"].items()}
-    found = Manifest(**{**fields, "arrays": arrays, "files": _files(fields["files"]), "segments": segments})
+    shared = {kind: {name: _files(files) for name, files in fields[kind].items()} for kind in ("segments", "frozen")}
+    found = Manifest(**{**fields, "arrays": arrays, "files": _files(fields["files"]), **shared})
     kinds = [type(value) for value in (found.step, found.ordinal, found.kept_for_good, found.has_replay)]
     if kinds != [int, int, bool, bool] or type(found.time) not in (int, float) or not math.isfinite(found.time):
         raise ValueError("a number in it is of another kind")
-    if found.step != step:
+    if step not in (None, found.step):
         raise ValueError(f"it is that of checkpoint {found.step}, not {step}")
     if not isinstance(found.host, Mapping):
         raise ValueError("its counters are none")
-    for name in (*found.files, *found.segments, *(name for files in segments.values() for name in files)):
+    directories = [found.files, *(files for named in shared.values() for files in (named, *named.values()))]
+    for name in itertools.chain(*directories):
         if {"", ".", ".."} & set(name.split("/")):  # they become paths
             raise ValueError(f"it names {name!r}")
     return found

@@ -32,6 +32,11 @@ def counters(host: Mapping[str, Any], samples_per_insert: float) -> dict[str, An
     return {**_COUNTERS, "pace": pace, **host}
 
 
+def manifest(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a checkpoint's manifest; without frozen players it has no field for them."""
+    return {"frozen": {}, **fields}
+
+
 def config(values: Mapping[str, options.Value]) -> configs.Config:
     """Returns the configuration of config.json. Raises ConfigError."""
     return configs.override(configs.override(configs.Config(), configs.earlier()), values)

@@ -16,7 +16,7 @@ import numpy as np
 from seedzero.agents import base
 from seedzero.agents import table as agents
 from seedzero.checkpoints import files as saved_files
-from seedzero.checkpoints import spec_file
+from seedzero.checkpoints import player_files, spec_file, trees
 from seedzero.config import config as configs
 from seedzero.core import errors, printable, types
 from seedzero.device import acting, compilation_cache, patience
@@ -41,17 +41,29 @@ class SavedAgent(NamedTuple):
         return {"step": self.update, "chosen": self.chosen}
 
 
-def load(path: pathlib.Path, config: configs.Config, spec: types.EnvSpec, step: saved_files.Step | None) -> SavedAgent:
+def load(
+    path: pathlib.Path,
+    config: configs.Config,
+    spec: types.EnvSpec,
+    step: saved_files.Step | None,
+    player: str | None = None,
+) -> SavedAgent:
     """Returns the agent of a run with the parameters of a checkpoint; without a step, the best or else the last.
+
+    player: the name of a frozen player, in place of a checkpoint.
 
     Raises SpecMismatch if the run had environments with another spec, CheckpointError.
     """
     with patience.telling(lambda: "loading the agent"):
-        return _load(path, config, spec, step)
+        return _load(path, config, spec, step, player)
 
 
 def _load(
-    path: pathlib.Path, config: configs.Config, spec: types.EnvSpec, step: saved_files.Step | None
+    path: pathlib.Path,
+    config: configs.Config,
+    spec: types.EnvSpec,
+    step: saved_files.Step | None,
+    player: str | None,
 ) -> SavedAgent:
     if uncached := compilation_cache.enable():
         printable.say(uncached)
@@ -65,6 +77,9 @@ def _load(
     agent = agents.make(config, saved_spec, jax.default_backend())
     template = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
     directory = path / "checkpoints"
+    if player is not None:
+        frozen = player_files.read(directory, player, template)
+        return SavedAgent(agent, trees.place(jax.tree.leaves(frozen.params), template), frozen.step, "given")
     if step is None:
         step = "best" if saved_files.finished(directory / saved_files.BEST) else "last"
     params, found = saved_files.restore_params(directory, step, template)

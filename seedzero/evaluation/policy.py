@@ -31,11 +31,19 @@ Action: TypeAlias = codecs.Action
 Observation: TypeAlias = npt.ArrayLike | Mapping[Any, Any] | Sequence[Any]
 
 
-def load(path: pathlib.Path, step: saved_files.Step | None, *, seed: int, trusted: bool = False) -> Policy:
+def load(
+    path: pathlib.Path,
+    step: saved_files.Step | None,
+    *,
+    seed: int,
+    trusted: bool = False,
+    player: str | None = None,
+) -> Policy:
     """Returns a checkpoint's agent; without a step the best checkpoint's, or the last one's.
 
-    Makes no environment. seed: of the noise where it explores. trusted: as of `consent.check`. Raises UsageError for
-    a directory without a run or a worker so far, or with a network's module without consent; CheckpointError.
+    Makes no environment. seed: of the noise where it explores. trusted: as of `consent.check`. player: the name of a
+    frozen player, in place of a checkpoint. Raises UsageError for a directory without a run or a worker so far, or
+    with a network's module without consent; CheckpointError.
     """
     config, spec = read(path, trusted=trusted)
     if not spec.spaces and families.of(config.env.id).prefix in ("gym", "python", "envpool"):
@@ -43,7 +51,7 @@ def load(path: pathlib.Path, step: saved_files.Step | None, *, seed: int, truste
             f"{path} is a run of an earlier version and has no spaces of its environment, so its policy takes arrays "
             "and gives actions from 0; resume the run once, with a larger budget, to have them"
         )
-    return Policy(greedy.load(path, config, spec, step), config, spec, seed=seed)
+    return Policy(greedy.load(path, config, spec, step, player), config, spec, seed=seed)
 
 
 def read(path: pathlib.Path, *, trusted: bool) -> tuple[configs.Config, types.EnvSpec]:

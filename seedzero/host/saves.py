@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from seedzero.agents import base
@@ -43,7 +43,7 @@ class Saves:
 
     def __post_init__(self, mirror: mirrors.Mirror | None) -> None:
         self._includes_replay = self._has_failed = False
-        self._mark: tuple[int, ...] | None = None
+        self._mark: tuple[object, ...] | None = None
         self.checkpointer = checkpointers.Checkpointer(
             self.directory.checkpoints,
             self.config.checkpoint,
@@ -109,7 +109,7 @@ class Saves:
         with reading_counters(restored.step):
             host = self._counters(restored.host)
             num_bytes, num_steps = int(host["metrics_bytes"]), int(host["ledger"]["stored"])
-            self._mark = _mark(host)
+            self._mark = _mark(host, restored.frozen)
             if not self.config.run.deterministic:  # there, the evaluations after the checkpoint come again
                 host["best_return"] = best_return_of(self.directory.checkpoints, host)
             restored = restored._replace(host=host)
@@ -134,19 +134,21 @@ class Saves:
 
     # ------------------------------------------------------------------------------------ while it goes on
 
-    def save(self, state: dispatchers.CheckpointState) -> None:
-        """Begins a checkpoint, unless that update is saved. Raises TrainingFailure if the directory is lost."""
+    def save(self, state: dispatchers.CheckpointState, frozen: Collection[str] = ()) -> None:
+        """Begins a checkpoint, unless that update is saved. Raises TrainingFailure if the directory is lost.
+
+        frozen: as in `Checkpointer.save`.
+        """
         self.directory.check_ours()
-        step, mark = state.host["num_updates"], _mark(state.host)
+        step, mark = state.host["num_updates"], _mark(state.host, frozen)
         if mark == self._mark and self.durable_update == step:
             return
         self._mark = mark
         host = {**state.host, "metrics_bytes": self.log.size_bytes()}
-        self.checkpointer.save(
-            step, checkpoint.by_player(state.parts), host, state.rings if self._includes_replay else None
-        )
+        rings = state.rings if self._includes_replay else None
+        self.checkpointer.save(step, checkpoint.by_player(state.parts), host, rings, frozen)
 
-    def save_state(self, state: dispatchers.CheckpointState) -> None:
+    def save_state(self, state: dispatchers.CheckpointState, frozen: Collection[str] = ()) -> None:
         """Saves the small state at once before a long save of the replay: an interrupted process may be killed."""
         self.directory.check_ours()
         frames = () if state.rings is None else state.rings.observation
@@ -154,7 +156,7 @@ class Saves:
         if is_long and state.host["num_updates"] != self.durable_update:
             self._mark = None  # the replay is still to come
             host = {**state.host, "metrics_bytes": self.log.size_bytes()}
-            self.checkpointer.save_state(state.host["num_updates"], checkpoint.by_player(state.parts), host)
+            self.checkpointer.save_state(state.host["num_updates"], checkpoint.by_player(state.parts), host, frozen)
 
     def abandon(self) -> None:
         """Any thread: ends a save waiting for the disk; the next save contains the same state."""
@@ -222,8 +224,8 @@ def best_return_of(checkpoints: pathlib.Path, host: Mapping[str, Any]) -> float 
     return float(saved) if known is None else max(known, float(saved))
 
 
-def _mark(host: Mapping[str, Any]) -> tuple[int, ...]:
-    """Returns numbers that change with every change worth saving."""
+def _mark(host: Mapping[str, Any], frozen: Collection[str] = ()) -> tuple[object, ...]:
+    """Returns values that change with every change worth saving."""
     evaluated = host["last_evaluation"] or {"update": 0}
     counts = host["num_updates"], host["num_acts"], host["evaluation_index"], evaluated["update"]
-    return *counts, host["num_reanalyses"], int(host[phase.IN_LAST])
+    return *counts, host["num_reanalyses"], int(host[phase.IN_LAST]), *sorted(frozen)

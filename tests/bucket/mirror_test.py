@@ -5,7 +5,7 @@ import pathlib
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import fake_gcs
@@ -16,7 +16,7 @@ import pytest
 from seedzero.bucket import bucket, lease
 from seedzero.bucket import mirror as mirrors
 from seedzero.bucket import uploads as bucket_uploads
-from seedzero.checkpoints import checkpoint, checkpoint_dir, durable, manifest, trees
+from seedzero.checkpoints import checkpoint, checkpoint_dir, durable, manifest, player_files, trees
 from seedzero.checkpoints import checkpointer as checkpointers
 from seedzero.checkpoints import files as saved_files
 from seedzero.config import sections
@@ -65,8 +65,12 @@ class Machine:
         content: str = "",
         for_good: bool = False,
         name: str = "data",
+        frozen: Collection[str] = (),
     ) -> None:
-        """Writes a checkpoint as the learner does, with arrays that are only text, in a file of that name."""
+        """Writes a checkpoint as the learner does, with arrays that are only text, in a file of that name.
+
+        frozen: frozen players, those that are not there yet with the content.
+        """
         root = self.path / "checkpoints"
         found: dict[str, Mapping[str, durable.Checksum]] = {}
         for segment in segments:
@@ -74,11 +78,18 @@ class Machine:
                 with durable.new_directory(root / "segments" / segment) as directory:
                     (directory / "rows").write_text(f"rows of {segment}")
             found[segment] = durable.checksums(root / "segments" / segment)
+        for player in frozen:
+            if not (root / "frozen" / player).exists():
+                with durable.new_directory(root / "frozen" / player) as directory:
+                    (directory / "params").write_text(f"params of {player}{content}")
+        players = {player: durable.checksums(root / "frozen" / player) for player in frozen}
         with durable.new_directory(root / ("best" if best else "steps") / f"{step:012d}") as directory:
             (directory / "params").mkdir()
             (directory / "params" / name).write_text(f"params of {step}{content}")
             files = durable.checksums(directory)
-            written = manifest.Manifest(step, 0.0, step, for_good, {}, {"content": content}, files, found, bool(found))
+            written = manifest.Manifest(
+                step, 0.0, step, for_good, {}, {"content": content}, files, found, bool(found), players
+            )
             manifest.write(directory, written)
 
     def prune(self, keep: int, newest: int) -> None:
@@ -590,3 +601,179 @@ def test_a_state_saved_in_haste_is_durable_when_it_is_in_the_bucket(machine: Mak
         assert "checkpoint 2 " in failed[0] and "writing gs://runs/team/one/" in failed[0]
     finally:
         saver.close()
+
+
+# ------------------------------------------------------------------------------------ frozen players
+
+ONE, TWO = (f"main-{digit * 12}" for digit in "12")
+
+
+def player_file(name: str) -> str:
+    return f"checkpoints/frozen/{name}/params"
+
+
+def test_frozen_players_are_there_before_the_manifest_that_names_them_and_once(
+    machine: Make, gcs: fake_gcs.FakeGcs
+) -> None:
+    here = machine("a")
+    opened = here.open()
+    order: list[str] = []
+    gcs.fault = lambda request: order.append(request.name) if request.kind == "write" else None
+    here.write(10, "s1", frozen=[ONE])
+    opened.uploads.upload(10)
+    sent = [name.removeprefix("team/one/") for name in order]
+    assert sent.index("checkpoints/segments/s1/rows") < sent.index(player_file(ONE)) < sent.index(_MANIFEST)
+    del order[:]
+    here.write(20, "s1", frozen=[ONE, TWO])
+    opened.uploads.upload(20)
+    assert sorted(name.removeprefix("team/one/checkpoints/") for name in order) == [
+        f"frozen/{TWO}/params",
+        "steps/000000000020/manifest.json",
+        "steps/000000000020/params/data",
+    ]
+
+
+def test_frozen_players_that_no_checkpoint_needs_are_deleted_there_too(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    here = machine("a")
+    opened = here.open(keep=1)
+    for step, players, for_good in ((10, [ONE], True), (20, [ONE, TWO], False), (30, [], False)):
+        here.write(step, frozen=players, for_good=for_good)
+        opened.uploads.upload(step)
+        here.prune(1, step)
+        opened.uploads.prune(step)
+    assert here.steps == steps(gcs) == [10, 30]
+    assert player_files.names(here.path / "checkpoints") == [ONE]
+    assert [name for name in names(gcs) if "frozen" in name] == [player_file(ONE)]
+
+
+def test_a_league_goes_on_elsewhere_with_its_frozen_players(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    first, second = machine("a"), machine("b")
+    opened = first.open()
+    first.write(10, frozen=[ONE])
+    first.write(20, "s1", frozen=[TWO])
+    for step in (10, 20):
+        opened.uploads.upload(step)
+    kill(gcs, opened)
+    forget_lease(gcs)
+    again = second.open()
+    _, found, _ = saved_files.find(second.path / "checkpoints", "last")
+    assert player_files.usable(second.path / "checkpoints", found.frozen) == (found.frozen, [])
+    assert player_files.names(second.path / "checkpoints") == [TWO]  # only the players of the newest checkpoint
+    sent: list[str] = []
+    gcs.fault = lambda request: sent.append(request.name) if request.kind == "write" else None
+    second.write(30, "s1", frozen=[TWO])
+    again.uploads.upload(30)
+    assert not [name for name in sent if "frozen" in name] and steps(gcs) == [10, 20, 30]
+
+
+def test_an_upload_of_a_frozen_player_that_broke_off_is_cleaned_up(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    first, second = machine("a"), machine("b")
+    opened = first.open()
+    first.write(10, frozen=[ONE])
+    opened.uploads.upload(10)
+    first.write(20, frozen=[ONE, TWO])
+    gcs.fault = lambda request: 403 if request.name.endswith("20/manifest.json") else None
+    with pytest.raises(errors.BucketError, match="objectUser"):
+        opened.uploads.upload(20)
+    assert player_file(TWO) in names(gcs)
+    kill(gcs, opened)
+    gcs.fault = lambda request: None
+    forget_lease(gcs)
+    second.open()
+    assert second.steps == [10] and [name for name in names(gcs) if "frozen" in name] == [player_file(ONE)]
+
+
+@pytest.mark.parametrize("is_damaged", [True, False])
+def test_a_frozen_player_that_the_bucket_lost_costs_neither_checkpoint_nor_replay(
+    machine: Make, gcs: fake_gcs.FakeGcs, printed: list[str], is_damaged: bool, said: golden.Said
+) -> None:
+    first, second = machine("a"), machine("b")
+    opened = first.open()
+    first.write(10, "s1", frozen=[ONE, TWO])
+    opened.uploads.upload(10)
+    opened.finish()
+    key = f"{URL.path}/{player_file(ONE)}"
+    gcs.put("runs", key, b"params of another") if is_damaged else gcs.remove("runs", key)
+    again = second.open()
+    directory = second.path / "checkpoints"
+    found = saved_files.verified(directory, saved_files.step_directory(directory, 10), scope="replay")
+    whole, problems = player_files.usable(directory, found.frozen)
+    assert list(whole) == [TWO] and len(problems) == 1 and ONE in problems[0]
+    (told,) = [text for text in printed if ONE in text]
+    said(told, "damaged" if is_damaged else "missing")
+    second.write(20, "s1", frozen=[TWO])
+    again.uploads.upload(20)
+    assert steps(gcs) == [10, 20]
+
+
+def test_a_damaged_frozen_player_of_a_local_copy_is_fetched_anew(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    here = machine("a")
+    opened = here.open()
+    here.write(10, "s1", frozen=[ONE, TWO])
+    opened.uploads.upload(10)
+    opened.finish()
+    (here.path / player_file(ONE)).write_text("damaged")
+    fetched: list[str] = []
+    gcs.fault = lambda request: fetched.append(request.name) if request.kind == "read" else None
+    here.open()
+    assert [name for name in fetched if "frozen" in name] == [f"{URL.path}/{player_file(ONE)}"]
+    assert (here.path / player_file(ONE)).read_text() == f"params of {ONE}"
+
+
+def test_a_checkpoint_ahead_of_the_bucket_is_uploaded_without_a_frozen_player_it_lost(
+    machine: Make, gcs: fake_gcs.FakeGcs, printed: list[str], said: golden.Said
+) -> None:
+    here = machine("a")
+    opened = here.open()
+    here.write(10)
+    opened.uploads.upload(10)
+    here.write(20, frozen=[ONE, TWO])
+    kill(gcs, opened)
+    (here.path / player_file(ONE)).unlink()
+    here.open()
+    assert steps(gcs) == [10, 20] and player_file(TWO) in names(gcs) and player_file(ONE) not in names(gcs)
+    said("\n".join(text for text in printed if ONE in text))
+
+
+def test_a_frozen_player_that_is_replaced_after_a_resume_is_sent_whole(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    here, other = machine("a"), machine("b")
+    opened = here.open()
+    here.write(10)
+    opened.uploads.upload(10)
+    here.write(20, frozen=[ONE])
+    opened.uploads.upload(20)
+    # A deterministic run that goes on from 10 freezes a player of the same name.
+    durable.remove(here.path / "checkpoints/frozen" / ONE)
+    here.write(15, frozen=[ONE], content=" made anew")
+    opened.uploads.upload(15)
+    opened.uploads.prune(15)
+    assert steps(gcs) == [10, 15]
+    assert gcs.content("runs", f"{URL.path}/{player_file(ONE)}").endswith(b"made anew")
+    opened.finish()
+    other.open()
+    _, found, _ = saved_files.find(other.path / "checkpoints", "last")
+    assert (found.step, list(found.frozen)) == (15, [ONE])
+
+
+def test_a_frozen_player_of_a_save_is_durable_in_the_bucket(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    here, elsewhere = machine("a"), machine("b")
+    opened = here.open(keep=1)
+    done: list[int] = []
+    saver = checkpointers.Checkpointer(
+        here.path / "checkpoints",
+        sections.CheckpointConfig(keep=1),
+        on_durable=done.append,
+        on_error=pytest.fail,
+        uploader=opened.uploads,
+    )
+    saver.freeze(ONE, 1, trees.copy(_params(1)["params"]), {})
+    saver.save(1, trees.copy(_params(1)), {}, None, [ONE])
+    saver.freeze(TWO, 2, trees.copy(_params(2)["params"]), {})
+    saver.save(2, trees.copy(_params(2)), {}, None, [TWO])
+    saver.close()
+    assert done == [1, 2] and steps(gcs) == [2]
+    assert {name.split("/")[2] for name in names(gcs) if "frozen" in name} == {TWO}
+    opened.finish()
+    elsewhere.open()
+    found = player_files.read(elsewhere.path / "checkpoints", TWO, trees.copy(_params(0)["params"]))
+    assert (found.step, found.params["w"].tolist()) == (2, [2, 2, 2])

@@ -144,7 +144,10 @@ def test_leftovers_of_a_crash_are_deleted_at_the_start(
     assert harness.files_below(tmp_path) == before
 
 
-@pytest.mark.parametrize("name", ["steps", "segments", "best", "segments/000000000003-12345678-0000"])
+@pytest.mark.parametrize(
+    "name",
+    ["steps", "segments", "best", "frozen", "segments/000000000003-12345678-0000", "frozen/main-0123456789ab"],
+)
 def test_a_link_is_refused_before_anything_is_deleted(name: str, tmp_path: pathlib.Path, said: golden.Said) -> None:
     elsewhere, directory = tmp_path / "elsewhere", tmp_path / "checkpoints"
     (elsewhere / "000000000001-12345678-0000").mkdir(parents=True)
@@ -157,7 +160,7 @@ def test_a_link_is_refused_before_anything_is_deleted(name: str, tmp_path: pathl
 
 
 def test_what_others_put_beside_checkpoints_stays(reopen: harness.Open, tmp_path: pathlib.Path) -> None:
-    mine = [tmp_path / name for name in ("steps/mine", "segments/mine", "best/mine", "best/backup.tmp")]
+    mine = [tmp_path / name for name in ("steps/mine", "segments/mine", "best/mine", "frozen/mine", "best/backup.tmp")]
     for path in mine:
         path.mkdir(parents=True)
     reopen()

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from seedzero.checkpoints import checkpointer as checkpointers
-from seedzero.checkpoints import durable, segments, trees
+from seedzero.checkpoints import durable, player_files, segments, trees
 from seedzero.checkpoints import files as saved_files
 from seedzero.config import sections
 from seedzero.replay import rings as ring_store
@@ -536,7 +536,7 @@ import jax, jax.numpy as jnp, numpy as np
 from seedzero.config import sections
 from seedzero.core import types
 from seedzero.replay import rings as rings_lib
-from seedzero.checkpoints import checkpoint, checkpointer as checkpointer_lib
+from seedzero.checkpoints import checkpoint, checkpointer as checkpointer_lib, player_files
 
 spec = types.EnvSpec(observation_shape=(50,), observation_dtype="uint8", num_actions=2)
 rings = jax.jit(lambda: rings_lib.create(spec, {}, 2, 16))()
@@ -551,7 +551,7 @@ checkpointer = checkpointer_lib.Checkpointer(
     on_durable=lambda step: print(step, flush=True), on_error=lambda text: sys.exit(text),
 )
 restored = checkpoint.restore(pathlib.Path(sys.argv[1]), abstract(state), abstract(rings))
-step = 0
+step, pool = 0, {}
 if restored is not None:
     checkpointer.continue_from(restored)
     step, state, rings = restored.step, restored.state, restored.rings
@@ -563,6 +563,11 @@ if restored is not None:
     for n in range(max(0, cursor - 16), cursor):
         expected[n % 16] = n % 256
     assert (np.asarray(rings.observation) == expected[None, :, None]).all()
+    pool = restored.host["pool"]
+    assert list(restored.frozen) == sorted(pool) and set(pool.values()) == set(range(max(1, step - 2), step + 1))
+    for name, version in pool.items():
+        frozen = player_files.read(pathlib.Path(sys.argv[1]), name, abstract(state["params"]))
+        assert frozen.step == version and (frozen.params["w"] == version).all()
 print("restored", step, flush=True)
 while True:
     for _ in range(3):
@@ -574,7 +579,10 @@ while True:
         rings = write(rings, jnp.arange(2), row, jnp.int32(0), stack=1)
     step += 1
     state = {"params": {"w": jnp.full(1000, step, jnp.float32)}}
-    checkpointer.save(step, state, {"step": step}, rings)
+    name = player_files.new_name("main")
+    assert checkpointer.freeze(name, step, state["params"], {})
+    pool = {**{name: version for name, version in pool.items() if version > step - 3}, name: step}
+    checkpointer.save(step, state, {"step": step, "pool": pool}, rings, list(pool))
 """
 
 
@@ -606,3 +614,7 @@ def test_killed_at_any_moment_it_goes_on_at_or_after_the_last_durable_step(tmp_p
     assert found is not None
     assert not skipped
     assert found.step >= durable_step >= 5
+    saved_files.prepare(tmp_path)
+    assert set(player_files.names(tmp_path)) == {
+        name for one in saved_files.manifests(tmp_path) for name in one.frozen
+    }

@@ -1,5 +1,6 @@
 """Manifests: what was written is read; all else is damaged, by name, even where its checksum fits."""
 
+import dataclasses
 import hashlib
 import json
 import pathlib
@@ -12,6 +13,7 @@ from seedzero.checkpoints import files as saved_files
 from seedzero.core import errors
 
 FILE = {"num_bytes": 3, "sha256": "ab"}
+FILE_SUM = durable.Checksum(3, "ab")
 WHOLE: dict[str, Any] = {
     "format": 1,
     "step": 7,
@@ -45,9 +47,25 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: pathlib.Path) -> None:
     assert manifest.read(tmp_path / "000000000007") == found
 
 
+def test_without_frozen_players_a_manifest_is_written_as_before_byte_for_byte(tmp_path: pathlib.Path) -> None:
+    path = write(tmp_path / "000000000007", json.dumps(WHOLE, sort_keys=True))
+    before = (path / manifest.NAME).read_bytes()
+    found = manifest.read(path)
+    assert found.frozen == {} and found.num_bytes == 6
+    manifest.write(path, found)
+    assert (path / manifest.NAME).read_bytes() == before
+    manifest.write(path, dataclasses.replace(found, frozen={"main-0123456789ab": {"params/d/1": FILE_SUM}}))
+    assert manifest.read(path).frozen == {"main-0123456789ab": {"params/d/1": FILE_SUM}}
+    assert manifest.read(path).num_bytes == 9
+
+
+SHARED = ("segments", "frozen")
 WRONG: list[dict[str, Any]] = [
     *({name: value} for name in WHOLE if name != "format" for value in (None, "text", [1], [[]])),
-    *({name: {"a": value}} for name in ("arrays", "files", "segments") for value in (None, 3, [3], {"b": 3})),
+    *({name: {"a": value}} for name in (*SHARED, "arrays", "files") for value in (None, 3, [3], {"b": 3})),
+    {"frozen": None},
+    {"frozen": {"main/..": {}}},
+    {"frozen": {"one": {"/a": FILE}}},
     {"step": 8},
     {"step": True},
     {"time": float("nan")},

@@ -22,6 +22,12 @@ def test_counters_of_an_earlier_version_are_filled_in_and_those_of_this_one_stay
     assert migrations.counters(now, 4.0) == now
 
 
+def test_a_manifest_without_frozen_players_needs_none() -> None:
+    assert migrations.manifest({"step": 7}) == {"step": 7, "frozen": {}}
+    now = {"step": 7, "frozen": {"main-0123456789ab": {}}}
+    assert migrations.manifest(now) == now
+
+
 def test_a_learner_with_one_address_is_local_there() -> None:
     earlier = {"address": "127.0.0.1:5000", "pid": 7}
     assert migrations.learner(earlier) == {**earlier, "local": "127.0.0.1:5000"}

@@ -118,7 +118,7 @@ def test_a_save_that_was_abandoned_is_made_again(tmp_path: pathlib.Path) -> None
     saved.checkpointer = cast(
         Any,
         python_types.SimpleNamespace(
-            save=lambda step, parts, host, rings: made.append(host["num_acts"]), abandon_save=lambda: next(waits)
+            save=lambda step, parts, host, *others: made.append(host["num_acts"]), abandon_save=lambda: next(waits)
         ),
     )
     host = {"num_updates": 0, "num_acts": 5_000, "evaluation_index": 0, "last_evaluation": None}

@@ -1,0 +1,119 @@
+"""Frozen players: a player's acting parameters at one update, as immutable files that checkpoints share.
+
+A directory has a manifest of its own, so it can be checked alone. The checkpoints that need it have its checksums in
+their manifests, as with segments of the replay.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+import secrets
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+from seedzero.checkpoints import durable, manifest, trees
+from seedzero.checkpoints import files as saved_files
+from seedzero.core import errors
+
+_HEX_BYTES = 6
+
+
+class Frozen(NamedTuple):
+    """A frozen player: its acting parameters as arrays of numpy, random keys as integers."""
+
+    params: trees.Tree
+    step: int  # updates of the player that it is a copy of
+    info: Mapping[str, Any]  # as given to `write`
+
+
+def new_name(player: str, source: str = "") -> str:
+    """Returns the name of a frozen player: that of its player, and random digits, new after any resume.
+
+    source: of a deterministic run, a text that only this freeze has; the digits follow from it.
+    """
+    digits = hashlib.sha256(source.encode()).hexdigest()[: 2 * _HEX_BYTES] if source else secrets.token_hex(_HEX_BYTES)
+    return f"{player}-{digits}"
+
+
+def names(directory: pathlib.Path) -> list[str]:
+    """Returns the names of the frozen players below the directory of checkpoints."""
+    root = directory / saved_files.FROZEN
+    found = root.iterdir() if root.is_dir() else ()
+    return sorted(path.name for path in found if saved_files.FROZEN_NAME.fullmatch(path.name))
+
+
+def write(
+    directory: pathlib.Path, name: str, step: int, params: trees.Tree, info: Mapping[str, Any], *, time: float
+) -> manifest.Files:
+    """Writes a frozen player, durably, in place of one of its name; an error leaves nothing. Returns its files.
+
+    Args:
+      directory: of the checkpoints.
+      name: from `new_name`.
+      step: updates of the player.
+      params: arrays, random keys as integers.
+      info: a JSON object.
+      time: in seconds since the epoch.
+
+    Raises CheckpointError for another name; OSError, ValueError, RuntimeError from the disk.
+    """
+    if not saved_files.FROZEN_NAME.fullmatch(name):
+        raise errors.CheckpointError(f"a frozen player cannot have the name {name!r}; expected PLAYER-0123456789ab")
+    root, part = directory / saved_files.FROZEN, {saved_files.PARAMS: params}
+    if not root.is_dir():  # no start makes it: runs without a league have none
+        root.mkdir(parents=True, exist_ok=True)
+        durable.flush(directory)
+    with durable.new_directory(root / name) as temporary:
+        trees.save(temporary / saved_files.PARAMS, part)
+        files = durable.checksums(temporary)
+        arrays, host = {saved_files.PARAMS: trees.describe(part)}, {"name": name, "info": info}
+        manifest.write(temporary, manifest.Manifest(step, time, 0, arrays=arrays, host=host, files=files))
+        files = {manifest.NAME: durable.checksum(temporary / manifest.NAME), **files}
+    return files
+
+
+def read(directory: pathlib.Path, name: str, like: trees.Tree) -> Frozen:
+    """Returns a frozen player, checked by its own manifest.
+
+    Raises CheckpointError if it is missing or damaged, ResumeError if it does not fit `like`, a template of arrays or
+    `jax.ShapeDtypeStruct`s.
+    """
+    path, part = directory / saved_files.FROZEN / name, saved_files.PARAMS
+    try:
+        if name not in names(directory):
+            raise errors.CheckpointError("it is not there")
+        found = manifest.read(path, has_step=False)
+        if found.host.get("name") != name:
+            raise errors.CheckpointError(f"{manifest.NAME} is that of {found.host.get('name')}")
+        manifest.check(path, found.files, content=True)
+        arrays = saved_files.load_arrays(path, found, {part: like}, (part,))
+    except errors.CheckpointError as error:
+        others = ", ".join(other for other in names(directory) if other != name) or "none"
+        raise errors.CheckpointError(
+            f"the frozen player {name} in {directory} cannot be used: {error}; others there: {others}"
+        ) from error
+    return Frozen(jax.tree.unflatten(jax.tree.structure(like), arrays), found.step, found.host["info"])
+
+
+def usable(
+    directory: pathlib.Path, frozen: Mapping[str, manifest.Files], *, content: bool = True
+) -> tuple[dict[str, manifest.Files], list[str]]:
+    """Returns the whole frozen players of a manifest, and a sentence for each missing or damaged player.
+
+    content: compare all checksums; false: sizes alone.
+    """
+    whole, problems = {}, []
+    for name, files in frozen.items():
+        try:
+            saved_files.check_frozen(directory, name, files, content=content)
+            whole[name] = files
+        except errors.CheckpointError as error:
+            place = directory / saved_files.FROZEN / name
+            problems.append(
+                f"{error}; to keep it, end the run now, put a copy of its files into {place} and start again; "
+                f"otherwise the run goes on without it"
+            )
+    return whole, problems

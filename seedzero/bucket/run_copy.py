@@ -82,10 +82,14 @@ class Copy:
         return True
 
     def fetch_player(self, name: str) -> None:
-        """Fetches a frozen player, if present; its reader reports damage."""
-        keys = self._store.list(proof=run_dirs.CONFIG_FILE)
-        prefix = f"{remote.frozen_directory(name)}/"
-        remote.download_all(self._store, self.path, [key for key in keys if key.startswith(prefix)])
+        """Fetches a frozen player, if present, and the names of all; its reader reports damage."""
+        players: dict[str, list[str]] = {}
+        for key in self._store.list(proof=run_dirs.CONFIG_FILE):
+            if key.startswith(remote.frozen_directory("")):
+                players.setdefault(key.split("/")[2], []).append(key)
+        for player in players:
+            (self.path / remote.frozen_directory(player)).mkdir(parents=True)
+        remote.download_all(self._store, self.path, players.get(name, []))
 
     def fetch_all(self) -> None:
         """Fetches every file of every checkpoint."""

@@ -13,8 +13,8 @@ import pytest
 from seedzero.bucket import bucket, lease, run_copy
 from seedzero.checkpoints import checkpointer as checkpointers
 from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import player_files, trees
 from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.checkpoints import trees
 from seedzero.cli import main as commands
 from seedzero.config import config as configs
 from seedzero.config import sections
@@ -90,6 +90,30 @@ def test_the_parameters_of_one_checkpoint_are_fetched_and_nothing_else(
     assert not path.exists()
     content = [name for name in read if "/checkpoints/" in name and not name.endswith("manifest.json")]
     assert content and all(f"{expected:012d}/params/" in name for name in content)
+
+
+def test_a_frozen_player_is_fetched_alone_and_another_name_is_answered_with_all(
+    gcs: fake_gcs.FakeGcs, run: pathlib.Path, said: golden.Said
+) -> None:
+    one, two = ("main-111111111111", "main-222222222222")
+    for step, name in ((10, one), (20, two)):
+        player_files.write(run / "checkpoints", name, step, _params(step), {}, time=0.0)
+        for file in (run / "checkpoints/frozen" / name).rglob("*"):
+            if file.is_file():
+                gcs.put("runs", f"{PREFIX}/{file.relative_to(run).as_posix()}", file.read_bytes())
+    read: list[str] = []
+    gcs.fault = lambda request: read.append(request.name) if request.kind == "read" else None
+    with run_copy.local(URL, lambda copy: copy.fetch_player(two)) as path:
+        found = player_files.read(path / "checkpoints", two, LIKE)
+    assert found.step == 20 and found.params["w"].tolist() == [20] * 300
+    content = [name for name in read if "/checkpoints/" in name]
+    assert content and all(f"/frozen/{two}/" in name for name in content)
+    with (
+        pytest.raises(errors.CheckpointError, match=f"main in {URL}/checkpoints .*: {one}, {two}$") as raised,
+        run_copy.local(URL, lambda copy: copy.fetch_player("main")) as path,
+    ):
+        player_files.read(path / "checkpoints", "main", LIKE)
+    said(raised.value)
 
 
 def test_a_best_one_that_is_replaced_while_it_is_read_is_read_anew(

@@ -14,8 +14,8 @@ import pytest
 from gymnasium import spaces
 
 import seedzero
+from seedzero.checkpoints import player_files, spec_file
 from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.checkpoints import spec_file
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import errors, types
@@ -282,6 +282,19 @@ def test_a_run_that_does_not_tell_the_environments_values_says_so(
     acting_policy.load(tmp_path / "run", None, seed=0)
     is_silent = not spaces_known and env_id.startswith("gym:")
     assert ("spaces" in capsys.readouterr().err) == is_silent
+
+
+def test_a_frozen_player_acts_by_its_name(tmp_path: pathlib.Path) -> None:
+    saved, config, spec = policies.saved(_VECTOR)
+    with run_dirs.open_run_dir(tmp_path, config, preset="catch", given={}) as opened:
+        player_files.write(opened.checkpoints, "main-0123456789ab", 7, saved.params, {}, time=0.0)
+    spec_file.write(tmp_path, spec)
+    loaded = acting_policy.load(tmp_path, None, seed=0, player="main-0123456789ab")
+    seen = np.random.default_rng(0).normal(size=(16, *spec.observation_shape)).astype(np.float32)
+    np.testing.assert_array_equal(loaded(seen), acting_policy.Policy(saved, config, spec)(seen))
+    assert loaded.step == 7
+    with pytest.raises(errors.CheckpointError, match=r"player main in .*main-0123456789ab$"):
+        acting_policy.load(tmp_path, None, seed=0, player="main")
 
 
 def test_a_directory_without_a_spec_has_no_policy_yet(tmp_path: pathlib.Path, said: golden.Said) -> None:

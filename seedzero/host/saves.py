@@ -158,6 +158,11 @@ class Saves:
             host = {**state.host, "metrics_bytes": self.log.size_bytes()}
             self.checkpointer.save_state(state.host["num_updates"], checkpoint.by_player(state.parts), host, frozen)
 
+    def freeze(self, name: str, step: int, params: base.Params, info: Mapping[str, Any]) -> bool:
+        """Begins to save a frozen player, for the next checkpoint; the rest as of `Checkpointer.freeze`."""
+        self.directory.check_ours()
+        return self.checkpointer.freeze(name, step, params, info)
+
     def abandon(self) -> None:
         """Any thread: ends a save waiting for the disk; the next save contains the same state."""
         if self.checkpointer.abandon_save():

@@ -720,7 +720,7 @@ def test_a_damaged_frozen_player_of_a_local_copy_is_fetched_anew(machine: Make, 
     assert (here.path / player_file(ONE)).read_text() == f"params of {ONE}"
 
 
-def test_a_checkpoint_ahead_of_the_bucket_is_uploaded_without_a_frozen_player_it_lost(
+def test_a_checkpoint_ahead_of_the_bucket_is_uploaded_without_a_lost_player(
     machine: Make, gcs: fake_gcs.FakeGcs, printed: list[str], said: golden.Said
 ) -> None:
     here = machine("a")

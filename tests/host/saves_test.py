@@ -10,7 +10,7 @@ import golden
 import numpy as np
 import pytest
 
-from seedzero.checkpoints import checkpoint, checkpoint_dir, migrations
+from seedzero.checkpoints import checkpoint, checkpoint_dir, migrations, player_files
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
@@ -29,6 +29,8 @@ def test_nothing_is_saved_into_a_directory_that_was_deleted(tmp_path: pathlib.Pa
         for save in (saved.save, saved.save_state, saved.save_best):
             with pytest.raises(errors.TrainingFailure, match=f"{path} "):
                 save(state)
+        with pytest.raises(errors.TrainingFailure, match=f"{path} "):
+            saved.freeze("main-0123456789ab", 1, {"w": np.zeros(1)}, {})
         saved.checkpointer.close()
     assert not path.exists()
 
@@ -137,6 +139,24 @@ def test_a_save_that_was_abandoned_is_made_again(tmp_path: pathlib.Path) -> None
     for _ in range(2):
         saved.save(state)
     assert made == [5_000, 5_000, 5_000]
+    for _ in range(2):
+        saved.save(state, ["main-0123456789ab"])  # frozen since
+    assert made == [5_000] * 4
+
+
+def test_a_frozen_player_is_saved_with_the_next_checkpoint(tmp_path: pathlib.Path) -> None:
+    directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=False, check_ours=lambda: None))
+    log, name = cast(Any, python_types.SimpleNamespace(size_bytes=int)), player_files.new_name("main")
+    saved = saving.Saves(configs.Config(), directory, log, pytest.fail, None)
+    host = {"num_updates": 1, "num_acts": 1, "evaluation_index": 0, "last_evaluation": None}
+    parts = {checkpoint.MAIN: {"params": {"w": np.zeros(1)}}}
+    state = cast(Any, python_types.SimpleNamespace(host=migrations.counters(host, 1.0), parts=parts, rings=None))
+    assert saved.freeze(name, 1, {"w": np.ones(1)}, {})
+    saved.save(state, [name])
+    saved.checkpointer.close()
+    (found,) = saved_files.manifests(tmp_path)
+    assert list(found.frozen) == [name] and saved.durable_update == 1
+    assert player_files.read(tmp_path, name, {"w": np.ones(1, np.float32)}).step == 1
 
 
 def test_old_checkpoints_that_stay_are_told_and_are_no_failed_save(

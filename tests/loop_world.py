@@ -199,7 +199,7 @@ class World:
             lambda state: self.saved.append(int(state.host["num_updates"])),
             lambda: self.rows.append(self.num_updates),
             self.reports.append,
-            lambda name, params: self.frozen.append(name),
+            lambda snapshot: not self.frozen.append(snapshot.name),
         )
         self.loop = device_loop.DeviceLoop(config, self.dispatcher, hooks)
 

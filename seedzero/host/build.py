@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 
+import jax
+
 from seedzero.agents import base
-from seedzero.checkpoints import checkpoint, trees
+from seedzero.checkpoints import checkpoint, player_files, trees
 from seedzero.config import config as configs
 from seedzero.core import types
 from seedzero.device import acting, compilation_cache, host_frames, slow_compile
@@ -16,11 +19,17 @@ from seedzero.device import state as states
 from seedzero.device import strategy as strategies
 from seedzero.host import capacity
 from seedzero.host import saves as saving
+from seedzero.league import players as members
 from seedzero.loop import books as bookkeeping
-from seedzero.loop import device_loop, pacing
+from seedzero.loop import device_loop, league_seating, pacing
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import player as players
+from seedzero.loop import pool as pools
+from seedzero.loop import seating as seats
 from seedzero.monitoring import aggregator
+
+FROZEN_ON_HOST = 16
+"""Most frozen players whose parameters the host keeps beside those on the devices."""
 
 
 def device_loop_for(
@@ -58,14 +67,42 @@ def device_loop_for(
             player = players.Player(
                 checkpoint.MAIN, config.run.seed, setup, programs, strategy, train, rings, pacer=pacer, books=books
             )
-        dispatcher = dispatchers.Dispatcher(config, setup, (player,), carried, workers, gathered, time.monotonic)
+        seating = league(config, setup, train, saves, report) if config.league.freeze_every else seats.Seating()
+        dispatcher = dispatchers.Dispatcher(
+            config, setup, (player,), carried, workers, gathered, time.monotonic, seating
+        )
         if restored is not None:
             with saving.reading_counters(restored.step):
                 dispatcher.restore(restored.host, has_replay=restored.rings is not None)
+            for name in set(seating.frozen()) - restored.frozen.keys():
+                seating.remove(name)  # damaged: it was reported
     except Exception:
         programs.close()
         raise
     return device_loop.DeviceLoop(config, dispatcher, hooks)
+
+
+def league(
+    config: configs.Config,
+    setup: setups.Setup,
+    train: base.TrainState,
+    saves: saving.Saves,
+    report: Callable[[str], None],
+) -> league_seating.LeagueSeating:
+    """Returns the seating of a league, whose frozen players lie beside the checkpoints. train: a state."""
+    like = jax.eval_shape(setup.agent.acting, train)
+    everywhere = meshes.replicated(setup.mesh)
+    pool = pools.ParamsPool(
+        lambda name: player_files.read(saves.directory.checkpoints, name, like).params,
+        lambda params: jax.device_put(params, everywhere),
+        on_devices=config.league.active + 2,  # those of the next active set, and of matches under way
+        on_host=FROZEN_ON_HOST,
+    )
+
+    def digits(number: int) -> str:
+        return members.digits_of(config.run.seed, number) if config.run.deterministic else secrets.token_hex(6)
+
+    return league_seating.LeagueSeating(config, setup.layout.num_train, pool, digits, report)
 
 
 def check(config: configs.Config, spec: types.EnvSpec) -> None:

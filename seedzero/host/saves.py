@@ -134,21 +134,18 @@ class Saves:
 
     # ------------------------------------------------------------------------------------ while it goes on
 
-    def save(self, state: dispatchers.CheckpointState, frozen: Collection[str] = ()) -> None:
-        """Begins a checkpoint, unless that update is saved. Raises TrainingFailure if the directory is lost.
-
-        frozen: as in `Checkpointer.save`.
-        """
+    def save(self, state: dispatchers.CheckpointState) -> None:
+        """Begins a checkpoint, unless that update is saved. Raises TrainingFailure if the directory is lost."""
         self.directory.check_ours()
-        step, mark = state.host["num_updates"], _mark(state.host, frozen)
+        step, mark = state.host["num_updates"], _mark(state.host, state.frozen)
         if mark == self._mark and self.durable_update == step:
             return
         self._mark = mark
         host = {**state.host, "metrics_bytes": self.log.size_bytes()}
         rings = state.rings if self._includes_replay else None
-        self.checkpointer.save(step, checkpoint.by_player(state.parts), host, rings, frozen)
+        self.checkpointer.save(step, checkpoint.by_player(state.parts), host, rings, state.frozen)
 
-    def save_state(self, state: dispatchers.CheckpointState, frozen: Collection[str] = ()) -> None:
+    def save_state(self, state: dispatchers.CheckpointState) -> None:
         """Saves the small state at once before a long save of the replay: an interrupted process may be killed."""
         self.directory.check_ours()
         frames = () if state.rings is None else state.rings.observation
@@ -156,12 +153,14 @@ class Saves:
         if is_long and state.host["num_updates"] != self.durable_update:
             self._mark = None  # the replay is still to come
             host = {**state.host, "metrics_bytes": self.log.size_bytes()}
-            self.checkpointer.save_state(state.host["num_updates"], checkpoint.by_player(state.parts), host, frozen)
+            parts = checkpoint.by_player(state.parts)
+            self.checkpointer.save_state(state.host["num_updates"], parts, host, state.frozen)
 
-    def freeze(self, name: str, step: int, params: base.Params, info: Mapping[str, Any]) -> bool:
+    def freeze(self, snapshot: dispatchers.Snapshot) -> bool:
         """Begins to save a frozen player, for the next checkpoint; the rest as of `Checkpointer.freeze`."""
         self.directory.check_ours()
-        return self.checkpointer.freeze(name, step, params, info)
+        info = {"env_steps": snapshot.env_steps}
+        return self.checkpointer.freeze(snapshot.name, snapshot.version, snapshot.params, info)
 
     def abandon(self) -> None:
         """Any thread: ends a save waiting for the disk; the next save contains the same state."""

@@ -27,7 +27,6 @@ from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import NamedTuple
 
-from seedzero.agents import base
 from seedzero.config import config as configs
 from seedzero.core import errors
 from seedzero.loop import dispatcher as dispatchers
@@ -45,7 +44,7 @@ class Hooks(NamedTuple):
     save: Callable[[dispatchers.CheckpointState], None]  # at a checkpoint's place in deterministic mode
     row: Callable[[], None]  # at a metrics row's place in deterministic mode
     report: Callable[[str], None]  # shows the user a line
-    freeze: Callable[[str, base.Params], None]  # keeps a snapshot for the league, by its name
+    freeze: Callable[[dispatchers.Snapshot], bool]  # saves a frozen player; false: it cannot
 
 
 class DeviceLoop:
@@ -143,8 +142,7 @@ class DeviceLoop:
         """Submits a call, possibly after waiting for earlier calls."""
         if call.kind is limiter.Work.ACT:
             self.dispatcher.act(call.players)
-            if frozen := self.dispatcher.freeze():
-                self._hooks.freeze(*frozen)
+            self.dispatcher.freeze(self._hooks.freeze)
         elif call.kind is limiter.Work.EVALUATE:
             self._evaluate()
         elif call.kind is limiter.Work.REFRESH:

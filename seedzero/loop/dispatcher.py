@@ -54,6 +54,15 @@ class CheckpointState(NamedTuple):
     frozen: tuple[str, ...] = ()  # names of the league's frozen players
 
 
+class Snapshot(NamedTuple):
+    """A frozen player, as it begins."""
+
+    name: str
+    version: int  # updates behind its parameters
+    env_steps: int
+    params: base.Params  # a copy
+
+
 class _Acted(NamedTuple):
     """A call under way: the actions [R] of its rows; the row [B] of each environment, and which of [N] these are."""
 
@@ -239,14 +248,16 @@ class Dispatcher:
 
     # ------------------------------------------------------------------------------------ environments
 
-    def freeze(self) -> tuple[str, base.Params] | None:
-        """Takes a due snapshot of the first player for the league; returns its name and parameters, or None."""
+    def freeze(self, keep: Callable[[Snapshot], bool]) -> None:
+        """Takes a due snapshot of the first player for the league. keep: saves it; returns whether it will be."""
         player = self.players[0]
         env_steps = player.books.ledger.counts.stored
         if not self.seating.freezes(env_steps):
-            return None
-        params = player.copy_params()
-        return self.seating.freeze(params, version=player.num_updates, env_steps=env_steps), params
+            return
+        params, version = player.copy_params(), player.num_updates
+        name = self.seating.freeze(params, version=version, env_steps=env_steps)
+        if not keep(Snapshot(name, version, env_steps, params)):
+            self.seating.remove(name)
 
     def discard(self, slots: np.ndarray, reason: str) -> None:
         """Ends the histories of slots without environments, for one of the ledger's reasons."""

@@ -120,8 +120,7 @@ class LeagueSeating(seats.Seating):
             self._pool.get(name)
         except errors.CheckpointError as error:
             self._report(f"the league goes on without player {name}: {error}")
-            self._pool.forget(name)
-            self.members = self.members.without(name)
+            self.remove(name)
             return _SELF
         if name not in self._names:
             self._names.append(name)
@@ -149,6 +148,10 @@ class LeagueSeating(seats.Seating):
         self._pool.add(member.name, params)
         self._redraw()
         return member.name
+
+    def remove(self, name: str) -> None:
+        self._pool.forget(name)
+        self.members = self.members.without(name)
 
     def frozen(self) -> tuple[str, ...]:
         return self.members.frozen

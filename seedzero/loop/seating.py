@@ -53,6 +53,9 @@ class Seating:
         """Takes a snapshot of the home, on the devices; returns its name."""
         raise NotImplementedError
 
+    def remove(self, name: str) -> None:
+        """Goes on without a frozen player."""
+
     def frozen(self) -> tuple[str, ...]:
         """Returns the frozen players' names, for a checkpoint."""
         return ()

@@ -17,6 +17,7 @@ from seedzero.config import config as configs
 from seedzero.core import errors
 from seedzero.device import state as states
 from seedzero.host import saves as saving
+from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import phase
 
 
@@ -30,7 +31,7 @@ def test_nothing_is_saved_into_a_directory_that_was_deleted(tmp_path: pathlib.Pa
             with pytest.raises(errors.TrainingFailure, match=f"{path} "):
                 save(state)
         with pytest.raises(errors.TrainingFailure, match=f"{path} "):
-            saved.freeze("main-0123456789ab", 1, {"w": np.zeros(1)}, {})
+            saved.freeze(dispatchers.Snapshot("main-0123456789ab", 1, 9, {"w": np.zeros(1)}))
         saved.checkpointer.close()
     assert not path.exists()
 
@@ -125,7 +126,7 @@ def test_a_save_that_was_abandoned_is_made_again(tmp_path: pathlib.Path) -> None
     )
     host = {"num_updates": 0, "num_acts": 5_000, "evaluation_index": 0, "last_evaluation": None}
     host = migrations.counters(host, 1.0)
-    state = cast(Any, python_types.SimpleNamespace(host=host, parts={}, rings=None))
+    state = dispatchers.CheckpointState({}, None, host)
     saved.save(state)
     saved.save(state)  # nothing is new
     assert made == [5_000]
@@ -140,7 +141,7 @@ def test_a_save_that_was_abandoned_is_made_again(tmp_path: pathlib.Path) -> None
         saved.save(state)
     assert made == [5_000, 5_000, 5_000]
     for _ in range(2):
-        saved.save(state, ["main-0123456789ab"])  # frozen since
+        saved.save(state._replace(frozen=("main-0123456789ab",)))
     assert made == [5_000] * 4
 
 
@@ -150,9 +151,9 @@ def test_a_frozen_player_is_saved_with_the_next_checkpoint(tmp_path: pathlib.Pat
     saved = saving.Saves(configs.Config(), directory, log, pytest.fail, None)
     host = {"num_updates": 1, "num_acts": 1, "evaluation_index": 0, "last_evaluation": None}
     parts = {checkpoint.MAIN: {"params": {"w": np.zeros(1)}}}
-    state = cast(Any, python_types.SimpleNamespace(host=migrations.counters(host, 1.0), parts=parts, rings=None))
-    assert saved.freeze(name, 1, {"w": np.ones(1)}, {})
-    saved.save(state, [name])
+    state = dispatchers.CheckpointState(parts, None, migrations.counters(host, 1.0), (name,))
+    assert saved.freeze(dispatchers.Snapshot(name, 1, 9, {"w": np.ones(1)}))
+    saved.save(state)
     saved.checkpointer.close()
     (found,) = saved_files.manifests(tmp_path)
     assert list(found.frozen) == [name] and saved.durable_update == 1

@@ -67,7 +67,7 @@ def device_loop_for(
             player = players.Player(
                 checkpoint.MAIN, config.run.seed, setup, programs, strategy, train, rings, pacer=pacer, books=books
             )
-        seating = league(config, setup, train, saves, report) if config.league.freeze_every else seats.Seating()
+        seating = league(config, setup, train, saves) if config.league.freeze_every else seats.Seating()
         dispatcher = dispatchers.Dispatcher(
             config, setup, (player,), carried, workers, gathered, time.monotonic, seating
         )
@@ -87,7 +87,6 @@ def league(
     setup: setups.Setup,
     train: base.TrainState,
     saves: saving.Saves,
-    report: Callable[[str], None],
 ) -> league_seating.LeagueSeating:
     """Returns the seating of a league, whose frozen players lie beside the checkpoints. train: a state."""
     like = jax.eval_shape(setup.agent.acting, train)
@@ -102,7 +101,7 @@ def league(
     def digits(number: int) -> str:
         return members.digits_of(config.run.seed, number) if config.run.deterministic else secrets.token_hex(6)
 
-    return league_seating.LeagueSeating(config, setup.layout.num_train, pool, digits, report)
+    return league_seating.LeagueSeating(config, setup.layout.num_train, pool, digits, saves.report)
 
 
 def check(config: configs.Config, spec: types.EnvSpec) -> None:

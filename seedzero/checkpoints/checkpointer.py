@@ -141,7 +141,7 @@ class Checkpointer:
         """
         _wait_for(self._saving, self._saving_best)
         name, given_up = f"{step:012d}-{secrets.token_hex(4)}", self._directory.frozen_names().difference(frozen)
-        self._copying = save = _Save(step, name, host, frozen=frozen, given_up=given_up)
+        self._copying = save = _Save(step, name, host, frozen=tuple(frozen), given_up=given_up)
         try:
             # The replay first: its cursors wait for all earlier work of the device.
             if rings is not None:

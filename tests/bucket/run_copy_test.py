@@ -101,9 +101,11 @@ def test_a_frozen_player_is_fetched_alone_and_another_name_is_answered_with_all(
         for file in (run / "checkpoints/frozen" / name).rglob("*"):
             if file.is_file():
                 gcs.put("runs", f"{PREFIX}/{file.relative_to(run).as_posix()}", file.read_bytes())
+    gcs.put("runs", f"{PREFIX}/checkpoints/frozen/{two}/../../../config.json", b"of another")
     read: list[str] = []
     gcs.fault = lambda request: read.append(request.name) if request.kind == "read" else None
     with run_copy.local(URL, lambda copy: copy.fetch_player(two)) as path:
+        assert run_dirs.read_saved(path).given == {"run.seed": "3"}
         found = player_files.read(path / "checkpoints", two, LIKE)
     assert found.step == 20 and found.params["w"].tolist() == [20] * 300
     content = [name for name in read if "/checkpoints/" in name]

@@ -8,7 +8,7 @@ import time
 import jax
 
 from seedzero.agents import base
-from seedzero.checkpoints import checkpoint, player_files, trees
+from seedzero.checkpoints import checkpoint, checkpointer, player_files, trees
 from seedzero.config import config as configs
 from seedzero.core import types
 from seedzero.device import acting, compilation_cache, host_frames, slow_compile
@@ -94,7 +94,7 @@ def league(
     pool = pools.ParamsPool(
         lambda name: player_files.read(saves.directory.checkpoints, name, like).params,
         lambda params: jax.device_put(params, everywhere),
-        on_devices=config.league.active + 2,  # those of the next active set, and of matches under way
+        on_devices=frozen_on_devices(config),
         on_host=FROZEN_ON_HOST,
     )
 
@@ -102,6 +102,11 @@ def league(
         return members.digits_of(config.run.seed, number) if config.run.deterministic else secrets.token_hex(6)
 
     return league_seating.LeagueSeating(config, setup.layout.num_train, pool, digits, saves.report)
+
+
+def frozen_on_devices(config: configs.Config) -> int:
+    """Returns the most frozen players whose parameters the devices keep: of the active set and matches under way."""
+    return config.league.active + 2
 
 
 def check(config: configs.Config, spec: types.EnvSpec) -> None:
@@ -120,9 +125,15 @@ def place_replay(
         return False, False, ""
     is_small = checkpoint.saves_replay(config.checkpoint, trees.num_bytes(actor.rings))
     is_saved = config.run.deterministic or is_small
+    needed = checkpoint.needed_bytes(states.parts(setup.agent, train), actor.rings, is_saved=is_saved)
+    if config.league.freeze_every:
+        # Also those that wait for the disk; a CPU's device shares the memory of the host.
+        most = frozen_on_devices(config) + checkpointer.MAX_FREEZES + FROZEN_ON_HOST * (device.platform == "cpu")
+        copies = needed.state_copies + most * trees.num_bytes(setup.agent.acting(train))
+        needed = needed._replace(state_copies=copies)
     on_host, text = capacity.place(
         config.replay,
-        checkpoint.needed_bytes(states.parts(setup.agent, train), actor.rings, is_saved=is_saved),
+        needed,
         device,
         num_devices=setup.layout.num_shards,
         may_be_host=setup.learners is None,  # else windows are drawn with their frames

@@ -5,7 +5,7 @@ from __future__ import annotations
 import loop_world
 import pytest
 
-from seedzero.checkpoints import checkpoint, trees
+from seedzero.checkpoints import checkpoint, checkpointer, trees
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.host import build
@@ -32,3 +32,18 @@ def test_a_replay_that_is_too_large_for_checkpoints_is_told(
     config = configs.override(configs.Config(), {**device.settings, **settings})
     found, _, text = build.place_replay(config, device.setup, device.train, device.actor)
     assert (found, "--checkpoint.replay=on saves it" in text) == (is_saved, told)
+
+
+def test_frozen_players_count_in_the_memory_that_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, found = loop_world.make_device(loop_world.MUZERO), []
+    monkeypatch.setattr(
+        build.capacity, "place", lambda replay, needed, *args, **options: found.append(needed) or (0, "")
+    )
+    for every in (0, 100):
+        settings: dict[str, options.Value] = {"league.freeze_every": every, "league.active": 3}
+        config = configs.override(configs.Config(), {**device.settings, **settings})
+        build.place_replay(config, device.setup, device.train, device.actor)
+    without, needed = found
+    size = trees.num_bytes(device.setup.agent.acting(device.train))
+    most = 3 + 2 + checkpointer.MAX_FREEZES + build.FROZEN_ON_HOST
+    assert needed == without._replace(state_copies=without.state_copies + most * size)

@@ -45,6 +45,23 @@ def show(text: str) -> None:
     print(printable.wrap(text, printable.columns(sys.stdout)))
 
 
+def table(rows: Sequence[Mapping[str, object]], *, num_left: int = 1) -> str:
+    """Returns rows as columns below their names, the first `num_left` of them flush left; None: -."""
+    cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)] if rows else []
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    justify = [str.ljust] * num_left + [str.rjust] * (len(widths) - num_left)
+    lines = ("  ".join(f(text, width) for f, text, width in zip(justify, line, widths, strict=True)) for line in cells)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _cell(value: object) -> str:
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.3f}" if isinstance(value, float) else printable.escape(str(value))
+
+
 def fail(error: errors.Error) -> int:
     """Prints an error; returns the exit code."""
     say(f"error: {error}")

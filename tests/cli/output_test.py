@@ -28,6 +28,13 @@ def test_what_is_not_printable_is_escaped_in_every_line(capsys: pytest.CaptureFi
     assert capsys.readouterr().err == ("seedzero: two\nlines \\x1b[31m seedzero train --run_dir=\\x1b[2J\\udcff\n")
 
 
+def test_a_table_has_texts_on_the_left_and_numbers_on_the_right() -> None:
+    rows = [{"name": "a", "games": 1_234, "rate": 0.5}, {"name": "longer", "games": 5, "rate": None}]
+    assert output.table(rows) == "name    games   rate\na        1234  0.500\nlonger      5      -"
+    assert output.table([{"name": True, "\x1b": "\x1b"}], num_left=2) == "name  \x1b\nyes   \\x1b"
+    assert output.table([]) == ""
+
+
 @pytest.mark.parametrize(
     ("words", "code", "out"),
     [

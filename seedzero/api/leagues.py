@@ -1,0 +1,88 @@
+"""The league of a run: its players, matches and ratings, from the newest whole checkpoint."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import sections
+from seedzero.core import errors
+from seedzero.league import elo, matchmaking
+from seedzero.league import payoff as payoffs
+from seedzero.league import players as members
+
+
+class SavedLeague(NamedTuple):
+    """The league in a checkpoint; update, env_steps: of the checkpoint. active: opponents, as drawn."""
+
+    update: int
+    env_steps: int
+    settings: sections.LeagueConfig
+    pool: members.Pool
+    payoff: payoffs.Payoff
+    active: tuple[str, ...]
+    num_void: int
+
+    def opponents(self, player: str = members.MAIN) -> list[dict[str, Any]]:
+        """Returns a learning player's opponents: itself, and each frozen player with its share of coming draws."""
+        settings, names = self.settings, self.pool.frozen
+        prior = dict(prior=settings.prior, prior_games=settings.prior_games)
+        rates = np.array([self.payoff.win_rate(player, name, **prior) for name in names])
+        rest = 1 - settings.self_play if names else 0.0
+        shares = rest * matchmaking.shares(rates, settings.weighting) if names else rates
+        rows: list[tuple[str, float, float | None]] = [(player, 1 - rest, None)]
+        rows += zip(names, shares.tolist(), rates.tolist(), strict=True)
+        return [
+            {"opponent": name, "active": self.active.count(name), "share": share, "recent_win_rate": rate}
+            for name, share, rate in rows
+        ]
+
+    def ratings(self) -> tuple[dict[str, float], dict[str, int]]:
+        """Returns Elo ratings by player, the oldest rated frozen player's 0, and games by player."""
+        pairs = self.payoff.pairs()
+        found = elo.fit(pairs, anchor=members.MAIN)
+        zero = next((found[name] for name in self.pool.frozen if name in found), 0.0)
+        games = {name: sum(row.games for pair, row in pairs.items() if name in pair) for name in found}
+        return {name: rating - zero for name, rating in found.items()}, games
+
+
+def read(path: pathlib.Path, place: str) -> SavedLeague:
+    """Returns the league of a run directory, from the newest checkpoint with whole parameters; writes nothing.
+
+    place: name of the run for messages. Raises UsageError for a run without a league, CheckpointError for a run
+    without a checkpoint or with a damaged one.
+    """
+    settings = run_dirs.read_saved(path).config
+    if "league" not in settings.agent.SECTIONS or not settings.league.freeze_every:
+        raise errors.UsageError(
+            f"{place} has no league: its games are played by one player alone; `./run_local.sh league`, or `seedzero "
+            "train --preset=league-tictactoe`, trains a run that has one"
+        )
+    if not saved_files.finished(path / "checkpoints" / saved_files.STEPS):
+        raise errors.CheckpointError(
+            f"{place} has no checkpoint yet, and its league is read from there; wait for the first one "
+            f"(--checkpoint.every_seconds={settings.checkpoint.every_seconds:g}), or resume the run"
+        )
+    _, found, _ = saved_files.find(path / "checkpoints", "last", "params")
+    try:
+        return _parse(found.host, settings.league)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise errors.CheckpointError(
+            f"the league in checkpoint {found.step} of {place} cannot be read ({error}); delete that checkpoint to "
+            "take an earlier one"
+        ) from error
+
+
+def _parse(host: Mapping[str, Any], settings: sections.LeagueConfig) -> SavedLeague:
+    saved, update, env_steps = host["league"], int(host["num_updates"]), int(host["ledger"]["stored"])
+    pool = members.Pool.from_json(saved["pool"])
+    for member in pool.members:
+        if member.learns:
+            pool = pool.trained(member.name, version=update, env_steps=env_steps)
+    payoff = payoffs.Payoff.from_json(saved["payoff"])
+    return SavedLeague(update, env_steps, settings, pool, payoff, tuple(saved["active"]), int(saved["num_void"]))

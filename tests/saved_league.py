@@ -1,0 +1,45 @@
+"""A run directory with a checkpoint of a league: two frozen players and ten matches."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from seedzero.checkpoints import checkpoint_dir
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import presets
+from seedzero.league import payoff as payoffs
+from seedzero.league import players as members
+
+OLD, NEW = "main-0123456789ab", "main-ba9876543210"
+
+
+def counters() -> dict[str, Any]:
+    """Returns a checkpoint's counters: of the ten matches main won 4, drew 2 and lost 4."""
+    pool, _ = members.Pool().freeze(members.MAIN, OLD[5:], version=30, env_steps=1_000)
+    pool, _ = pool.freeze(members.MAIN, NEW[5:], version=60, env_steps=2_000)
+    played = [
+        *[payoffs.Match(payoffs.SELF_PLAY, "main", "main", 0, outcome, outcome) for outcome in (1, 0, -1)],
+        *[payoffs.Match(payoffs.PAST, "main", OLD, side, 1, 1.0) for side in (0, 0, 1)],
+        *[payoffs.Match(payoffs.PAST, "main", NEW, 1, outcome, outcome) for outcome in (0, -1, -1, -1)],
+    ]
+    league = {
+        "pool": pool.to_json(),
+        "payoff": payoffs.record(payoffs.Payoff(), played, decay=1.0).to_json(),
+        "active": [NEW, "main", NEW, OLD],
+        "num_sets": 3,
+        "num_void": 2,
+    }
+    return {"num_updates": 90, "ledger": {"stored": 2_500}, "league": league}
+
+
+def make(path: pathlib.Path, host: dict[str, Any] | None = None, preset: str = "league-tictactoe") -> pathlib.Path:
+    """Writes the run directory, with a checkpoint of these counters; {}: with no checkpoint. Returns the path."""
+    config = presets.get(preset)
+    with run_dirs.open_run_dir(path, config, preset=preset, given={}) as opened:
+        if (host := counters() if host is None else host) != {}:
+            files = checkpoint_dir.CheckpointDir(opened.checkpoints, config.checkpoint, lambda: 0.0)
+            files.write(90, {"params": {"params": {"weight": np.zeros(2, np.float32)}}}, host, (), None)
+        return opened.path

@@ -18,7 +18,7 @@ from seedzero.checkpoints import durable, manifest
 from seedzero.checkpoints import files as saved_files
 from seedzero.core import errors
 
-FILES = ("config.json", "spec.json", "metrics.jsonl", "status.json", "wandb.json")
+FILES = ("config.json", "spec.json", "metrics.jsonl", "league.jsonl", "status.json", "wandb.json")
 PROGRAMS = "xla"
 """Directory of XLA's cache: on another machine of the same kind a resumed run compiles nothing."""
 DIRECTORIES = ("tensorboard", "logs", PROGRAMS)

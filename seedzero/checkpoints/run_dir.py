@@ -6,6 +6,7 @@ RUN_DIR/lock            held (flock) by the learner of the directory; its text i
         learner.sock    its unix socket for processes of the same user
         status.json     the last status
         metrics.jsonl   one row of metrics a line
+        league.jsonl    the history of a league: decisions, and matches by interval
         checkpoints/    written by the checkpointer
         own.key         tells the run of a user's code from a copy (`own_runs`)
         logs/           what local workers print
@@ -36,7 +37,7 @@ CONFIG_FILE = "config.json"
 LEARNER_FILE = "learner.json"
 STATUS_FILE = "status.json"
 KEY_FILE = "own.key"
-_BESIDE_CONFIG = (STATUS_FILE, "spec.json", "metrics.jsonl")
+_BESIDE_CONFIG = (STATUS_FILE, "spec.json", "metrics.jsonl", "league.jsonl")
 """Files that a run writes after config.json."""
 _FILES = (
     CONFIG_FILE,

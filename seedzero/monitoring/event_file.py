@@ -107,6 +107,18 @@ def append(path: pathlib.Path, content: bytes) -> None:
             raise
 
 
+def cut(path: pathlib.Path, size_bytes: int) -> bytes:
+    """Cuts a file of lines back to an earlier size; returns the rest, whole lines. Raises OSError; b"": no file."""
+    if not path.exists():
+        return b""
+    with open(path, "r+b", opener=plain_files.opener) as file:
+        kept = file.read(size_bytes)
+        kept = kept[: kept.rfind(b"\n") + 1]  # a crash of the machine may have left less, and half a line
+        file.truncate(len(kept))
+        os.fsync(file.fileno())
+    return kept
+
+
 def settings_of(config: configs.Config) -> dict[str, options.Value]:
     """Returns the settings that the run's agent reads, by SECTION.KEY."""
     agent = config.run.agent

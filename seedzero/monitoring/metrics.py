@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import threading
 import time
@@ -10,7 +9,6 @@ from collections.abc import Callable, Mapping
 
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
-from seedzero.core import plain_files
 from seedzero.monitoring import event_file
 
 Value = float | int | str | None
@@ -88,9 +86,4 @@ class MetricsLog:
         """
         if self._tensorboard:
             self._tensorboard.hide(env_steps + 1)
-        if not self._path.exists():
-            return
-        with open(self._path, "r+b", opener=plain_files.opener) as file:
-            kept = file.read(size_bytes)
-            file.truncate(kept.rfind(b"\n") + 1)  # a crash of the machine may have left less, and half a line
-            os.fsync(file.fileno())
+        event_file.cut(self._path, size_bytes)

@@ -155,6 +155,7 @@ def test_a_checkpoint_is_there_as_a_whole_and_its_manifest_comes_last(machine: M
     gcs.fault = lambda request: order.append(request.name) if request.kind == "write" else None
     here.write(10, "s1", "s2")
     (here.path / "metrics.jsonl").write_text("{}\n")
+    (here.path / "league.jsonl").write_text("{}\n")
     (here.path / "logs").mkdir()
     (here.path / "logs" / "worker-0.log").write_text("hello")
     (here.path / "learner.json").write_text("not mirrored")
@@ -162,6 +163,7 @@ def test_a_checkpoint_is_there_as_a_whole_and_its_manifest_comes_last(machine: M
     assert names(gcs) == {
         lease.NAME,
         "metrics.jsonl",
+        "league.jsonl",
         "logs/worker-0.log",
         "checkpoints/steps/000000000010/manifest.json",
         "checkpoints/steps/000000000010/params/data",
@@ -169,7 +171,7 @@ def test_a_checkpoint_is_there_as_a_whole_and_its_manifest_comes_last(machine: M
         "checkpoints/segments/s2/rows",
     }
     assert order[-1] == "team/one/checkpoints/steps/000000000010/manifest.json"
-    assert len(order) == 6
+    assert len(order) == 7
     here.write(20, "s2", "s3")
     del order[:]
     opened.uploads.upload(20)

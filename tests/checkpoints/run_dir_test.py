@@ -80,6 +80,7 @@ def test_what_a_kill_leaves_of_the_first_checkpoint_binds_nobody_either(tmp_path
 FOREIGN = {
     "config.json": ['{"model_type": "bert"}', "[1, 2]", "not JSON"],
     "metrics.jsonl": ["{}"],
+    "league.jsonl": ["{}"],
     "spec.json": ["{}"],
     "status.json": ["{}"],
     "checkpoints/best/epoch-3/model.pt": ["weights"],
@@ -462,7 +463,17 @@ def test_a_learner_with_an_impossible_pid_is_named(tmp_path: pathlib.Path, pid: 
 
 
 LINKS = ["config.json", "lock", "learner.json", "learner.sock", "status.json", "status.json.tmp", "config.json.tmp"]
-LINKS += ["spec.json", "metrics.jsonl", "wandb.json", "copy.json", "logs", "logs/worker-0.log", "tensorboard", "wandb"]
+LINKS += [
+    "spec.json",
+    "metrics.jsonl",
+    "league.jsonl",
+    "wandb.json",
+    "copy.json",
+    "logs",
+    "logs/worker-0.log",
+    "tensorboard",
+    "wandb",
+]
 LINKS += ["tensorboard/events", "xla", "checkpoints", "checkpoints/steps", "checkpoints/segments", "checkpoints/best"]
 LINKS += ["checkpoints/steps/000000000002", "checkpoints/segments/mine", "checkpoints/best/000000000002"]
 

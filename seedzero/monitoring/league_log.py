@@ -1,0 +1,80 @@
+"""The history of a league, league.jsonl: a line for each decision, and for the matches of an interval of updates.
+
+Checkpoints are the truth; this file shows its course. It has no times, so that deterministic runs have equal ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import threading
+from collections.abc import Callable, Mapping
+
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.core import json_object
+from seedzero.monitoring import event_file
+
+LEAGUE_FILE = "league.jsonl"
+FREEZE, MATCHES = "freeze", "matches"
+"""Events of lines."""
+
+
+class LeagueLog:
+    """Appends lines to league.jsonl; thread-safe. Without a league nothing is written.
+
+    A full or read-only disk does not end training: its first failure is reported, and lines wait until it works again.
+    """
+
+    def __init__(self, run_dir: pathlib.Path, report: Callable[[str], None]) -> None:
+        """report: receives a sentence when writing begins to fail, and when it works again."""
+        self._path = run_dir / LEAGUE_FILE
+        self._report = report
+        self._waiting = b""  # lines that the disk has not taken
+        self._is_failing = False
+        self._lock = threading.Lock()
+        self._update = 0  # of the newest line of matches
+        self._matches: dict[str, int] = {}  # in the lines so far, by type
+
+    def freeze(self, player: str, *, parent: str, version: int, env_steps: int) -> None:
+        """Appends a new frozen player. version, env_steps: updates and training steps behind its parameters."""
+        with self._lock:
+            self._append(event=FREEZE, player=player, parent=parent, version=version, env_steps=env_steps)
+
+    def count(self, matches: Mapping[str, int], *, update: int, env_steps: int) -> None:
+        """Appends the matches since the newest such line, if there are any. matches: of the run so far, by type."""
+        with self._lock:
+            new = {name: count - self._matches.get(name, 0) for name, count in matches.items()}
+            if any(new.values()):
+                self._append(event=MATCHES, since_update=self._update, update=update, env_steps=env_steps, types=new)
+                self._update, self._matches = update, dict(matches)
+
+    def size_bytes(self) -> int:
+        """Returns the bytes of league.jsonl; a resume from this moment cuts the file there."""
+        with self._lock:
+            return self._path.stat().st_size if self._path.exists() else 0
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cuts league.jsonl back to its size at a checkpoint, as a resume must; 0 drops all. Raises OSError.
+
+        Call it before the first line; the next one counts the matches that the rest lacks.
+        """
+        with self._lock:
+            for line in event_file.cut(self._path, size_bytes).splitlines():
+                with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):  # damaged by another hand
+                    row = json_object.parse(line)
+                    if row["event"] == MATCHES:
+                        self._update = int(row["update"])
+                        for name, count in row["types"].items():
+                            self._matches[name] = self._matches.get(name, 0) + int(count)
+
+    def _append(self, **values: object) -> None:
+        self._waiting += (run_dirs.encode(values) + "\n").encode()
+        problem = ""
+        try:
+            event_file.append(self._path, self._waiting)
+            self._waiting = b""
+        except OSError as error:
+            problem = f"the league's history cannot be written to {self._path}: {error.strerror}; training goes on"
+        if bool(problem) != self._is_failing:
+            self._report(problem or "the league's history is written again")
+        self._is_failing = bool(problem)

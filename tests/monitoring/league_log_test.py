@@ -1,0 +1,117 @@
+"""The history of a league."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import golden
+import pytest
+
+from seedzero.monitoring import league_log
+
+NAME = "main-0123456789ab"
+
+
+def _log(path: pathlib.Path) -> tuple[league_log.LeagueLog, list[str]]:
+    reports: list[str] = []
+    return league_log.LeagueLog(path, reports.append), reports
+
+
+def _rows(path: pathlib.Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (path / "league.jsonl").read_text().splitlines()]
+
+
+def _freeze(log: league_log.LeagueLog) -> None:
+    log.freeze(NAME, parent="main", version=5, env_steps=100)
+
+
+def test_a_decision_and_an_interval_are_a_line_each(tmp_path: pathlib.Path) -> None:
+    log, reports = _log(tmp_path)
+    log.count({"self_play": 3, "void": 0}, update=4, env_steps=80)
+    _freeze(log)
+    log.count({"self_play": 5, "past": 2, "void": 1}, update=9, env_steps=160)
+    assert _rows(tmp_path) == [
+        {
+            "event": "matches",
+            "since_update": 0,
+            "update": 4,
+            "env_steps": 80,
+            "types": {"self_play": 3, "void": 0},
+        },
+        {"event": "freeze", "player": NAME, "parent": "main", "version": 5, "env_steps": 100},
+        {
+            "event": "matches",
+            "since_update": 4,
+            "update": 9,
+            "env_steps": 160,
+            "types": {"self_play": 2, "past": 2, "void": 1},
+        },
+    ]
+    assert reports == []
+
+
+def test_without_matches_or_a_league_nothing_is_written(tmp_path: pathlib.Path) -> None:
+    log, _ = _log(tmp_path)
+    log.count({}, update=1, env_steps=1)
+    log.count({"self_play": 0}, update=1, env_steps=1)
+    assert log.size_bytes() == 0
+    log.truncate(0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_resume_cuts_back_and_counts_on(tmp_path: pathlib.Path) -> None:
+    """Matches of the checkpoint that stood in no line by then stand in the next one: sums of lines are the counts."""
+    log, _ = _log(tmp_path)
+    log.count({"self_play": 3}, update=4, env_steps=80)
+    _freeze(log)
+    size_bytes, saved = log.size_bytes(), {"self_play": 4}
+    log.count({"self_play": 9}, update=8, env_steps=200)
+    again, _ = _log(tmp_path)
+    again.truncate(size_bytes)
+    assert [row["event"] for row in _rows(tmp_path)] == ["matches", "freeze"]
+    again.count({**saved, "past": 2}, update=6, env_steps=150)
+    newest = _rows(tmp_path)[-1]
+    assert (newest["since_update"], newest["types"]) == (4, {"self_play": 1, "past": 2})
+    fresh, _ = _log(tmp_path)
+    fresh.truncate(0)
+    assert (tmp_path / "league.jsonl").read_bytes() == b""
+    fresh.count({"self_play": 1}, update=1, env_steps=9)
+    assert _rows(tmp_path)[0]["since_update"] == 0
+
+
+@pytest.mark.parametrize(
+    "rest", ['{"event": "mat', "[]\n", '{"event": "matches"}\n', '{"event": "matches", "types": 3}\n']
+)
+def test_damaged_lines_do_not_keep_a_run_from_its_resume(rest: str, tmp_path: pathlib.Path) -> None:
+    log, _ = _log(tmp_path)
+    log.count({"self_play": 3}, update=4, env_steps=80)
+    with (tmp_path / "league.jsonl").open("a") as file:
+        file.write(rest)
+    again, _ = _log(tmp_path)
+    again.truncate(1_000)
+    again.count({"self_play": 4}, update=5, env_steps=90)
+    last = (tmp_path / "league.jsonl").read_text().splitlines()[-1]
+    assert json.loads(last)["types"] == {"self_play": 1}
+
+
+def test_lines_wait_for_a_disk_that_takes_none(tmp_path: pathlib.Path, said: golden.Said) -> None:
+    log, reports = _log(tmp_path / "run")
+    _freeze(log)
+    log.count({"past": 1}, update=9, env_steps=120)
+    assert len(reports) == 1 and str(tmp_path) in reports[0]
+    (tmp_path / "run").mkdir()
+    log.count({"past": 2}, update=10, env_steps=130)
+    assert [row["event"] for row in _rows(tmp_path / "run")] == ["freeze", "matches", "matches"]
+    said("\n".join(reports))
+
+
+def test_a_link_in_place_of_the_history_is_not_followed(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "mine").write_text("mine\n")
+    (tmp_path / "league.jsonl").symlink_to(tmp_path / "mine")
+    log, reports = _log(tmp_path)
+    _freeze(log)
+    with pytest.raises(OSError, match="symbolic links"):
+        log.truncate(0)
+    assert (tmp_path / "mine").read_text() == "mine\n" and len(reports) == 1

@@ -61,6 +61,15 @@ def active_set(
     return tuple(drawn)
 
 
+def active_rate(
+    payoff: payoffs.Payoff, player: str, active: Sequence[str], settings: sections.LeagueConfig
+) -> float | None:
+    """Returns the player's mean win rate against the frozen players of the active set; None: it has none."""
+    prior = dict(prior=settings.prior, prior_games=settings.prior_games)
+    rates = [payoff.win_rate(player, name, **prior) for name in active if name != player]
+    return sum(rates) / len(rates) if rates else None
+
+
 def turn(*, seed: int, first_slot: int, epoch: int, number: int, size: int) -> int:
     """Returns the place in the active set of a group's draw.
 

@@ -48,4 +48,7 @@ class Snapshot(NamedTuple):
     evaluating: bool = False  # an evaluation is under way
     remaining: str = ""  # what a run that ends still waits for
     lacking: str = ""  # what updates wait for, where more environments have to join
+    matches: Mapping[str, int] = {}  # finished ones of a league by type, and void ones; {}: there is no league
+    num_frozen: int = 0  # frozen players of a league
+    win_rate: float | None = None  # lately against the league's active frozen players; None: there are none
     is_compiled: bool = False  # acting and updating have their programs

@@ -16,7 +16,7 @@ import prometheus_client
 from prometheus_client import core, registry
 
 from seedzero.core import errors
-from seedzero.monitoring import metrics
+from seedzero.monitoring import metrics, tags
 
 MAX_CONNECTIONS = 16
 CONNECTION_SECONDS = 10.0
@@ -148,6 +148,10 @@ def families(status: Mapping[str, Any], row: Mapping[str, metrics.Value]) -> Ite
     for reason, count in status["steps_discarded"].items():
         discarded.add_metric((reason,), count)
     yield discarded
+    matches = core.CounterMetricFamily(f"{_PREFIX}matches", "finished matches of a league, by type", labels=("type",))
+    for name, count in status.get("matches", {}).items():
+        matches.add_metric((name,), count)
+    yield from [matches] if matches.samples else []
     stalled = status["stalled"] is not None
     yield core.GaugeMetricFamily(f"{_PREFIX}stalled", "1: nothing happens; `seedzero status` says why", value=stalled)
     evaluated = dict(status["last_evaluation"] or {})
@@ -161,6 +165,8 @@ def families(status: Mapping[str, Any], row: Mapping[str, metrics.Value]) -> Ite
     of_tasks: dict[str, core.GaugeMetricFamily] = {}
     for key, value in row.items():
         if isinstance(value, (int, float)) and key not in status and key not in metrics.FIRST_KEYS:
+            if key.startswith(tags.MATCHES):
+                continue  # a counter already
             kind, is_of_task, task = key.partition("/")
             name, text = re.sub(r"\W", "_", kind), f"{kind} in the newest row of metrics.jsonl"
             if is_of_task:

@@ -5,15 +5,20 @@ from __future__ import annotations
 _ROLLOUT = {"episode_return", "first_mover_return", "episode_length", "episodes"}
 _TIME = {"update", "env_steps", "seconds", "weights_version", "batch_rows", "batch_fill"}
 _EVALUATION = "evaluation_"
+MATCHES = "matches/"
+"""Prefix of the numbers of a league's matches, by type."""
 
 
 def tag(name: str) -> str:
     """Returns a metric's name with a group.
 
-    eval/: evaluations; rollout/: training episodes; time/: counters, rates, acting batches; train/: updates.
+    eval/: evaluations; rollout/: training episodes; matches/: a league's; time/: counters, rates, acting batches;
+    train/: updates.
     """
     if name.startswith(_EVALUATION):
         return f"eval/{name.removeprefix(_EVALUATION)}"
+    if name.startswith(MATCHES):
+        return name
     if name.partition("/")[0] in _ROLLOUT:
         return f"rollout/{name}"
     if name in _TIME or name.endswith(("_seconds", "_per_second")):

@@ -19,7 +19,10 @@ from seedzero.monitoring import (
     decay,
     exporter,
     forecast,
+    league_line,
+    league_log,
     metrics,
+    tags,
     wandb_run,
     watch,
 )
@@ -43,12 +46,14 @@ class View:
     progress: progress_lines.RunProgress
     hours: forecast.Forecast | None = None  # forecast of the hours that the run takes; None: it is not worth one
     watch: str = ""  # command that plays the run's newest checkpoint, until it is shown; "": none
+    history: league_log.LeagueLog | None = None  # gets the matches at each row; None: they are not kept
 
     def __post_init__(self) -> None:
         self._decay = decay.Decay(self.config)
         self._newest_row: Mapping[str, metrics.Value] = {}
         self._wandb: wandb_run.WandbRun | None = None
         self._watch = watch.Watch(self.config, self.directory.path, self.screen.message)
+        self._league = league_line.LeagueLine()
         self._is_endless_told = False
         self._stored_before: int | None = None  # steps of before a resume
         self._seconds_before = 0.0  # time without any since: networks are built and compiled
@@ -71,6 +76,8 @@ class View:
         if self.hours and spec and (text := self.hours.observe(now, self.progress.snapshot(), spec)):
             self.screen.message(text)
         if self.progress.read and not last and (text := self._decay.observe(self.progress.snapshot())):
+            self.screen.message(text)
+        if text := self._league.observe(now, self.progress.snapshot()):
             self.screen.message(text)
         if self.watch and not last and self.durable_update():
             self.screen.message("watch it meanwhile:", self.watch)
@@ -164,6 +171,7 @@ class View:
             "stalled": self.progress.stalled(len(workers)),
             "last_evaluation": snapshot.last_evaluation,
             "finished": finished,
+            **({"matches": dict(snapshot.matches)} if snapshot.matches else {}),
         }
 
     def write_status(self, *, alive: bool, finished: str | None = None) -> None:
@@ -197,6 +205,9 @@ class View:
             if snapshot.num_refreshed is not None:
                 usual["refreshed_per_second"] = self.progress.per_second(lambda snapshot: snapshot.num_refreshed or 0)
                 usual["refreshed_per_insert"] = snapshot.num_refreshed / max(1, stored)
+            usual |= {f"{tags.MATCHES}{name}": count for name, count in snapshot.matches.items()}
+            if self.history is not None:
+                self.history.count(snapshot.matches, update=snapshot.num_updates, env_steps=stored)
         row = {**usual, **values}
         self._watch.begin()
         self.log.write(row)

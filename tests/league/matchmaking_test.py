@@ -122,3 +122,10 @@ def test_groups_begin_at_entries_that_follow_from_slot_epoch_and_seed() -> None:
     assert starts() == starts() != starts(epoch=1)
     assert starts() != starts(seed=1)
     assert stats.chisquare(list(collections.Counter(starts()).values())).pvalue > 0.01
+
+
+def test_the_rate_against_the_active_set_is_the_mean_of_its_frozen_entries() -> None:
+    settings = dataclasses.replace(SETTINGS, prior_games=0.0)
+    active = (HARD, FROZEN[0], "main", HARD)
+    assert matchmaking.active_rate(_payoff(), "main", active, settings) == pytest.approx((0.1 + 0.9 + 0.1) / 3)
+    assert matchmaking.active_rate(_payoff(), "main", ("main", "main"), settings) is None

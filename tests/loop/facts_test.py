@@ -180,3 +180,13 @@ def test_an_evaluation_that_another_thread_ends_meanwhile_can_be_looked_at(make:
     evaluator.__class__ = Ending
     assert facts.look(world.config, world.dispatcher, course).remaining.endswith("0 of 2 episodes")
     assert facts.look(world.config, world.dispatcher, course).remaining == ""
+
+
+def test_a_league_s_matches_are_counted(make: loop_world.Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make()
+    found = world.loop.look()
+    assert (found.matches, found.num_frozen, found.win_rate) == ({}, 0, None)
+    monkeypatch.setattr(world.dispatcher.seating, "num_matches", lambda: {"past": 4, "void": 1})
+    monkeypatch.setattr(world.dispatcher.seating, "frozen", lambda: ("main-0", "main-1"))
+    found = world.loop.look()
+    assert (found.matches, found.num_frozen) == ({"past": 4, "void": 1}, 2)

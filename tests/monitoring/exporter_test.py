@@ -96,6 +96,17 @@ def test_each_task_s_return_is_a_label() -> None:
     assert [found[name] for name in names] == [2.0, 1.5, 2, 3]
 
 
+def test_a_league_s_matches_are_counters_by_type() -> None:
+    status = {**STATUS, "matches": {"self_play": 12, "past": 30, "void": 0}}
+    found = shown(status, {"matches/self_play": 11, "matches/past": 30})
+    matches = {name: value for name, value in found.items() if "matches" in name}
+    assert matches == {
+        "seedzero_matches_totalself_play": 12,
+        "seedzero_matches_totalpast": 30,
+        "seedzero_matches_totalvoid": 0,
+    }
+
+
 def test_what_does_not_exist_yet_is_left_out() -> None:
     status = {**STATUS, "durable_update": None, "last_evaluation": None, "stalled": "compiling"}
     found = shown(status, {})

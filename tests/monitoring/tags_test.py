@@ -12,6 +12,7 @@ from seedzero.monitoring import tags
         ("episode_return", "rollout/episode_return"),
         ("first_mover_return", "rollout/first_mover_return"),
         ("episode_return/rooms_watermaze", "rollout/episode_return/rooms_watermaze"),
+        ("matches/self_play", "matches/self_play"),
         ("env_steps", "time/env_steps"),
         ("updates_per_second", "time/updates_per_second"),
         ("batch_wait_seconds", "time/batch_wait_seconds"),

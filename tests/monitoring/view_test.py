@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 from typing import Any, cast
 
@@ -11,7 +12,17 @@ import pytest
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.core import types
-from seedzero.monitoring import aggregator, background, console, counts, forecast, metrics, symptoms, wandb_run
+from seedzero.monitoring import (
+    aggregator,
+    background,
+    console,
+    counts,
+    forecast,
+    league_log,
+    metrics,
+    symptoms,
+    wandb_run,
+)
 from seedzero.monitoring import progress as progress_lines
 from seedzero.monitoring import view as views
 
@@ -198,3 +209,32 @@ def test_a_run_that_is_over_shows_no_command_for_watching_meanwhile(tmp_path: pa
     shown.durable_update, shown.watch = lambda: 7, "seedzero play --run_dir=runs/one"
     shown.observe(1.0, last=True)
     assert not screen.messages
+
+
+def test_a_league_s_matches_are_in_status_rows_history_and_console(tmp_path: pathlib.Path) -> None:
+    shown, screen, _ = _view(tmp_path)
+    shown.history = league_log.LeagueLog(tmp_path, screen.message)
+    seen = counts.Snapshot(
+        counts=counts.Counts(stored=90), num_updates=7, matches={"self_play": 3, "past": 2, "void": 1}
+    )
+    shown.progress.follow(lambda: seen)
+    assert shown.status()["matches"] == {"self_play": 3, "past": 2, "void": 1}
+    shown.write_row({})
+    shown.write_row({"kind": "evaluation"}, gathered=False)
+    row, evaluation = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert (row["matches/self_play"], row["matches/past"], row["matches/void"]) == (3, 2, 1)
+    assert not [name for name in evaluation if "matches" in name]
+    (line,) = map(json.loads, (tmp_path / "league.jsonl").read_text().splitlines())
+    assert (line["update"], line["env_steps"], line["types"]["past"]) == (7, 90, 2)
+    shown.observe(1.0)
+    assert [text for text in screen.messages if text.startswith("league: ")]
+
+
+def test_without_a_league_no_view_mentions_one(tmp_path: pathlib.Path) -> None:
+    shown, screen, _ = _view(tmp_path)
+    shown.history = league_log.LeagueLog(tmp_path, screen.message)
+    shown.progress.follow(lambda: counts.Snapshot(counts=counts.Counts(stored=90), num_updates=7))
+    shown.write_row({})
+    shown.observe(1.0)
+    assert "matches" not in shown.status() and "matches" not in (tmp_path / "metrics.jsonl").read_text()
+    assert not (tmp_path / "league.jsonl").exists() and not screen.messages

@@ -16,6 +16,7 @@ GAME
   cartpole           learns within two minutes on two cores, ends by itself
   tictactoe          self-play until it loses no more, minutes on two cores, ends by itself
   connect_four       the same on a board of 4 rows and 5 columns
+  league [GAME]      the same games, against frozen copies of itself too: tictactoe (the default) or connect_four
   atari              Pong; any other game: ./run_local.sh atari --env=atari:Breakout
   dmlab              DeepMind Lab, which must be built before: explore_goal_locations_small; any other level: dmlab:LEVEL, all 30:
                      dmlab:dmlab30. For vtrace
@@ -39,6 +40,7 @@ AGENT
 Examples
   ./run_local.sh catch
   ./run_local.sh cartpole vtrace
+  ./run_local.sh league connect_four --max_seconds=3600
   ./run_local.sh atari muzero --env=atari:Breakout --run_dir=runs/breakout
   ./run_local.sh gym:LunarLander-v3 --max_seconds=300
 
@@ -56,6 +58,7 @@ die() {
 wrong_game() {
     local nearest=""
     case "$(printf '%s' "$1" | tr '[:upper:]' '[:lower:]')" in
+        *league*) nearest="league (for a game: ./run_local.sh league connect_four)" ;;
         *tic*tac* | *tac*toe* | ttt) nearest="tictactoe" ;;
         *connect* | *four* | c4) nearest="connect_four" ;;
         *spiel* | *othello* | *hex* | chess | go) nearest="spiel:NAME, as in spiel:othello" ;;
@@ -69,7 +72,7 @@ wrong_game() {
         at* | *tari* | *ale* | pong | breakout) nearest="atari (for a game: ./run_local.sh atari --env=atari:Pong)" ;;
     esac
     nearest=${nearest:+; did you mean $nearest?}
-    die "unknown game '$1'${nearest:-.} The games are catch, cartpole, tictactoe, connect_four, atari, dmlab, football, mujoco, gym:ID, envpool:ID, spiel:NAME, atari:GAME, dmlab:LEVEL, football:SCENARIO, memory:TASK and python:MODULE:FUNCTION."
+    die "unknown game '$1'${nearest:-.} The games are catch, cartpole, tictactoe, connect_four, league, atari, dmlab, football, mujoco, gym:ID, envpool:ID, spiel:NAME, atari:GAME, dmlab:LEVEL, football:SCENARIO, memory:TASK and python:MODULE:FUNCTION."
 }
 
 has_tpu() {
@@ -105,6 +108,15 @@ esac
 game=$1
 shift
 
+if [ "$game" = league ]; then
+    case "${1:--}" in
+        -*) game=league-tictactoe ;;
+        tictactoe | tic-tac-toe | tic_tac_toe) game=league-tictactoe && shift ;;
+        connect_four | connect-four) game=league-connect-four && shift ;;
+        *) die "unknown game '$1' of a league; its games are tictactoe and connect_four" ;;
+    esac
+fi
+
 agent=muzero
 if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
     agent=$1
@@ -137,7 +149,7 @@ case "$game" in
         choice="--preset=$game"
         extras="${extras:+$extras,}mujoco"
         ;;
-    tictactoe | connect_four)
+    tictactoe | connect_four | league-tictactoe | league-connect-four)
         choice="--preset=$game"
         extras="${extras:+$extras,}games"
         ;;

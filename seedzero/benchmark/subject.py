@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -53,8 +53,10 @@ class Subject(NamedTuple):
         return muzero_model.make_parts(self.config, self.setup.spec, self.setup.mesh.devices.flat[0].platform)
 
 
-def make(preset: str, settings: Settings) -> Subject:
+def make(preset: str, settings: Settings, agents: Sequence[str] = ("muzero",)) -> Subject:
     """Returns the subject of a learner with this preset; "": cartpole on a CPU, atari on an accelerator.
+
+    agents: that can be measured, the first one by default.
 
     Raises:
       ConfigError: an unknown preset or setting.
@@ -62,7 +64,7 @@ def make(preset: str, settings: Settings) -> Subject:
     """
     platform = jax.default_backend()
     preset = preset or (ON_CPU if platform == "cpu" else ON_ACCELERATOR)
-    config = configs.override(presets.get(preset), settings)
+    config = configs.override(presets.get(preset, str(settings.get("run.agent", agents[0]))), settings)
     if config.replay.placement == "host":
         raise errors.ConfigError(
             "--replay.placement=host: this benchmark measures a replay in device memory; omit the flag"
@@ -73,8 +75,9 @@ def make(preset: str, settings: Settings) -> Subject:
             "the same; omit the flag"
         )
     machine = machines.Machine(platform, machines.num_cores(), jax.local_device_count())
-    if config.run.agent != "muzero":
-        raise errors.ConfigError(f"--agent={config.run.agent}: MuZero alone is measured here; leave it out")
+    if config.run.agent not in agents:
+        which = "MuZero alone is" if agents == ("muzero",) else f"{' and '.join(agents)} alone are"
+        raise errors.ConfigError(f"--agent={config.run.agent}: {which} measured here; leave it out")
     config, _ = machines.resolve(config, preset=preset, explicit=settings.keys(), machine=machine)
     mesh = meshes.make(config.training.num_devices)
     return Subject(preset, config, setups.make(config, registry.spec(config.env), mesh))

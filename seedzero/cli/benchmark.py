@@ -20,6 +20,9 @@ ROWS: Mapping[str, tuple[str | int, ...]] = {
 }
 """Flags of `search` -> their choices, as in benchmark/search.py, which can't be asked without loading JAX."""
 
+PLAYERS = (1, 2, 4, 8)
+"""Choices of `acting`'s flag --players, as in benchmark/players.py."""
+
 _WITHOUT_PRESET = {
     "transport": "which trains nothing; leave it out",
     "search": f"whose rows are chosen by {', '.join(f'--{name}' for name in ROWS)}; leave it out",
@@ -32,11 +35,13 @@ def run(arguments: parse.Arguments) -> int:
     part = arguments.words[0]
     chosen = _chosen(part, arguments)
     stream = sys.stderr if as_json else sys.stdout
-    if part == "search":
+    module = "players" if "players" in chosen else part
+    reports = module in ("players", "search")  # minutes of rows, each shown at once
+    if reports:
         chosen["report"] = row_printer(stream)
     # By name: each part loads what it measures, and only that.
-    figures = importlib.import_module(f"seedzero.benchmark.{part}").run(**chosen)
-    show(figures, stream, with_rows=part != "search")
+    figures = importlib.import_module(f"seedzero.benchmark.{module}").run(**chosen)
+    show(figures, stream, with_rows=not reports)
     if as_json:
         output.print_json(figures)
     return 0
@@ -44,9 +49,12 @@ def run(arguments: parse.Arguments) -> int:
 
 def _chosen(part: str, arguments: parse.Arguments) -> dict[str, Any]:
     """Returns the arguments of the part's `run`; refuses mistakes before JAX is loaded."""
-    rows = {flag: _names(flag, arguments.flags[flag]) for flag in ROWS if flag in arguments.flags}
+    rows = {flag: _names(flag, arguments.flags[flag], ROWS[flag]) for flag in ROWS if flag in arguments.flags}
     if rows and part != "search":
         raise errors.UsageError(f"--{next(iter(rows))} chooses rows of search; {part} has none: leave it out")
+    players = arguments.flags.get("players")
+    if players is not None and part != "acting":
+        raise errors.UsageError(f"--players={players} is for acting; {part} has one player: leave it out")
     preset = arguments.flags.get("preset", "")
     if part in _WITHOUT_PRESET:
         if preset or arguments.settings:
@@ -56,12 +64,13 @@ def _chosen(part: str, arguments: parse.Arguments) -> dict[str, Any]:
     agent = arguments.settings.get("run.agent", configs.agent_names()[0])
     base = presets.get(preset, agent) if preset else configs.Config()
     configs.check_read(arguments.settings, configs.override(base, arguments.settings).run.agent)
-    return {"preset": preset, "settings": arguments.settings}
+    numbers = {} if players is None else {"players": _names("players", players, PLAYERS)}
+    return {"preset": preset, "settings": arguments.settings, **numbers}
 
 
-def _names(flag: str, value: str) -> tuple[str | int, ...]:
+def _names(flag: str, value: str, choices: Sequence[str | int]) -> tuple[str | int, ...]:
     """Returns the rows named by a flag, each once, in table order; UsageError for an unknown name."""
-    known = {str(name): name for name in ROWS[flag]}
+    known = {str(name): name for name in choices}
     given = value.split(",")
     if not set(given) <= known.keys():
         raise errors.UsageError(f"--{flag}={value}: expected {', '.join(known)}, or several of them with commas")
@@ -109,8 +118,8 @@ def _text(figure: object) -> str:
     return str(figure)
 
 
-def _listing(flag: str) -> str:
-    return ",".join(map(str, ROWS[flag]))
+def _listing(choices: Sequence[str | int]) -> str:
+    return ",".join(map(str, choices))
 
 
 COMMAND = parse.Command(
@@ -119,9 +128,11 @@ COMMAND = parse.Command(
     words=(PARTS,),
     flags={
         "preset=NAME": "preset to measure (default: cartpole on a CPU, atari on an accelerator; environments: catch)",
-        f"batch={_listing('batch')}": "search: only these rows (default: all, on a CPU without 512)",
-        f"network={_listing('network')}": "search: only these rows (default: all, on a CPU without middle)",
-        f"policy={_listing('policy')}": "search: only these rows",
+        f"batch={_listing(ROWS['batch'])}": "search: only these rows (default: all, on a CPU without 512)",
+        f"network={_listing(ROWS['network'])}": "search: only these rows (default: all, on a CPU without middle)",
+        f"policy={_listing(ROWS['policy'])}": "search: only these rows",
+        f"players={_listing(PLAYERS)}": "acting: a call for each of so many players, with parameters of its own and "
+        "an equal part of 32, 128 and 512 rows, against one call of all rows; for MuZero and PPO, or --agent",
         "json": "end with one line of JSON",
     },
     takes_settings=True,
@@ -129,7 +140,8 @@ COMMAND = parse.Command(
 transport: observations a second through the real server and worker client, against bare grpc.aio.
 environments: steps a second of --env=ENV in one worker process, through the wire and alone; as many as
   worker.envs_per_group and worker.num_groups say, with worker.threads threads. No agent acts: actions are random.
-acting: environment steps a second of the acting program, against the agent alone and its networks alone.
+acting: environment steps a second of the acting program, against the agent alone and its networks alone. With
+  --players=1,2,4,8 instead the price of several players: ratio_to_one is their rows a second as a share of one's.
 replay: writing and sampling, against plain copies of as many bytes.
 update: updates a second, against the bare gradient, and the parts' times.
 search: one search of 18 actions, against mctx (a package of its own) and against its network calls alone,

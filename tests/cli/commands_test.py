@@ -325,3 +325,16 @@ def test_benchmark_search_prints_each_row_as_it_comes(
     out, err = capsys.readouterr()
     assert (err if as_json else out) == "platform  cpu\n"
     assert json.loads(out) == {"platform": "cpu", "rows": rows} if as_json else not err
+
+
+def test_benchmark_acting_with_players_measures_their_price(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*, report: Any, **chosen: Any) -> Any:
+        assert chosen == {"preset": "catch", "settings": {"run.agent": "ppo"}, "players": (1, 4)}
+        report({"agent": "ppo", "players": 4})
+        return {"platform": "cpu", "rows": [{"agent": "ppo", "players": 4}]}
+
+    monkeypatch.setitem(sys.modules, "seedzero.benchmark.players", python_types.SimpleNamespace(run=run))
+    assert commands.main(["benchmark", "acting", "--players=4,1", "--preset=catch", "--agent=ppo"]) == 0
+    assert capsys.readouterr().out == "agent  players\nppo          4\nplatform  cpu\n"

@@ -59,6 +59,8 @@ MISTAKES = [
     (["benchmark", "search", "--preset=catch"], "--preset .*search.*--batch"),
     (["benchmark", "search", "--search.num_simulations=8"], "--search.num_simulations .*search"),
     (["benchmark", "acting", "--batch=8"], "--batch .*search; acting"),
+    (["benchmark", "acting", "--players=3"], "--players=3: .* 1, 2, 4, 8"),
+    (["benchmark", "update", "--players=2"], "--players=2 .*acting; update"),
     (["benchmark", "update", "--apex.n_step=5"], "--apex.n_step .*apex, .*--agent=muzero"),
     (["benchmark", "transport", "--policy=puct"], "--policy .*search; transport"),
 ]

@@ -23,7 +23,7 @@ from seedzero.host import stage as stages
 from seedzero.loop import device_loop
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import roster as rosters
-from seedzero.monitoring import aggregator, background, forecast, metrics
+from seedzero.monitoring import aggregator, background, forecast, league_log, metrics
 from seedzero.monitoring import progress as progress_lines
 from seedzero.monitoring import view as views
 from seedzero.processes import program as programs
@@ -78,12 +78,23 @@ def make(
     layout, sizes = batches.plan(config, acting.devices.size)
     ending, gathered, key = endings.Ending(), aggregator.Aggregator(), secrets.token_hex()
     log = metrics.MetricsLog(directory.path, tensorboard=config.metrics.tensorboard, report=say, config=config)
-    saves = saving.Saves(config, directory, log, say, mirrored)
+    history = league_log.LeagueLog(directory.path, say) if config.league.freeze_every else None
+    saves = saving.Saves(config, directory, log, say, mirrored, history)
     roster = rosters.Roster(config, layout, sizes[-1] * layout.num_shards, key)
     hours = forecast.Forecast(config) if acting.devices.flat[0].platform == "cpu" else None
     progress = progress_lines.RunProgress(time.monotonic, lambda: server.silent())
     view = views.View(
-        config, directory, screen, roster.sizes, gathered, log, lambda: saves.durable_update, progress, hours, watch
+        config,
+        directory,
+        screen,
+        roster.sizes,
+        gathered,
+        log,
+        lambda: saves.durable_update,
+        progress,
+        hours,
+        watch,
+        history,
     )
     workers = _workers(directory, local, key, ending, screen, has_evaluator=layout.num_evaluate > 0)
     check = functools.partial(build.check, config)

@@ -23,9 +23,11 @@ from seedzero.device import state as states
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import evaluator as evaluators
 from seedzero.loop import limiter, phase
-from seedzero.monitoring import metrics
+from seedzero.monitoring import league_log, metrics
 from seedzero.replay import rings as ring_store
 
+_LEAGUE_BYTES = "league_bytes"
+"""In a checkpoint's counters: the size of the league's history."""
 SMALL_REPLAY_BYTES = 64 * 2**20
 """Observations of this size are written as quickly as all the rest of a checkpoint."""
 
@@ -39,6 +41,7 @@ class Saves:
     log: metrics.MetricsLog
     report: Callable[[str], None]
     mirror: dataclasses.InitVar[mirrors.Mirror | None]
+    history: league_log.LeagueLog | None = None  # of a league
     durable_update: int | None = None  # of the newest checkpoint; None: there is none
 
     def __post_init__(self, mirror: mirrors.Mirror | None) -> None:
@@ -104,7 +107,7 @@ class Saves:
             self.directory.checkpoints, states.parts(agent, train), rings, needs_replay=self.config.run.deterministic
         )
         if restored is None:
-            self._truncate(0, -1)
+            self._truncate(0, -1, 0)
             return None
         with reading_counters(restored.step):
             host = self._counters(restored.host)
@@ -117,15 +120,17 @@ class Saves:
         for text in restored.losses:
             self.report(text)
         self.durable_update = restored.step
-        self._truncate(num_bytes, num_steps)
+        self._truncate(num_bytes, num_steps, int(host.get(_LEAGUE_BYTES, 0)))
         is_kept = restored.rings is not None or not agent.samples
         self.report(f"resumed at update {restored.step}{'' if is_kept else '; the replay fills anew'}")
         return states.from_parts(agent, train, checkpoint.of_player(restored.state, checkpoint.MAIN)), restored
 
-    def _truncate(self, size_bytes: int, env_steps: int) -> None:
-        """Cuts the metrics back to a checkpoint's. Raises ResumeError."""
+    def _truncate(self, size_bytes: int, env_steps: int, league_bytes: int) -> None:
+        """Cuts the metrics, and the history of a league, back to a checkpoint's. Raises ResumeError."""
         try:
             self.log.truncate(size_bytes, env_steps)
+            if self.history is not None:
+                self.history.truncate(league_bytes)
         except OSError as error:
             raise errors.ResumeError(
                 f"cannot write the metrics in {self.directory.path}: {error.strerror}; make them writable, or give "
@@ -141,7 +146,7 @@ class Saves:
         if mark == self._mark and self.durable_update == step:
             return
         self._mark = mark
-        host = {**state.host, "metrics_bytes": self.log.size_bytes()}
+        host = self._host(state)
         rings = state.rings if self._includes_replay else None
         self.checkpointer.save(step, checkpoint.by_player(state.parts), host, rings, state.frozen)
 
@@ -152,15 +157,23 @@ class Saves:
         is_long = self._includes_replay and trees.num_bytes(frames) > SMALL_REPLAY_BYTES
         if is_long and state.host["num_updates"] != self.durable_update:
             self._mark = None  # the replay is still to come
-            host = {**state.host, "metrics_bytes": self.log.size_bytes()}
+            host = self._host(state)
             parts = checkpoint.by_player(state.parts)
             self.checkpointer.save_state(state.host["num_updates"], parts, host, state.frozen)
+
+    def _host(self, state: dispatchers.CheckpointState) -> dict[str, Any]:
+        """Returns the counters of a checkpoint, with the sizes of the files that a resume cuts back."""
+        league = {} if self.history is None else {_LEAGUE_BYTES: self.history.size_bytes()}
+        return {**state.host, "metrics_bytes": self.log.size_bytes(), **league}
 
     def freeze(self, snapshot: dispatchers.Snapshot) -> bool:
         """Begins to save a frozen player, for the next checkpoint; the rest as of `Checkpointer.freeze`."""
         self.directory.check_ours()
-        info = {"env_steps": snapshot.env_steps}
-        return self.checkpointer.freeze(snapshot.name, snapshot.version, snapshot.params, info)
+        name, version, env_steps = snapshot.name, snapshot.version, snapshot.env_steps
+        is_taken = self.checkpointer.freeze(name, version, snapshot.params, {"env_steps": env_steps})
+        if is_taken and self.history is not None:
+            self.history.freeze(name, parent=checkpoint.MAIN, version=version, env_steps=env_steps)
+        return is_taken
 
     def abandon(self) -> None:
         """Any thread: ends a save waiting for the disk; the next save contains the same state."""

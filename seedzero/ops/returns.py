@@ -38,6 +38,7 @@ class Experience(NamedTuple):
     terminated: jax.Array  # [B, J] bool
     truncated: jax.Array  # [B, J] bool
     valid: jax.Array  # [B, J] bool, true: the position exists and is in position 0's episode; a prefix of each row
+    own: jax.Array | None = None  # [B, J] bool, true: the player that learns moved; None: at all positions
 
 
 def n_step_targets(
@@ -58,6 +59,9 @@ def n_step_targets(
     If two players take turns, rewards and values are the mover's, and the game is zero-sum: a negative discount makes
     the signs in G_k alternate.
 
+    With moves of other players, own positions alone train policy and value. A return then has the rewards to the last
+    own or terminated position up to k + m, and bootstraps there; if that is k, its value is not trained.
+
     Args:
       discount: of one step; negated if two players take turns.
       n: number of rewards before the bootstrap value.
@@ -65,18 +69,39 @@ def n_step_targets(
       num_rewards: [B] int32, from 1 to n: replaces n for all returns of a window; None: n.
     """
     last = jnp.sum(seen.valid, axis=1, dtype=jnp.int32)[:, None] - 1
+    num_ahead: jax.Array | int = n if num_rewards is None else num_rewards[:, None]
+    if seen.own is not None:
+        num_ahead = _num_ahead(seen.own | seen.terminated, last, num_ahead, num_positions)
     value = seen.value * ~seen.terminated
     padded = jnp.pad(jnp.where(seen.valid, seen.reward, 0.0), ((0, 0), (0, n)))
     discounts = discount ** jnp.arange(n, dtype=seen.reward.dtype)
-    if num_rewards is not None:
-        discounts = jnp.where(jnp.arange(n) < num_rewards[:, None, None], discounts, 0.0)
+    if not isinstance(num_ahead, int):
+        discounts = jnp.where(jnp.arange(n) < num_ahead[..., None], discounts, 0.0)
     ahead = jnp.arange(num_positions)[:, None] + 1 + jnp.arange(n)
     summed = jnp.sum(padded[:, ahead] * discounts, axis=-1)
-    bootstrap_at = jnp.minimum(jnp.arange(num_positions) + (n if num_rewards is None else num_rewards[:, None]), last)
+    bootstrap_at = jnp.minimum(jnp.arange(num_positions) + num_ahead, last)
     num_steps = jnp.maximum(bootstrap_at - jnp.arange(num_positions), 0)
     bootstrap = jnp.take_along_axis(value, jnp.maximum(bootstrap_at, 0), axis=1)
     returns = summed + discount ** num_steps.astype(seen.reward.dtype) * bootstrap
-    return _targets(returns, returns, seen)
+    targets = _targets(returns, returns, seen)
+    if seen.own is None:
+        return targets
+    own, valid, terminated = (x[:, :num_positions] for x in (seen.own, seen.valid, seen.terminated))
+    is_free = ~valid | terminated  # worth 0 for any mover, or unknown anyway
+    return targets._replace(
+        value_mask=targets.value_mask & (is_free | own & (num_ahead > 0)), policy_mask=targets.policy_mask & own
+    )
+
+
+def _num_ahead(counts: jax.Array, last: jax.Array, most: jax.Array | int, num_positions: int) -> jax.Array:
+    """Returns the steps [B, K+1] int32 from each position to the last counted one up to `most` further on.
+
+    At most 0: there is none behind the position. counts: [B, J] bool; last: [B, 1], the last valid position.
+    """
+    positions = jnp.arange(counts.shape[1], dtype=jnp.int32)
+    newest = jax.lax.cummax(jnp.where(counts, positions, -1), axis=1)
+    starts = positions[:num_positions]
+    return jnp.take_along_axis(newest, jnp.clip(starts + most, 0, last), axis=1) - starts
 
 
 def corrected_targets(seen: Experience, log_ratio: jax.Array, *, discount: float, num_positions: int) -> Targets:
@@ -156,6 +181,12 @@ def value_prefixes(reward: jax.Array, horizon: int) -> jax.Array:
     batch_size, num_steps = reward.shape
     padded = jnp.pad(reward, ((0, 0), (0, -num_steps % horizon)))
     return jnp.cumsum(padded.reshape(batch_size, -1, horizon), axis=-1).reshape(batch_size, -1)[:, :num_steps]
+
+
+def at_first(x: jax.Array, mask: jax.Array) -> jax.Array:
+    """Returns [B]: x [B, P] at the first true place of the mask [B, P] bool; NaN: there is none."""
+    found = jnp.take_along_axis(x, jnp.argmax(mask, axis=1)[:, None], axis=1)[:, 0]
+    return jnp.where(jnp.any(mask, axis=1), found, jnp.nan)
 
 
 def scale_gradient(x: jax.Array, factor: float) -> jax.Array:

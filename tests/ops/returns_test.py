@@ -248,3 +248,153 @@ def test_rewards_are_scaled_then_clipped() -> None:
     given = np.array([-30.0, 2.0, 30.0], np.float32)
     assert nstep.scaled_reward(given, 0.5, 0.0).tolist() == [-15.0, 1.0, 15.0]
     assert nstep.scaled_reward(given, 0.1, 1.0).tolist() == pytest.approx([-1.0, 0.2, 1.0])
+
+
+# Games against others ------------------------------------------------------------------------------------------------
+
+OTHERS_REWARD = [9.0, 1.0, 2.0, 4.0, 8.0, 16.0]
+OTHERS_VALUE = [10.0, 20.0, 30.0, 40.0, 50.0, 60.0]
+IN_TURN = [True, False, True, False, True, True]
+"""Whose move each of six positions is; the last row of a game is the player's own."""
+NO = float("nan")
+"""A value that is not trained."""
+
+
+def _against_others(
+    n: int, own: list[bool], *, start: int = 0, last: int = 5, end: str = "", num_rewards: int = 0
+) -> nstep.Targets:
+    """Targets of all positions from `start` on, of two players with a discount of 1/2; `end`: how the game ends."""
+    positions = jnp.arange(start, 6)
+    is_last, arrays = positions == last, [jnp.array([x[start:]]) for x in (OTHERS_REWARD, OTHERS_VALUE, own)]
+    flags = [(is_last & (end == kind))[None] for kind in ("terminated", "truncated")]
+    found = jax.jit(functools.partial(nstep.n_step_targets, discount=-0.5, n=n, num_positions=6 - start))(
+        nstep.Experience(*arrays[:2], *flags, (positions <= last)[None], arrays[2]),
+        num_rewards=jnp.array([num_rewards]) if num_rewards else None,
+    )
+    return jax.tree.map(lambda x: np.asarray(x[0]), found)
+
+
+def _assert_values(targets: nstep.Targets, expected: list[float]) -> None:
+    np.testing.assert_array_equal(targets.value_mask, ~np.isnan(expected))
+    np.testing.assert_allclose(np.where(targets.value_mask, targets.value, NO), expected)
+
+
+@pytest.mark.parametrize(
+    ("end", "n", "expected"),
+    [
+        # Position 4 sees 16 - 60/2. Two before the next own position: 1 - 2/2 + 30/4, 4 - 8/2 + 50/4.
+        ("truncated", 1, [NO, NO, NO, NO, -14.0, NO]),
+        ("truncated", 2, [7.5, NO, 12.5, NO, -14.0, NO]),
+        ("truncated", 3, [7.5, NO, 4 - 8 / 2 + 16 / 4 - 60 / 8, NO, -14.0, NO]),
+        ("terminated", 1, [NO, NO, NO, NO, 16.0, 0.0]),
+        ("terminated", 2, [7.5, NO, 12.5, NO, 16.0, 0.0]),
+        ("terminated", 3, [7.5, NO, 4 - 8 / 2 + 16 / 4, NO, 16.0, 0.0]),
+        ("terminated", 5, [1 - 2 / 2 + 4 / 4 - 8 / 8 + 16 / 16, NO, 4.0, NO, 16.0, 0.0]),
+        ("", 2, [7.5, NO, 12.5, NO, -14.0, NO]),
+    ],
+)
+def test_a_return_bootstraps_at_the_last_own_position_within_n_steps(end: str, n: int, expected: list[float]) -> None:
+    targets = _against_others(n, IN_TURN, end=end)
+    _assert_values(targets, expected)
+    np.testing.assert_array_equal(targets.policy_mask, [*IN_TURN[:5], not end])
+    np.testing.assert_array_equal(targets.reward, OTHERS_REWARD[1:])  # the model learns from all moves
+    assert targets.reward_mask.all()
+    np.testing.assert_array_equal(targets.q_estimate, targets.value)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_an_end_is_worth_nothing_whoever_moved(n: int) -> None:
+    one, other = (_against_others(n, [*IN_TURN[:5], is_own], end="terminated") for is_own in (True, False))
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+@pytest.mark.parametrize(("n", "first"), [(1, NO), (2, 7.5), (3, 1 - 2 / 2 + 4 / 4)])
+def test_an_end_that_others_bring_is_learned_and_so_is_nothing_behind_it(n: int, first: float) -> None:
+    targets = _against_others(n, [True, False, True, False, False, False], last=3, end="terminated")
+    _assert_values(targets, [first, NO, 4.0, 0.0, 0.0, 0.0])
+    np.testing.assert_array_equal(targets.policy_mask, [True, False, True, False, False, False])
+    assert targets.reward_mask.all()
+
+
+def test_before_a_cut_the_last_own_position_has_nothing_to_bootstrap_from() -> None:
+    targets = _against_others(3, [True, False, True, False, True, True], last=3)
+    _assert_values(targets, [7.5, NO, NO, NO, NO, NO])
+    np.testing.assert_array_equal(targets.policy_mask, [True, False, True, False, False, False])
+    np.testing.assert_array_equal(targets.reward_mask, [True, True, True, False, False])
+
+
+@pytest.mark.parametrize("end", ["terminated", "truncated", ""])
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_window_may_begin_at_a_row_of_others(n: int, end: str) -> None:
+    whole, rest = (_against_others(n, IN_TURN, start=start, end=end) for start in (0, 1))
+    assert not rest.value_mask[0] and not rest.policy_mask[0] and rest.reward_mask.all()
+    for name in ("value_mask", "policy_mask", "value"):
+        np.testing.assert_array_equal(getattr(rest, name), getattr(whole, name)[1:])
+
+
+def test_returns_of_old_steps_end_at_an_own_position_too() -> None:
+    for num_rewards in (1, 2, 3):
+        short = _against_others(3, IN_TURN, end="truncated", num_rewards=num_rewards)
+        jax.tree.map(np.testing.assert_array_equal, short, _against_others(num_rewards, IN_TURN, end="truncated"))
+
+
+def _random_windows(num_positions: int = 8) -> tuple[nstep.Experience, Any]:
+    """Returns 200 windows, and the numbers of their rewards."""
+    random = np.random.default_rng(0)
+    size, positions = 200, np.arange(num_positions)
+    last, kind = random.integers(0, num_positions, size)[:, None], random.integers(0, 3, size)[:, None]
+    reward, value = random.normal(size=(2, size, num_positions)).astype(np.float32)
+    seen = nstep.Experience(
+        reward,
+        value,
+        terminated=(positions == last) & (kind == 1) | (positions > last) & (random.random(reward.shape) < 0.3),
+        truncated=(positions == last) & (kind == 2),
+        valid=positions <= last,
+        own=random.random(reward.shape) < 0.6,
+    )
+    return jax.tree.map(jnp.asarray, seen), random.integers(1, 4, size)
+
+
+def _slow(reward: Any, value: Any, terminated: Any, truncated: Any, valid: Any, own: Any, num: int) -> list[Any]:
+    """Returns (value or NaN, whether the policy is trained) of four positions of one window."""
+    last, found = int(np.flatnonzero(valid)[-1]), []
+    ends = bool(terminated[last])
+    for k in range(4):
+        if k > last or (k == last and ends):
+            found.append((0.0 if ends else NO, False))
+            continue
+        stops = [j for j in range(k + 1, min(k + num, last) + 1) if own[j] or (ends and j == last)]
+        total = NO
+        if own[k] and stops:
+            total = 0.0 if ends and stops[-1] == last else float(value[stops[-1]])
+            for j in range(stops[-1], k, -1):
+                total = reward[j] - 0.9 * total
+        found.append((total, bool(own[k] and not truncated[k])))
+    return found
+
+
+def test_targets_against_others_are_those_of_a_loop_over_their_positions() -> None:
+    seen, number = _random_windows()
+    make = jax.jit(functools.partial(nstep.n_step_targets, discount=-0.9, n=3, num_positions=4))
+    targets = make(seen, num_rewards=number)
+    expected = np.array([_slow(*window) for window in zip(*map(np.asarray, seen), number, strict=True)])
+    np.testing.assert_array_equal(targets.value_mask, ~np.isnan(expected[..., 0]))
+    np.testing.assert_array_equal(targets.policy_mask, expected[..., 1] == 1)
+    found = np.where(targets.value_mask, targets.value, NO)
+    np.testing.assert_allclose(found, expected[..., 0], rtol=1e-5, atol=1e-6)
+    assert 100 < targets.value_mask.sum() < 600 and np.isfinite(targets.value).all()
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_where_all_positions_are_own_targets_are_the_same_bits(is_old: bool) -> None:
+    seen, number = _random_windows()
+    make = jax.jit(functools.partial(nstep.n_step_targets, discount=-0.9, n=3, num_positions=4))
+    own, nothing = (seen._replace(own=own) for own in (jnp.ones_like(seen.valid), None))
+    for one, other in zip(*(make(x, num_rewards=number if is_old else None) for x in (own, nothing)), strict=True):
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+
+
+def test_the_first_number_under_a_mask_is_found_or_none() -> None:
+    mask = jnp.array([[False, True, True], [True, False, True], [False] * 3])
+    found = nstep.at_first(jnp.array([[1.0, 2.0, 3.0]] * 3), mask)
+    np.testing.assert_array_equal(found, [2.0, 1.0, np.nan])

@@ -24,13 +24,16 @@ def draw_stale(
     """Returns slot [B] int32 and time [B] int32 of steps with targets of older parameters, drawn uniformly.
 
     Priorities don't count here: they say where there is much to learn, not which targets have aged. A row may be there
-    more than once. Where no step is left to draw from, the slots don't exist.
+    more than once. Steps of others (`OWN`) are left out: nothing learns from their targets. Where no step is left to
+    draw from, the slots don't exist.
 
     Arguments as in `sampling.sample`; drawn are steps whose targets have a smaller version than the scalar `before`.
     """
     stale = (sampling.sampling_weight(rings, num_inserts, capacity) > 0) & (
         rings.stored[ring_store.TARGET_VERSION] < before
     )
+    if ring_store.OWN in rings.stored:
+        stale &= rings.stored[ring_store.OWN]
     slot, time, total = sampling.draw(stale.astype(jnp.float32), key, batch_size)
     return jnp.where(total > 0, slot, rings.weight.shape[0]), time
 

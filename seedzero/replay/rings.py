@@ -33,6 +33,9 @@ VERSION = "version"
 TARGET_VERSION = "target_version"
 """A stored array, int32, where targets are refreshed: updates that the parameters behind the targets had seen."""
 
+OWN = "own"
+"""A stored array, bool, where others move too: true, the parameters of the rings' player moved."""
+
 
 class Rings(NamedTuple):
     """Histories of S environments. Every writer takes a donation; nobody may hold a view."""

@@ -124,3 +124,17 @@ def test_rings_that_are_given_away_are_written_in_place() -> None:
     places = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(replay)]
     after, _ = retarget(replay, jnp.array([0]), jnp.array([1]), new_targets(1), jnp.int32(1))
     assert [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(after)] == places
+
+
+def test_rows_that_others_moved_are_never_drawn() -> None:
+    random = np.random.default_rng(2)
+    own, version = random.random((SLOTS, LENGTH)) < 0.5, random.integers(0, 4, (SLOTS, LENGTH))
+    replay = filled(np.ones((SLOTS, LENGTH)), version)
+    marked = replay._replace(stored={**replay.stored, ring_store.OWN: jnp.asarray(own)})
+    drawn, stale = counts(marked, before=3, batch_size=10_000), own & (version < 3)
+    assert drawn.sum() == 10_000 == drawn[stale].sum() and 3 < stale.sum() < own.sum() < own.size
+    expected = 10_000 / stale.sum()
+    assert (abs(drawn[stale] - expected) < 5 * np.sqrt(expected)).all()
+    nobody = replay._replace(stored={**replay.stored, ring_store.OWN: jnp.zeros_like(own)})
+    slot, _ = jitted_draw(4)(nobody, jax.random.key(0), before=jnp.int32(3))
+    assert (np.asarray(slot) == SLOTS).all()

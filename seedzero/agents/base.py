@@ -127,7 +127,7 @@ class Agent(NamedTuple):
 
     data: sources.Data  # which windows of the stored rows an update gets
     stack: int  # newest frames in one observation
-    # arrays that `act` leaves for each row, by name, besides the runtime's versions
+    # arrays that `act` leaves for each row, by name, besides the runtime's: versions, and `rings.OWN`, named here too
     stored: Mapping[str, sources.Stored]
     init: Callable[[jax.Array], TrainState]  # key -> train state
     # train state, or its shapes -> the params of `act`, parts of it: published, evaluated and exported

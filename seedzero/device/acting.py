@@ -73,7 +73,7 @@ def make_act(setup: setups.Setup) -> Callable[..., tuple[ActorState, jax.Array]]
         seen = Seen(*shown, setup.layout.number(batch.slot, shard), batch.terminated, batch.task)
         carried, outputs = act(setup.agent, setup.spec, setup.layout.num_train, params, carried, seen, key)
         carried = put_carried(actor.carried, batch.slot, carried)
-        row = _row(setup, batch, outputs, counters.version)
+        row = _row(setup, batch, outputs, counters)
         stack, crosses = setup.agent.stack, sources.crosses_episodes(setup.agent.data)
         rings = ring_store.write(actor.rings, batch.ring, row, counters.num_inserts, stack, crosses_episodes=crosses)
         if row.weight is not None and rings.max_weight is not None:  # every shard holds the same number
@@ -84,18 +84,21 @@ def make_act(setup: setups.Setup) -> Callable[..., tuple[ActorState, jax.Array]]
     return meshes.over_devices(run, setup.mesh, in_specs, (meshes.SHARDED, meshes.SHARDED), donate=(2,))
 
 
-def _row(setup: setups.Setup, batch: Any, outputs: base.Outputs, version: jax.Array) -> ring_store.Row:
+def _row(setup: setups.Setup, batch: Any, outputs: base.Outputs, counters: steps.Counters) -> ring_store.Row:
     weight = None
     if outputs.priority is not None and setup.prioritization:
         weight = priorities.weights(outputs.priority, setup.prioritization)
-    versions = jnp.full(batch.slot.shape, version, jnp.int32)
+    versions = jnp.full(batch.slot.shape, counters.version, jnp.int32)
+    stored = {**outputs.stored, **dict.fromkeys(setups.version_names(setup.agent), versions)}
+    if ring_store.OWN in setup.stored:
+        stored[ring_store.OWN] = jnp.full(batch.slot.shape, counters.own, bool)
     return ring_store.Row(
         observation=batch.observation,
         reward=batch.reward,
         terminated=batch.terminated,
         truncated=batch.truncated,
         first=batch.first,
-        stored={**outputs.stored, **dict.fromkeys(setups.version_names(setup.agent), versions)},
+        stored=stored,
         weight=weight,
     )
 

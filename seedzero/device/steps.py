@@ -29,11 +29,12 @@ _AXIS, _SHARDED, _REPLICATED = meshes.AXIS, meshes.SHARDED, meshes.REPLICATED
 
 
 class Counters(NamedTuple):
-    """Scalars of an acting call or refresh, int32."""
+    """Scalars of an acting call or refresh, int32 but for `own`."""
 
     num_inserts: Any  # training steps stored before it, modulo 2^32
     version: Any  # updates that its parameters have seen
     num_calls: Any  # acting calls, or refreshes, before it; seeds what is random
+    own: Any  # bool, true: the parameters are of the rings' player
 
 
 class Unrolls(NamedTuple):
@@ -250,9 +251,9 @@ def example_feed(setup: setups.Setup) -> Feed:
     return Unrolls(whole, whole, np.zeros(setup.batch_size, np.float32))
 
 
-def counters(num_inserts: int, version: int, num_calls: int) -> Counters:
-    """Returns the scalars of a call as int32; steps and calls grow for weeks, and only need to differ."""
-    return Counters(wrapped(num_inserts), np.int32(version), wrapped(num_calls))
+def counters(num_inserts: int, version: int, num_calls: int, *, own: bool = True) -> Counters:
+    """Returns the scalars of a call; steps and calls grow for weeks, and only need to differ."""
+    return Counters(wrapped(num_inserts), np.int32(version), wrapped(num_calls), np.bool_(own))
 
 
 def wrapped(number: int) -> np.int32:

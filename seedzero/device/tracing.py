@@ -74,7 +74,7 @@ class ProgramTracer:
         of_feed = jax.sharding.NamedSharding(setup.mesh, steps.feed_specs(setup))
         self.feed = meshes.placed(steps.example_feed(setup), of_feed)
         self.scalar = jax.ShapeDtypeStruct((), np.int32, sharding=meshes.replicated(setup.mesh))
-        self.counters = steps.Counters(self.scalar, self.scalar, self.scalar)
+        self.counters = meshes.placed(steps.counters(0, 0, 0), meshes.replicated(setup.mesh))
         # Acting and a running evaluation have copies of the parameters.
         self._state_bytes = sum(map(memory.device_bytes, ((actor, self.params, self.params), held(self))))
 

@@ -269,6 +269,38 @@ def test_acting_keeps_every_nth_row_of_an_array(num_devices: int) -> None:
     assert actor.rings.stored["count"].tolist() == [[9, 13], [0, 0], [9, 13], [9, 13]]
 
 
+@pytest.mark.parametrize("num_devices", [1, 2])
+def test_a_call_says_whose_rows_it_writes_where_rings_store_that(num_devices: int) -> None:
+    def act_twice(stored: dict[str, sources.Stored]) -> Any:
+        setup = fake_agent.make_setup(fake_agent.make(stored=stored), num_devices)
+        act, actor, acted = acting.make_act(setup), states.init_actor(setup), []
+        params = states.init_train(setup, 0).params
+        for number, slots in enumerate(([0, 3], [0, 2], [0, 2, 3])):
+            batch, _ = fake_agent.batch(setup, slots)
+            counters = steps.counters(0, number, number, own=number != 1)
+            actor, actions = act(fake_agent.SEED, params, actor, batch, counters)
+            acted.append(actions)
+        return jax.tree.map(np.asarray, (actor.rings, acted))
+
+    rings, acted = act_twice({"own": sources.Stored((), np.dtype(bool))})
+    own = rings.stored.pop("own")[:, :3].tolist()
+    assert own == [[True, False, True], [False] * 3, [False, True, False], [True, True, False]]
+    jax.tree.map(np.testing.assert_array_equal, (rings, acted), act_twice({}))
+
+
+def test_without_such_rings_no_program_has_that_argument() -> None:
+    setup = fake_agent.make_setup(fake_agent.make())
+    batch, _ = fake_agent.batch(setup, [0, 1])
+    params, actor = states.init_train(setup, 0).params, states.init_actor(setup)
+
+    def lowered(counters: steps.Counters) -> str:
+        text: str = acting.make_act(setup).lower(fake_agent.SEED, params, actor, batch, counters).as_text()
+        return text
+
+    three = steps.counters(0, 0, 0)
+    assert lowered(three) == lowered(three._replace(own=None))
+
+
 def test_priorities_from_acting_weigh_the_transitions_that_they_complete() -> None:
     prioritization = sources.Prioritization(alpha=0.5, beta=0.4, beta_updates=0, epsilon=0.01)
     for how, expected in ((prioritization, [[0.5, 3.0, 3.0, 0.0], [1.0, 0.1, 0.0, 0.0]]), (None, None)):

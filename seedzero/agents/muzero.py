@@ -21,8 +21,10 @@ from seedzero.agents import base, exploration, learning, muzero_loss, muzero_mod
 from seedzero.config import config as configs
 from seedzero.config import muzero as muzero_config
 from seedzero.core import errors, types
+from seedzero.ops import returns as nstep
 from seedzero.replay import data as sources
 from seedzero.replay import priorities
+from seedzero.replay import rings as ring_store
 from seedzero.replay import windows as windowing
 
 _REPETITION_KEY = 2**20
@@ -91,6 +93,8 @@ def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.St
         stored["sampled"] = sources.Stored((width, *spec.action_shape), number)
     elif _keeps_legal(config, spec):
         stored["legal"] = sources.Stored((width,), np.dtype(bool))  # a stored policy is 0 for some legal actions too
+    if config.league.freeze_every:
+        stored[ring_store.OWN] = sources.Stored((), np.dtype(bool))
     return stored
 
 
@@ -319,8 +323,21 @@ def _update(
         target_updates=parts.config.muzero.target_network_updates,
         refused=before,
     )
-    # As EfficientZero: the network's own error, which shrinks as it learns. A stored search's would not.
-    return state, jnp.abs(predicted - targets.value[:, 0]), metrics
+    return state, _priority(windows, targets, predicted), metrics
+
+
+def _priority(windows: windowing.Windows, targets: nstep.Targets, predicted: jax.Array) -> jax.Array:
+    """Returns the errors [B] of predicted values, [B, 1] or [B, K+1], that are the windows' priorities.
+
+    Of the first position; in games against others, of the first own position with a trained value, NaN without one. As
+    EfficientZero: the network's own error, which shrinks as it learns. A stored search's would not.
+    """
+    num_positions = predicted.shape[1]
+    error = jnp.abs(predicted - targets.value[:, :num_positions])
+    if ring_store.OWN not in windows.stored:
+        return error[:, 0]
+    own = (windows.stored[ring_store.OWN] & windows.valid)[:, :num_positions]
+    return nstep.at_first(error, own & targets.value_mask)
 
 
 def _freshen(

@@ -54,7 +54,7 @@ def _bootstrap_offsets(config: configs.Config) -> range:
     n_step, first = config.muzero.n_step, config.muzero.n_step
     if config.muzero.off_policy_correction:
         first = 0
-    elif config.muzero.n_step_decay_age:
+    elif config.muzero.n_step_decay_age or config.league.freeze_every:
         first = 1
     return range(first, n_step + config.muzero.unroll_steps + 1)
 
@@ -78,7 +78,8 @@ def make_targets(
     if bootstraps(parts.config):
         value, log_ratio = _network_opinions(parts, recent_params, windows)
     rewards = muzero_model.clip_rewards(parts, windows.reward)
-    seen = nstep.Experience(rewards, value, windows.terminated, windows.truncated, windows.valid)
+    own = windows.stored.get(ring_store.OWN)
+    seen = nstep.Experience(rewards, value, windows.terminated, windows.truncated, windows.valid, own)
     discount, num_positions = muzero_model.signed_discount(parts), config.unroll_steps + 1
     if config.off_policy_correction:
         return nstep.corrected_targets(seen, log_ratio, discount=discount, num_positions=num_positions)
@@ -124,7 +125,8 @@ def _network_opinions(
 
     The window's last observations are those at n, .., n + K, or at its last position where that comes earlier. A
     return bootstraps from position min(k + n, last): that is observation k of them. Positions before n can only be the
-    last one, which every observation shows then. Where old steps bootstrap earlier, 1 stands for n.
+    last one, which every observation shows then. Where old steps, or games against others, bootstrap earlier, 1 stands
+    for n.
     """
     offsets = _bootstrap_offsets(parts.config)
     batch_shape = (len(windows.weight), len(offsets))
@@ -177,9 +179,10 @@ def loss_and_metrics(
     key: jax.Array,
     axis_name: str | None = None,
 ) -> tuple[jax.Array, base.Metrics, jax.Array]:
-    """Returns the mean loss, metrics, and predicted values [B] (equation 1, with the scaling of appendix G).
+    """Returns the mean loss, metrics, and predicted values (equation 1, with the scaling of appendix G).
 
     `key` draws the actions behind ends of episodes. Advantages are in units of their size on all devices of the axis.
+    The values are [B, 1], or [B, K+1] in games against others. There, metrics of the first position leave theirs out.
     """
     config = parts.config.muzero
     observation = windowing.observed(windows, 0)
@@ -217,19 +220,21 @@ def loss_and_metrics(
         terms.append(("loss_consistency", config.consistency_weight, consistency))
     loss = functools.reduce(operator.add, [weight * error for _, weight, error in terms])
     predicted = unit * muzero_model.decode_value(parts, value_logits[:, 0])
+    meets_others = ring_store.OWN in windows.stored
+    first = functools.partial(_mean_where, mask=targets.policy_mask[:, 0]) if meets_others else jnp.mean
     metrics = {
         "loss": loss,
         **{metric: error for metric, _, error in terms if metric},
-        "value_mean": jnp.mean(predicted),
-        "value_target_mean": jnp.mean(targets.value[:, 0]),
-        "policy_entropy": jnp.mean(entropy[:, 0]),
-        types.TARGETS_CLIPPED: _share(
+        "value_mean": first(predicted),
+        "value_target_mean": first(targets.value[:, 0]),
+        "policy_entropy": first(entropy[:, 0]),
+        types.TARGETS_CLIPPED: _mean_where(
             jnp.concatenate([muzero_model.exceeds(parts, x / unit) for x in (targets.value, rewards)], axis=1),
             jnp.concatenate([value_mask, targets.reward_mask], axis=1),
         ),
         **more,
     }
-    return loss, metrics, predicted
+    return loss, metrics, unit * muzero_model.decode_value(parts, value_logits) if meets_others else predicted[:, None]
 
 
 def _policy_errors(parts: muzero_model.Parts, logits: jax.Array, windows: windowing.Windows) -> jax.Array:
@@ -375,9 +380,9 @@ def _absorbed(parts: muzero_model.Parts, policy_logits: jax.Array, noise: jax.Ar
     return binned_actions.sample(policy_logits, noise, num_bins=num_bins, uniform_share=0.0).actions[:, 0]
 
 
-def _share(x: jax.Array, mask: jax.Array) -> jax.Array:
-    """Returns the share of true places of x under a mask, both [...] bool; 0 for an empty mask."""
-    return jnp.sum(x & mask) / jnp.maximum(jnp.sum(mask), 1)
+def _mean_where(x: jax.Array, mask: jax.Array) -> jax.Array:
+    """Returns the mean of numbers or truths x under a mask, [...] bool; 0 for an empty mask."""
+    return jnp.sum(x, where=mask) / jnp.maximum(jnp.sum(mask), 1)
 
 
 def _cross_entropy(logits: jax.Array, target_probs: jax.Array) -> jax.Array:

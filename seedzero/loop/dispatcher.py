@@ -200,7 +200,7 @@ class Dispatcher:
         """Submits a call for a hand's rows of messages, of groups at home with a player."""
         spec, layout, sizes = self.setup.spec, self.setup.layout, player.programs.sizes
         batch, rows = batches.assemble(messages, joined, hand.mine, spec, layout, sizes, hand.explore)
-        counters = steps.counters(num_inserts, version, self._num_acts)
+        counters = steps.counters(num_inserts, version, self._num_acts, own=hand.own)
         self._num_acts += 1
         params = player.params if hand.params is None else hand.params
         self._carried, actions = player.run_act(self._carried, batch, params, counters)

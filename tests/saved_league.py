@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from seedzero.checkpoints import checkpoint_dir
 from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.config import presets
+from seedzero.config import config as configs
+from seedzero.config import options, presets
 from seedzero.league import payoff as payoffs
 from seedzero.league import players as members
 
@@ -35,11 +37,20 @@ def counters() -> dict[str, Any]:
     return {"num_updates": 90, "ledger": {"stored": 2_500}, "league": league}
 
 
-def make(path: pathlib.Path, host: dict[str, Any] | None = None, preset: str = "league-tictactoe") -> pathlib.Path:
-    """Writes the run directory, with a checkpoint of these counters; {}: with no checkpoint. Returns the path."""
-    config = presets.get(preset)
+def make(
+    path: pathlib.Path,
+    host: dict[str, Any] | None = None,
+    preset: str = "league-tictactoe",
+    params: Callable[[configs.Config], Any] = lambda config: {"weight": np.zeros(2, np.float32)},
+    **changes: options.Value,
+) -> pathlib.Path:
+    """Writes the run directory, with a checkpoint of these counters and parameters; {}: with no checkpoint.
+
+    changes: SECTION__KEY=value. Returns the path.
+    """
+    config = configs.override(presets.get(preset), {name.replace("__", "."): value for name, value in changes.items()})
     with run_dirs.open_run_dir(path, config, preset=preset, given={}) as opened:
         if (host := counters() if host is None else host) != {}:
             files = checkpoint_dir.CheckpointDir(opened.checkpoints, config.checkpoint, lambda: 0.0)
-            files.write(90, {"params": {"params": {"weight": np.zeros(2, np.float32)}}}, host, (), None)
+            files.write(90, {"params": {"params": params(config)}}, host, (), None)
         return opened.path

@@ -78,6 +78,29 @@ def read(path: pathlib.Path, place: str) -> SavedLeague:
         ) from error
 
 
+def play(
+    path: pathlib.Path, place: str, players: tuple[str, str], num_games: int, seed: int, *, trusted: bool = False
+) -> dict[str, Any]:
+    """Plays games between two players of a run's league, without noise and from both sides; returns the statistics.
+
+    players: names; of the learning player the newest checkpoint plays. seed: of the random openings, one a pair of
+    games. trusted: as of `consent.check`. Raises as `read`, and UsageError for a name that the league has not.
+    """
+    pool = read(path, place).pool
+    try:
+        kinds = {name: pool.of(name).kind for name in players}
+    except ValueError as error:
+        raise errors.UsageError(f"{place}: {error}; `seedzero league show` lists them") from None
+    from seedzero.evaluation import evaluate as scoring  # JAX
+
+    names = [name if kinds[name] == members.FROZEN else None for name in players]
+    found = scoring.against_each_other(path, names, num_games, seed, trusted=trusted)
+    score, games = found["wins"] + 0.5 * found["draws"], found["episodes"]
+    low, high = payoffs.wilson(score, games)
+    rest = {name: found[name] for name in ("wins", "draws", "losses", "first", "second", "mean_return", "versions")}
+    return {"players": list(players), "games": games, "score": score / games, "low": low, "high": high, **rest}
+
+
 def _parse(host: Mapping[str, Any], settings: sections.LeagueConfig) -> SavedLeague:
     saved, update, env_steps = host["league"], int(host["num_updates"]), int(host["ledger"]["stored"])
     pool = members.Pool.from_json(saved["pool"])

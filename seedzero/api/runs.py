@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from seedzero.config import options
 from seedzero.core import errors
+from seedzero.league import players as members
 
 if TYPE_CHECKING:
+    from seedzero.bucket import run_copy
     from seedzero.evaluation import policy as acting_policy
 
 Step: TypeAlias = Literal["best", "last"] | int
@@ -42,6 +44,7 @@ class Evaluation:
       task_returns: mean return of each task, by its name; None: there is one task.
       cut_off: number of episodes that the limit of steps ended; they count with their rewards so far, and their
         environments stop. None: there was none.
+      player: name of the frozen player that has played; None: the checkpoint has.
       opponent: in games of two players, "random", "exhaustive" or a run directory; None, as all below: not a game of
         two players.
       wins: games won; draws, losses likewise.
@@ -61,6 +64,7 @@ class Evaluation:
     human_normalized: float | None = None
     task_returns: Mapping[str, float] | None = None
     cut_off: int | None = None
+    player: str | None = None
     opponent: str | None = None
     wins: int | None = None
     draws: int | None = None
@@ -74,7 +78,12 @@ class Evaluation:
 
 
 def load(
-    run_dir: RunDir, step: Step | None = None, *, seed: int = 0, trust_run_dir: bool = False
+    run_dir: RunDir,
+    step: Step | None = None,
+    *,
+    seed: int = 0,
+    player: str | None = None,
+    trust_run_dir: bool = False,
 ) -> acting_policy.Policy:
     """Returns a saved agent as a policy: `policy(observation)` is its action. No environment is made.
 
@@ -83,21 +92,23 @@ def load(
       step: update number of a checkpoint, "best" (by evaluation while training) or "last"; None: the best, or the last
         if there is none.
       seed: of the noise when the policy explores, 0 to 2^31 - 1.
+      player: name of a frozen player of the run's league, in place of a step; "main", None: the learning one.
       trust_run_dir: import the network's module that the run names, where it names one; it may do anything here.
 
     Raises:
-      UsageError: not a run directory, or one without a checkpoint; no such step or seed; a module without trust.
-      CheckpointError: a missing or damaged checkpoint.
+      UsageError: not a run directory, or one without a checkpoint; no such step or seed; a step beside a frozen
+        player; a module without trust.
+      CheckpointError: a missing or damaged checkpoint or frozen player.
       BucketError: the bucket cannot be read.
     """
     from seedzero.bucket import run_copy
 
-    step = checked_step(step)
+    step, player = checked_step(step), checked_player(player, step)
     _check_seed(seed)
-    with run_copy.local(os.fspath(run_dir), lambda copy: copy.fetch_params(step)) as path:
+    with run_copy.local(os.fspath(run_dir), fetch(step, player)) as path:
         from seedzero.evaluation import policy as acting_policy  # JAX
 
-        return acting_policy.load(path, step, seed=seed, trusted=trust_run_dir)
+        return acting_policy.load(path, step, seed=seed, trusted=trust_run_dir, player=player)
 
 
 def evaluate(
@@ -109,6 +120,7 @@ def evaluate(
     opponent: RunDir | None = None,
     max_episode_steps: int | None = None,
     progress: Callable[[int, int], object] | None = None,
+    player: str | None = None,
     trust_run_dir: bool = False,
 ) -> Evaluation:
     """Plays greedy episodes with a checkpoint, in environments of the calling process; returns statistics.
@@ -124,6 +136,7 @@ def evaluate(
         the run's setting evaluation.max_episode_steps. Refused in games of two players, which are played to their end.
       progress: called after each step of all environments with the numbers of finished and of expected episodes; not
         in games of two players. None: a line on standard error every 10 s tells them.
+      player: as of `load`.
       trust_run_dir: import the modules that the run names, where it names some, and those of the opponent's run; they
         may do anything here.
 
@@ -134,20 +147,20 @@ def evaluate(
     """
     from seedzero.bucket import run_copy
 
-    step = checked_step(step)
+    step, player = checked_step(step), checked_player(player, step)
     _check_seed(seed)
     for name, number in (("episodes", episodes), ("max_episode_steps", max_episode_steps)):
         if number is not None and number < 1:
             raise errors.UsageError(f"{name}={number}: expected at least 1")
     other = None if opponent is None else os.fspath(opponent)
     with contextlib.ExitStack() as copies:
-        path = copies.enter_context(run_copy.local(os.fspath(run_dir), lambda copy: copy.fetch_params(step)))
+        path = copies.enter_context(run_copy.local(os.fspath(run_dir), fetch(step, player)))
         if other is not None and "://" in other:
             other = str(copies.enter_context(run_copy.local(other, lambda copy: copy.fetch_params("last"))))
         from seedzero.evaluation import evaluate as scoring  # JAX
 
         played = scoring.evaluate(
-            path, step, episodes, seed, other, max_episode_steps, progress, trusted=trust_run_dir
+            path, step, episodes, seed, other, max_episode_steps, progress, player=player, trusted=trust_run_dir
         )
         return Evaluation(**{**played, **({} if opponent is None else {"opponent": os.fspath(opponent)})})
 
@@ -160,6 +173,7 @@ def export(
     file_format: str = "stablehlo",
     platforms: Sequence[str] = ("cpu",),
     batch_size: int | None = None,
+    player: str | None = None,
     trust_run_dir: bool = False,
 ) -> dict[str, Any]:
     """Writes a saved agent as programs that need JAX alone, with parameters and a manifest; returns the manifest.
@@ -171,6 +185,7 @@ def export(
       file_format: "stablehlo", programs of `jax.export`.
       platforms: that they run on, of "cpu", "cuda", "rocm" and "tpu".
       batch_size: rows of all inputs; None: any number.
+      player: as of `load`.
       trust_run_dir: as of `load`.
 
     Raises:
@@ -180,13 +195,14 @@ def export(
     from seedzero.bucket import run_copy
 
     step, directory = checked_step(step), pathlib.Path(out).absolute()
+    player = checked_player(player, step)
     check_export(file_format, platforms, batch_size)
-    with run_copy.local(os.fspath(run_dir), lambda copy: copy.fetch_params(step)) as path:
+    with run_copy.local(os.fspath(run_dir), fetch(step, player)) as path:
         from seedzero.evaluation import exporting, greedy  # JAX
         from seedzero.evaluation import policy as acting_policy
 
         config, spec = acting_policy.read(path, trusted=trust_run_dir)
-        saved = greedy.load(path, config, spec, step)
+        saved = greedy.load(path, config, spec, step, player)
         return exporting.export(saved, config, spec, directory, platforms=platforms, batch_size=batch_size)
 
 
@@ -209,6 +225,22 @@ def checked_step(step: object) -> Step | None:
         if (number := operator.index(cast(Any, step))) >= 0:  # one of numpy, too
             return number
     raise errors.UsageError(f"step={step!r}: expected the number of a saved update, 'best' or 'last'")
+
+
+def checked_player(player: str | None, step: Step | None) -> str | None:
+    """Returns the name of a frozen player; None: the learning one. Raises UsageError for a step beside a name."""
+    if player in (None, members.MAIN):
+        return None
+    if not player:
+        raise errors.UsageError("player= is empty; expected a name, as `seedzero league show` lists them")
+    if step is not None:
+        raise errors.UsageError(f"step={step} and player={player}: a frozen player is of one update; omit one of them")
+    return player
+
+
+def fetch(step: Step | None, player: str | None) -> Callable[[run_copy.Copy], object]:
+    """Returns a function for fetching a checkpoint's parameters, or a frozen player's, from a bucket."""
+    return lambda copy: copy.fetch_params(step) if player is None else copy.fetch_player(player)
 
 
 def _check_seed(seed: int) -> None:

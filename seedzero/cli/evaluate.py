@@ -29,11 +29,12 @@ def run(arguments: parse.Arguments) -> int:
     episodes = arguments.integer("episodes", minimum=1) or _EPISODES
     seed = arguments.integer("seed", minimum=0) or 0
     step = read_step(arguments)
+    player = runs.checked_player(arguments.flags.get("player"), step)
     max_steps = arguments.integer("max_episode_steps", minimum=1)
     access, trusted = _access(arguments), arguments.switch("trust_run_dir")
     run_dir = arguments.flags["run_dir"]
     amount = "every line of play" if opponent == _EXHAUSTIVE else f"{episodes} episodes"
-    output.say(f"evaluating {run_dir}, {f'step {step}, ' if step else ''}{amount}")
+    output.say(f"evaluating {run_dir}, {f'step {step}, ' if step else f'{player}, ' if player else ''}{amount}")
     if access is None:
         result = runs.evaluate(
             run_dir,
@@ -42,6 +43,7 @@ def run(arguments: parse.Arguments) -> int:
             seed=seed,
             opponent=opponent,
             max_episode_steps=max_steps,
+            player=player,
             trust_run_dir=trusted,
         ).to_json()
     else:
@@ -69,6 +71,11 @@ def _access(arguments: parse.Arguments) -> configs.Config | None:
         if given:
             raise errors.UsageError(f"--{next(iter(given))} is for --listen=HOST:PORT; give that too, or leave it out")
         return None
+    if "player" in arguments.flags:
+        raise errors.UsageError(
+            f"--player={arguments.flags['player']}: frozen players play games that this machine makes itself, without "
+            "--listen; leave one of them out"
+        )
     if "opponent" in arguments.flags:
         raise errors.UsageError(
             f"--opponent={arguments.flags['opponent']}: the worker that --listen waits for brings the opponents; "
@@ -91,6 +98,9 @@ def read_step(arguments: parse.Arguments) -> runs.Step | None:
 
 def _report(deed: str, step: runs.Step | None, result: Mapping[str, Any]) -> None:
     """Reports the checkpoint, the reason for its choice, and episodes ended by the limit of steps."""
+    if "player" in result:
+        output.say(f"{deed} the player {result['player']}, of update {result['step']}")
+        return
     if step is not None:
         why = f" (--step={step})"
     elif result["chosen"] == "best":
@@ -113,6 +123,7 @@ def play(arguments: parse.Arguments) -> int:
     run_dir, video = arguments.flags["run_dir"], pathlib.Path(arguments.flags["video"])
     seed = arguments.integer("seed", minimum=0) or 0
     step = read_step(arguments)
+    player = runs.checked_player(arguments.flags.get("player"), step)
     max_steps = arguments.integer("max_episode_steps", minimum=1)
     from seedzero.evaluation import video as videos
 
@@ -121,8 +132,9 @@ def play(arguments: parse.Arguments) -> int:
     from seedzero.evaluation import evaluate as scoring
 
     output.say(f"playing {run_dir} into {video}")
-    with run_copy.local(run_dir, lambda copy: copy.fetch_params(step)) as path:
-        result = scoring.play(str(path), video, step, seed, max_steps, trusted=arguments.switch("trust_run_dir"))
+    with run_copy.local(run_dir, runs.fetch(step, player)) as path:
+        trusted = arguments.switch("trust_run_dir")
+        result = scoring.play(str(path), video, step, seed, max_steps, player=player, trusted=trusted)
     _report("played", step, result)
     output.print_json(result)
     return 0
@@ -138,20 +150,26 @@ def export(arguments: parse.Arguments) -> int:
         file_format=flags.get("format", "stablehlo"),
         platforms=flags.get("platforms", "cpu").split(","),
         batch_size=arguments.integer("batch_size", minimum=1),
+        player=flags.get("player"),
         trust_run_dir=arguments.switch("trust_run_dir"),
     )
-    output.say(f"exported the checkpoint of update {manifest['step']} to {flags['out']}")
+    name = f"player {manifest['player']}, of" if "player" in manifest else "checkpoint of"
+    output.say(f"exported the {name} update {manifest['step']} to {flags['out']}")
     for part in ({**manifest["functions"], "parameters": manifest["parameters"]}).values():
         description = f": {part['description']}" if "description" in part else ""
         output.say(f"{part['file']}: {part['num_bytes'] / 1024:.0f} KiB{description}")
-    kept = ("step", "chosen", "platforms", "batch_size")
-    output.print_json({"out": flags["out"], **{name: manifest[name] for name in kept}})
+    kept = ("step", "chosen", "player", "platforms", "batch_size")
+    output.print_json({"out": flags["out"], **{name: manifest[name] for name in kept if name in manifest}})
     return 0
 
 
+_PLAYER = {
+    "player=NAME": "a frozen player of the run's league, in place of --step; `seedzero league show` lists them",
+}
 _STEP = {
     "step=N|best|last": "which checkpoint: an update's number, best (by evaluation while training, the first one left "
     "out) or last; default: best if there is one, else last; games of two players are evaluated with last",
+    **_PLAYER,
 }
 _LIMIT = {
     "max_episode_steps=N": "longer episodes end there, and count with their rewards so far (default: the run's "
@@ -180,9 +198,9 @@ COMMAND = parse.Command(
     details="""
 The last line on standard output: step (the checkpoint's update), chosen (best, last or given), episodes, mean_return,
 std_return, min_return, max_return, mean_length, stderr_return (standard error of mean_return, but of one episode and
-of `exhaustive`), cut_off (episodes that --max_episode_steps ended, if there are any), for several tasks task_returns
-(the mean of each), and for Atari and DMLab-30 human_normalized (0: random play, 1: a human; of all 30 levels the mean
-of the scores, each capped at 1).
+of `exhaustive`), player (the name, with --player), cut_off (episodes that --max_episode_steps ended, if there are
+any), for several tasks task_returns (the mean of each), and for Atari and DMLab-30 human_normalized (0: random play,
+1: a human; of all 30 levels the mean of the scores, each capped at 1).
 
 Games of two players add opponent, wins, draws, losses, and the same three as `first` and `second`: with the first
 move and without it, which is half of --episodes each; lengths are moves of both. Two agents without noise would
@@ -214,6 +232,7 @@ EXPORT = parse.Command(
         "out=DIR": "directory to write; an earlier export there is replaced as a whole",
         "step=N|best|last": "which checkpoint: an update's number, best or last; default: best if there is one, else "
         "last",
+        **_PLAYER,
         "format=stablehlo": "stablehlo (the default): programs of jax.export",
         "platforms=NAMES": "that the programs run on, of cpu, cuda, rocm, tpu (default cpu)",
         "batch_size=N": "rows of all inputs (default: any number)",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from seedzero.cli import output, parse
+from seedzero.core import errors
 
 if TYPE_CHECKING:
     from seedzero.api import leagues
@@ -13,7 +14,14 @@ if TYPE_CHECKING:
 
 def run(arguments: parse.Arguments) -> int:
     """Prints a view of a run's league; returns the exit code."""
-    (view,) = arguments.words
+    view, *names = arguments.words
+    if view == "match":
+        return _match(arguments, names)
+    for flag in ("games", "seed"):
+        if flag in arguments.flags:
+            raise errors.UsageError(f"--{flag} is for `seedzero league match A B`; omit it")
+    if names:
+        raise errors.UsageError(f"seedzero league {view} takes no player, but here is {names[0]}; omit it")
     from seedzero.api import leagues
     from seedzero.bucket import run_copy
 
@@ -26,6 +34,39 @@ def run(arguments: parse.Arguments) -> int:
     else:
         head = f"{place}: the league after {league.update:,} updates and {league.env_steps:,} steps"
         output.show(f"{head}\n\n{text}")
+    return 0
+
+
+def _match(arguments: parse.Arguments, names: Sequence[str]) -> int:
+    """Plays games between two players and prints the score; returns the exit code."""
+    if len(names) != 2:
+        raise errors.UsageError(
+            f"seedzero league match takes two players, as in `seedzero league match main NAME`, but here "
+            f"{'is' if len(names) == 1 else 'are'} {len(names)}; `seedzero league show` lists them"
+        )
+    num_games, seed = arguments.integer("games", minimum=2) or _GAMES, arguments.integer("seed", minimum=0) or 0
+    from seedzero.api import leagues
+    from seedzero.bucket import run_copy
+
+    place, trusted = arguments.flags["run_dir"], arguments.switch("trust_run_dir")
+
+    def fetch(copy: run_copy.Copy) -> None:
+        copy.fetch_params("last")
+        for name in names:
+            copy.fetch_player(name)
+
+    output.say(f"playing {num_games} games of {names[0]} against {names[1]}, half of them with the first move")
+    with run_copy.local(place, fetch) as path:
+        found = leagues.play(path, place, (names[0], names[1]), num_games, seed, trusted=trusted)
+    if arguments.switch("json"):
+        output.print_json(found)
+    else:
+        sides = [{"first move": name, **found[side]} for name, side in zip(names, ("first", "second"), strict=True)]
+        output.show(
+            f"{names[0]} scores {found['score']:.3f} ({found['low']:.3f} to {found['high']:.3f} at 95 %) against "
+            f"{names[1]} in {found['games']} games: {found['wins']} wins, {found['draws']} draws, "
+            f"{found['losses']} losses\n\nits results by the player with the first move:\n{output.table(sides)}"
+        )
     return 0
 
 
@@ -79,6 +120,7 @@ def _elo(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
     return text, {"update": league.update, "ratings": ratings, "games": games}
 
 
+_GAMES = 100
 _VIEWS: Mapping[str, Callable[[leagues.SavedLeague], tuple[str, dict[str, Any]]]] = {
     "show": _show,
     "payoff": _payoff,
@@ -86,10 +128,17 @@ _VIEWS: Mapping[str, Callable[[leagues.SavedLeague], tuple[str, dict[str, Any]]]
 }
 
 COMMAND = parse.Command(
-    summary="Shows a run's league: players and matches, results, ratings.",
-    usage="show|payoff|elo --run_dir=DIR [--json]",
-    words=(tuple(_VIEWS),),
-    flags={**parse.RUN_DIR, "json": "print one line of JSON in place of the tables"},
+    summary="Shows a run's league: players and matches, results, ratings; plays matches of its players.",
+    usage="show|payoff|elo|match A B --run_dir=DIR [--json]",
+    words=((*_VIEWS, "match"),),
+    more_words=2,
+    flags={
+        **parse.RUN_DIR,
+        "games=N": f"match: number of games (default {_GAMES})",
+        "seed=N": "match: of the random openings (default 0)",
+        "json": "print one line of JSON in place of the tables",
+        **parse.TRUST,
+    },
     required=("run_dir",),
     details="""
 All is read from the newest whole checkpoint; the run may be training. docs/league.md explains the numbers.
@@ -101,6 +150,10 @@ payoff: results by type, player, opponent and side; each match stands in two row
   counts a draw as half a win; low, high: its 95 % interval (Wilson). JSON: update, payoff (type, player, opponent,
   side, games, wins, draws, losses, mean_return, win_rate, low, high).
 elo: ratings by maximum likelihood from all matches against frozen players; the oldest rated one has 0. JSON: update,
-  ratings (player: points), games (player: count).""",
+  ratings (player: points), games (player: count).
+match A B: plays games of two players here, greedily; each pair of games begins with the same 2 random moves, and the
+  players change sides. Counts A's results; main is the newest checkpoint. Nothing is added to the run. JSON: players,
+  games, score (a draw is half a win), low, high, wins, draws, losses, first and second (the same three with the first
+  move and without), mean_return, versions.""",
     run=run,
 )

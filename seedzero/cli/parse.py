@@ -65,6 +65,7 @@ class Command:
     required: tuple[str, ...] = ()  # names of flags
     details: str = ""  # more help, examples
     words: tuple[tuple[str, ...], ...] = ()  # the choices of each word, no choices: any; empty: it takes none
+    more_words: int = 0  # number of any further words that it may take
     takes_settings: bool = False  # whether every SECTION.KEY of the configuration is a flag too
 
 
@@ -125,8 +126,8 @@ def _split(
 
 
 def _check_words(name: str, command: Command, words: Sequence[str]) -> None:
-    if len(words) > len(command.words):
-        extra = words[len(command.words)]
+    if len(words) > (most := len(command.words) + command.more_words):
+        extra = words[most]
         raise errors.UsageError(f"unexpected word {extra!r}; usage: seedzero {name} {command.usage}")
     for position, choices in enumerate(command.words):
         listing = ", ".join(choices)

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,7 @@ class _Player:
         seed: int,
         render: bool,
         role: types.Role = types.Role.TRAIN,
+        player: str | None = None,
     ) -> None:
         """role: games of two players are self-play in training."""
         self.config = config
@@ -71,7 +72,7 @@ class _Player:
         self.env: env_base.VectorEnv = registry.make(config.env.id, settings, num_envs, role=role, render=render)
         with contextlib.ExitStack() as undo:
             undo.callback(self.env.close)
-            self.saved = greedy.load(path, config, self.env.spec, step)
+            self.saved = greedy.load(path, config, self.env.spec, step, player)
             self._group = greedy.GroupPlayer(self.saved, self.env.spec, num_envs, seed)
             self.step = self.env.reset(greedy.seeds(seed, num_envs))
             undo.pop_all()
@@ -93,6 +94,7 @@ def evaluate(
     max_steps: int | None = None,
     progress: evaluation.Progress | None = None,
     *,
+    player: str | None = None,
     trusted: bool = False,
 ) -> dict[str, Any]:
     """Plays greedy episodes with a checkpoint; returns the update as `step`, the choice as `chosen`, and statistics.
@@ -108,6 +110,7 @@ def evaluate(
       max_steps: an episode that has so many ends there, and counts with its rewards so far; None: the run's
         `evaluation.max_episode_steps`. Games of two players end by themselves, and have none.
       progress: called after each step of all environments; not in games of two players.
+      player: name of a frozen player of the run's league, in place of a checkpoint; None: there is none.
       trusted: as of `consent.check`, for the opponent's directory too.
 
     Raises UsageError: not a run directory, a remote environment, an unsuitable opponent or limit of steps, or code of
@@ -119,6 +122,8 @@ def evaluate(
     if game is None:
         if opponent is not None:
             raise errors.UsageError(f"--opponent={opponent}: {path} was trained in no game of two players; omit it")
+        if player is not None:
+            raise errors.UsageError(f"--player={player}: {path} was trained in no game of two players; omit it")
         return evaluation.with_error(_evaluate_alone(path, config, step, num_episodes, seed, max_steps, progress))
     if max_steps is not None:
         raise errors.UsageError(
@@ -129,7 +134,7 @@ def evaluate(
     is_run = opponent not in (RANDOM, EXHAUSTIVE)
     other = _same_game(pathlib.Path(opponent).absolute(), game, trusted=trusted) if is_run else None
     with patience.telling(lambda: "playing the games"):
-        agent, checkpoint = load_player(game, path, config, step)
+        agent, checkpoint = load_player(game, path, config, step, player)
         if other is not None:
             games = match.against_agent(game, agent, load_player(game, *other, None)[0], num_episodes, seed)
         elif opponent == RANDOM:
@@ -147,11 +152,36 @@ def game_of(config: configs.Config) -> spiel.Game | None:
     return game if game is not None and game.num_players == 2 else None
 
 
+def against_each_other(
+    path: pathlib.Path, players: Sequence[str | None], num_games: int, seed: int, *, trusted: bool = False
+) -> dict[str, Any]:
+    """Plays games between two players of a run's league, without noise, pairs of them from equal random openings.
+
+    players: two names of frozen players; None: the newest checkpoint. seed: of the openings. trusted, errors: as of
+    `evaluate`. Returns the first player's statistics as of `match.summary`, and the updates behind both as `versions`.
+    """
+    config = _read_config(path, _EVALUATE_REMOTE, trusted=trusted)
+    game = game_of(config)
+    if game is None:
+        raise errors.UsageError(f"{path} was trained in no game of two players; give a run that was")
+    with patience.telling(lambda: "playing the games"):
+        (one, first), (other, second) = (load_player(game, path, config, None, name) for name in players)
+        games = match.against_agent(game, one, other, num_games, seed)
+    return {**match.summary(games), "versions": [first["step"], second["step"]]}
+
+
 def load_player(
-    game: spiel.Game, path: pathlib.Path, config: configs.Config, step: saved_files.Step | None
+    game: spiel.Game,
+    path: pathlib.Path,
+    config: configs.Config,
+    step: saved_files.Step | None,
+    player: str | None = None,
 ) -> tuple[match.Player, dict[str, int | str]]:
-    """Returns the greedy agent of a run of this game, and the checkpoint's name; without a step, the last."""
-    saved = greedy.load(path, config, game.spec, "last" if step is None else step)
+    """Returns the greedy agent of a run of this game, and the checkpoint's name; without a step, the last.
+
+    player: name of a frozen player, in place of a checkpoint.
+    """
+    saved = greedy.load(path, config, game.spec, "last" if step is None else step, player)
     return match.greedy_player(game, saved.agent, saved.params), saved.to_json()
 
 
@@ -215,6 +245,7 @@ def play(
     seed: int,
     max_steps: int | None = None,
     *,
+    player: str | None = None,
     trusted: bool = False,
     longest_side: int = 0,
 ) -> dict[str, Any]:
@@ -222,33 +253,33 @@ def play(
 
     A game of two players is self-play, without a step too with the best checkpoint; the return is the first mover's.
 
-    path, step, seed, max_steps and trusted are as in `evaluate`; target is the file to write. longest_side: larger
-    pictures are thinned to at most so many pixels, both ways alike; 0: none is. Returns step, chosen, video, frames,
-    return and length; cut_off is 1 if the limit of steps ended the episode. Raises as `evaluate`, and UsageError if
-    the video cannot be written.
+    path, step, seed, max_steps, player and trusted are as in `evaluate`; target is the file to write. longest_side:
+    larger pictures are thinned to at most so many pixels, both ways alike; 0: none is. Returns step, chosen, video,
+    frames, return and length; cut_off is 1 if the limit of steps ended the episode. Raises as `evaluate`, and
+    UsageError if the video cannot be written.
     """
     path, file = pathlib.Path(path).absolute(), pathlib.Path(target).absolute()
     config = _read_config(path, _PLAY_REMOTE, trusted=trusted)
-    player = _Player(path, config, step, 1, seed=seed, render=True)
-    followed = evaluation.Episodes(1, player.env.spec.num_players)
-    limit = max_steps or player.config.evaluation.max_episode_steps
+    group = _Player(path, config, step, 1, seed=seed, render=True, player=player)
+    followed = evaluation.Episodes(1, group.env.spec.num_players)
+    limit = max_steps or group.config.evaluation.max_episode_steps
 
     def frames() -> Iterator[np.ndarray]:
         while True:
-            followed.record(np.zeros(1, int), player.step.reward, player.first, player.step.final)
-            yield videos.thinned(player.env.render(), longest_side)
-            if player.step.final[0] or followed.so_far(0).length >= limit:
+            followed.record(np.zeros(1, int), group.step.reward, group.first, group.step.final)
+            yield videos.thinned(group.env.render(), longest_side)
+            if group.step.final[0] or followed.so_far(0).length >= limit:
                 return
-            player.advance()
+            group.advance()
 
-    with env_base.closing(player.env):
-        usual = families.of(player.config.env.id).frames_per_second
-        fps = getattr(player.env, "frames_per_second", None) or usual
+    with env_base.closing(group.env):
+        usual = families.of(group.config.env.id).frames_per_second
+        fps = getattr(group.env, "frames_per_second", None) or usual
         num_frames = videos.write_video(file, frames(), fps)
     episode = followed.so_far(0)
     shown = {"frames": num_frames, "return": episode.total, "length": episode.length}
-    shown |= {} if player.step.final[0] else {"cut_off": 1}
-    return {**player.saved.to_json(), "video": os.fspath(target), **shown}
+    shown |= {} if group.step.final[0] else {"cut_off": 1}
+    return {**group.saved.to_json(), "video": os.fspath(target), **shown}
 
 
 def film(path: pathlib.Path, target: pathlib.Path, max_steps: int, longest_side: int) -> dict[str, Any]:

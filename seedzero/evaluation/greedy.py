@@ -35,10 +35,12 @@ class SavedAgent(NamedTuple):
     params: base.Params
     update: int
     chosen: Chosen
+    player: str = ""  # name of a frozen player; "": the parameters are a checkpoint's
 
     def to_json(self) -> dict[str, int | str]:
         """Returns the checkpoint's part of a result."""
-        return {"step": self.update, "chosen": self.chosen}
+        player = {"player": self.player} if self.player else {}
+        return {"step": self.update, "chosen": self.chosen, **player}
 
 
 def load(
@@ -79,7 +81,7 @@ def _load(
     directory = path / "checkpoints"
     if player is not None:
         frozen = player_files.read(directory, player, template)
-        return SavedAgent(agent, trees.place(jax.tree.leaves(frozen.params), template), frozen.step, "given")
+        return SavedAgent(agent, trees.place(jax.tree.leaves(frozen.params), template), frozen.step, "given", player)
     if step is None:
         step = "best" if saved_files.finished(directory / saved_files.BEST) else "last"
     params, found = saved_files.restore_params(directory, step, template)

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import pathlib
 import shutil
+from typing import Any
 
 import golden
+import jax
+import numpy as np
 import pytest
 import saved_league
 
-from seedzero.api import leagues
+import seedzero
+from seedzero.agents import table as agents
+from seedzero.api import leagues, runs
+from seedzero.checkpoints import player_files, spec_file
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
 from seedzero.core import errors
+from seedzero.envs import spiel
 
 
 def _read(path: pathlib.Path) -> leagues.SavedLeague:
@@ -72,3 +81,60 @@ def test_damaged_counters_are_named_with_their_checkpoint(tmp_path: pathlib.Path
     with pytest.raises(errors.CheckpointError, match=r"checkpoint 90 of runs/mine .*expected equal games") as raised:
         _read(saved_league.make(tmp_path / "run", host))
     said(raised.value)
+
+
+@pytest.fixture(scope="module")
+def playable(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A run of tic-tac-toe; its frozen player OLD has main's parameters, NEW other ones."""
+    game = spiel.Game("tic_tac_toe")
+
+    def params(config: configs.Config, seed: int = 0) -> Any:
+        agent = agents.make(config, game.spec, "cpu")
+        params = agent.acting(agent.init(jax.random.key(seed)))
+        return jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(seed), x.shape), params)
+
+    small = dict(network__width=8, network__head_width=8, search__num_simulations=2)
+    path = saved_league.make(tmp_path_factory.mktemp("playable") / "run", params=params, **small)
+    config = run_dirs.read_saved(path).config
+    spec_file.write(path, game.spec)
+    for seed, name in enumerate((saved_league.OLD, saved_league.NEW)):
+        player_files.write(path / "checkpoints", name, 30, params(config, seed), {}, time=0.0)
+    return path
+
+
+def test_players_of_the_run_meet_in_matches(playable: pathlib.Path) -> None:
+    same = leagues.play(playable, "runs/mine", ("main", saved_league.OLD), 20, seed=0)
+    assert (same["score"], same["games"], same["versions"]) == (0.5, 20, [90, 30])  # each pair's games are mirrored
+    assert same["wins"] == same["losses"] and same["low"] < 0.5 < same["high"]
+    one = leagues.play(playable, "runs/mine", (saved_league.NEW, "main"), 20, seed=1)
+    other = leagues.play(playable, "runs/mine", ("main", saved_league.NEW), 20, seed=1)
+    assert one["score"] == pytest.approx(1 - other["score"]) and one["first"]["wins"] == other["second"]["losses"]
+
+
+def test_a_player_that_the_league_has_not_is_named(playable: pathlib.Path, said: golden.Said) -> None:
+    with pytest.raises(errors.UsageError, match="'nobody'; there are main, main-0") as raised:
+        leagues.play(playable, "runs/mine", ("main", "nobody"), 20, seed=0)
+    said(raised.value)
+
+
+def test_a_frozen_player_is_loaded_and_scored_by_its_name(playable: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    policies = [seedzero.load(playable, player=name) for name in ("main", saved_league.OLD, saved_league.NEW)]
+    assert [policy.step for policy in policies] == [90, 30, 30]
+    leaves = [jax.tree.leaves(policy._params) for policy in policies]
+    assert all(np.array_equal(one, other) for one, other in zip(leaves[0], leaves[1], strict=True))
+    assert not all(np.array_equal(one, other) for one, other in zip(leaves[0], leaves[2], strict=True))
+    scored = seedzero.evaluate(playable, 4, player=saved_league.NEW)
+    assert (scored.player, scored.step, scored.chosen) == (saved_league.NEW, 30, "given")
+    assert seedzero.evaluate(playable, 4, player="main").player is None
+    exported = seedzero.export(playable, tmp_path / "out", player=saved_league.NEW)
+    assert (exported["player"], exported["step"]) == (saved_league.NEW, 30)
+    with pytest.raises(errors.CheckpointError, match=rf"main-00 .*{saved_league.OLD}"):
+        seedzero.evaluate(playable, 4, player="main-00")
+
+
+def test_a_step_beside_a_frozen_player_is_refused(said: golden.Said) -> None:
+    assert runs.checked_player("main", "best") is None and runs.checked_player("main-0", None) == "main-0"
+    for player in ("main-0", ""):
+        with pytest.raises(errors.UsageError, match="player=") as raised:
+            runs.checked_player(player, 7)
+        said(raised.value, player)

@@ -40,7 +40,14 @@ def test_an_opponent_in_a_bucket_keeps_its_name(monkeypatch: pytest.MonkeyPatch,
         yield tmp_path if "://" in place else pathlib.Path(place)
 
     def played(
-        path: pathlib.Path, step: None, episodes: int, seed: int, opponent: str, *rest: None, trusted: bool
+        path: pathlib.Path,
+        step: None,
+        episodes: int,
+        seed: int,
+        opponent: str,
+        *rest: None,
+        player: None,
+        trusted: bool,
     ) -> dict[str, Any]:
         assert opponent == str(tmp_path)
         numbers = dict.fromkeys(("mean_return", "std_return", "min_return", "max_return", "mean_length"), 0.0)

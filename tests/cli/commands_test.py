@@ -47,7 +47,7 @@ def test_evaluate_ends_with_one_line_of_json(
 ) -> None:
     calls, run = [], pathlib.Path("r").absolute()
     result = {**_RESULT, "chosen": "best", "mean_return": float("inf"), "cut_off": 2, "stderr_return": 0.25}
-    monkeypatch.setattr(scoring, "evaluate", lambda *args, trusted: calls.append(args) or result)
+    monkeypatch.setattr(scoring, "evaluate", lambda *args, trusted, **names: calls.append(args) or result)
     assert commands.main(["evaluate", "--run_dir=r", "--episodes", "3"]) == 0
     output = capsys.readouterr()
     assert json.loads(output.out.splitlines()[-1]) == {**result, "mean_return": "inf"}
@@ -90,7 +90,7 @@ def test_evaluate_says_why_it_took_the_checkpoint(
     capsys: pytest.CaptureFixture[str],
     said: golden.Said,
 ) -> None:
-    monkeypatch.setattr(scoring, "evaluate", lambda *args, trusted: {**_RESULT, **result})
+    monkeypatch.setattr(scoring, "evaluate", lambda *args, trusted, **names: {**_RESULT, **result})
     assert commands.main(["evaluate", "--run_dir=r", *flags]) == 0
     err = capsys.readouterr().err
     assert " update 7" in err and why in err
@@ -99,7 +99,9 @@ def test_evaluate_says_why_it_took_the_checkpoint(
 
 def test_evaluate_listens_for_a_worker_with_token_and_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr(served, "evaluate", lambda *args, trusted: calls.append(args) or {"step": 7, "chosen": "best"})
+    monkeypatch.setattr(
+        served, "evaluate", lambda *args, trusted, **names: calls.append(args) or {"step": 7, "chosen": "best"}
+    )
     flags = ["--listen=0.0.0.0:0", "--token_file=t", "--tls.cert_file=c", "--tls.key_file=k"]
     assert commands.main(["evaluate", "--run_dir=r", "--episodes=3", "--seed=4", "--step=last", *flags]) == 0
     ((path, step, episodes, seed, access, reports, max_steps),) = calls
@@ -144,7 +146,9 @@ def test_play_passes_the_video_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], said: golden.Said
 ) -> None:
     calls = []
-    monkeypatch.setattr(scoring, "play", lambda *args, trusted: calls.append(args) or {"step": 7, "chosen": "best"})
+    monkeypatch.setattr(
+        scoring, "play", lambda *args, trusted, **names: calls.append(args) or {"step": 7, "chosen": "best"}
+    )
     assert commands.main(["play", "--run_dir=r", "--video=a.gif"]) == 0
     output = capsys.readouterr()
     assert json.loads(output.out.splitlines()[-1]) == {"step": 7, "chosen": "best"}
@@ -338,3 +342,25 @@ def test_benchmark_acting_with_players_measures_their_price(
     monkeypatch.setitem(sys.modules, "seedzero.benchmark.players", python_types.SimpleNamespace(run=run))
     assert commands.main(["benchmark", "acting", "--players=4,1", "--preset=catch", "--agent=ppo"]) == 0
     assert capsys.readouterr().out == "agent  players\nppo          4\nplatform  cpu\n"
+
+
+def test_a_frozen_player_is_chosen_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    asked = []
+
+    def played(*args: Any, player: str | None, trusted: bool) -> dict[str, Any]:
+        asked.append(player)
+        return {**_RESULT, "chosen": "given", **({} if player is None else {"player": player})}
+
+    monkeypatch.setattr(scoring, "evaluate", played)
+    monkeypatch.setattr(scoring, "play", played)
+    assert commands.main(["evaluate", "--run_dir=r", "--player=main-0"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out.splitlines()[-1])["player"] == "main-0"
+    said(err)
+    assert commands.main(["play", "--run_dir=r", "--player=main-0", "--video=a.gif"]) == 0
+    assert commands.main(["evaluate", "--run_dir=r", "--player=main", "--step=7"]) == 0  # the learning one
+    assert asked == ["main-0", "main-0", None]
+    for flags in (["--step=7"], ["--listen=127.0.0.1:0"]):
+        assert commands.main(["evaluate", "--run_dir=r", "--player=main-0", *flags]) == 2

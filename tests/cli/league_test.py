@@ -11,6 +11,7 @@ import pytest
 import saved_league
 
 from seedzero.cli import main as commands
+from seedzero.evaluation import evaluate as scoring
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +69,49 @@ def test_a_league_without_matches_yet_is_shown(tmp_path: pathlib.Path, capsys: p
         assert shown in capsys.readouterr().out
 
 
-def test_a_word_too_many_is_refused(capsys: pytest.CaptureFixture[str], said: golden.Said) -> None:
-    assert commands.main(["league", "show", "main", "--run_dir=r"]) == 2
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["show", "main"],
+        ["show", "--games=4"],
+        ["match", "main"],
+        ["match"],
+        ["match", "a", "b", "c"],
+        ["match", "a", "b", "--games=1"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_words_are_refused(args: list[str], capsys: pytest.CaptureFixture[str], said: golden.Said) -> None:
+    assert commands.main(["league", *args, "--run_dir=r"]) == 2
     err = capsys.readouterr().err
-    assert "main" in err
-    said(err)
+    assert args[-1].partition("=")[0] in err
+    said(err, " ".join(args))
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_match_tells_the_score(
+    as_json: bool,
+    run_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    said: golden.Said,
+) -> None:
+    side = {"wins": 15, "draws": 5, "losses": 0}
+    played = {"episodes": 40, "wins": 30, "draws": 10, "losses": 0, "first": side, "second": side}
+    calls = []
+
+    def against(*args: Any, trusted: bool) -> dict[str, Any]:
+        calls.append(args)
+        return {**played, "mean_return": 0.75, "versions": [90, 30]}
+
+    monkeypatch.setattr(scoring, "against_each_other", against)
+    flags = [f"--run_dir={run_path}", "--games=40", "--seed=3", *(["--json"] if as_json else [])]
+    assert commands.main(["league", "match", "main", saved_league.OLD, *flags]) == 0
+    assert calls == [(run_path, [None, saved_league.OLD], 40, 3)]
+    out, err = capsys.readouterr()
+    if as_json:
+        found = json.loads(out.splitlines()[-1])
+        assert (found["players"], found["games"], found["score"]) == (["main", saved_league.OLD], 40, 0.875)
+        assert found["low"] < 0.875 < found["high"] and found["first"] == side
+    else:
+        said(err + out)

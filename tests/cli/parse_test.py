@@ -112,3 +112,11 @@ def test_help_names_every_flag_and_the_short_names_of_settings() -> None:
     for part in ("--preset=NAME", "--workers=N", "--deterministic ", "--stop_at_return=X", "seedzero config"):
         assert part in train
     assert max(map(len, train.splitlines())) <= parse.WIDTH
+
+
+def test_further_words_are_taken_up_to_a_number() -> None:
+    command = parse.Command("Plays.", "match A B", {}, lambda arguments: 0, words=(("match",),), more_words=2)
+    assert parse.read("league", command, ["match", "a", "b"]).words == ("match", "a", "b")
+    assert parse.read("league", command, ["match"]).words == ("match",)
+    with pytest.raises(errors.UsageError, match="'c'"):
+        parse.read("league", command, ["match", "a", "b", "c"])

@@ -134,7 +134,7 @@ def test_a_film_is_small_and_names_the_steps_before_its_checkpoint(
     saved = builtin_types.SimpleNamespace(step=7, host={"ledger": {"stored": 640}})
     monkeypatch.setattr(saved_files, "find", lambda *args: (path, saved, {}))
     agent = _counting_agent()
-    monkeypatch.setattr(greedy, "load", lambda *args: greedy.SavedAgent(agent, (), args[-1], "given"))
+    monkeypatch.setattr(greedy, "load", lambda *args: greedy.SavedAgent(agent, (), args[3], "given"))
     found = scoring.film(path, tmp_path / "film.gif", 4, 20)
     assert (found["step"], found["env_steps"], found["frames"]) == (7, 640, 5)
     assert max(imageio.imread(tmp_path / "film.gif").shape[1:3]) <= 20
@@ -209,7 +209,7 @@ def test_the_parameters_before_any_update_are_a_choice_too(
 ) -> None:
     asked: list[Any] = []
 
-    def load(path: pathlib.Path, config: Any, spec: Any, step: Any) -> None:
+    def load(path: pathlib.Path, config: Any, spec: Any, step: Any, player: None) -> None:
         asked.append(step)
         raise errors.CheckpointError("enough")
 

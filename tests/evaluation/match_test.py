@@ -176,7 +176,7 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
     loaded = []
 
     def load_player(
-        game: spiel.Game, path: pathlib.Path, config: Any, step: Any
+        game: spiel.Game, path: pathlib.Path, config: Any, step: Any, player: None = None
     ) -> tuple[match.Player, dict[str, Any]]:
         loaded.append((path, step))
         return players[path], {"step": 7 if path == mine else 8, "chosen": "last"}
@@ -238,10 +238,41 @@ def test_a_limit_of_steps_is_refused_by_name(opponent: str | None, tmp_path: pat
 def test_a_game_that_is_watched_begins_at_its_start(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = _run(tmp_path / "run", "tictactoe", env__random_opening=6, network__width=8)
 
-    def load(path: pathlib.Path, config: configs.Config, spec: types.EnvSpec, step: object) -> Any:
+    def load(path: pathlib.Path, config: configs.Config, spec: types.EnvSpec, step: object, player: None) -> Any:
         agent = muzero.make(config, spec, "cpu")
         return greedy.SavedAgent(agent, agent.init(jax.random.key(0)).params, 0, "last")
 
     monkeypatch.setattr(greedy, "load", load)
     player = scoring._Player(run, run_dirs.read_saved(run).config, None, 20, seed=0, render=False)
     assert not player.step.observation[..., 1:3].any()  # no stone of either colour
+
+
+def test_two_players_of_a_run_meet_from_both_sides(
+    tic_tac_toe: spiel.Game, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    players = {None: (_Perfect(tic_tac_toe), 9), "main-0123456789ab": (_first_free, 4)}
+
+    def load_player(
+        game: spiel.Game, path: pathlib.Path, config: Any, step: Any, player: str | None
+    ) -> tuple[match.Player, dict[str, Any]]:
+        assert step is None
+        return players[player][0], {"step": players[player][1]}
+
+    monkeypatch.setattr(scoring, "load_player", load_player)
+    mine = _run(tmp_path / "mine", "league-tictactoe")
+    found = scoring.against_each_other(mine, [None, "main-0123456789ab"], 40, 0)
+    assert found["versions"] == [9, 4] and found["episodes"] == 40
+    assert sum(found["first"].values()) == sum(found["second"].values()) == 20
+    assert found["wins"] > 20 > found["losses"]
+    mirrored = scoring.against_each_other(mine, ["main-0123456789ab", None], 40, 0)
+    assert (mirrored["wins"], mirrored["losses"]) == (found["losses"], found["wins"])  # the same openings
+
+
+def test_a_frozen_player_without_a_game_of_two_is_refused(tmp_path: pathlib.Path, said: golden.Said) -> None:
+    alone = _run(tmp_path / "alone", "catch")
+    with pytest.raises(errors.UsageError, match="--player=main-0: ") as raised:
+        scoring.evaluate(alone, None, 4, 0, player="main-0")
+    said(raised.value, "evaluate")
+    with pytest.raises(errors.UsageError, match="no game of two players") as raised:
+        scoring.against_each_other(alone, [None, None], 4, 0)
+    said(raised.value, "match")

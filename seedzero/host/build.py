@@ -8,7 +8,8 @@ import time
 import jax
 
 from seedzero.agents import base
-from seedzero.checkpoints import checkpoint, checkpointer, player_files, trees
+from seedzero.checkpoints import checkpoint, player_files, trees
+from seedzero.checkpoints import checkpointer as checkpointers
 from seedzero.config import config as configs
 from seedzero.core import types
 from seedzero.device import acting, compilation_cache, host_frames, slow_compile
@@ -29,7 +30,7 @@ from seedzero.loop import seating as seats
 from seedzero.monitoring import aggregator
 
 FROZEN_ON_HOST = 16
-"""Most frozen players whose parameters the host keeps beside those on the devices."""
+"""Most frozen players with their parameters in the host's memory, beside the devices'."""
 
 
 def device_loop_for(
@@ -88,7 +89,7 @@ def league(
     train: base.TrainState,
     saves: saving.Saves,
 ) -> league_seating.LeagueSeating:
-    """Returns the seating of a league, whose frozen players lie beside the checkpoints. train: a state."""
+    """Returns the seating of a league with its frozen players beside the checkpoints. train: a state."""
     like = jax.eval_shape(setup.agent.acting, train)
     everywhere = meshes.replicated(setup.mesh)
     pool = pools.ParamsPool(
@@ -105,7 +106,7 @@ def league(
 
 
 def frozen_on_devices(config: configs.Config) -> int:
-    """Returns the most frozen players whose parameters the devices keep: of the active set and matches under way."""
+    """Returns the most frozen players on the devices: of the active set and matches under way."""
     return config.league.active + 2
 
 
@@ -128,7 +129,7 @@ def place_replay(
     needed = checkpoint.needed_bytes(states.parts(setup.agent, train), actor.rings, is_saved=is_saved)
     if config.league.freeze_every:
         # Also those that wait for the disk; a CPU's device shares the memory of the host.
-        most = frozen_on_devices(config) + checkpointer.MAX_FREEZES + FROZEN_ON_HOST * (device.platform == "cpu")
+        most = frozen_on_devices(config) + checkpointers.MAX_FREEZES + FROZEN_ON_HOST * (device.platform == "cpu")
         copies = needed.state_copies + most * trees.num_bytes(setup.agent.acting(train))
         needed = needed._replace(state_copies=copies)
     on_host, text = capacity.place(

@@ -166,7 +166,7 @@ class Saves:
         league = {} if self.history is None else {_LEAGUE_BYTES: self.history.size_bytes()}
         return {**state.host, "metrics_bytes": self.log.size_bytes(), **league}
 
-    def freeze(self, snapshot: dispatchers.Snapshot) -> bool:
+    def freeze(self, snapshot: dispatchers.NewPlayer) -> bool:
         """Begins to save a frozen player, for the next checkpoint; the rest as of `Checkpointer.freeze`."""
         self.directory.check_ours()
         name, version, env_steps = snapshot.name, snapshot.version, snapshot.env_steps

@@ -44,7 +44,7 @@ class Hooks(NamedTuple):
     save: Callable[[dispatchers.CheckpointState], None]  # at a checkpoint's place in deterministic mode
     row: Callable[[], None]  # at a metrics row's place in deterministic mode
     report: Callable[[str], None]  # shows the user a line
-    freeze: Callable[[dispatchers.Snapshot], bool]  # saves a frozen player; false: it cannot
+    freeze: Callable[[dispatchers.NewPlayer], bool]  # saves a frozen player; false: it cannot
 
 
 class DeviceLoop:
@@ -142,7 +142,7 @@ class DeviceLoop:
         """Submits a call, possibly after waiting for earlier calls."""
         if call.kind is limiter.Work.ACT:
             self.dispatcher.act(call.players)
-            self.dispatcher.freeze(self._hooks.freeze)
+            dispatchers.freeze(self.dispatcher.seating, self.dispatcher.players[0], self._hooks.freeze)
         elif call.kind is limiter.Work.EVALUATE:
             self._evaluate()
         elif call.kind is limiter.Work.REFRESH:

@@ -54,7 +54,7 @@ class CheckpointState(NamedTuple):
     frozen: tuple[str, ...] = ()  # names of the league's frozen players
 
 
-class Snapshot(NamedTuple):
+class NewPlayer(NamedTuple):
     """A frozen player, as it begins."""
 
     name: str
@@ -248,17 +248,6 @@ class Dispatcher:
 
     # ------------------------------------------------------------------------------------ environments
 
-    def freeze(self, keep: Callable[[Snapshot], bool]) -> None:
-        """Takes a due snapshot of the first player for the league. keep: saves it; returns whether it will be."""
-        player = self.players[0]
-        env_steps = player.books.ledger.counts.stored
-        if not self.seating.freezes(env_steps):
-            return
-        params, version = player.copy_params(), player.num_updates
-        name = self.seating.freeze(params, version=version, env_steps=env_steps)
-        if not keep(Snapshot(name, version, env_steps, params)):
-            self.seating.remove(name)
-
     def discard(self, slots: np.ndarray, reason: str) -> None:
         """Ends the histories of slots without environments, for one of the ledger's reasons."""
         if slots[0] < self.setup.layout.num_train:
@@ -338,3 +327,14 @@ class Dispatcher:
         self.evaluator.restore(host)
         self.workers.roster.restore(host)
         self.seating.restore(host)
+
+
+def freeze(seating: seats.Seating, player: players.Player, keep: Callable[[NewPlayer], bool]) -> None:
+    """Takes a due snapshot of a player for its league. keep: saves it; returns whether it will be saved."""
+    env_steps = player.books.ledger.counts.stored
+    if not seating.freezes(env_steps):
+        return
+    params, version = player.copy_params(), player.num_updates
+    name = seating.freeze(params, version=version, env_steps=env_steps)
+    if not keep(NewPlayer(name, version, env_steps, params)):
+        seating.remove(name)

@@ -11,7 +11,8 @@ from seedzero.agents import base
 from seedzero.config import config as configs
 from seedzero.core import errors, types
 from seedzero.device import batch as batches
-from seedzero.league import matches, matchmaking, payoff
+from seedzero.league import matches, matchmaking
+from seedzero.league import payoff as payoffs
 from seedzero.league import players as members
 from seedzero.loop import pool as pools
 from seedzero.loop import seating as seats
@@ -41,10 +42,10 @@ class LeagueSeating(seats.Seating):
         self._pool, self._digits, self._report = pool, digits, report
         self._num_slots = num_slots
         self.members = members.Pool()
-        self.payoff = payoff.Payoff()
+        self.payoff = payoffs.Payoff()
         self._num_matches = self._num_void = 0
-        self._num_sets = 0
-        self._active = self._draw()
+        self._num_sets, self._active = -1, tuple[str, ...]()
+        self._redraw()
         self.reset()
 
     def reset(self) -> None:
@@ -67,7 +68,14 @@ class LeagueSeating(seats.Seating):
             truncated=joined.truncated,
         )
         self._num_void += int(np.count_nonzero(moves.void))
-        self._count([self._match(moves, row, int(slots[row])) for row in order[moves.ended[order]].tolist()])
+        self._count(
+            [
+                _match(
+                    moves, row, self._names[place] if (place := self._opponent[slots[row]]) != _SELF else members.MAIN
+                )
+                for row in order[moves.ended[order]].tolist()
+            ]
+        )
         for row in order[joined.first[order]].tolist():
             group = int(joined.group[row])
             self._opponent[slots[row]] = self._place(self._next(int(slots[row]), group, slots[joined.group == group]))
@@ -75,29 +83,19 @@ class LeagueSeating(seats.Seating):
         hands = [seats.Hand(opponent == place, *self._mover(place)) for place in np.unique(opponent).tolist()]
         return hands if len(hands) > 1 else [hands[0]._replace(mine=None)]
 
-    def _match(self, moves: matches.Moves, row: int, slot: int) -> payoff.Match:
-        opponent = self._names[self._opponent[slot]] if self._opponent[slot] != _SELF else members.MAIN
-        kind = payoff.SELF_PLAY if opponent == members.MAIN else payoff.PAST
-        side, outcome, total = int(moves.side[row]), int(moves.outcome[row]), float(moves.total[row])
-        return payoff.Match(kind, members.MAIN, opponent, side, outcome, total)
-
-    def _count(self, ended: Sequence[payoff.Match]) -> None:
+    def _count(self, ended: Sequence[payoffs.Match]) -> None:
         """Counts finished matches, and draws the opponents anew where it is time."""
         if not ended:
             return
-        self.payoff = payoff.record(self.payoff, ended, decay=self._settings.decay)
+        self.payoff = payoffs.record(self.payoff, ended, decay=self._settings.decay)
         before, self._num_matches = self._num_matches, self._num_matches + len(ended)
         if before // self._settings.redraw != self._num_matches // self._settings.redraw:
             self._redraw()
 
     def _redraw(self) -> None:
         self._num_sets += 1
-        self._active = self._draw()
-
-    def _draw(self) -> tuple[str, ...]:
-        frozen = self.members.frozen
-        return matchmaking.active_set(
-            self.payoff, members.MAIN, frozen, self._settings, seed=self._seed, number=self._num_sets
+        self._active = matchmaking.active_set(
+            self.payoff, members.MAIN, self.members.frozen, self._settings, seed=self._seed, number=self._num_sets
         )
 
     def _next(self, slot: int, group: int, slots: np.ndarray) -> str:
@@ -175,9 +173,16 @@ class LeagueSeating(seats.Seating):
     def restore(self, saved: Mapping[str, Any]) -> None:
         found = saved["league"]
         self.members = members.Pool.from_json(found["pool"])
-        self.payoff = payoff.Payoff.from_json(found["payoff"])
+        self.payoff = payoffs.Payoff.from_json(found["payoff"])
         self._active, self._num_sets = tuple(found["active"]), found["num_sets"]
         self._num_void = found["num_void"]
         counts = self.payoff.num_matches()
-        self._num_matches = counts[payoff.SELF_PLAY] + counts[payoff.PAST]
+        self._num_matches = counts[payoffs.SELF_PLAY] + counts[payoffs.PAST]
         self.reset()
+
+
+def _match(moves: matches.Moves, row: int, opponent: str) -> payoffs.Match:
+    """Returns the match that ends with a row."""
+    kind = payoffs.SELF_PLAY if opponent == members.MAIN else payoffs.PAST
+    side, outcome, total = int(moves.side[row]), int(moves.outcome[row]), float(moves.total[row])
+    return payoffs.Match(kind, members.MAIN, opponent, side, outcome, total)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import loop_world
 import pytest
 
-from seedzero.checkpoints import checkpoint, checkpointer, trees
+from seedzero.checkpoints import checkpoint, trees
+from seedzero.checkpoints import checkpointer as checkpointers
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.host import build
@@ -45,5 +46,5 @@ def test_frozen_players_count_in_the_memory_that_is_needed(monkeypatch: pytest.M
         build.place_replay(config, device.setup, device.train, device.actor)
     without, needed = found
     size = trees.num_bytes(device.setup.agent.acting(device.train))
-    most = 3 + 2 + checkpointer.MAX_FREEZES + build.FROZEN_ON_HOST
+    most = 3 + 2 + checkpointers.MAX_FREEZES + build.FROZEN_ON_HOST
     assert needed == without._replace(state_copies=without.state_copies + most * size)

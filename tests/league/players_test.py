@@ -8,26 +8,26 @@ from typing import Any
 import golden
 import pytest
 
-from seedzero.league import players
+from seedzero.league import players as members
 
 
-def _pool() -> players.Pool:
-    pool = players.Pool()
+def _pool() -> members.Pool:
+    pool = members.Pool()
     for number, digits in enumerate(("0a", "1b", "2c")):
         pool, _ = pool.freeze("main", digits, version=10 * number, env_steps=100 * number)
     return pool.trained("main", version=40, env_steps=400)
 
 
 def test_a_league_begins_with_one_learning_player() -> None:
-    assert players.Pool() == players.Pool((players.Member("main", "main", learns=True),))
-    assert players.Pool().frozen == ()
+    assert members.Pool() == members.Pool((members.Member("main", "main", learns=True),))
+    assert members.Pool().frozen == ()
 
 
 def test_a_snapshot_has_a_name_of_its_own_and_its_parent_s_counts() -> None:
     pool, member = _pool().freeze("main", "3d", version=40, env_steps=401)
-    assert member == players.Member("main-3d", "frozen", learns=False, version=40, env_steps=401, parent="main")
+    assert member == members.Member("main-3d", "frozen", learns=False, version=40, env_steps=401, parent="main")
     assert pool.frozen == ("main-0a", "main-1b", "main-2c", "main-3d") and pool.num_frozen == 4
-    assert pool.of("main") == players.Member("main", "main", learns=True, version=40, env_steps=400)
+    assert pool.of("main") == members.Member("main", "main", learns=True, version=40, env_steps=400)
     assert pool.of("main-3d") == member
 
 
@@ -42,24 +42,24 @@ def test_a_removed_player_leaves_the_number_of_snapshots() -> None:
 
 def test_a_name_is_taken_once() -> None:
     with pytest.raises(ValueError, match="'main-1b', 'main-1b'"):
-        players.Pool(_pool().members[:3]).freeze("main", "1b", version=0, env_steps=0)
+        members.Pool(_pool().members[:3]).freeze("main", "1b", version=0, env_steps=0)
 
 
 @pytest.mark.parametrize("digits", ["../x", "0G", ""])
 def test_a_name_is_one_of_a_folder(digits: str) -> None:
     with pytest.raises(ValueError, match="name is 'main-"):
-        players.Pool().freeze("main", digits, version=0, env_steps=0)
+        members.Pool().freeze("main", digits, version=0, env_steps=0)
 
 
 def test_digits_of_deterministic_runs_follow_from_seed_and_number() -> None:
-    found = [players.digits_of(seed, number) for seed in range(10) for number in range(100)]
+    found = [members.digits_of(seed, number) for seed in range(10) for number in range(100)]
     assert len(set(found)) == 1000 and {len(digits) for digits in found} == {12}
-    assert players.digits_of(0, 0) == found[0]
+    assert members.digits_of(0, 0) == found[0]
     assert all(set(digits) <= set("0123456789abcdef") for digits in found)
 
 
 def test_a_checkpoint_brings_the_pool_back() -> None:
-    assert players.Pool.from_json(json.loads(json.dumps(_pool().to_json()))) == _pool()
+    assert members.Pool.from_json(json.loads(json.dumps(_pool().to_json()))) == _pool()
 
 
 def _damaged(*path: Any, value: Any) -> Any:
@@ -92,7 +92,7 @@ def _damaged(*path: Any, value: Any) -> Any:
 )
 def test_a_damaged_pool_is_refused(values: Any, named: str, said: golden.Said) -> None:
     with pytest.raises(ValueError, match=named) as raised:
-        players.Pool.from_json(values)
+        members.Pool.from_json(values)
     said(raised.value, named)
 
 

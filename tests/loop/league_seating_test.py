@@ -14,7 +14,8 @@ from seedzero.config import options
 from seedzero.core import errors, types
 from seedzero.device import batch as batches
 from seedzero.league import matchmaking
-from seedzero.loop import league_seating, pool
+from seedzero.loop import league_seating
+from seedzero.loop import pool as pools
 
 NUM_SLOTS, SIZE = 8, 4
 GROUPS = np.repeat([0, 4], SIZE)
@@ -27,7 +28,7 @@ def _make(reports: list[str] | None = None, **settings: options.Value) -> league
     given: dict[str, options.Value] = {"league.freeze_every": 100, "league.redraw": 16, "league.self_play": 0.25}
     given |= {f"league.{name}": value for name, value in settings.items()}
     config = configs.override(configs.Config(), given)
-    kept = pool.ParamsPool(load, lambda params: params, on_devices=5, on_host=50)
+    kept = pools.ParamsPool(load, lambda params: params, on_devices=5, on_host=50)
     told = [] if reports is None else reports
     return league_seating.LeagueSeating(config, NUM_SLOTS, kept, lambda number: f"{number:012x}", told.append)
 

@@ -97,12 +97,13 @@ def _show(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
 def _payoff(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
     from seedzero.league import payoff as payoffs
 
-    found = []
+    found, ages = [], {member.name: age for age, member in enumerate(league.pool.members)}
     for row in league.payoff.table():
         score = row["wins"] + 0.5 * row["draws"]
         low, high = payoffs.wilson(score, row["games"])
         rate = score / row["games"] if row["games"] else None
         found.append({**row, "win_rate": rate, "low": low, "high": high})
+    found.sort(key=lambda row: tuple(ages.get(row[name], len(ages)) for name in ("player", "opponent")))
     shown = [{name: row[name] for name in ("player", "opponent", "side", "type", *list(row)[4:])} for row in found]
     text = output.table(shown, num_left=4) if shown else "no match has ended yet"
     return text, {"update": league.update, "payoff": found}

@@ -162,6 +162,7 @@ def look(config: configs.Config, dispatcher: dispatchers.Dispatcher, course: pha
         remaining=f"last evaluation: {running.played.state}" if course.ends and running is not None else "",
         lacking=next(filter(None, lacking), ""),
         matches=dispatcher.seating.num_matches(),
+        win_rate=dispatcher.seating.win_rate(),
         num_frozen=len(dispatcher.seating.frozen()),
         is_compiled=all(player.programs.sizes and player.programs.update.done() for player in learning),
     )

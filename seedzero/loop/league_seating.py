@@ -80,7 +80,11 @@ class LeagueSeating(seats.Seating):
             group = int(joined.group[row])
             self._opponent[slots[row]] = self._place(self._next(int(slots[row]), group, slots[joined.group == group]))
         opponent = np.where(moves.home, _SELF, self._opponent[slots])
-        hands = [seats.Hand(opponent == place, *self._mover(place)) for place in np.unique(opponent).tolist()]
+        hands = []
+        for place in np.unique(opponent).tolist():
+            params = None if place == _SELF else self._pool.get(self._names[place])
+            mode = types.EXPLORE if place == _SELF else _MODES[self._settings.opponents]
+            hands.append(seats.Hand(opponent == place, params, mode))
         return hands if len(hands) > 1 else [hands[0]._replace(mine=None)]
 
     def _count(self, ended: Sequence[payoffs.Match]) -> None:
@@ -124,11 +128,6 @@ class LeagueSeating(seats.Seating):
             self._names.append(name)
         return self._names.index(name)
 
-    def _mover(self, place: int) -> tuple[base.Params | None, np.int8]:
-        if place == _SELF:
-            return None, types.EXPLORE
-        return self._pool.get(self._names[place]), _MODES[self._settings.opponents]
-
     def lose(self, slots: np.ndarray) -> None:
         self._boards, num_void = self._boards.lose(slots)
         self._num_void += num_void
@@ -158,6 +157,9 @@ class LeagueSeating(seats.Seating):
 
     def num_matches(self) -> Mapping[str, int]:
         return {**self.payoff.num_matches(), "void": self._num_void}
+
+    def win_rate(self) -> float | None:
+        return matchmaking.active_rate(self.payoff, members.MAIN, self._active, self._settings)
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -64,6 +64,10 @@ class Seating:
         """Any thread: returns the numbers of finished matches by type; {}: there is no league."""
         return {}
 
+    def win_rate(self) -> float | None:
+        """Any thread: returns the recent win rate against the active frozen players; None: there are none."""
+        return None
+
     def to_json(self) -> dict[str, Any]:
         """Returns the part of a checkpoint's counters."""
         return {}

@@ -178,6 +178,7 @@ def test_a_checkpoint_brings_players_counts_and_opponents_back() -> None:
     again.restore(saved)
     assert again.to_json() == seating.to_json() and again.frozen() == seating.frozen()
     assert len(again.frozen()) == 3 and again.num_matches()["past"] > 0
+    assert again.win_rate() == seating.win_rate() is not None and _make().win_rate() is None
 
 
 def test_snapshots_are_due_by_training_steps() -> None:

@@ -133,7 +133,8 @@ def test_every_call_says_how_many_were_before_it(refreshing: loop_world.Device) 
         _act(refreshing, player, num_inserts, num_inserts - 5)
     player.run_refresh()
     player.run_refresh()
-    assert seen == [(5, 0, 0), (6, 0, 1), (0, 1, 0), (0, 1, 1)]
+    own = True  # as in every call without a league
+    assert seen == [(5, 0, 0, own), (6, 0, 1, own), (0, 1, 0, own), (0, 1, 1, own)]
     assert (player.num_updates, player.num_refreshes) == (1, 2)
 
 

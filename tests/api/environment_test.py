@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
 
 import golden
 import gymnasium
@@ -264,7 +265,15 @@ def test_its_process_ends_with_the_one_that_asks() -> None:
             raise
 
 
-@pytest.mark.usefixtures("_module")
+@pytest.fixture
+def _hears_hangups() -> Iterator[None]:
+    """Processes inherit an ignored SIGHUP, as of tests under nohup, and then ignore it, too."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("_module", "_hears_hangups")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_one_that_keeps_pythons_lock_ends_with_a_stopped_command(number: signal.Signals) -> None:
     os.mkfifo("alive")

@@ -78,12 +78,15 @@ class LeagueSeating(seats.Seating):
         )
         for row in order[joined.first[order]].tolist():
             group = int(joined.group[row])
-            self._opponent[slots[row]] = self._place(self._next(int(slots[row]), group, slots[joined.group == group]))
+            self._opponent[slots[row]] = self._next(int(slots[row]), group, slots[joined.group == group])
         opponent = np.where(moves.home, _SELF, self._opponent[slots])
         hands = []
         for place in np.unique(opponent).tolist():
-            params = None if place == _SELF else self._pool.get(self._names[place])
-            mode = types.EXPLORE if place == _SELF else _MODES[self._settings.opponents]
+            params = None if place == _SELF else self._load(self._names[place])
+            if params is None and place != _SELF:  # its matches under way are void, and the home goes on
+                self.lose(np.flatnonzero(self._opponent == place))
+                self._opponent[self._opponent == place] = _SELF
+            mode = types.EXPLORE if params is None else _MODES[self._settings.opponents]
             hands.append(seats.Hand(opponent == place, params, mode))
         return hands if len(hands) > 1 else [hands[0]._replace(mine=None)]
 
@@ -102,8 +105,8 @@ class LeagueSeating(seats.Seating):
             self.payoff, members.MAIN, self.members.frozen, self._settings, seed=self._seed, number=self._num_sets
         )
 
-    def _next(self, slot: int, group: int, slots: np.ndarray) -> str:
-        """Returns the name of a slot's next opponent: the group's, whose next draw comes when all slots have it."""
+    def _next(self, slot: int, group: int, slots: np.ndarray) -> int:
+        """Returns the number of a slot's next opponent: the group's, which draws anew once all slots have it."""
         number, name = self._drawn.get(group, (-1, ""))
         if np.all(self._taken[slots] == number):
             number += 1
@@ -112,21 +115,21 @@ class LeagueSeating(seats.Seating):
             name = self._active[place]
             self._drawn[group] = number, name
         self._taken[slot] = number
-        return name
-
-    def _place(self, name: str) -> int:
-        """Returns the number of a player; the home's where its parameters are lost."""
-        if name == members.MAIN or name not in self.members.frozen:
-            return _SELF
-        try:
-            self._pool.get(name)
-        except errors.CheckpointError as error:
-            self._report(f"the league goes on without player {name}: {error}")
-            self.remove(name)
+        if name not in self.members.frozen or self._load(name) is None:
             return _SELF
         if name not in self._names:
             self._names.append(name)
         return self._names.index(name)
+
+    def _load(self, name: str) -> base.Params | None:
+        """Returns a frozen player's parameters; None: they are lost, and the league goes on without the player."""
+        try:
+            return self._pool.get(name)
+        except errors.CheckpointError as error:
+            if name in self.members.frozen:
+                self._report(f"the league goes on without player {name}: {error}")
+                self.remove(name)
+            return None
 
     def lose(self, slots: np.ndarray) -> None:
         self._boards, num_void = self._boards.lose(slots)

@@ -211,3 +211,16 @@ def test_the_league_goes_on_without_a_player_whose_files_are_damaged() -> None:
     games = Games(seating)
     assert _movers(games.play(20)) == {None}
     assert seating.frozen() == () and len(reports) == 1 and name in reports[0] and "params is missing" in reports[0]
+
+
+def test_matches_under_way_against_a_player_that_is_lost_are_void() -> None:
+    reports: list[str] = []
+    seating = _make(reports, self_play=0.0)
+    seating.freeze("old", version=1, env_steps=100)
+    games = Games(seating)
+    assert "old" in _movers(games.play(2))
+    seating._pool.forget(seating.frozen()[0])  # and its files are damaged
+    assert _movers(games.play(20)) == {None}
+    assert seating.frozen() == () and len(reports) == 1
+    assert seating.num_matches()["void"] == NUM_SLOTS and seating.num_matches()["past"] == 0
+    assert seating.num_matches()["self_play"] > 0

@@ -18,7 +18,7 @@ import numpy as np
 import solver
 
 from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.envs import spiel
+from seedzero.envs import bots, spiel
 from seedzero.evaluation import evaluate as scoring
 
 _TRIES = 100
@@ -75,7 +75,7 @@ def random_positions(game: spiel.Game, number: int, generator: np.random.Generat
             break
         states = [game.initial()]
         while not game.is_terminal(states[-1]):
-            states.append(game.apply(states[-1], spiel.random_move(states[-1], generator)))
+            states.append(game.apply(states[-1], bots.random_move(states[-1], generator)))
         state = states[generator.integers(len(states) - 1)]
         found[str(state)] = state
     return list(found.values())

@@ -324,9 +324,12 @@ def message(
     return batches.Message(request, slots, now)
 
 
-def make_session(*groups: list[int], role: types.Role = types.Role.TRAIN, name: str = "s") -> rosters.Session:
+def make_session(
+    *groups: list[int], role: types.Role = types.Role.TRAIN, name: str = "s", tasks: tuple[str, ...] = ()
+) -> rosters.Session:
     """Returns a session of given slots that no roster knows."""
-    return rosters.Session(name, "w", role, tuple(np.array(group, np.int32) for group in groups), started=True)
+    slots = tuple(np.array(group, np.int32) for group in groups)
+    return rosters.Session(name, "w", role, slots, started=True, tasks=tasks)
 
 
 def assert_same_state(one: World, other: World) -> None:

@@ -45,8 +45,8 @@ class Evaluation:
       cut_off: number of episodes that the limit of steps ended; they count with their rewards so far, and their
         environments stop. None: there was none.
       player: name of the frozen player that has played; None: the checkpoint has.
-      opponent: in games of two players, "random", "exhaustive" or a run directory; None, as all below: not a game of
-        two players.
+      opponent: in games of two players, "random", "mcts-N", "exhaustive" or a run directory; None, as all below: not a
+        game of two players.
       wins: games won; draws, losses likewise.
       first: {"wins", "draws", "losses"} of the games in which the agent had the first move.
       second: of the others.
@@ -130,8 +130,8 @@ def evaluate(
       episodes: at least 1; not read if the opponent is "exhaustive".
       step: as of `load`; in games of two players None is the last checkpoint.
       seed: of the environments and of random moves, 0 to 2^31 - 1.
-      opponent: in games of two players "random", "exhaustive" (every line of play that the other side has, once) or
-        another run of the same game; None: random.
+      opponent: in games of two players "random", "mcts-N" (OpenSpiel's bot of N simulations), "exhaustive" (every
+        line of play that the other side has, once) or another run of the same game; None: random.
       max_episode_steps: at least 1; an episode that has so many ends there, and counts with its rewards so far; None:
         the run's setting evaluation.max_episode_steps. Refused in games of two players, which are played to their end.
       progress: called after each step of all environments with the numbers of finished and of expected episodes; not

@@ -177,16 +177,16 @@ _LIMIT = {
 }
 COMMAND = parse.Command(
     summary="Plays greedy episodes with a saved agent and prints their mean return as JSON.",
-    usage="--run_dir=DIR [--step=N|best|last] [--episodes=N] [--seed=N] [--opponent=random|exhaustive|RUN_DIR]",
+    usage="--run_dir=DIR [--step=N|best|last] [--episodes=N] [--seed=N] [--opponent=random|mcts-N|exhaustive|RUN_DIR]",
     flags={
         **parse.RUN_DIR,
         **_STEP,
         "episodes=N": f"number of episodes (default {_EPISODES})",
         "seed=N": "of the environments, of random moves (default 0)",
         **_LIMIT,
-        "opponent=random|exhaustive|RUN_DIR": "games of two players: random moves (the default); exhaustive: every "
-        "line of play that the other side has, once, in small games; or the last checkpoint of another run of the "
-        "same game",
+        "opponent=random|mcts-N|exhaustive|RUN_DIR": "games of two players: random moves (the default); mcts-N: "
+        "OpenSpiel's bot with N simulations; exhaustive: every line of play that the other side has, once, in small "
+        "games; or the last checkpoint of another run of the same game",
         **parse.TRUST,
         "listen=HOST:PORT|unix:PATH": "runs with --env=remote: plays in the environments of a worker that joins here",
         **{

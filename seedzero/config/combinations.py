@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Set
 
 from seedzero.config import config as configs
 from seedzero.config import families, options
-from seedzero.core import env_ids, errors
+from seedzero.core import env_ids, errors, opponents
 
 _MEMORY = re.compile(r"memory:[a-z]+-([1-9][0-9]*)")
 """Tasks whose number is that of the steps to remember."""
@@ -128,6 +128,10 @@ def _problems(config: configs.Config) -> Iterator[str]:
 
 
 def _environment_problems(config: configs.Config) -> Iterator[str]:
+    try:
+        opponents.parse(config.env.opponents)
+    except ValueError as error:
+        yield f"--env.opponents={config.env.opponents}: {error}; give --env.opponents={opponents.RANDOM},mcts-100"
     taken = families.of(config.env.id).takes
     for name in ("level_cache", "level_seeds"):
         if (value := getattr(config.env, name)) and name not in taken:

@@ -123,7 +123,7 @@ FAMILIES = (
         "spiel:GAME",
         (Offer("OpenSpiel's board games of perfect information", "spiel:tic_tac_toe", "pyspiel", "open_spiel"),),
         make="spiel:make", check="spiel:Game", arguments=("settings", "role"),
-        frames_per_second=1.0, presets=("tictactoe", "connect_four", "spiel"), reads=("random_opening",),
+        frames_per_second=1.0, presets=("tictactoe", "connect_four", "spiel"), reads=("random_opening", "opponents"),
     ),
     Family(
         "memory:TASK", (Offer("small tasks in which something must be remembered", "memory:tmaze-20"),),

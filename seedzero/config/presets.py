@@ -53,6 +53,7 @@ _CONNECT_FOUR = options.values(
     run=dict(max_updates=50_000),
     evaluation=dict(every_updates=2_000, episodes=200, num_envs=100),
 )
+_BOTS = "random,mcts-100"
 _ATARI = options.values(
     env=dict(noop_max=30, full_action_space=False),
     training=dict(publish_every=4, max_in_flight=3),
@@ -92,9 +93,13 @@ PRESETS: Mapping[str, Preset] = {
         "tic-tac-toe against itself: does not lose any more after some minutes on two cores", _TICTACTOE
     ),
     "connect_four": _preset("connect four on a board of 4 rows and 5 columns, against itself", _CONNECT_FOUR),
-    "league-tictactoe": _preset("tic-tac-toe against itself and its frozen past", _TICTACTOE),
+    "league-tictactoe": _preset(
+        "tic-tac-toe against itself and its frozen past", _TICTACTOE, env=dict(opponents=_BOTS)
+    ),
     "league-connect-four": _preset(
-        "connect four on a board of 4 rows and 5 columns, against itself and its frozen past", _CONNECT_FOUR
+        "connect four on a board of 4 rows and 5 columns, against itself and its frozen past",
+        _CONNECT_FOUR,
+        env=dict(opponents=_BOTS),
     ),
     "spiel": _preset(
         "any game of OpenSpiel for two players (or one), against itself",

@@ -6,6 +6,7 @@ import dataclasses
 import math
 
 from seedzero.config import families, options
+from seedzero.core import opponents
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +69,11 @@ class EnvConfig(options.Section):
     )
     random_opening: int = options.fixed(
         0, "games of two players: training games begin with up to so many random moves", "moves", low=0
+    )
+    opponents: str = options.fixed(
+        opponents.RANDOM,
+        "games of two players: opponents of evaluations, several by commas: random moves, and mcts-N, OpenSpiel's bot "
+        "with a tree search of N simulations. The score against the last of them chooses the best checkpoint",
     )
     max_episode_frames: int = options.fixed(
         108_000, "Atari: an episode is truncated after this many emulator frames", "frames", low=1

@@ -6,16 +6,17 @@ E environments of one group, A actions.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from seedzero.config import sections
-from seedzero.core import errors, packages, types
+from seedzero.core import errors, opponents, packages, types
 from seedzero.envs import base as env_base
-from seedzero.envs import pictures
+from seedzero.envs import bots, pictures
 
 State = Any
 """pyspiel.State, which has no types."""
@@ -112,7 +113,7 @@ class Game:
         for _ in range(_TRIAL_MOVES):
             binary = binary and set(state.observation_tensor(self.mover(state))) <= {0, 1}
             if not state.is_terminal():
-                state = self.apply(state, random_move(state, generator))
+                state = self.apply(state, bots.random_move(state, generator))
             elif num_games < _TRIAL_GAMES:
                 state, num_games = self.initial(), num_games + 1
             else:
@@ -123,24 +124,27 @@ class Game:
 class Games:
     """E copies of one game. A step's reward is the acting player's, since the previous step."""
 
-    def __init__(
-        self, game: Game, num_envs: int, *, opponent: Literal["random"] | None = None, random_opening: int = 0
-    ) -> None:
+    def __init__(self, game: Game, num_envs: int, *, against: Sequence[str] = (), random_opening: int = 0) -> None:
         """Makes the games.
 
         Args:
-          opponent: None: each action is the mover's, and the next observation is the other player's. "random": the
-            environment plays one side by random legal moves; the agent sees its own turns and terminal states only. In
-            episode j of environment i the agent moves first if i + j is even. Ignored for a single player.
+          against: names of opponents, as of `opponents.parse`. None: each action is the mover's, and the next
+            observation is the other player's. With some, the environment plays one side; the agent sees its own turns
+            and terminal states only. In episode j of environment i the agent moves first if i + j is even, against
+            opponent i // 2 + j // 2 modulo their number. Ignored for a single player.
           random_opening: largest number of random moves before an episode; numbers up to it are equally likely. The
-            opening stops before a move that ends the game. Only for two players without `opponent`.
+            opening stops before a move that ends the game. Only for two players without `against`.
         """
         self.num_envs = num_envs
-        self.spec = game.spec
+        self._against = tuple(against) if game.num_players == 2 else ()
+        self._tasks = opponents.tasks(self._against) if self._against else ()
+        self.spec = dataclasses.replace(game.spec, tasks=self._tasks)
         self._game = game
-        self._has_opponent = opponent is not None and game.num_players == 2
-        self._random_opening = random_opening if opponent is None and game.num_players == 2 else 0
+        self._random_opening = random_opening if not against and game.num_players == 2 else 0
         self._generators: list[np.random.Generator] = []
+        self._bots: list[list[bots.Bot]] = []
+        self._opponent = [0] * num_envs
+        self._side = [0] * num_envs
         self._num_episodes = [0] * num_envs
         self._states: list[State] = [game.initial()] * num_envs
         self._returns = np.zeros((num_envs, game.num_players))
@@ -149,6 +153,7 @@ class Games:
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
         env_base.check_seeds(seeds, self.num_envs)
         self._generators = [np.random.default_rng(seed) for seed in seeds]
+        self._bots = [[bots.make(name, generator) for name in self._against] for generator in self._generators]
         self._num_episodes = [0] * self.num_envs
         for index in range(self.num_envs):
             self._begin_episode(index)
@@ -180,13 +185,18 @@ class Games:
 
     def _begin_episode(self, index: int) -> None:
         state = self._game.initial()
-        if self._has_opponent and (index + self._num_episodes[index]) % 2:
+        if self._against:
+            number = self._num_episodes[index]
+            self._opponent[index] = (index // 2 + number // 2) % len(self._against)
+            self._side[index] = (index + number) % 2
+        if self._against and self._side[index]:
             opened = self._reply(index, state)
             # An opening that ends the game leaves the agent no turn: the agent then moves first.
-            state = state if self._game.is_terminal(opened) else opened
+            self._side[index] = int(not self._game.is_terminal(opened))
+            state = opened if self._side[index] else state
         if self._random_opening:
             for _ in range(self._generators[index].integers(self._random_opening + 1)):
-                opened = self._reply(index, state)
+                opened = self._game.apply(state, bots.random_move(state, self._generators[index]))
                 if self._game.is_terminal(opened):
                     break
                 state = opened
@@ -198,32 +208,33 @@ class Games:
         """Makes a move, and the opponent's if there is one; returns the mover's reward."""
         mover = self._game.mover(self._states[index])
         state = self._game.apply(self._states[index], action)
-        if self._has_opponent and not self._game.is_terminal(state):
+        if self._against and not self._game.is_terminal(state):
             state = self._reply(index, state)
         before, self._returns[index] = self._returns[index].copy(), self._game.returns(state)
         self._states[index] = state
         return float(self._returns[index, mover] - before[mover])
 
     def _reply(self, index: int, state: State) -> State:
-        return self._game.apply(state, random_move(state, self._generators[index]))
+        return self._game.apply(state, self._bots[index][self._opponent[index]](state))
 
     def _show(self, reward: np.ndarray) -> types.EnvStep:
         over = np.array([self._game.is_terminal(state) for state in self._states])
         self._mask = np.stack([self._game.legal_mask(state) for state in self._states])
         observation = np.stack([self._game.observe(state) for state in self._states])
-        return types.EnvStep(observation, reward, over, np.zeros(self.num_envs, bool), self._mask.copy())
+        task = None
+        if self._tasks:
+            places = zip(self._opponent, self._side, strict=True)
+            task = np.array([len(opponents.SIDES) * opponent + side for opponent, side in places], np.int32)
+        return types.EnvStep(observation, reward, over, np.zeros(self.num_envs, bool), self._mask.copy(), task)
 
 
 def make(name: str, settings: sections.EnvConfig, num_envs: int, *, role: types.Role = types.Role.TRAIN) -> Games:
-    """Returns E copies of a game by its name: self-play, or evaluation against random moves; errors as in Game."""
-    opponent: Literal["random"] | None = "random" if role is types.Role.EVALUATE else None
-    return Games(Game(name), num_envs, opponent=opponent, random_opening=settings.random_opening)
+    """Returns E copies of a game by its name: self-play, or evaluation against the opponents of the settings.
 
-
-def random_move(state: State, generator: np.random.Generator) -> int:
-    """Returns a legal action, each with the same probability."""
-    legal = state.legal_actions()
-    return int(legal[generator.integers(len(legal))])
+    Errors as in Game.
+    """
+    against = opponents.parse(settings.opponents) if role is types.Role.EVALUATE else ()
+    return Games(Game(name), num_envs, against=against, random_opening=settings.random_opening)
 
 
 def _load(name: str) -> Any:

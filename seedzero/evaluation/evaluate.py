@@ -16,7 +16,7 @@ from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.config import families
-from seedzero.core import env_ids, errors, types
+from seedzero.core import env_ids, errors, opponents, types
 from seedzero.device import patience
 from seedzero.envs import base as env_base
 from seedzero.envs import registry, spiel
@@ -32,8 +32,8 @@ _PLAY_REMOTE = (
     "--listen=HOST:PORT`"
 )
 
-RANDOM, EXHAUSTIVE = "random", "exhaustive"
-"""Opponents in games of two players; every other name is a run directory."""
+EXHAUSTIVE = "exhaustive"
+"""Opponent in games of two players: every move of the other side."""
 
 
 def _read_config(path: pathlib.Path, remedy: str, *, trusted: bool) -> configs.Config:
@@ -106,7 +106,8 @@ def evaluate(
         moves does not distinguish good agents.
       num_episodes: at least 1; not read if the opponent is EXHAUSTIVE.
       seed: of the environments.
-      opponent: in games of two players RANDOM, EXHAUSTIVE or the run directory of another agent; None: RANDOM.
+      opponent: in games of two players EXHAUSTIVE, a name as of `opponents.parse`, or the run directory of another
+        agent; None: random moves.
       max_steps: an episode that has so many ends there, and counts with its rewards so far; None: the run's
         `evaluation.max_episode_steps`. Games of two players end by themselves, and have none.
       progress: called after each step of all environments; not in games of two players.
@@ -130,15 +131,16 @@ def evaluate(
             f"--max_episode_steps={max_steps}: {path} was trained in a game of two players, where every game is "
             "played to its end; omit it"
         )
-    opponent = opponent or RANDOM
-    is_run = opponent not in (RANDOM, EXHAUSTIVE)
+    opponent = opponent or opponents.RANDOM
+    is_bot = opponent == opponents.RANDOM or opponents.num_simulations(opponent) > 0
+    is_run = not is_bot and opponent != EXHAUSTIVE
     other = _same_game(pathlib.Path(opponent).absolute(), game, trusted=trusted) if is_run else None
     with patience.telling(lambda: "playing the games"):
         agent, checkpoint = load_player(game, path, config, step, player)
         if other is not None:
             games = match.against_agent(game, agent, load_player(game, *other, None)[0], num_episodes, seed)
-        elif opponent == RANDOM:
-            games = match.against_random(game, agent, num_episodes, seed)
+        elif is_bot:
+            games = match.against_bot(game, agent, opponent, num_episodes, seed)
         else:
             games = match.every_line(game, agent)
     found = {**checkpoint, "opponent": opponent, **match.summary(games)}
@@ -193,7 +195,7 @@ def _same_game(path: pathlib.Path, game: spiel.Game, *, trusted: bool) -> tuple[
     if env_id != f"spiel:{game.name}":
         raise errors.UsageError(
             f"--opponent={path} was trained with --env={env_id}, this run with --env=spiel:{game.name}; give a run of "
-            f"the same game, {RANDOM} or {EXHAUSTIVE}"
+            f"the same game, {opponents.RANDOM}, mcts-N or {EXHAUSTIVE}"
         )
     return path, saved.config
 

@@ -106,22 +106,25 @@ class Played:
 
     Args:
       slots: [E] the environments' slots, any distinct numbers.
+      tasks: of the environments, as `EnvSpec.tasks`.
       num_episodes: episodes altogether; the first environments play the remainder of an uneven division.
       max_steps: an episode that has so many is over, as if it had ended there, and its environment plays no more.
 
     Attributes:
-      num_finished: episodes so far.
+      tasks: as given.
+      finished: episodes so far.
+      num_finished: their number.
       num_expected: episodes altogether, without those that environments give up after one that was cut off.
       num_steps: of all environments.
     """
 
     def __init__(self, slots: np.ndarray, num_episodes: int, tasks: Sequence[str] = (), *, max_steps: int) -> None:
-        self._tasks, self._max_steps, self._cut_off = tasks, max_steps, 0
+        self.tasks, self._max_steps, self._cut_off = tasks, max_steps, 0
         number = len(slots)
         quotas = num_episodes // number + (np.arange(number) < num_episodes % number)
         self._left = {int(slot): int(quota) for slot, quota in zip(slots, quotas, strict=True)}
         self._running = Episodes(int(slots.max()) + 1)
-        self._finished: list[Episode] = []
+        self.finished: list[Episode] = []
         self.num_expected = num_episodes
         self.num_steps = 0
 
@@ -131,7 +134,7 @@ class Played:
         for episode in self._running.record(slots, step.reward, first, step.final, step.tasks):
             if self._left[episode.slot] > 0:
                 self._left[episode.slot] -= 1
-                self._finished.append(episode)
+                self.finished.append(episode)
         for row in np.flatnonzero((self._running.length[slots] >= self._max_steps) & ~step.final):
             slot = int(slots[row])
             if self._left[slot] > 0:
@@ -139,15 +142,15 @@ class Played:
                 self._left[slot] = 0
                 self._cut_off += 1
                 task = 0 if step.tasks is None else int(step.tasks[row])
-                self._finished.append(self._running.so_far(slot, task))
+                self.finished.append(self._running.so_far(slot, task))
 
     def hurry(self) -> None:
         """Lowers the limit of steps to the longest finished episode; without one, episodes end at the next step."""
-        self._max_steps = min(self._max_steps, max((episode.length for episode in self._finished), default=1))
+        self._max_steps = min(self._max_steps, max((episode.length for episode in self.finished), default=1))
 
     @property
     def num_finished(self) -> int:
-        return len(self._finished)
+        return len(self.finished)
 
     @property
     def state(self) -> str:
@@ -163,10 +166,10 @@ class Played:
 
     def result(self) -> Scores:
         """Returns the statistics of the finished episodes, at least one."""
-        played = [(name, [x.total for x in self._finished if x.task == task]) for task, name in enumerate(self._tasks)]
+        played = [(name, [x.total for x in self.finished if x.task == task]) for task, name in enumerate(self.tasks)]
         means = {name: float(np.mean(returns)) for name, returns in played if returns}
         unfinished = sum(self._left.values())
-        found = summarize(self._finished)
+        found = summarize(self.finished)
         return dataclasses.replace(found, task_returns=means, cut_off=self._cut_off, unfinished=unfinished)
 
 

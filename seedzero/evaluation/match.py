@@ -1,4 +1,4 @@
-"""Games of two players in one process: an agent against random moves, every move, or another agent.
+"""Games of two players in one process: an agent against random moves, a bot, every move, or another agent.
 
 Shape letters: B games, A actions.
 """
@@ -13,9 +13,9 @@ import jax
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.core import errors
+from seedzero.core import errors, opponents
 from seedzero.device import acting
-from seedzero.envs import spiel
+from seedzero.envs import bots, spiel
 from seedzero.evaluation import evaluation, greedy
 
 Player: TypeAlias = Callable[[Sequence[spiel.State]], np.ndarray]
@@ -73,12 +73,12 @@ def play_games(game: spiel.Game, states: Sequence[spiel.State], agent: Player, o
     return [_finished(game, state, first) for state, first in zip(states, is_first, strict=True)]
 
 
-def against_random(game: spiel.Game, agent: Player, num_games: int, seed: int) -> list[FinishedGame]:
-    """Plays against random moves."""
-    generator = np.random.default_rng(seed)
+def against_bot(game: spiel.Game, agent: Player, name: str, num_games: int, seed: int) -> list[FinishedGame]:
+    """Plays against random moves, or a bot that searches; name: as of `opponents.parse`."""
+    bot = bots.make(name, np.random.default_rng(seed))
 
     def opponent(states: Sequence[spiel.State]) -> np.ndarray:
-        return np.array([spiel.random_move(state, generator) for state in states], np.int64)
+        return np.array([bot(state) for state in states], np.int64)
 
     return play_games(game, [game.initial()] * num_games, agent, opponent)
 
@@ -95,7 +95,7 @@ def opening(game: spiel.Game, generator: np.random.Generator) -> spiel.State:
     """Returns the state after OPENING_MOVES random moves, or before a move that ends the game."""
     state = game.initial()
     for _ in range(OPENING_MOVES):
-        after = game.apply(state, spiel.random_move(state, generator))
+        after = game.apply(state, bots.random_move(state, generator))
         if game.is_terminal(after):
             break
         state = after
@@ -121,8 +121,8 @@ def every_line(game: spiel.Game, agent: Player, *, max_positions: int = MAX_POSI
             if num_positions > max_positions:
                 raise errors.UsageError(
                     f"game {game.name!r} is too large to play every line: {num_positions} positions after "
-                    f"{states[0].move_number() + 1} moves, at most {max_positions} are played; give --opponent=random "
-                    f"or --opponent=RUN_DIR"
+                    f"{states[0].move_number() + 1} moves, at most {max_positions} are played; give "
+                    f"--opponent={opponents.FORMS} or --opponent=RUN_DIR"
                 )
             after = [game.apply(state, move) for state, part in zip(states, moves, strict=True) for move in part]
             finished += [_finished(game, state, is_first) for state in after if game.is_terminal(state)]

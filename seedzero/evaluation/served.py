@@ -158,7 +158,7 @@ class Host:
         self._session_id, self._worker_id = uuid.uuid4().hex, hello.worker_id
         num_envs = min(self._num_envs, hello.max_envs)
         settings = {**dataclasses.asdict(self._env.of_evaluation), "random_opening": 0}
-        del settings["id"]
+        del settings["id"], settings["opponents"]  # of games that this program plays
         return types.Assignment(
             session_id=self._session_id,
             role=types.Role.EVALUATE,

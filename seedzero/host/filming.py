@@ -39,7 +39,7 @@ class Filmer:
         self._run_dir, self._every = run_dir, every
         self._write, self._say = write, say
         self._program = programs.Program(lambda line: None, programs.System(launch=launch))
-        self._num_evaluations = 0
+        self._num_evaluations, self._has_told = 0, False
         self._thread: threading.Thread | None = None
 
     def evaluated(self, durable_update: int | None) -> None:
@@ -47,6 +47,9 @@ class Filmer:
         self._num_evaluations += 1
         is_due = bool(self._every) and self._num_evaluations % self._every == 0
         is_busy = self._thread is not None and self._thread.is_alive()
+        if is_due and not durable_update and not self._has_told:
+            self._has_told = True
+            self._say("videos of evaluations begin after the first checkpoint, see --checkpoint.every_seconds")
         if is_due and durable_update and not is_busy and not self._program.stopping.is_set():
             self._thread = threading.Thread(target=self._film, name="film", daemon=True)
             self._thread.start()

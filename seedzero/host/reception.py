@@ -51,6 +51,9 @@ class Reception:
 
     def begin(self, session_id: str, spec: types.EnvSpec) -> None:
         """Handler: a worker's environments are ready; with an unknown spec, networks are built for the first ones."""
+        tasks, joining = spec.tasks, self.roster.get(session_id)
+        if joining is not None and joining.role is types.Role.EVALUATE and spec.num_players == 2:
+            spec = dataclasses.replace(spec, tasks=())  # they tell the opponents of evaluations alone
         if self.spec is None:
             if self.config.env.id == env_ids.REMOTE:
                 self._check(spec)
@@ -60,7 +63,7 @@ class Reception:
         if (completed := spec_file.completed(self.spec, spec)) != self.spec:  # of a run of an earlier version
             self.show(completed)
             spec_file.write(self.view.directory.path, completed)
-        session = self.roster.begin(session_id)
+        session = self.roster.begin(session_id, tasks)
         if session.is_local:
             self._has_made.add(session.worker_id)
         self.has_begun = True

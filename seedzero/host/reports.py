@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from seedzero.core import opponents
 from seedzero.host import filming
 from seedzero.host import saves as saving
 from seedzero.loop import evaluator as evaluators
@@ -27,9 +28,11 @@ def evaluated(view: views.View, saves: saving.Saves, films: filming.Filmer, ende
             "--evaluation.max_episode_steps=N to end them earlier"
         )
     score = "" if normalized is None else f", human-normalized {normalized:.3f}"
+    against = [f"{name} {value:.3g}" for name, value in opponents.mean_returns(result.task_returns).items()]
+    shown = f", against {', '.join(against)}" if against else ""
     view.screen.message(
         f"evaluation at update {update}: return {result.mean_return:.4g} +- {result.std_return:.3g} over "
-        f"{result.episodes} episodes{cut}{score}{best}"
+        f"{result.episodes} episodes{cut}{shown}{score}{best}"
     )
     films.evaluated(saves.durable_update)
     if ended.is_best:

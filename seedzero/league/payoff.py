@@ -11,12 +11,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from seedzero.core import opponents
+from seedzero.league import players as members
+
 SELF_PLAY, PAST, EVALUATION = "self_play", "past", "evaluation"
 TYPES = (SELF_PLAY, PAST, EVALUATION)
 """Types of matches: a player against itself, against a frozen player, and matches of evaluations."""
-
-SIDES = ("first", "second")
-"""A side's number is its place here: the mover of a match's first move after the opening is 0."""
 
 WIN, DRAW, LOSS = 1, 0, -1
 
@@ -127,7 +127,7 @@ class Payoff:
                 "type": key.type,
                 "player": key.player,
                 "opponent": key.opponent,
-                "side": SIDES[key.side],
+                "side": opponents.SIDES[key.side],
                 "games": row.games,
                 "wins": row.wins,
                 "draws": row.draws,
@@ -177,6 +177,19 @@ def record(payoff: Payoff, matches: Sequence[Match], *, decay: float) -> Payoff:
                 pair = (seen.player, seen.opponent)
                 recent[pair] = recent.get(pair, Recent()).plus((1 + seen.outcome) / 2, decay)
     return Payoff(rows, recent)
+
+
+def evaluated(results: Iterable[tuple[str, float]]) -> list[Match]:
+    """Returns the main player's matches in an evaluation.
+
+    results: of each episode the task, and the sum of the agent's rewards; tasks that name no opponent are left out.
+    """
+    found = []
+    for task, total in results:
+        opponent, side = opponents.of_task(task)
+        if opponent:
+            found.append(Match(EVALUATION, members.MAIN, opponent, side, (total > 0) - (total < 0), total))
+    return found
 
 
 def wilson(score: float, games: int, *, z: float = 1.96) -> tuple[float, float]:

@@ -11,11 +11,12 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.config import config as configs
-from seedzero.core import env_ids, errors, types
+from seedzero.core import env_ids, errors, opponents, types
 from seedzero.device import acting, steps
 from seedzero.device import batch as batches
 from seedzero.device import setup as setups
 from seedzero.device import state as states
+from seedzero.league import payoff as payoffs
 from seedzero.loop import evaluator as evaluators
 from seedzero.loop import in_flight as in_flight_calls
 from seedzero.loop import inbox as inboxes
@@ -117,7 +118,8 @@ class Dispatcher:
         evaluation = config.evaluation
         if self._lock_step:
             evaluation = dataclasses.replace(evaluation, every_seconds=0.0)
-        self.evaluator = evaluators.Evaluator(evaluation, config.env.id, now=clock())
+        hardest = opponents.parse(config.env.opponents)[-1]
+        self.evaluator = evaluators.Evaluator(evaluation, config.env.id, hardest=hardest, now=clock())
         lanes = learning[0].strategy.lanes(config.training.max_in_flight)
         self.in_flight = in_flight_calls.InFlight(workers.inbox.news, *lanes)
         self.evaluated_last = False
@@ -175,6 +177,9 @@ class Dispatcher:
             call = self._run_act(player, messages, joined, hand, version, 0)
             self.in_flight.add(lambda: self._deliver([_Dealt(messages, version, [call])]))
         else:
+            played = running.played
+            tasks = played.tasks or ("",)
+            self.seating.count(payoffs.evaluated((tasks[episode.task], episode.total) for episode in played.finished))
             self.workers.roster.next_evaluation()
             reason = "the evaluation is complete; the next one starts with fresh episodes"
             self.workers.end_session(running.session, reason)
@@ -279,8 +284,7 @@ class Dispatcher:
         for session in self.workers.roster.started(types.Role.EVALUATE)[:1]:
             player, now = self.players[0], self.clock()
             params, env_steps = player.copy_params(), player.books.ledger.counts.stored
-            tasks = self.setup.spec.tasks
-            self.evaluator.begin(session, player.num_updates, params, tasks, now=now, env_steps=env_steps)
+            self.evaluator.begin(session, player.num_updates, params, now=now, env_steps=env_steps)
 
     def end(self, left_out: tuple[int, int]) -> phase.RunEnd:
         """Returns the facts of the run's end: a budget is spent. An evaluation of older parameters says nothing then.

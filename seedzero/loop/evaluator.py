@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from seedzero.agents import base
 from seedzero.config import sections
+from seedzero.core import opponents
 from seedzero.device import batch as batches
 from seedzero.evaluation import evaluation, human_scores
 from seedzero.loop import phase
@@ -26,7 +27,9 @@ class Running(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A finished evaluation. Its score is the mean return, of several tasks human_normalized."""
+    """A finished evaluation. Its score is the mean return, of several tasks human_normalized, of several opponents the
+    mean return against the hardest.
+    """
 
     running: Running
     result: evaluation.Scores
@@ -51,9 +54,12 @@ class Evaluator:
     it is cut at a bound.
     """
 
-    def __init__(self, config: sections.EvaluationConfig, env_id: str = "", *, now: float = 0.0) -> None:
+    def __init__(
+        self, config: sections.EvaluationConfig, env_id: str = "", *, hardest: str = "", now: float = 0.0
+    ) -> None:
+        """hardest: in games of two players the opponent whose matches give the score; "": all episodes do."""
         self._config = config
-        self._env_id = env_id
+        self._env_id, self._hardest = env_id, hardest
         self.running: Running | None = None
         self.last: Mapping[str, Any] | None = None  # the last result, as JSON
         self.last_step = 0.0  # time of the newest step, or of the beginning
@@ -78,18 +84,17 @@ class Evaluator:
         session: rosters.Session,
         num_updates: int,
         params: base.Params,
-        tasks: Sequence[str] = (),
         *,
         now: float,
         env_steps: int = 0,
     ) -> None:
-        """Starts an evaluation in the environments of a session, of these tasks; the parameters are a copy.
+        """Starts an evaluation in the environments of a session; the parameters are a copy.
 
         env_steps: training steps stored so far.
         """
         self.last_step = now
         limit = self._config.max_episode_steps
-        played = evaluation.Played(session.all_slots, self._config.episodes, tasks, max_steps=limit)
+        played = evaluation.Played(session.all_slots, self._config.episodes, session.tasks, max_steps=limit)
         self.running = Running(session, num_updates, env_steps, params, played, now)
 
     def record(
@@ -127,6 +132,7 @@ class Evaluator:
         normalized = human_scores.of(self._env_id, result)
         # Of several tasks with published scores the capped mean of these is what is best at its highest.
         score = result.mean_return if normalized is None or not result.task_returns else normalized
+        score = opponents.mean_returns(result.task_returns).get(self._hardest, score)
         cut_short = result.unfinished > 0 or (in_a_hurry and result.cut_off > 0)
         is_best = not (cut_short or self._is_baseline(running)) and score > self._best_return
         is_record = not cut_short and score > self._highest > -math.inf

@@ -68,7 +68,7 @@ class LeagueSeating(seats.Seating):
             truncated=joined.truncated,
         )
         self._num_void += int(np.count_nonzero(moves.void))
-        self._count(
+        self.count(
             [
                 _match(
                     moves, row, self._names[place] if (place := self._opponent[slots[row]]) != _SELF else members.MAIN
@@ -90,12 +90,13 @@ class LeagueSeating(seats.Seating):
             hands.append(seats.Hand(opponent == place, params, mode))
         return hands if len(hands) > 1 else [hands[0]._replace(mine=None)]
 
-    def _count(self, ended: Sequence[payoffs.Match]) -> None:
-        """Counts finished matches, and draws the opponents anew where it is time."""
+    def count(self, ended: Sequence[payoffs.Match]) -> None:
+        """As above, and draws the opponents anew where it is time; matches of evaluations leave them."""
         if not ended:
             return
         self.payoff = payoffs.record(self.payoff, ended, decay=self._settings.decay)
-        before, self._num_matches = self._num_matches, self._num_matches + len(ended)
+        num_training = sum(match.type != payoffs.EVALUATION for match in ended)
+        before, self._num_matches = self._num_matches, self._num_matches + num_training
         if before // self._settings.redraw != self._num_matches // self._settings.redraw:
             self._redraw()
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from seedzero.config import config as configs
-from seedzero.core import env_ids, errors, types
+from seedzero.core import env_ids, errors, opponents, types
 from seedzero.device import batch as batches
 from seedzero.transport import messages
 
@@ -32,6 +32,7 @@ class Session:
     slots: tuple[np.ndarray, ...]  # [num_groups][envs_per_group] int32, global slot of each environment
     is_local: bool = False  # the learner itself started the worker
     started: bool = False  # the worker's spec was accepted
+    tasks: tuple[str, ...] = ()  # of its spec
 
     @property
     def all_slots(self) -> np.ndarray:
@@ -105,6 +106,8 @@ class Roster:
             indices = tuple(int(slot) - begin for slot in session.all_slots)
         settings = dataclasses.asdict(env if role is types.Role.TRAIN else env.of_evaluation)
         del settings["id"]
+        if role is types.Role.TRAIN or env.opponents == opponents.RANDOM:
+            del settings["opponents"]  # which earlier workers do not know
         return types.Assignment(
             session_id=session.session_id,
             role=role,
@@ -177,10 +180,11 @@ class Roster:
             key = [run.seed, 0, slot, self.epoch if run.deterministic else self.num_assigned]
         return int(np.random.SeedSequence(key).generate_state(1)[0]) >> 1
 
-    def begin(self, session_id: str) -> Session:
-        """Marks a session as started and returns it."""
+    def begin(self, session_id: str, tasks: tuple[str, ...] = ()) -> Session:
+        """Marks a session as started and returns it; tasks: of its environments."""
         with self._lock:
-            session = self._sessions[session_id] = dataclasses.replace(self._sessions[session_id], started=True)
+            joined = self._sessions[session_id]
+            session = self._sessions[session_id] = dataclasses.replace(joined, started=True, tasks=tasks)
             return session
 
     def get(self, session_id: str) -> Session | None:

@@ -13,6 +13,7 @@ import numpy as np
 from seedzero.agents import base
 from seedzero.core import types
 from seedzero.device import batch as batches
+from seedzero.league import payoff as payoffs
 
 
 class Hand(NamedTuple):
@@ -38,6 +39,9 @@ class Seating:
     def deal(self, joined: batches.Joined) -> Sequence[Hand]:
         """Returns the hands of the rows of a home's messages; each row is in one of them."""
         return (Hand(),)
+
+    def count(self, ended: Sequence[payoffs.Match]) -> None:
+        """Counts finished matches, in their order."""
 
     def lose(self, slots: np.ndarray) -> None:
         """Takes slots [B] without environments: their matches are void."""

@@ -258,6 +258,13 @@ def test_changes_of_normalized_pixels_are_told(augmented: dict[str, options.Valu
     assert combinations.imply(plain, preset_env=asked.env.id, explicit=settings.keys())[1] == []
 
 
+def test_an_unknown_opponent_is_refused_with_the_forms(said: golden.Said) -> None:
+    asked = configs.override(presets.get("tictactoe"), {"env.opponents": "random,stockfish"})
+    with pytest.raises(errors.ConfigError, match=r"--env\.opponents=random,stockfish: ") as raised:
+        combinations.check(asked)
+    said(raised.value)
+
+
 def _of_agent(agent: str, env: str = "catch") -> configs.Config:
     return configs.override(presets.get("catch", agent), {"env.id": env})
 

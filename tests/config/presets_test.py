@@ -72,7 +72,7 @@ def test_an_agents_part_goes_over_the_shared_values() -> None:
 )
 def test_a_league_s_preset_is_the_game_s_with_snapshots(league: str, base: str) -> None:
     found, without = (configs.flatten(presets.get(name)) for name in (league, base))
-    assert {name for name in found if found[name] != without[name]} == {"league.freeze_every"}
+    assert {name for name in found if found[name] != without[name]} == {"league.freeze_every", "env.opponents"}
     assert without["league.freeze_every"] == 0 < found["league.freeze_every"]
 
 

@@ -176,7 +176,7 @@ def test_an_illegal_action_is_refused_before_any_game_has_moved(said: golden.Sai
 
 
 def test_games_of_one_player_have_no_mover():
-    env = spiel.Games(spiel.Game("cliff_walking"), 2, opponent="random")
+    env = spiel.Games(spiel.Game("cliff_walking"), 2, against=("random",))
     assert env.spec.num_players == 1
     assert env.spec.observation_shape == (32,)
     first = env.reset([0, 0])
@@ -190,7 +190,7 @@ def test_games_of_one_player_have_no_mover():
 
 
 def test_against_an_opponent_the_sides_change_with_environment_and_episode():
-    env = spiel.Games(spiel.Game("tic_tac_toe"), 2, opponent="random")
+    env = spiel.Games(spiel.Game("tic_tac_toe"), 2, against=("random",))
     rng = np.random.default_rng(0)
     step = env.reset([5, 6])
     episode, first = np.zeros(2, int), np.ones(2, bool)
@@ -217,7 +217,7 @@ def has_line(plane):
 
 
 def test_against_an_opponent_the_reward_is_the_games_for_the_own_side():
-    env = spiel.Games(spiel.Game("tic_tac_toe"), 8, opponent="random")
+    env = spiel.Games(spiel.Game("tic_tac_toe"), 8, against=("random",))
     rng = np.random.default_rng(1)
     step = env.reset(range(8))
     mover = step.observation[:, 0, 0, 3]
@@ -236,7 +236,7 @@ def test_against_an_opponent_the_reward_is_the_games_for_the_own_side():
 
 
 def test_the_opponent_plays_every_legal_move_equally_often():
-    env = spiel.Games(spiel.Game("tic_tac_toe"), 900, opponent="random")
+    env = spiel.Games(spiel.Game("tic_tac_toe"), 900, against=("random",))
     step = env.reset(range(900))
     crosses = step.observation[1::2, ..., 2].sum(axis=0)  # it opens in the odd ones
     assert crosses.sum() == 450
@@ -248,9 +248,34 @@ def test_the_opponent_plays_every_legal_move_equally_often():
     assert np.all(np.delete(noughts.reshape(-1), 4) > 25)
 
 
+def test_every_episode_tells_its_opponent_and_side():
+    env = spiel.Games(spiel.Game("tic_tac_toe"), 8, against=("random", "mcts-3"))
+    assert env.spec.tasks == ("random/first", "random/second", "mcts-3/first", "mcts-3/second")
+    rng = np.random.default_rng(2)
+    step = env.reset(range(8))
+    np.testing.assert_array_equal(step.task, [0, 1, 2, 3, 0, 1, 2, 3])
+    episodes = [[(step.task[index], step.observation[index, 0, 0, 3])] for index in range(8)]
+    for _ in range(60):
+        before, step = step, env.step(random_legal(step, rng))
+        begins = before.terminated
+        assert np.all(begins | (step.task == before.task))
+        for index in np.flatnonzero(begins):
+            episodes[index].append((step.task[index], step.observation[index, 0, 0, 3]))
+    assert all(side == task % 2 for played in episodes for task, side in played)
+    # Sides take turns; after both sides comes the next opponent.
+    assert [task for task, _ in episodes[0][:5]] == [0, 1, 2, 3, 0]
+    assert [task for task, _ in episodes[3][:5]] == [3, 2, 1, 0, 3]
+
+
+def test_random_moves_alone_leave_the_spec_as_in_training():
+    game = spiel.Game("tic_tac_toe")
+    env = spiel.Games(game, 1, against=("random",))
+    assert env.spec == game.spec and env.reset([0]).task is None
+
+
 def test_the_opponent_follows_the_seeds():
     def first_moves(seeds):
-        env = spiel.Games(spiel.Game("connect_four"), 2, opponent="random")
+        env = spiel.Games(spiel.Game("connect_four"), 2, against=("random",))
         steps = [env.reset(seeds), *(env.step(actions(0, 0)) for _ in range(2))]
         return np.stack([step.observation for step in steps])
 
@@ -259,7 +284,7 @@ def test_the_opponent_follows_the_seeds():
 
 
 def test_an_opening_that_would_end_the_game_is_not_played():
-    env = spiel.Games(spiel.Game("connect_four(rows=1,columns=3,x_in_row=1)"), 2, opponent="random")
+    env = spiel.Games(spiel.Game("connect_four(rows=1,columns=3,x_in_row=1)"), 2, against=("random",))
     step = env.reset([0, 0])
     assert not step.observation[..., :2].any()
     step = env.step(actions(0, 1))

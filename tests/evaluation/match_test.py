@@ -107,11 +107,11 @@ def test_each_side_moves_in_its_turn_and_has_the_first_move_in_half_of_the_games
 
 
 def test_games_against_random_moves_repeat_by_their_seed(tic_tac_toe: spiel.Game) -> None:
-    games = match.against_random(tic_tac_toe, _first_free, 41, seed=3)
-    assert games == match.against_random(tic_tac_toe, _first_free, 41, seed=3)
-    assert games != match.against_random(tic_tac_toe, _first_free, 41, seed=4)
+    games = match.against_bot(tic_tac_toe, _first_free, "random", 41, seed=3)
+    assert games == match.against_bot(tic_tac_toe, _first_free, "random", 41, seed=3)
+    assert games != match.against_bot(tic_tac_toe, _first_free, "random", 41, seed=4)
     assert [sum(game.is_first for game in games), len(games)] == [21, 41]
-    perfect = match.summary(match.against_random(tic_tac_toe, _Perfect(tic_tac_toe), 100, seed=0))
+    perfect = match.summary(match.against_bot(tic_tac_toe, _Perfect(tic_tac_toe), "random", 100, seed=0))
     assert perfect["losses"] == 0 and perfect["wins"] > 80
 
 
@@ -208,6 +208,8 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
     exhaustive = scoring.evaluate(mine, None, 1, 0, "exhaustive")
     assert (exhaustive["episodes"], exhaustive["losses"]) == (99 + 2 + 498 + 183, 0)
     assert "stderr_return" not in exhaustive  # all lines, no sample
+    weak, strong = (scoring.evaluate(mine, None, 40, 0, name)["mean_return"] for name in ("mcts-2", "mcts-300"))
+    assert weak > 0.5 > strong  # the bots against a perfect player
 
 
 def test_an_opponent_that_does_not_fit_is_refused_by_name(

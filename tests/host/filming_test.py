@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
+import golden
 import pytest
 
 from seedzero.host import filming
@@ -95,10 +96,14 @@ def test_every_nth_evaluation_has_a_video_at_the_steps_of_its_checkpoint(every: 
     assert all(list(command[1:4]) == ["-m", "seedzero.evaluation", "/runs/one"] for command in world.commands)
 
 
-def test_before_the_first_checkpoint_and_during_another_video_there_is_none() -> None:
+def test_before_the_first_checkpoint_and_during_another_video_there_is_none(said: golden.Said) -> None:
     world = World(1)
     world.evaluate(durable_update=None)
+    world.evaluate(durable_update=None)
     assert world.filmer._thread is None
+    (message,) = world.said
+    assert "--checkpoint.every_seconds" in message
+    said(message)
     world.may_end.clear()
     world.evaluate()
     world.evaluate()

@@ -15,7 +15,7 @@ import pytest
 from seedzero.checkpoints import spec_file
 from seedzero.config import config as configs
 from seedzero.config import options
-from seedzero.core import errors, types
+from seedzero.core import errors, opponents, types
 from seedzero.device import batch as batches
 from seedzero.host import build
 from seedzero.host import reception as receptions
@@ -102,6 +102,19 @@ def test_only_a_worker_that_trains_begins_the_training() -> None:
     assert (world.reception.has_begun, world.reception.has_trained) == (True, False)
     world.reception.end(world.join(), messages.GOODBYE)
     assert world.reception.has_trained
+
+
+def test_opponents_of_evaluations_are_no_tasks_of_the_run() -> None:
+    world, game = World(), dataclasses.replace(SPEC, num_players=2)
+    hello = messages.Hello("evaluator", "", (types.Role.EVALUATE,), ("catch",), 99)
+    tasks = opponents.tasks(("random", "mcts-9"))
+    world.reception.begin(world.reception.assign(hello).session_id, dataclasses.replace(game, tasks=tasks))
+    world.join("a", game)
+    assert world.reception.spec == game
+    (evaluating,), (training,) = map(world.reception.roster.started, (types.Role.EVALUATE, types.Role.TRAIN))
+    assert (evaluating.tasks, training.tasks) == (tasks, ())
+    with pytest.raises(errors.SpecMismatch, match="tasks"):
+        world.join("b", dataclasses.replace(game, tasks=tasks))
 
 
 def test_it_says_how_much_of_the_replay_the_environments_that_are_there_fill(said: golden.Said) -> None:

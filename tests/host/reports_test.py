@@ -66,3 +66,14 @@ def test_an_evaluation_says_whether_it_beats_all_before_or_was_cut(
     assert message.startswith("evaluation at update 3: ") and (" 15 " in message) == bool(unfinished)
     said(message, (is_record, unfinished))
     assert told.saved == [ended] * best
+
+
+def test_the_returns_against_each_opponent_are_told() -> None:
+    told = Told()
+    by_task = {"random/first": 1.0, "random/second": 0.5, "mcts-9/first": -0.5, "mcts-9/second": 0.0}
+    told.evaluated(
+        _ended(
+            evaluation.Scores(4, 0.25, 0.0, -0.5, 1.0, 5.0, by_task), is_best=False, is_record=False, cut_short=False
+        )
+    )
+    assert told.said[0].endswith(" over 4 episodes, against random 0.75, mcts-9 -0.25")

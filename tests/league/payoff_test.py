@@ -67,6 +67,15 @@ def test_matches_of_evaluations_and_self_play_leave_matchmaking_alone() -> None:
     }
 
 
+def test_an_episode_against_an_opponent_is_a_match_of_an_evaluation() -> None:
+    results = [("random/first", 1.0), ("mcts-9/second", -1.0), ("mcts-9/first", 0.0), ("", 1.0), ("rooms_maze", 1.0)]
+    assert payoffs.evaluated(results) == [
+        payoffs.Match(payoffs.EVALUATION, "main", "random", 0, payoffs.WIN, 1.0),
+        payoffs.Match(payoffs.EVALUATION, "main", "mcts-9", 1, payoffs.LOSS, -1.0),
+        payoffs.Match(payoffs.EVALUATION, "main", "mcts-9", 0, payoffs.DRAW, 0.0),
+    ]
+
+
 def test_pairs_add_both_sides_of_the_chosen_types() -> None:
     found = _payoff()
     one, two = payoffs.Tally(2, 1, 0, 2.0), payoffs.Tally(0, 0, 1, -1.0)

@@ -11,7 +11,7 @@ import pytest
 
 from seedzero.checkpoints import migrations
 from seedzero.config import sections
-from seedzero.core import types
+from seedzero.core import opponents, types
 from seedzero.evaluation import human_scores
 from seedzero.loop import evaluator as evaluators
 from seedzero.loop import phase
@@ -175,12 +175,12 @@ def test_checkpoints_of_versions_that_knew_the_best_alone_resume() -> None:
 
 def test_of_tasks_with_published_scores_the_best_has_the_highest_capped_mean() -> None:
     levels = tuple(human_scores.DMLAB_SCORES)
-    session = loop_world.make_session(list(range(30)), role=types.Role.EVALUATE)
+    session = loop_world.make_session(list(range(30)), role=types.Role.EVALUATE, tasks=levels)
     config = sections.EvaluationConfig(every_updates=4, episodes=30, num_envs=30)
     evaluator = evaluators.Evaluator(config, "dmlab:dmlab30")
 
     def play(update: int, returns: list[float]) -> bool:
-        evaluator.begin(session, update, PARAMS, levels, now=0.0)
+        evaluator.begin(session, update, PARAMS, now=0.0)
         for place in range(2):
             shown = loop_world.message(session, 0, 0.0, first=place == 0, final=place == 1, tasks=range(30))
             step = shown.request.step._replace(reward=np.array(returns, np.float32) * place)
@@ -194,6 +194,27 @@ def test_of_tasks_with_published_scores_the_best_has_the_highest_capped_mean() -
     assert play(4, human)
     assert not play(8, [10_000.0] + [0.0] * 29)  # the higher mean return
     assert evaluator.to_json()["best_return"] == pytest.approx(1.0)
+
+
+def test_of_several_opponents_the_hardest_gives_the_score() -> None:
+    tasks = opponents.tasks(("random", "mcts-9"))
+    session = loop_world.make_session(list(range(4)), role=types.Role.EVALUATE, tasks=tasks)
+    config = sections.EvaluationConfig(every_updates=4, episodes=4, num_envs=4)
+    evaluator = evaluators.Evaluator(config, "spiel:tic_tac_toe", hardest="mcts-9")
+
+    def play(update: int, returns: list[float]) -> evaluators.Ended:
+        evaluator.begin(session, update, PARAMS, now=0.0)
+        for place in range(2):
+            shown = loop_world.message(session, 0, 0.0, first=place == 0, final=place == 1, tasks=range(4))
+            step = shown.request.step._replace(reward=np.array(returns, np.float32) * place)
+            ended = evaluator.record([shown._replace(request=shown.request._replace(step=step))], 0, 0.0)
+        assert ended is not None
+        return ended
+
+    assert play(4, [0.0, 0.0, 1.0, 0.0]).is_best
+    ended = play(8, [1.0, 1.0, 0.0, 0.0])  # the higher mean return
+    assert not ended.is_best and ended.result.task_returns["random/first"] == 1.0
+    assert evaluator.to_json()["best_return"] == 0.5
 
 
 def test_an_atari_game_has_its_human_normalized_score_beside_the_return() -> None:

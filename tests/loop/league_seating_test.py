@@ -14,6 +14,7 @@ from seedzero.config import options
 from seedzero.core import errors, types
 from seedzero.device import batch as batches
 from seedzero.league import matchmaking
+from seedzero.league import payoff as payoffs
 from seedzero.loop import league_seating
 from seedzero.loop import pool as pools
 
@@ -179,6 +180,20 @@ def test_a_checkpoint_brings_players_counts_and_opponents_back() -> None:
     assert again.to_json() == seating.to_json() and again.frozen() == seating.frozen()
     assert len(again.frozen()) == 3 and again.num_matches()["past"] > 0
     assert again.win_rate() == seating.win_rate() is not None and _make().win_rate() is None
+
+
+def test_matches_of_evaluations_are_counted_and_draw_no_opponents() -> None:
+    seating = _make()
+    before = seating.to_json()["league"]
+    seating.count(payoffs.evaluated([("mcts-9/second", -1.0)] * 100))
+    after = seating.to_json()["league"]
+    assert seating.num_matches() == {"self_play": 0, "past": 0, "evaluation": 100, "void": 0}
+    assert {**after, "payoff": {}} == {**before, "payoff": {}}
+    again = _make()
+    again.restore(seating.to_json())
+    Games(again).play(8)
+    Games(seating).play(8)
+    assert again.to_json() == seating.to_json()
 
 
 def test_snapshots_are_due_by_training_steps() -> None:

@@ -148,6 +148,15 @@ def test_evaluation_plays_whole_games_where_training_ends_at_a_lost_life() -> No
     assert '"life_loss": false' in evaluating.env_settings
 
 
+def test_only_evaluations_against_others_than_random_moves_are_told_the_opponents() -> None:
+    """Workers of earlier versions do not know the setting."""
+    for given, told in (("random", False), ("random,mcts-9", True)):
+        roster = _roster(**{"env.opponents": given})
+        training, evaluating = roster.assign(_hello()), roster.assign(_hello("e", (types.Role.EVALUATE,)))
+        assert "opponents" not in training.env_settings
+        assert ("opponents" in evaluating.env_settings) is told
+
+
 def test_only_sessions_whose_spec_was_accepted_count_as_started() -> None:
     roster = _roster()
     assignment = roster.assign(_hello())

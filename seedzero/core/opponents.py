@@ -1,0 +1,48 @@
+"""Opponents of evaluations in games of two players, and the tasks of environments that they play in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+RANDOM = "random"
+FORMS = "random|mcts-N"
+SIDES = ("first", "second")
+"""A side's number is its place here: the mover of a match's first move after the opening is 0."""
+
+_BOT = re.compile(r"mcts-([1-9][0-9]{0,6})")
+
+
+def parse(text: str) -> tuple[str, ...]:
+    """Returns the names in a text, separated by commas. Raises ValueError for an unknown one, or one twice."""
+    names = tuple(name.strip() for name in text.split(","))
+    unknown = [name for name in names if name != RANDOM and not num_simulations(name)]
+    if unknown or len(set(names)) < len(names):
+        raise ValueError(f"expected {FORMS}, several by commas, each once; N is a bot's simulations, up to 9999999")
+    return names
+
+
+def num_simulations(name: str) -> int:
+    """Returns the simulations of a bot that searches; 0: the name is none of such a bot."""
+    match = _BOT.fullmatch(name)
+    return int(match[1]) if match else 0
+
+
+def tasks(names: Sequence[str]) -> tuple[str, ...]:
+    """Returns the tasks "OPPONENT/SIDE" of the agent, by opponent, then side; random moves alone are none."""
+    return () if tuple(names) == (RANDOM,) else tuple(f"{name}/{side}" for name in names for side in SIDES)
+
+
+def mean_returns(by_task: Mapping[str, float]) -> dict[str, float]:
+    """Returns the mean over both sides against each opponent, from the mean return in each of `tasks`; others: {}."""
+    found: dict[str, list[float]] = {}
+    for task, value in by_task.items():
+        if name := of_task(task)[0]:
+            found.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in found.items()}
+
+
+def of_task(task: str) -> tuple[str, int]:
+    """Returns the opponent and the agent's side of a task; "" and 0: it is none of `tasks`."""
+    name, _, side = task.rpartition("/")
+    return (name, SIDES.index(side)) if side in SIDES else ("", 0)

@@ -45,6 +45,7 @@ class LeagueSeating(seats.Seating):
         self.payoff = payoffs.Payoff()
         self._num_matches = self._num_void = 0
         self._num_sets, self._active = -1, tuple[str, ...]()
+        self._frozen_at = 0  # training steps at the newest snapshot, though it may be refused or lost
         self._redraw()
         self.reset()
 
@@ -140,12 +141,13 @@ class LeagueSeating(seats.Seating):
     # ------------------------------------------------------------------------------------ snapshots
 
     def freezes(self, env_steps: int) -> bool:
-        every, last = self._settings.freeze_every, self.members.members[-1]
-        return env_steps // every > (last.env_steps if last.kind == members.FROZEN else 0) // every
+        every = self._settings.freeze_every
+        return env_steps // every > self._frozen_at // every
 
     def freeze(self, params: base.Params, *, version: int, env_steps: int) -> str:
         digits = self._digits(self.members.num_frozen)
         self.members, member = self.members.freeze(members.MAIN, digits, version=version, env_steps=env_steps)
+        self._frozen_at = env_steps
         self._pool.add(member.name, params)
         self._redraw()
         return member.name
@@ -181,7 +183,7 @@ class LeagueSeating(seats.Seating):
         self.members = members.Pool.from_json(found["pool"])
         self.payoff = payoffs.Payoff.from_json(found["payoff"])
         self._active, self._num_sets = tuple(found["active"]), found["num_sets"]
-        self._num_void = found["num_void"]
+        self._num_void, self._frozen_at = found["num_void"], self.members.members[-1].env_steps
         counts = self.payoff.num_matches()
         self._num_matches = counts[payoffs.SELF_PLAY] + counts[payoffs.PAST]
         self.reset()

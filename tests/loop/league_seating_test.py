@@ -202,6 +202,11 @@ def test_snapshots_are_due_by_training_steps() -> None:
     name = seating.freeze("p", version=3, env_steps=150)
     assert name == "main-000000000000"
     assert [seating.freezes(steps) for steps in (150, 199, 200)] == [False, False, True]
+    again = _make()
+    again.restore(seating.to_json())
+    for one in (seating, again):
+        one.remove(name)  # refused by a full disk, or lost: the next one is due as planned
+        assert [one.freezes(steps) for steps in (150, 199, 200)] == [False, False, True]
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,8 @@ class _LocalCopy:
         for key in file_keys(self.path):
             if key not in keys:
                 (self.path / key).unlink()
+        shared = {key.split("/")[2] for key in keys if key.count("/") > 2}  # that need not be fetched again
+        saved_files.remove_unreferenced(self.path / "checkpoints", shared)
         if deleted:
             self.report(
                 f"deleted from the local copy {self.path}, because {self.store.url} has them not: {', '.join(deleted)}"

@@ -96,12 +96,11 @@ def manifests(directory: pathlib.Path, kind: str = STEPS) -> Iterator[manifest.M
 def remove_unreferenced(directory: pathlib.Path, pending: Collection[str] = ()) -> None:
     """Deletes the segments and frozen players that no checkpoint needs.
 
-    pending: names of frozen players that the next checkpoint may need. Raises OSError, CheckpointError as `manifests`.
+    pending: names of those that the next checkpoint may need. Raises OSError, CheckpointError as `manifests`.
     """
     found = [*manifests(directory), *manifests(directory, BEST)]
-    segments = {name for one in found for name in one.segments}
-    frozen = {name for one in found for name in one.frozen}.union(pending)
-    for kind, pattern, needed in ((SEGMENTS, _SEGMENT, segments), (FROZEN, FROZEN_NAME, frozen)):
+    needed = {name for one in found for name in (*one.segments, *one.frozen)}.union(pending)
+    for kind, pattern in ((SEGMENTS, _SEGMENT), (FROZEN, FROZEN_NAME)):
         place = directory / kind
         for path in place.iterdir() if place.is_dir() else ():
             if path.name not in needed and pattern.fullmatch(path.name):

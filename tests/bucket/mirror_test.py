@@ -254,6 +254,20 @@ def test_the_bucket_is_the_truth_for_a_copy_that_is_behind(machine: Make, gcs: f
     assert any("20" in text and "deleted" in text for text in first.said)
 
 
+def test_an_emptied_bucket_leaves_nothing_of_the_run_in_its_copy(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    here = machine("a")
+    opened = here.open()
+    here.write(10, "000000000010-0123abcd-0000", frozen=["main-0123456789ab"])
+    opened.uploads.upload(10)
+    opened.finish()
+    for name in gcs.names("runs"):
+        gcs.remove("runs", name)
+    opened = mirrors.Mirror(URL, SETTINGS, sections.CheckpointConfig(), report=here.said.append)
+    here.opened.append(opened)
+    opened.fill()  # for a new run, which takes no directory with files of another one
+    assert not list((here.path / "checkpoints").glob("*/*"))
+
+
 def test_what_only_the_last_writer_s_copy_has_is_uploaded_at_the_next_start(
     machine: Make, gcs: fake_gcs.FakeGcs
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import random
 import resource
@@ -11,10 +12,12 @@ import signal
 from typing import Any
 
 import e2e_harness as harness
+import fake_gcs
 import league_stand_in
 import pytest
 
 from seedzero.api import leagues, runs
+from seedzero.bucket import bucket
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import manifest, player_files
 from seedzero.core import errors
@@ -231,3 +234,57 @@ def test_a_full_disk_is_named_once_a_snapshot_and_a_resume_goes_on(
     again = resume(host, run, to(run, 2)).wait()
     assert again.code == 0, again.err
     check(run)
+
+
+# ------------------------------------------------------------------------------------ in a bucket
+
+URL = "gs://runs/team/league"
+
+
+def objects(gcs: fake_gcs.FakeGcs) -> set[str]:
+    """Returns the names of the frozen players with files in the bucket."""
+    return {name.split("/")[4] for name in gcs.names("runs", "team/league/checkpoints/frozen/")}
+
+
+@pytest.mark.slow
+def test_killed_while_frozen_players_are_uploaded_it_goes_on_elsewhere(
+    host: harness.Host, gcs: fake_gcs.FakeGcs
+) -> None:
+    host.environment |= gcs.environment | {"SEEDZERO_SCRATCH": os.environ["SEEDZERO_SCRATCH"]}
+    parsed = bucket.parse(URL)
+    assert parsed is not None
+    run, words = bucket.scratch(parsed), (*LEAGUE, "--bucket.lease_seconds=2", "--bucket.every_seconds=1")
+    learner = host.train(run, *words, "--max_env_steps=1000000", url=URL)
+    learner.until(lambda found: found["durable_update"] and objects(gcs), "a frozen player in the bucket")
+    before, uploads = objects(gcs), []
+
+    def fault(request: fake_gcs.Request) -> int | None:
+        """Kills the learner between two files of a frozen player."""
+        words = request.name.split("/")
+        if request.kind == "write" and "frozen" in words and words[4] not in before:
+            uploads.append(request.name)
+        if len(uploads) < 2:
+            return None
+        learner.send(signal.SIGKILL)
+        return 503
+
+    gcs.fault = fault
+    assert learner.wait().code == -signal.SIGKILL
+    gcs.fault = lambda request: None
+    assert objects(gcs) > before  # a part of one that no manifest there names
+    shutil.rmtree(run)
+
+    budget = f"--max_env_steps={learner.polls[-1]['env_steps'] + 4 * EVERY}"
+    again = host.train(run, *words, budget, url=URL)
+    resumed = int(again.says(harness.RESUMED)[1])
+    ended = again.wait()
+    assert ended.code == 0, ended.err
+    check(run)
+    names = leagues.read(run, "").pool.frozen
+    assert newest(run).step > resumed and objects(gcs) == set(names) > before
+    shutil.rmtree(run)
+    assert runs.evaluate(URL, 2, player=names[0]).episodes == 2
+    gcs.remove("runs", f"team/league/checkpoints/frozen/{names[0]}/manifest.json")
+    with pytest.raises(errors.CheckpointError, match=f"{names[0]} .*{names[1]}"):
+        runs.evaluate(URL, 2, player=names[0])
+    assert not run.exists()

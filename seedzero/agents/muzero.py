@@ -93,7 +93,7 @@ def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.St
         stored["sampled"] = sources.Stored((width, *spec.action_shape), number)
     elif _keeps_legal(config, spec):
         stored["legal"] = sources.Stored((width,), np.dtype(bool))  # a stored policy is 0 for some legal actions too
-    if config.league.freeze_every:
+    if config.league.on:
         stored[ring_store.OWN] = sources.Stored((), np.dtype(bool))
     return stored
 

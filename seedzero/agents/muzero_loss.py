@@ -54,7 +54,7 @@ def _bootstrap_offsets(config: configs.Config) -> range:
     n_step, first = config.muzero.n_step, config.muzero.n_step
     if config.muzero.off_policy_correction:
         first = 0
-    elif config.muzero.n_step_decay_age or config.league.freeze_every:
+    elif config.muzero.n_step_decay_age or config.league.on:
         first = 1
     return range(first, n_step + config.muzero.unroll_steps + 1)
 

@@ -6,11 +6,9 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.config import sections
+from seedzero.config import league as league_config
 from seedzero.core import errors
 from seedzero.league import elo, matchmaking
 from seedzero.league import payoff as payoffs
@@ -22,24 +20,24 @@ class SavedLeague(NamedTuple):
 
     update: int
     env_steps: int
-    settings: sections.LeagueConfig
+    settings: league_config.LeagueConfig
     pool: members.Pool
     payoff: payoffs.Payoff
     active: tuple[str, ...]
     num_void: int
 
     def opponents(self, player: str = members.MAIN) -> list[dict[str, Any]]:
-        """Returns a learning player's opponents: itself, and each frozen player with its share of coming draws."""
-        settings, names = self.settings, self.pool.frozen
-        prior = dict(prior=settings.prior, prior_games=settings.prior_games)
-        rates = np.array([self.payoff.win_rate(player, name, **prior) for name in names])
-        rest = 1 - settings.self_play if names else 0.0
-        shares = rest * matchmaking.shares(rates, settings.weighting) if names else rates
-        rows: list[tuple[str, float, float | None]] = [(player, 1 - rest, None)]
-        rows += zip(names, shares.tolist(), rates.tolist(), strict=True)
+        """Returns a learning player's opponents: itself, and each other player, with their shares of coming draws."""
+        prior = dict(prior=self.settings.prior, prior_games=self.settings.prior_games)
+        shares = matchmaking.chances(self.payoff, self.pool, player, self.settings)
         return [
-            {"opponent": name, "active": self.active.count(name), "share": share, "recent_win_rate": rate}
-            for name, share, rate in rows
+            {
+                "opponent": name,
+                "active": self.active.count(name),
+                "share": share,
+                "recent_win_rate": None if name == player else self.payoff.win_rate(player, name, **prior),
+            }
+            for name, share in shares.items()
         ]
 
     def ratings(self) -> tuple[dict[str, float], dict[str, int]]:
@@ -58,7 +56,7 @@ def read(path: pathlib.Path, place: str) -> SavedLeague:
     without a checkpoint or with a damaged one.
     """
     settings = run_dirs.read_saved(path).config
-    if "league" not in settings.agent.SECTIONS or not settings.league.freeze_every:
+    if "league" not in settings.agent.SECTIONS or not settings.league.on:
         raise errors.UsageError(
             f"{place} has no league: its games are played by one player alone; `./run_local.sh league`, or `seedzero "
             "train --preset=league-tictactoe`, trains a run that has one"
@@ -101,7 +99,7 @@ def play(
     return {"players": list(players), "games": games, "score": score / games, "low": low, "high": high, **rest}
 
 
-def _parse(host: Mapping[str, Any], settings: sections.LeagueConfig) -> SavedLeague:
+def _parse(host: Mapping[str, Any], settings: league_config.LeagueConfig) -> SavedLeague:
     saved, update, env_steps = host["league"], int(host["num_updates"]), int(host["ledger"]["stored"])
     pool = members.Pool.from_json(saved["pool"])
     for member in pool.members:

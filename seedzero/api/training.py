@@ -155,7 +155,7 @@ def texts(values: Mapping[str, options.Value | os.PathLike[str]]) -> dict[str, s
 
 def _name_of(value: object, setting: str) -> str:
     """Returns the end of a message about an object in place of a name, with the right name; "": names no code."""
-    if setting not in (user_code.ENVIRONMENT, *user_code.NETWORKS):
+    if setting not in (*user_code.ARGUMENTS, *user_code.NETWORKS):
         return ""
     is_env = setting == user_code.ENVIRONMENT
     registered = getattr(getattr(value, "spec", None), "id", None)

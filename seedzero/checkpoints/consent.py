@@ -26,7 +26,7 @@ def check(
     Args:
       saved: of the directory; its file may be anybody's, so that `given` and `config` need not agree.
       trusted: the user trusts the directory's maker.
-      asked: settings that the user has named now, by SECTION.KEY; None: this command takes none.
+      asked: settings that the user has named now, by SECTION.KEY; None: this command takes none, and trains nothing.
       makes_environments: false: only the agent's network is made.
       is_here: the code runs on this machine, so that own runs of this user count (`own_runs`).
     """
@@ -34,8 +34,9 @@ def check(
         return
     sources = (saved.given, configs.flatten(saved.config))
     found = {item for values in sources for item in user_code.named(values).items()} - (asked or {}).items()
-    if not makes_environments:
-        found = {(name, value) for name, value in found if name != user_code.ENVIRONMENT}
+    unused = {user_code.ENVIRONMENT} if not makes_environments else set()
+    unused |= {user_code.BUILDER} if asked is None else set()
+    found = {(name, value) for name, value in found if name not in unused}
     if not found:
         return
     if (doubt := own_runs.doubt(path, saved) if is_here else "") is None:

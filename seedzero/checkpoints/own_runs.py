@@ -29,7 +29,7 @@ from seedzero.core import json_object, user_code
 MOST = 1000
 """Records kept: of the runs that were started last."""
 _KEY = re.compile(rb"[0-9a-f]{64}")
-_OF_CODE = ("run.agent", "env.", "network.", "vtrace.")
+_OF_CODE = ("run.agent", "env.", "network.", "vtrace.", "league.builder")
 """Beginnings of the settings that name code, or are arguments of it."""
 _MOST_BYTES = 2**20
 """Longest file that is read."""
@@ -140,7 +140,7 @@ def _agreement(path: str | os.PathLike[str], saved: run_dirs.SavedConfig) -> str
 
 
 def _naming() -> tuple[str, ...]:
-    return (user_code.ENVIRONMENT, user_code.ARGUMENTS, *user_code.NETWORKS)
+    return (*user_code.ARGUMENTS, *user_code.ARGUMENTS.values(), *user_code.NETWORKS)
 
 
 def _difference(known: Mapping[str, Any], path: str | os.PathLike[str], saved: run_dirs.SavedConfig) -> str | None:

@@ -328,7 +328,7 @@ def _resume(path: pathlib.Path, saved: SavedConfig, asked: SavedConfig) -> tuple
     before, now = configs.flatten(saved.config), configs.flatten(asked.config)
     resumable = {key: field.metadata["resumable"] for key, field in configs.fields().items()}
     code = {*user_code.named(before)}  # never kept: the user is to name it, and its arguments
-    code |= {user_code.ARGUMENTS} if user_code.ENVIRONMENT in code else set()
+    code |= {arguments for name, arguments in user_code.ARGUMENTS.items() if name in code}
     kept: dict[str, options.Value] = {}
     notes, refused = [], []
     for key in [key for key in now if now[key] != before[key]]:

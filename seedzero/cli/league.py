@@ -84,7 +84,7 @@ def _show(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
         "types": types,
         "void": league.num_void,
     }
-    counted = ", ".join(f"{count:,} {name}" for name, count in types.items())
+    counted = ", ".join(f"{count:,} {name}" for name, count in types.items() if count) or "none yet"
     text = (
         f"{output.table(players, num_left=2)}\n\n"
         f"opponents: entries in the active set, share of the next draws, win rate for matchmaking\n"

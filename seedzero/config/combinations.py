@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Set
 
 from seedzero.config import config as configs
 from seedzero.config import families, options
-from seedzero.core import env_ids, errors, opponents
+from seedzero.core import env_ids, errors, json_object, opponents
 
 _MEMORY = re.compile(r"memory:[a-z]+-([1-9][0-9]*)")
 """Tasks whose number is that of the steps to remember."""
@@ -268,10 +268,32 @@ def _search_problems(config: configs.Config) -> Iterator[str]:
 
 
 def _league_problems(config: configs.Config) -> Iterator[str]:
-    if "league" in config.agent.SECTIONS and config.league.freeze_every and config.muzero.off_policy_correction:
+    if "league" not in config.agent.SECTIONS:
+        return
+    league = config.league
+    if league.on and config.muzero.off_policy_correction:
         yield (
-            f"--league.freeze_every={config.league.freeze_every}: rows of a league's games are moved by several "
-            "players, and muzero.off_policy_correction=true corrects the returns of one; leave one of them out"
+            f"{league.asked}: rows of a league's games are moved by several players, and "
+            "muzero.off_policy_correction=true corrects the returns of one; leave one of them out"
+        )
+    numbers = {name: getattr(league, name) for name in ("main_players", "main_exploiters", "league_exploiters")}
+    more = [name for name, number in numbers.items() if number > (name == "main_players")]
+    if more and not league.on:
+        yield (
+            f"--league.{more[0]}={numbers[more[0]]} is for a league, and there is none; give "
+            "--league.builder=alphastar, or --league.freeze_every=N"
+        )
+    if more and more[-1] != "main_players" and league.self_play + league.exploiters > 1:
+        yield (
+            f"--league.self_play={league.self_play:g} and league.exploiters={league.exploiters:g} are shares of a "
+            f"main player's matches, more than 1 together; give --league.exploiters={1 - league.self_play:g} or less"
+        )
+    try:
+        json_object.parse(league.builder_args or "{}")
+    except ValueError as error:
+        yield (
+            f"--league.builder_args={league.builder_args} is no JSON object of arguments ({error}); expected a form "
+            "like --league.builder_args='{\"win_rate\": 0.7}'"
         )
 
 
@@ -304,12 +326,12 @@ def check_environment(config: configs.Config, *, num_players: int, is_continuous
     Raises:
       ConfigError: with the agents that can.
     """
-    freeze_every = config.league.freeze_every if "league" in config.agent.SECTIONS else 0
-    if freeze_every and (num_players != 2 or is_continuous):
+    asked = config.league.asked if "league" in config.agent.SECTIONS else ""
+    if asked and (num_players != 2 or is_continuous):
         found = f"{num_players} player" if num_players == 1 else "continuous actions"
         raise errors.ConfigError(
-            f"--league.freeze_every={freeze_every}: a league plays games of two players with discrete actions, but "
-            f"--env={config.env.id} has {found}; give --env=spiel:GAME, or --league.freeze_every=0: no league"
+            f"{asked}: a league plays games of two players with discrete actions, but --env={config.env.id} has "
+            f"{found}; give --env=spiel:GAME, or {config.league.off}: no league"
         )
 
     def has_players(agent: options.AgentSection) -> bool:

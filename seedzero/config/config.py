@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from seedzero.config import apex as apex_config
+from seedzero.config import league as league_config
 from seedzero.config import muzero as muzero_config
 from seedzero.config import options, sections
 from seedzero.config import ppo as ppo_config
@@ -42,7 +43,7 @@ class Config:
     sac: sac_config.SACConfig = sac_config.SACConfig()
     replay: sections.ReplayConfig = sections.ReplayConfig()
     reanalyse: muzero_config.ReanalyseConfig = muzero_config.ReanalyseConfig()
-    league: sections.LeagueConfig = sections.LeagueConfig()
+    league: league_config.LeagueConfig = league_config.LeagueConfig()
     training: sections.TrainingConfig = sections.TrainingConfig()
     evaluation: sections.EvaluationConfig = sections.EvaluationConfig()
     checkpoint: sections.CheckpointConfig = sections.CheckpointConfig()

@@ -226,44 +226,6 @@ class ReplayConfig(options.Section):
 
 
 @dataclasses.dataclass(frozen=True)
-class LeagueConfig(options.Section):
-    freeze_every: int = options.fixed(
-        0,
-        "games of two players: training steps between snapshots of the player, which then plays against them too; "
-        "0: no league, it plays against itself alone",
-        "environment steps",
-        low=0,
-        high=options.LARGEST_COUNT,
-    )
-    active: int = options.tunable(
-        4,
-        "opponents at a time, drawn one by one: more of them vary the games, fewer make wider batches",
-        low=1,
-        high=64,
-    )
-    redraw: int = options.tunable(128, "matches between draws of these opponents", "matches", low=1)
-    weighting: str = options.tunable(
-        "squared",
-        "weight of an opponent by the player's win rate w (AlphaStar): linear, 1 - w; squared, (1 - w)^2; variance, "
-        "w (1 - w); uniform",
-        choices=("linear", "squared", "variance", "uniform"),
-    )
-    self_play: float = options.tunable(
-        0.35, "probability that a drawn opponent is the player itself (AlphaStar: 0.35)", low=0, high=1
-    )
-    opponents: str = options.tunable(
-        "explore",
-        "moves of frozen players: explore, as the learning player's in training; sample, from the policy; greedy",
-        choices=("explore", "sample", "greedy"),
-    )
-    prior: float = options.tunable(0.5, "win rate against an opponent not met yet", low=0, high=1)
-    prior_games: float = options.tunable(1.0, "matches that league.prior weighs as much as", "matches", low=0)
-    decay: float = options.tunable(
-        0.99, "weight in a win rate that an opponent's matches keep at each new one; 1: all count alike", low=0, high=1
-    )
-
-
-@dataclasses.dataclass(frozen=True)
 class TrainingConfig(options.Section):
     publish_every: int = options.tunable(1, "updates between copies of the parameters for acting", "updates", low=1)
     max_in_flight: int = options.free(

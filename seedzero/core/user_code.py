@@ -17,8 +17,9 @@ from seedzero.core import errors
 ENVIRONMENT = "env.id"
 NETWORKS = ("network.module", "vtrace.module")
 """Settings that may name code of a user's."""
-ARGUMENTS = "env.kwargs"
-"""The setting with the arguments of the environment's function."""
+BUILDER = "league.builder"
+ARGUMENTS = {ENVIRONMENT: "env.kwargs", BUILDER: "league.builder_args"}
+"""Settings with the arguments of a setting's function."""
 
 serves: contextvars.ContextVar[bool] = contextvars.ContextVar("serves", default=False)
 """True where a user's module is imported for a training; in processes made for environments, always."""
@@ -70,7 +71,8 @@ def named(values: Mapping[str, object]) -> dict[str, str]:
     """Returns the settings with modules to import, of values by SECTION.KEY."""
     kind, _, rest = str(values.get(ENVIRONMENT, "")).partition(":")
     is_module = kind == "python" or (kind == "gym" and ":" in rest)
-    names = (*NETWORKS, *([ENVIRONMENT] if is_module else []))
+    is_builder = ":" in str(values.get(BUILDER, ""))
+    names = (*NETWORKS, *([ENVIRONMENT] if is_module else []), *([BUILDER] if is_builder else []))
     return {name: str(values[name]) for name in names if values.get(name)}
 
 

@@ -57,7 +57,7 @@ def plan(config: configs.Config, num_shards: int) -> tuple[Layout, tuple[int, ..
     rows, and half a group padded to a whole would cost as much as that: sizes go down to a quarter of a group.
     """
     max_rows = -(-config.batcher.max_batch // num_shards)
-    min_rows = -(-config.worker.envs_per_group // (num_shards * (4 if config.league.freeze_every else 1)))
+    min_rows = -(-config.worker.envs_per_group // (num_shards * (4 if config.league.on else 1)))
     evaluation = config.evaluation
     num_evaluate = min(evaluation.num_envs, evaluation.episodes, max_rows * num_shards)
     num_evaluate = -(-num_evaluate // num_shards) * num_shards if evaluation.every_updates else 0

@@ -68,7 +68,7 @@ def device_loop_for(
             player = players.Player(
                 checkpoint.MAIN, config.run.seed, setup, programs, strategy, train, rings, pacer=pacer, books=books
             )
-        seating = league(config, setup, train, saves) if config.league.freeze_every else seats.Seating()
+        seating = league(config, setup, train, saves) if config.league.on else seats.Seating()
         dispatcher = dispatchers.Dispatcher(
             config, setup, (player,), carried, workers, gathered, time.monotonic, seating
         )
@@ -127,7 +127,7 @@ def place_replay(
     is_small = checkpoint.saves_replay(config.checkpoint, trees.num_bytes(actor.rings))
     is_saved = config.run.deterministic or is_small
     needed = checkpoint.needed_bytes(states.parts(setup.agent, train), actor.rings, is_saved=is_saved)
-    if config.league.freeze_every:
+    if config.league.on:
         # Also those that wait for the disk; a CPU's device shares the memory of the host.
         most = frozen_on_devices(config) + checkpointers.MAX_FREEZES + FROZEN_ON_HOST * (device.platform == "cpu")
         copies = needed.state_copies + most * trees.num_bytes(setup.agent.acting(train))

@@ -78,7 +78,7 @@ def make(
     layout, sizes = batches.plan(config, acting.devices.size)
     ending, gathered, key = endings.Ending(), aggregator.Aggregator(), secrets.token_hex()
     log = metrics.MetricsLog(directory.path, tensorboard=config.metrics.tensorboard, report=say, config=config)
-    history = league_log.LeagueLog(directory.path, say) if config.league.freeze_every else None
+    history = league_log.LeagueLog(directory.path, say) if config.league.on else None
     saves = saving.Saves(config, directory, log, say, mirrored, history)
     roster = rosters.Roster(config, layout, sizes[-1] * layout.num_shards, key)
     hours = forecast.Forecast(config) if acting.devices.flat[0].platform == "cpu" else None

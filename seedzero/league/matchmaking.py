@@ -1,21 +1,31 @@
 """Matchmaking by prioritized fictitious self-play (PFSP; AlphaStar, Vinyals et al. 2019, supplement).
 
-The active set is a few opponents, drawn by the learning player's win rates; groups of environments take its entries
+The active set of a learning player is a few opponents, drawn by its win rates; groups of environments take the entries
 in turn, so few players act at a time and their batches stay wide. Every draw follows from its key alone, so it is
 independent of the order of messages, and equal after a resume.
+
+AlphaStar's rules by kind of player, in shares of the draws:
+  main              itself, or another main player, 0.35; exploiters and their snapshots by win rate, 0.15; else frozen
+                    players by win rate. (AlphaStar takes only exploiters' snapshots there, and only once they win.)
+  main exploiter    a main player, or that player's past by win rate while it wins less than 0.1 against the player
+  league exploiter  frozen players by win rate
+Without such an opponent a player meets the main players.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from seedzero.config import sections
+from seedzero.config import league as league_config
 from seedzero.league import payoff as payoffs
+from seedzero.league import players as members
 
 WEIGHTINGS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "linear": lambda rates: 1 - rates,
+    "linear_capped": lambda rates: np.minimum(0.5, 1 - rates),
     "squared": lambda rates: np.square(1 - rates),
     "variance": lambda rates: rates * (1 - rates),
     "uniform": np.ones_like,
@@ -30,47 +40,81 @@ def shares(rates: np.ndarray, weighting: str) -> np.ndarray:
     """Returns each opponent's share of the draws [N] from the player's win rates [N]; equal if all weights are 0."""
     weights = WEIGHTINGS[weighting](np.asarray(rates, np.float64))
     total = weights.sum()
-    return weights / total if total > 0 else np.full(len(weights), 1 / len(weights))
+    return weights / total if total > 0 else np.full(len(weights), 1 / max(1, len(weights)))
+
+
+class Branch(NamedTuple):
+    """Opponents of one rule."""
+
+    share: float  # of all draws; 0: the rule has no opponents
+    names: tuple[str, ...]
+    shares: np.ndarray  # [N] of the branch's draws, sum 1
+
+
+def branches(
+    payoff: payoffs.Payoff, pool: members.Pool, home: str, settings: league_config.LeagueConfig
+) -> tuple[Branch, ...]:
+    """Returns a learning player's opponents by the rules of its kind; the shares of branches add up to 1."""
+
+    def pfsp(share: float, names: Sequence[str], weighting: str) -> Branch:
+        return Branch(share, tuple(names), shares(_rates(payoff, home, names, settings), weighting))
+
+    kind, past, mains = pool.of(home).kind, pool.past(), pool.learning_of(members.MAIN)
+    if kind == members.LEAGUE_EXPLOITER:
+        return (pfsp(1.0, past, settings.league_exploiter_weighting) if past else pfsp(1.0, mains, "uniform"),)
+    if kind == members.MAIN_EXPLOITER:
+        is_behind = _rates(payoff, home, mains, settings) <= settings.main_exploiter_floor
+        own = [pool.past(parent=main) if behind else () for main, behind in zip(mains, is_behind, strict=True)]
+        return tuple(pfsp(1 / len(mains), own[at] or (main,), "variance") for at, main in enumerate(mains))
+    exploiters = [one.name for one in pool.members if one.line != members.MAIN and not one.retired]
+    of_exploiters = min(settings.exploiters, 1 - settings.self_play) if exploiters else 0.0
+    of_mains = settings.self_play if past else 1 - of_exploiters
+    return (
+        pfsp(of_mains, mains, "uniform"),
+        pfsp(of_exploiters, exploiters, settings.weighting),
+        pfsp(1 - of_mains - of_exploiters, past, settings.weighting),
+    )
 
 
 def active_set(
     payoff: payoffs.Payoff,
-    player: str,
-    frozen: Sequence[str],
-    settings: sections.LeagueConfig,
+    pool: members.Pool,
+    home: str,
+    settings: league_config.LeagueConfig,
     *,
     seed: int,
     number: int,
 ) -> tuple[str, ...]:
-    """Returns `settings.active` opponents, drawn independently with replacement; the player itself: self-play.
+    """Returns `settings.active` opponents of a learning player, drawn independently with replacement.
 
-    Args:
-      frozen: names of the frozen players; without any, all entries are self-play.
-      number: of the active set in the run, from 0.
+    number: of the player's active set in the run, from 0.
     """
-    if not frozen:
-        return (player,) * settings.active
-    prior = dict(prior=settings.prior, prior_games=settings.prior_games)
-    rates = np.array([payoff.win_rate(player, name, **prior) for name in frozen])
-    ends = np.cumsum(shares(rates, settings.weighting))
-    drawn = []
-    for entry in range(settings.active):
-        of_type, of_player = _uniform(seed, _ACTIVE, number, entry)
-        place = min(int(np.searchsorted(ends, of_player * ends[-1], side="right")), len(frozen) - 1)
-        drawn.append(player if of_type < settings.self_play else frozen[place])
-    return tuple(drawn)
+    rules, place = branches(payoff, pool, home, settings), pool.learning.index(home)
+    return tuple(
+        _drawn(rules, *_uniform(seed, _ACTIVE, number, entry, *_of_home(place))) for entry in range(settings.active)
+    )
+
+
+def chances(
+    payoff: payoffs.Payoff, pool: members.Pool, home: str, settings: league_config.LeagueConfig
+) -> dict[str, float]:
+    """Returns each player's share of a learning player's coming draws, its own first."""
+    found = dict.fromkeys((home, *(member.name for member in pool.members)), 0.0)
+    for rule in branches(payoff, pool, home, settings):
+        for name, share in zip(rule.names, rule.shares.tolist(), strict=True):
+            found[name] += rule.share * share
+    return found
 
 
 def active_rate(
-    payoff: payoffs.Payoff, player: str, active: Sequence[str], settings: sections.LeagueConfig
+    payoff: payoffs.Payoff, player: str, active: Sequence[str], settings: league_config.LeagueConfig
 ) -> float | None:
-    """Returns the player's mean win rate against the frozen players of the active set; None: it has none."""
-    prior = dict(prior=settings.prior, prior_games=settings.prior_games)
-    rates = [payoff.win_rate(player, name, **prior) for name in active if name != player]
+    """Returns the player's mean win rate against the others in its active set; None: there are none."""
+    rates = _rates(payoff, player, [name for name in active if name != player], settings).tolist()
     return sum(rates) / len(rates) if rates else None
 
 
-def turn(*, seed: int, first_slot: int, epoch: int, number: int, size: int) -> int:
+def turn(*, seed: int, first_slot: int, epoch: int, number: int, size: int, home: int = 0) -> int:
     """Returns the place in the active set of a group's draw.
 
     A group begins anywhere and takes the entries in turn; each round begins one entry later than the last, so that a
@@ -81,9 +125,30 @@ def turn(*, seed: int, first_slot: int, epoch: int, number: int, size: int) -> i
       epoch: of the run's environments; a reset of all of them begins the next one.
       number: of the group's draw in the epoch, from 0.
       size: of the active set.
+      home: number of the group's learning player.
     """
-    start = int(_uniform(seed, _MATCH, first_slot, epoch)[0] * size)
+    start = int(_uniform(seed, _MATCH, first_slot, epoch, *_of_home(home))[0] * size)
     return (start + number + number // size) % size
+
+
+def _rates(
+    payoff: payoffs.Payoff, player: str, names: Sequence[str], settings: league_config.LeagueConfig
+) -> np.ndarray:
+    prior = dict(prior=settings.prior, prior_games=settings.prior_games)
+    return np.array([payoff.win_rate(player, name, **prior) for name in names])
+
+
+def _drawn(rules: Sequence[Branch], of_rule: float, of_player: float) -> str:
+    """Returns the opponent that two numbers from 0 to below 1 choose."""
+    ends = np.cumsum([rule.share for rule in rules])
+    rule = rules[min(int(np.searchsorted(ends, of_rule, side="right")), len(rules) - 1)]
+    ends = np.cumsum(rule.shares)
+    return rule.names[min(int(np.searchsorted(ends, of_player * ends[-1], side="right")), len(rule.names) - 1)]
+
+
+def _of_home(number: int) -> tuple[int, ...]:
+    """Returns a learning player's part of a key: none for the first one, as in leagues of one."""
+    return (number,) if number else ()
 
 
 def _uniform(*key: int) -> tuple[float, float]:

@@ -7,6 +7,7 @@ too, once as its first mover and once as its second.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,8 +16,13 @@ from seedzero.core import opponents
 from seedzero.league import players as members
 
 SELF_PLAY, PAST, EVALUATION = "self_play", "past", "evaluation"
-TYPES = (SELF_PLAY, PAST, EVALUATION)
-"""Types of matches: a player against itself, against a frozen player, and matches of evaluations."""
+MAINS, EXPLOITERS = "mains", "exploiters"
+BETWEEN = (PAST, MAINS, EXPLOITERS, members.MAIN_EXPLOITER, members.LEAGUE_EXPLOITER)
+"""Types of a training's matches between two players, by the player at home: a main player against the past of main
+players, another main player that learns, or an exploiter and its past; a main exploiter, or a league exploiter,
+against anyone."""
+TYPES = (SELF_PLAY, *BETWEEN, EVALUATION)
+"""Types of matches: a player against itself, two players, and matches of evaluations."""
 
 WIN, DRAW, LOSS = 1, 0, -1
 
@@ -79,6 +85,12 @@ class Tally:
             self.wins + other.wins, self.draws + other.draws, self.losses + other.losses, self.total + other.total
         )
 
+    def minus(self, other: Tally) -> Tally:
+        """Returns the counts beyond earlier ones."""
+        return Tally(
+            self.wins - other.wins, self.draws - other.draws, self.losses - other.losses, self.total - other.total
+        )
+
 
 class Recent(NamedTuple):
     """Decayed counts of a player against an opponent, over both sides."""
@@ -93,10 +105,14 @@ class Recent(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Payoff:
-    """Results so far. `recent`: of matches against frozen players, by player and opponent."""
+    """Results so far. `recent`: of training's matches between two players, by player and opponent.
+
+    before: rows of players that were reset, as they were then.
+    """
 
     rows: Mapping[Key, Tally] = dataclasses.field(default_factory=dict)
     recent: Mapping[tuple[str, str], Recent] = dataclasses.field(default_factory=dict)
+    before: Mapping[Key, Tally] = dataclasses.field(default_factory=dict)
 
     def num_matches(self) -> dict[str, int]:
         """Returns the number of matches of each type."""
@@ -111,7 +127,21 @@ class Payoff:
         games = recent.games + prior_games
         return (recent.score + prior * prior_games) / games if games else prior
 
-    def pairs(self, types: Iterable[str] = (PAST,)) -> dict[tuple[str, str], Tally]:
+    def since_reset(self, player: str, opponent: str, types: Iterable[str] = BETWEEN) -> Tally:
+        """Returns a player's counts against an opponent since either was reset, over both sides."""
+        found = Tally()
+        for kind, side in itertools.product(types, (0, 1)):
+            key = Key(kind, player, opponent, side)
+            found = found.plus(self.rows.get(key, Tally())).minus(self.before.get(key, Tally()))
+        return found
+
+    def reset(self, player: str) -> Payoff:
+        """Returns the results after a player took other parameters: counts stay, and win rates begin anew."""
+        before = {key: row for key, row in self.rows.items() if player in (key.player, key.opponent)}
+        recent = {pair: counts for pair, counts in self.recent.items() if player not in pair}
+        return Payoff(self.rows, recent, {**self.before, **before})
+
+    def pairs(self, types: Iterable[str] = BETWEEN) -> dict[tuple[str, str], Tally]:
         """Returns the counts over both sides of each two players, the first one by name before the other."""
         chosen, found = set(types), dict[tuple[str, str], Tally]()
         for key in sorted(self.rows):
@@ -139,16 +169,18 @@ class Payoff:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content for a checkpoint; equal payoffs have equal texts."""
-        rows = [[*key, *dataclasses.astuple(row)] for key, row in sorted(self.rows.items())]
-        return {"rows": rows, "recent": [[*pair, *recent] for pair, recent in sorted(self.recent.items())]}
+        recent = [[*pair, *counts] for pair, counts in sorted(self.recent.items())]
+        found = {"rows": _listed(self.rows), "recent": recent}
+        return {**found, "before": _listed(self.before)} if self.before else found
 
     @classmethod
     def from_json(cls, values: Any) -> Payoff:
         """Returns the payoff of a checkpoint. Raises ValueError for a damaged one."""
-        if not isinstance(values, dict) or values.keys() != {"rows", "recent"}:
+        if not isinstance(values, dict) or values.keys() - {"before"} != {"rows", "recent"}:
             raise ValueError(f"payoff is {_shown(values)}; expected an object of rows and recent")
         rows = dict(_row(row) for row in _list("rows", values["rows"]))
         recent = dict(_recent(row) for row in _list("recent", values["recent"]))
+        before = dict(_row(row) for row in _list("before", values.get("before", [])))
         for key, row in rows.items():
             other = Key(key.type, key.opponent, key.player, 1 - key.side)
             if rows.get(other) != row.mirrored:
@@ -156,9 +188,24 @@ class Payoff:
                     f"payoff: the row of {tuple(key)} is {row}, of {tuple(other)} {rows.get(other)}; expected equal "
                     "games, and wins as losses"
                 )
+        for key, row in before.items():
+            least = rows.get(key, Tally()).minus(row)
+            if min(least.wins, least.draws, least.losses) < 0:
+                raise ValueError(f"payoff: the row of {tuple(key)} was {row} at a reset, and is {rows.get(key)} now")
         if (len(rows), len(recent)) != (len(values["rows"]), len(values["recent"])):
             raise ValueError("payoff: a row occurs twice; expected each once")
-        return cls(rows, recent)
+        return cls(rows, recent, before)
+
+
+def type_of(home: members.Member, opponent: members.Member) -> str:
+    """Returns the type of a training's match."""
+    if home.name == opponent.name:
+        return SELF_PLAY
+    if home.line != members.MAIN:
+        return home.line
+    if opponent.line != members.MAIN:
+        return EXPLOITERS
+    return MAINS if opponent.learns else PAST
 
 
 def record(payoff: Payoff, matches: Sequence[Match], *, decay: float) -> Payoff:
@@ -173,10 +220,10 @@ def record(payoff: Payoff, matches: Sequence[Match], *, decay: float) -> Payoff:
             key = Key(seen.type, seen.player, seen.opponent, seen.side)
             counts = (int(seen.outcome == WIN), int(seen.outcome == DRAW), int(seen.outcome == LOSS))
             rows[key] = rows.get(key, Tally()).plus(Tally(*counts, seen.total))
-            if seen.type == PAST:
+            if seen.type in BETWEEN:
                 pair = (seen.player, seen.opponent)
                 recent[pair] = recent.get(pair, Recent()).plus((1 + seen.outcome) / 2, decay)
-    return Payoff(rows, recent)
+    return dataclasses.replace(payoff, rows=rows, recent=recent)
 
 
 def evaluated(results: Iterable[tuple[str, float]]) -> list[Match]:
@@ -212,6 +259,10 @@ def _check(match: Match) -> None:
         raise ValueError(f"match {match}: expected a type of {', '.join(TYPES)}, side 0 or 1, outcome -1, 0 or 1")
     if (match.type == SELF_PLAY) is not (match.player == match.opponent):
         raise ValueError(f"match {match}: expected one player in {SELF_PLAY}, and two elsewhere")
+
+
+def _listed(rows: Mapping[Key, Tally]) -> list[list[Any]]:
+    return [[*key, *dataclasses.astuple(row)] for key, row in sorted(rows.items())]
 
 
 def _row(values: Any) -> tuple[Key, Tally]:

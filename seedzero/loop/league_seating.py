@@ -104,7 +104,7 @@ class LeagueSeating(seats.Seating):
     def _redraw(self) -> None:
         self._num_sets += 1
         self._active = matchmaking.active_set(
-            self.payoff, members.MAIN, self.members.frozen, self._settings, seed=self._seed, number=self._num_sets
+            self.payoff, self.members, members.MAIN, self._settings, seed=self._seed, number=self._num_sets
         )
 
     def _next(self, slot: int, group: int, slots: np.ndarray) -> int:
@@ -142,7 +142,7 @@ class LeagueSeating(seats.Seating):
 
     def freezes(self, env_steps: int) -> bool:
         every = self._settings.freeze_every
-        return env_steps // every > self._frozen_at // every
+        return every > 0 and env_steps // every > self._frozen_at // every
 
     def freeze(self, params: base.Params, *, version: int, env_steps: int) -> str:
         digits = self._digits(self.members.num_frozen)

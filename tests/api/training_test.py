@@ -162,6 +162,7 @@ class _Env:
         ("env", lambda: None, "python:my_module:make"),
         ("env", gymnasium.make("CartPole-v1"), "gym:CartPole-v1$"),
         ("network.module", training.texts, ": seedzero.api.training:texts$"),
+        ("league.builder", training.texts, ": seedzero.api.training:texts$"),
         ("seed", _Env, "expected a text, a number, true or false$"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import pathlib
+import re
 from collections.abc import Callable, Mapping
 
 import golden
@@ -65,6 +66,16 @@ def test_what_a_directory_names_does_not_run_without_consent(call: str, code: Ma
     named = rf" here: {configs.flag(flag)}={value}\. .*--trust_run_dir"
     with pytest.raises(errors.ResumeError, match=named if is_made else "^(?!.*--trust_run_dir)"):
         _CALLS[call](path)
+    assert not pathlib.Path("was_run").exists()
+
+
+@pytest.mark.parametrize("call", _CALLS)
+def test_a_builder_needs_consent_to_train_and_is_imported_by_nothing_else(call: str) -> None:
+    path = _directory({"league.builder": "their_module:build"})
+    named = r" here: --league.builder=their_module:build\. .*--trust_run_dir"
+    with pytest.raises((errors.ResumeError, errors.UsageError, errors.CheckpointError)) as raised:
+        _CALLS[call](path)
+    assert bool(re.search(named, str(raised.value))) is (call == "train")
     assert not pathlib.Path("was_run").exists()
 
 
@@ -135,11 +146,17 @@ def test_short_names_of_settings_name_code_too(code: Mapping[str, str]) -> None:
     assert not pathlib.Path("was_run").exists()
 
 
-def test_the_user_s_function_gets_no_arguments_of_the_directory() -> None:
-    mine = {"env.id": "python:my_module:make"}
-    path = _directory({}, {**mine, "env.kwargs": '{"theirs": 1}'})
+@pytest.mark.parametrize(
+    ("mine", "arguments"),
+    [
+        ({"env.id": "python:my_module:make"}, "env.kwargs"),
+        ({"league.builder": "my_module:build"}, "league.builder_args"),
+    ],
+)
+def test_the_user_s_function_gets_no_arguments_of_the_directory(mine: Mapping[str, str], arguments: str) -> None:
+    path = _directory({}, {**mine, arguments: '{"theirs": 1}'})
     config = configs.override(configs.Config(), mine)
-    with pytest.raises(errors.ResumeError, match=r"--env\.kwargs"):
+    with pytest.raises(errors.ResumeError, match=configs.flag(arguments)):
         run_dirs.open_run_dir(path, config, preset="catch", given=mine)
 
 

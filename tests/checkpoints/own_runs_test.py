@@ -93,6 +93,8 @@ def test_nothing_in_the_directory_alone_is_consent(monkeypatch: pytest.MonkeyPat
         {"network.module": "my_network:other"},
         {"network.width": "7"},
         {"vtrace.module": "my_network:make"},
+        {"league.builder": "my_network:build"},
+        {"league.builder_args": '{"size": 3}'},
         {"run.agent": "vtrace"},
     ],
     ids=str,

@@ -34,6 +34,17 @@ def _catch(**changes: options.Value) -> configs.Config:
             {"league__freeze_every": 500, "muzero__off_policy_correction": True},
             "--league.freeze_every=500.*muzero.off_policy_correction=true",
         ),
+        (
+            {"league__builder": "alphastar", "muzero__off_policy_correction": True},
+            "--league.builder=alphastar.*muzero.off_policy_correction=true",
+        ),
+        ({"league__main_players": 2}, "--league.main_players=2 .*--league.builder=alphastar"),
+        ({"league__league_exploiters": 1}, "--league.league_exploiters=1 .*--league.freeze_every=N"),
+        (
+            {"league__freeze_every": 500, "league__main_exploiters": 1, "league__self_play": 0.875},
+            "--league.self_play=0.875 .*exploiters=0.15 .*--league.exploiters=0.125",
+        ),
+        ({"league__freeze_every": 500, "league__builder_args": "[7]"}, "--league.builder_args=.*list"),
         ({"run__deterministic": True, "worker__num": 0}, "--deterministic "),
         (
             {"run__deterministic": True, "worker__num_remote": 2},
@@ -300,6 +311,9 @@ def test_a_league_needs_a_game_of_two_players(num_players: int, is_continuous: b
     said(raised.value, (num_players, is_continuous))
     combinations.check_environment(league, num_players=2, is_continuous=False)
     combinations.check_environment(_of_agent("muzero"), num_players=num_players, is_continuous=is_continuous)
+    built = configs.override(_of_agent("muzero"), {"league.builder": "alphastar"})
+    with pytest.raises(errors.ConfigError, match=r"--league.builder=alphastar: .*--league.builder=past"):
+        combinations.check_environment(built, num_players=num_players, is_continuous=is_continuous)
 
 
 def test_a_league_is_a_setting_of_muzero_alone(said: golden.Said) -> None:

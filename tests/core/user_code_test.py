@@ -38,7 +38,9 @@ def test_a_module_that_would_train_when_it_is_imported_is_refused(tmp_path: path
 @pytest.mark.parametrize("env", ["python:a:b", "python:a", "gym:a:B-v0", "gym:a:b:C-v0"])
 def test_settings_that_name_code_are_known(env: str) -> None:
     code = {"env.id": env, "network.module": "a:network"}
-    assert user_code.named({**code, "vtrace.module": "", "run.seed": 1}) == code
+    assert user_code.named({**code, "vtrace.module": "", "league.builder": "past", "run.seed": 1}) == code
+    builder = {"league.builder": "a:build"}
+    assert user_code.named({**builder, "league.builder_args": "{}"}) == builder
 
 
 @pytest.mark.parametrize("env", ["catch", "gym:CartPole-v1", "gym:ALE/Pong-v5", "atari:Pong", "remote", "python:"])

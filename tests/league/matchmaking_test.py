@@ -7,13 +7,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from seedzero.config import sections
+from seedzero.config import league as league_config
 from seedzero.league import matchmaking
 from seedzero.league import payoff as payoffs
+from seedzero.league import players as members
 
 FROZEN = tuple(f"main-{index:02x}" for index in range(20))
 HARD = FROZEN[7]
-SETTINGS = sections.LeagueConfig(self_play=0.0)
+POOL = members.Pool(
+    (members.Pool().of("main"), *(members.Member(name, "frozen", learns=False, parent="main") for name in FROZEN)), 20
+)
+SETTINGS = league_config.LeagueConfig(self_play=0.0)
 
 
 def _payoff(*, hard: bool = True) -> payoffs.Payoff:
@@ -22,10 +26,10 @@ def _payoff(*, hard: bool = True) -> payoffs.Payoff:
     return payoffs.Payoff({}, {("main", name): payoffs.Recent(score, 10_000.0) for name, score in scores.items()})
 
 
-def _draw(payoff: payoffs.Payoff, settings: sections.LeagueConfig = SETTINGS, seed: int = 0) -> list[str]:
+def _draw(payoff: payoffs.Payoff, settings: league_config.LeagueConfig = SETTINGS, seed: int = 0) -> list[str]:
     """Returns 5,000 draws for the default active set of four."""
     sets = (
-        matchmaking.active_set(payoff, "main", FROZEN, settings, seed=seed, number=number)
+        matchmaking.active_set(payoff, POOL, "main", settings, seed=seed, number=number)
         for number in range(5_000 // settings.active)
     )
     return [name for drawn in sets for name in drawn]
@@ -41,6 +45,7 @@ def _chance(draws: list[str], shares: np.ndarray) -> float:
     ("weighting", "rates", "expected"),
     [
         ("linear", [0.0, 0.5, 1.0], [2 / 3, 1 / 3, 0.0]),
+        ("linear_capped", [0.0, 0.25, 0.75], [0.4, 0.4, 0.2]),
         ("squared", [0.0, 0.5, 1.0], [0.8, 0.2, 0.0]),
         ("variance", [0.0, 0.5, 0.9], [0.0, 0.25 / 0.34, 0.09 / 0.34]),
         ("uniform", [0.0, 0.5, 1.0], [1 / 3] * 3),
@@ -53,8 +58,9 @@ def test_shares_are_those_of_the_formulas(weighting: str, rates: list[float], ex
 
 
 def test_every_weighting_of_the_settings_has_a_formula() -> None:
-    (field,) = (field for field in dataclasses.fields(sections.LeagueConfig) if field.name == "weighting")
-    assert field.metadata["choices"] == tuple(matchmaking.WEIGHTINGS)
+    fields = {field.name: field for field in dataclasses.fields(league_config.LeagueConfig)}
+    for name in ("weighting", "league_exploiter_weighting"):
+        assert fields[name].metadata["choices"] == tuple(matchmaking.WEIGHTINGS)
 
 
 @pytest.mark.parametrize(
@@ -93,12 +99,12 @@ def test_a_key_s_draws_repeat_and_other_seeds_differ() -> None:
 
 @pytest.mark.parametrize("self_play", [0.0, 0.35, 1.0])
 def test_self_play_has_its_share_of_the_entries(self_play: float) -> None:
-    draws = _draw(_payoff(), sections.LeagueConfig(self_play=self_play))
+    draws = _draw(_payoff(), league_config.LeagueConfig(self_play=self_play))
     assert draws.count("main") / len(draws) == pytest.approx(self_play, abs=0.02)
 
 
 def test_without_frozen_players_all_is_self_play() -> None:
-    found = matchmaking.active_set(payoffs.Payoff(), "main", (), SETTINGS, seed=0, number=0)
+    found = matchmaking.active_set(payoffs.Payoff(), members.Pool(), "main", SETTINGS, seed=0, number=0)
     assert found == ("main",) * 4
 
 
@@ -129,3 +135,137 @@ def test_the_rate_against_the_active_set_is_the_mean_of_its_frozen_entries() -> 
     active = (HARD, FROZEN[0], "main", HARD)
     assert matchmaking.active_rate(_payoff(), "main", active, settings) == pytest.approx((0.1 + 0.9 + 0.1) / 3)
     assert matchmaking.active_rate(_payoff(), "main", ("main", "main"), settings) is None
+
+
+def test_a_league_of_one_learning_player_draws_as_before_there_were_more() -> None:
+    generator = np.random.default_rng(0)
+    scores = zip(FROZEN, generator.random(20), generator.integers(1, 100, 20), strict=True)
+    payoff = payoffs.Payoff(
+        {}, {("main", name): payoffs.Recent(rate * games, float(games)) for name, rate, games in scores}
+    )
+    settings = league_config.LeagueConfig()
+    found = [matchmaking.active_set(payoff, POOL, "main", settings, seed=0, number=number) for number in range(2)]
+    assert found == [("main-0d", "main-02", "main-0b", "main"), ("main", "main-08", "main", "main-12")]
+    turns = [matchmaking.turn(seed=3, first_slot=16 * group, epoch=5, number=2, size=7) for group in range(12)]
+    assert turns == [6, 2, 5, 3, 3, 0, 5, 6, 2, 2, 1, 2]
+
+
+def _league(main_players: int = 1) -> members.Pool:
+    """Returns main players and an exploiter of each kind; main and the exploiters have a snapshot each, main two."""
+    pool = members.initial_pool(
+        league_config.LeagueConfig(main_players=main_players, main_exploiters=1, league_exploiters=1)
+    )
+    for parent, digits in (("main", "0a"), ("main", "0b"), ("main_exploiter_0", "0c"), ("league_exploiter_0", "0d")):
+        pool, _ = pool.freeze(parent, digits, version=1, env_steps=10)
+    return pool
+
+
+def _rates(player: str, **rates: float) -> payoffs.Payoff:
+    """Returns results of a hundred games of a player against others; `_` in a name for `-`."""
+    pairs = {(player, name.replace("_0", "-0")): rate for name, rate in rates.items()}
+    return payoffs.Payoff({}, {pair: payoffs.Recent(100 * rate, 100.0) for pair, rate in pairs.items()})
+
+
+def _settings(**values: float | str) -> league_config.LeagueConfig:
+    return league_config.LeagueConfig(prior_games=0.0, **values)  # type: ignore[arg-type]
+
+
+def test_a_main_player_meets_itself_exploiters_and_the_past_by_their_shares() -> None:
+    payoff = _rates("main", main_0a=0.9, main_0b=0.5)
+    found = matchmaking.chances(payoff, _league(), "main", _settings())
+    # Of 0.15, each of four exploiters has a quarter, at the prior of 0.5. Of the remaining 0.5, main-0a has weight
+    # 0.01, and three others of rate 0.5 have 0.25 each.
+    assert found == pytest.approx(
+        {
+            "main": 0.35,
+            "main_exploiter_0": 0.0375,
+            "league_exploiter_0": 0.0375,
+            "main-0a": 0.5 * 0.01 / 0.76,
+            "main-0b": 0.5 * 0.25 / 0.76,
+            "main_exploiter_0-0c": 0.0375 + 0.5 * 0.25 / 0.76,
+            "league_exploiter_0-0d": 0.0375 + 0.5 * 0.25 / 0.76,
+        }
+    )
+    assert list(found) == [member.name for member in _league().members]
+
+
+def test_a_main_player_without_a_past_meets_itself_and_exploiters() -> None:
+    pool = members.initial_pool(league_config.LeagueConfig(main_exploiters=1))
+    found = matchmaking.chances(payoffs.Payoff(), pool, "main", _settings(exploiters=0.25))
+    assert found == pytest.approx({"main": 0.75, "main_exploiter_0": 0.25})
+    alone = matchmaking.chances(payoffs.Payoff(), pool, "main", _settings(self_play=1.0))
+    assert alone == {"main": 1.0, "main_exploiter_0": 0.0}
+
+
+def test_main_players_share_their_matches_of_self_play() -> None:
+    found = matchmaking.chances(payoffs.Payoff(), _league(2), "main_1", _settings())
+    assert found["main"] == found["main_1"] == pytest.approx(0.175) and sum(found.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("rate", "expected"),
+    [
+        (0.11, {"main": 1.0}),
+        (0.1, {"main-0a": 0.09 / 0.34, "main-0b": 0.25 / 0.34}),  # w (1 - w) of 0.9 and 0.5
+    ],
+)
+def test_a_main_exploiter_meets_main_or_its_past_where_it_wins_too_seldom(
+    rate: float, expected: dict[str, float]
+) -> None:
+    payoff = _rates("main_exploiter_0", main=rate, main_0a=0.9, main_0b=0.5)
+    found = matchmaking.chances(payoff, _league(), "main_exploiter_0", _settings())
+    assert {name: share for name, share in found.items() if share} == pytest.approx(expected)
+
+
+def test_a_main_exploiter_meets_each_main_player_alike() -> None:
+    payoff = _rates("main_exploiter_0", main_1=0.0)  # without a past
+    found = matchmaking.chances(payoff, _league(2), "main_exploiter_0", _settings())
+    assert {name: share for name, share in found.items() if share} == {"main": 0.5, "main_1": 0.5}
+
+
+def test_a_league_exploiter_meets_all_frozen_players_by_capped_weights() -> None:
+    payoff = _rates("league_exploiter_0", main_0a=0.9, main_0b=0.1)
+    found = matchmaking.chances(payoff, _league(), "league_exploiter_0", _settings())
+    shares = {"main-0a": 0.1, "main-0b": 0.5, "main_exploiter_0-0c": 0.5, "league_exploiter_0-0d": 0.5}
+    expected = {name: weight / 1.6 for name, weight in shares.items()}
+    assert {name: share for name, share in found.items() if share} == pytest.approx(expected)
+    young = members.initial_pool(league_config.LeagueConfig(main_players=2, league_exploiters=1))
+    found = matchmaking.chances(payoffs.Payoff(), young, "league_exploiter_0", _settings())
+    assert found == {"league_exploiter_0": 0.0, "main": 0.5, "main_1": 0.5}
+
+
+def test_retired_players_are_drawn_no_more() -> None:
+    pool = _league().retire("main-0a").retire("main_exploiter_0-0c")
+    for home in pool.learning:
+        found = matchmaking.chances(_rates("main_exploiter_0", main=0.0), pool, home, _settings())
+        assert found["main-0a"] == found["main_exploiter_0-0c"] == 0.0 and sum(found.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("home", ["main", "main_1", "main_exploiter_0", "league_exploiter_0"])
+def test_draws_have_the_shares_that_are_told(home: str) -> None:
+    pool, settings = _league(2), _settings(active=64, main_exploiter_floor=0.5)
+    expected = {
+        name: share for name, share in matchmaking.chances(payoffs.Payoff(), pool, home, settings).items() if share
+    }
+    draws = collections.Counter(
+        name
+        for number in range(100)
+        for name in matchmaking.active_set(payoffs.Payoff(), pool, home, settings, seed=0, number=number)
+    )
+    assert draws.keys() == expected.keys()
+    counts = [draws[name] for name in expected]
+    assert stats.chisquare(counts, np.array(list(expected.values())) * 6_400).pvalue > 0.01
+
+
+def test_learning_players_draw_independently() -> None:
+    pool = members.initial_pool(league_config.LeagueConfig(main_players=2))
+    sets = [
+        [matchmaking.active_set(payoffs.Payoff(), pool, home, _settings(), seed=0, number=at) for at in range(99)]
+        for home in pool.learning
+    ]
+    assert sets[0] != sets[1]
+    starts = [
+        [matchmaking.turn(seed=0, first_slot=slot, epoch=0, number=0, size=64, home=home) for slot in range(9)]
+        for home in (0, 1, 2)
+    ]
+    assert starts[0] != starts[1] != starts[2] != starts[0]

@@ -9,6 +9,7 @@ import golden
 import pytest
 
 from seedzero.league import payoff as payoffs
+from seedzero.league import players as members
 
 
 def _won(opponent: str = "main-1", side: int = 0, outcome: int = payoffs.WIN, **others: Any) -> payoffs.Match:
@@ -34,7 +35,8 @@ def test_a_match_gives_a_row_to_both_sides() -> None:
     found = _payoff()
     assert found.rows[payoffs.Key(payoffs.PAST, "main", "main-1", 1)] == payoffs.Tally(1, 1, 0, 1.0)
     assert found.rows[payoffs.Key(payoffs.PAST, "main-1", "main", 0)] == payoffs.Tally(0, 1, 1, -1.0)
-    assert found.num_matches() == {payoffs.SELF_PLAY: 1, payoffs.PAST: 4, payoffs.EVALUATION: 1}
+    counts = {payoffs.SELF_PLAY: 1, payoffs.PAST: 4, payoffs.EVALUATION: 1}
+    assert found.num_matches() == {name: counts.get(name, 0) for name in payoffs.TYPES}
     assert sum(row.games for row in found.rows.values()) == 2 * len(MATCHES)
 
 
@@ -153,6 +155,8 @@ def _damaged(*path: Any, value: Any) -> Any:
         (_damaged("recent", 0, 2, value=9.0), "9.0"),
         (_damaged("recent", 0, 1, value=""), "''"),
         ({"rows": [], "recent": [["a", "b", 1.0, 1.0]] * 2}, "twice"),
+        ({"rows": [], "recent": [], "before": 7}, "before is 7"),
+        ({"rows": [], "recent": [], "before": [["past", "a", "b", 0, 1, 0, 0, 1.0]]}, "at a reset"),
     ],
 )
 def test_a_damaged_payoff_is_refused(values: Any, named: str, said: golden.Said) -> None:
@@ -174,3 +178,45 @@ def test_a_tally_is_its_own_mirror_twice() -> None:
     row = payoffs.Tally(3, 2, 1, 2.0)
     assert row.mirrored.mirrored == row and row.mirrored.score == row.games - row.score
     assert dataclasses.astuple(payoffs.Tally().mirrored) == (0, 0, 0, 0.0)
+
+
+def test_types_follow_from_the_home_and_the_opponent() -> None:
+    kinds = ("main", "main_exploiter", "league_exploiter")
+    learning = {name: members.Member(name, name, learns=True, line=name) for name in kinds}
+    frozen = {name: members.Member(f"{name}-0a", "frozen", learns=False, parent=name, line=name) for name in kinds}
+    other = members.Member("main_1", "main", learns=True)
+    main = learning["main"]
+    assert payoffs.type_of(main, main) == payoffs.type_of(learning["main_exploiter"], learning["main_exploiter"])
+    assert payoffs.type_of(main, main) == "self_play"
+    assert payoffs.type_of(main, frozen["main"]) == payoffs.type_of(other, frozen["main"]) == "past"
+    assert payoffs.type_of(main, other) == "mains"
+    for name in kinds[1:]:
+        assert payoffs.type_of(main, learning[name]) == payoffs.type_of(main, frozen[name]) == "exploiters"
+        assert payoffs.type_of(learning[name], main) == payoffs.type_of(learning[name], frozen["main"]) == name
+    assert payoffs.type_of(learning["main_exploiter"], frozen["league_exploiter"]) == "main_exploiter"
+
+
+def test_matches_of_all_types_between_two_players_tell_a_recent_win_rate() -> None:
+    matches = [_won(type=name) for name in payoffs.BETWEEN]
+    found = payoffs.record(payoffs.Payoff(), matches, decay=1.0)
+    assert found.recent == {("main", "main-1"): (5.0, 5.0), ("main-1", "main"): (0.0, 5.0)}
+    assert found.since_reset("main", "main-1") == payoffs.Tally(wins=5, total=5.0)
+    assert found.pairs() == {("main", "main-1"): payoffs.Tally(wins=5, total=5.0)}
+    assert found.num_matches() == {"self_play": 0, "evaluation": 0} | dict.fromkeys(payoffs.BETWEEN, 1)
+
+
+def test_a_reset_player_s_win_rates_begin_anew_and_counts_stay() -> None:
+    before = payoffs.record(_payoff(), [_won("main-2"), _won("main-2", side=1)], decay=0.5)
+    found = before.reset("main-2")
+    assert found.rows == before.rows and set(found.recent) == {("main", "main-1"), ("main-1", "main")}
+    assert before.since_reset("main", "main-2") == payoffs.Tally(2, 0, 1, 1.0)
+    assert found.since_reset("main", "main-2") == found.since_reset("main-2", "main") == payoffs.Tally()
+    found = payoffs.record(found, [_won("main-2", outcome=payoffs.DRAW)], decay=0.5)
+    assert found.since_reset("main-2", "main") == payoffs.Tally(draws=1) and found.recent["main", "main-2"] == (0.5, 1)
+    assert found.since_reset("main", "main-1") == payoffs.Tally(2, 1, 0, 2.0)
+    assert payoffs.Payoff.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert found.reset("main-2").since_reset("main", "main-2") == payoffs.Tally()
+
+
+def test_a_payoff_without_resets_is_saved_as_by_versions_without_them() -> None:
+    assert _payoff().to_json().keys() == {"rows", "recent"}

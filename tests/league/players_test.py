@@ -8,6 +8,7 @@ from typing import Any
 import golden
 import pytest
 
+from seedzero.config import league as league_config
 from seedzero.league import players as members
 
 
@@ -86,6 +87,12 @@ def _damaged(*path: Any, value: Any) -> Any:
         (_damaged("members", 1, "version", value=-1), "version is -1"),
         (_damaged("members", 1, "env_steps", value=1.5), "1.5"),
         (_damaged("members", 1, "parent", value=""), "parent is ''"),
+        (_damaged("members", 1, "line", value="frozen"), "line is 'frozen'"),
+        (_damaged("members", 0, "line", value="main_exploiter"), "line is 'main_exploiter'"),
+        (_damaged("members", 0, "retired", value=True), "retired is True"),
+        (_damaged("members", 0, "resets", value=-1), "resets is -1"),
+        (_damaged("members", 0, "reset_env_steps", value=9), "reset_env_steps is 9"),
+        (_damaged("members", 0, "source", value="initial"), "source is 'initial'"),
         (_damaged("num_frozen", value=2), "num_frozen is 2"),
         (_damaged("num_frozen", value=True), "num_frozen is True"),
     ],
@@ -100,3 +107,79 @@ def test_the_kind_says_whether_a_player_learns() -> None:
     pool = _pool()
     assert [member.learns for member in pool.members] == [True, False, False, False]
     assert dataclasses.asdict(pool.members[0]) == pool.members[0].to_json()
+
+
+def test_a_pool_of_versions_with_one_learning_player_is_read() -> None:
+    values = _pool().to_json()
+    for member in values["members"]:
+        for name in ("line", "retired", "resets", "reset_version", "reset_env_steps", "source", "reason"):
+            del member[name]
+    assert members.Pool.from_json(values) == _pool()
+
+
+def _league() -> members.Pool:
+    settings = league_config.LeagueConfig(main_players=2, main_exploiters=1, league_exploiters=2)
+    return members.initial_pool(settings)
+
+
+def test_the_settings_say_how_many_players_learn() -> None:
+    assert members.initial_pool(league_config.LeagueConfig()) == members.Pool()
+    assert [(member.name, member.kind, member.line) for member in _league().members] == [
+        ("main", "main", "main"),
+        ("main_1", "main", "main"),
+        ("main_exploiter_0", "main_exploiter", "main_exploiter"),
+        ("league_exploiter_0", "league_exploiter", "league_exploiter"),
+        ("league_exploiter_1", "league_exploiter", "league_exploiter"),
+    ]
+    assert _league().learning == tuple(member.name for member in _league().members)
+    assert _league().learning_of("main", "league_exploiter")[2:] == ("league_exploiter_0", "league_exploiter_1")
+
+
+def test_a_reset_counts_and_the_player_s_own_counts_go_on() -> None:
+    pool = _league().trained("main_exploiter_0", version=30, env_steps=300)
+    pool, first = pool.freeze("main_exploiter_0", "0a", version=30, env_steps=300, reason="beats main")
+    pool = pool.reset("main_exploiter_0", source="initial", version=31, env_steps=310, reason="beats main")
+    player = pool.of("main_exploiter_0")
+    assert (player.version, player.env_steps, player.resets, player.source) == (31, 310, 1, "initial")
+    assert (player.reset_version, player.reset_env_steps, player.reason) == (31, 310, "beats main")
+    pool, second = pool.freeze("main_exploiter_0", "0b", version=60, env_steps=600)
+    assert (first.resets, second.resets, second.reset_version, second.line) == (0, 1, 31, "main_exploiter")
+    assert (first.reason, second.reason, second.parent) == ("beats main", "", "main_exploiter_0")
+    pool = pool.reset("main_exploiter_0", source=first.name, version=70, env_steps=700)
+    assert (pool.of("main_exploiter_0").resets, pool.of("main_exploiter_0").source) == (2, first.name)
+    assert members.Pool.from_json(json.loads(json.dumps(pool.to_json()))) == pool
+
+
+def test_counts_since_are_those_of_the_later_of_snapshot_and_reset() -> None:
+    pool = _league()
+    assert pool.since("main_1") == (0, 0)
+    pool, _ = pool.freeze("main_exploiter_0", "0a", version=30, env_steps=300)
+    assert pool.since("main_exploiter_0") == (30, 300) and pool.since("main") == (0, 0)
+    pool = pool.reset("main_exploiter_0", source="main", version=31, env_steps=310)
+    assert pool.since("main_exploiter_0") == (31, 310)
+    pool, member = pool.freeze("main_exploiter_0", "0b", version=32, env_steps=320)
+    assert pool.since("main_exploiter_0") == (32, 320)
+    assert pool.without(member.name).since("main_exploiter_0") == (31, 310)
+
+
+def test_a_retired_player_stays_and_leaves_matchmaking() -> None:
+    pool = _pool().retire("main-1b")
+    assert pool.frozen == _pool().frozen and pool.past() == pool.past(parent="main") == ("main-0a", "main-2c")
+    assert pool.past(parent="main_1") == () and pool.of("main-1b").retired
+    assert members.Pool.from_json(json.loads(json.dumps(pool.to_json()))) == pool
+
+
+def test_changes_that_a_player_s_kind_forbids_are_refused(said: golden.Said) -> None:
+    pool = _pool()
+    for number, (change, named) in enumerate(
+        [
+            (lambda: pool.retire("main"), "main is main"),
+            (lambda: pool.freeze("main-0a", "3d", version=1, env_steps=1), "main-0a is frozen"),
+            (lambda: pool.reset("main-0a", source="initial", version=1, env_steps=1), "main-0a is frozen"),
+            (lambda: pool.reset("main", source="main", version=1, env_steps=1), "its own"),
+            (lambda: pool.reset("main", source="main-9", version=1, env_steps=1), "'main-9'"),
+        ]
+    ):
+        with pytest.raises(ValueError, match=named) as raised:
+            change()
+        said(raised.value, number)

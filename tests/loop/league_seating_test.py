@@ -187,7 +187,7 @@ def test_matches_of_evaluations_are_counted_and_draw_no_opponents() -> None:
     before = seating.to_json()["league"]
     seating.count(payoffs.evaluated([("mcts-9/second", -1.0)] * 100))
     after = seating.to_json()["league"]
-    assert seating.num_matches() == {"self_play": 0, "past": 0, "evaluation": 100, "void": 0}
+    assert seating.num_matches() == {**dict.fromkeys(payoffs.TYPES, 0), "evaluation": 100, "void": 0}
     assert {**after, "payoff": {}} == {**before, "payoff": {}}
     again = _make()
     again.restore(seating.to_json())

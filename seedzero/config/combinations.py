@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Set
 
 from seedzero.config import config as configs
 from seedzero.config import families, options
-from seedzero.core import env_ids, errors, json_object, opponents
+from seedzero.config import league as league_config
+from seedzero.core import env_ids, errors, opponents, user_code
 
 _MEMORY = re.compile(r"memory:[a-z]+-([1-9][0-9]*)")
 """Tasks whose number is that of the steps to remember."""
@@ -289,12 +290,14 @@ def _league_problems(config: configs.Config) -> Iterator[str]:
             f"main player's matches, more than 1 together; give --league.exploiters={1 - league.self_play:g} or less"
         )
     try:
-        json_object.parse(league.builder_args or "{}")
-    except ValueError as error:
-        yield (
-            f"--league.builder_args={league.builder_args} is no JSON object of arguments ({error}); expected a form "
-            "like --league.builder_args='{\"win_rate\": 0.7}'"
-        )
+        if league.builder not in league_config.BUILDERS:
+            user_code.check(league.builder)
+    except errors.ConfigError as error:
+        yield f"--league.builder: {error}, or one of {', '.join(league_config.BUILDERS)}"
+    try:
+        league.arguments()
+    except errors.ConfigError as error:
+        yield str(error)
 
 
 def _video_problems(config: configs.Config) -> Iterator[str]:

@@ -3,10 +3,45 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from seedzero.config import options
+from seedzero.core import errors, json_object
 
+BUILDERS = ("self_play", "past", "alphastar")
+"""Builders of seedzero's own; others are a user's."""
+_WIN_RATES = ("training", "evaluation")
 _WEIGHTINGS = ("linear", "linear_capped", "squared", "variance", "uniform")
+
+
+@dataclasses.dataclass(frozen=True)
+class AlphaStarArguments(options.Section):
+    """Arguments of the builder `alphastar`; its defaults suit small board games, AlphaStar's steps are 2e9 and 4e9."""
+
+    win_rate: float = options.fixed(0.7, "a rival is beaten above it", low=0, high=1)
+    min_games: int = options.fixed(200, "matches for a win rate to count", low=0)
+    min_steps: int = options.fixed(10_000, "fewest steps between snapshots", low=0, high=options.LARGEST_COUNT)
+    max_steps: int = options.fixed(100_000, "most steps between snapshots", low=1, high=options.LARGEST_COUNT)
+    reset_to: str = options.fixed(
+        "initial", "parameters of a reset exploiter", choices=("initial", "main", "snapshot")
+    )
+    reset_probability: float = options.fixed(0.25, "of a league exploiter's reset at a snapshot", low=0, high=1)
+    win_rates: str = options.fixed("training", "as league.win_rates", choices=_WIN_RATES)
+
+    @classmethod
+    def parsed(cls, given: Mapping[str, Any]) -> AlphaStarArguments:
+        """Returns the arguments of a JSON object's values. Raises ConfigError."""
+        defaults = dataclasses.asdict(cls())
+        if unknown := given.keys() - defaults.keys():
+            raise errors.ConfigError(f"{min(unknown)} is unknown; expected {', '.join(defaults)}")
+        try:
+            found = cls(**{name: options.parse(name, value, type(defaults[name])) for name, value in given.items()})
+        except errors.ConfigError as error:
+            raise errors.ConfigError(str(error).removeprefix("--")) from None
+        if found.max_steps < found.min_steps:
+            raise errors.ConfigError(f"max_steps={found.max_steps} is less than min_steps={found.min_steps}")
+        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +67,7 @@ class LeagueConfig(options.Section):
     win_rates: str = options.tunable(
         "training",
         "matches whose win rates a builder reads: training, where players explore, or evaluation",
-        choices=("training", "evaluation"),
+        choices=_WIN_RATES,
     )
     active: int = options.tunable(
         4,
@@ -69,6 +104,25 @@ class LeagueConfig(options.Section):
     decay: float = options.tunable(
         0.99, "weight in a win rate that an opponent's matches keep at each new one; 1: all count alike", low=0, high=1
     )
+
+    def arguments(self) -> dict[str, Any]:
+        """Returns the builder's arguments. Raises ConfigError for others than it takes."""
+        flag = f"--league.builder_args={self.builder_args}"
+        try:
+            given = json_object.parse(self.builder_args or "{}")
+        except ValueError as error:
+            raise errors.ConfigError(
+                f"{flag} is no JSON object of arguments ({error}); expected a form like "
+                "--league.builder_args='{\"win_rate\": 0.7}'"
+            ) from None
+        if self.builder == "alphastar":
+            try:
+                return dataclasses.asdict(AlphaStarArguments.parsed({"win_rates": self.win_rates, **given}))
+            except errors.ConfigError as error:
+                raise errors.ConfigError(f"{flag}: {error}") from None
+        if given and self.builder in BUILDERS:
+            raise errors.ConfigError(f"{flag}: builder {self.builder} takes no arguments; leave it out")
+        return {"freeze_every": self.freeze_every} if self.builder == "past" else given
 
     @property
     def on(self) -> bool:

@@ -18,6 +18,7 @@
     │   └── LeaseLost         another learner has taken the run directory in the bucket
     ├── CheckpointError       a checkpoint is missing, damaged or could not be written
     └── TrainingFailure       training cannot go on (non-finite loss, dead workers, a failed device call)
+        └── BuilderError      a league's builder failed: a function of the user's
 
 A message gives the name of the thing, what came, what was expected, and what to do next.
 """
@@ -75,3 +76,6 @@ class CheckpointError(Error): ...
 
 
 class TrainingFailure(Error): ...
+
+
+class BuilderError(TrainingFailure): ...

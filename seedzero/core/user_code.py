@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextvars
 import difflib
 import importlib
+import inspect
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Mapping
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
 from importlib import machinery
 from typing import Any
 
@@ -140,6 +144,44 @@ def load(name: str) -> Callable[..., Any]:
         hint = f"; did you mean {module_name}:{near[0]}?" if near else ""
         raise errors.ConfigError(f"{name!r}: module {module_name!r} has no function {function_name!r}{hint}")
     return function
+
+
+def call(function: Callable[..., Any], *args: Any, seconds: float, what: str) -> Any:
+    """Returns the result of a user's function, called in a thread of its own.
+
+    Raises BuilderError, with file and line, if the function raises an error, or takes longer than `seconds`: then it
+    goes on alone. what: the setting that names the function, for messages.
+    """
+    found: futures.Future[Any] = futures.Future()
+
+    def work() -> None:
+        try:
+            found.set_result(function(*args))
+        except BaseException as error:  # also SystemExit: it would end the thread alone
+            found.set_exception(error)
+
+    thread = threading.Thread(target=work, name="user code", daemon=True)
+    thread.start()
+    if not futures.wait([found], seconds).done:
+        frame = sys._current_frames().get(thread.ident or 0)
+        place = place_of(function, traceback.extract_stack(frame) if frame else ())
+        raise errors.BuilderError(
+            f"{what} has not returned after {seconds:g} s, at {place}; mend it, and resume the run"
+        )
+    if (error := found.exception()) is not None:
+        place = place_of(function, traceback.extract_tb(error.__traceback__))
+        raise errors.BuilderError(
+            f"{what} raised {type(error).__name__}: {error}, at {place}; mend it, and resume the run"
+        ) from error
+    return found.result()
+
+
+def place_of(function: Callable[..., Any], frames: Sequence[traceback.FrameSummary] = ()) -> str:
+    """Returns FILE:LINE of the innermost frame in a function's file, or of the function itself."""
+    code = getattr(inspect.unwrap(function), "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    file, line = (code.co_filename, code.co_firstlineno) if code else ("an unknown file", 0)
+    inside = [frame for frame in frames if frame.filename == file]
+    return f"{file}:{inside[-1].lineno if inside else line}"
 
 
 def add_current_directory() -> None:

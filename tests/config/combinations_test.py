@@ -44,6 +44,12 @@ def _catch(**changes: options.Value) -> configs.Config:
             {"league__freeze_every": 500, "league__main_exploiters": 1, "league__self_play": 0.875},
             "--league.self_play=0.875 .*exploiters=0.15 .*--league.exploiters=0.125",
         ),
+        ({"league__builder": "alphastr"}, "--league.builder: 'alphastr' .*MODULE:FUNCTION.*, or one of .*alphastar"),
+        ({"league__builder": "os:abort"}, "--league.builder: 'os:abort': .*Python's own"),
+        (
+            {"league__builder": "alphastar", "league__builder_args": '{"min_games": -1}'},
+            "--league.builder_args=.*min_games is -1",
+        ),
         ({"league__freeze_every": 500, "league__builder_args": "[7]"}, "--league.builder_args=.*list"),
         ({"run__deterministic": True, "worker__num": 0}, "--deterministic "),
         (

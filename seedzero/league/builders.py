@@ -1,0 +1,219 @@
+"""Builders of a league: rules that decide on snapshots, resets and retirements, at fixed numbers of updates.
+
+A builder is a pure function of players, results and counts, so a deterministic run repeats its decisions. The loop
+takes its actions in their order: an exploiter's snapshot comes before its reset.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seedzero.config import league as league_config
+from seedzero.core import errors, user_code
+from seedzero.league import payoff as payoffs
+from seedzero.league import players as members
+
+ADD, FREEZE, RESET, RETIRE = "add", "freeze", "reset", "retire"
+KINDS = (ADD, FREEZE, RESET, RETIRE)
+SECONDS = 10.0
+"""Longest time of a user's builder: the devices wait for it."""
+
+_BUILD = 6
+"""Second number of the random keys of builders."""
+
+
+class Action(NamedTuple):
+    """A decision on one player.
+
+    FREEZE takes a snapshot of a learning player, which goes on learning; RESET gives it other parameters; RETIRE takes
+    a frozen player out of matchmaking. ADD, of a learning player, is refused: the settings say how many there are.
+    """
+
+    kind: str  # of KINDS
+    player: str
+    source: str = ""  # of a reset: players.INITIAL, or the player whose parameters are taken
+    reason: str = ""  # for users
+
+
+class Learned(NamedTuple):
+    """Updates of a learning player, and training steps at home."""
+
+    updates: int
+    env_steps: int
+
+
+Builder = Callable[[members.Pool, payoffs.Payoff, Mapping[str, Learned], Mapping[str, Any], int], Sequence[Action]]
+"""(players, results, counts by learning player, arguments, random key) -> actions."""
+
+
+def key_of(seed: int, number: int) -> int:
+    """Returns the random key of a run's Nth call of its builder, from 0."""
+    return int(np.random.SeedSequence([seed, _BUILD, number]).generate_state(1, np.uint64)[0])
+
+
+def load(name: str) -> Builder:
+    """Returns a builder by its name in BUILDERS, or a user's by MODULE:FUNCTION. Raises ConfigError."""
+    return BUILDERS.get(name) or user_code.load(name)
+
+
+def run(
+    builder: Builder,
+    pool: members.Pool,
+    payoff: payoffs.Payoff,
+    counts: Mapping[str, Learned],
+    arguments: Mapping[str, Any],
+    key: int,
+    *,
+    name: str,
+    seconds: float = SECONDS,
+) -> tuple[Action, ...]:
+    """Returns a builder's actions, checked against the players.
+
+    Args:
+      builder: of `load`; gets copies of all that it could change.
+      counts: of every learning player.
+      arguments: of the settings (`LeagueConfig.arguments`).
+      key: of `key_of`.
+      name: of the builder, for messages.
+      seconds: longest time of a user's function.
+
+    Raises:
+      BuilderError: a user's function raised an error, takes too long, or returns something else than possible
+        actions; with its file and line.
+    """
+    if builder in BUILDERS.values():
+        return tuple(builder(pool, payoff, counts, arguments, key))
+    copies = copy.deepcopy((payoff, dict(counts), dict(arguments)))
+    found = user_code.call(builder, pool, *copies, key, seconds=seconds, what=f"--league.builder={name}")
+    if problem := _problem(found, pool):
+        raise errors.BuilderError(f"--league.builder={name} ({user_code.place_of(builder)}) returns {problem}")
+    return tuple(found)
+
+
+def _problem(actions: Any, pool: members.Pool) -> str:
+    """Returns the first impossible action and the way out; "": there is none."""
+    if not isinstance(actions, list | tuple) or isinstance(actions, Action):
+        return f"{_shown(actions)}; expected a list of seedzero.league.builders.Action"
+    for action in actions:
+        if not isinstance(action, Action):
+            return f"a list with {_shown(action)}; expected seedzero.league.builders.Action(kind, player)"
+        if any(not isinstance(value, str) for value in action):
+            return f"{_shown(action)}; expected texts"
+        if action.kind == ADD:
+            return (
+                f"{_shown(action)}, but learning players begin with the run; give --league.main_players=N, "
+                "--league.main_exploiters=N or --league.league_exploiters=N"
+            )
+        if action.kind not in KINDS:
+            return f"{_shown(action)}; expected a kind of {', '.join(KINDS[1:])}"
+        if problem := _impossible(action, pool):
+            return f"{_shown(action)}, but {problem}"
+    return ""
+
+
+def _impossible(action: Action, pool: members.Pool) -> str:
+    try:
+        if action.kind == RETIRE:
+            pool.retire(action.player)
+        elif action.kind == RESET:
+            pool.reset(action.player, source=action.source, version=0, env_steps=0)
+        else:
+            pool.freeze(action.player, "0", version=0, env_steps=0)
+    except ValueError as error:
+        return str(error)
+    return "only a reset has a source" if action.source and action.kind != RESET else ""
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:100]
+
+
+# ------------------------------------------------------------------------------------------------ builders
+
+
+def _self_play(*_: Any) -> Sequence[Action]:
+    """Never takes a snapshot."""
+    return ()
+
+
+def _past(
+    pool: members.Pool,
+    payoff: payoffs.Payoff,
+    counts: Mapping[str, Learned],
+    arguments: Mapping[str, Any],
+    key: int,
+) -> Sequence[Action]:
+    """Takes a snapshot of each learning player wherever its training steps pass a multiple of `freeze_every`."""
+    every = arguments["freeze_every"]
+    return [
+        Action(FREEZE, name, reason=f"{every:,} steps")
+        for name in (pool.learning if every else ())
+        if counts[name].env_steps // every > pool.since(name)[1] // every
+    ]
+
+
+def _alphastar(
+    pool: members.Pool,
+    payoff: payoffs.Payoff,
+    counts: Mapping[str, Learned],
+    arguments: Mapping[str, Any],
+    key: int,
+) -> Sequence[Action]:
+    """AlphaStar's rules (Vinyals et al. 2019, supplement).
+
+    A snapshot of a player is due `min_steps` training steps after its last snapshot or reset if the player beats each
+    of its rivals, and after `max_steps` in any case. Rivals of a main player and of a league exploiter are all frozen
+    players, of a main exploiter the main players. A main exploiter is then reset, a league exploiter with
+    `reset_probability`, a main player never.
+
+    To beat is a win rate above `win_rate` in at least `min_games` matches since either player was reset. Of training,
+    the rate is matchmaking's, which forgets: a decay of 0.99 makes 200 matches worth (sum w)^2 / sum w^2 = 152 equal
+    ones, and more of them never over 199. So a rate of 0.7 is known to 0.07 (95 %). Matches before the last snapshot
+    count too: matchmaking seldom draws an opponent that is beaten, and 200 new matches against it might never come.
+    Of evaluations, whole counts since the reset tell the rate.
+    """
+    given = league_config.AlphaStarArguments(**arguments)
+    mains, past, actions = pool.learning_of(members.MAIN), pool.past(), list[Action]()
+    for number, name in enumerate(pool.learning):
+        kind, steps = pool.of(name).kind, counts[name].env_steps - pool.since(name)[1]
+        rivals = mains if kind == members.MAIN_EXPLOITER or (kind == members.LEAGUE_EXPLOITER and not past) else past
+        least = min((_rate(payoff, name, rival, given) for rival in rivals), default=0.0)
+        if steps >= given.max_steps:
+            reason = f"{steps:,} steps"
+        elif steps >= given.min_steps and not rivals:
+            reason = f"{steps:,} steps, the first snapshot"
+        elif steps >= given.min_steps and least > given.win_rate:
+            reason = f"wins {least:.2f} or more against {len(rivals)} player{'' if len(rivals) == 1 else 's'}"
+        else:
+            continue
+        actions.append(Action(FREEZE, name, reason=reason))
+        probability = {members.MAIN: 0.0, members.MAIN_EXPLOITER: 1.0}.get(kind, given.reset_probability)
+        of_reset, of_main = np.random.default_rng([key, number]).random(2)
+        if of_reset < probability:
+            source = _source(pool, mains[int(of_main * len(mains))], given.reset_to)
+            actions.append(Action(RESET, name, source, reason))
+    return actions
+
+
+def _rate(payoff: payoffs.Payoff, player: str, rival: str, given: league_config.AlphaStarArguments) -> float:
+    """Returns a player's win rate against a rival; 0 after too few matches."""
+    of_training = given.win_rates == "training"
+    counted = payoff.since_reset(player, rival, payoffs.BETWEEN if of_training else (payoffs.EVALUATION,))
+    recent = payoff.recent.get((player, rival), payoffs.Recent())
+    score, games = (recent.score, recent.games) if of_training else (counted.score, float(counted.games))
+    return score / games if games and counted.games >= given.min_games else 0.0
+
+
+def _source(pool: members.Pool, main: str, reset_to: str) -> str:
+    """Returns the player whose parameters an exploiter takes, or INITIAL."""
+    if reset_to == "main":
+        return main
+    past = pool.past(parent=main) if reset_to == "snapshot" else ()
+    return past[-1] if past else members.INITIAL
+
+
+BUILDERS: Mapping[str, Builder] = {"self_play": _self_play, "past": _past, "alphastar": _alphastar}

@@ -1,0 +1,323 @@
+"""Rules of builders, by worked cases; and builders of a user's that fail."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+import sys
+import threading
+from typing import Any
+
+import golden
+import pytest
+
+from seedzero.config import league as league_config
+from seedzero.config import options
+from seedzero.core import errors
+from seedzero.league import builders
+from seedzero.league import payoff as payoffs
+from seedzero.league import players as members
+
+FREEZE, RESET, RETIRE = builders.FREEZE, builders.RESET, builders.RETIRE
+
+
+def _pool(**settings: int) -> members.Pool:
+    return members.initial_pool(league_config.LeagueConfig(**settings))  # type: ignore[arg-type]
+
+
+def _counts(pool: members.Pool, env_steps: int) -> dict[str, builders.Learned]:
+    return {name: builders.Learned(env_steps // 10, env_steps) for name in pool.learning}
+
+
+def _played(payoff: payoffs.Payoff, pool: members.Pool, home: str, opponent: str, games: str) -> payoffs.Payoff:
+    """Returns the results after games in turn: W won, D drawn, L lost by the home."""
+    kind = payoffs.type_of(pool.of(home), pool.of(opponent))
+    outcomes = [{"W": 1, "D": 0, "L": -1}[game] for game in games]
+    matches = [payoffs.Match(kind, home, opponent, at % 2, one, float(one)) for at, one in enumerate(outcomes)]
+    return payoffs.record(payoff, matches, decay=0.99)
+
+
+def _run(
+    builder: str, pool: members.Pool, payoff: payoffs.Payoff, env_steps: int, key: int = 0, **settings: options.Value
+) -> list[builders.Action]:
+    given = league_config.LeagueConfig(builder=builder, **settings)  # type: ignore[arg-type]
+    arguments, counts = given.arguments(), _counts(pool, env_steps)
+    return list(builders.run(builders.load(builder), pool, payoff, counts, arguments, key, name=builder))
+
+
+def test_the_settings_name_the_builders_there_are() -> None:
+    assert tuple(builders.BUILDERS) == league_config.BUILDERS
+
+
+def test_self_play_never_does_anything() -> None:
+    assert _run("self_play", _pool(main_exploiters=1), payoffs.Payoff(), 10**9) == []
+
+
+@pytest.mark.parametrize(
+    ("every", "steps", "due"), [(100, 99, False), (100, 100, True), (100, 250, True), (0, 10**9, False)]
+)
+def test_past_takes_a_snapshot_of_each_learning_player_by_steps(every: int, steps: int, due: bool) -> None:
+    pool = _pool(main_exploiters=1)
+    found = _run("past", pool, payoffs.Payoff(), steps, freeze_every=every)
+    assert found == [builders.Action(FREEZE, name, reason="100 steps") for name in (pool.learning if due else ())]
+
+
+def test_past_counts_from_multiples_of_the_steps() -> None:
+    pool, _ = _pool().freeze("main", "0a", version=15, env_steps=150)
+    found = [_run("past", pool, payoffs.Payoff(), steps, freeze_every=100) for steps in (199, 200)]
+    assert [len(actions) for actions in found] == [0, 1]
+
+
+STAR = '{"min_steps": 100, "max_steps": 1000, "min_games": 20}'
+
+
+def _star(pool: members.Pool, payoff: payoffs.Payoff, env_steps: int, key: int = 0, args: str = STAR) -> Any:
+    return _run("alphastar", pool, payoff, env_steps, key, builder_args=args)
+
+
+def test_a_main_player_s_first_snapshot_comes_after_the_fewest_steps() -> None:
+    assert _star(_pool(), payoffs.Payoff(), 99) == []
+    assert [action.player for action in _star(_pool(), payoffs.Payoff(), 100)] == ["main"]
+
+
+@pytest.mark.parametrize(
+    ("games", "steps", "kinds"),
+    [
+        # Of 20 games 15 won, the lost ones first: sum of 0.99^k, k < 15, by that over k < 20 is 0.768.
+        (5 * "L" + 15 * "W", 200, [FREEZE]),
+        # The same, the lost ones last: 0.99^5 * 13.994 / 18.209 = 0.731.
+        (15 * "W" + 5 * "L", 200, [FREEZE]),
+        (14 * "W" + 6 * "L", 200, []),  # 0.679
+        (19 * "W", 200, []),  # too few matches
+        (20 * "W", 199, []),  # too few steps since the snapshot at 100
+        (20 * "L", 1099, []),
+        (20 * "L", 1100, [FREEZE]),
+    ],
+)
+def test_a_main_player_has_a_snapshot_when_it_beats_every_frozen_one(games: str, steps: int, kinds: list[str]) -> None:
+    pool, first = _pool().freeze("main", "0a", version=10, env_steps=100)
+    pool, second = pool.freeze("main", "0b", version=10, env_steps=100)
+    payoff = _played(payoffs.Payoff(), pool, "main", first.name, 20 * "W")
+    payoff = _played(payoff, pool, "main", second.name, games)
+    found = _star(pool, payoff, steps)
+    assert [(action.kind, action.player) for action in found] == [(kind, "main") for kind in kinds]
+    retired = _star(pool.retire(second.name), payoff, 200)
+    assert [action.reason for action in retired] == ["wins 1.00 or more against 1 player"]
+
+
+def test_reasons_tell_the_least_rate_or_the_steps() -> None:
+    pool, first = _pool().freeze("main", "0a", version=10, env_steps=100)
+    payoff = _played(payoffs.Payoff(), pool, "main", first.name, 15 * "W" + 5 * "L")
+    assert [action.reason for action in _star(pool, payoff, 200)] == ["wins 0.73 or more against 1 player"]
+    assert [action.reason for action in _star(pool, payoff, 1100)] == ["1,000 steps"]
+
+
+def test_a_main_exploiter_is_reset_when_it_beats_every_main_player() -> None:
+    pool = _pool(main_players=2, main_exploiters=1)
+    pool, _ = pool.freeze("main", "0a", version=5, env_steps=50)  # which is no rival of a main exploiter
+    payoff = _played(payoffs.Payoff(), pool, "main_exploiter_0", "main", 20 * "W")
+    exploiter = [action for action in _star(pool, payoff, 100) if action.player == "main_exploiter_0"]
+    assert exploiter == []
+    payoff = _played(payoff, pool, "main_exploiter_0", "main_1", 18 * "W" + 2 * "D")
+    exploiter = [action for action in _star(pool, payoff, 100) if action.player == "main_exploiter_0"]
+    reason = f"wins {1 - (0.5 + 0.5 * 0.99) / ((1 - 0.99**20) / 0.01):.2f} or more against 2 players"
+    assert exploiter == [
+        builders.Action(FREEZE, "main_exploiter_0", "", reason),
+        builders.Action(RESET, "main_exploiter_0", "initial", reason),
+    ]
+    # After the reset, neither its matches nor its steps count any more.
+    pool = pool.reset("main_exploiter_0", source="initial", version=10, env_steps=100)
+    for steps, args in ((1_099, STAR), (300, '{"min_steps": 0, "min_games": 0}')):
+        found = _star(pool, payoff.reset("main_exploiter_0"), steps, args=args)
+        assert "main_exploiter_0" not in {action.player for action in found}
+
+
+def test_matches_of_the_main_player_at_home_count_for_its_exploiter() -> None:
+    pool = _pool(main_exploiters=1)
+    payoff = _played(payoffs.Payoff(), pool, "main", "main_exploiter_0", 20 * "L")
+    assert {action.player for action in _star(pool, payoff, 100)} == {"main", "main_exploiter_0"}
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.25, 1.0])
+def test_a_league_exploiter_is_reset_with_its_probability(probability: float) -> None:
+    pool, one = _pool(league_exploiters=1).freeze("main", "0a", version=5, env_steps=50)
+    payoff = _played(payoffs.Payoff(), pool, "league_exploiter_0", one.name, 20 * "W")
+    args = f'{{"min_steps": 100, "min_games": 20, "reset_probability": {probability}}}'
+    resets = 0
+    for key in range(2_000):
+        found = [action for action in _star(pool, payoff, 100, key, args) if action.player == "league_exploiter_0"]
+        assert found[0].kind == FREEZE
+        resets += len(found) - 1
+    assert resets / 2_000 == pytest.approx(probability, abs=0.03)
+    assert _star(pool, payoff, 100, 7, args) == _star(pool, payoff, 100, 7, args)
+
+
+def test_a_league_exploiter_s_rivals_are_frozen_players_its_own_too() -> None:
+    pool = _pool(league_exploiters=1)
+    payoff = _played(payoffs.Payoff(), pool, "league_exploiter_0", "main", 20 * "W")
+    assert len(_star(pool, payoff, 100)) >= 2  # without frozen players the main player is its rival
+    pool, own = pool.freeze("league_exploiter_0", "0a", version=5, env_steps=0)
+    assert "league_exploiter_0" not in {action.player for action in _star(pool, payoff, 100)}
+    payoff = _played(payoff, pool, "league_exploiter_0", own.name, 20 * "W")
+    assert "league_exploiter_0" in {action.player for action in _star(pool, payoff, 100)}
+
+
+@pytest.mark.parametrize(
+    ("reset_to", "source"),
+    [("initial", "initial"), ("main", "main"), ("snapshot", "main-0b"), ("snapshot", "initial")],
+)
+def test_an_exploiter_takes_the_parameters_that_the_argument_names(reset_to: str, source: str) -> None:
+    pool = _pool(main_exploiters=1)
+    for digits in ("0a", "0b") if source == "main-0b" else ():
+        pool, _ = pool.freeze("main", digits, version=5, env_steps=50)
+    found = _star(
+        pool, payoffs.Payoff(), 1_000, args=f'{{"max_steps": 1000, "min_steps": 0, "reset_to": "{reset_to}"}}'
+    )
+    assert [action.source for action in found if action.kind == RESET] == [source]
+
+
+def test_exploiters_take_each_main_player_s_parameters_alike() -> None:
+    pool, args = _pool(main_players=2, main_exploiters=1), '{"min_steps": 0, "max_steps": 1, "reset_to": "main"}'
+    sources = [_star(pool, payoffs.Payoff(), 1, key, args)[-1].source for key in range(400)]
+    assert set(sources) == {"main", "main_1"} and sources.count("main") == pytest.approx(200, abs=40)
+
+
+def test_win_rates_of_evaluations_are_whole_counts() -> None:
+    pool, old = _pool().freeze("main", "0a", version=0, env_steps=0)
+    lost = _played(payoffs.Payoff(), pool, "main", old.name, 30 * "L")
+    seen = [payoffs.Match(payoffs.EVALUATION, "main", old.name, at % 2, 1 if at < 15 else -1, 1.0) for at in range(20)]
+    payoff = payoffs.record(lost, seen, decay=0.99)
+    found = [
+        _run("alphastar", pool, payoff, 100, builder_args=STAR, win_rates=name) for name in ("training", "evaluation")
+    ]
+    assert [len(actions) for actions in found] == [0, 1] and found[1][0].reason.startswith("wins 0.75 ")
+
+
+def test_decayed_matches_are_worth_as_many_equal_ones_as_the_documentation_says() -> None:
+    def worth(games: int, decay: float = 0.99) -> float:
+        weights = [decay**at for at in range(games)]
+        return sum(weights) ** 2 / sum(weight**2 for weight in weights)
+
+    assert worth(200) == pytest.approx(152, abs=0.5) and worth(10**5) == pytest.approx(1.99 / 0.01)
+    assert 1.96 * math.sqrt(0.7 * 0.3 / worth(200)) == pytest.approx(0.073, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"builder": "alphastar", "builder_args": '{"win_rat": 0.7}'},
+        {"builder": "alphastar", "builder_args": '{"win_rate": 1.5}'},
+        {"builder": "alphastar", "builder_args": '{"min_games": "many"}'},
+        {"builder": "alphastar", "builder_args": '{"reset_to": "past"}'},
+        {"builder": "alphastar", "builder_args": '{"min_steps": 20, "max_steps": 10}'},
+        {"builder": "past", "builder_args": '{"freeze_every": 10}'},
+        {"builder": "my_rules:build", "builder_args": "{"},
+    ],
+    ids=lambda settings: settings["builder_args"],
+)
+def test_wrong_arguments_are_refused_by_name(settings: dict[str, Any], said: golden.Said) -> None:
+    with pytest.raises(errors.ConfigError, match=r"--league\.builder_args=") as raised:
+        league_config.LeagueConfig(**settings).arguments()
+    said(raised.value, settings["builder_args"])
+
+
+def test_keys_of_calls_differ_and_repeat() -> None:
+    keys = {builders.key_of(seed, number) for seed in range(10) for number in range(100)}
+    assert len(keys) == 1_000 and builders.key_of(3, 7) == builders.key_of(3, 7) >= 0
+
+
+# ------------------------------------------------------------------------------------------------ a user's builder
+
+_RULES = """
+import threading
+from seedzero.league import builders
+
+def build(players, payoff, counts, arguments, key):
+    payoff.rows.clear()  # a copy
+    worst = [name for name in players.past() if counts["main"].env_steps > arguments["steps"]]
+    return [builders.Action("retire", name, reason="old") for name in worst[:1]]
+
+def inner():
+    raise KeyError("x")
+
+def raises(*_):
+    inner()
+
+def exits(*_):
+    raise SystemExit(3)
+
+def hangs(*_):
+    threading.Event().wait(60)
+
+class Rules:
+    def __call__(self, players, *_):
+        return [builders.Action("freeze", players.learning[0]), builders.Action("retire", players.learning[0])]
+
+rules = Rules()
+
+def nothing(*_): return None
+def lines(*_): return ["freeze main"]
+def one(*_): return builders.Action("freeze", "main")
+def number(*_): return [builders.Action("freeze", 7)]
+def add(*_): return [builders.Action("add", "main_1")]
+def thaw(*_): return [builders.Action("thaw", "main")]
+def nobody(*_): return [builders.Action("freeze", "main_7")]
+def frozen(*_): return [builders.Action("reset", "main-0a", "initial")]
+def nowhere(*_): return [builders.Action("reset", "main", "main-77")]
+def source(*_): return [builders.Action("freeze", "main", "initial")]
+"""
+
+
+@pytest.fixture
+def rules(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "rules_of_a_user", raising=False)
+    file = tmp_path / "rules_of_a_user.py"
+    file.write_text(_RULES)
+    return file
+
+
+def _own(function: str, steps: int = 100, seconds: float = 20.0) -> tuple[builders.Action, ...]:
+    pool, _ = _pool().freeze("main", "0a", version=5, env_steps=50)
+    payoff = _played(payoffs.Payoff(), pool, "main", "main-0a", "W")
+    name, arguments = f"rules_of_a_user:{function}", {"steps": 99}
+    counts = _counts(pool, steps)
+    found = builders.run(builders.load(name), pool, payoff, counts, arguments, 0, name=name, seconds=seconds)
+    assert payoff.rows and arguments == {"steps": 99}
+    return found
+
+
+def test_a_user_s_builder_decides_by_players_counts_and_arguments(rules: pathlib.Path) -> None:
+    assert _own("build") == (builders.Action(RETIRE, "main-0a", reason="old"),)
+    assert _own("build", steps=99) == ()
+
+
+@pytest.mark.parametrize(
+    ("function", "line"),
+    [
+        ("raises", "    raise KeyError"),
+        ("exits", "    raise SystemExit"),
+        ("hangs", "    threading.Event().wait(60)"),
+        ("rules", "    def __call__"),
+        *((name, f"def {name}(") for name in ("nothing", "lines", "one", "number", "add", "thaw")),
+        *((name, f"def {name}(") for name in ("nobody", "frozen", "nowhere", "source")),
+    ],
+)
+def test_a_failure_is_told_with_file_and_line(
+    function: str, line: str, rules: pathlib.Path, said: golden.Said
+) -> None:
+    lines = rules.read_text().splitlines()
+    (number,) = [at for at, text in enumerate(lines, 1) if text.startswith(line)]
+    with pytest.raises(errors.BuilderError, match=rf"rules_of_a_user:{function}") as raised:
+        _own(function, seconds=1.0 if function == "hangs" else 20.0)
+    assert f"{rules}:{number}" in str(raised.value)
+    said(raised.value, function, {str(rules): "FILE"})
+    assert function != "hangs" or any(thread.name == "user code" and thread.daemon for thread in threading.enumerate())
+
+
+def test_a_builder_that_is_not_there_is_refused(rules: pathlib.Path, said: golden.Said) -> None:
+    for name in ("rules_of_a_user:biuld", "rules_of_nobody:build"):
+        with pytest.raises(errors.ConfigError, match=name) as raised:
+            builders.load(name)
+        said(raised.value, name, {str(rules.parent): "FOLDER"})

@@ -173,6 +173,7 @@ class World:
         self.rows: list[int] = []
         self.reports: list[str] = []
         self.frozen: list[str] = []
+        self.decisions: list[Any] = []
         self.gathered = aggregator.Aggregator()
         self.now = 0.0
         names = ("main",) if seating is None else ("main", "other")
@@ -200,6 +201,7 @@ class World:
             lambda: self.rows.append(self.num_updates),
             self.reports.append,
             lambda snapshot: not self.frozen.append(snapshot.name),
+            self.decisions.append,
         )
         self.loop = device_loop.DeviceLoop(config, self.dispatcher, hooks)
 
@@ -209,7 +211,8 @@ class World:
         pacer = pacing.make(self.config, setup)
         books = bookkeeping.Books(setup.layout, pacer, self.gathered, setup.spec)
         seed = self.config.run.seed
-        return players.Player(name, seed, setup, device.programs, strategy, train, rings, pacer=pacer, books=books)
+        shared = players.SharedRings(rings)
+        return players.Player(name, seed, setup, device.programs, strategy, train, shared, pacer=pacer, books=books)
 
     def _evaluated(self, ended: evaluators.Ended) -> None:
         self.results.append(ended.result)

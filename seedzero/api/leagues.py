@@ -86,12 +86,13 @@ def play(
     """
     pool = read(path, place).pool
     try:
-        kinds = {name: pool.of(name).kind for name in players}
+        for name in players:
+            pool.of(name)
     except ValueError as error:
         raise errors.UsageError(f"{place}: {error}; `seedzero league show` lists them") from None
     from seedzero.evaluation import evaluate as scoring  # JAX
 
-    names = [name if kinds[name] == members.FROZEN else None for name in players]
+    names = [None if name == members.MAIN else name for name in players]
     found = scoring.against_each_other(path, names, num_games, seed, trusted=trusted)
     score, games = found["wins"] + 0.5 * found["draws"], found["episodes"]
     low, high = payoffs.wilson(score, games)
@@ -104,6 +105,8 @@ def _parse(host: Mapping[str, Any], settings: league_config.LeagueConfig) -> Sav
     pool = members.Pool.from_json(saved["pool"])
     for member in pool.members:
         if member.learns:
-            pool = pool.trained(member.name, version=update, env_steps=env_steps)
+            own = host.get("players", {}).get(member.name, host)  # of several learning players, each one's
+            counts = dict(version=int(own["num_updates"]), env_steps=int(own["ledger"]["stored"]))
+            pool = pool.trained(member.name, **counts)
     payoff = payoffs.Payoff.from_json(saved["payoff"])
     return SavedLeague(update, env_steps, settings, pool, payoff, tuple(saved["active"]), int(saved["num_void"]))

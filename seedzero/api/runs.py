@@ -92,7 +92,8 @@ def load(
       step: update number of a checkpoint, "best" (by evaluation while training) or "last"; None: the best, or the last
         if there is none.
       seed: of the noise when the policy explores, 0 to 2^31 - 1.
-      player: name of a frozen player of the run's league, in place of a step; "main", None: the learning one.
+      player: name of a player of the run's league: a frozen one, in place of a step, or one that learns; "main", None:
+        the first one.
       trust_run_dir: import the network's module that the run names, where it names one; it may do anything here.
 
     Raises:
@@ -228,19 +229,21 @@ def checked_step(step: object) -> Step | None:
 
 
 def checked_player(player: str | None, step: Step | None) -> str | None:
-    """Returns the name of a frozen player; None: the learning one. Raises UsageError for a step beside a name."""
+    """Returns the name of a league's player; None: the first one. Raises UsageError for a step of a frozen player."""
     if player in (None, members.MAIN):
         return None
     if not player:
         raise errors.UsageError("player= is empty; expected a name, as `seedzero league show` lists them")
-    if step is not None:
+    if step is not None and members.is_frozen(player):
         raise errors.UsageError(f"step={step} and player={player}: a frozen player is of one update; omit one of them")
     return player
 
 
 def fetch(step: Step | None, player: str | None) -> Callable[[run_copy.Copy], object]:
     """Returns a function for fetching a checkpoint's parameters, or a frozen player's, from a bucket."""
-    return lambda copy: copy.fetch_params(step) if player is None else copy.fetch_player(player)
+    if player is not None and members.is_frozen(player):
+        return lambda copy: copy.fetch_player(player)
+    return lambda copy: copy.fetch_params(step)
 
 
 def _check_seed(seed: int) -> None:

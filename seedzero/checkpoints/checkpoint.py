@@ -20,8 +20,7 @@ STATE = "state"
 OBSERVATION = "observation"
 """Parts besides the parameters: the training state, the replay's small arrays, its observations in segments."""
 
-MAIN = "main"
-"""The name of a run's only player."""
+MAIN = saved_files.MAIN
 
 _REPLAY_PARTS = (saved_files.REPLAY, OBSERVATION)
 
@@ -122,7 +121,7 @@ def described(frames: Any) -> dict[str, jax.ShapeDtypeStruct]:
 def all_but_observation(rings: ring_store.Rings) -> dict[str, Any]:
     """Returns the small arrays of the rings, by name."""
     fields = rings._asdict()
-    del fields["observation"]
+    del fields["observation"], fields["mine"]  # players and slots follow from the settings
     return {_ON_DISK.get(name, name): field for name, field in fields.items()}
 
 
@@ -188,5 +187,6 @@ def _load_replay(
     )
     if missing := segments.num_missing(saved, like.weight.shape[1]):
         raise errors.CheckpointError(f"its segments lack {missing} rows")  # zeros would take their place
-    small = {name: small[_ON_DISK.get(name, name)] for name in ring_store.Rings._fields if name != "observation"}
-    return ring_store.Rings(observation=segments.restore(root, saved, like.observation), **small), saved
+    in_memory = {on_disk: name for name, on_disk in _ON_DISK.items()}
+    arrays = {in_memory.get(name, name): small[name] for name in all_but_observation(like)}
+    return ring_store.Rings(observation=segments.restore(root, saved, like.observation), **arrays), saved

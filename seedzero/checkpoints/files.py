@@ -28,6 +28,8 @@ FROZEN = "frozen"
 BEST = "best"
 PARAMS = "params"
 PLAYERS = "players"
+MAIN = "main"
+"""The name of a run's only player, and of the first one."""
 REPLAY = "replay"
 _SEGMENT = re.compile(r"[0-9]{12,}-[0-9a-f]{8}-[0-9]{4,}")
 FROZEN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*-[0-9a-f]{12}")
@@ -225,19 +227,30 @@ def load_arrays(
     return [arrays[leaf.name] for leaf in trees.describe(like)]
 
 
-def restore_params(directory: pathlib.Path, step: Step, like: trees.Tree) -> tuple[trees.Tree, manifest.Manifest]:
-    """Returns the parameters of a checkpoint, found by `find`, and its manifest.
+def restore_params(
+    directory: pathlib.Path, step: Step, like: trees.Tree, player: str = MAIN
+) -> tuple[trees.Tree, manifest.Manifest]:
+    """Returns the parameters of a player in a checkpoint, found by `find`, and its manifest.
+
+    player: of several learning ones; a checkpoint of a player alone, as the best, has those of the first.
 
     Raises CheckpointError if it is missing or damaged, ResumeError if it does not fit `like`, a template of arrays or
     `jax.ShapeDtypeStruct`s.
     """
     path, found, _ = find(directory, step, "params")
     try:
-        return load(path, found, {PARAMS: like}, (PARAMS,))[PARAMS], found
+        alone = PARAMS in found.arrays
+        name = PARAMS if alone and player == MAIN else f"{PLAYERS}/{player}/{PARAMS}"
+        if name not in found.arrays:
+            there = [MAIN] if alone else [part.split("/")[1] for part in found.arrays if part_of(part) == PARAMS]
+            raise errors.CheckpointError(
+                f"checkpoint {found.step} in {directory} has no player {player}; there are {', '.join(there)}"
+            )
+        return load(path, found, {name: like}, (name,))[name], found
     except errors.CheckpointError:
         if path.is_dir():
             raise
-        return restore_params(directory, step, like)  # a running learner has deleted it meanwhile
+        return restore_params(directory, step, like, player)  # a running learner has deleted it meanwhile
 
 
 def list_steps(

@@ -8,9 +8,8 @@ import re
 from collections.abc import Iterator, Mapping, Set
 
 from seedzero.config import config as configs
-from seedzero.config import families, options
-from seedzero.config import league as league_config
-from seedzero.core import env_ids, errors, opponents, user_code
+from seedzero.config import families, league_rules, options
+from seedzero.core import env_ids, errors, opponents
 
 _MEMORY = re.compile(r"memory:[a-z]+-([1-9][0-9]*)")
 """Tasks whose number is that of the steps to remember."""
@@ -71,6 +70,10 @@ def imply(
         notes.append(
             "--ppo.decay_clip=true changes nothing: the learning rate does not fall; give --ppo.decay_updates=N"
         )
+    if "league" in config.agent.SECTIONS:
+        found, told = league_rules.implied(config, explicit)
+        changes |= found
+        notes += told
     prefix = families.of(config.env.id).prefix
     for name, readers in families.READERS.items():
         if name in explicit and prefix not in (*readers, env_ids.REMOTE):  # workers' own may read any setting
@@ -124,7 +127,7 @@ def _problems(config: configs.Config) -> Iterator[str]:
     yield from _deterministic_problems(config)
     yield from _replay_problems(config)
     yield from _search_problems(config)
-    yield from _league_problems(config)
+    yield from league_rules.problems(config)
     yield from _video_problems(config)
 
 
@@ -266,38 +269,6 @@ def _search_problems(config: configs.Config) -> Iterator[str]:
             f"one after random noise, search.dirichlet_fraction={search.dirichlet_fraction:g}: the search does not "
             "know how often; give --search.temperature=1, or --search.dirichlet_fraction=0"
         )
-
-
-def _league_problems(config: configs.Config) -> Iterator[str]:
-    if "league" not in config.agent.SECTIONS:
-        return
-    league = config.league
-    if league.on and config.muzero.off_policy_correction:
-        yield (
-            f"{league.asked}: rows of a league's games are moved by several players, and "
-            "muzero.off_policy_correction=true corrects the returns of one; leave one of them out"
-        )
-    numbers = {name: getattr(league, name) for name in ("main_players", "main_exploiters", "league_exploiters")}
-    more = [name for name, number in numbers.items() if number > (name == "main_players")]
-    if more and not league.on:
-        yield (
-            f"--league.{more[0]}={numbers[more[0]]} is for a league, and there is none; give "
-            "--league.builder=alphastar, or --league.freeze_every=N"
-        )
-    if more and more[-1] != "main_players" and league.self_play + league.exploiters > 1:
-        yield (
-            f"--league.self_play={league.self_play:g} and league.exploiters={league.exploiters:g} are shares of a "
-            f"main player's matches, more than 1 together; give --league.exploiters={1 - league.self_play:g} or less"
-        )
-    try:
-        if league.builder not in league_config.BUILDERS:
-            user_code.check(league.builder)
-    except errors.ConfigError as error:
-        yield f"--league.builder: {error}, or one of {', '.join(league_config.BUILDERS)}"
-    try:
-        league.arguments()
-    except errors.ConfigError as error:
-        yield str(error)
 
 
 def _video_problems(config: configs.Config) -> Iterator[str]:

@@ -125,6 +125,16 @@ class LeagueConfig(options.Section):
         return {"freeze_every": self.freeze_every} if self.builder == "past" else given
 
     @property
+    def num_learning(self) -> int:
+        """The number of learning players."""
+        return self.main_players + self.main_exploiters + self.league_exploiters
+
+    @property
+    def resets(self) -> bool:
+        """Whether players may be reset."""
+        return self.builder not in ("self_play", "past")
+
+    @property
     def on(self) -> bool:
         """Whether there is a league."""
         return bool(self.asked)

@@ -36,6 +36,7 @@ class Setup(NamedTuple):
     # whether acting goes on before an update's parameters and priorities are there.
     ahead: bool = True
     learners: jax.sharding.Mesh | None = None  # devices that learn and do nothing else; None: those that act learn
+    num_players: int = 1  # that learn; several share the rings, each with slots of its own
 
     @property
     def prioritization(self) -> sources.Prioritization | None:
@@ -68,6 +69,11 @@ def make(config: configs.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh) -
     agent = agents.make(config, spec, mesh.devices.flat[0].platform)
     mesh, learners = meshes.split(mesh, config.training.acting_devices)
     layout, sizes = batches.plan(config, mesh.devices.size)
+    if config.league.num_learning > 1 and layout.num_shards > 1:
+        raise errors.ConfigError(
+            f"{config.league.num_learning} players learn, on one device, and there are {layout.num_shards}; give "
+            "--training.num_devices=1"
+        )
     data = agent.data
     for name, kept in agent.stored.items():
         stride = 1 if isinstance(data, sources.Queue) else data.stride  # after a cut, an unroll begins anywhere
@@ -97,6 +103,7 @@ def make(config: configs.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh) -
         capacity=2**31 - 1 if isinstance(data, sources.Queue) else config.replay.capacity,
         ahead=not config.run.deterministic,
         learners=learners,
+        num_players=config.league.num_learning,
     )
 
 

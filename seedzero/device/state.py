@@ -25,6 +25,7 @@ def _create_actor(setup: setups.Setup, *, holds_frames: bool = True, begins: boo
         num_shards=layout.num_shards,
         prioritized=setup.prioritization is not None,
         holds_frames=holds_frames,
+        shared=setup.num_players > 1,
     )
     return acting.ActorState(_create_carried(setup, begins=begins), rings)
 
@@ -64,6 +65,18 @@ def init_train(setup: setups.Setup, seed: int) -> base.TrainState:
     """Returns the initial train state of a player's seed, on every learning device."""
     init = jax.jit(setup.agent.init, out_shardings=meshes.replicated(setup.learns_on))
     return init(jax.random.key(seed))  # no constant: see `tracing.SEED`
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def forget(rings: ring_store.Rings) -> ring_store.Rings:
+    """Returns the donated rings without the rows of a player, as of `rings.forget`."""
+    return ring_store.forget(rings)
+
+
+def with_params(train: base.TrainState, params: base.Params) -> base.TrainState:
+    """Returns a state before its first update with copies of a player's parameters, for agents with `learning`'s."""
+    target = copy(params) if jax.tree.leaves(train.target_params) else train.target_params
+    return train._replace(params=copy(params), target_params=target)
 
 
 @jax.jit

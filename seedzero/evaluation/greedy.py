@@ -35,7 +35,7 @@ class SavedAgent(NamedTuple):
     params: base.Params
     update: int
     chosen: Chosen
-    player: str = ""  # name of a frozen player; "": the parameters are a checkpoint's
+    player: str = ""  # name of a league's player, but the first one that learns
 
     def to_json(self) -> dict[str, int | str]:
         """Returns the checkpoint's part of a result."""
@@ -52,7 +52,7 @@ def load(
 ) -> SavedAgent:
     """Returns the agent of a run with the parameters of a checkpoint; without a step, the best or else the last.
 
-    player: the name of a frozen player, in place of a checkpoint.
+    player: the name of a frozen player, in place of a checkpoint, or of a learning one.
 
     Raises SpecMismatch if the run had environments with another spec, CheckpointError.
     """
@@ -79,13 +79,13 @@ def _load(
     agent = agents.make(config, saved_spec, jax.default_backend())
     template = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
     directory = path / "checkpoints"
-    if player is not None:
+    if player is not None and "-" in player:  # no learning player's name has it
         frozen = player_files.read(directory, player, template)
         return SavedAgent(agent, trees.place(jax.tree.leaves(frozen.params), template), frozen.step, "given", player)
     if step is None:
-        step = "best" if saved_files.finished(directory / saved_files.BEST) else "last"
-    params, found = saved_files.restore_params(directory, step, template)
-    return SavedAgent(agent, params, found.step, "given" if isinstance(step, int) else step)
+        step = "last" if player else "best" if saved_files.finished(directory / saved_files.BEST) else "last"
+    params, found = saved_files.restore_params(directory, step, template, player or saved_files.MAIN)
+    return SavedAgent(agent, params, found.step, "given" if isinstance(step, int) else step, player or "")
 
 
 def seeds(seed: int, num_envs: int) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Sequence
 
 import jax
 
@@ -59,18 +60,35 @@ def device_loop_for(
         setup, train, actor, on_host=on_host, on_ready=workers.inbox.news.tell
     )
     try:
+        names = members.initial_pool(config.league).learning
+        homes = seats.homes(setup.layout.num_train, config.worker.envs_per_group, len(names))
         with slow_compile.without_alarm():
-            resumed = saves.restore(setup.agent, train, strategy.whole(actor.rings) if is_saved else None)
-            train, restored = resumed or (states.init_train(setup, config.run.seed), None)
-            carried, rings = first_actor(setup, restored, strategy, is_deterministic=config.run.deterministic)
-            pacer = pacing.make(config, setup)
-            books = bookkeeping.Books(setup.layout, pacer, gathered, spec)
-            player = players.Player(
-                checkpoint.MAIN, config.run.seed, setup, programs, strategy, train, rings, pacer=pacer, books=books
+            resumed = saves.restore(setup.agent, train, strategy.whole(actor.rings) if is_saved else None, names)
+            trains, restored = resumed or (
+                {name: states.init_train(setup, config.run.seed + number) for number, name in enumerate(names)},
+                None,
             )
-        seating = league(config, setup, train, saves) if config.league.on else seats.Seating()
+            carried, rings = first_actor(setup, restored, strategy, is_deterministic=config.run.deterministic)
+        shared, learning = players.SharedRings(rings), []
+        for number, name in enumerate(names):
+            pacer = pacing.make(config, setup)
+            learning.append(
+                players.Player(
+                    name,
+                    config.run.seed + number,
+                    setup,
+                    programs,
+                    strategy,
+                    trains[name],
+                    shared,
+                    pacer=pacer,
+                    books=bookkeeping.Books(setup.layout, pacer, gathered, spec),
+                    mine=None if len(names) == 1 else homes == number,
+                )
+            )
+        seating = league(config, setup, train, saves, learning) if config.league.on else seats.Seating()
         dispatcher = dispatchers.Dispatcher(
-            config, setup, (player,), carried, workers, gathered, time.monotonic, seating
+            config, setup, tuple(learning), carried, workers, gathered, time.monotonic, seating
         )
         if restored is not None:
             with saving.reading_counters(restored.step):
@@ -88,6 +106,7 @@ def league(
     setup: setups.Setup,
     train: base.TrainState,
     saves: saving.Saves,
+    learning: Sequence[players.Player],
 ) -> league_seating.LeagueSeating:
     """Returns the seating of a league with its frozen players beside the checkpoints. train: a state."""
     like = jax.eval_shape(setup.agent.acting, train)
@@ -102,7 +121,9 @@ def league(
     def digits(number: int) -> str:
         return members.digits_of(config.run.seed, number) if config.run.deterministic else secrets.token_hex(6)
 
-    return league_seating.LeagueSeating(config, setup.layout.num_train, pool, digits, saves.report)
+    seating = league_seating.LeagueSeating(config, setup.layout.num_train, pool, digits, saves.report)
+    seating.live = {player.name: player for player in learning}
+    return seating
 
 
 def frozen_on_devices(config: configs.Config) -> int:
@@ -126,7 +147,8 @@ def place_replay(
         return False, False, ""
     is_small = checkpoint.saves_replay(config.checkpoint, trees.num_bytes(actor.rings))
     is_saved = config.run.deterministic or is_small
-    needed = checkpoint.needed_bytes(states.parts(setup.agent, train), actor.rings, is_saved=is_saved)
+    parts, names = states.parts(setup.agent, train), members.initial_pool(config.league).learning
+    needed = checkpoint.needed_bytes(checkpoint.by_player(dict.fromkeys(names, parts)), actor.rings, is_saved=is_saved)
     if config.league.on:
         # Also those that wait for the disk; a CPU's device shares the memory of the host.
         most = frozen_on_devices(config) + checkpointers.MAX_FREEZES + FROZEN_ON_HOST * (device.platform == "cpu")
@@ -137,7 +159,7 @@ def place_replay(
         needed,
         device,
         num_devices=setup.layout.num_shards,
-        may_be_host=setup.learners is None,  # else windows are drawn with their frames
+        may_be_host=setup.learners is None and len(names) == 1,  # else windows are drawn with their frames
     )
     if config.checkpoint.replay == "auto" and not is_saved:
         text += "; checkpoints leave it out and a resume fills it anew (--checkpoint.replay=on saves it)"

@@ -104,7 +104,8 @@ def make(
     films = filming.Filmer(directory.path, config.evaluation.video_every, write=log.write_video, say=say)
     loop_workers = dispatchers.Workers(reception.inbox, roster, server.reply, server.restart)
     evaluated, row = functools.partial(reports.evaluated, view, saves, films), functools.partial(view.write_row, {})
-    hooks = device_loop.Hooks(evaluated, saves.save, row, say, saves.freeze)
+    note = (lambda decision: None) if history is None else history.note
+    hooks = device_loop.Hooks(evaluated, saves.save, row, say, saves.freeze, note)
     stage = stages.RunStage(
         lambda spec: build.device_loop_for(config, spec, loop_workers, hooks, saves, gathered), progress.follow
     )

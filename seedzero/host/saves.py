@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from seedzero.agents import base
@@ -95,16 +95,21 @@ class Saves:
         return phase.solved(budget, evaluated)
 
     def restore(
-        self, agent: base.Agent, train: base.TrainState, rings: ring_store.Rings | None
-    ) -> tuple[base.TrainState, checkpoint.Restored] | None:
-        """Returns the newest verified checkpoint, and reports it; None for a new run.
+        self,
+        agent: base.Agent,
+        train: base.TrainState,
+        rings: ring_store.Rings | None,
+        names: Sequence[str] = (checkpoint.MAIN,),
+    ) -> tuple[dict[str, base.TrainState], checkpoint.Restored] | None:
+        """Returns the newest verified checkpoint, with the states of the learning players, and reports it.
 
-        train, rings: shapes, dtypes and shardings of the state, and of the replay with its frames; None: this run's
-        checkpoints leave the replay out.
+        None for a new run. train, rings: shapes, dtypes and shardings of a player's state, and of the replay with its
+        frames; None: this run's checkpoints leave the replay out. names: of the players.
         """
         self._includes_replay = rings is not None
+        like = checkpoint.by_player(dict.fromkeys(names, states.parts(agent, train)))
         restored = checkpoint.restore(
-            self.directory.checkpoints, states.parts(agent, train), rings, needs_replay=self.config.run.deterministic
+            self.directory.checkpoints, like, rings, needs_replay=self.config.run.deterministic
         )
         if restored is None:
             self._truncate(0, -1, 0)
@@ -123,7 +128,8 @@ class Saves:
         self._truncate(num_bytes, num_steps, int(host.get(_LEAGUE_BYTES, 0)))
         is_kept = restored.rings is not None or not agent.samples
         self.report(f"resumed at update {restored.step}{'' if is_kept else '; the replay fills anew'}")
-        return states.from_parts(agent, train, checkpoint.of_player(restored.state, checkpoint.MAIN)), restored
+        of_players = {name: checkpoint.of_player(restored.state, name) for name in names}
+        return {name: states.from_parts(agent, train, found) for name, found in of_players.items()}, restored
 
     def _truncate(self, size_bytes: int, env_steps: int, league_bytes: int) -> None:
         """Cuts the metrics, and the history of a league, back to a checkpoint's. Raises ResumeError."""
@@ -172,7 +178,11 @@ class Saves:
         name, version, env_steps = snapshot.name, snapshot.version, snapshot.env_steps
         is_taken = self.checkpointer.freeze(name, version, snapshot.params, {"env_steps": env_steps})
         if is_taken and self.history is not None:
-            self.history.freeze(name, parent=checkpoint.MAIN, version=version, env_steps=env_steps)
+            reason = {"reason": snapshot.reason} if snapshot.reason else {}
+            counts = {"version": version, "env_steps": env_steps}
+            self.history.note(
+                {"event": league_log.FREEZE, "player": name, "parent": snapshot.parent, **counts, **reason}
+            )
         return is_taken
 
     def abandon(self) -> None:

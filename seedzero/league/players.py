@@ -206,6 +206,11 @@ def initial_pool(settings: league_config.LeagueConfig) -> Pool:
     )
 
 
+def is_frozen(name: str) -> bool:
+    """Returns whether a name is a frozen player's: its parent's, a hyphen, and digits."""
+    return "-" in name
+
+
 def digits_of(seed: int, number: int) -> str:
     """Returns the hexadecimal digits of a deterministic run's snapshot; number: `Pool.num_frozen` before it."""
     (state,) = np.random.SeedSequence([seed, _FROZEN_SEED, number]).generate_state(1, np.uint64)

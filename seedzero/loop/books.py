@@ -78,6 +78,10 @@ class Books:
         """Counts the stored steps waiting for an update as discarded."""
         self.ledger.discard_stored(self.pacer.drop(), reason)
 
+    def forget(self) -> None:
+        """The player learns from none of its steps so far."""
+        self._stored_per_shard[:] = 0
+
     def to_json(self) -> dict[str, Any]:
         """Returns the part of a checkpoint's counters."""
         return {

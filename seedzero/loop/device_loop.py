@@ -23,15 +23,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from seedzero.config import config as configs
 from seedzero.core import errors
+from seedzero.loop import building, facts, limiter, phase, scheduler
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import evaluator as evaluators
-from seedzero.loop import facts, limiter, phase, scheduler
 from seedzero.monitoring import counts
 
 _log = logging.getLogger(__name__)
@@ -45,6 +45,7 @@ class Hooks(NamedTuple):
     row: Callable[[], None]  # at a metrics row's place in deterministic mode
     report: Callable[[str], None]  # shows the user a line
     freeze: Callable[[dispatchers.NewPlayer], bool]  # saves a frozen player; false: it cannot
+    note: Callable[[Mapping[str, Any]], None]  # takes another decision of a league's builder
 
 
 class DeviceLoop:
@@ -55,6 +56,7 @@ class DeviceLoop:
         self.course = phase.RunCourse()
         self._config = config
         self._hooks = hooks
+        self._building = building.Building(config, dispatcher, hooks.freeze, hooks.note)
         self._news = dispatcher.workers.inbox.news
         self._asked: Callable[[dispatchers.CheckpointState], None] | None = None  # by other threads, as the next two
         self._asked_to_stop: str | None = None
@@ -142,13 +144,14 @@ class DeviceLoop:
         """Submits a call, possibly after waiting for earlier calls."""
         if call.kind is limiter.Work.ACT:
             self.dispatcher.act(call.players)
-            dispatchers.freeze(self.dispatcher.seating, self.dispatcher.players[0], self._hooks.freeze)
+            dispatchers.freeze_due(self.dispatcher, self._hooks.freeze)
         elif call.kind is limiter.Work.EVALUATE:
             self._evaluate()
         elif call.kind is limiter.Work.REFRESH:
             self.dispatcher.refresh(self.dispatcher.players[call.players[0]])
         else:
             self.dispatcher.update(self.dispatcher.players[call.players[0]])
+            self._building.after_update()
             if self._config.run.deterministic:
                 self._keep_time()
 

@@ -59,9 +59,11 @@ class NewPlayer(NamedTuple):
     """A frozen player, as it begins."""
 
     name: str
+    parent: str  # the player that it is a copy of
     version: int  # updates behind its parameters
     env_steps: int
     params: base.Params  # a copy
+    reason: str = ""
 
 
 class _Acted(NamedTuple):
@@ -310,35 +312,42 @@ class Dispatcher:
 
     def state(self, course: phase.RunCourse) -> CheckpointState:
         """Returns a checkpoint's content; acting takes the newest parameters from here on, as after a resume."""
-        (player,) = self.players
-        player.publish()
-        parts, rings = player.state()
+        for player in self.players:
+            player.publish()
+        states_of = {player.name: player.state() for player in self.players}
+        rings = states_of[self.players[0].name][1]  # all players share them
         host = {
             "num_acts": self._num_acts,
-            **player.to_json(),
+            **players.to_json(self.players),
             **self.evaluator.to_json(),
             **self.workers.roster.to_json(),
             **self.seating.to_json(),
             **course.to_json(),
         }
-        return CheckpointState({player.name: parts}, rings, host, self.seating.frozen())
+        parts = {name: found for name, (found, _) in states_of.items()}
+        return CheckpointState(parts, rings, host, self.seating.frozen())
 
     def restore(self, host: Mapping[str, Any], *, has_replay: bool) -> None:
         """Continues a checkpoint's counters; without its replay, updates wait until new steps are stored."""
         self._num_acts = host["num_acts"]
-        for player in self.players:
-            player.restore(host, has_replay=has_replay)
+        players.restore(self.players, host, has_replay=has_replay)
         self.evaluator.restore(host)
         self.workers.roster.restore(host)
         self.seating.restore(host)
 
 
-def freeze(seating: seats.Seating, player: players.Player, keep: Callable[[NewPlayer], bool]) -> None:
-    """Takes a due snapshot of a player for its league. keep: saves it; returns whether it will be saved."""
-    env_steps = player.books.ledger.counts.stored
-    if not seating.freezes(env_steps):
-        return
-    params, version = player.copy_params(), player.num_updates
-    name = seating.freeze(params, version=version, env_steps=env_steps)
-    if not keep(NewPlayer(name, version, env_steps, params)):
+def freeze(
+    seating: seats.Seating, home: int, player: players.Player, keep: Callable[[NewPlayer], bool], reason: str = ""
+) -> None:
+    """Takes a snapshot of the player of a home for its league. keep: saves it; returns whether it will be saved."""
+    env_steps, params, version = player.books.ledger.counts.stored, player.copy_params(), player.num_updates
+    name = seating.freeze(home, params, version=version, env_steps=env_steps, reason=reason)
+    if not keep(NewPlayer(name, player.name, version, env_steps, params, reason)):
         seating.remove(name)
+
+
+def freeze_due(dispatcher: Dispatcher, keep: Callable[[NewPlayer], bool]) -> None:
+    """Takes the snapshots that are due by training steps; keep: as of `freeze`."""
+    for home, player in enumerate(dispatcher.players):
+        if dispatcher.seating.freezes(home, player.books.ledger.counts.stored):
+            freeze(dispatcher.seating, home, player, keep)

@@ -1,4 +1,4 @@
-"""The seating of a league: matches of the learning player against itself and its frozen past."""
+"""The seating of a league: matches of the learning players against themselves, each other and their frozen past."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from seedzero.device import batch as batches
 from seedzero.league import matches, matchmaking
 from seedzero.league import payoff as payoffs
 from seedzero.league import players as members
+from seedzero.loop import league_draws
+from seedzero.loop import player as players
 from seedzero.loop import pool as pools
 from seedzero.loop import seating as seats
 
 _SELF = -1
-"""In place of a frozen player's number: the home plays against itself."""
+"""In place of an opponent's number: the home plays against itself."""
 _MODES = {"explore": types.EXPLORE, "sample": types.SAMPLE, "greedy": types.GREEDY}
 
 
 class LeagueSeating(seats.Seating):
-    """A league of one learning player, at home everywhere, and its frozen past: matches of two players in turn.
+    """A league: matches of two players in turn, of which the one at home learns.
 
-    A group has an opponent at a time; its slots take it at their next match, so for a match's length a group may have
-    two. What a slot meets follows from the run's seed and counts alone, never from the order of arrival.
+    A group has a home, and an opponent at a time: a frozen player, or another that learns and moves with the
+    parameters that act for it. Its slots take an opponent at their next match, so for a match's length a group may
+    have two.
     """
 
     def __init__(
@@ -38,29 +41,33 @@ class LeagueSeating(seats.Seating):
         report: Callable[[str], None],
     ) -> None:
         """digits: of the name of the Nth snapshot, hexadecimal. report: shows the user a line."""
-        self._settings, self._seed = config.league, config.run.seed
+        self._settings = config.league
         self._pool, self._digits, self._report = pool, digits, report
-        self._num_slots = num_slots
-        self.members = members.Pool()
+        self.members = members.initial_pool(config.league)
         self.payoff = payoffs.Payoff()
-        self._num_matches = self._num_void = 0
-        self._num_sets, self._active = -1, tuple[str, ...]()
-        self._frozen_at = 0  # training steps at the newest snapshot, though it may be refused or lost
-        self._redraw()
+        self.live: Mapping[str, players.Player] = {}  # the learning players, by name; set once they are there
+        names = self.members.learning
+        self._table = seats.homes(num_slots, config.worker.envs_per_group, len(names))
+        self._draws = league_draws.Draws(config.league, config.run.seed, names, self._table)
+        self._num_void = 0
+        self._frozen_at = dict.fromkeys(names, 0)  # steps at the newest snapshot, though it may be refused or lost
+        self._draws.redraw(self.payoff, self.members)
         self.reset()
 
+    def home(self, slots: np.ndarray) -> int:
+        return int(self._table[slots[0]])
+
     def reset(self) -> None:
-        self._boards = matches.Boards.empty(self._num_slots)
-        self._opponent = np.full(self._num_slots, _SELF)  # place among `members.members`' frozen, `_names`
-        self._taken = np.full(self._num_slots, -1)  # number of the group's draw that a slot has taken
-        self._drawn: dict[int, tuple[int, str]] = {}  # number and opponent of a group's draw, by its first slot
-        self._epoch = self._num_matches
+        self._boards = matches.Boards.empty(len(self._table))
+        self._opponent = np.full(len(self._table), _SELF)  # place of a slot's opponent in `_names`
         self._names: list[str] = []
+        self._draws.reset()
 
     # ------------------------------------------------------------------------------------ matches
 
     def deal(self, joined: batches.Joined) -> Sequence[seats.Hand]:
         order, slots = np.argsort(joined.slots), joined.slots
+        home = self._draws.homes[self.home(slots)].name
         self._boards, moves = self._boards.advance(
             slots,
             reward=joined.reward,
@@ -69,92 +76,83 @@ class LeagueSeating(seats.Seating):
             truncated=joined.truncated,
         )
         self._num_void += int(np.count_nonzero(moves.void))
-        self.count(
-            [
-                _match(
-                    moves, row, self._names[place] if (place := self._opponent[slots[row]]) != _SELF else members.MAIN
-                )
-                for row in order[moves.ended[order]].tolist()
-            ]
-        )
+        ended = []
+        for row in order[moves.ended[order]].tolist():
+            opponent = home if (place := self._opponent[slots[row]]) == _SELF else self._names[place]
+            ended.append(_match(self.members, moves, row, home, opponent))
+        self.count(ended)
         for row in order[joined.first[order]].tolist():
-            group = int(joined.group[row])
-            self._opponent[slots[row]] = self._next(int(slots[row]), group, slots[joined.group == group])
-        opponent = np.where(moves.home, _SELF, self._opponent[slots])
+            slot, group = int(slots[row]), int(joined.group[row])
+            name = self._draws.next(slot, group, slots[joined.group == group])
+            self._opponent[slot] = _SELF
+            if name != home and self.params(name) is not None:
+                if name not in self._names:
+                    self._names.append(name)
+                self._opponent[slot] = self._names.index(name)
+        opponents = np.where(moves.home, _SELF, self._opponent[slots])
         hands = []
-        for place in np.unique(opponent).tolist():
-            params = None if place == _SELF else self._load(self._names[place])
-            if params is None and place != _SELF:  # its matches under way are void, and the home goes on
-                self.lose(np.flatnonzero(self._opponent == place))
-                self._opponent[self._opponent == place] = _SELF
+        for place in np.unique(opponents).tolist():
+            params = None if place == _SELF else self.params(self._names[place])
             mode = types.EXPLORE if params is None else _MODES[self._settings.opponents]
-            hands.append(seats.Hand(opponent == place, params, mode))
+            hands.append(seats.Hand(opponents == place, params, mode))
         return hands if len(hands) > 1 else [hands[0]._replace(mine=None)]
 
     def count(self, ended: Sequence[payoffs.Match]) -> None:
-        """As above, and draws the opponents anew where it is time; matches of evaluations leave them."""
-        if not ended:
-            return
-        self.payoff = payoffs.record(self.payoff, ended, decay=self._settings.decay)
-        num_training = sum(match.type != payoffs.EVALUATION for match in ended)
-        before, self._num_matches = self._num_matches, self._num_matches + num_training
-        if before // self._settings.redraw != self._num_matches // self._settings.redraw:
-            self._redraw()
+        """Counts finished matches, in their order, and draws due opponents; matches of evaluations make none due."""
+        if ended:
+            self.payoff = payoffs.record(self.payoff, ended, decay=self._settings.decay)
+            if due := self._draws.count(ended):
+                self._draws.redraw(self.payoff, self.members, due)
 
-    def _redraw(self) -> None:
-        self._num_sets += 1
-        self._active = matchmaking.active_set(
-            self.payoff, self.members, members.MAIN, self._settings, seed=self._seed, number=self._num_sets
-        )
+    def params(self, name: str) -> base.Params | None:
+        """Returns an opponent's parameters; None: a frozen player's are lost, and the league goes on without it.
 
-    def _next(self, slot: int, group: int, slots: np.ndarray) -> int:
-        """Returns the number of a slot's next opponent: the group's, which draws anew once all slots have it."""
-        number, name = self._drawn.get(group, (-1, ""))
-        if np.all(self._taken[slots] == number):
-            number += 1
-            size, epoch = len(self._active), self._epoch
-            place = matchmaking.turn(seed=self._seed, first_slot=group, epoch=epoch, number=number, size=size)
-            name = self._active[place]
-            self._drawn[group] = number, name
-        self._taken[slot] = number
-        if name not in self.members.frozen or self._load(name) is None:
-            return _SELF
-        if name not in self._names:
-            self._names.append(name)
-        return self._names.index(name)
-
-    def _load(self, name: str) -> base.Params | None:
-        """Returns a frozen player's parameters; None: they are lost, and the league goes on without the player."""
+        Its matches under way are void, and the home makes all moves until they end.
+        """
+        if name in self.live:
+            return self.live[name].params
         try:
-            return self._pool.get(name)
-        except errors.CheckpointError as error:
             if name in self.members.frozen:
-                self._report(f"the league goes on without player {name}: {error}")
-                self.remove(name)
-            return None
+                return self._pool.get(name)
+        except errors.CheckpointError as error:
+            self._report(f"the league goes on without player {name}: {error}")
+            self.remove(name)
+        return None
 
     def lose(self, slots: np.ndarray) -> None:
         self._boards, num_void = self._boards.lose(slots)
         self._num_void += num_void
-        self._taken[slots] = -1
+        self._draws.release(slots)
 
-    # ------------------------------------------------------------------------------------ snapshots
+    # ------------------------------------------------------------------------------------ players
 
-    def freezes(self, env_steps: int) -> bool:
-        every = self._settings.freeze_every
-        return every > 0 and env_steps // every > self._frozen_at // every
+    def change(self, pool: members.Pool, payoff: payoffs.Payoff, *, void: str = "") -> None:
+        """Goes on with changed players and results, and new opponents.
 
-    def freeze(self, params: base.Params, *, version: int, env_steps: int) -> str:
-        digits = self._digits(self.members.num_frozen)
-        self.members, member = self.members.freeze(members.MAIN, digits, version=version, env_steps=env_steps)
-        self._frozen_at = env_steps
+        void: a player whose matches under way are void.
+        """
+        self.members, self.payoff = pool, payoff
+        if void in self.live:
+            self.lose(np.flatnonzero(self._table == list(self.live).index(void)))
+        self.lose(_freed(self._opponent, self._names, void))
+        self._draws.redraw(self.payoff, self.members)
+
+    def freezes(self, home: int, env_steps: int) -> bool:
+        every = self._settings.freeze_every if self._settings.builder == "past" else 0
+        return every > 0 and env_steps // every > self._frozen_at[self._draws.homes[home].name] // every
+
+    def freeze(self, home: int, params: base.Params, *, version: int, env_steps: int, reason: str = "") -> str:
+        name, digits = self._draws.homes[home].name, self._digits(self.members.num_frozen)
+        pool, member = self.members.freeze(name, digits, version=version, env_steps=env_steps, reason=reason)
+        self._frozen_at[name] = env_steps
         self._pool.add(member.name, params)
-        self._redraw()
+        self.change(pool, self.payoff)
         return member.name
 
     def remove(self, name: str) -> None:
         self._pool.forget(name)
         self.members = self.members.without(name)
+        self.lose(_freed(self._opponent, self._names, name))
 
     def frozen(self) -> tuple[str, ...]:
         return self.members.frozen
@@ -165,15 +163,15 @@ class LeagueSeating(seats.Seating):
         return {**self.payoff.num_matches(), "void": self._num_void}
 
     def win_rate(self) -> float | None:
-        return matchmaking.active_rate(self.payoff, members.MAIN, self._active, self._settings)
+        first = self._draws.homes[0]
+        return matchmaking.active_rate(self.payoff, first.name, first.active, self._settings)
 
     def to_json(self) -> dict[str, Any]:
         return {
             "league": {
                 "pool": self.members.to_json(),
                 "payoff": self.payoff.to_json(),
-                "active": list(self._active),
-                "num_sets": self._num_sets,
+                **self._draws.to_json(),
                 "num_void": self._num_void,
             }
         }
@@ -182,15 +180,22 @@ class LeagueSeating(seats.Seating):
         found = saved["league"]
         self.members = members.Pool.from_json(found["pool"])
         self.payoff = payoffs.Payoff.from_json(found["payoff"])
-        self._active, self._num_sets = tuple(found["active"]), found["num_sets"]
-        self._num_void, self._frozen_at = found["num_void"], self.members.members[-1].env_steps
+        self._num_void = found["num_void"]
+        self._frozen_at = {name: self.members.since(name)[1] for name in self.members.learning}
         counts = self.payoff.num_matches()
-        self._num_matches = counts[payoffs.SELF_PLAY] + counts[payoffs.PAST]
+        self._draws.restore(found, sum(counts[name] for name in (payoffs.SELF_PLAY, *payoffs.BETWEEN)))
         self.reset()
 
 
-def _match(moves: matches.Moves, row: int, opponent: str) -> payoffs.Match:
+def _match(pool: members.Pool, moves: matches.Moves, row: int, home: str, opponent: str) -> payoffs.Match:
     """Returns the match that ends with a row."""
-    kind = payoffs.SELF_PLAY if opponent == members.MAIN else payoffs.PAST
+    kind = payoffs.type_of(pool.of(home), pool.of(opponent))
     side, outcome, total = int(moves.side[row]), int(moves.outcome[row]), float(moves.total[row])
-    return payoffs.Match(kind, members.MAIN, opponent, side, outcome, total)
+    return payoffs.Match(kind, home, opponent, side, outcome, total)
+
+
+def _freed(opponents: np.ndarray, names: Sequence[str], name: str) -> np.ndarray:
+    """Returns the slots whose opponent has a name, and takes it away from them, in place."""
+    slots = np.flatnonzero(opponents == (names.index(name) if name in names else len(names)))
+    opponents[slots] = _SELF
+    return slots

@@ -105,6 +105,10 @@ class Pacer(Protocol):
         """Returns the updates due before the last training step ends the run."""
         return 0
 
+    def restart(self, num_updates: int, num_inserts: int) -> None:
+        """Neither owes nor spares anything for the updates and training steps so far."""
+        return None
+
     def to_json(self) -> dict[str, Any]:
         """Returns the content for a checkpoint."""
         return {}

@@ -6,7 +6,7 @@ The device loop's thread owns it. A call returns at once, with arrays that are s
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -21,7 +21,15 @@ from seedzero.device import state as states
 from seedzero.device import strategy as strategies
 from seedzero.loop import books as bookkeeping
 from seedzero.loop import limiter
+from seedzero.monitoring import counts
 from seedzero.replay import rings as ring_store
+
+
+@dataclasses.dataclass(eq=False)
+class SharedRings:
+    """The rings of a run, in which each slot is at home with one player; every call of any player donates them."""
+
+    rings: ring_store.Rings  # the stored rows; frames may lie elsewhere
 
 
 @dataclasses.dataclass(eq=False)
@@ -34,15 +42,21 @@ class Player:
     programs: device_programs.Programs  # compiled device functions, those of all players of the same network
     strategy: strategies.Strategy  # how devices share its work
     train: base.TrainState
-    rings: ring_store.Rings  # the stored rows; frames may lie elsewhere
+    shared: SharedRings
     pacer: limiter.Pacer  # when it acts and learns
     books: bookkeeping.Books  # of the steps of groups at home with it
     num_updates: int = 0  # submitted since the run began, resumes included
     num_refreshes: int = 0  # likewise
     version: int = 0  # updates that the acting parameters have seen
+    mine: np.ndarray | None = None  # [S] bool, slots at home here; None: all are
 
     def __post_init__(self) -> None:
         self.params = self.copy_params()  # that act
+
+    @property
+    def rings(self) -> ring_store.Rings:
+        """The rings, whose rows of slots at home here are drawn."""
+        return self.shared.rings._replace(mine=self.mine)
 
     # ------------------------------------------------------------------------------------ parameters that act
 
@@ -81,7 +95,7 @@ class Player:
             self.strategy.keep(batch)
         actor = acting.ActorState(carried, self.rings)
         actor, actions = self.programs.run_act(np.int32(self.seed), params, actor, batch, counters)
-        self.rings = actor.rings
+        self.shared.rings = actor.rings
         return actor.carried, actions
 
     @property
@@ -93,7 +107,7 @@ class Player:
         """Learns from the windows that the pace feeds; returns metrics [M], `Training.metric_names`."""
         feed, run = self.pacer.feed(self.num_inserts, now), self.programs.update.result().functions
         given = np.int32(self.seed), self.train, self.rings
-        self.train, self.rings, values = self.strategy.run_update(run, given, feed, self.num_updates)
+        self.train, self.shared.rings, values = self.strategy.run_update(run, given, feed, self.num_updates)
         self.num_updates += 1
         return values
 
@@ -103,7 +117,7 @@ class Player:
         counters = steps.counters(self.num_inserts, version, self.num_refreshes)
         run = self.programs.refresh.result().functions
         given = np.int32(self.seed), params, self.rings
-        self.rings, values = self.strategy.run_refresh(run, given, counters)
+        self.shared.rings, values = self.strategy.run_refresh(run, given, counters)
         self.num_refreshes += 1
         return values
 
@@ -112,7 +126,7 @@ class Player:
     def state(self) -> tuple[dict[str, base.Params], ring_store.Rings | None]:
         """Returns the parts of the train state, and the replay with its frames; None for a queue (keeps none)."""
         agent = self.setup.agent
-        return states.parts(agent, self.train), self.strategy.whole(self.rings) if agent.samples else None
+        return states.parts(agent, self.train), self.strategy.whole(self.shared.rings) if agent.samples else None
 
     def to_json(self) -> dict[str, Any]:
         """Returns the player's part of a checkpoint's counters."""
@@ -131,3 +145,26 @@ class Player:
         """Ends the preparation of further calls."""
         self.programs.close()
         self.strategy.close()
+
+
+_PLAYERS = "players"
+"""In a checkpoint's counters: each of several players' own by name, beside the sums of all."""
+
+
+def to_json(learning: Sequence[Player]) -> dict[str, Any]:
+    """Returns the players' part of a checkpoint's counters: of several, sums over all, and each player's own."""
+    by_name = {player.name: player.to_json() for player in learning}
+    if len(learning) == 1:
+        return by_name[learning[0].name]
+    names = ("num_updates", "num_reanalyses")
+    sums = {name: sum(found[name] for found in by_name.values()) for name in names}
+    ledgers = counts.total([player.books.ledger.counts for player in learning])
+    first = by_name[learning[0].name]
+    return {**first, **sums, "ledger": dataclasses.asdict(ledgers), _PLAYERS: by_name}
+
+
+def restore(learning: Sequence[Player], saved: Mapping[str, Any], *, has_replay: bool) -> None:
+    """Continues the counters of `to_json`; has_replay: as of `Player.restore`."""
+    for player in learning:
+        own = saved if len(learning) == 1 else saved[_PLAYERS][player.name]
+        player.restore(own, has_replay=has_replay)

@@ -143,7 +143,13 @@ class Roster:
         else:
             num_groups = min(worker.num_groups, hello.max_envs)
             size = min(worker.envs_per_group, hello.max_envs // num_groups, self._max_group)
-        number = num_groups * size
+        number, num_players = num_groups * size, self._config.league.num_learning
+        if num_players > 1 and role is types.Role.TRAIN and size != worker.envs_per_group:
+            raise errors.SlotsExhausted(
+                f"worker {hello.worker_id} takes groups of {size} environments, but {num_players} players learn, each "
+                f"at home in groups of worker.envs_per_group={worker.envs_per_group}; let it take "
+                f"{num_groups * worker.envs_per_group} environments"
+            )
         if number == 0 or number > len(free):
             raise errors.SlotsExhausted(
                 f"worker {hello.worker_id} needs {number} {role.value} slots and {len(free)} are free; "

@@ -29,6 +29,12 @@ class Hand(NamedTuple):
         return self.params is None
 
 
+def homes(num_slots: int, envs_per_group: int, num_players: int) -> np.ndarray:
+    """Returns the number of the player at home in each slot [S]: whole groups take the players in turn."""
+    found: np.ndarray = np.arange(num_slots) // envs_per_group % num_players
+    return found
+
+
 class Seating:
     """One player, at home everywhere, who moves every row. Used by the loop's thread."""
 
@@ -49,12 +55,12 @@ class Seating:
     def reset(self) -> None:
         """All environments begin anew."""
 
-    def freezes(self, env_steps: int) -> bool:
-        """Returns whether a snapshot of the home is due after so many training steps."""
+    def freezes(self, home: int, env_steps: int) -> bool:
+        """Returns whether a snapshot of a home is due after so many training steps of it."""
         return False
 
-    def freeze(self, params: base.Params, *, version: int, env_steps: int) -> str:
-        """Takes a snapshot of the home, on the devices; returns its name."""
+    def freeze(self, home: int, params: base.Params, *, version: int, env_steps: int, reason: str = "") -> str:
+        """Takes a snapshot of a home, on the devices; returns its name."""
         raise NotImplementedError
 
     def remove(self, name: str) -> None:

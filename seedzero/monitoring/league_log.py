@@ -35,10 +35,10 @@ class LeagueLog:
         self._update = 0  # of the newest line of matches
         self._matches: dict[str, int] = {}  # in the lines so far, by type
 
-    def freeze(self, player: str, *, parent: str, version: int, env_steps: int) -> None:
-        """Appends a new frozen player. version, env_steps: updates and training steps behind its parameters."""
+    def note(self, decision: Mapping[str, object]) -> None:
+        """Appends a decision, such as a new frozen player; `event` names its kind."""
         with self._lock:
-            self._append(event=FREEZE, player=player, parent=parent, version=version, env_steps=env_steps)
+            self._append(**decision)
 
     def count(self, matches: Mapping[str, int], *, update: int, env_steps: int) -> None:
         """Appends the matches since the newest such line, if there are any. matches: of the run so far, by type."""

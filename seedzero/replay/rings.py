@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from seedzero.core import errors, types
 from seedzero.replay import data as sources
@@ -57,6 +58,8 @@ class Rings(NamedTuple):
     # [number of shards], the largest weight that a row of any shard ever had, which new ones get; the same number in
     # each, for each shard holds its own part of every array. None: sampling is uniform
     max_weight: jax.Array | None
+    # [S] bool, where several players share the rings: slots at home with the player that draws; None: all are
+    mine: jax.Array | np.ndarray | None = None
 
 
 class Row(NamedTuple):
@@ -95,10 +98,12 @@ def create(
     num_shards: int = 1,
     prioritized: bool = False,
     holds_frames: bool = True,
+    shared: bool = False,
 ) -> Rings:
     """Returns empty rings, with slots to be split into `num_shards` parts.
 
     Without `prioritized`, rows are sampled uniformly; without `holds_frames`, the host keeps the observations.
+    shared: several players draw from them.
     """
 
     def zeros(shape: tuple[int, ...], dtype: Any) -> jax.Array:
@@ -121,7 +126,17 @@ def create(
         inserted_at=zeros((), jnp.int32),
         cursor=jnp.zeros((num_slots,), jnp.int32),
         max_weight=jnp.ones((num_shards,)) if prioritized else None,
+        mine=jnp.ones((num_slots,), bool) if shared else None,
     )
+
+
+def forget(rings: Rings) -> Rings:
+    """Returns rings whose rows, of the slots at home with a player, are never drawn; the next ones are.
+
+    The cursors go on: rows below a checkpoint's cursor are in its files, and are not written again.
+    """
+    assert rings.mine is not None
+    return rings._replace(weight=jnp.where(rings.mine[:, None], 0.0, rings.weight))
 
 
 def write(

@@ -19,11 +19,13 @@ _FANOUT = 32
 def sampling_weight(rings: ring_store.Rings, num_inserts: jax.Array, capacity: int, oldest: int = 0) -> jax.Array:
     """Returns [S, T] how likely each row is sampled; arguments as in `sample`.
 
-    Steps inserted before the newest `capacity` ones count 0, and so do the `oldest` rows of a full ring, which are
-    overwritten next.
+    Steps of other players' slots and steps inserted before the newest `capacity` ones count 0, and so do the `oldest`
+    rows of a full ring, which are overwritten next.
     """
     since = (num_inserts - rings.inserted_at).astype(jnp.uint32)  # both wrap around beyond 2^31 steps
     weight = jnp.where(since <= capacity, rings.weight, 0.0)
+    if rings.mine is not None:
+        weight = jnp.where(rings.mine[:, None], weight, 0.0)
     if oldest == 0:
         return weight
     length = rings.weight.shape[1]

@@ -91,7 +91,7 @@ def test_without_a_frozen_player_it_plays_against_itself_in_one_call() -> None:
 def test_a_frozen_player_moves_on_its_side_and_the_home_has_the_last_row() -> None:
     seating = _make(self_play=0.0)
     games = Games(seating)
-    seating.freeze("old", version=7, env_steps=100)
+    seating.freeze(0, "old", version=7, env_steps=100)
     seen = []
     for _ in range(60):
         row, final = games.row.copy(), games.row == games.length
@@ -124,7 +124,7 @@ def test_the_order_of_arrival_changes_nothing() -> None:
         games = Games(seating, order)
         moved = [movers.tolist() for movers in games.play(20)]
         for number in range(3):
-            seating.freeze(f"p{number}", version=number, env_steps=100 * (number + 1))
+            seating.freeze(0, f"p{number}", version=number, env_steps=100 * (number + 1))
             moved += [movers.tolist() for movers in games.play(40)]
         found.append((moved, seating.to_json()))
     assert found[0] == found[1]
@@ -135,7 +135,7 @@ def test_a_group_has_two_opponents_at_most() -> None:
     seating = _make(self_play=0.0, active=8)
     games = Games(seating)
     for number in range(8):
-        seating.freeze(f"p{number}", version=number, env_steps=100 * (number + 1))
+        seating.freeze(0, f"p{number}", version=number, env_steps=100 * (number + 1))
     for _ in range(200):
         games.step()
         for group in (0, 4):
@@ -146,13 +146,13 @@ def test_a_group_has_two_opponents_at_most() -> None:
 def test_the_first_draws_are_as_their_keys_say() -> None:
     seating = _make(self_play=0.0)
     for number in range(3):
-        seating.freeze(f"p{number}", version=number, env_steps=100 * (number + 1))
+        seating.freeze(0, f"p{number}", version=number, env_steps=100 * (number + 1))
     games = Games(seating)
     games.step()
     for group in (0, 4):
-        place = matchmaking.turn(seed=seating._seed, first_slot=group, epoch=0, number=0, size=4)
+        place = matchmaking.turn(seed=0, first_slot=group, epoch=0, number=0, size=4)
         names = {seating._names[at] for at in seating._opponent[group : group + SIZE].tolist()}
-        assert names == {seating._active[place]}
+        assert names == {seating._draws.homes[0].active[place]}
 
 
 def test_a_lost_or_reset_match_is_void() -> None:
@@ -172,7 +172,7 @@ def test_a_checkpoint_brings_players_counts_and_opponents_back() -> None:
     seating = _make()
     games = Games(seating)
     for number in range(3):
-        seating.freeze(f"p{number}", version=number, env_steps=100 * (number + 1))
+        seating.freeze(0, f"p{number}", version=number, env_steps=100 * (number + 1))
         games.play(40)
     saved = json.loads(json.dumps(seating.to_json()))
     again = _make()
@@ -198,15 +198,15 @@ def test_matches_of_evaluations_are_counted_and_draw_no_opponents() -> None:
 
 def test_snapshots_are_due_by_training_steps() -> None:
     seating = _make()
-    assert [seating.freezes(steps) for steps in (0, 99, 100, 150)] == [False, False, True, True]
-    name = seating.freeze("p", version=3, env_steps=150)
+    assert [seating.freezes(0, steps) for steps in (0, 99, 100, 150)] == [False, False, True, True]
+    name = seating.freeze(0, "p", version=3, env_steps=150)
     assert name == "main-000000000000"
-    assert [seating.freezes(steps) for steps in (150, 199, 200)] == [False, False, True]
+    assert [seating.freezes(0, steps) for steps in (150, 199, 200)] == [False, False, True]
     again = _make()
     again.restore(seating.to_json())
     for one in (seating, again):
         one.remove(name)  # refused by a full disk, or lost: the next one is due as planned
-        assert [one.freezes(steps) for steps in (150, 199, 200)] == [False, False, True]
+        assert [one.freezes(0, steps) for steps in (150, 199, 200)] == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_snapshots_are_due_by_training_steps() -> None:
 )
 def test_opponents_move_by_the_setting(mode: str, expected: np.int8) -> None:
     seating = _make(self_play=0.0, opponents=mode)
-    seating.freeze("old", version=1, env_steps=100)
+    seating.freeze(0, "old", version=1, env_steps=100)
     slots = np.arange(NUM_SLOTS, dtype=np.int32)
     nothing = np.zeros(NUM_SLOTS, bool)
     joined = batches.Joined(slots, GROUPS, np.zeros(NUM_SLOTS), nothing, nothing, ~nothing, slots)
@@ -225,7 +225,7 @@ def test_opponents_move_by_the_setting(mode: str, expected: np.int8) -> None:
 def test_the_league_goes_on_without_a_player_whose_files_are_damaged() -> None:
     reports: list[str] = []
     seating = _make(reports, self_play=0.0)
-    seating.freeze("old", version=1, env_steps=100)
+    seating.freeze(0, "old", version=1, env_steps=100)
     (name,) = seating.frozen()
     seating._pool.forget(name)
     games = Games(seating)
@@ -236,7 +236,7 @@ def test_the_league_goes_on_without_a_player_whose_files_are_damaged() -> None:
 def test_matches_under_way_against_a_player_that_is_lost_are_void() -> None:
     reports: list[str] = []
     seating = _make(reports, self_play=0.0)
-    seating.freeze("old", version=1, env_steps=100)
+    seating.freeze(0, "old", version=1, env_steps=100)
     games = Games(seating)
     assert "old" in _movers(games.play(2))
     seating._pool.forget(seating.frozen()[0])  # and its files are damaged

@@ -164,3 +164,11 @@ def test_only_sessions_whose_spec_was_accepted_count_as_started() -> None:
     roster.begin(assignment.session_id)
     assert [session.session_id for session in roster.started(types.Role.TRAIN)] == [assignment.session_id]
     assert np.array_equal(roster.started(types.Role.TRAIN)[0].slots[1], [2, 3])
+
+
+def test_where_several_players_learn_a_group_is_whole(said: golden.Said) -> None:
+    roster = _roster(**{"league.builder": "alphastar", "league.main_exploiters": 1})
+    assert _slots(roster, roster.assign(_hello()).session_id) == [0, 1, 2, 3]
+    with pytest.raises(errors.SlotsExhausted, match=" 2 players learn") as raised:
+        roster.assign(_hello("b", max_envs=3))
+    said(raised.value)

@@ -24,7 +24,7 @@ def _rows(path: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def _freeze(log: league_log.LeagueLog) -> None:
-    log.freeze(NAME, parent="main", version=5, env_steps=100)
+    log.note({"event": "freeze", "player": NAME, "parent": "main", "version": 5, "env_steps": 100})
 
 
 def test_a_decision_and_an_interval_are_a_line_each(tmp_path: pathlib.Path) -> None:

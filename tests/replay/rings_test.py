@@ -160,3 +160,14 @@ def test_a_weight_that_is_not_finite_counts_as_the_largest_one() -> None:
     replay = write(replay, every, row_of(0, 0, 0, first=True, weight=[1.0] * 3), np.int32(0))
     replay = write(replay, every, row_of(1, 1, 1, weight=[np.nan, np.inf, 2.0]), np.int32(0))
     assert np.asarray(replay.weight)[:, 0].tolist() == [5.0, 5.0, 2.0]
+
+
+def test_a_player_forgets_its_own_rows_and_draws_the_next_ones() -> None:
+    replay = create(2, 4, shared=True)
+    for number in range(3):
+        for slot in (0, 1):
+            replay = harness.put(replay, number, slot=slot, first=number == 0)
+    replay = ring_store.forget(replay._replace(mine=np.array([False, True])))
+    assert (harness.weights(replay), harness.weights(replay, slot=1)) == ([1, 1, 0, 0], [0, 0, 0, 0])
+    replay = harness.put(replay, 3, slot=1)  # of the row that was pending then
+    assert harness.weights(replay, slot=1) == [0, 0, 1, 0] and np.asarray(replay.cursor).tolist() == [3, 4]

@@ -57,6 +57,16 @@ def test_steps_older_than_the_capacity_do_not_count() -> None:
     assert set(np.asarray(drawn.time).tolist()) == {6, 7, 8, 9}
 
 
+def test_a_player_draws_its_own_slots_alone() -> None:
+    replay = create(4, 8)._replace(weight=jnp.ones((4, 8)), cursor=jnp.full(4, 8))
+    mine = np.array([False, True, False, True])
+    drawn = harness.jitted_sample(400)(replay._replace(mine=mine), jax.random.key(0), num_inserts=jnp.int32(0))
+    assert set(np.asarray(drawn.slot).tolist()) == {1, 3}
+    assert set(np.asarray(drawn.weight).tolist()) == {1.0}
+    everybody = harness.jitted_sample(400)(replay, jax.random.key(0), num_inserts=jnp.int32(0))
+    assert set(np.asarray(everybody.slot).tolist()) == {0, 1, 2, 3}
+
+
 def test_steps_are_counted_beyond_the_largest_number_of_32_bits() -> None:
     def wrapped(number: int) -> int:
         return int(np.uint32(number % 2**32).astype(np.int32))

@@ -1,0 +1,91 @@
+"""A league's settings that bear on each other: implied values, and impossible combinations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+
+from seedzero.config import config as configs
+from seedzero.config import league as league_config
+from seedzero.config import options
+from seedzero.core import errors, user_code
+
+
+def implied(config: configs.Config, explicit: Set[str]) -> tuple[dict[str, options.Value], list[str]]:
+    """Returns the values that a league implies, and notes about them."""
+    changes: dict[str, options.Value] = {}
+    notes = []
+    exploiters = ("league.main_exploiters", "league.league_exploiters")
+    if config.league.builder == "alphastar" and explicit.isdisjoint(exploiters) and config.league.num_learning == 1:
+        changes |= dict.fromkeys(exploiters, 1)
+        notes.append("--league.main_exploiters=1 --league.league_exploiters=1: builder alphastar's players")
+    league, worker = configs.override(config, changes).league, config.worker
+    num_players = league.num_learning
+    needed = -(-(num_players + 1) // max(1, worker.num))
+    if num_players > 1 and worker.num and worker.num_groups < needed and "worker.num_groups" not in explicit:
+        changes["worker.num_groups"] = needed
+        notes.append(
+            f"--worker.num_groups={needed}: {num_players} learning players take the groups of environments in turn"
+        )
+    if league.resets and config.optimizer.schedule != "constant" and "optimizer.schedule" not in explicit:
+        changes["optimizer.schedule"] = "constant"
+        notes.append(f"--optimizer.schedule=constant: builder {league.builder} may reset players, which learn anew")
+    return changes, notes
+
+
+def problems(config: configs.Config) -> Iterator[str]:
+    """Yields the impossible combinations, each with a way out."""
+    if "league" not in config.agent.SECTIONS:
+        return
+    league = config.league
+    if league.on and config.muzero.off_policy_correction:
+        yield (
+            f"{league.asked}: rows of a league's games are moved by several players, and "
+            "muzero.off_policy_correction=true corrects the returns of one; leave one of them out"
+        )
+    numbers = {name: getattr(league, name) for name in ("main_players", "main_exploiters", "league_exploiters")}
+    more = [name for name, number in numbers.items() if number > (name == "main_players")]
+    if more and not league.on:
+        yield (
+            f"--league.{more[0]}={numbers[more[0]]} is for a league, and there is none; give "
+            "--league.builder=alphastar, or --league.freeze_every=N"
+        )
+    if more and more[-1] != "main_players" and league.self_play + league.exploiters > 1:
+        yield (
+            f"--league.self_play={league.self_play:g} and league.exploiters={league.exploiters:g} are shares of a "
+            f"main player's matches, more than 1 together; give --league.exploiters={1 - league.self_play:g} or less"
+        )
+    yield from _several_players_problems(config)
+    if league.resets and config.optimizer.schedule != "constant":
+        yield (
+            f"--optimizer.schedule={config.optimizer.schedule}: builder {league.builder} may reset players, and their "
+            "learning rate would not begin anew; give --optimizer.schedule=constant"
+        )
+    try:
+        if league.builder not in league_config.BUILDERS:
+            user_code.check(league.builder)
+    except errors.ConfigError as error:
+        yield f"--league.builder: {error}, or one of {', '.join(league_config.BUILDERS)}"
+    try:
+        league.arguments()
+    except errors.ConfigError as error:
+        yield str(error)
+
+
+def _several_players_problems(config: configs.Config) -> Iterator[str]:
+    number, worker, training = config.league.num_learning, config.worker, config.training
+    if number == 1:
+        return
+    several = f"{number} players learn (league.main_players, main_exploiters, league_exploiters)"
+    if config.run.max_env_steps:
+        yield f"--max_env_steps={config.run.max_env_steps}: {several}; give --max_updates=N or --max_seconds=N"
+    if training.acting_devices:
+        yield f"--training.acting_devices={training.acting_devices}: {several}, on one device; leave it out"
+    if training.num_devices > 1:
+        yield f"--training.num_devices={training.num_devices}: {several}, on one device; give --training.num_devices=1"
+    if config.replay.placement == "host":
+        yield f"--replay.placement=host: {several}, and share a replay on the device; give --replay.placement=device"
+    if worker.num and worker.num * worker.num_groups < number:
+        yield (
+            f"--worker.num_groups={worker.num_groups}: {several}, each in groups of environments of its own; give "
+            f"--worker.num_groups={-(-number // worker.num)} or more"
+        )

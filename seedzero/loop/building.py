@@ -1,0 +1,102 @@
+"""Carries out the decisions of a league's builder: snapshots, resets, and players that retire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from seedzero.config import config as configs
+from seedzero.core import errors
+from seedzero.device import state as states
+from seedzero.league import builders
+from seedzero.league import players as members
+from seedzero.loop import dispatcher as dispatchers
+from seedzero.loop import league_seating
+from seedzero.loop import player as players
+
+
+class Building:
+    """Runs a league's builder whenever a fixed number of updates, of all players, is over. Used by the loop's thread.
+
+    `past` follows training steps instead (`Seating.freezes`), and `self_play` has no rules: for these, and without a
+    league, it does nothing.
+    """
+
+    def __init__(
+        self,
+        config: configs.Config,
+        dispatcher: dispatchers.Dispatcher,
+        keep: Callable[[dispatchers.NewPlayer], bool],
+        note: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        """keep: as of `dispatcher.freeze`. note: takes other decisions. Raises ConfigError for an unknown builder."""
+        self._settings, self._seed = config.league, config.run.seed
+        self._dispatcher, self._keep, self._note = dispatcher, keep, note
+        is_idle = not config.league.on or config.league.builder in ("past", "self_play")
+        self._builder = None if is_idle else builders.load(config.league.builder)
+
+    def after_update(self) -> None:
+        """Carries out due decisions. Raises BuilderError for a user's builder that fails."""
+        learning, seating, every = self._dispatcher.players, self._dispatcher.seating, self._settings.build_every
+        num_updates = sum(player.num_updates for player in learning)
+        if self._builder is None or not isinstance(seating, league_seating.LeagueSeating) or num_updates % every:
+            return
+        counts = {
+            player.name: builders.Learned(player.num_updates, player.books.ledger.counts.stored) for player in learning
+        }
+        actions = builders.run(
+            self._builder,
+            seating.members,
+            seating.payoff,
+            counts,
+            self._settings.arguments(),
+            builders.key_of(self._seed, num_updates // every),
+            name=self._settings.builder,
+        )
+        for action in actions:
+            self._carry_out(action, seating)
+
+    def _carry_out(self, action: builders.Action, seating: league_seating.LeagueSeating) -> None:
+        home = {player.name: number for number, player in enumerate(self._dispatcher.players)}.get(action.player, -1)
+        player = self._dispatcher.players[home]
+        decision: dict[str, Any] = {"event": action.kind, "player": action.player}
+        if action.kind == builders.FREEZE:
+            return dispatchers.freeze(seating, home, player, self._keep, action.reason)
+        if action.kind == builders.RETIRE:
+            seating.change(seating.members.retire(action.player), seating.payoff)
+        else:
+            reset(player, seating, action.source, action.reason)
+            decision |= {
+                "source": action.source,
+                "version": player.num_updates,
+                "env_steps": player.books.ledger.counts.stored,
+            }
+        self._note({**decision, "reason": action.reason})
+
+
+def reset(player: players.Player, seating: league_seating.LeagueSeating, source: str, reason: str) -> None:
+    """Gives a learning player other parameters, a new optimizer and an empty replay; its matches under way are void.
+
+    Its counts go on: random numbers and the versions of stored rows follow from them.
+
+    source: INITIAL, or the player whose parameters it takes. Raises CheckpointError if these are lost.
+    """
+    train = states.init_train(player.setup, player.seed)
+    if source != members.INITIAL:
+        params = seating.params(source)
+        if params is None:
+            raise errors.CheckpointError(
+                f"player {player.name} cannot be reset to {source}: the parameters of {source} are lost; resume from "
+                "the last checkpoint with another builder"
+            )
+        train = states.with_params(train, params)
+    player.train = train._replace(num_updates=player.train.num_updates)
+    player.shared.rings = states.forget(player.rings)
+    player.books.forget()
+    env_steps = player.books.ledger.counts.stored
+    player.pacer.restart(player.num_updates, env_steps)
+    player.publish()
+    pool = seating.members.reset(
+        player.name, source=source, version=player.num_updates, env_steps=env_steps, reason=reason
+    )
+    seating.change(pool, seating.payoff.reset(player.name), void=player.name)

@@ -1,0 +1,91 @@
+"""The opponents of groups: active sets of the learning players, and the groups' turns through them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from seedzero.config import league as league_config
+from seedzero.league import matchmaking
+from seedzero.league import payoff as payoffs
+from seedzero.league import players as members
+
+
+@dataclasses.dataclass(eq=False)
+class Home:
+    """The draws of a learning player."""
+
+    name: str
+    active: tuple[str, ...] = ()  # its opponents; itself: self-play
+    num_sets: int = -1  # number of the active set
+    num_matches: int = 0  # of training, at home here
+
+
+class Draws:
+    """Draws the opponents of slots by the run's seed and counts alone, never by the order of arrival."""
+
+    def __init__(
+        self, settings: league_config.LeagueConfig, seed: int, names: Sequence[str], table: np.ndarray
+    ) -> None:
+        """names: of the learning players. table: [S] number of the player at home in each slot."""
+        self._settings, self._seed, self._table = settings, seed, table
+        self.homes = [Home(name) for name in names]
+        self.reset()
+
+    def reset(self) -> None:
+        """All environments begin anew."""
+        self._taken = np.full(len(self._table), -1)  # number of the group's draw that a slot has taken
+        self._drawn: dict[int, tuple[int, str]] = {}  # number and opponent of a group's draw, by its first slot
+        self._epoch = sum(home.num_matches for home in self.homes)
+
+    def redraw(self, payoff: payoffs.Payoff, pool: members.Pool, homes: Sequence[Home] | None = None) -> None:
+        """Draws new active sets of some learning players; None: of all."""
+        for home in self.homes if homes is None else homes:
+            home.num_sets += 1
+            home.active = matchmaking.active_set(
+                payoff, pool, home.name, self._settings, seed=self._seed, number=home.num_sets
+            )
+
+    def count(self, ended: Sequence[payoffs.Match]) -> list[Home]:
+        """Counts finished matches of training; returns the players whose active set is to be drawn anew."""
+        due = []
+        for home in self.homes:
+            before = home.num_matches // self._settings.redraw
+            home.num_matches += sum(match.player == home.name for match in ended if match.type != payoffs.EVALUATION)
+            if before != home.num_matches // self._settings.redraw:
+                due.append(home)
+        return due
+
+    def next(self, slot: int, group: int, slots: np.ndarray) -> str:
+        """Returns a slot's next opponent: the group's, which draws anew once all its slots [E] have it."""
+        place, (number, name) = int(self._table[group]), self._drawn.get(group, (-1, ""))
+        if np.all(self._taken[slots] == number):
+            number, active = number + 1, self.homes[place].active
+            turn = matchmaking.turn(
+                seed=self._seed, first_slot=group, epoch=self._epoch, number=number, size=len(active), home=place
+            )
+            name = active[turn]
+            self._drawn[group] = number, name
+        self._taken[slot] = number
+        return name
+
+    def release(self, slots: np.ndarray) -> None:
+        """Takes slots [B] whose matches are void."""
+        self._taken[slots] = -1
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the part of a checkpoint's counters; of several learning players, each one's."""
+        first, *others = self.homes
+        found = {"active": list(first.active), "num_sets": first.num_sets}
+        if not others:
+            return found
+        return {**found, "homes": [{**dataclasses.asdict(home), "active": list(home.active)} for home in self.homes]}
+
+    def restore(self, saved: Mapping[str, Any], num_matches: int) -> None:
+        """Continues a checkpoint's counters; num_matches: of training so far."""
+        first = dict(name=members.MAIN, num_matches=num_matches, active=saved["active"], num_sets=saved["num_sets"])
+        self.homes = [Home(**{**home, "active": tuple(home["active"])}) for home in saved.get("homes", [first])]
+        self.reset()

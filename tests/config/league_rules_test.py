@@ -1,0 +1,61 @@
+"""Settings that a league implies, and impossible combinations of several learning players."""
+
+from __future__ import annotations
+
+import golden
+import pytest
+
+from seedzero.config import combinations, league_rules, options, presets
+from seedzero.config import config as configs
+from seedzero.core import errors
+
+
+def _league(**changes: options.Value) -> configs.Config:
+    asked = {name.replace("__", "."): value for name, value in changes.items()}
+    return configs.override(presets.get("league-tictactoe"), asked)
+
+
+def test_builder_alphastar_brings_its_players_groups_and_a_constant_rate(said: golden.Said) -> None:
+    asked = _league(league__builder="alphastar")
+    found, notes = combinations.imply(asked, preset_env=asked.env.id, explicit={"league.builder"})
+    assert (found.league.num_learning, found.worker.num_groups, found.optimizer.schedule) == (3, 4, "constant")
+    combinations.check(found)
+    said("\n".join(notes))
+
+
+def test_given_settings_stay() -> None:
+    given: dict[str, options.Value] = {
+        "league.builder": "alphastar",
+        "league.main_exploiters": 2,
+        "worker.num_groups": 3,
+        "optimizer.schedule": "constant",
+    }
+    asked = configs.override(presets.get("league-tictactoe"), given)
+    assert league_rules.implied(asked, given.keys()) == ({}, [])
+
+
+def test_a_league_of_one_learning_player_implies_nothing() -> None:
+    assert league_rules.implied(_league(), set()) == ({}, [])
+    assert league_rules.implied(configs.Config(), set()) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"run.max_env_steps": 1000},
+        {"training.num_devices": 2},
+        {"training.acting_devices": 1},
+        {"replay.placement": "host"},
+        {"worker.num_groups": 1},
+        {"optimizer.schedule": "cosine", "league.builder": "alphastar"},
+    ],
+)
+def test_several_learning_players_exclude_settings_by_name(
+    changes: dict[str, options.Value], said: golden.Said
+) -> None:
+    several: dict[str, options.Value] = {"league.main_exploiters": 1, "optimizer.schedule": "constant"}
+    name = next(iter(changes))
+    with pytest.raises(errors.ConfigError, match=name.rpartition(".")[2]) as raised:
+        combinations.check(configs.override(presets.get("league-tictactoe"), {**several, **changes}))
+    said(raised.value, name)
+    combinations.check(configs.override(presets.get("league-tictactoe"), several))

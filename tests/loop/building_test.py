@@ -1,0 +1,148 @@
+"""Decisions of a league's builder are carried out: snapshots, resets, retirements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import loop_world
+import numpy as np
+import pytest
+
+from seedzero.config import config as configs
+from seedzero.config import options
+from seedzero.core import errors
+from seedzero.device import state as states
+from seedzero.league import builders
+from seedzero.league import players as members
+from seedzero.loop import league_seating
+from seedzero.loop import pool as pools
+
+SETTINGS: dict[str, options.Value] = {"league.builder": "builders_of_tests:nothing", "league.main_exploiters": 1}
+
+
+class World:
+    """A loop of two learning players in a league, whose builder returns `actions`."""
+
+    def __init__(self, device: loop_world.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.actions: list[builders.Action] = []
+        self.asked: list[Any] = []
+        monkeypatch.setattr(builders, "load", lambda name: self._build)
+        monkeypatch.setattr(builders, "run", lambda builder, *args, name: builder(*args))
+        config = configs.override(configs.Config(), {**SETTINGS, "worker.envs_per_group": 2})
+        pool = pools.ParamsPool(self._lost, lambda params: params, on_devices=9, on_host=9)
+        seating = league_seating.LeagueSeating(config, 4, pool, lambda number: f"{number:012x}", print)
+        self.seating = seating
+        self.world = loop_world.World(device, seating, **{name.replace(".", "__"): v for name, v in SETTINGS.items()})
+        for player, name in zip(self.world.players, seating.members.learning, strict=True):
+            player.name = name
+            player.mine = np.arange(4) // 2 == len(seating.live)
+            seating.live = {**seating.live, name: player}
+        self.main, self.exploiter = self.world.players
+
+    def _lost(self, name: str) -> Any:
+        raise errors.CheckpointError(f"player {name}: params is missing")
+
+    def _build(self, *args: Any) -> list[builders.Action]:
+        self.asked.append(args)
+        return self.actions
+
+    def build(self, *actions: builders.Action, num_updates: int = 100) -> None:
+        self.actions = list(actions)
+        self.main.num_updates = num_updates - self.exploiter.num_updates
+        self.world.loop._building.after_update()
+
+
+@pytest.fixture
+def world(device: loop_world.Device, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(device, monkeypatch)
+
+
+def _numbers(tree: Any) -> np.ndarray:
+    return np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(tree)])
+
+
+def test_a_builder_runs_at_fixed_counts_of_all_updates(world: World) -> None:
+    world.exploiter.num_updates = 40
+    for number in (99, 100, 101, 200):
+        world.build(num_updates=number)
+    assert len(world.asked) == 2
+    pool, _, counts, arguments, key = world.asked[0]
+    assert pool == world.seating.members and arguments == {}
+    assert {name: count.updates for name, count in counts.items()} == {"main": 60, "main_exploiter_0": 40}
+    assert key != world.asked[1][-1]
+
+
+def test_a_snapshot_is_kept_with_its_parent_and_reason(world: World) -> None:
+    world.build(builders.Action("freeze", "main_exploiter_0", reason="wins"))
+    (name,) = world.seating.frozen()
+    assert world.world.frozen == [name] and members.is_frozen(name)
+    member = world.seating.members.of(name)
+    assert (member.parent, member.line, member.reason) == ("main_exploiter_0", "main_exploiter", "wins")
+    assert world.world.decisions == []  # its saving notes it
+
+
+def test_a_retired_player_keeps_its_counts_and_is_drawn_no_more(world: World) -> None:
+    world.build(builders.Action("freeze", "main"))
+    (name,) = world.seating.frozen()
+    world.build(builders.Action("retire", name, reason="old"))
+    assert world.seating.members.of(name).retired and world.seating.frozen() == (name,)
+    assert name not in {opponent for home in world.seating._draws.homes for opponent in home.active}
+    assert world.world.decisions == [{"event": "retire", "player": name, "reason": "old"}]
+
+
+def test_a_reset_player_has_first_parameters_an_empty_replay_and_its_counts(world: World) -> None:
+    player, setup = world.exploiter, world.exploiter.setup
+    player.train = jax.tree.map(lambda x: x, states.init_train(setup, 77))._replace(num_updates=np.int32(9))
+    player.num_updates, player.version = 9, 5
+    weights = np.ones(player.shared.rings.weight.shape, np.float32)
+    player.shared.rings = player.shared.rings._replace(
+        weight=jax.device_put(weights, player.shared.rings.weight.sharding)
+    )
+    player.books._stored_per_shard[:] = 50
+    world.build(builders.Action("reset", player.name, members.INITIAL, "stuck"))
+    fresh = states.init_train(setup, player.seed)
+    assert np.array_equal(_numbers(player.train.params), _numbers(fresh.params))
+    assert np.array_equal(_numbers(player.train.opt_state), _numbers(fresh.opt_state))
+    assert np.array_equal(_numbers(player.params), _numbers(setup.agent.acting(fresh)))  # acting takes them at once
+    assert (int(player.train.num_updates), player.num_updates, player.version) == (9, 9, 9)
+    assert np.asarray(player.shared.rings.weight)[:, 0].tolist() == [1, 1, 0, 0]
+    assert player.books.num_kept == 0 and player.pacer.to_json()["pace"]["since"] == (
+        9,
+        player.books.ledger.counts.stored,
+    )
+    member = world.seating.members.of(player.name)
+    assert (member.resets, member.source, member.reason) == (1, members.INITIAL, "stuck")
+    (decision,) = world.world.decisions
+    assert (decision["event"], decision["source"], decision["version"]) == ("reset", members.INITIAL, 9)
+
+
+def test_a_reset_takes_a_copy_of_another_player_s_parameters(world: World) -> None:
+    world.build(builders.Action("reset", "main_exploiter_0", "main"))
+    assert np.array_equal(_numbers(world.exploiter.train.params), _numbers(world.main.params))
+    jax.tree.map(lambda leaf: leaf.delete(), world.exploiter.train.params)  # as an update does
+    assert np.isfinite(_numbers(world.main.params)).all()
+
+
+def test_a_reset_to_lost_parameters_ends_the_run_by_name(world: World) -> None:
+    world.build(builders.Action("freeze", "main"))
+    (name,) = world.seating.frozen()
+    world.seating._pool.forget(name)
+    with pytest.raises(errors.CheckpointError, match=f"main_exploiter_0 cannot be reset to {name}"):
+        world.build(builders.Action("reset", "main_exploiter_0", name))
+
+
+def test_matches_of_a_reset_player_are_void(world: World) -> None:
+    world.seating._boards.rows[:] = 2
+    world.build(builders.Action("reset", "main_exploiter_0", members.INITIAL))
+    assert world.seating._boards.rows.tolist() == [2, 2, -1, -1] and world.seating.num_matches()["void"] == 2
+
+
+@pytest.mark.parametrize("builder", ["past", "self_play"])
+def test_builders_without_rules_of_updates_are_not_asked(
+    builder: str, device: loop_world.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builders, "load", lambda name: pytest.fail(name))
+    world = loop_world.World(device, None, league__builder=builder)
+    world.loop._building.after_update()
+    assert world.loop._building._builder is None

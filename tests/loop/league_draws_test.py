@@ -1,0 +1,74 @@
+"""Opponents of groups: active sets of several learning players, and turns through them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+
+from seedzero.config import league as league_config
+from seedzero.league import payoff as payoffs
+from seedzero.league import players as members
+from seedzero.loop import league_draws
+
+SETTINGS = league_config.LeagueConfig(builder="alphastar", main_exploiters=1, active=3, redraw=4)
+NAMES = ("main", "main_exploiter_0")
+TABLE = np.repeat([0, 1, 0], 2)
+
+
+def _make() -> league_draws.Draws:
+    draws = league_draws.Draws(SETTINGS, 1, NAMES, TABLE)
+    draws.redraw(payoffs.Payoff(), members.initial_pool(SETTINGS))
+    return draws
+
+
+def _won(player: str, number: int, kind: str = payoffs.SELF_PLAY) -> list[payoffs.Match]:
+    return [payoffs.Match(kind, player, "x", 0, 1, 1.0)] * number
+
+
+def test_each_learning_player_has_opponents_by_its_kind() -> None:
+    main, exploiter = _make().homes
+    assert set(exploiter.active) == {"main"} and len(exploiter.active) == 3
+    assert set(main.active) <= {"main", "main_exploiter_0"}
+
+
+def test_a_player_s_opponents_are_drawn_anew_after_its_own_matches() -> None:
+    draws = _make()
+    assert draws.count([*_won("main", 3), *_won("main_exploiter_0", 3)]) == []
+    assert draws.count(_won("main", 9, payoffs.EVALUATION)) == []
+    assert [home.name for home in draws.count(_won("main_exploiter_0", 1))] == ["main_exploiter_0"]
+    assert [home.num_matches for home in draws.homes] == [3, 4]
+
+
+def test_slots_of_a_group_take_its_opponents_in_turn() -> None:
+    draws = _make()
+    draws.homes[0].active = ("a", "b", "c")
+    draws.homes[1].active = ("d", "e", "f")
+    for group, expected in ((0, "abc"), (2, "def"), (4, "abc")):
+        slots = np.array([group, group + 1])
+        found = [[draws.next(slot, group, slots) for slot in slots.tolist()] for _ in range(3)]
+        assert all(one == other for one, other in found)  # the second slot takes what the first one drew
+        assert {one for one, _ in found} == set(expected)
+
+
+def test_a_checkpoint_brings_every_player_s_draws_back() -> None:
+    draws = _make()
+    draws.redraw(payoffs.Payoff(), members.initial_pool(SETTINGS), draws.homes[1:])
+    draws.count(_won("main", 5))
+    saved = json.loads(json.dumps(draws.to_json()))
+    again = league_draws.Draws(SETTINGS, 1, NAMES, TABLE)
+    again.restore(saved, 0)
+    assert [dataclasses.asdict(home) for home in again.homes] == [dataclasses.asdict(home) for home in draws.homes]
+    assert [home.num_sets for home in again.homes] == [0, 1]
+    assert saved.keys() == {"active", "num_sets", "homes"}
+
+
+def test_a_league_of_one_learning_player_is_saved_as_before() -> None:
+    settings = league_config.LeagueConfig(freeze_every=5, active=2)
+    draws = league_draws.Draws(settings, 1, ("main",), np.zeros(2, int))
+    draws.redraw(payoffs.Payoff(), members.initial_pool(settings))
+    assert draws.to_json() == {"active": ["main", "main"], "num_sets": 0}
+    again = league_draws.Draws(settings, 1, ("main",), np.zeros(2, int))
+    again.restore(draws.to_json(), 7)
+    assert (again.homes[0].num_matches, again.to_json()) == (7, draws.to_json())

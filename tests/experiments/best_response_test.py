@@ -70,7 +70,7 @@ def _random(seed: int, *, zeros: bool) -> best_response.Policy:
 def test_positions_masks_and_observations_are_those_of_openspiel(board: tuple[int, int, int]) -> None:
     game, rules = _game(*board), best_response.ConnectFour(*board)
     states = [*_positions(game).values()]
-    plies = best_response.plies(rules, lambda number, keys: rules.legal(keys))
+    plies = [*best_response.plies(rules, lambda number, keys: rules.legal(keys))]
     seen = np.concatenate([rules.observe(ply.keys, number % 2) for number, ply in enumerate(plies)])
     legal = np.concatenate([rules.legal(ply.keys) for ply in plies])
     expected = np.stack([game.observe(state) for state in states])
@@ -89,13 +89,20 @@ def test_positions_masks_and_observations_are_those_of_openspiel(board: tuple[in
     [best_response.uniform, _random(0, zeros=False), _random(1, zeros=True)],
     ids=["uniform", "random", "random with zeros"],
 )
-def test_best_responses_are_those_of_a_plain_recursion(
-    board: tuple[int, int, int], policy: best_response.Policy
-) -> None:
-    found = best_response.best_response(best_response.ConnectFour(*board), policy, batch_size=100)
+def test_bounds_close_around_a_plain_recursion(board: tuple[int, int, int], policy: best_response.Policy) -> None:
     expected = _recursion(_game(*board), policy)
-    assert (found.to_first, found.to_second) == pytest.approx(expected, abs=1e-12)
-    assert found.exploitability == pytest.approx(sum(expected) / 2)
+    found = [
+        best_response.best_response(best_response.ConnectFour(*board), policy, threshold=threshold, batch_size=100)
+        for threshold in (0.5, 0.1, 0.02, 0.001, 0.0)
+    ]
+    for response in found:
+        for (low, high), value in zip((response.to_first, response.to_second), expected, strict=True):
+            assert low - 1e-12 <= value <= high + 1e-12
+        assert response.exploitability == pytest.approx(np.mean([response.to_first, response.to_second], axis=0))
+    widths = [high - low for low, high in (response.exploitability for response in found)]
+    assert widths == sorted(widths, reverse=True) and widths[0] > 0.1 > 0.02 > widths[-2] and widths[-1] == 0
+    asked = [response.num_positions for response in found]
+    assert asked == sorted(asked) and asked[0] < asked[-1]
 
 
 @pytest.mark.parametrize("board", [*BOARDS, (4, 4, 4)])
@@ -103,10 +110,10 @@ def test_a_perfect_policy_has_no_exploitability(board: tuple[int, int, int]) -> 
     rules = best_response.ConnectFour(*board)
     perfect = best_response.Perfect(rules)
     found = best_response.best_response(rules, perfect.policy, perfect=perfect)
-    assert found.exploitability == 0 and found.to_second == perfect.value == -found.to_first
+    assert found.exploitability == (0, 0) and found.to_second == (perfect.value,) * 2 == (-found.to_first[0],) * 2
     first = best_response.deterministic(lambda observations, masks: perfect.keeps(observations).argmax(axis=1))
     alone = best_response.best_response(rules, first, perfect=perfect)
-    assert alone.exploitability == 0 and alone.num_positions < found.num_positions
+    assert alone.exploitability == (0, 0) and alone.num_positions < found.num_positions
 
 
 @pytest.mark.parametrize("board", BOARDS)

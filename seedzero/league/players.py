@@ -41,6 +41,8 @@ class Member:
     parent: str = ""  # the player that it is a snapshot of; "": none
     line: str = MAIN  # of LEARNING: its own kind, or its parent's
     retired: bool = False  # matchmaking leaves it out
+    frozen_version: int = 0  # the counts at a learning player's newest snapshot, though it may be refused or lost
+    frozen_env_steps: int = 0
     resets: int = 0
     reset_version: int = 0  # the counts at the newest reset
     reset_env_steps: int = 0
@@ -59,6 +61,8 @@ class Member:
             "parent": isinstance(self.parent, str) and bool(self.parent) is is_frozen,
             "line": self.line in LEARNING and (is_frozen or self.line == self.kind),
             "retired": self.retired is False or (self.retired is True and is_frozen),
+            "frozen_version": _is_count(self.frozen_version) and (not is_frozen or not self.frozen_version),
+            "frozen_env_steps": _is_count(self.frozen_env_steps) and (not is_frozen or not self.frozen_env_steps),
             "resets": _is_count(self.resets),
             "reset_version": _is_count(self.reset_version) and (self.resets > 0 or not self.reset_version),
             "reset_env_steps": _is_count(self.reset_env_steps) and (self.resets > 0 or not self.reset_env_steps),
@@ -115,13 +119,11 @@ class Pool:
         raise ValueError(f"no player is named {name!r}; there are {', '.join(member.name for member in self.members)}")
 
     def since(self, name: str) -> tuple[int, int]:
-        """Returns the updates and training steps of a learning player at its newest snapshot or reset; (0, 0): none.
-
-        A removed snapshot does not count.
-        """
+        """Returns a learning player's updates and training steps at its newest snapshot or reset; (0, 0): none."""
         member = self.of(name)
-        found = [(one.version, one.env_steps) for one in self.members if one.parent == name]
-        return max([(member.reset_version, member.reset_env_steps), *found], key=lambda counts: counts[::-1])
+        found = [(one.version, one.env_steps) for one in self.members if one.parent == name]  # of earlier versions
+        found += [(member.reset_version, member.reset_env_steps), (member.frozen_version, member.frozen_env_steps)]
+        return max(found, key=lambda counts: counts[::-1])
 
     def trained(self, name: str, *, version: int, env_steps: int) -> Pool:
         """Returns the pool with a learning player's newest counts."""
@@ -133,9 +135,11 @@ class Pool:
         digits: hexadecimal, random or of `digits_of`. Raises ValueError for a name that is taken.
         """
         parent = self._learner(name, "frozen")
-        changes: dict[str, Any] = dict(kind=FROZEN, learns=False, version=version, env_steps=env_steps, parent=name)
-        member = dataclasses.replace(parent, name=f"{name}-{digits}", reason=reason, **changes)
-        return Pool((*self.members, member), self.num_frozen + 1), member
+        counts: dict[str, Any] = dict(version=version, env_steps=env_steps)
+        changes: dict[str, Any] = dict(kind=FROZEN, learns=False, parent=name, frozen_version=0, frozen_env_steps=0)
+        member = dataclasses.replace(parent, name=f"{name}-{digits}", reason=reason, **counts, **changes)
+        pool = self._with(dataclasses.replace(parent, frozen_version=version, frozen_env_steps=env_steps))
+        return Pool((*pool.members, member), self.num_frozen + 1), member
 
     def reset(self, name: str, *, source: str, version: int, env_steps: int, reason: str = "") -> Pool:
         """Returns the pool with a learning player that takes other parameters.

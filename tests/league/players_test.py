@@ -28,7 +28,8 @@ def test_a_snapshot_has_a_name_of_its_own_and_its_parent_s_counts() -> None:
     pool, member = _pool().freeze("main", "3d", version=40, env_steps=401)
     assert member == members.Member("main-3d", "frozen", learns=False, version=40, env_steps=401, parent="main")
     assert pool.frozen == ("main-0a", "main-1b", "main-2c", "main-3d") and pool.num_frozen == 4
-    assert pool.of("main") == members.Member("main", "main", learns=True, version=40, env_steps=400)
+    main = members.Member("main", "main", learns=True, version=40, env_steps=400)
+    assert pool.of("main") == dataclasses.replace(main, frozen_version=40, frozen_env_steps=401)
     assert pool.of("main-3d") == member
 
 
@@ -90,6 +91,7 @@ def _damaged(*path: Any, value: Any) -> Any:
         (_damaged("members", 1, "line", value="frozen"), "line is 'frozen'"),
         (_damaged("members", 0, "line", value="main_exploiter"), "line is 'main_exploiter'"),
         (_damaged("members", 0, "retired", value=True), "retired is True"),
+        (_damaged("members", 1, "frozen_env_steps", value=9), "frozen_env_steps is 9"),
         (_damaged("members", 0, "resets", value=-1), "resets is -1"),
         (_damaged("members", 0, "reset_env_steps", value=9), "reset_env_steps is 9"),
         (_damaged("members", 0, "source", value="initial"), "source is 'initial'"),
@@ -112,9 +114,22 @@ def test_the_kind_says_whether_a_player_learns() -> None:
 def test_a_pool_of_versions_with_one_learning_player_is_read() -> None:
     values = _pool().to_json()
     for member in values["members"]:
-        for name in ("line", "retired", "resets", "reset_version", "reset_env_steps", "source", "reason"):
+        for name in (
+            "line",
+            "retired",
+            "frozen_version",
+            "frozen_env_steps",
+            "resets",
+            "reset_version",
+            "reset_env_steps",
+            "source",
+            "reason",
+        ):
             del member[name]
-    assert members.Pool.from_json(values) == _pool()
+    read = members.Pool.from_json(values)
+    assert read.since("main") == (20, 200) == _pool().since("main")
+    main = dataclasses.replace(read.of("main"), frozen_version=20, frozen_env_steps=200)
+    assert (main, *read.members[1:]) == _pool().members
 
 
 def _league() -> members.Pool:
@@ -159,7 +174,7 @@ def test_counts_since_are_those_of_the_later_of_snapshot_and_reset() -> None:
     assert pool.since("main_exploiter_0") == (31, 310)
     pool, member = pool.freeze("main_exploiter_0", "0b", version=32, env_steps=320)
     assert pool.since("main_exploiter_0") == (32, 320)
-    assert pool.without(member.name).since("main_exploiter_0") == (31, 310)
+    assert pool.without(member.name).since("main_exploiter_0") == (32, 320)  # a refused one is not asked for again
 
 
 def test_a_retired_player_stays_and_leaves_matchmaking() -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from seedzero.api import heatmap
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import league as league_config
 from seedzero.core import errors
-from seedzero.league import elo, matchmaking
+from seedzero.league import elo, lineage, matchmaking
 from seedzero.league import payoff as payoffs
 from seedzero.league import players as members
 
@@ -47,6 +49,36 @@ class SavedLeague(NamedTuple):
         zero = next((found[name] for name in self.pool.frozen if name in found), 0.0)
         games = {name: sum(row.games for pair, row in pairs.items() if name in pair) for name in found}
         return {name: rating - zero for name, rating in found.items()}, games
+
+    def win_rates(self) -> heatmap.WinRates:
+        """Returns the win rates between the players, of all training's matches."""
+        pairs, names = self.payoff.pairs(), [member.name for member in self.pool.members]
+
+        def tally(one: str, other: str) -> payoffs.Tally:
+            return pairs[one, other] if (one, other) in pairs else pairs.get((other, one), payoffs.Tally()).mirrored
+
+        rows = [[tally(one, other) for other in names] for one in names]
+        rates = [[row.score / row.games if row.games else None for row in line] for line in rows]
+        return heatmap.WinRates(names, rates, [[row.games for row in line] for line in rows])
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns all that the checkpoint has of the league, its history left out."""
+        ratings, games = self.ratings()
+        return {
+            "update": self.update,
+            "env_steps": self.env_steps,
+            "settings": dataclasses.asdict(self.settings),
+            "players": [member.to_json() for member in self.pool.members],
+            "lineage": lineage.tree(self.pool),
+            "active": list(self.active),
+            "opponents": {name: self.opponents(name) for name in self.pool.learning},
+            "payoff": self.payoff.table(),
+            "types": self.payoff.num_matches(),
+            "void": self.num_void,
+            "win_rates": self.win_rates()._asdict(),
+            "ratings": ratings,
+            "games": games,
+        }
 
 
 def read(path: pathlib.Path, place: str) -> SavedLeague:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 def run(arguments: parse.Arguments) -> int:
     """Prints a view of a run's league; returns the exit code."""
     view, *names = arguments.words
+    is_file = view in _ENDINGS
+    if is_file is not bool(arguments.flags.get("out")):
+        given = f"--out=FILE{_ENDINGS[view][0]} is missing" if is_file else "--out is for export and heatmap; omit it"
+        raise errors.UsageError(f"seedzero league {view}: {given}")
     if view == "match":
         return _match(arguments, names)
     for flag in ("games", "seed"):
@@ -26,6 +31,8 @@ def run(arguments: parse.Arguments) -> int:
     from seedzero.bucket import run_copy
 
     place = arguments.flags["run_dir"]
+    if is_file:
+        return _write(arguments, view, pathlib.Path(arguments.flags["out"]))
     with run_copy.local(place, lambda copy: copy.fetch_params("last")) as path:
         league = leagues.read(path, place)
     text, found = _VIEWS[view](league)
@@ -34,6 +41,40 @@ def run(arguments: parse.Arguments) -> int:
     else:
         head = f"{place}: the league after {league.update:,} updates and {league.env_steps:,} steps"
         output.show(f"{head}\n\n{text}")
+    return 0
+
+
+def _write(arguments: parse.Arguments, view: str, out: pathlib.Path) -> int:
+    """Writes a view into a file; returns the exit code."""
+    if out.suffix.lower() not in _ENDINGS[view]:
+        raise errors.UsageError(f"--out={out}: the name must end in {' or '.join(_ENDINGS[view])}")
+    from seedzero.api import heatmap, leagues
+    from seedzero.bucket import run_copy
+    from seedzero.checkpoints import durable
+    from seedzero.checkpoints import run_dir as run_dirs
+    from seedzero.monitoring import league_log
+
+    def fetch(copy: run_copy.Copy) -> None:
+        copy.fetch_params("last")
+        copy.fetch(league_log.LEAGUE_FILE)
+
+    place = arguments.flags["run_dir"]
+    with run_copy.local(place, fetch) as path:
+        league, history = leagues.read(path, place), league_log.read(path)
+    if view == "export":
+        content = run_dirs.encode({**league.to_json(), "history": history}, indent=1).encode() + b"\n"
+    else:
+        draw = heatmap.png if out.suffix.lower() == ".png" else heatmap.svg
+        title = f"win rates in percent, rows against columns, after {league.env_steps:,} steps"
+        content = draw(league.win_rates(), title)
+    try:
+        durable.write_whole(out, content)
+    except OSError as error:
+        raise errors.UsageError(f"--out={out} cannot be written: {error.strerror}") from None
+    if arguments.switch("json"):
+        output.print_json({"out": str(out), "update": league.update, "players": len(league.pool.members)})
+    else:
+        output.say(f"wrote {out}: {len(league.pool.members)} players after {league.update:,} updates")
     return 0
 
 
@@ -121,22 +162,32 @@ def _elo(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
     return text, {"update": league.update, "ratings": ratings, "games": games}
 
 
+def _lineage(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
+    from seedzero.league import lineage
+
+    found = {"update": league.update, "env_steps": league.env_steps, "players": lineage.tree(league.pool)}
+    return lineage.text(league.pool), found
+
+
 _GAMES = 100
+_ENDINGS: Mapping[str, tuple[str, ...]] = {"export": (".json",), "heatmap": (".svg", ".png")}
 _VIEWS: Mapping[str, Callable[[leagues.SavedLeague], tuple[str, dict[str, Any]]]] = {
     "show": _show,
     "payoff": _payoff,
     "elo": _elo,
+    "lineage": _lineage,
 }
 
 COMMAND = parse.Command(
     summary="Shows a run's league: players and matches, results, ratings; plays matches of its players.",
-    usage="show|payoff|elo|match A B --run_dir=DIR [--json]",
-    words=((*_VIEWS, "match"),),
+    usage="show|payoff|elo|lineage|export|heatmap|match A B --run_dir=DIR [--out=FILE] [--json]",
+    words=((*_VIEWS, *_ENDINGS, "match"),),
     more_words=2,
     flags={
         **parse.RUN_DIR,
         "games=N": f"match: number of games (default {_GAMES})",
         "seed=N": "match: of the random openings (default 0)",
+        "out=FILE": "export, heatmap: file to write, FILE.json; FILE.svg or FILE.png",
         "json": "print one line of JSON in place of the tables",
         **parse.TRUST,
     },
@@ -152,6 +203,10 @@ payoff: results by type, player, opponent and side; each match stands in two row
   side, games, wins, draws, losses, mean_return, win_rate, low, high).
 elo: ratings by maximum likelihood from all matches against frozen players; the oldest rated one has 0. JSON: update,
   ratings (player: points), games (player: count).
+lineage: the learning players, each with its snapshots and resets: updates, training steps and reasons. JSON: update,
+  env_steps, players (all fields, and events: freeze or reset, player or source, version, env_steps, reason).
+export: writes all of that and the settings, win rates and history (league.jsonl) as JSON.
+heatmap: draws win rates of all training's matches, rows against columns; white is 0.5, grey no match.
 match A B: plays games of two players here, greedily; each pair of games begins with the same 2 random moves, and the
   players change sides. Counts A's results; main is the newest checkpoint. Nothing is added to the run. JSON: players,
   games, score (a draw is half a win), low, high, wins, draws, losses, first and second (the same three with the first

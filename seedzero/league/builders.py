@@ -150,7 +150,7 @@ def _past(
     """Takes a snapshot of each learning player wherever its training steps pass a multiple of `freeze_every`."""
     every = arguments["freeze_every"]
     return [
-        Action(FREEZE, name, reason=f"{every:,} steps")
+        Action(FREEZE, name, reason=f"every {every:,} steps")
         for name in (pool.learning if every else ())
         if counts[name].env_steps // every > pool.since(name)[1] // every
     ]

@@ -9,6 +9,7 @@ import contextlib
 import pathlib
 import threading
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import json_object
@@ -17,6 +18,15 @@ from seedzero.monitoring import event_file
 LEAGUE_FILE = "league.jsonl"
 FREEZE, MATCHES = "freeze", "matches"
 """Events of lines."""
+
+
+def read(run_dir: pathlib.Path) -> list[dict[str, Any]]:
+    """Returns the lines of a run's league.jsonl; none without the file, and no damaged lines."""
+    path, found = run_dir / LEAGUE_FILE, []
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        with contextlib.suppress(ValueError):
+            found.append(json_object.parse(line))
+    return found
 
 
 class LeagueLog:

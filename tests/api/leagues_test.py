@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import shutil
 from typing import Any
@@ -138,3 +139,21 @@ def test_a_step_beside_a_frozen_player_is_refused(said: golden.Said) -> None:
         with pytest.raises(errors.UsageError, match="player=") as raised:
             runs.checked_player(player, 7)
         said(raised.value, player)
+
+
+def test_win_rates_count_both_sides_of_all_matches_between_two_players(tmp_path: pathlib.Path) -> None:
+    found = _read(saved_league.make(tmp_path / "run")).win_rates()
+    assert found.names == ["main", saved_league.OLD, saved_league.NEW]
+    assert found.rates == [[None, 1.0, 0.125], [0.0, None, None], [0.875, None, None]]
+    assert found.games == [[0, 3, 4], [3, 0, 0], [4, 0, 0]]
+
+
+def test_all_of_a_league_is_one_object(tmp_path: pathlib.Path) -> None:
+    league = _read(saved_league.make(tmp_path / "run"))
+    found = json.loads(json.dumps(league.to_json()))
+    assert (found["update"], found["env_steps"], found["void"]) == (90, 2_500, 2)
+    assert found["settings"]["freeze_every"] == 10_000
+    assert [player["name"] for player in found["players"]] == found["win_rates"]["names"]
+    assert [event["player"] for event in found["lineage"][0]["events"]] == [saved_league.OLD, saved_league.NEW]
+    assert found["opponents"]["main"] == league.opponents() and found["payoff"] == league.payoff.table()
+    assert found["ratings"].keys() == found["games"].keys()

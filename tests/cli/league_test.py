@@ -56,7 +56,7 @@ def test_elo_has_ratings_and_games(run_path: pathlib.Path, capsys: pytest.Captur
     assert found["ratings"].keys() == found["games"].keys() == {"main", saved_league.OLD, saved_league.NEW}
 
 
-@pytest.mark.parametrize("view", ["show", "payoff", "elo"])
+@pytest.mark.parametrize("view", ["show", "payoff", "elo", "lineage"])
 def test_tables_are_for_people(
     view: str, run_path: pathlib.Path, capsys: pytest.CaptureFixture[str], said: golden.Said
 ) -> None:
@@ -82,6 +82,13 @@ def test_a_league_without_matches_yet_is_shown(tmp_path: pathlib.Path, capsys: p
         ["match"],
         ["match", "a", "b", "c"],
         ["match", "a", "b", "--games=1"],
+        ["export"],
+        ["heatmap"],
+        ["export", "--out=a.svg"],
+        ["heatmap", "--out=a.json"],
+        ["heatmap", "--out=a.svg", "main"],
+        ["match", "a", "b", "--out=a.json"],
+        ["show", "--out=a.json"],
     ],
     ids=" ".join,
 )
@@ -90,6 +97,49 @@ def test_wrong_words_are_refused(args: list[str], capsys: pytest.CaptureFixture[
     err = capsys.readouterr().err
     assert args[-1].partition("=")[0] in err
     said(err, " ".join(args))
+
+
+def test_lineage_has_snapshots_by_their_parents(run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (player,) = _json(capsys, "lineage", f"--run_dir={run_path}")["players"]
+    assert [(event["player"], event["version"], event["env_steps"]) for event in player["events"]] == [
+        (saved_league.OLD, 30, 1_000),
+        (saved_league.NEW, 60, 2_000),
+    ]
+
+
+def test_export_writes_everything_and_the_history(
+    tmp_path: pathlib.Path, run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history = run_path / "league.jsonl"
+    history.write_text('{"event": "freeze", "player": "x"}\n{"event": "fre')  # cut by a crash
+    out = tmp_path / "league.json"
+    told = _json(capsys, "export", f"--run_dir={run_path}", f"--out={out}")
+    assert told == {"out": str(out), "update": 90, "players": 3}
+    history.unlink()
+    found = json.loads(out.read_text())
+    assert found["history"] == [{"event": "freeze", "player": "x"}]
+    assert found["types"]["past"] == 7 and len(found["players"]) == 3
+    assert commands.main(["league", "export", f"--run_dir={run_path}", f"--out={out}"]) == 0
+    assert json.loads(out.read_text()) == {**found, "history": []} and str(out) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ending", ["svg", "PNG"])
+def test_heatmap_draws_the_players(
+    ending: str, tmp_path: pathlib.Path, run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / f"rates.{ending}"
+    assert _json(capsys, "heatmap", f"--run_dir={run_path}", f"--out={out}")["players"] == 3
+    content = out.read_bytes()
+    assert content.startswith(b"\x89PNG" if ending == "PNG" else b"<svg")
+    assert ending == "PNG" or f"main against {saved_league.NEW}: 0.125 in 4 games".encode() in content
+
+
+def test_a_file_that_cannot_be_written_is_named(
+    tmp_path: pathlib.Path, run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "nowhere" / "a.svg"
+    assert commands.main(["league", "heatmap", f"--run_dir={run_path}", f"--out={out}"]) == 2
+    assert f"--out={out} cannot be written: No such file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("as_json", [True, False])

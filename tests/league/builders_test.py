@@ -59,7 +59,8 @@ def test_self_play_never_does_anything() -> None:
 def test_past_takes_a_snapshot_of_each_learning_player_by_steps(every: int, steps: int, due: bool) -> None:
     pool = _pool(main_exploiters=1)
     found = _run("past", pool, payoffs.Payoff(), steps, freeze_every=every)
-    assert found == [builders.Action(FREEZE, name, reason="100 steps") for name in (pool.learning if due else ())]
+    names = pool.learning if due else ()
+    assert found == [builders.Action(FREEZE, name, reason="every 100 steps") for name in names]
 
 
 def test_past_counts_from_multiples_of_the_steps() -> None:

@@ -52,6 +52,19 @@ def test_a_decision_and_an_interval_are_a_line_each(tmp_path: pathlib.Path) -> N
     assert reports == []
 
 
+def test_the_history_is_read_without_damaged_lines(tmp_path: pathlib.Path) -> None:
+    assert league_log.read(tmp_path) == []
+    log, _ = _log(tmp_path)
+    _freeze(log)
+    with (tmp_path / "league.jsonl").open("ab") as file:
+        file.write(b'7\n\xff\n{"event": "fre')
+    assert league_log.read(tmp_path) == _rows_of(NAME)
+
+
+def _rows_of(name: str) -> list[dict[str, Any]]:
+    return [{"event": "freeze", "player": name, "parent": "main", "version": 5, "env_steps": 100}]
+
+
 def test_without_matches_or_a_league_nothing_is_written(tmp_path: pathlib.Path) -> None:
     log, _ = _log(tmp_path)
     log.count({}, update=1, env_steps=1)

@@ -1,0 +1,55 @@
+"""The lineage of a league: the origin of each player."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from seedzero.league import players as members
+
+FREEZE, RESET = "freeze", "reset"
+
+
+def tree(pool: members.Pool) -> list[dict[str, Any]]:
+    """Returns the learning players, each with its snapshots and resets in their order.
+
+    The reason of an earlier reset than the newest is not kept: "". Removed snapshots are left out, and a reset that
+    only they tell of.
+    """
+    return [{**pool.of(name).to_json(), "events": _events(pool, pool.of(name))} for name in pool.learning]
+
+
+def text(pool: members.Pool) -> str:
+    """Returns the tree for a terminal."""
+    lines = []
+    for player in tree(pool):
+        lines.append(f"{player['name']} ({player['kind']}): {_counts(player)}")
+        for event in player["events"]:
+            name = f"reset {event['number']} to {event['source']}" if event["event"] == RESET else event["player"]
+            mark = "└─" if event is player["events"][-1] else "├─"
+            rest = "; ".join(filter(None, (_counts(event), event["reason"], "retired" * event.get("retired", False))))
+            lines.append(f"{mark} {name}: {rest}")
+    return "\n".join(lines)
+
+
+def _events(pool: members.Pool, player: members.Member) -> list[dict[str, Any]]:
+    snapshots = [member for member in pool.members if member.parent == player.name]
+    reset = {member.resets: member for member in (*snapshots, player) if member.resets}
+    found: dict[tuple[int, int, int], dict[str, Any]] = {
+        (number, 0, 0): {
+            "event": RESET,
+            "number": number,
+            "source": member.source,
+            "version": member.reset_version,
+            "env_steps": member.reset_env_steps,
+            "reason": member.reason if member.learns else "",
+        }
+        for number, member in reset.items()
+    }
+    for place, member in enumerate(snapshots):
+        values = {name: getattr(member, name) for name in ("version", "env_steps", "reason", "retired")}
+        found[member.resets, 1, place] = {"event": FREEZE, "player": member.name, **values}
+    return [event for _, event in sorted(found.items())]
+
+
+def _counts(values: dict[str, Any]) -> str:
+    return f"update {values['version']:,}, {values['env_steps']:,} steps"

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import golden
+
+from seedzero.config import league as league_config
+from seedzero.league import lineage
+from seedzero.league import players as members
+
+
+def _pool() -> members.Pool:
+    """Returns main with two snapshots, one of them retired, and an exploiter with a snapshot before each reset."""
+    pool = members.initial_pool(league_config.LeagueConfig(main_exploiters=1))
+    pool, old = pool.freeze("main", "0a", version=10, env_steps=1_000, reason="every 1,000 steps")
+    for number, digits in enumerate(("0b", "0c"), 1):
+        counts = dict(version=20 * number, env_steps=2_000 * number)
+        pool, _ = pool.freeze("main_exploiter_0", digits, **counts, reason="wins 0.80 or more against 1 player")
+        source = "initial" if number == 1 else old.name
+        pool = pool.reset("main_exploiter_0", source=source, **counts, reason=f"reason {number}")
+    pool, _ = pool.freeze("main", "0d", version=60, env_steps=6_000)
+    pool = pool.trained("main_exploiter_0", version=70, env_steps=7_000)
+    return pool.trained("main", version=70, env_steps=7_000).retire("main-0a")
+
+
+def test_each_learning_player_has_its_snapshots_and_resets_in_their_order() -> None:
+    main, exploiter = lineage.tree(_pool())
+    assert (main["name"], main["version"], main["kind"]) == ("main", 70, "main")
+    assert [(event["player"], event["retired"]) for event in main["events"]] == [("main-0a", True), ("main-0d", False)]
+    assert main["events"][0] == {
+        "event": "freeze",
+        "player": "main-0a",
+        "version": 10,
+        "env_steps": 1_000,
+        "reason": "every 1,000 steps",
+        "retired": True,
+    }
+    kinds = [(event["event"], event["version"]) for event in exploiter["events"]]
+    assert kinds == [("freeze", 20), ("reset", 20), ("freeze", 40), ("reset", 40)]
+    assert [event["source"] for event in exploiter["events"][1::2]] == ["initial", "main-0a"]
+    assert [event["reason"] for event in exploiter["events"][1::2]] == ["", "reason 2"]
+
+
+def test_the_tree_is_text_for_a_terminal(said: golden.Said) -> None:
+    assert len(lineage.text(_pool()).splitlines()) == 8
+    said(lineage.text(_pool()))
+    assert lineage.text(members.Pool()) == "main (main): update 0, 0 steps"

@@ -11,7 +11,6 @@ from seedzero.core import errors, json_object
 
 BUILDERS = ("self_play", "past", "alphastar")
 """Builders of seedzero's own; others are a user's."""
-_WIN_RATES = ("training", "evaluation")
 _WEIGHTINGS = ("linear", "linear_capped", "squared", "variance", "uniform")
 
 
@@ -22,12 +21,11 @@ class AlphaStarArguments(options.Section):
     win_rate: float = options.fixed(0.7, "a rival is beaten above it", low=0, high=1)
     min_games: int = options.fixed(200, "matches for a win rate to count", low=0)
     min_steps: int = options.fixed(10_000, "fewest steps between snapshots", low=0, high=options.LARGEST_COUNT)
-    max_steps: int = options.fixed(100_000, "most steps between snapshots", low=1, high=options.LARGEST_COUNT)
+    max_steps: int = options.fixed(40_000, "most steps between snapshots", low=1, high=options.LARGEST_COUNT)
     reset_to: str = options.fixed(
         "initial", "parameters of a reset exploiter", choices=("initial", "main", "snapshot")
     )
     reset_probability: float = options.fixed(0.25, "of a league exploiter's reset at a snapshot", low=0, high=1)
-    win_rates: str = options.fixed("training", "as league.win_rates", choices=_WIN_RATES)
 
     @classmethod
     def parsed(cls, given: Mapping[str, Any]) -> AlphaStarArguments:
@@ -64,11 +62,6 @@ class LeagueConfig(options.Section):
     )
     builder_args: str = options.fixed("", "JSON object of the builder's arguments, such as '{\"win_rate\": 0.7}'")
     build_every: int = options.tunable(100, "updates between runs of the builder", "updates", low=1)
-    win_rates: str = options.tunable(
-        "training",
-        "matches whose win rates a builder reads: training, where players explore, or evaluation",
-        choices=_WIN_RATES,
-    )
     active: int = options.tunable(
         4,
         "opponents at a time, drawn one by one: more of them vary the games, fewer make wider batches",
@@ -117,7 +110,7 @@ class LeagueConfig(options.Section):
             ) from None
         if self.builder == "alphastar":
             try:
-                return dataclasses.asdict(AlphaStarArguments.parsed({"win_rates": self.win_rates, **given}))
+                return dataclasses.asdict(AlphaStarArguments.parsed(given))
             except errors.ConfigError as error:
                 raise errors.ConfigError(f"{flag}: {error}") from None
         if given and self.builder in BUILDERS:

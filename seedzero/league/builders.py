@@ -170,11 +170,10 @@ def _alphastar(
     players, of a main exploiter the main players. A main exploiter is then reset, a league exploiter with
     `reset_probability`, a main player never.
 
-    To beat is a win rate above `win_rate` in at least `min_games` matches since either player was reset. Of training,
-    the rate is matchmaking's, which forgets: a decay of 0.99 makes 200 matches worth (sum w)^2 / sum w^2 = 152 equal
-    ones, and more of them never over 199. So a rate of 0.7 is known to 0.07 (95 %). Matches before the last snapshot
-    count too: matchmaking seldom draws an opponent that is beaten, and 200 new matches against it might never come.
-    Of evaluations, whole counts since the reset tell the rate.
+    To beat is a win rate above `win_rate` in at least `min_games` matches since either player was reset. The rate is
+    matchmaking's, which forgets: a decay of 0.99 makes 200 matches worth (sum w)^2 / sum w^2 = 152 equal ones, and
+    more of them never over 199. So a rate of 0.7 is known to 0.07 (95 %). Matches before the last snapshot count too:
+    matchmaking seldom draws an opponent that is beaten, and 200 new matches against it might never come.
     """
     given = league_config.AlphaStarArguments(**arguments)
     mains, past, actions = pool.learning_of(members.MAIN), pool.past(), list[Action]()
@@ -201,11 +200,9 @@ def _alphastar(
 
 def _rate(payoff: payoffs.Payoff, player: str, rival: str, given: league_config.AlphaStarArguments) -> float:
     """Returns a player's win rate against a rival; 0 after too few matches."""
-    of_training = given.win_rates == "training"
-    counted = payoff.since_reset(player, rival, payoffs.BETWEEN if of_training else (payoffs.EVALUATION,))
     recent = payoff.recent.get((player, rival), payoffs.Recent())
-    score, games = (recent.score, recent.games) if of_training else (counted.score, float(counted.games))
-    return score / games if games and counted.games >= given.min_games else 0.0
+    is_known = payoff.since_reset(player, rival).games >= given.min_games
+    return recent.score / recent.games if recent.games and is_known else 0.0
 
 
 def _source(pool: members.Pool, main: str, reset_to: str) -> str:

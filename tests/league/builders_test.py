@@ -183,17 +183,6 @@ def test_exploiters_take_each_main_player_s_parameters_alike() -> None:
     assert set(sources) == {"main", "main_1"} and sources.count("main") == pytest.approx(200, abs=40)
 
 
-def test_win_rates_of_evaluations_are_whole_counts() -> None:
-    pool, old = _pool().freeze("main", "0a", version=0, env_steps=0)
-    lost = _played(payoffs.Payoff(), pool, "main", old.name, 30 * "L")
-    seen = [payoffs.Match(payoffs.EVALUATION, "main", old.name, at % 2, 1 if at < 15 else -1, 1.0) for at in range(20)]
-    payoff = payoffs.record(lost, seen, decay=0.99)
-    found = [
-        _run("alphastar", pool, payoff, 100, builder_args=STAR, win_rates=name) for name in ("training", "evaluation")
-    ]
-    assert [len(actions) for actions in found] == [0, 1] and found[1][0].reason.startswith("wins 0.75 ")
-
-
 def test_decayed_matches_are_worth_as_many_equal_ones_as_the_documentation_says() -> None:
     def worth(games: int, decay: float = 0.99) -> float:
         weights = [decay**at for at in range(games)]

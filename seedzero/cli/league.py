@@ -201,7 +201,7 @@ show: the players, the learning one's opponents with their shares of the next dr
 payoff: results by type, player, opponent and side; each match stands in two rows, one for each of its sides. win_rate
   counts a draw as half a win; low, high: its 95 % interval (Wilson). JSON: update, payoff (type, player, opponent,
   side, games, wins, draws, losses, mean_return, win_rate, low, high).
-elo: ratings by maximum likelihood from all matches against frozen players; the oldest rated one has 0. JSON: update,
+elo: ratings by maximum likelihood from all matches between two players; the oldest rated one has 0. JSON: update,
   ratings (player: points), games (player: count).
 lineage: the learning players, each with its snapshots and resets: updates, training steps and reasons. JSON: update,
   env_steps, players (all fields, and events: freeze or reset, player or source, version, env_steps, reason).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pathlib
+import re
 import sys
 import threading
 from typing import Any
@@ -281,6 +282,22 @@ def _own(function: str, steps: int = 100, seconds: float = 20.0) -> tuple[builde
 def test_a_user_s_builder_decides_by_players_counts_and_arguments(rules: pathlib.Path) -> None:
     assert _own("build") == (builders.Action(RETIRE, "main-0a", reason="old"),)
     assert _own("build", steps=99) == ()
+
+
+def test_the_builder_of_the_documentation_works(rules: pathlib.Path) -> None:
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "league.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r'```python\n("""my_rules\.py:.*?)```', page, re.DOTALL)
+    rules.with_name("rules_of_a_user.py").write_text(code)
+    pool, old = _pool().freeze("main", "0a", version=5, env_steps=50)
+    payoff = _played(payoffs.Payoff(), pool, "main", old.name, 100 * "W")
+    name, counts = "rules_of_a_user:build", {"main": builders.Learned(105, 1_050)}
+    found = builders.run(builders.load(name), pool, payoff, counts, {"every": 100}, 0, name=name)
+    assert found == (
+        builders.Action(FREEZE, "main", reason="100 updates"),
+        builders.Action(RETIRE, old.name, reason="beaten"),
+    )
+    counts = {"main": builders.Learned(104, 1_040)}
+    assert builders.run(builders.load(name), pool, payoffs.Payoff(), counts, {"every": 100}, 0, name=name) == ()
 
 
 @pytest.mark.parametrize(

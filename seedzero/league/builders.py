@@ -87,7 +87,8 @@ def run(
     """
     if builder in BUILDERS.values():
         return tuple(builder(pool, payoff, counts, arguments, key))
-    copies = copy.deepcopy((payoff, dict(counts), dict(arguments)))
+    kept = payoffs.Payoff(*map(dict, (payoff.rows, payoff.recent, payoff.before)))
+    copies = (kept, dict(counts), copy.deepcopy(dict(arguments)))
     found = user_code.call(builder, pool, *copies, key, seconds=seconds, what=f"--league.builder={name}")
     if problem := _problem(found, pool):
         raise errors.BuilderError(f"--league.builder={name} ({user_code.place_of(builder)}) returns {problem}")

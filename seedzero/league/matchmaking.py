@@ -46,7 +46,7 @@ def shares(rates: np.ndarray, weighting: str) -> np.ndarray:
 class Branch(NamedTuple):
     """Opponents of one rule."""
 
-    share: float  # of all draws; 0: the rule has no opponents
+    share: float  # of all draws
     names: tuple[str, ...]
     shares: np.ndarray  # [N] of the branch's draws, sum 1
 
@@ -69,11 +69,12 @@ def branches(
     exploiters = [one.name for one in pool.members if one.line != members.MAIN and not one.retired]
     of_exploiters = min(settings.exploiters, 1 - settings.self_play) if exploiters else 0.0
     of_mains = settings.self_play if past else 1 - of_exploiters
-    return (
+    rules = (
         pfsp(of_mains, mains, "uniform"),
         pfsp(of_exploiters, exploiters, settings.weighting),
         pfsp(1 - of_mains - of_exploiters, past, settings.weighting),
     )
+    return tuple(rule for rule in rules if rule.names)
 
 
 def active_set(

@@ -197,6 +197,15 @@ def test_a_main_player_without_a_past_meets_itself_and_exploiters() -> None:
     assert alone == {"main": 1.0, "main_exploiter_0": 0.0}
 
 
+def test_every_rule_has_opponents_and_all_shares_add_up() -> None:
+    young = members.initial_pool(league_config.LeagueConfig(main_players=2, main_exploiters=2, league_exploiters=1))
+    for pool in (members.Pool(), young, _league(2), POOL):
+        for home in pool.learning:
+            rules = matchmaking.branches(payoffs.Payoff(), pool, home, _settings())
+            assert all(rule.names and sum(rule.shares) == pytest.approx(1) for rule in rules)
+            assert sum(rule.share for rule in rules) == pytest.approx(1)
+
+
 def test_main_players_share_their_matches_of_self_play() -> None:
     found = matchmaking.chances(payoffs.Payoff(), _league(2), "main_1", _settings())
     assert found["main"] == found["main_1"] == pytest.approx(0.175) and sum(found.values()) == pytest.approx(1)

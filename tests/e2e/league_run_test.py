@@ -166,6 +166,41 @@ def test_ctrl_c_during_a_freeze_saves_the_new_player(
     check(run)
 
 
+def test_after_an_earlier_checkpoint_no_name_is_used_again(
+    host: harness.Host, tmp_path: pathlib.Path, league: pathlib.Path
+) -> None:
+    run = harness.copy_run(league, tmp_path / "run")
+    first = resume(host, run, to(run, 2), "--checkpoint.keep=2").wait()
+    assert first.code == 0, first.err
+    abandoned = newest(run)
+    shutil.rmtree(saved_files.step_directory(run / "checkpoints", abandoned.step))
+    earlier = newest(run)
+    lost = set(abandoned.frozen) - set(earlier.frozen)
+    assert earlier.step < abandoned.step and lost
+    again = resume(host, run, to(run, 3)).wait()
+    assert again.code == 0, again.err
+    check(run)
+    assert not lost.intersection(newest(run).frozen) and set(earlier.frozen) < set(newest(run).frozen)
+
+
+@pytest.mark.slow
+def test_a_deterministic_league_is_the_same_after_a_kill(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    words = (*LEAGUE, "--deterministic", "--batcher.max_batch=24", "--checkpoint.every_updates=20")
+    words = (*words, "--metrics.every_updates=10", "--max_updates=60")
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert host.train(whole, *words).wait().code == 0
+    where = {league_stand_in.MOMENT: f"{league_stand_in.IN_CHECKPOINT}:1"}
+    first = host.train(killed, *words, limits=league_stand_in.command(), **where)
+    assert first.wait().code == -signal.SIGKILL
+    assert newest(killed).step == 20
+    assert host.train(killed, *words).wait().code == 0
+    assert newest(killed).host["league"] == newest(whole).host["league"]
+    assert league_stand_in.saved_digests(killed) == league_stand_in.saved_digests(whole)
+    assert history(killed) == history(whole)
+    assert newest(whole).host["league"]["pool"]["num_frozen"] > 2
+    check(killed)
+
+
 # ------------------------------------------------------------------------------------ damaged files
 
 

@@ -76,7 +76,8 @@ class ProgramTracer:
         self.scalar = jax.ShapeDtypeStruct((), np.int32, sharding=meshes.replicated(setup.mesh))
         self.counters = meshes.placed(steps.counters(0, 0, 0), meshes.replicated(setup.mesh))
         # Acting and a running evaluation have copies of the parameters.
-        self._state_bytes = sum(map(memory.device_bytes, ((actor, self.params, self.params), held(self))))
+        of_player = sum(map(memory.device_bytes, ((self.params, self.params), held(self))))
+        self._state_bytes = memory.device_bytes(actor) + setup.num_players * of_player
 
     def act(self, num_rows: int) -> UncompiledProgram:
         """Traces acting on so many rows a device."""

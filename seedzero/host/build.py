@@ -154,6 +154,8 @@ def place_replay(
         most = frozen_on_devices(config) + checkpointers.MAX_FREEZES + FROZEN_ON_HOST * (device.platform == "cpu")
         copies = needed.state_copies + most * trees.num_bytes(setup.agent.acting(train))
         needed = needed._replace(state_copies=copies)
+    of_player = trees.num_bytes(train) + 2 * trees.num_bytes(setup.agent.acting(train))  # copies act and evaluate
+    capacity.check_players(len(names), of_player, needed, device)
     on_host, text = capacity.place(
         config.replay,
         needed,

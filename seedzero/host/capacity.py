@@ -58,6 +58,22 @@ def place(
     )
 
 
+def check_players(number: int, num_bytes: int, needed: checkpoint.Needed, device: jax.Device) -> None:
+    """Raises CapacityError if several learning players, of so many bytes each, don't fit beside their replay.
+
+    needed: as in `place`.
+    """
+    free, others = free_bytes(device), sum(needed)
+    if number > 1 and free is not None and number * num_bytes + others > free:
+        fitting = max(0, int((free - others) // num_bytes))
+        raise errors.CapacityError(
+            f"{number} learning players need {num_bytes / _GIB:.2f} GiB each on {device.platform} beside "
+            f"{others / _GIB:.2f} GiB for replay and checkpoints, and {free / _GIB:.2f} GiB are free: {fitting} would "
+            "fit; lower --league.main_players, --league.main_exploiters or --league.league_exploiters, the network, or "
+            "--replay.capacity"
+        )
+
+
 def check_queue(rings_bytes: int, device: jax.Device, slot_length: int) -> None:
     """Raises CapacityError if rings of a queue, of so many bytes on each device, don't fit."""
     free = free_bytes(device)

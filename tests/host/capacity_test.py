@@ -140,3 +140,17 @@ def test_a_cpu_keeps_all_in_one_memory_unless_it_is_told_otherwise() -> None:
     part = int(0.6 * (capacity.free_bytes(cpu) or 0))
     with pytest.raises(errors.CapacityError, match="host"):
         capacity.place(host, small._replace(frames=part, rest=part), cpu, num_devices=1)
+
+
+@pytest.mark.parametrize(("number", "fits"), [(1, True), (2, True), (3, True), (4, False)])
+def test_learning_players_beyond_the_memory_are_refused_with_how_many_fit(
+    number: int, *, fits: bool, said: golden.Said
+) -> None:
+    device: Any = _Device(17.5)  # 11 of them for the replay and its checkpoints
+    if fits:
+        capacity.check_players(number, 2 * GIB, NEEDED, device)
+        return
+    with pytest.raises(errors.CapacityError, match=" 3 would fit") as raised:
+        capacity.check_players(number, 2 * GIB, NEEDED, device)
+    said(raised.value)
+    capacity.check_players(number, 2 * GIB, NEEDED, _Device(None))  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -105,8 +106,23 @@ def make_device(
     layout: batches.Layout = LAYOUT,
     sizes: tuple[int, ...] = SIZES,
 ) -> Device:
-    """Compiles an agent; all programs are ready. num_learning: devices that learn; 0: the one that acts."""
-    settings = {**SETTINGS, **settings}
+    """Compiles an agent, once in a process; all programs are ready.
+
+    num_learning: devices that learn; 0: the one that acts.
+    """
+    return _make_device(tuple({**SETTINGS, **settings}.items()), spec, num_learning, ahead, layout, sizes)
+
+
+@functools.cache
+def _make_device(
+    items: tuple[tuple[str, options.Value], ...],
+    spec: types.EnvSpec,
+    num_learning: int,
+    ahead: bool,
+    layout: batches.Layout,
+    sizes: tuple[int, ...],
+) -> Device:
+    settings = dict(items)
     config = configs.override(configs.Config(), settings)
     agent = agents.make(config, spec, "cpu")
     mesh, learners = meshes.split(meshes.make(1 + num_learning), min(1, num_learning))

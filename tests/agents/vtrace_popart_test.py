@@ -45,21 +45,33 @@ def _values(network: actor_critic.RecurrentNetwork[Any], state: Any, windows: wi
     """Returns [B, L + 1] in the environments' units."""
     task, none = windows.stored["task"], jnp.zeros((cases.BATCH, 0))
     steps = actor_critic.Steps(windows.observation, windows.first, windows.reward, jnp.zeros_like(task), task)
-    _, _, said = network.unroll(state.params, none, steps)
-    return np.asarray(popart.unnormalize(state.returns, said, task))
+
+    @jax.jit
+    def values(state: Any, steps: actor_critic.Steps) -> jax.Array:
+        _, _, said = network.unroll(state.params, none, steps)
+        return popart.unnormalize(state.returns, said, steps.task)
+
+    return np.asarray(values(state, steps))
 
 
 def _started(agent: base.Agent) -> Any:
     """Returns a state whose statistics are not the first ones."""
-    state = agent.init(jax.random.key(0))
+    state = jax.jit(agent.init)(jax.random.key(0))
     return state._replace(returns=popart.Statistics(jnp.array([0.5, 20.0, 3.0]), jnp.array([4.0, 900.0, 1.0])))
+
+
+@functools.cache
+def _update(**changes: options.Value) -> Any:
+    """Returns an agent's update of a state by windows."""
+    agent, _ = _agent(**changes)
+    return jax.jit(lambda *args: agent.update(*args, jax.random.key(0), None))
 
 
 @functools.cache
 def _updated(learning_rate: float) -> tuple[Any, Any, base.Metrics]:
     agent, _ = _agent(learning_rate=learning_rate)
     before = _started(agent)
-    after, priority, metrics = jax.jit(lambda *args: agent.update(*args, jax.random.key(0), None))(before, _windows())
+    after, priority, metrics = _update(learning_rate=learning_rate)(before, _windows())
     assert priority is None
     return before, after, metrics
 
@@ -74,7 +86,7 @@ class _Numpy:
         self.scale = np.sqrt(self.square - self.mean**2)
         task = windows.stored["task"]
         steps = actor_critic.Steps(windows.observation, windows.first, windows.reward, jnp.zeros_like(task))
-        logits = network.unroll(before.params, jnp.zeros((cases.BATCH, 0)), steps)[1]
+        logits = jax.jit(network.unroll)(before.params, jnp.zeros((cases.BATCH, 0)), steps)[1]
         chosen = np.asarray(windows.stored["action"])[..., None]
         pi, mu = (np.asarray(jax.nn.log_softmax(x)) for x in (logits, windows.stored["logits"]))
         self.log_pi = np.take_along_axis(pi, chosen, -1)[..., 0].astype(np.float64)
@@ -159,7 +171,7 @@ def test_what_the_policy_learns_does_not_depend_on_the_rewards_unit(factor: floa
     state, windows = _started(agent), _windows()
     returns = popart.Statistics(state.returns.mean * factor, state.returns.variance * factor**2)
     windows = windows._replace(reward=windows.reward * factor)
-    _, _, metrics = agent.update(state._replace(returns=returns), windows, jax.random.key(0), None)
+    _, _, metrics = _update(learning_rate=0.0)(state._replace(returns=returns), windows)
     np.testing.assert_allclose(metrics["loss_policy"], _updated(0.0)[2]["loss_policy"], rtol=1e-4)
     np.testing.assert_allclose(metrics["grad_norm"], _updated(0.0)[2]["grad_norm"], rtol=1e-4)
 
@@ -174,7 +186,7 @@ def test_devices_that_see_different_tasks_keep_the_same_statistics(num_devices: 
         (meshes.REPLICATED, meshes.SHARDED),
         meshes.REPLICATED,
     )
-    alone, _, _ = agent.update(_started(agent), windows, jax.random.key(0), None)
+    alone, _, _ = _update()(_started(agent), windows)
     shared = update(_started(agent), windows)
     for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(shared), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
@@ -183,8 +195,8 @@ def test_devices_that_see_different_tasks_keep_the_same_statistics(num_devices: 
 def test_padding_counts_in_no_statistics() -> None:
     agent, _ = _agent(learning_rate=0.0)
     windows = _windows()
-    alone, _, _ = agent.update(_started(agent), windows, jax.random.key(0), None)
-    padded, _, _ = agent.update(_started(agent), cases.padded(windows, np.nan), jax.random.key(0), None)
+    alone, _, _ = _update(learning_rate=0.0)(_started(agent), windows)
+    padded, _, _ = _update(learning_rate=0.0)(_started(agent), cases.padded(windows, np.nan))
     np.testing.assert_allclose(padded.returns.mean, alone.returns.mean, rtol=1e-6)
 
 
@@ -192,7 +204,7 @@ def test_a_refused_update_changes_neither_parameters_nor_statistics() -> None:
     agent, _ = _agent()
     before, windows = _started(agent), _windows()
     bad = windows._replace(reward=windows.reward.at[0, 1].set(np.nan))
-    after, _, metrics = agent.update(before, bad, jax.random.key(0), None)
+    after, _, metrics = _update()(before, bad)
     assert metrics["num_rejected"] == 1
     for name in ("params", "returns"):
         for a, b in zip(jax.tree.leaves(getattr(before, name)), jax.tree.leaves(getattr(after, name)), strict=True):

@@ -49,7 +49,8 @@ def test_a_resumed_run_samples_by_the_same_priorities(reopen: harness.Open, even
     prioritize = jax.jit(priorities.prioritize, static_argnames="prioritization", donate_argnums=0)
     rng = np.random.default_rng(0)
 
-    def step(rings: ring_store.Rings, key: int) -> tuple[ring_store.Rings, windowing.Windows]:
+    @jax.jit
+    def draw(rings: ring_store.Rings, key: int) -> windowing.Windows:
         drawn = sampling.sample(
             rings,
             jax.random.key(key),
@@ -60,7 +61,10 @@ def test_a_resumed_run_samples_by_the_same_priorities(reopen: harness.Open, even
             capacity=100,
             beta=how.beta,
         )
-        drawn = windowing.read(rings, drawn)
+        return windowing.read(rings, drawn)
+
+    def step(rings: ring_store.Rings, key: int) -> tuple[ring_store.Rings, windowing.Windows]:
+        drawn = draw(rings, key)
         return prioritize(rings, drawn.slot, drawn.time, 1.5 + drawn.reward[:, 0], prioritization=how), drawn
 
     rings, _ = step(harness.go_on(harness.make_rings(prioritized=True), rng, 6), 0)

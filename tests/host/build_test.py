@@ -25,7 +25,7 @@ from seedzero.host import build
 def test_a_replay_that_is_too_large_for_checkpoints_is_told(
     settings: dict[str, options.Value], is_saved: bool, told: bool
 ) -> None:
-    device = loop_world.make_device({})
+    device = loop_world.make_device(loop_world.MUZERO)
     size = trees.num_bytes(device.actor.rings)
     assert checkpoint.saves_replay(configs.Config().checkpoint, size)
     if "checkpoint.replay_limit_bytes" in settings:

@@ -131,7 +131,7 @@ def test_a_loop_computes_the_same_as_acting(spec: types.EnvSpec) -> None:
     seen = np.random.default_rng(0).integers(low, high, (3, 2, *spec.observation_shape)).astype(spec.observation_dtype)
     params = network.init(jax.random.key(0))
     arguments = (params, network.initial_state(3), _steps(seen, spec), network.no_moments())
-    acted, learned = (unroll(*arguments)[1] for unroll in (network.unroll, network.unroll_in_loop))
+    acted, learned = (jax.jit(unroll)(*arguments)[1] for unroll in (network.unroll, network.unroll_in_loop))
     np.testing.assert_allclose(learned.value, acted.value, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(learned.policy, acted.policy, rtol=1e-4, atol=1e-6)
 

@@ -22,7 +22,7 @@ SPEC = types.EnvSpec.of_arrays(
 
 def _encode(*texts: str) -> np.ndarray:
     model, given = text.Encoder(jnp.float32), jnp.asarray(packing.encode_texts(texts, 40))
-    return np.asarray(model.apply(model.init(jax.random.key(0), given), given))
+    return np.asarray(jax.jit(lambda: model.apply(model.init(jax.random.key(0), given), given))())
 
 
 def test_other_words_and_another_order_are_other_features() -> None:
@@ -48,11 +48,15 @@ def _logits(network: actor_critic.RecurrentNetwork[Any], stack: int, *texts: str
     encoded = packing.encode_texts(texts, 40)
     shown = encoded.reshape(-1, 1, 40 * stack)
     num_rows = len(shown)
-    observation = {"numbers": jnp.ones((num_rows, 1, 3 * stack)), "task": jnp.asarray(shown)}
-    none = jnp.zeros((num_rows, 1))
-    steps = actor_critic.Steps(observation, none > 0, none, none.astype(jnp.int32))
-    params = network.init(jax.random.key(1))
-    return np.asarray(network.unroll(params, network.initial_state(num_rows), steps)[1][:, 0])
+    observation = {"numbers": np.ones((num_rows, 1, 3 * stack), np.float32), "task": shown}
+    none = np.zeros((num_rows, 1), np.float32)
+    steps: Any = actor_critic.Steps(observation, none > 0, none, none.astype(np.int32))  # numpy's arrays
+
+    @jax.jit
+    def unroll(steps: actor_critic.Steps) -> Any:
+        return network.unroll(network.init(jax.random.key(1)), network.initial_state(num_rows), steps)[1]
+
+    return np.asarray(unroll(steps)[:, 0])
 
 
 @pytest.mark.parametrize("lstm_width", [0, 6])

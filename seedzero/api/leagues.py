@@ -18,14 +18,14 @@ from seedzero.league import players as members
 
 
 class SavedLeague(NamedTuple):
-    """The league in a checkpoint; update, env_steps: of the checkpoint. active: opponents, as drawn."""
+    """The league in a checkpoint; update, env_steps: of the checkpoint. active: drawn opponents by player."""
 
     update: int
     env_steps: int
     settings: league_config.LeagueConfig
     pool: members.Pool
     payoff: payoffs.Payoff
-    active: tuple[str, ...]
+    active: Mapping[str, tuple[str, ...]]
     num_void: int
 
     def opponents(self, player: str = members.MAIN) -> list[dict[str, Any]]:
@@ -35,7 +35,7 @@ class SavedLeague(NamedTuple):
         return [
             {
                 "opponent": name,
-                "active": self.active.count(name),
+                "active": self.active.get(player, ()).count(name),
                 "share": share,
                 "recent_win_rate": None if name == player else self.payoff.win_rate(player, name, **prior),
             }
@@ -70,7 +70,7 @@ class SavedLeague(NamedTuple):
             "settings": dataclasses.asdict(self.settings),
             "players": [member.to_json() for member in self.pool.members],
             "lineage": lineage.tree(self.pool),
-            "active": list(self.active),
+            "active": {name: list(opponents) for name, opponents in self.active.items()},
             "opponents": {name: self.opponents(name) for name in self.pool.learning},
             "payoff": self.payoff.table(),
             "types": self.payoff.num_matches(),
@@ -141,4 +141,6 @@ def _parse(host: Mapping[str, Any], settings: league_config.LeagueConfig) -> Sav
             counts = dict(version=int(own["num_updates"]), env_steps=int(own["ledger"]["stored"]))
             pool = pool.trained(member.name, **counts)
     payoff = payoffs.Payoff.from_json(saved["payoff"])
-    return SavedLeague(update, env_steps, settings, pool, payoff, tuple(saved["active"]), int(saved["num_void"]))
+    homes = saved.get("homes", [{"name": members.MAIN, "active": saved["active"]}])
+    active = {home["name"]: tuple(home["active"]) for home in homes}
+    return SavedLeague(update, env_steps, settings, pool, payoff, active, int(saved["num_void"]))

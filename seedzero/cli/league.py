@@ -113,13 +113,16 @@ def _match(arguments: parse.Arguments, names: Sequence[str]) -> int:
 
 def _show(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
     types = league.payoff.num_matches()
-    opponents, columns = league.opponents(), ("name", "kind", "learns", "version", "env_steps", "parent")
+    columns = ("name", "kind", "learns", "version", "env_steps", "parent")
+    opponents = [
+        {"player": player, **row} for player in league.pool.learning for row in league.opponents(player) if row["share"]
+    ]
     players = [{name: member.to_json()[name] for name in columns} for member in league.pool.members]
     found = {
         "update": league.update,
         "env_steps": league.env_steps,
         "players": players,
-        "active": list(league.active),
+        "active": {name: list(drawn) for name, drawn in league.active.items()},
         "opponents": opponents,
         "matches": sum(types.values()),
         "types": types,
@@ -195,9 +198,9 @@ COMMAND = parse.Command(
     details="""
 All is read from the newest whole checkpoint; the run may be training. docs/league.md explains the numbers.
 
-show: the players, the learning one's opponents with their shares of the next draws, and matches by type. JSON: update,
-  env_steps, players (name, kind, learns, version, env_steps, parent), active, opponents (opponent, active, share,
-  recent_win_rate), matches, types (type: count), void.
+show: the players, the learning ones' opponents with their shares of the next draws, and matches by type. JSON: update,
+  env_steps, players (name, kind, learns, version, env_steps, parent), active (player: names), opponents (player,
+  opponent, active, share, recent_win_rate), matches, types (type: count), void.
 payoff: results by type, player, opponent and side; each match stands in two rows, one for each of its sides. win_rate
   counts a draw as half a win; low, high: its 95 % interval (Wilson). JSON: update, payoff (type, player, opponent,
   side, games, wins, draws, losses, mean_return, win_rate, low, high).

@@ -40,7 +40,7 @@ def test_show_has_players_matches_and_types(run_path: pathlib.Path, capsys: pyte
     assert (found["matches"], counted) == (10, {"self_play": 3, "past": 7}) and found["types"].keys() == set(
         payoffs.TYPES
     )
-    assert (found["void"], found["active"].count(saved_league.NEW)) == (2, 2)
+    assert (found["void"], found["active"]["main"].count(saved_league.NEW)) == (2, 2)
 
 
 def test_payoff_has_twice_as_many_games_as_matches(run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:

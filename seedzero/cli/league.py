@@ -198,7 +198,7 @@ COMMAND = parse.Command(
     details="""
 All is read from the newest whole checkpoint; the run may be training. docs/league.md explains the numbers.
 
-show: the players, the learning ones' opponents with their shares of the next draws, and matches by type. JSON: update,
+show: players, opponents of the learning ones with their shares of the next draws, matches by type. JSON: update,
   env_steps, players (name, kind, learns, version, env_steps, parent), active (player: names), opponents (player,
   opponent, active, share, recent_win_rate), matches, types (type: count), void.
 payoff: results by type, player, opponent and side; each match stands in two rows, one for each of its sides. win_rate

@@ -114,9 +114,8 @@ def _match(arguments: parse.Arguments, names: Sequence[str]) -> int:
 def _show(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
     types = league.payoff.num_matches()
     columns = ("name", "kind", "learns", "version", "env_steps", "parent")
-    opponents = [
-        {"player": player, **row} for player in league.pool.learning for row in league.opponents(player) if row["share"]
-    ]
+    learning = league.pool.learning
+    opponents = [{"player": name, **row} for name in learning for row in league.opponents(name) if row["share"]]
     players = [{name: member.to_json()[name] for name in columns} for member in league.pool.members]
     found = {
         "update": league.update,

@@ -167,7 +167,8 @@ def _alphastar(
     """AlphaStar's rules (Vinyals et al. 2019, supplement).
 
     A snapshot of a player is due `min_steps` training steps after its last snapshot or reset if the player beats each
-    of its rivals, and after `max_steps` in any case. Rivals of a main player and of a league exploiter are all frozen
+    of its rivals, and after `max_steps` in any case; never before an update of its own, since its replay may still be
+    filling. Rivals of a main player and of a league exploiter are all frozen
     players, of a main exploiter the main players. A main exploiter is then reset, a league exploiter with
     `reset_probability`, a main player never.
 
@@ -179,13 +180,16 @@ def _alphastar(
     given = league_config.AlphaStarArguments(**arguments)
     mains, past, actions = pool.learning_of(members.MAIN), pool.past(), list[Action]()
     for number, name in enumerate(pool.learning):
-        kind, steps = pool.of(name).kind, counts[name].env_steps - pool.since(name)[1]
+        version, env_steps = pool.since(name)
+        kind, steps = pool.of(name).kind, counts[name].env_steps - env_steps
         rivals = mains if kind == members.MAIN_EXPLOITER or (kind == members.LEAGUE_EXPLOITER and not past) else past
         least = min((_rate(payoff, name, rival, given) for rival in rivals), default=0.0)
+        if counts[name].updates <= version:
+            continue
         if steps >= given.max_steps:
-            reason = f"{steps:,} steps"
+            reason = f"{steps:,} steps since the last"
         elif steps >= given.min_steps and not rivals:
-            reason = f"{steps:,} steps, the first snapshot"
+            reason = "the first one"
         elif steps >= given.min_steps and least > given.win_rate:
             reason = f"wins {least:.2f} or more against {len(rivals)} player{'' if len(rivals) == 1 else 's'}"
         else:

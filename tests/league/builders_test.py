@@ -107,11 +107,20 @@ def test_a_main_player_has_a_snapshot_when_it_beats_every_frozen_one(games: str,
     assert [action.reason for action in retired] == ["wins 1.00 or more against 1 player"]
 
 
+@pytest.mark.parametrize(("updates", "players"), [(20, {"main"}), (21, {"main", "main_exploiter_0"})])
+def test_a_player_that_has_not_learned_since_its_reset_goes_on(updates: int, players: set[str]) -> None:
+    pool = _pool(main_exploiters=1).reset("main_exploiter_0", source="initial", version=20, env_steps=200)
+    counts = {name: builders.Learned(updates, 9_000) for name in pool.learning}
+    given = league_config.LeagueConfig(builder="alphastar", builder_args=STAR).arguments()
+    found = builders.run(builders.load("alphastar"), pool, payoffs.Payoff(), counts, given, 0, name="alphastar")
+    assert {action.player for action in found} == players
+
+
 def test_reasons_tell_the_least_rate_or_the_steps() -> None:
     pool, first = _pool().freeze("main", "0a", version=10, env_steps=100)
     payoff = _played(payoffs.Payoff(), pool, "main", first.name, 15 * "W" + 5 * "L")
     assert [action.reason for action in _star(pool, payoff, 200)] == ["wins 0.73 or more against 1 player"]
-    assert [action.reason for action in _star(pool, payoff, 1100)] == ["1,000 steps"]
+    assert [action.reason for action in _star(pool, payoff, 1100)] == ["1,000 steps since the last"]
 
 
 def test_a_main_exploiter_is_reset_when_it_beats_every_main_player() -> None:
@@ -179,8 +188,8 @@ def test_an_exploiter_takes_the_parameters_that_the_argument_names(reset_to: str
 
 
 def test_exploiters_take_each_main_player_s_parameters_alike() -> None:
-    pool, args = _pool(main_players=2, main_exploiters=1), '{"min_steps": 0, "max_steps": 1, "reset_to": "main"}'
-    sources = [_star(pool, payoffs.Payoff(), 1, key, args)[-1].source for key in range(400)]
+    pool, args = _pool(main_players=2, main_exploiters=1), '{"min_steps": 0, "max_steps": 10, "reset_to": "main"}'
+    sources = [_star(pool, payoffs.Payoff(), 10, key, args)[-1].source for key in range(400)]
     assert set(sources) == {"main", "main_1"} and sources.count("main") == pytest.approx(200, abs=40)
 
 

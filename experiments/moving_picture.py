@@ -4,8 +4,9 @@
 
 A run directory becomes a panel: the environment's picture, a bar for each action's probability under the search, and
 the position's value; a legend below says so. An agent without a search, or with continuous actions, has the picture
-alone. After an episode the next seed's begins. RUN_DIR#STEP plays an early checkpoint, to be shown above a later one:
-that of `seedzero train --max_updates=1 ...` has learned nothing yet.
+alone, in a narrower panel. After an episode the next seed's begins. RUN_DIR#STEP plays an early checkpoint, to stand
+beside a later one: that of `seedzero train --max_updates=1 ...` has learned nothing yet. Without a display MuJoCo
+draws with MUJOCO_GL=egl.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ SIDE = 216
 _BARS = 92
 """Pixels of the width of an action's name and bar."""
 _MARGIN, _TITLE = 12, 28
+WIDTH = SIDE + _BARS + 3 * _MARGIN
+"""Pixels of the width of a panel with bars."""
 _DARK, _LIGHT, _TEXT, _CHOSEN = (24, 26, 31), (70, 76, 88), (222, 226, 230), (242, 142, 43)
 
 ACTIONS = {
@@ -121,8 +124,9 @@ def discs(planes: np.ndarray, size: int = 43) -> np.ndarray:
 
 
 def panel(title: str, names: Sequence[str], moment: Moment) -> Image.Image:
-    """Returns one panel: a title, the environment's picture, and a bar for each action."""
-    image = Image.new("RGB", (SIDE + _BARS + 3 * _MARGIN, SIDE + _TITLE + 2 * _MARGIN), _DARK)
+    """Returns one panel: a title, the environment's picture, and a bar for each action, if any."""
+    width = WIDTH if len(moment.policy) else WIDTH - _BARS
+    image = Image.new("RGB", (width, SIDE + _TITLE + 2 * _MARGIN), _DARK)
     draw, font = ImageDraw.Draw(image), ImageFont.load_default(14)
     draw.text((_MARGIN, _MARGIN), title, _TEXT, font)
     image.paste(_fitted(moment.picture), (_MARGIN, _MARGIN + _TITLE))
@@ -183,9 +187,14 @@ def legend(width: int) -> Image.Image:
 
 
 def whole(panels: Sequence[Image.Image], columns: int) -> Image.Image:
-    """Returns a frame: rows of so many panels, and the legend."""
-    rows = [beside(panels[first : first + columns]) for first in range(0, len(panels), columns)]
-    return below([*rows, legend(rows[0].width)])
+    """Returns a frame: rows as wide as so many panels with bars, and the legend."""
+    rows: list[list[Image.Image]] = [[]]
+    for part in panels:
+        if sum(other.width for other in rows[-1]) + part.width > columns * WIDTH:
+            rows.append([])
+        rows[-1].append(part)
+    images = [beside(row) for row in rows]
+    return below([*images, legend(max(image.width for image in images))])
 
 
 def write(path: pathlib.Path, images: Sequence[Image.Image], *, fps: float, colours: int) -> None:
@@ -201,12 +210,13 @@ def main() -> None:
     plays: list[Iterator[Moment]] = []
     labels: list[tuple[str, Any]] = []
     for item in arguments.run_dirs:
-        name, _, every = item.partition("@")
+        run, _, label = item.partition("=")
+        name, _, every = run.partition("@")
         path, _, step = name.partition("#")
         env_id = run_dirs.read_saved(pathlib.Path(path)).config.env.id
         plays.append(play(pathlib.Path(path), every=float(every or 1), step=int(step) if step else None))
         when = f", update {step}" if step else ""
-        labels.append((TITLES.get(env_id, env_id) + when, ACTIONS.get(env_id)))
+        labels.append((label or TITLES.get(env_id, env_id) + when, ACTIONS.get(env_id)))
     images = []
     for moments in itertools.islice(zip(*plays, strict=True), round(arguments.seconds * arguments.fps)):
         parts = [
@@ -224,10 +234,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "run_dirs",
         nargs="+",
-        metavar="RUN_DIR[#STEP][@EVERY]",
-        help="#STEP: of a checkpoint (default: the best); @EVERY: steps from frame to frame; below 1: slower",
+        metavar="RUN_DIR[#STEP][@EVERY][=TITLE]",
+        help="#STEP: of a checkpoint (default: the best); @EVERY: steps from frame to frame; below 1: slower; =TITLE: "
+        "the panel's, such as 'CartPole, before'",
     )
-    parser.add_argument("--columns", type=int, default=3, help="panels of a row (default 3)")
+    parser.add_argument("--columns", type=int, default=3, help="panels with bars in a row (default 3)")
     parser.add_argument("--seconds", type=float, default=12, help="length of the picture (default 12)")
     parser.add_argument("--fps", type=float, default=10, help="frames a second (default 10)")
     parser.add_argument("--colours", type=int, default=48, help="colours of the palette (default 48)")

@@ -1,7 +1,9 @@
 """The README's moving picture: panels of agents at play."""
 
 import importlib
+import itertools
 import pathlib
+import types
 from typing import Any
 
 import numpy as np
@@ -63,3 +65,38 @@ def test_rows_of_panels_end_in_a_legend(script: Any, num_panels: int, num_rows: 
         and image.shape[1] == min(3, num_panels) * panels[0].width
     )
     assert (legend == script._CHOSEN).all(-1).any() and (legend == script._TEXT).all(-1).any()
+
+
+def test_rows_have_more_panels_where_these_lack_bars(script: Any) -> None:
+    picture = np.zeros((8, 8, 3), np.uint8)
+    wide = script.panel("Game", "a", script.Moment(picture, np.ones(1), 0.0, -1))
+    narrow = script.panel("Game", [], script.Moment(picture, script.NOTHING, 0.0, -1))
+    image = script.whole([wide] * 3 + [narrow] * 4, 3)
+    assert image.size == (3 * wide.width, 2 * wide.height + script.legend(3 * wide.width).height)
+
+
+def test_a_panel_has_the_title_of_the_command_line(
+    script: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moment = script.Moment(np.zeros((8, 8, 3), np.uint8), script.NOTHING, 0.0, -1)
+    saved = types.SimpleNamespace(config=types.SimpleNamespace(env=types.SimpleNamespace(id="gym:LunarLander-v3")))
+    played: list[tuple[str, float, int | None]] = []
+    titles: list[str] = []
+    draw = script.panel
+
+    def play(path: pathlib.Path, *, every: float, step: int | None) -> Any:
+        played.append((path.name, every, step))
+        return itertools.repeat(moment)
+
+    def panel(title: str, *rest: Any) -> Any:
+        titles.append(title)
+        return draw(title, *rest)
+
+    monkeypatch.setattr(script.run_dirs, "read_saved", lambda path: saved)
+    monkeypatch.setattr(script, "play", play)
+    monkeypatch.setattr(script, "panel", panel)
+    runs = ["a", "a#1", "a#1@2=CartPole, before"]
+    monkeypatch.setattr("sys.argv", ["moving_picture.py", str(tmp_path / "out.gif"), *runs, "--seconds=0.1"])
+    script.main()
+    assert titles == ["LunarLander", "LunarLander, update 1", "CartPole, before"]
+    assert played == [("a", 1.0, None), ("a", 1.0, 1), ("a", 2.0, 1)]

@@ -4,9 +4,9 @@
 
 A run directory becomes a panel: the environment's picture, a bar for each action's probability under the search, and
 the position's value; a legend below says so. An agent without a search, or with continuous actions, has the picture
-alone, in a narrower panel. After an episode the next seed's begins. RUN_DIR#STEP plays an early checkpoint, to stand
-beside a later one: that of `seedzero train --max_updates=1 ...` has learned nothing yet. Without a display MuJoCo
-draws with MUJOCO_GL=egl.
+and the return so far, in a narrower panel. After an episode the next seed's begins. RUN_DIR#STEP plays an early
+checkpoint, to stand beside a later one: that of `seedzero train --max_updates=1 ...` has learned little yet. Without
+a display MuJoCo draws with MUJOCO_GL=egl.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ ACTIONS = {
     "gym:MinAtar/Breakout-v1": ("none", "left", "right"),
 }
 """Names of actions; other environments' are numbers."""
+KWARGS = {"gym:InvertedDoublePendulum-v5": '{"default_camera_config": {"distance": 2.6, "lookat": [0, 0, 0.4]}}'}
+"""Arguments of environments, for pictures that show more; other environments have their run's."""
 LEGEND = (
     ("bar", "the search's probability of an action"),
     ("orange", "the chosen action"),
@@ -57,7 +59,10 @@ TITLES = {
 
 @dataclasses.dataclass(frozen=True)
 class Moment:
-    """A moment of play: the environment's picture [H, W, 3] uint8, the search's policy [A], its value and choice."""
+    """A moment of play: the environment's picture [H, W, 3] uint8, the search's policy [A], its value and choice.
+
+    Without a search the value is the return so far.
+    """
 
     picture: np.ndarray
     policy: np.ndarray
@@ -81,27 +86,28 @@ def play(path: pathlib.Path, *, every: float, step: int | None = None) -> Iterat
     """
     config = run_dirs.read_saved(path).config
     settings = dataclasses.replace(config.env.of_evaluation, random_opening=0)
+    settings = dataclasses.replace(settings, kwargs=KWARGS.get(config.env.id, settings.kwargs))
     policy, repeats = seedzero.load(path, step), max(1, round(1 / every))
     has_bars = "search" in config.agent.SECTIONS
     with env_base.closing(registry.make(config.env.id, settings, 1, render=True)) as env:
         for seed in itertools.count(1):
-            shown, is_over, count = env.reset([seed]), False, 0
+            shown, is_over, count, total = env.reset([seed]), False, 0, 0.0
             has_bars = has_bars and not env.spec.is_continuous
-            last = Moment(_picture(config.env.id, env, shown), NOTHING, 0.0, -1)
+            last = Moment(_picture(config.env.id, env, shown), NOTHING, total, -1)
             policy.reset()
             while not is_over:
                 mask = {} if shown.action_mask is None else {"action_mask": shown.action_mask}
                 if count % max(1, round(every)) == 0:
-                    last = Moment(_picture(config.env.id, env, shown), NOTHING, 0.0, -1)
+                    last = Moment(_picture(config.env.id, env, shown), NOTHING, total, -1)
                     if has_bars:
                         found = policy.search(shown.observation, **mask)
                         values = dict(value=float(found.value[0]), action=int(found.action[0]))
                         last = dataclasses.replace(last, policy=found.policy[0], **values)
                     yield from itertools.repeat(last, repeats)
                 shown = env.step(policy(shown.observation, reward=shown.reward, **mask))
-                is_over, count = bool(shown.final[0]), count + 1
+                is_over, count, total = bool(shown.final[0]), count + 1, total + float(shown.reward[0])
             picture = _picture(config.env.id, env, shown)
-            last = Moment(picture, np.zeros_like(last.policy), 0.0, -1)
+            last = Moment(picture, np.zeros_like(last.policy), total, -1)
             yield from itertools.repeat(last, 2 * repeats)
 
 
@@ -131,6 +137,7 @@ def panel(title: str, names: Sequence[str], moment: Moment) -> Image.Image:
     draw.text((_MARGIN, _MARGIN), title, _TEXT, font)
     image.paste(_fitted(moment.picture), (_MARGIN, _MARGIN + _TITLE))
     if not len(moment.policy):
+        draw.text((_MARGIN + 4, _TITLE + SIDE - 8), f"return {moment.value:,.0f}", _TEXT, font)
         return image
     value = f"value {moment.value:+.2f}" if moment.action >= 0 else "the end"
     draw.text((SIDE + 2 * _MARGIN, _MARGIN), value, _TEXT, font)

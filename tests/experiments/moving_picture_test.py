@@ -46,11 +46,21 @@ def test_a_picture_of_several_panels_repeats(script: Any, tmp_path: pathlib.Path
         assert (found.n_frames, found.info["loop"], found.size) == (3, 0, images[0].size)
 
 
-def test_a_panel_without_a_policy_has_the_picture_alone(script: Any) -> None:
+def test_a_panel_without_a_policy_has_the_picture_and_the_return(script: Any) -> None:
     picture = np.full((4, 8, 3), 200, np.uint8)
-    image = np.asarray(script.panel("Game", [], script.Moment(picture, script.NOTHING, 0.0, -1)))
+    image, later = (
+        np.asarray(script.panel("Game", [], script.Moment(picture, script.NOTHING, total, -1)))
+        for total in (0.0, 12.0)
+    )
     right = image[:, script.SIDE + 2 * script._MARGIN :]
     assert (right == script._DARK).all() and (image == 200).all(-1).any()
+    changed = np.nonzero((image != later).any(-1))[0]
+    assert (
+        script._TITLE + script.SIDE - 8
+        <= changed.min()
+        <= changed.max()
+        < script._TITLE + script.SIDE + script._MARGIN
+    )
 
 
 @pytest.mark.parametrize(("num_panels", "num_rows"), [(1, 1), (3, 1), (6, 2)])

@@ -303,8 +303,8 @@ class Searching(NamedTuple):
     greedy: Play
 
 
-def searching(run_dir: pathlib.Path, step: Any, rows: int) -> Searching:
-    """Returns the players of a checkpoint; step as in `seedzero evaluate`. rows: of the compiled call."""
+def searching(run_dir: pathlib.Path, step: Any, rows: int, player: str | None = None) -> Searching:
+    """Returns the players of a checkpoint; step, player as in `seedzero evaluate`. rows: of the compiled call."""
     import jax
 
     from seedzero.checkpoints import run_dir as run_dirs
@@ -316,7 +316,7 @@ def searching(run_dir: pathlib.Path, step: Any, rows: int) -> Searching:
     game = scoring.game_of(config)
     if game is None:
         raise SystemExit(f"{run_dir} was trained in no game of two players")
-    saved = greedy.load(run_dir, config, game.spec, "last" if step is None else step)
+    saved = greedy.load(run_dir, config, game.spec, "last" if step is None else step, player)
     search = greedy.functions(saved.agent, game.spec).search
     carried = acting.initial(saved.agent, game.spec, rows)
 

@@ -80,14 +80,18 @@ def make_targets(
     rewards = muzero_model.clip_rewards(parts, windows.reward)
     own = windows.stored.get(ring_store.OWN)
     seen = nstep.Experience(rewards, value, windows.terminated, windows.truncated, windows.valid, own)
-    discount, num_positions = muzero_model.signed_discount(parts), config.unroll_steps + 1
+    discount, n, num_positions = muzero_model.signed_discount(parts), config.n_step, config.unroll_steps + 1
     if config.off_policy_correction:
         return nstep.corrected_targets(seen, log_ratio, discount=discount, num_positions=num_positions)
     if config.n_step_decay_age:
-        age = _age(windows, num_updates)
-        num_rewards = nstep.num_rewards_by_age(age, n=config.n_step, decay_age=config.n_step_decay_age)
+        num_rewards = nstep.num_rewards_by_age(_age(windows, num_updates), n=n, decay_age=config.n_step_decay_age)
     return nstep.n_step_targets(
-        seen, discount=discount, n=config.n_step, num_positions=num_positions, num_rewards=num_rewards
+        seen,
+        discount=discount,
+        n=n,
+        num_positions=num_positions,
+        num_rewards=num_rewards,
+        learns_others=parts.config.league.opponent_model,
     )
 
 
@@ -331,8 +335,7 @@ def unroll(
         at the unrolled state.
       key: of these draws.
     """
-    network = parts.network
-    params = network.cast(params)
+    network, params = parts.network, parts.network.cast(params)
     fixed = jax.lax.stop_gradient(params)
     hidden = network.represent(params, observation)
     hiddens, rewards = [hidden], []

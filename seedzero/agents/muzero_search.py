@@ -65,6 +65,7 @@ def find(
             invalid_actions=None if action_mask is None else ~action_mask,
             explore=explore == types.EXPLORE,
             return_tree=return_tree,
+            opponent_model=parts.config.league.opponent_model,
         )
         result = _sample(result, explore, key)
         return RootSearch(result.action, result, root, unit, None)

@@ -92,6 +92,11 @@ class LeagueConfig(options.Section):
         "moves of frozen players: explore, as the learning player's in training; sample, from the policy; greedy",
         choices=("explore", "sample", "greedy"),
     )
+    opponent_model: bool = options.fixed(
+        False,
+        "the player learns its opponents' moves too, from the rows that they move: its search then expects these of "
+        "the other side, in place of its own best ones",
+    )
     prior: float = options.tunable(0.5, "win rate against an opponent not met yet", low=0, high=1)
     prior_games: float = options.tunable(1.0, "matches that league.prior weighs as much as", "matches", low=0)
     decay: float = options.tunable(

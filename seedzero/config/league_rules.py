@@ -42,6 +42,7 @@ def problems(config: configs.Config) -> Iterator[str]:
             f"{league.asked}: rows of a league's games are moved by several players, and "
             "muzero.off_policy_correction=true corrects the returns of one; leave one of them out"
         )
+    yield from _opponent_model_problems(config)
     numbers = {name: getattr(league, name) for name in ("main_players", "main_exploiters", "league_exploiters")}
     more = [name for name, number in numbers.items() if number > (name == "main_players")]
     if more and not league.on:
@@ -69,6 +70,26 @@ def problems(config: configs.Config) -> Iterator[str]:
         league.arguments()
     except errors.ConfigError as error:
         yield str(error)
+
+
+def _opponent_model_problems(config: configs.Config) -> Iterator[str]:
+    if not config.league.opponent_model:
+        return
+    if not config.league.on:
+        yield (
+            "--league.opponent_model=true is for a league, and there is none; give --league.freeze_every=N, or leave "
+            "it out"
+        )
+    of_own = {
+        "muzero.policy_gradient_weight": config.muzero.policy_gradient_weight,
+        "muzero.search_value_age": config.muzero.search_value_age,
+        "reanalyse.fresh_share": config.reanalyse.fresh_share,
+    }
+    for name in (name for name, value in of_own.items() if value):
+        yield (
+            f"--league.opponent_model=true learns the moves of others, and --{name}={of_own[name]:g} is for the "
+            "player's own; leave one of them out"
+        )
 
 
 def _several_players_problems(config: configs.Config) -> Iterator[str]:

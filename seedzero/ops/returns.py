@@ -42,7 +42,13 @@ class Experience(NamedTuple):
 
 
 def n_step_targets(
-    seen: Experience, *, discount: float, n: int, num_positions: int, num_rewards: jax.Array | None = None
+    seen: Experience,
+    *,
+    discount: float,
+    n: int,
+    num_positions: int,
+    num_rewards: jax.Array | None = None,
+    learns_others: bool = False,
 ) -> Targets:
     """Returns the targets of the first `num_positions` positions of each window.
 
@@ -66,6 +72,8 @@ def n_step_targets(
       discount: of one step; negated if two players take turns.
       n: number of rewards before the bootstrap value.
       num_positions: K + 1; J must be at least K + 1 + n for full returns.
+      learns_others: train all positions of windows that begin at an own one, and none of the others. The model then
+        knows the mover from the number of steps: an even one, the player itself.
       num_rewards: [B] int32, from 1 to n: replaces n for all returns of a window; None: n.
     """
     last = jnp.sum(seen.valid, axis=1, dtype=jnp.int32)[:, None] - 1
@@ -87,9 +95,11 @@ def n_step_targets(
     if seen.own is None:
         return targets
     own, valid, terminated = (x[:, :num_positions] for x in (seen.own, seen.valid, seen.terminated))
+    learned = own[:, :1] if learns_others else own
     is_free = ~valid | terminated  # worth 0 for any mover, or unknown anyway
     return targets._replace(
-        value_mask=targets.value_mask & (is_free | own & (num_ahead > 0)), policy_mask=targets.policy_mask & own
+        value_mask=targets.value_mask & (is_free | learned & (num_ahead > 0)),
+        policy_mask=targets.policy_mask & learned,
     )
 
 

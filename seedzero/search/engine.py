@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from seedzero.config import muzero as muzero_config
 from seedzero.search import forest as search_forest
-from seedzero.search import gumbel, inspection, puct, schedule, types
+from seedzero.search import gumbel, inspection, puct, schedule, selection, types
 
 
 def search(
@@ -23,6 +23,7 @@ def search(
     explore: jax.Array,
     invalid_actions: jax.Array | None = None,
     return_tree: bool = False,
+    opponent_model: bool = False,
 ) -> types.SearchResult:
     """Returns the result of `config.num_simulations` simulations from each root.
 
@@ -36,10 +37,19 @@ def search(
       invalid_actions: [B, A] bool, true: illegal at the root; None: every action of every row is legal, which is
         faster. A row without a legal action gets action 0.
       return_tree: adds the whole tree to the result.
+      opponent_model: at odd depths the visits follow the prior alone, which is another player's policy.
     """
-    policy = {"gumbel": gumbel.search, "puct": puct.search}[config.policy]
+    policy, score = {
+        "gumbel": (gumbel.search, selection.gumbel_scores),
+        "puct": (puct.search, selection.puct_scores),
+    }[config.policy]
+    score = functools.partial(score, config=config)
+    if opponent_model:
+        score = functools.partial(selection.alternating_scores, own=score)
     evaluate = functools.partial(recurrent_fn, params)
-    result, forests = policy(key, root, evaluate, config=config, explore=explore, invalid_actions=invalid_actions)
+    result, forests = policy(
+        key, root, evaluate, config=config, score=score, explore=explore, invalid_actions=invalid_actions
+    )
     max_depth, mean_depth = inspection.depth_statistics(forests, explore.shape[0])
     tree = inspection.tree(forests, explore.shape[0]) if return_tree else None
     return types.SearchResult(*result, max_depth, mean_depth, tree)

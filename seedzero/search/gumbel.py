@@ -7,7 +7,6 @@ rows of one batch [W * B]. Actions drop out at the start of a sweep, as in the p
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -24,6 +23,7 @@ def search(
     evaluate: types.Evaluate,
     *,
     config: muzero_config.SearchConfig,
+    score: search_forest.Score,
     explore: jax.Array,
     invalid_actions: jax.Array | None,
 ) -> tuple[types.SearchFindings, list[search_forest.Forest]]:
@@ -38,6 +38,7 @@ def search(
     position = _Position(
         config,
         evaluate,
+        score,
         explore,
         logits=logits - jnp.max(logits, axis=-1, keepdims=True),
         prior=jax.nn.softmax(logits),
@@ -60,6 +61,7 @@ class _Position(NamedTuple):
 
     config: muzero_config.SearchConfig
     evaluate: types.Evaluate
+    score: search_forest.Score
     explore: jax.Array
     logits: jax.Array  # [B, A], the largest one 0
     prior: jax.Array  # [B, A] probabilities
@@ -179,7 +181,7 @@ def _rules(position: _Position, actions: jax.Array) -> search_forest.Rules:
     """Returns the rules of trees [W * B] with one root action each."""
     return search_forest.Rules(
         evaluate=position.evaluate,
-        score=functools.partial(selection.gumbel_scores, config=position.config),
+        score=position.score,
         root_actions=actions.T.reshape(-1) == jnp.arange(position.logits.shape[-1])[:, None],
         max_depth=position.config.max_depth or None,
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import jax.numpy as jnp
 
@@ -18,6 +16,7 @@ def search(
     evaluate: types.Evaluate,
     *,
     config: muzero_config.SearchConfig,
+    score: search_forest.Score,
     explore: jax.Array,
     invalid_actions: jax.Array | None,
 ) -> tuple[types.SearchFindings, list[search_forest.Forest]]:
@@ -30,7 +29,7 @@ def search(
     noisy = _add_dirichlet_noise(noise_key, selection.masked(root.prior_logits, invalid), invalid, explore, config)
     rules = search_forest.Rules(
         evaluate=evaluate,
-        score=functools.partial(selection.puct_scores, config=config),
+        score=score,
         root_actions=~invalid.T,
         max_depth=config.max_depth or None,
     )

@@ -67,6 +67,15 @@ def gumbel_scores(forest: search_forest.Forest, *, config: muzero_config.SearchC
     return policy - forest.visits / (1.0 + jnp.sum(forest.visits, axis=0))
 
 
+def alternating_scores(forest: search_forest.Forest, *, own: search_forest.Score) -> jax.Array:
+    """Returns scores [A, N, T] of a tree whose prior at odd depths is another player's policy.
+
+    There, visits follow the prior alone, so that a node's mean return is the expected one against that policy.
+    """
+    deficit = forest.prior - forest.visits / (1.0 + jnp.sum(forest.visits, axis=0))
+    return jnp.where(search_forest.depths(forest) % 2 == 1, deficit, own(forest))
+
+
 def value_bonus(
     prior: jax.Array, value: jax.Array, visits: jax.Array, q_values: jax.Array, *, config: muzero_config.SearchConfig
 ) -> jax.Array:

@@ -111,6 +111,20 @@ def test_logits_of_policy_and_value_have_no_gradient_where_others_moved(predicts
         assert (found["value"][..., 11] > 0).all()
 
 
+def test_with_a_model_of_opponents_windows_that_begin_with_an_own_row_teach_all_moves() -> None:
+    config = _config(league__opponent_model=True)
+    parts, windows = _parts(config), _windows(config)
+
+    def loss(params: Any) -> jax.Array:
+        targets = muzero_loss.make_targets(parts, (), windows)
+        return muzero_loss.loss_and_metrics(parts, params, windows, targets, jax.random.key(0))[0]
+
+    found = jax.tree.map(lambda x: np.abs(np.asarray(x)).max(axis=-1), jax.jit(jax.grad(loss))(_params(config)))
+    for name in ("policy", "value"):
+        np.testing.assert_array_equal(found[name] > 1e-4, [[True] * 3] + [[False] * 3] * 3)
+    assert (found["reward"][:, 1:] > 1e-4).all()
+
+
 def test_a_priority_is_the_error_of_the_first_own_value() -> None:
     priority, _ = _update(_config(), _windows(_config()))
     # Two-step returns between own rows of EVEN and ODD: 1 - 1/2 + 4/4. LATE has an own row one step on, and two.

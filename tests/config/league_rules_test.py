@@ -59,3 +59,20 @@ def test_several_learning_players_exclude_settings_by_name(
         combinations.check(configs.override(presets.get("league-tictactoe"), {**several, **changes}))
     said(raised.value, name)
     combinations.check(configs.override(presets.get("league-tictactoe"), several))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"league.freeze_every": 0},
+        {"muzero.policy_gradient_weight": 0.5},
+        {"muzero.search_value_age": 3},
+        {"reanalyse.fresh_share": 0.5},
+    ],
+)
+def test_a_model_of_opponents_excludes_settings_by_name(changes: dict[str, options.Value], said: golden.Said) -> None:
+    name, asked = next(iter(changes)), _league(league__opponent_model=True)
+    with pytest.raises(errors.ConfigError, match=name.rpartition(".")[2]) as raised:
+        combinations.check(configs.override(asked, changes))
+    said(raised.value, name)
+    combinations.check(asked)

@@ -385,6 +385,30 @@ def test_targets_against_others_are_those_of_a_loop_over_their_positions() -> No
     assert 100 < targets.value_mask.sum() < 600 and np.isfinite(targets.value).all()
 
 
+def test_with_others_windows_that_begin_with_an_own_row_are_learned_whole_and_no_others() -> None:
+    seen, _ = _random_windows()
+    make = functools.partial(nstep.n_step_targets, discount=-0.9, n=3, num_positions=4)
+    found, alone, every = make(seen, learns_others=True), make(seen), make(seen._replace(own=None))
+    begins = np.asarray(seen.own)[:, 0]
+    assert np.asarray(found.policy_mask)[begins].sum() > np.asarray(alone.policy_mask)[begins].sum() > 0
+    np.testing.assert_array_equal(found.policy_mask, every.policy_mask & begins[:, None])
+    np.testing.assert_array_equal(found.value, alone.value)
+    # An own row is learned as ever where its window begins with one, another's if an own one or the end follows it.
+    own = np.asarray(seen.own)[:, :4] & begins[:, None]
+    np.testing.assert_array_equal(np.asarray(found.value_mask)[own], np.asarray(alone.value_mask)[own])
+
+
+def test_another_s_move_is_worth_the_reward_and_the_own_value_behind_it() -> None:
+    own = jnp.array([[True, False, True, False, True], [False, True, False, True, False]])
+    no = jnp.zeros_like(own)
+    seen = nstep.Experience(jnp.tile(jnp.array(REWARD), (2, 1)), jnp.tile(jnp.array(VALUE), (2, 1)), no, no, ~no, own)
+    found = nstep.n_step_targets(seen, discount=-0.5, n=2, num_positions=3, learns_others=True)
+    # 1 - 2/2 + 30/4; another's: 2 - 30/2, in place of 2 - 4/2 + 40/4; 4 - 8/2 + 50/4.
+    np.testing.assert_allclose(found.value[0], [7.5, -13.0, 12.5])
+    np.testing.assert_array_equal(found.value_mask, [[True] * 3, [False] * 3])
+    np.testing.assert_array_equal(found.policy_mask, [[True] * 3, [False] * 3])
+
+
 @pytest.mark.parametrize("is_old", [False, True])
 def test_where_all_positions_are_own_targets_are_the_same_bits(is_old: bool) -> None:
     seen, number = _random_windows()

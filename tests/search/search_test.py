@@ -251,3 +251,26 @@ def test_weights_of_the_draw_are_those_worked_by_hand() -> None:
     certain = [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
     np.testing.assert_array_equal(found(0.0), certain)
     np.testing.assert_array_equal(found(1.0, jnp.zeros(2, bool)), certain)
+
+
+def _game_step(params: None, action: jax.Array, state: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
+    """After one move, whichever it is, the other player's policy is 0.75, 0.25; its moves are worth 1, -1 to us."""
+    depth, zeros = state + 1.0, jnp.zeros(action.shape)
+    value = jnp.where(depth == 1.0, -0.5, jnp.where(action == 0, 1.0, -1.0))
+    logits = jnp.broadcast_to(jnp.log(jnp.array([0.75, 0.25])), (*action.shape, 2))
+    return mcts.Prediction(zeros, zeros - 1.0, logits, value), depth
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_with_a_model_of_the_opponent_values_are_expected_against_its_policy(policy: str) -> None:
+    config = muzero_config.SearchConfig(policy=policy, num_simulations=33, max_depth=2)
+    root = mcts.Root(jnp.zeros((1, 2)), jnp.zeros(1), jnp.zeros(1))
+    one_move = dict(explore=jnp.zeros(1, bool), invalid_actions=jnp.array([[False, True]]))
+
+    def value(opponent_model: bool) -> float:
+        search = functools.partial(mcts.search, config=config, opponent_model=opponent_model, **one_move)
+        return float(jax.jit(lambda: search(None, jax.random.key(0), root, _game_step).q_values[0, 0])())
+
+    # Of 33 visits one ends at the opponent's node, 24 behind its first move and 8 behind its second.
+    assert value(True) == pytest.approx(0.5)
+    assert value(False) < 0.0  # it would take the second

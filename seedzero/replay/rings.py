@@ -135,8 +135,8 @@ def forget(rings: Rings) -> Rings:
 
     The cursors go on: rows below a checkpoint's cursor are in its files, and are not written again.
     """
-    assert rings.mine is not None
-    return rings._replace(weight=jnp.where(rings.mine[:, None], 0.0, rings.weight))
+    mine = True if rings.mine is None else rings.mine[:, None]
+    return rings._replace(weight=jnp.where(mine, 0.0, rings.weight))
 
 
 def write(

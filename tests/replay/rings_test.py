@@ -171,3 +171,14 @@ def test_a_player_forgets_its_own_rows_and_draws_the_next_ones() -> None:
     assert (harness.weights(replay), harness.weights(replay, slot=1)) == ([1, 1, 0, 0], [0, 0, 0, 0])
     replay = harness.put(replay, 3, slot=1)  # of the row that was pending then
     assert harness.weights(replay, slot=1) == [0, 0, 1, 0] and np.asarray(replay.cursor).tolist() == [3, 4]
+
+
+def test_a_player_that_learns_alone_forgets_all_rows() -> None:
+    replay = create(2, 4)
+    for number in range(3):
+        for slot in (0, 1):
+            replay = harness.put(replay, number, slot=slot, first=number == 0)
+    replay = ring_store.forget(replay)
+    assert replay.mine is None and not np.asarray(replay.weight).any()
+    replay = harness.put(replay, 3, slot=1)
+    assert (harness.weights(replay), harness.weights(replay, slot=1)) == ([0] * 4, [0, 0, 1, 0])

@@ -111,7 +111,7 @@ def test_logits_of_policy_and_value_have_no_gradient_where_others_moved(predicts
         assert (found["value"][..., 11] > 0).all()
 
 
-def test_with_a_model_of_opponents_windows_that_begin_with_an_own_row_teach_all_moves() -> None:
+def test_with_a_model_of_opponents_windows_from_own_rows_teach_all_moves() -> None:
     config = _config(league__opponent_model=True)
     parts, windows = _parts(config), _windows(config)
 

@@ -385,7 +385,7 @@ def test_targets_against_others_are_those_of_a_loop_over_their_positions() -> No
     assert 100 < targets.value_mask.sum() < 600 and np.isfinite(targets.value).all()
 
 
-def test_with_others_windows_that_begin_with_an_own_row_are_learned_whole_and_no_others() -> None:
+def test_with_others_windows_from_own_rows_are_learned_whole_alone() -> None:
     seen, _ = _random_windows()
     make = functools.partial(nstep.n_step_targets, discount=-0.9, n=3, num_positions=4)
     found, alone, every = make(seen, learns_others=True), make(seen), make(seen._replace(own=None))

@@ -21,6 +21,17 @@ REPLAY_COUNTERS = ("stored_per_shard",)
 """Counters of the replay's content; they are saved and restored together with it."""
 
 
+def _with_replay_counters(host: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns counters with the replay's of an earlier checkpoint; of several players, each one's."""
+    found = {**host, **{name: last[name] for name in REPLAY_COUNTERS if name in last}}
+    if saved_files.PLAYERS in host:
+        before = last.get(saved_files.PLAYERS, {})
+        found[saved_files.PLAYERS] = {
+            name: _with_replay_counters(own, before.get(name, {})) for name, own in host[saved_files.PLAYERS].items()
+        }
+    return found
+
+
 @dataclasses.dataclass(eq=False)
 class _Frozen:
     """A frozen player that the next checkpoint may name; its parameters stay until its files are on the disk."""
@@ -174,7 +185,7 @@ class CheckpointDir:
                     described = dataclasses.replace(
                         described,
                         arrays={name: last.arrays[name] for name in (saved_files.REPLAY, checkpoint.OBSERVATION)},
-                        host={**host, **{name: last.host[name] for name in REPLAY_COUNTERS if name in last.host}},
+                        host=_with_replay_counters(host, last.host),
                         segments=last.segments,
                         has_replay=True,
                     )

@@ -136,6 +136,14 @@ def _environment_problems(config: configs.Config) -> Iterator[str]:
         opponents.parse(config.env.opponents)
     except ValueError as error:
         yield f"--env.opponents={config.env.opponents}: {error}; give --env.opponents={opponents.RANDOM},mcts-100"
+        return
+    tasks, evaluation = opponents.tasks(opponents.parse(config.env.opponents)), config.evaluation
+    for name in ("num_envs", "episodes"):
+        if evaluation.every_updates and (number := getattr(evaluation, name)) < len(tasks):
+            yield (
+                f"--evaluation.{name}={number}: an evaluation plays both sides against each of "
+                f"--env.opponents={config.env.opponents}; give --evaluation.{name}={len(tasks)} or more"
+            )
     taken = families.of(config.env.id).takes
     for name in ("level_cache", "level_seeds"):
         if (value := getattr(config.env, name)) and name not in taken:

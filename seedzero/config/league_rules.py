@@ -20,8 +20,8 @@ def implied(config: configs.Config, explicit: Set[str]) -> tuple[dict[str, optio
         notes.append("--league.main_exploiters=1 --league.league_exploiters=1: builder alphastar's players")
     league, worker = configs.override(config, changes).league, config.worker
     num_players = league.num_learning
-    needed = -(-(num_players + 1) // max(1, worker.num))
-    if num_players > 1 and worker.num and worker.num_groups < needed and "worker.num_groups" not in explicit:
+    needed = min(16, -(-(num_players + 1) // _num_workers(config)))
+    if num_players > 1 and worker.num_groups < needed and "worker.num_groups" not in explicit:
         changes["worker.num_groups"] = needed
         notes.append(
             f"--worker.num_groups={needed}: {num_players} learning players take the groups of environments in turn"
@@ -105,8 +105,12 @@ def _several_players_problems(config: configs.Config) -> Iterator[str]:
         yield f"--training.num_devices={training.num_devices}: {several}, on one device; give --training.num_devices=1"
     if config.replay.placement == "host":
         yield f"--replay.placement=host: {several}, and share a replay on the device; give --replay.placement=device"
-    if worker.num and worker.num * worker.num_groups < number:
+    if _num_workers(config) * worker.num_groups < number:
         yield (
             f"--worker.num_groups={worker.num_groups}: {several}, each in groups of environments of its own; give "
-            f"--worker.num_groups={-(-number // worker.num)} or more"
+            f"--worker.num_groups={-(-number // _num_workers(config))} or more, or more workers"
         )
+
+
+def _num_workers(config: configs.Config) -> int:
+    return max(1, config.worker.num + config.worker.num_remote)

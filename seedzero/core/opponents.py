@@ -45,4 +45,5 @@ def mean_returns(by_task: Mapping[str, float]) -> dict[str, float]:
 def of_task(task: str) -> tuple[str, int]:
     """Returns the opponent and the agent's side of a task; "" and 0: it is none of `tasks`."""
     name, _, side = task.rpartition("/")
-    return (name, SIDES.index(side)) if side in SIDES else ("", 0)
+    is_known = side in SIDES and (name == RANDOM or num_simulations(name) > 0)
+    return (name, SIDES.index(side)) if is_known else ("", 0)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 import jax
+import numpy as np
 
 from seedzero.agents import base
 from seedzero.checkpoints import checkpoint, player_files, trees
@@ -31,7 +32,9 @@ from seedzero.loop import seating as seats
 from seedzero.monitoring import aggregator
 
 FROZEN_ON_HOST = 16
-"""Most frozen players with their parameters in the host's memory, beside the devices'."""
+"""Frozen players with their parameters in the host's memory, beside the devices', at least."""
+_PLAYER = 7
+"""Second number of the random keys of learning players."""
 
 
 def device_loop_for(
@@ -65,7 +68,7 @@ def device_loop_for(
         with slow_compile.without_alarm():
             resumed = saves.restore(setup.agent, train, strategy.whole(actor.rings) if is_saved else None, names)
             trains, restored = resumed or (
-                {name: states.init_train(setup, config.run.seed + number) for number, name in enumerate(names)},
+                {name: states.init_train(setup, seed_of(config.run.seed, at)) for at, name in enumerate(names)},
                 None,
             )
             carried, rings = first_actor(setup, restored, strategy, is_deterministic=config.run.deterministic)
@@ -75,7 +78,7 @@ def device_loop_for(
             learning.append(
                 players.Player(
                     name,
-                    config.run.seed + number,
+                    seed_of(config.run.seed, number),
                     setup,
                     programs,
                     strategy,
@@ -115,7 +118,7 @@ def league(
         lambda name: player_files.read(saves.directory.checkpoints, name, like).params,
         lambda params: jax.device_put(params, everywhere),
         on_devices=frozen_on_devices(config),
-        on_host=FROZEN_ON_HOST,
+        on_host=frozen_on_host(config),
     )
 
     def digits(number: int) -> str:
@@ -127,8 +130,20 @@ def league(
 
 
 def frozen_on_devices(config: configs.Config) -> int:
-    """Returns the most frozen players on the devices: of the active set and matches under way."""
-    return config.league.active + 2
+    """Returns the most frozen players on the devices: of the active sets and matches under way."""
+    return config.league.active * config.league.num_learning + 2
+
+
+def frozen_on_host(config: configs.Config) -> int:
+    """Returns the most frozen players in the host's memory, beside the devices'."""
+    return max(FROZEN_ON_HOST, frozen_on_devices(config))
+
+
+def seed_of(run_seed: int, number: int) -> int:
+    """Returns the seed of a learning player, below 2^31: the first one's is the run's."""
+    if number == 0:
+        return run_seed
+    return int(np.random.SeedSequence([run_seed, _PLAYER, number]).generate_state(1)[0]) >> 1
 
 
 def check(config: configs.Config, spec: types.EnvSpec) -> None:
@@ -151,7 +166,9 @@ def place_replay(
     needed = checkpoint.needed_bytes(checkpoint.by_player(dict.fromkeys(names, parts)), actor.rings, is_saved=is_saved)
     if config.league.on:
         # Also those that wait for the disk; a CPU's device shares the memory of the host.
-        most = frozen_on_devices(config) + checkpointers.MAX_FREEZES + FROZEN_ON_HOST * (device.platform == "cpu")
+        most = (
+            frozen_on_devices(config) + checkpointers.MAX_FREEZES + frozen_on_host(config) * (device.platform == "cpu")
+        )
         copies = needed.state_copies + most * trees.num_bytes(setup.agent.acting(train))
         needed = needed._replace(state_copies=copies)
     of_player = trees.num_bytes(train) + 2 * trees.num_bytes(setup.agent.acting(train))  # copies act and evaluate

@@ -52,7 +52,8 @@ class Reception:
     def begin(self, session_id: str, spec: types.EnvSpec) -> None:
         """Handler: a worker's environments are ready; with an unknown spec, networks are built for the first ones."""
         tasks, joining = spec.tasks, self.roster.get(session_id)
-        if joining is not None and joining.role is types.Role.EVALUATE and spec.num_players == 2:
+        is_own = self.config.env.id != env_ids.REMOTE  # environments of a worker name tasks of their own
+        if is_own and joining is not None and joining.role is types.Role.EVALUATE and spec.num_players == 2:
             spec = dataclasses.replace(spec, tasks=())  # they tell the opponents of evaluations alone
         if self.spec is None:
             if self.config.env.id == env_ids.REMOTE:

@@ -53,10 +53,13 @@ class Building:
             builders.key_of(self._seed, num_updates // every),
             name=self._settings.builder,
         )
+        unsaved = set[str]()  # what only they hold must not be lost by a reset
         for action in actions:
-            self._carry_out(action, seating)
+            if action.player not in unsaved and not self._carry_out(action, seating):
+                unsaved.add(action.player)
 
-    def _carry_out(self, action: builders.Action, seating: league_seating.LeagueSeating) -> None:
+    def _carry_out(self, action: builders.Action, seating: league_seating.LeagueSeating) -> bool:
+        """Returns whether that was possible: a snapshot is refused where the disk takes none."""
         home = {player.name: number for number, player in enumerate(self._dispatcher.players)}.get(action.player, -1)
         player = self._dispatcher.players[home]
         decision: dict[str, Any] = {"event": action.kind, "player": action.player}
@@ -72,6 +75,7 @@ class Building:
                 "env_steps": player.books.ledger.counts.stored,
             }
         self._note({**decision, "reason": action.reason})
+        return True
 
 
 def reset(player: players.Player, seating: league_seating.LeagueSeating, source: str, reason: str) -> None:
@@ -86,8 +90,8 @@ def reset(player: players.Player, seating: league_seating.LeagueSeating, source:
         params = seating.params(source)
         if params is None:
             raise errors.CheckpointError(
-                f"player {player.name} cannot be reset to {source}: the parameters of {source} are lost; resume from "
-                "the last checkpoint with another builder"
+                f"player {player.name} cannot be reset to {source}: the parameters of {source} are lost; run the "
+                f"same command again: the league goes on from the last checkpoint without {source}"
             )
         train = states.with_params(train, params)
     player.train = train._replace(num_updates=player.train.num_updates)

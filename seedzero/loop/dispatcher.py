@@ -285,7 +285,8 @@ class Dispatcher:
             return
         for session in self.workers.roster.started(types.Role.EVALUATE)[:1]:
             player, now = self.players[0], self.clock()
-            params, env_steps = player.copy_params(), player.books.ledger.counts.stored
+            params = player.copy_params()
+            env_steps = sum(one.books.ledger.counts.stored for one in self.players)
             self.evaluator.begin(session, player.num_updates, params, now=now, env_steps=env_steps)
 
     def end(self, left_out: tuple[int, int]) -> phase.RunEnd:
@@ -338,12 +339,14 @@ class Dispatcher:
 
 def freeze(
     seating: seats.Seating, home: int, player: players.Player, keep: Callable[[NewPlayer], bool], reason: str = ""
-) -> None:
-    """Takes a snapshot of the player of a home for its league. keep: saves it; returns whether it will be saved."""
+) -> bool:
+    """Takes a snapshot of the player of a home for its league; returns whether it will be saved. keep: saves it."""
     env_steps, params, version = player.books.ledger.counts.stored, player.copy_params(), player.num_updates
     name = seating.freeze(home, params, version=version, env_steps=env_steps, reason=reason)
-    if not keep(NewPlayer(name, player.name, version, env_steps, params, reason)):
+    is_kept = keep(NewPlayer(name, player.name, version, env_steps, params, reason))
+    if not is_kept:
         seating.remove(name)
+    return is_kept
 
 
 def freeze_due(dispatcher: Dispatcher, keep: Callable[[NewPlayer], bool]) -> None:

@@ -46,8 +46,8 @@ class LeagueSeating(seats.Seating):
         self.members = members.initial_pool(config.league)
         self.payoff = payoffs.Payoff()
         self.live: Mapping[str, players.Player] = {}  # the learning players, by name; set once they are there
-        names = self.members.learning
-        self._table = seats.homes(num_slots, config.worker.envs_per_group, len(names))
+        names, self._envs_per_group = self.members.learning, config.worker.envs_per_group
+        self._table = seats.homes(num_slots, self._envs_per_group, len(names))
         self._draws = league_draws.Draws(config.league, config.run.seed, names, self._table)
         self._num_void = 0
         self._frozen_at = dict.fromkeys(names, 0)  # steps at the newest snapshot, though it may be refused or lost
@@ -172,12 +172,18 @@ class LeagueSeating(seats.Seating):
                 "pool": self.members.to_json(),
                 "payoff": self.payoff.to_json(),
                 **self._draws.to_json(),
+                **({"envs_per_group": self._envs_per_group} if len(self._draws.homes) > 1 else {}),
                 "num_void": self._num_void,
             }
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         found = saved["league"]
+        if (size := found.get("envs_per_group", self._envs_per_group)) != self._envs_per_group:
+            raise errors.ResumeError(
+                f"--worker.envs_per_group={self._envs_per_group}: the players of this run are at home in groups of "
+                f"{size} environments, whose steps the replay holds; give --worker.envs_per_group={size}"
+            )
         self.members = members.Pool.from_json(found["pool"])
         self.payoff = payoffs.Payoff.from_json(found["payoff"])
         self._num_void = found["num_void"]

@@ -179,8 +179,11 @@ def run(parts: learner_parts.LearnerParts) -> str:
     if parts.seconds_left() <= 0 and not (reception.has_trained or directory.resumed):
         ending.check()
         raise starting.lonely(parts.config.run.max_seconds)  # only the process that evaluates was there
-    # What failed has left a state on the device that is not to be trusted: then nothing is saved.
-    return parts.exit.finish(over.result())
+    # What failed has left a state on the device that is not to be trusted: then nothing is saved. A league's builder
+    # fails between two calls, and the last state is saved.
+    if isinstance(failure := over.exception(), errors.BuilderError):
+        ending.failure = failure
+    return parts.exit.finish("" if ending.failure else over.result())
 
 
 def stop(parts: learner_parts.LearnerParts, finished: str) -> None:

@@ -143,10 +143,17 @@ def look(config: configs.Config, dispatcher: dispatchers.Dispatcher, course: pha
     refresh, steps = first.setup.agent.refresh, [player.books.ledger.counts for player in learning]
     num_refreshes = sum(player.num_refreshes for player in learning)
     at_home: list[list[np.ndarray]] = [[] for _ in learning]
-    for session in dispatcher.workers.roster.started(types.Role.TRAIN):
+    sessions = dispatcher.workers.roster.started(types.Role.TRAIN)
+    for session in sessions:
         for slots in session.slots:
             at_home[dispatcher.seating.home(slots)].append(slots)
-    lacking = (player.books.lacking(groups) for player, groups in zip(learning, at_home, strict=True))
+    lacking = [player.books.lacking(groups) for player, groups in zip(learning, at_home, strict=True)]
+    away = [player.name for player, groups in zip(learning, at_home, strict=True) if not groups]
+    if away and len(sessions) >= max(1, config.worker.num):  # else local workers are on their way
+        lacking.append(
+            f"no updates of {', '.join(away)}: no environments are at home there; have another worker join, or give "
+            "more --worker.num_groups"
+        )
     return counts.Snapshot(
         counts=counts.total(steps),
         num_updates=num_updates(learning),

@@ -20,13 +20,15 @@ import numpy as np
 from seedzero.checkpoints import checkpoint, manifest, player_files, trees
 from seedzero.checkpoints import files as saved_files
 from seedzero.cli import main as commands
+from seedzero.loop import building
 from seedzero.loop import dispatcher as dispatchers
 
 MOMENT, PLACE = "E2E_MOMENT", "E2E_PLACE"
 """Variables: one of MOMENTS and, after a colon, how often it passes; a file that ends the wait."""
 AFTER_FREEZE, IN_FREEZE, IN_CHECKPOINT, AFTER_CHECKPOINT = "after-freeze", "freeze", "checkpoint", "after-checkpoint"
-WAITS = "waits"
+AFTER_RESET, WAITS = "after-reset", "waits"
 MOMENTS = (AFTER_FREEZE, IN_FREEZE, IN_CHECKPOINT, AFTER_CHECKPOINT, WAITS)
+"""Moments of a league of one learning player; of several, AFTER_RESET too."""
 
 
 def command() -> list[str]:
@@ -43,14 +45,13 @@ def digests(arrays: list[Any]) -> list[str]:
 def saved_digests(run: pathlib.Path) -> list[str]:
     """Returns those of the arrays of the newest checkpoint, without its replay."""
     path, found, _ = saved_files.find(run / "checkpoints", "last", "state")
-    parts = (saved_files.PARAMS, checkpoint.STATE)
+    parts = [part for part in found.arrays if part.rpartition("/")[2] in (saved_files.PARAMS, checkpoint.STATE)]
     return digests([array for part in parts for array in trees.load(path / part, found.arrays[part])])
 
 
 def _tell(run: pathlib.Path, dispatcher: dispatchers.Dispatcher, host: Mapping[str, Any]) -> None:
-    (player,) = dispatcher.players
-    parts, _ = player.state()
-    copied = trees.copy(parts)  # random keys as integers, as in files
+    parts = {player.name: player.state()[0] for player in dispatcher.players}
+    copied = trees.copy(checkpoint.by_player(parts))  # random keys as integers, as in files
     history = run / "league.jsonl"
     told = {
         "update": host["num_updates"],
@@ -58,6 +59,8 @@ def _tell(run: pathlib.Path, dispatcher: dispatchers.Dispatcher, host: Mapping[s
         **dispatcher.seating.to_json(),
         "history": history.stat().st_size if history.exists() else 0,
         "frozen": player_files.names(run / "checkpoints"),
+        "updates": {player.name: player.num_updates for player in dispatcher.players},
+        "paces": {player.name: player.pacer.to_json()["pace"] for player in dispatcher.players},
     }
     print("restored", json.dumps(told), file=sys.stderr, flush=True)
 
@@ -105,6 +108,7 @@ def run() -> int:
     dispatchers.Dispatcher.restore = _around(  # type: ignore[method-assign]
         dispatchers.Dispatcher.restore, None, lambda dispatcher, host: _tell(place, dispatcher, host)
     )
+    building.reset = _around(building.reset, None, lambda *_: _reached(AFTER_RESET))
     player_files.write = _around(player_files.write, lambda *_: _reached(WAITS), lambda *_: _reached(AFTER_FREEZE))
     manifest.write = _around(manifest.write, _before_manifest, None)
     is_started = threading.Event()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
+import golden
 import loop_world
 import numpy as np
 import pytest
 
 from seedzero.core import types
 from seedzero.loop import facts, phase, scheduler
+from seedzero.loop import seating as seats
 
 
 def _gather(world: loop_world.World) -> scheduler.Facts:
@@ -87,6 +90,24 @@ def test_it_tells_which_devices_wait_for_environments(make: loop_world.Make, mon
     world.join(types.Role.EVALUATE, "evaluator")
     session = world.join()
     assert world.loop.look().lacking == f"slots {session.all_slots.tolist()}"
+
+
+@pytest.mark.parametrize("share", [1, 2])
+def test_it_tells_which_players_have_no_environments(device: loop_world.Device, said: golden.Said, share: int) -> None:
+    class Shared(seats.Seating):
+        """Groups are at home with the first players by turns."""
+
+        def home(self, slots: np.ndarray) -> int:
+            return int(slots[0]) // loop_world.SIZE % share
+
+    world = loop_world.World(device, Shared())
+    assert world.loop.look().lacking == ""  # nobody is there at all
+    world.join()
+    if text := world.loop.look().lacking:
+        said(text)
+        two = dataclasses.replace(world.config, worker=dataclasses.replace(world.config.worker, num=2))
+        assert facts.look(two, world.dispatcher, world.loop.course).lacking == ""  # the other one is on its way
+    assert (" other:" in text) == (share == 1)
 
 
 @pytest.mark.parametrize("is_lost", [False, True])

@@ -1,0 +1,38 @@
+"""Builders of leagues in end-to-end tests: one decides at every call, one fails as its arguments say."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from seedzero.league import builders, payoff, players
+
+
+def wild(
+    pool: players.Pool, _: payoff.Payoff, counts: Mapping[str, Any], arguments: Mapping[str, Any], key: int
+) -> list[builders.Action]:
+    """Freezes each learning player, resets two of three to any source, and retires all but the newest snapshots."""
+    random, past = np.random.default_rng(key), pool.past()
+    actions = [builders.Action("retire", name, reason="old") for name in past[:-4]]
+    for name in pool.learning:
+        actions.append(builders.Action("freeze", name, reason="always"))
+        if random.random() < 0.67:
+            sources = [players.INITIAL, *(other for other in (*pool.learning, *past[-4:]) if other != name)]
+            actions.append(builders.Action("reset", name, sources[random.integers(len(sources))], "wild"))
+    return actions
+
+
+def faulty(*_: Any) -> Any:
+    """Raises an error, hangs, or returns nonsense or an impossible action, as a variable says; else freezes main."""
+    fault = os.environ.get("E2E_FAULT", "")
+    if fault == "raise":
+        raise ZeroDivisionError("no games")
+    if fault == "hang":
+        time.sleep(600)
+    if fault == "none":
+        return None
+    return [builders.Action("reset", "main", "main") if fault else builders.Action("freeze", "main")]

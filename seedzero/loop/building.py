@@ -59,7 +59,7 @@ class Building:
                 unsaved.add(action.player)
 
     def _carry_out(self, action: builders.Action, seating: league_seating.LeagueSeating) -> bool:
-        """Returns whether that was possible: a snapshot is refused where the disk takes none."""
+        """Returns whether that was possible: a full disk takes no snapshot."""
         home = {player.name: number for number, player in enumerate(self._dispatcher.players)}.get(action.player, -1)
         player = self._dispatcher.players[home]
         decision: dict[str, Any] = {"event": action.kind, "player": action.player}

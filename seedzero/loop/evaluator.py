@@ -57,7 +57,7 @@ class Evaluator:
     def __init__(
         self, config: sections.EvaluationConfig, env_id: str = "", *, hardest: str = "", now: float = 0.0
     ) -> None:
-        """hardest: in games of two players the opponent whose matches give the score; "": all episodes do."""
+        """hardest: in games of two players, the opponent of the score; "": all episodes count."""
         self._config = config
         self._env_id, self._hardest = env_id, hardest
         self.running: Running | None = None

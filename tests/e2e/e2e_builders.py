@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.league import builders, payoff, players
+from seedzero.league import builders
+from seedzero.league import payoff as payoffs
+from seedzero.league import players as members
 
 
 def wild(
-    pool: players.Pool, _: payoff.Payoff, counts: Mapping[str, Any], arguments: Mapping[str, Any], key: int
+    pool: members.Pool, _: payoffs.Payoff, counts: Mapping[str, Any], arguments: Mapping[str, Any], key: int
 ) -> list[builders.Action]:
     """Freezes each learning player, resets two of three to any source, and retires all but the newest snapshots."""
     random, past = np.random.default_rng(key), pool.past()
@@ -21,7 +23,7 @@ def wild(
     for name in pool.learning:
         actions.append(builders.Action("freeze", name, reason="always"))
         if random.random() < 0.67:
-            sources = [players.INITIAL, *(other for other in (*pool.learning, *past[-4:]) if other != name)]
+            sources = [members.INITIAL, *(other for other in (*pool.learning, *past[-4:]) if other != name)]
             actions.append(builders.Action("reset", name, sources[random.integers(len(sources))], "wild"))
     return actions
 

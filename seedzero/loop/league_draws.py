@@ -73,7 +73,7 @@ class Draws:
         return name
 
     def release(self, slots: np.ndarray) -> None:
-        """Takes slots [B] whose matches are void."""
+        """Takes slots [B] of void matches."""
         self._taken[slots] = -1
 
     def to_json(self) -> dict[str, Any]:

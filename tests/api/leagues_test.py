@@ -21,6 +21,7 @@ from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.core import errors
 from seedzero.envs import spiel
+from seedzero.league import players as members
 
 
 def _read(path: pathlib.Path) -> leagues.SavedLeague:
@@ -52,6 +53,19 @@ def test_shares_are_those_of_the_next_draws(tmp_path: pathlib.Path) -> None:
     assert [row["recent_win_rate"] for row in rows] == [None, pytest.approx(old), pytest.approx(new)]
     assert sum(row["share"] for row in rows) == pytest.approx(1.0) and rows[0]["share"] == pytest.approx(0.35)
     assert rows[2]["share"] / rows[1]["share"] == pytest.approx((1 - new) ** 2 / (1 - old) ** 2)
+
+
+def test_each_learning_player_has_opponents_drawn_for_itself(tmp_path: pathlib.Path) -> None:
+    host, name = saved_league.counters(), "main_exploiter_0"
+    exploiter = members.Member(name, members.MAIN_EXPLOITER, learns=True, line=members.MAIN_EXPLOITER)
+    host["league"]["pool"]["members"].insert(1, exploiter.to_json())
+    host["league"]["homes"] = [
+        {"name": "main", "active": host["league"]["active"]},
+        {"name": name, "active": ["main"]},
+    ]
+    league = _read(saved_league.make(tmp_path / "run", host))
+    assert {row["opponent"]: row["active"] for row in league.opponents(name) if row["active"]} == {"main": 1}
+    assert sum(row["active"] for row in league.opponents()) == len(league.active["main"]) == 4
 
 
 def test_without_frozen_players_all_draws_are_self_play(tmp_path: pathlib.Path) -> None:

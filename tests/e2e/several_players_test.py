@@ -192,7 +192,7 @@ def _check(run: pathlib.Path) -> None:
 
 
 KILLS = [
-    pytest.param([league_stand_in.AFTER_RESET, league_stand_in.IN_CHECKPOINT], id="few"),
+    pytest.param([league_stand_in.AFTER_RESET], id="one"),
     pytest.param(
         [moment for moment in (*league_stand_in.MOMENTS[:-1], league_stand_in.AFTER_RESET) for _ in range(2)],
         id="many",
@@ -211,7 +211,7 @@ def test_killed_around_a_reset_it_goes_on_at_its_last_checkpoint(
         learner = _resume(host, run, "--max_updates=100000", **where)
         assert learner.wait().code == -signal.SIGKILL
         assert f"reached {moment}" in learner.output()
-    last = _resume(host, run, f"--max_updates={league_run_test.newest(run).step + 20}").wait()
+    last = _resume(host, run, f"--max_updates={league_run_test.newest(run).step + 5}").wait()
     assert last.code == 0, last.err
     _check(run)
 
@@ -234,13 +234,14 @@ def test_killed_at_random_moments_with_several_players(
 # ------------------------------------------------------------------------------------ workers
 
 
+@pytest.mark.slow
 def test_players_whose_workers_come_late_or_are_lost(host: harness.Host) -> None:
     """A worker has two groups, of main and its exploiter; the league's exploiter is at home with a second worker."""
     pytest.importorskip("pyspiel")
     run = host.directory / "late"
     words = (*PLAYERS, "--worker.num_groups=2", "--league.builder=e2e_builders:wild", "--league.build_every=20")
     away = "no updates of league_exploiter_0: "
-    learner = host.train(run, *words, "--workers=0", "--max_updates=100000")
+    learner = host.train(run, *words, "--workers=0", "--worker.num_remote=2", "--max_updates=100000")
     host.worker(learner.address, "--worker_id=first")
     learner.until(lambda found: found["stalled"] and found["stalled"].startswith(away), "a line about that player")
     other = host.worker(learner.address, "--worker_id=narrow", "--num_envs=6")

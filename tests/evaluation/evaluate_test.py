@@ -84,7 +84,7 @@ def test_agents_of_either_kind_play_whole_episodes(
     with run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
         path = opened.path
 
-    def initial(directory: pathlib.Path, step: str, template: base.Params) -> tuple[base.Params, Any]:
+    def initial(directory: pathlib.Path, step: str, template: base.Params, player: str) -> tuple[base.Params, Any]:
         parameters = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), template)
         return parameters, builtin_types.SimpleNamespace(step=7)
 

@@ -293,8 +293,8 @@ def test_a_frozen_player_acts_by_its_name(tmp_path: pathlib.Path) -> None:
     seen = np.random.default_rng(0).normal(size=(16, *spec.observation_shape)).astype(np.float32)
     np.testing.assert_array_equal(loaded(seen), acting_policy.Policy(saved, config, spec)(seen))
     assert loaded.step == 7
-    with pytest.raises(errors.CheckpointError, match=r"player main in .*main-0123456789ab$"):
-        acting_policy.load(tmp_path, None, seed=0, player="main")
+    with pytest.raises(errors.CheckpointError, match=r"player main-00 in .*main-0123456789ab$"):
+        acting_policy.load(tmp_path, None, seed=0, player="main-00")
 
 
 def test_a_directory_without_a_spec_has_no_policy_yet(tmp_path: pathlib.Path, said: golden.Said) -> None:

@@ -146,3 +146,14 @@ def test_builders_without_rules_of_updates_are_not_asked(
     world = loop_world.World(device, None, league__builder=builder)
     world.loop._building.after_update()
     assert world.loop._building._builder is None
+
+
+def test_a_player_whose_snapshot_is_refused_is_not_reset(world: World) -> None:
+    world.world.loop._building._keep = lambda snapshot: False
+    world.build(
+        builders.Action("freeze", "main_exploiter_0"),
+        builders.Action("reset", "main_exploiter_0", members.INITIAL),
+        builders.Action("reset", "main", members.INITIAL),
+    )
+    found = world.seating.members
+    assert (found.frozen, found.of("main_exploiter_0").resets, found.of("main").resets) == ((), 0, 1)

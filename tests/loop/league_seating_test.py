@@ -244,3 +244,15 @@ def test_matches_under_way_against_a_player_that_is_lost_are_void() -> None:
     assert seating.frozen() == () and len(reports) == 1
     assert seating.num_matches()["void"] == NUM_SLOTS and seating.num_matches()["past"] == 0
     assert seating.num_matches()["self_play"] > 0
+
+
+def test_other_groups_are_refused_where_several_players_have_homes_in_them() -> None:
+    settings: dict[str, options.Value] = {"league.builder": "alphastar", "league.main_exploiters": 1}
+    seatings = []
+    for size in (4, 2):
+        config = configs.override(configs.Config(), {**settings, "worker.envs_per_group": size})
+        pool = pools.ParamsPool(lambda name: None, lambda params: params, on_devices=5, on_host=50)
+        seatings.append(league_seating.LeagueSeating(config, NUM_SLOTS, pool, str, print))
+    assert [seating.home(np.array([4])) for seating in seatings] == [1, 0]
+    with pytest.raises(errors.ResumeError, match=r"--worker\.envs_per_group=2: .*=4$"):
+        seatings[1].restore(seatings[0].to_json())

@@ -49,7 +49,7 @@ def learner(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def spec(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the content of spec.json, with all sequences."""
-    return {"action_low": (), "action_high": (), "packed": (), "tasks": (), **values}
+    return {"action_low": (), "action_high": (), "packed": (), "tasks": (), "seats": (), **values}
 
 
 def as_declared(came: types.EnvSpec, expected: types.EnvSpec) -> types.EnvSpec:

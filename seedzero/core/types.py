@@ -24,6 +24,8 @@ GREEDY, SAMPLE, EXPLORE = np.int8(0), np.int8(1), np.int8(2)
 """How to act: the policy's best action; a draw from the policy; with the noise of training."""
 SUPPORTED_OBSERVATION_DTYPES = ("uint8", "int32", "float32")
 
+_SEQUENCES = ("observation_shape", "action_low", "action_high", "tasks", "seats")
+
 SMALLEST_IMAGE = 32
 """Grids whose shorter side has at least so many cells are taken for images."""
 
@@ -120,6 +122,9 @@ class EnvSpec:
         environment's. Empty: there is one task.
       spaces: Gymnasium's spaces of observations and actions, as text (`envs/space_text.py`): the values of `reset` and
         `step`, which policies take and give. "": as the other fields say.
+      seats: names of the seats of a game with hidden information or simultaneous moves. A row of a training group is
+        then a seat: each game has as many rows as seats, one after the other. A row's chair, its place here in an
+        episode, is its task. An evaluating environment plays the other seats itself. Empty: a row is an environment.
     """
 
     observation_shape: tuple[int, ...]
@@ -136,6 +141,7 @@ class EnvSpec:
     packed: tuple[ArraySpec, ...] = ()
     tasks: tuple[str, ...] = ()
     spaces: str = ""
+    seats: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "observation_dtype", _dtype_name(self.observation_dtype))
@@ -148,6 +154,11 @@ class EnvSpec:
             raise errors.SpecMismatch(f"the names of the tasks are {list(self.tasks)}; expected texts")
         if len(set(self.tasks)) < len(self.tasks):
             raise errors.SpecMismatch(f"the names of the tasks are {list(self.tasks)}; expected each once")
+        if self.seats and (len(self.seats) < 2 or self.tasks != self.seats or self.num_players != 1):
+            raise errors.SpecMismatch(
+                f"seats are {list(self.seats)}, tasks {list(self.tasks)} and num_players {self.num_players}; expected "
+                "two seats or more, the same names as tasks, and 1: a row is a seat"
+            )
         names, num_bytes = [array.name for array in self.arrays], sum(array.num_bytes for array in self.arrays)
         if len(set(names)) < len(names):
             raise errors.SpecMismatch(f"the names of an observation's arrays are {names}; expected each once")
@@ -187,7 +198,7 @@ class EnvSpec:
     def from_json(cls, values: Mapping[str, Any]) -> EnvSpec:
         """Returns the spec of a JSON object; infinities may be text. Raises ValueError, TypeError or KeyError."""
         bounds = {name: float(values[name]) for name in ("observation_low", "observation_high")}
-        tuples = {name: tuple(values[name]) for name in ("observation_shape", "action_low", "action_high", "tasks")}
+        tuples = {name: tuple(values[name]) for name in _SEQUENCES}
         packed = tuple(
             ArraySpec(**{**array, "shape": tuple(array["shape"]), **{k: float(array[k]) for k in ("low", "high")}})
             for array in values["packed"]
@@ -266,6 +277,10 @@ class EnvStep(NamedTuple):
     to move, each reward that of the other one, who moved before; the mover loses as much. An evaluating one moves for
     the opponent itself: observations are those of the agent's turns, rewards the agent's.
 
+    Where rows are seats (`EnvSpec.seats`), a step shows a game's rows that have a turn, or whose episode ends. A row's
+    rewards since its last shown row add up; those before its first one go to its second. A game goes on while a shown
+    row has a turn; then it is over, and its next step begins another one.
+
     Attributes:
       observation: [E, *observation_shape] of the spec's dtype: the newest frame; of several arrays, their bytes.
       reward: [E] float32, received on the way to this observation; 0 on first observations.
@@ -273,6 +288,8 @@ class EnvStep(NamedTuple):
       truncated: [E] bool, true: the episode was cut off (its value is bootstrapped).
       action_mask: [E, A] bool, true: legal; None where the spec has no mask.
       task: [E] int32, each environment's place in `EnvSpec.tasks`, the same in a whole episode; None: 0.
+      shown: [E] bool, false: the row has no new observation: its other values mean nothing, and so does its action;
+        None: all are true.
     """
 
     observation: np.ndarray
@@ -281,6 +298,7 @@ class EnvStep(NamedTuple):
     truncated: np.ndarray
     action_mask: np.ndarray | None = None
     task: np.ndarray | None = None
+    shown: np.ndarray | None = None
 
     @classmethod
     def first(cls, observation: np.ndarray) -> EnvStep:

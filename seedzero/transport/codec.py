@@ -61,6 +61,7 @@ def encode_step(group: int, sequence: int, step: types.EnvStep) -> bytes:
             truncated=np.asarray(step.truncated, np.bool_).tobytes(),
             action_mask=b"" if step.action_mask is None else np.asarray(step.action_mask, np.bool_).tobytes(),
             task=b"" if step.task is None else np.asarray(step.task, _INTEGER).tobytes(),
+            shown=b"" if step.shown is None else np.asarray(step.shown, np.bool_).tobytes(),
         )
     except (AttributeError, TypeError, ValueError) as error:
         raise errors.InvalidMessage(f"the step of group {group} is not made of arrays of numbers: {error}") from None
@@ -89,6 +90,7 @@ class StepLayout:
         self.observation_bytes = num_envs * spec.observation_bytes
         self.mask_shape = (num_envs, spec.num_actions) if spec.has_action_mask else None
         self.num_tasks = spec.num_tasks
+        self.has_seats = bool(spec.seats)
 
 
 def step_of(fields: inference_pb2.Step, observation: memoryview, layout: StepLayout) -> types.EnvStep:
@@ -110,6 +112,7 @@ def step_of(fields: inference_pb2.Step, observation: memoryview, layout: StepLay
         truncated=flags("truncated", group, fields.truncated, num_envs),
         action_mask=action_mask(group, fields.action_mask, layout.mask_shape),
         task=task(group, fields.task, num_envs, layout.num_tasks),
+        shown=shown(group, fields.shown, num_envs, has_seats=layout.has_seats),
     )
 
 
@@ -262,6 +265,11 @@ def flags(name: str, group: int, data: bytes, length: int) -> np.ndarray:
     if others := data.strip(_FLAGS):  # begins with the first byte that is neither
         raise errors.InvalidMessage(f"{name} of group {group} has a byte {others[0]}; expected 0 or 1")
     return np.frombuffer(data, np.bool_)
+
+
+def shown(group: int, data: bytes, length: int, *, has_seats: bool) -> np.ndarray | None:
+    """Returns [length] bool; None for empty bytes, which they must be without seats."""
+    return flags("shown", group, data, length if has_seats else 0) if data else None
 
 
 def task(group: int, data: bytes, length: int, num_tasks: int) -> np.ndarray | None:

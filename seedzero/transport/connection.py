@@ -171,6 +171,11 @@ class WorkerSide:
     def _on_start(self, stream: WorkerStream, fields: inference_pb2.Start) -> None:
         if self._session is None or self._session.spec is None:
             raise errors.InvalidMessage("the learner sent Start before a Spec")
+        if (seats := self._session.spec.seats) != tuple(fields.seats):
+            raise errors.VersionMismatch(
+                f"these environments have the seats {', '.join(seats)}, and the learner's version knows no seats; "
+                "install the same version of seedzero on both"
+            )
         stream.phase = stream.phase.after("start")
         self._session.max_message_bytes = fields.max_message_bytes
         for group in self._session.unanswered:

@@ -23,7 +23,7 @@ _MAX_ACTION_NUMBERS = 10_000
 _MAX_SPACES = 2**20
 _HELLO_LIMITS = dict(roles=16, environments=1_000)
 _BOUND_LIMITS = dict(action_low=_MAX_ACTION_NUMBERS, action_high=_MAX_ACTION_NUMBERS)
-_SPEC_LIMITS = dict(observation_shape=codec.MAX_AXES, **_BOUND_LIMITS, packed=1_000, tasks=1_000)
+_SPEC_LIMITS = dict(observation_shape=codec.MAX_AXES, **_BOUND_LIMITS, packed=1_000, tasks=1_000, seats=1_000)
 
 _PLAIN = (bool, int, float, str)
 
@@ -142,7 +142,8 @@ def assignment_of(fields: inference_pb2.Assign) -> types.Assignment:
 
 def max_message_bytes(spec: types.EnvSpec, num_envs: int) -> int:
     """Returns the largest message of a session: a Step of E environments, and room for the rest."""
-    per_env = spec.observation_bytes + 4 + 1 + 1 + spec.num_actions * spec.has_action_mask + 4 * bool(spec.tasks)
+    per_env = spec.observation_bytes + 4 + 1 + 1 + spec.num_actions * spec.has_action_mask
+    per_env += 4 * bool(spec.tasks) + bool(spec.seats)
     return _OVERHEAD_BYTES + num_envs * per_env
 
 

@@ -123,6 +123,12 @@ class LearnerSession(Generic[StreamT]):
         for group in self._groups if is_first else ():
             group.owed_since = now
         self.layout = codec.StepLayout(spec, self.assignment.envs_per_group)
+        self._num_seats = len(spec.seats) if self.assignment.role is types.Role.TRAIN else 0
+        if self._num_seats and self.assignment.envs_per_group % self._num_seats:
+            raise errors.SpecMismatch(
+                f"groups have {self.assignment.envs_per_group} rows, and a game {self._num_seats} seats "
+                f"({', '.join(spec.seats)}); give --worker.envs_per_group a multiple of {self._num_seats}"
+            )
         return is_first
 
     def look_up(self, group: int, sequence: int) -> Repeat | bytes:
@@ -135,11 +141,18 @@ class LearnerSession(Generic[StreamT]):
         """Takes a NEW step, pending from now on; InvalidMessage for impossible values."""
         state = self._groups[group]
         first, final = state.final, step.final
+        shown = np.ones_like(first) if step.shown is None else step.shown
+        if self._num_seats:
+            first, final = first & shown, np.where(shown, final, first)
         place = f"of group {group} ({self.assignment.env}), {sequence} steps after its reset,"
-        _check_values(place, step, self.spec.packed if self.spec else ())
+        if not self._num_seats and step.shown is not None:
+            _refuse(place, ~step.shown, "a row that is not shown; expected all: an evaluation's rows are games")
+        _check_values(place, step, shown, self.spec.packed if self.spec else ())
         if state.any_final:
             _refuse(place, first & final, f"terminated or truncated {_ON_FIRST}")
             _refuse(place, first & (step.reward != 0), f"a reward other than 0 {_ON_FIRST}")
+        if self._num_seats:
+            _check_seats(place, step, shown, final, self._num_seats)
         state.final, state.any_final = final, codec.any_true(final)
         state.next_sequence, state.pending, state.last_reply = sequence + 1, True, b""
         state.owed_since = math.inf
@@ -154,7 +167,7 @@ class LearnerSession(Generic[StreamT]):
         return True
 
 
-def _check_values(place: str, step: types.EnvStep, packed: Sequence[types.ArraySpec]) -> None:
+def _check_values(place: str, step: types.EnvStep, shown: np.ndarray, packed: Sequence[types.ArraySpec]) -> None:
     """Raises InvalidMessage if a number is not finite, or no action is legal.
 
     place: the group and its step, for the error. packed: `EnvSpec.packed`.
@@ -167,7 +180,19 @@ def _check_values(place: str, step: types.EnvStep, packed: Sequence[types.ArrayS
             wrong = ~finite.reshape(len(values), -1).all(axis=1)
             _refuse(place, wrong, f"{values[~finite][0]} in its {name}; expected finite numbers: mend the environment")
     if step.action_mask is not None:
-        _refuse(place, ~np.any(step.action_mask, axis=1), "an action_mask without a legal action")
+        _refuse(place, shown & ~np.any(step.action_mask, axis=1), "an action_mask without a legal action")
+
+
+def _check_seats(place: str, step: types.EnvStep, shown: np.ndarray, final: np.ndarray, num_seats: int) -> None:
+    """Raises InvalidMessage for rows of seats that make no game; final: [E] bool, after the step."""
+    _refuse(place, ~shown & (step.final | (step.reward != 0)), "a reward or an end in a row that is not shown")
+    games = (-1, num_seats)
+    chairs = np.sort(step.tasks.reshape(games), axis=1)
+    wrong = np.repeat(np.any(chairs[:, 1:] == chairs[:, :-1], axis=1), num_seats)
+    _refuse(place, wrong, "the chair (its task) of another seat of its game; expected all different")
+    moves = np.any((shown & ~step.final).reshape(games), axis=1)
+    ends = np.any(shown.reshape(games), axis=1) & np.all(final.reshape(games), axis=1)
+    _refuse(place, np.repeat(~moves & ~ends, num_seats), "a game in which no seat moves, and which is not over")
 
 
 def _refuse(place: str, wrong: np.ndarray, fault: str) -> None:

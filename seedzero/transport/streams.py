@@ -243,7 +243,7 @@ class LearnerSide:
             self._learner.begin(session.assignment.session_id, spec)
         stream.phase = stream.phase.after("start")
         stream.max_message_bytes = handshake.max_message_bytes(spec, num_envs)
-        stream.put(codec.from_learner(start=dict(max_message_bytes=stream.max_message_bytes)))
+        stream.put(codec.from_learner(start=dict(max_message_bytes=stream.max_message_bytes, seats=spec.seats)))
 
     def _on_step(self, stream: Stream, session: Session, fields: inference_pb2.Step, observation: memoryview) -> None:
         answer = session.look_up(fields.group, fields.sequence)

@@ -43,3 +43,17 @@ def test_a_spec_that_no_network_can_take_is_refused(
     with pytest.raises(errors.SpecMismatch, match=message) as raised:
         types.EnvSpec(shape, dtype, num_actions)
     said(raised.value, (shape, dtype, num_actions))
+
+
+@pytest.mark.parametrize(
+    ("changes", "label"),
+    [
+        (dict(seats=("alone",), tasks=("alone",)), "one seat"),
+        (dict(seats=("first", "second")), "without tasks"),
+        (dict(seats=("first", "second"), tasks=("first", "second"), num_players=2), "two players in turn"),
+    ],
+)
+def test_seats_that_make_no_game_are_refused(changes: dict[str, Any], label: str, said: golden.Said) -> None:
+    with pytest.raises(errors.SpecMismatch) as raised:
+        types.EnvSpec((4,), "float32", 2, **changes)
+    said(raised.value, label)

@@ -10,7 +10,7 @@ import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies
-from specs import ARRAYS, CONTINUOUS, PIXELS, TASKS, VECTORS, E
+from specs import ARRAYS, CONTINUOUS, PIXELS, SEATS, TASKS, VECTORS, E
 
 from seedzero.core import errors, types
 from seedzero.transport import codec, handshake, inference_pb2
@@ -25,6 +25,7 @@ def make_step(spec: types.EnvSpec, **changes: Any) -> types.EnvStep:
         truncated=np.array([False, False, True]),
         action_mask=np.array([[True, False], [False, True], [True, True]]) if spec.has_action_mask else None,
         task=np.array([1, 0, 1], np.int32) if spec.tasks else None,
+        shown=np.array([True, False, True]) if spec.seats else None,
     )
     return step._replace(**changes)
 
@@ -40,7 +41,7 @@ def assert_same(step: types.EnvStep, expected: types.EnvStep) -> None:
         assert array is None or array.dtype == wanted.dtype
 
 
-@pytest.mark.parametrize("spec", [PIXELS, VECTORS, ARRAYS, TASKS])
+@pytest.mark.parametrize("spec", [PIXELS, VECTORS, ARRAYS, TASKS, SEATS])
 def test_step_survives_the_wire(spec: types.EnvSpec) -> None:
     assert_same(decode(codec.encode_step(1, 7, make_step(spec)), spec), make_step(spec))
 
@@ -124,6 +125,12 @@ def test_a_step_that_tells_no_tasks_has_the_first() -> None:
 def test_tasks_that_the_spec_does_not_name_are_refused(spec: types.EnvSpec, task: list[int], message: str) -> None:
     with pytest.raises(errors.InvalidMessage, match=message):
         decode(codec.encode_step(0, 0, make_step(spec, task=np.array(task, np.int32))), spec)
+
+
+@pytest.mark.parametrize(("spec", "shown"), [(SEATS, [True, False]), (TASKS, [True] * E)])
+def test_shown_rows_of_another_number_or_without_seats_are_refused(spec: types.EnvSpec, shown: list[bool]) -> None:
+    with pytest.raises(errors.InvalidMessage, match=r"shown of group 0 has \d bytes; expected [03]"):
+        decode(codec.encode_step(0, 0, make_step(spec, shown=np.array(shown))), spec)
 
 
 def test_a_step_with_more_axes_than_any_array_is_refused_before_they_are_read() -> None:

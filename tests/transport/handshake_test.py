@@ -8,7 +8,7 @@ from typing import Any
 import golden
 import numpy as np
 import pytest
-from specs import ARRAYS, CONTINUOUS, NUMBERS, PIXELS, TASKS, TEXT, VECTORS, E
+from specs import ARRAYS, CONTINUOUS, NUMBERS, PIXELS, SEATS, TASKS, TEXT, VECTORS, E
 
 from seedzero.config import sections
 from seedzero.core import errors, types
@@ -70,7 +70,7 @@ def test_impossible_hello_is_refused(
         said(raised.value, message)
 
 
-@pytest.mark.parametrize("spec", [PIXELS, VECTORS, CONTINUOUS, NUMBERS, ARRAYS, TASKS, TEXT])
+@pytest.mark.parametrize("spec", [PIXELS, VECTORS, CONTINUOUS, NUMBERS, ARRAYS, TASKS, TEXT, SEATS])
 def test_spec_survives_the_wire(spec: types.EnvSpec) -> None:
     message, _ = codec.decode_worker(codec.from_worker(spec=dataclasses.asdict(spec)))
     assert handshake.spec_of(message.spec, E, LIMIT) == spec

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import golden
 import grpc
@@ -336,6 +337,27 @@ def test_spec_that_the_learner_refuses_reaches_the_worker(learner: Learner, addr
         with pytest.raises(errors.SpecMismatch, match="num_actions is 5; expected 4"):
             worker.receive()
     assert re.fullmatch("failed: num_actions .* 5; .* 4", learner.next_end()[1])
+
+
+SEATS = dataclasses.replace(SPEC, seats=("first", "second"), tasks=("first", "second"))
+
+
+def test_a_learner_that_knows_no_seats_ends_a_worker_that_has_some(
+    learner: Learner, address: str, monkeypatch: pytest.MonkeyPatch, said: golden.Said
+) -> None:
+    encode = codec.from_learner
+
+    def older(**content: Any) -> bytes:
+        content.get("start", {}).pop("seats", None)
+        return encode(**content)
+
+    monkeypatch.setattr(streams.codec, "from_learner", older)
+    with client.Client(address, HELLO, settings=SETTINGS) as worker:
+        worker.join()
+        worker.start(SEATS)
+        with pytest.raises(errors.VersionMismatch) as caught:
+            worker.receive()
+    said(caught.value)
 
 
 def test_actions_out_of_range_are_the_workers_to_refuse(learner: Learner, address: str) -> None:

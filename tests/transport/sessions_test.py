@@ -247,3 +247,58 @@ def test_a_learner_that_stood_still_lets_all_deadlines_begin_anew() -> None:
     session.accept(1, 0, make_step())
     session.restart_deadlines(400.0)
     assert session.owed_since == np.inf
+
+
+SEATS = ("first", "second")
+SEATED = types.EnvSpec((1,), "float32", 3, tasks=SEATS, seats=SEATS, has_action_mask=True)
+
+
+def make_seated(role: types.Role = types.Role.TRAIN, num_rows: int = 2) -> sessions.LearnerSession[str]:
+    assignment = types.Assignment("id-1", role, "spiel:kuhn_poker", "{}", 2, num_rows, (0,) * 2 * num_rows)
+    session: sessions.LearnerSession[str] = sessions.LearnerSession("worker", assignment, 15.0, 10.0)
+    session.begin(SEATED, 10.0)
+    return session
+
+
+def seated(shown: str, *, ends: str = "", reward: tuple[float, float] = (0, 0), **changes: Any) -> types.EnvStep:
+    """Returns a step of a game of two rows; shown, ends: digits of rows."""
+    flags = {name: [str(row) in text for row in range(E)] for name, text in (("shown", shown), ("terminated", ends))}
+    rows = {"task": np.arange(E, dtype=np.int32), "action_mask": np.ones((E, 3), bool), **changes}
+    return make_step(terminated=flags["terminated"], reward=reward)._replace(shown=np.array(flags["shown"]), **rows)
+
+
+def test_rows_of_seats_begin_and_end_where_they_are_shown() -> None:
+    steps = [
+        seated("0"),  # a game in which the second seat never moves
+        seated("0", ends="0", reward=(2, 0)),
+        seated("1"),  # another, in which the second seat moves first, and the first seat ends early
+        seated("0"),
+        seated("01", ends="0", reward=(-1, 0)),
+        seated("1"),
+        seated("1", ends="1", reward=(0, 1)),
+        seated("01"),  # simultaneous moves
+        seated("01", ends="01"),
+        seated("0"),
+    ]
+    begun = [[True, False], [False, False], [False, True], [True, False], *[[False, False]] * 3, [True, True]]
+    assert play(make_seated(), *steps) == [*begun, [False, False], [True, False]]
+
+
+def test_rows_of_seats_that_make_no_game_are_refused(said: golden.Said) -> None:
+    wrong = {
+        "a reward of a hidden row": [seated("0", reward=(0, 1))],
+        "an end of a hidden row": [seated("0", ends="1")],
+        "two seats in a chair": [seated("0", task=np.zeros(E, np.int32))],
+        "nobody's move": [seated("")],
+        "nobody's move after a seat's end": [seated("01"), seated("0", ends="0")],
+    }
+    for name, steps in wrong.items():
+        with pytest.raises(errors.InvalidMessage) as caught:
+            play(make_seated(), *steps)
+        said(str(caught.value), name)
+    with pytest.raises(errors.InvalidMessage) as caught:
+        play(make_seated(types.Role.EVALUATE), seated("0"))
+    said(str(caught.value), "evaluation")
+    with pytest.raises(errors.SpecMismatch) as caught_spec:
+        make_seated(num_rows=3)
+    said(str(caught_spec.value), "odd group")

@@ -306,6 +306,10 @@ class EnvStep(NamedTuple):
         num_envs = len(observation)
         return cls(observation, np.zeros(num_envs, np.float32), np.zeros(num_envs, bool), np.zeros(num_envs, bool))
 
+    def those(self, chosen: np.ndarray) -> EnvStep:
+        """Returns chosen environments, [E] bool."""
+        return EnvStep(*(None if array is None else array[chosen] for array in self))  # type: ignore[arg-type]
+
     @property
     def tasks(self) -> np.ndarray:
         """[E] int32, 0 for environments without tasks."""

@@ -69,11 +69,57 @@ def plan(config: configs.Config, num_shards: int) -> tuple[Layout, tuple[int, ..
 
 
 class Message(NamedTuple):
-    """A group's newest observations, waiting for actions."""
+    """A group's newest observations, waiting for actions; where rows are seats, those of the shown rows alone."""
 
     request: messages.StepRequest  # as the server checked it
-    slots: np.ndarray  # [E] int32 global slots of the group
+    slots: np.ndarray  # [E] int32 global slots of the environments
     arrived: float  # clock reading in seconds
+    seating: Seats | None = None  # where rows are seats
+
+    @property
+    def first_slot(self) -> int:
+        """The group's first slot, which names it."""
+        return int(self.slots[0] if self.seating is None else self.seating.first_slot)
+
+    @property
+    def num_envs(self) -> int:
+        """Rows of the group."""
+        return len(self.slots if self.seating is None else self.seating.shown)
+
+    @property
+    def games(self) -> np.ndarray:
+        """[E] int32, the slot of the first row of each row's game, which names it."""
+        return self.slots if self.seating is None else self.seating.games
+
+    def answer(self, actions: np.ndarray) -> np.ndarray:
+        """Returns the actions of all rows of the group, given those of the message's; others are 0."""
+        if self.seating is None:
+            return actions
+        found = np.zeros((self.num_envs, *actions.shape[1:]), actions.dtype)
+        found[self.seating.shown] = actions
+        return found
+
+
+class Seats(NamedTuple):
+    """The places of a message's rows, where rows are seats."""
+
+    shown: np.ndarray  # [rows of the group] bool, true: the row is one of the message's
+    games: np.ndarray  # as `Message.games`
+    first_slot: int
+
+
+def message(request: messages.StepRequest, slots: np.ndarray, arrived: float, num_seats: int) -> Message:
+    """Returns the message of a group's slots [rows]; num_seats: rows of a game, 0: rows are environments."""
+    if not num_seats:
+        return Message(request, slots, arrived)
+    shown, step = request.step.shown, request.step
+    if shown is None:
+        shown = np.ones(len(slots), bool)
+    else:
+        step = step.those(shown)
+    games = np.repeat(slots[::num_seats], num_seats)
+    request = request._replace(step=step, first=request.first[shown])
+    return Message(request, slots[shown], arrived, Seats(shown, games[shown], int(slots[0])))
 
 
 class Batch(NamedTuple):
@@ -95,7 +141,8 @@ class Joined(NamedTuple):
     """Rows of a role's messages, one after the other, without their observations; N environments."""
 
     slots: np.ndarray  # [N] int32, global
-    group: np.ndarray  # [N] int32, the first slot of a row's message
+    group: np.ndarray  # [N] int32, the first slot of a row's group
+    game: np.ndarray  # [N] int32, the slot of the first row of a row's game; of environments the row's own
     reward: np.ndarray  # [N] float32
     terminated: np.ndarray  # [N] bool
     truncated: np.ndarray  # [N] bool
@@ -108,13 +155,18 @@ class Joined(NamedTuple):
         final: np.ndarray = self.terminated | self.truncated
         return final
 
+    def those(self, chosen: np.ndarray) -> Joined:
+        """Returns chosen rows, [N] bool."""
+        return Joined(*(array[chosen] for array in self))
+
 
 def join(messages: Sequence[Message]) -> Joined:
     """Returns the rows of messages, at least one."""
     steps = [message.request.step for message in messages]
     return Joined(
         slots=np.concatenate([message.slots for message in messages]),
-        group=np.repeat([message.slots[0] for message in messages], [len(message.slots) for message in messages]),
+        group=np.repeat([message.first_slot for message in messages], [len(message.slots) for message in messages]),
+        game=np.concatenate([message.games for message in messages]),
         reward=np.concatenate([step.reward for step in steps]),
         terminated=np.concatenate([step.terminated for step in steps]),
         truncated=np.concatenate([step.truncated for step in steps]),
@@ -131,6 +183,8 @@ def assemble(
     layout: Layout,
     sizes: Sequence[int],
     explore: np.int8,
+    *,
+    stored: bool = True,
 ) -> tuple[Batch, np.ndarray]:
     """Packs rows of messages into the smallest sufficient compiled size.
 
@@ -139,6 +193,7 @@ def assemble(
       joined: of these.
       mine: [N] bool, true: the row belongs to the batch; None: all do.
       explore: of all rows, as in `Batch`.
+      stored: the rows go into rings, but those of evaluations.
 
     Returns the batch, and [B] int64 the place of each row in it, in the order of the messages.
     """
@@ -152,7 +207,8 @@ def assemble(
     rows, batch = shard * num_rows + rank, padding(spec, layout, num_rows)
 
     batch.slot[rows] = local
-    batch.ring[rows] = np.minimum(local, layout.train_per_shard)
+    if stored:
+        batch.ring[rows] = np.minimum(local, layout.train_per_shard)
     batch.reward[rows] = joined.reward[chosen]
     batch.terminated[rows] = joined.terminated[chosen]
     batch.truncated[rows] = joined.truncated[chosen]

@@ -64,7 +64,7 @@ class Reception:
         if (completed := spec_file.completed(self.spec, spec)) != self.spec:  # of a run of an earlier version
             self.show(completed)
             spec_file.write(self.view.directory.path, completed)
-        session = self.roster.begin(session_id, tasks)
+        session = self.roster.begin(session_id, tasks, len(spec.seats))
         if session.is_local:
             self._has_made.add(session.worker_id)
         self.has_begun = True

@@ -1,7 +1,8 @@
-"""The course of matches: whole games of two players in turn, one in each slot.
+"""The course of matches: whole games of two players in turn, one in each slot, and games of two seats, a slot each.
 
-In a slot's rows since `first`, the row of an even number is the first mover's; rewards belong to the mover of the row
-before. Shape letters: S slots, B rows of messages.
+In a whole game's rows since `first`, the row of an even number is the first mover's; rewards belong to the mover of
+the row before. Where rows are seats, the home has a game's first row, and the slot of that names the game; a seat's
+rewards are its own. Shape letters: S slots, B rows of messages.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ class Moves(NamedTuple):
     `outcome` and `total` are the home player's, and count where `ended` is true.
     """
 
-    home: np.ndarray  # bool, true: the home player moves, or the row is a match's last
-    ended: np.ndarray  # bool, true: the row ends a match
-    void: np.ndarray  # bool, true: the row begins a match before the slot's last one has ended
+    home: np.ndarray  # bool, true: the home player moves, or the row is a whole game's last
+    begins: np.ndarray  # bool, true: the row begins a match; one row of a match
+    ended: np.ndarray  # bool, true: the row ends a match; one row of a match
+    void: np.ndarray  # bool, true: the row begins a match before the last one has ended
     side: np.ndarray  # int8, 0: the home made the match's first move
     outcome: np.ndarray  # int8: payoff.WIN, DRAW or LOSS; a truncated match is a draw
     total: np.ndarray  # float64, sum of rewards so far
@@ -54,11 +56,14 @@ class Boards:
         first: np.ndarray,
         terminated: np.ndarray,
         truncated: np.ndarray,
+        game: np.ndarray,
+        chair: np.ndarray,
     ) -> tuple[Boards, Moves]:
         """Returns the boards after one more row of each given slot, and the rows' meaning.
 
         Args:
           slots: [B] int, distinct.
+          game, chair: of seats.
           reward: [B] of the step to the row, its mover's.
           first: [B] bool, true: first row of a match.
           terminated, truncated: [B] bool, true: last row of a match.
@@ -75,7 +80,7 @@ class Boards:
         boards.total[slots] = total
         outcome = np.where(truncated & ~terminated, 0, np.sign(total)).astype(np.int8)
         home = final | ~running | ((rows + side) % 2 == 0)
-        return boards, Moves(home, final & running & ~first, first & (before != _NONE), side, outcome, total)
+        return boards, Moves(home, first, final & running & ~first, first & (before != _NONE), side, outcome, total)
 
     def lose(self, slots: np.ndarray) -> tuple[Boards, int]:
         """Returns the boards without the matches of lost or reset slots [B], and the number of such matches."""
@@ -83,3 +88,78 @@ class Boards:
         num_void = int(np.count_nonzero(rows[slots] != _NONE))
         rows[slots] = _NONE
         return dataclasses.replace(self, rows=rows), num_void
+
+
+@dataclasses.dataclass(frozen=True)
+class SeatBoards:
+    """Matches under way where rows are seats, by the game's slot [S] and the row in it: the home's, the other one's.
+
+    A match begins with a row's first observation while no row of its game is live, and ends when none is any more.
+    """
+
+    begun: np.ndarray  # [S, 2] bool, the row was shown in the match
+    live: np.ndarray  # [S, 2] bool, and has not ended
+    total: np.ndarray  # [S, 2] float64, the row's rewards so far
+    truncated: np.ndarray  # [S] bool, a row was truncated
+
+    @classmethod
+    def empty(cls, num_slots: int) -> SeatBoards:
+        """Returns boards without matches."""
+        pairs = (num_slots, 2)
+        return cls(np.zeros(pairs, bool), np.zeros(pairs, bool), np.zeros(pairs), np.zeros(num_slots, bool))
+
+    def advance(
+        self,
+        slots: np.ndarray,
+        *,
+        reward: np.ndarray,
+        first: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        game: np.ndarray,
+        chair: np.ndarray,
+    ) -> tuple[SeatBoards, Moves]:
+        """Returns the boards after the rows that a step shows of some games, and the rows' meaning.
+
+        A match in which the home never moved has the negative of the other's rewards.
+
+        Args:
+          slots: [B] int, distinct; all shown rows of a game.
+          reward: [B] of the row's own seat.
+          first: [B] bool, true: first row of a seat in a match.
+          terminated, truncated: [B] bool, true: last row of a seat in a match.
+          game: [B] int, the slot of the first row of each row's game.
+          chair: [B] int, 0: the row's seat is the game's first one.
+        """
+        row = np.where(slots == game, 0, 1)
+        void = first & self.live[game, row]
+        begins = _once(game, first & (void | ~np.any(self.live[game], axis=1)))
+        begun, live, total, cut = (array.copy() for array in dataclasses.astuple(self))
+        for array in (begun, live, total, cut):
+            array[game[begins]] = 0
+        running, final = first | live[game, row], terminated | truncated
+        begun[game, row] |= running
+        live[game, row] = running & ~final
+        total[game, row] = np.where(first, 0.0, total[game, row] + reward)
+        cut[game[running & truncated & ~terminated]] = True
+        ended = _once(game, np.any(begun[game], axis=1) & ~np.any(live[game], axis=1))
+        found = np.where(begun[game, 0], total[game, 0], -total[game, 1])
+        outcome = np.where(cut[game], 0, np.sign(found)).astype(np.int8)
+        side = np.where(row == 0, chair, 1 - chair).astype(np.int8)
+        begun[game[ended]] = False
+        return SeatBoards(begun, live, total, cut), Moves(row == 0, begins, ended, void, side, outcome, found)
+
+    def lose(self, slots: np.ndarray) -> tuple[SeatBoards, int]:
+        """Returns the boards without the matches of lost or reset slots [B], and the number of such matches."""
+        begun, live = self.begun.copy(), self.live.copy()
+        num_void = int(np.count_nonzero(np.any(live[slots], axis=1)))
+        begun[slots] = live[slots] = False
+        return dataclasses.replace(self, begun=begun, live=live), num_void
+
+
+def _once(game: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Returns the first chosen row [B] of each game alone."""
+    found = np.zeros_like(chosen)
+    places = np.flatnonzero(chosen)
+    found[places[np.unique(game[places], return_index=True)[1]]] = True
+    return found

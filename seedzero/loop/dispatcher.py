@@ -156,12 +156,10 @@ class Dispatcher:
     def _act_at(self, player: players.Player, messages: Sequence[batches.Message]) -> _Dealt:
         """Books the rows of a home, and submits a call for each of their movers."""
         num_inserts, joined = player.num_inserts, batches.join(messages)
-        player.books.record(joined, self.clock())
+        hands = self.seating.deal(joined)
+        player.books.record(_stored(joined, hands), self.clock())
         self.gathered.add_means({"policy_age": player.num_updates - player.version})
-        calls = [
-            self._run_act(player, messages, joined, hand, player.version, num_inserts)
-            for hand in self.seating.deal(joined)
-        ]
+        calls = [self._run_act(player, messages, joined, hand, player.version, num_inserts) for hand in hands]
         return _Dealt(messages, player.version, calls)
 
     def evaluate(self, *, is_last: bool) -> evaluators.Ended | None:
@@ -192,7 +190,7 @@ class Dispatcher:
         max_rows = min(self.players[number].programs.sizes[-1] for number in homes)
         messages = self.workers.inbox.take(role, self.setup.layout, max_rows, home)
         if self._lock_step:
-            messages.sort(key=lambda message: int(message.slots[0]))
+            messages.sort(key=lambda message: message.first_slot)
         return messages
 
     def _run_act(
@@ -206,7 +204,9 @@ class Dispatcher:
     ) -> _Acted:
         """Submits a call for a hand's rows of messages, of groups at home with a player."""
         spec, layout, sizes = self.setup.spec, self.setup.layout, player.programs.sizes
-        batch, rows = batches.assemble(messages, joined, hand.mine, spec, layout, sizes, hand.explore)
+        batch, rows = batches.assemble(
+            messages, joined, hand.mine, spec, layout, sizes, hand.explore, stored=hand.stored
+        )
         counters = steps.counters(num_inserts, version, self._num_acts, own=hand.own)
         self._num_acts += 1
         params = player.params if hand.params is None else hand.params
@@ -218,7 +218,7 @@ class Dispatcher:
         """Completion thread: waits for the actions of a tick and sends the replies."""
         for dealt in tick:
             for message, actions in zip(dealt.messages, dealt.actions(), strict=True):
-                self.workers.reply(message.request, actions, dealt.version)
+                self.workers.reply(message.request, message.answer(actions), dealt.version)
 
     def update(self, player: players.Player) -> None:
         """Learns once, and publishes due parameters."""
@@ -335,6 +335,17 @@ class Dispatcher:
         self.evaluator.restore(host)
         self.workers.roster.restore(host)
         self.seating.restore(host)
+
+
+def _stored(joined: batches.Joined, hands: Sequence[seats.Hand]) -> batches.Joined:
+    """Returns the rows that the home's rings and books get."""
+    if all(hand.stored for hand in hands):
+        return joined
+    chosen = np.zeros(len(joined.slots), bool)
+    for hand in hands:
+        if hand.stored:
+            chosen[slice(None) if hand.mine is None else hand.mine] = True
+    return joined.those(chosen)
 
 
 def freeze(

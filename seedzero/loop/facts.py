@@ -51,7 +51,7 @@ def _fills(config: configs.Config, dispatcher: dispatchers.Dispatcher) -> list[f
     for message in dispatcher.workers.inbox.waiting(types.Role.TRAIN):
         home = seating.home(message.slots)
         if not dispatcher.players[home].pacer.holds(message.slots):
-            num_rows[home] += len(message.slots)
+            num_rows[home] += message.num_envs
             arrived[home] = min(arrived[home], message.arrived)
     if config.run.deterministic:
         is_whole = sum(num_rows) == worker.num * worker.num_groups * worker.envs_per_group

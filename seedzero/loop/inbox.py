@@ -40,6 +40,7 @@ class Waiting(NamedTuple):
     """A waiting message without its content."""
 
     slots: np.ndarray  # [E] int32, global
+    num_envs: int  # rows of the group: more than slots, where only some seats of games are shown
     arrived: float  # in seconds
 
 
@@ -61,7 +62,8 @@ class Inbox:
         with self.news:  # so that the loop cannot end the session in between
             session = find(request.session_id)
             if session is not None:  # else the loop ended it a moment ago; the worker is being told
-                self.put(batches.Message(request, session.slots[request.group], clock()))
+                slots = session.slots[request.group]
+                self.put(batches.message(request, slots, clock(), session.num_seats))
 
     def put(self, message: batches.Message) -> None:
         """Adds a message and wakes the loop."""
@@ -91,7 +93,7 @@ class Inbox:
     def waiting(self, role: types.Role) -> list[Waiting]:
         """Returns the messages that wait, the oldest first."""
         with self.news:
-            return [Waiting(message.slots, message.arrived) for message in self._waiting[role]]
+            return [Waiting(one.slots, one.num_envs, one.arrived) for one in self._waiting[role]]
 
     def take(self, role: types.Role, layout: batches.Layout, max_rows: int, home: Home) -> list[batches.Message]:
         """Returns messages that fit into an acting call of each home, the oldest first; the others keep their places.

@@ -1,4 +1,7 @@
-"""The seating of a league: matches of the learning players against themselves, each other and their frozen past."""
+"""The seating of a league: matches of the learning players against themselves, each other and their frozen past.
+
+Matches are whole games, a slot each, or games of two seats, of which the home has the first row of each game.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,8 @@ from seedzero.loop import seating as seats
 
 _SELF = -1
 """In place of an opponent's number: the home plays against itself."""
+_LOST = -2
+"""Likewise: the match is void, and the home makes all moves until it ends."""
 _MODES = {"explore": types.EXPLORE, "sample": types.SAMPLE, "greedy": types.GREEDY}
 
 
@@ -39,8 +44,11 @@ class LeagueSeating(seats.Seating):
         pool: pools.ParamsPool,
         digits: Callable[[int], str],
         report: Callable[[str], None],
+        *,
+        has_seats: bool = False,
     ) -> None:
         """digits: of the name of the Nth snapshot, hexadecimal. report: shows the user a line."""
+        self._has_seats = has_seats
         self._settings = config.league
         self._pool, self._digits, self._report = pool, digits, report
         self.members = members.initial_pool(config.league)
@@ -58,43 +66,47 @@ class LeagueSeating(seats.Seating):
         return int(self._table[slots[0]])
 
     def reset(self) -> None:
-        self._boards = matches.Boards.empty(len(self._table))
-        self._opponent = np.full(len(self._table), _SELF)  # place of a slot's opponent in `_names`
+        kind = matches.SeatBoards if self._has_seats else matches.Boards
+        self._boards: matches.SeatBoards | matches.Boards = kind.empty(len(self._table))
+        self._opponent = np.full(len(self._table), _SELF)  # place of a game's opponent in `_names`, by the game's slot
         self._names: list[str] = []
         self._draws.reset()
 
     # ------------------------------------------------------------------------------------ matches
 
     def deal(self, joined: batches.Joined) -> Sequence[seats.Hand]:
-        order, slots = np.argsort(joined.slots), joined.slots
-        home = self._draws.homes[self.home(slots)].name
+        order, games = np.argsort(joined.slots), joined.game
+        home = self._draws.homes[self.home(joined.slots)].name
         self._boards, moves = self._boards.advance(
-            slots,
+            joined.slots,
             reward=joined.reward,
             first=joined.first,
             terminated=joined.terminated,
             truncated=joined.truncated,
+            game=games,
+            chair=joined.task,
         )
         self._num_void += int(np.count_nonzero(moves.void))
         ended = []
         for row in order[moves.ended[order]].tolist():
-            opponent = home if (place := self._opponent[slots[row]]) == _SELF else self._names[place]
+            opponent = home if (place := self._opponent[games[row]]) == _SELF else self._names[place]
             ended.append(_match(self.members, moves, row, home, opponent))
         self.count(ended)
-        for row in order[joined.first[order]].tolist():
-            slot, group = int(slots[row]), int(joined.group[row])
-            name = self._draws.next(slot, group, slots[joined.group == group])
-            self._opponent[slot] = _SELF
+        for row in order[moves.begins[order]].tolist():
+            game, group = int(games[row]), int(joined.group[row])
+            name = self._draws.next(game, group, games[joined.group == group])
+            self._opponent[game] = _SELF
             if name != home and self.params(name) is not None:
                 if name not in self._names:
                     self._names.append(name)
-                self._opponent[slot] = self._names.index(name)
-        opponents = np.where(moves.home, _SELF, self._opponent[slots])
+                self._opponent[game] = self._names.index(name)
+        opponents = np.where(moves.home, _SELF, self._opponent[games])
         hands = []
         for place in np.unique(opponents).tolist():
-            params = None if place == _SELF else self.params(self._names[place])
+            params = self.params(self._names[place]) if place >= 0 else None
             mode = types.EXPLORE if params is None else _MODES[self._settings.opponents]
-            hands.append(seats.Hand(opponents == place, params, mode))
+            stored = place == _SELF or not self._has_seats
+            hands.append(seats.Hand(opponents == place, params, mode, stored))
         return hands if len(hands) > 1 else [hands[0]._replace(mine=None)]
 
     def count(self, ended: Sequence[payoffs.Match]) -> None:
@@ -201,7 +213,7 @@ def _match(pool: members.Pool, moves: matches.Moves, row: int, home: str, oppone
 
 
 def _freed(opponents: np.ndarray, names: Sequence[str], name: str) -> np.ndarray:
-    """Returns the slots whose opponent has a name, and takes it away from them, in place."""
+    """Returns the games' slots whose opponent has a name, and takes it away from them, in place."""
     slots = np.flatnonzero(opponents == (names.index(name) if name in names else len(names)))
-    opponents[slots] = _SELF
+    opponents[slots] = _LOST
     return slots

@@ -33,6 +33,7 @@ class Session:
     is_local: bool = False  # the learner itself started the worker
     started: bool = False  # the worker's spec was accepted
     tasks: tuple[str, ...] = ()  # of its spec
+    num_seats: int = 0  # rows of a game; 0: rows are environments
 
     @property
     def all_slots(self) -> np.ndarray:
@@ -186,11 +187,13 @@ class Roster:
             key = [run.seed, 0, slot, self.epoch if run.deterministic else self.num_assigned]
         return int(np.random.SeedSequence(key).generate_state(1)[0]) >> 1
 
-    def begin(self, session_id: str, tasks: tuple[str, ...] = ()) -> Session:
-        """Marks a session as started and returns it; tasks: of its environments."""
+    def begin(self, session_id: str, tasks: tuple[str, ...] = (), num_seats: int = 0) -> Session:
+        """Marks a session as started and returns it; tasks, num_seats: of its environments."""
         with self._lock:
             joined = self._sessions[session_id]
-            session = self._sessions[session_id] = dataclasses.replace(joined, started=True, tasks=tasks)
+            num_seats = num_seats if joined.role is types.Role.TRAIN else 0  # an evaluation's rows are games
+            session = dataclasses.replace(joined, started=True, tasks=tasks, num_seats=num_seats)
+            self._sessions[session_id] = session
             return session
 
     def get(self, session_id: str) -> Session | None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,8 @@ def _rows(
     boards: matches.Boards, slots: list[int], **rows: list[float] | list[bool]
 ) -> tuple[matches.Boards, matches.Moves]:
     no = [False] * len(slots)
-    values = {"reward": [0.0] * len(slots), "first": no, "terminated": no, "truncated": no, **rows}
+    of_seats = {"game": slots, "chair": [0] * len(slots)}
+    values = {"reward": [0.0] * len(slots), "first": no, "terminated": no, "truncated": no, **of_seats, **rows}
     return boards.advance(np.array(slots), **{name: np.array(value) for name, value in values.items()})
 
 
@@ -93,7 +96,13 @@ def test_whole_games_give_the_returns_that_the_game_has() -> None:
     begun = np.zeros(6, int)
     for _ in range(200):
         boards, moves = boards.advance(
-            np.arange(6), reward=step.reward, first=first, terminated=step.terminated, truncated=step.truncated
+            np.arange(6),
+            reward=step.reward,
+            first=first,
+            terminated=step.terminated,
+            truncated=step.truncated,
+            game=np.arange(6),
+            chair=np.zeros(6, int),
         )
         mover = step.observation.reshape(6, -1)[:, -1].astype(int)
         begun = np.where(first, mover, begun)
@@ -105,3 +114,56 @@ def test_whole_games_give_the_returns_that_the_game_has() -> None:
         actions = np.array([generator.choice(np.flatnonzero(mask)) for mask in step.action_mask])
         first, step = step.final, games.step(actions)
     assert num_ended > 100
+
+
+def _shown(
+    boards: matches.SeatBoards, rows: dict[int, tuple[float, str]], *, chairs: tuple[int, ...]
+) -> tuple[matches.SeatBoards, dict[str, list[Any]]]:
+    """Shows rows of the games at slots 0 and 2: slot -> reward, and f: first, t: terminated, c: cut off."""
+    slots, flags = np.array(list(rows)), [flag for _, flag in rows.values()]
+    boards, moves = boards.advance(
+        slots,
+        reward=np.array([reward for reward, _ in rows.values()]),
+        **{name: np.array([flag == name[0] for flag in flags]) for name in ("first", "terminated")},
+        truncated=np.array([flag == "c" for flag in flags]),
+        game=slots // 2 * 2,
+        chair=np.array(chairs)[slots],
+    )
+    return boards, {name: getattr(moves, name).tolist() for name in moves._fields}
+
+
+def test_seats_of_a_game_play_a_match() -> None:
+    boards = matches.SeatBoards.empty(4)
+    # Game 0: the home (slot 0) has the second chair. Game 2: the other never moves.
+    boards, moves = _shown(boards, {1: (0, "f"), 2: (0, "f")}, chairs=(1, 0, 0, 1))
+    assert moves["home"] == [False, True] and moves["begins"] == [True, True] and not any(moves["ended"])
+    boards, moves = _shown(boards, {0: (0, "f"), 2: (3, "t")}, chairs=(1, 0, 0, 1))
+    assert moves["begins"] == [False, False] and moves["ended"] == [False, True] and not any(moves["void"])
+    assert (moves["side"][1], moves["outcome"][1], moves["total"][1]) == (0, payoffs.WIN, 3.0)
+    # Game 0's home ends early, and its match goes on. Game 2 begins anew, with moves at the same time.
+    boards, moves = _shown(boards, {0: (-1, "t"), 1: (0, ""), 2: (0, "f"), 3: (0, "f")}, chairs=(1, 0, 1, 0))
+    assert moves["begins"] == [False, False, True, False] and not any(moves["ended"])
+    boards, moves = _shown(boards, {1: (1, "t"), 2: (0.5, "t"), 3: (-0.5, "c")}, chairs=(1, 0, 1, 0))
+    assert moves["ended"] == [True, True, False]
+    assert [(moves["side"][row], moves["outcome"][row], moves["total"][row]) for row in (0, 1)] == [
+        (1, payoffs.LOSS, -1.0),
+        (1, payoffs.DRAW, 0.5),  # cut off
+    ]
+
+
+def test_a_match_in_which_the_home_never_moved_has_the_others_result() -> None:
+    boards = matches.SeatBoards.empty(2)
+    boards, _ = _shown(boards, {1: (0, "f")}, chairs=(1, 0))
+    boards, moves = _shown(boards, {1: (2, "t")}, chairs=(1, 0))
+    assert (moves["ended"], moves["side"], moves["outcome"], moves["total"]) == ([True], [1], [payoffs.LOSS], [-2.0])
+
+
+def test_lost_seats_make_their_match_void() -> None:
+    boards = matches.SeatBoards.empty(4)
+    boards, _ = _shown(boards, {0: (0, "f"), 1: (0, "f"), 2: (0, "f")}, chairs=(0, 1, 0, 1))
+    lost, num_void = boards.lose(np.array([0, 1]))
+    assert num_void == 1 and boards.live[0].all()  # a value
+    lost, moves = _shown(lost, {0: (1, "t"), 1: (-1, "t")}, chairs=(0, 1, 0, 1))
+    assert not any(moves["ended"]) and not any(moves["begins"])
+    lost, moves = _shown(lost, {0: (0, "f"), 2: (0, "f")}, chairs=(0, 1, 0, 1))  # slot 2: its environments are new
+    assert moves["begins"] == [True, True] and moves["void"] == [False, True]

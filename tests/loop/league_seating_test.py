@@ -53,6 +53,7 @@ class Games:
         joined = batches.Joined(
             slots=np.arange(NUM_SLOTS, dtype=np.int32)[order],
             group=GROUPS[order],
+            game=np.arange(NUM_SLOTS, dtype=np.int32)[order],
             reward=reward[order].astype(np.float32),
             terminated=final[order],
             truncated=np.zeros(NUM_SLOTS, bool),
@@ -217,7 +218,7 @@ def test_opponents_move_by_the_setting(mode: str, expected: np.int8) -> None:
     seating.freeze(0, "old", version=1, env_steps=100)
     slots = np.arange(NUM_SLOTS, dtype=np.int32)
     nothing = np.zeros(NUM_SLOTS, bool)
-    joined = batches.Joined(slots, GROUPS, np.zeros(NUM_SLOTS), nothing, nothing, ~nothing, slots)
+    joined = batches.Joined(slots, GROUPS, slots, np.zeros(NUM_SLOTS), nothing, nothing, ~nothing, slots)
     modes = {hand.params: hand.explore for hand in seating.deal(joined)}
     assert modes == {None: types.EXPLORE, "old": expected}
 

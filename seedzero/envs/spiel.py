@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,8 @@ _SUPPORTED = (
     "two in turn, with returns that sum to zero) moves at a time"
 )
 
-_TRIAL_MOVES = 1000
-_TRIAL_GAMES = 20
+TRIAL_MOVES = 1000
+TRIAL_GAMES = 20
 """Limits of the random trial games."""
 
 _MAX_OBSERVATION_SIZE = 2**20
@@ -45,7 +45,7 @@ class Game:
         EnvironmentFailure: OpenSpiel is missing, or the game is unknown or unsupported.
         """
         self.name = name
-        self._game = _load(name)
+        self._game = load(name)
         _refuse_unsupported(name, self._game)
         self.num_players = int(self._game.num_players())
         self.num_actions = int(self._game.num_distinct_actions())
@@ -110,11 +110,11 @@ class Game:
         """Returns whether the observations of a few random games (always the same) are only 0 and 1."""
         generator = np.random.default_rng(0)
         state, num_games, binary = self.initial(), 1, True
-        for _ in range(_TRIAL_MOVES):
+        for _ in range(TRIAL_MOVES):
             binary = binary and set(state.observation_tensor(self.mover(state))) <= {0, 1}
             if not state.is_terminal():
                 state = self.apply(state, bots.random_move(state, generator))
-            elif num_games < _TRIAL_GAMES:
+            elif num_games < TRIAL_GAMES:
                 state, num_games = self.initial(), num_games + 1
             else:
                 break
@@ -237,8 +237,8 @@ def make(name: str, settings: sections.EnvConfig, num_envs: int, *, role: types.
     return Games(Game(name), num_envs, against=against, random_opening=settings.random_opening)
 
 
-def _load(name: str) -> Any:
-    """Returns OpenSpiel's game."""
+def load(name: str) -> Any:
+    """Returns OpenSpiel's game; EnvironmentFailure: OpenSpiel is missing, or does not know it."""
     try:
         import pyspiel  # type: ignore[import-not-found, unused-ignore]
     except ImportError as error:
@@ -267,8 +267,13 @@ def _refuse_unsupported(name: str, game: Any) -> None:
         "its returns do not sum to zero": num_players > 1 and kind.utility != kind.Utility.ZERO_SUM,
         "it has no observation tensor": not kind.provides_observation_tensor,
     }
+    refuse(name, reasons, game.observation_tensor_shape)
+
+
+def refuse(name: str, reasons: Mapping[str, bool], observation_shape: Callable[[], Sequence[int]]) -> None:
+    """Raises EnvironmentFailure with the reasons that hold against a game, or against its observation's size."""
     found = [reason for reason, holds in reasons.items() if holds]
-    if not found and not 1 <= math.prod(shape := game.observation_tensor_shape()) <= _MAX_OBSERVATION_SIZE:
+    if not found and not 1 <= math.prod(shape := observation_shape()) <= _MAX_OBSERVATION_SIZE:
         found = [f"its observation has the shape {shape}, 1 to {_MAX_OBSERVATION_SIZE} numbers are possible"]
     if found:
         raise errors.EnvironmentFailure(f"game {name!r} is not supported: {', '.join(found)}; {_SUPPORTED}")

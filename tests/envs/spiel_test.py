@@ -373,7 +373,7 @@ def test_what_cannot_be_played_is_refused_with_the_reason(name, reason, said: go
 
 
 def test_a_second_move_in_a_row_is_found_while_playing_at_the_latest(monkeypatch, said: golden.Said):
-    monkeypatch.setattr(spiel, "_TRIAL_MOVES", 0)
+    monkeypatch.setattr(spiel, "TRIAL_MOVES", 0)
     env = spiel.Games(spiel.Game("dots_and_boxes(num_rows=1,num_cols=2)"), 1)
     env.reset([0])
     for move in (0, 2, 4):

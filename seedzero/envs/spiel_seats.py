@@ -1,0 +1,159 @@
+"""OpenSpiel's games of several players whose rows are seats: hidden information, chance, simultaneous moves.
+
+States are OpenSpiel's own and immutable here: a move returns a new one. Shape letters: N numbers of an observation,
+A actions, S seats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from seedzero.core import opponents, types
+from seedzero.envs import base as env_base
+from seedzero.envs import seats, spiel
+
+State = spiel.State
+
+_CHANCE, _SIMULTANEOUS = -1, -2
+"""Numbers that OpenSpiel gives for a player; those of seats are not negative."""
+
+
+class SpielSeats:
+    """The rules of a game of seats, as functions of single states; a `seats.SeatGame`."""
+
+    def __init__(self, name: str) -> None:
+        """Loads a game and plays a few random games: OpenSpiel does not declare the range of observations.
+
+        name: OpenSpiel's, with parameters in brackets: "kuhn_poker", "goofspiel(num_cards=4)".
+
+        EnvironmentFailure: OpenSpiel is missing, or the game is unknown or unsupported.
+        """
+        self.name = name
+        self._game = spiel.load(name)
+        kind = self._game.get_type()
+        self._shows_information_state = bool(kind.provides_information_state_tensor)
+        _refuse_unsupported(name, self._game)
+        self.num_seats = int(self._game.num_players())
+        self.num_actions = int(self._game.num_distinct_actions())
+        self._pays_at_the_end = kind.reward_model == kind.RewardModel.TERMINAL
+        self._nothing = (0.0,) * self.num_seats
+        self._refusal = f"game {name!r} refuses a move"
+        with env_base.failures_of(f"game {name!r} cannot be played"):
+            low, high = (0.0, 1.0) if self._try_out() else (-math.inf, math.inf)
+            names = opponents.SIDES if self.num_seats == 2 else tuple(f"seat {n + 1}" for n in range(self.num_seats))
+            shape = (math.prod(_observation_shape(self._game)),)
+            self.spec = types.EnvSpec(
+                shape, "float32", self.num_actions, low, high, has_action_mask=True, tasks=names, seats=names
+            )
+
+    def initial(self, generator: np.random.Generator) -> State:
+        """Returns the state before the first move, behind chance."""
+        return self._drawn(self._game.new_initial_state(), generator)
+
+    def movers(self, state: State) -> tuple[int, ...]:
+        """Returns the seats that move; all of them in simultaneous moves, none if the game is over."""
+        player = state.current_player()
+        if player >= 0:
+            return (player,)
+        return tuple(range(self.num_seats)) if player == _SIMULTANEOUS else ()
+
+    def is_out(self, state: State, seat: int) -> bool:
+        """Returns whether a seat's part of the game has ended early: OpenSpiel tells of none."""
+        return False
+
+    def observe(self, state: State, seat: int) -> np.ndarray:
+        """Returns [N] float32, all that a seat knows: its information state, or the state if nothing is hidden."""
+        tensor = state.information_state_tensor if self._shows_information_state else state.observation_tensor
+        return np.array(tensor(seat), np.float32)
+
+    def legal_mask(self, state: State, seat: int) -> np.ndarray:
+        """Returns [A] bool, true: legal; all true if the game is over, action 0 alone if a seat has no choice."""
+        is_over = state.is_terminal()
+        mask = np.full(self.num_actions, is_over)
+        if not is_over:
+            mask[state.legal_actions(seat) or [0]] = True
+        return mask
+
+    def apply(self, state: State, actions: Mapping[int, int], generator: np.random.Generator) -> State:
+        """Returns the state after a legal action of each mover, and after chance; EnvironmentFailure if refused."""
+        with env_base.failures_of(self._refusal):
+            after = state.clone()
+            if state.current_player() == _SIMULTANEOUS:
+                after.apply_actions([actions[seat] for seat in range(self.num_seats)])
+            else:
+                after.apply_action(actions[state.current_player()])
+            return self._drawn(after, generator)
+
+    def returns(self, state: State) -> tuple[float, ...]:
+        """Returns [S], each seat's sum of rewards since the first move."""
+        if self._pays_at_the_end and not state.is_terminal():
+            return self._nothing
+        return tuple(state.returns())
+
+    def _drawn(self, state: State, generator: np.random.Generator) -> State:
+        """Plays chance in a state until a seat moves, or the game is over; returns it."""
+        while state.current_player() == _CHANCE:
+            drawn = generator.random()
+            for action, probability in state.chance_outcomes():
+                chosen, drawn = action, drawn - probability
+                if drawn < 0:  # else, by rounding, the last one
+                    break
+            state.apply_action(chosen)
+        return state
+
+    def _try_out(self) -> bool:
+        """Returns whether the observations of a few random games (always the same) are only 0 and 1."""
+        generator = np.random.default_rng(0)
+        state, num_games, binary = self.initial(generator), 1, True
+        for _ in range(spiel.TRIAL_MOVES):
+            movers = self.movers(state)
+            for seat in movers or range(self.num_seats):
+                binary = binary and set(self.observe(state, seat).tolist()) <= {0, 1}
+            if movers:
+                actions = {seat: seats.random_action(self.legal_mask(state, seat), generator) for seat in movers}
+                state = self.apply(state, actions, generator)
+            elif num_games < spiel.TRIAL_GAMES:
+                state, num_games = self.initial(generator), num_games + 1
+            else:
+                break
+        return binary
+
+
+def has_seats(game: Any) -> bool:
+    """Returns whether rows are seats in OpenSpiel's game; else `spiel.Game` plays it, or tells why it cannot."""
+    kind, num_players = game.get_type(), game.num_players()
+    is_whole = (
+        num_players == 2
+        and kind.dynamics == kind.Dynamics.SEQUENTIAL
+        and kind.chance_mode == kind.ChanceMode.DETERMINISTIC
+        and kind.information == kind.Information.PERFECT_INFORMATION
+        and kind.utility == kind.Utility.ZERO_SUM
+    )
+    return num_players > 1 and not is_whole
+
+
+def _observation_shape(game: Any) -> list[int]:
+    kind = game.get_type()
+    shown = game.information_state_tensor_shape if kind.provides_information_state_tensor else None
+    shape: list[int] = (shown or game.observation_tensor_shape)()
+    return shape
+
+
+def _refuse_unsupported(name: str, game: Any) -> None:
+    """Raises EnvironmentFailure with all reasons against an unsupported game."""
+    kind = game.get_type()
+    has_state, is_perfect = (
+        kind.provides_information_state_tensor,
+        kind.information == kind.Information.PERFECT_INFORMATION,
+    )
+    reasons = {
+        "its chance follows no seed": kind.chance_mode == kind.ChanceMode.SAMPLED_STOCHASTIC,
+        "its players are a mean field": kind.dynamics == kind.Dynamics.MEAN_FIELD,
+        "it has hidden information, but no information state tensor": not has_state and not is_perfect,
+        "it has no observation tensor": not has_state and is_perfect and not kind.provides_observation_tensor,
+    }
+    spiel.refuse(name, reasons, lambda: _observation_shape(game))

@@ -25,5 +25,5 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
     Raises:
       ConfigError: the agent, or a torso of its settings, does not go with these environments.
     """
-    combinations.check_environment(config, num_players=spec.num_players, is_continuous=spec.is_continuous)
+    combinations.check_environment(config, spec)
     return AGENTS[config.run.agent](config, spec, platform)

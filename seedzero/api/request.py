@@ -76,7 +76,7 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool
             notes += check.channels_first(shown.spec)
         preset, reason = presets.choose(str(env), shown.spec if shown else None)
         notes.append(f"--env={env}{reason}: preset {preset}; or give --preset=NAME")
-    agent = given.get("run.agent", configs.agent_names()[0])
+    agent = given.get("run.agent") or presets.agent(preset)
     base, part = presets.get(preset, agent), presets.part(preset, agent)
     if not part.values:
         notes.append(f"preset {preset} has no part for agent {agent}: its defaults hold")
@@ -137,7 +137,7 @@ def check_early(asked: Request, *, has_environments: bool = True) -> Request:
     on_cpu = presets.cpu_values(asked.preset, config.run.agent, explicit=asked.fixed)
     combinations.check(config, configs.override(config, on_cpu))
     if spec is not None:
-        combinations.check_environment(config, num_players=spec.num_players, is_continuous=spec.is_continuous)
+        combinations.check_environment(config, spec)
     if config.transport.token_file or config.tls.cert_file:
         from seedzero.transport import security  # gRPC
 

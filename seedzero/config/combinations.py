@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Set
 
 from seedzero.config import config as configs
 from seedzero.config import families, league_rules, options
-from seedzero.core import env_ids, errors, opponents
+from seedzero.core import env_ids, errors, opponents, types
 
 _MEMORY = re.compile(r"memory:[a-z]+-([1-9][0-9]*)")
 """Tasks whose number is that of the steps to remember."""
@@ -302,30 +302,45 @@ def is_of_this_machine(listen: str) -> bool:
         return host == "localhost"
 
 
-def check_environment(config: configs.Config, *, num_players: int, is_continuous: bool) -> None:
+def check_environment(config: configs.Config, spec: types.EnvSpec) -> None:
     """Refuses environments beyond the agent's abilities, or a league's.
 
     Raises:
       ConfigError: with the agents that can.
     """
-    asked = config.league.asked if "league" in config.agent.SECTIONS else ""
-    if asked and (num_players != 2 or is_continuous):
-        found = f"{num_players} player" if num_players == 1 else "continuous actions"
+    asked, num_seats = config.league.asked if "league" in config.agent.SECTIONS else "", len(spec.seats)
+    if asked and (2 not in (spec.num_players, num_seats) or spec.is_continuous):
+        found = f"{num_seats} seats" if num_seats else f"{spec.num_players} player"
         raise errors.ConfigError(
             f"{asked}: a league plays games of two players with discrete actions, but --env={config.env.id} has "
-            f"{found}; give --env=spiel:GAME, or {config.league.off}: no league"
+            f"{'continuous actions' if spec.is_continuous else found}; give --env=spiel:GAME, or "
+            f"{config.league.off}: no league"
+        )
+    size = config.worker.envs_per_group
+    if num_seats and size % num_seats:
+        raise errors.ConfigError(
+            f"--worker.envs_per_group={size}: a row is a seat, and a game of --env={config.env.id} has {num_seats}; "
+            f"give a multiple of {num_seats}, such as {-(-size // num_seats) * num_seats}"
         )
 
     def has_players(agent: options.AgentSection) -> bool:
-        return num_players <= agent.MAX_PLAYERS
+        return spec.num_players <= agent.MAX_PLAYERS
+
+    def has_seats(agent: options.AgentSection) -> bool:
+        return agent.PLAYS_SEATS or not num_seats
 
     def has_actions(agent: options.AgentSection) -> bool:
-        return agent.PLAYS_CONTINUOUS if is_continuous else agent.PLAYS_DISCRETE
+        return agent.PLAYS_CONTINUOUS if spec.is_continuous else agent.PLAYS_DISCRETE
 
-    actions = "continuous actions" if is_continuous else "discrete actions"
-    for what, can_play in ((f"{num_players} players", has_players), (actions, has_actions)):
+    actions = "continuous actions" if spec.is_continuous else "discrete actions"
+    seats = "hidden information, simultaneous moves or several players"
+    for what, can_play in ((f"{spec.num_players} players", has_players), (seats, has_seats), (actions, has_actions)):
         if not can_play(config.agent):
-            able = [name for name in configs.agent_names() if can_play(getattr(config, name))]
+            able = [
+                name
+                for name in configs.agent_names()
+                if can_play(getattr(config, name)) and has_actions(getattr(config, name))
+            ]
             raise errors.ConfigError(
                 f"agent {config.run.agent} plays no environments with {what}, as --env={config.env.id} has; "
                 + (f"give --agent={'|'.join(able)}" if able else "no agent does")

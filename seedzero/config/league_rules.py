@@ -26,7 +26,8 @@ def implied(config: configs.Config, explicit: Set[str]) -> tuple[dict[str, optio
         notes.append(
             f"--worker.num_groups={needed}: {num_players} learning players take the groups of environments in turn"
         )
-    if league.resets and config.optimizer.schedule != "constant" and "optimizer.schedule" not in explicit:
+    of_schedule = "optimizer" in config.agent.SECTIONS and config.optimizer.schedule != "constant"
+    if league.resets and of_schedule and "optimizer.schedule" not in explicit:
         changes["optimizer.schedule"] = "constant"
         notes.append(f"--optimizer.schedule=constant: builder {league.builder} may reset players, which learn anew")
     return changes, notes
@@ -56,11 +57,18 @@ def problems(config: configs.Config) -> Iterator[str]:
             f"main player's matches, more than 1 together; give --league.exploiters={1 - league.self_play:g} or less"
         )
     yield from _several_players_problems(config)
-    if league.resets and config.optimizer.schedule != "constant":
-        yield (
-            f"--optimizer.schedule={config.optimizer.schedule}: builder {league.builder} may reset players, and their "
-            "learning rate would not begin anew; give --optimizer.schedule=constant"
-        )
+    if league.resets:
+        given = "constant"
+        if "optimizer" in config.agent.SECTIONS:
+            setting, given, constant = "optimizer.schedule", config.optimizer.schedule, "constant"
+        else:
+            (setting, found), constant = config.agent.decay_end(config), "0"
+            given = str(found) if setting else constant
+        if given != constant:
+            yield (
+                f"--{setting}={given}: builder {league.builder} may reset players, and their learning rate would not "
+                f"begin anew; give --{setting}={constant}"
+            )
     try:
         if league.builder not in league_config.BUILDERS:
             user_code.check(league.builder)
@@ -80,6 +88,8 @@ def _opponent_model_problems(config: configs.Config) -> Iterator[str]:
             "--league.opponent_model=true is for a league, and there is none; give --league.freeze_every=N, or leave "
             "it out"
         )
+    if "search" not in config.agent.SECTIONS:
+        yield f"--league.opponent_model=true is for a search, and agent {config.run.agent} has none; leave it out"
     of_own = {
         "muzero.policy_gradient_weight": config.muzero.policy_gradient_weight,
         "muzero.search_value_age": config.muzero.search_value_age,

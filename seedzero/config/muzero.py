@@ -118,6 +118,7 @@ class NetworkConfig(options.Section):
 @dataclasses.dataclass(frozen=True)
 class MuZeroConfig(options.AgentSection):
     SUMMARY = "plans with a learned model: the most from each step, for the most computation"
+    PLAYS_SEATS = False
     SECTIONS = ("search", "explore", "network", "optimizer", "reanalyse", "league")
     MAX_PLAYERS = 2
     PLAYS_CONTINUOUS = True

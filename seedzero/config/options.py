@@ -113,6 +113,8 @@ class AgentSection(Section):
     SAMPLES = True
     """Whether it samples windows from a replay; else it consumes a queue."""
     MAX_PLAYERS = 1
+    PLAYS_SEATS = True
+    """Whether it plays games whose rows are seats (`EnvSpec.seats`)."""
     PLAYS_CONTINUOUS = False
     PLAYS_DISCRETE = True
     LEARNS_THROUGH = ""

@@ -217,6 +217,11 @@ def get(name: str, agent: str = "muzero") -> configs.Config:
     return configs.override(configs.Config(), values)
 
 
+def agent(name: str) -> str:
+    """Returns the agent of a preset where none is named."""
+    return str(find(name).values.get("run.agent", configs.agent_names()[0]))
+
+
 def find(name: str) -> Preset:
     """Returns the preset of a name.
 

@@ -50,14 +50,15 @@ class Layout(NamedTuple):
         return local * self.num_shards + shard
 
 
-def plan(config: configs.Config, num_shards: int) -> tuple[Layout, tuple[int, ...]]:
+def plan(config: configs.Config, num_shards: int, *, has_seats: bool = False) -> tuple[Layout, tuple[int, ...]]:
     """Returns the places of slots, and the rows a shard of the compiled acting batches, ascending.
 
     Automatic values of the configuration are resolved. In a league each mover has a call with its part of a group's
-    rows, and half a group padded to a whole would cost as much as that: sizes go down to a quarter of a group.
+    rows, of seats those with a turn are shown, and half a group padded to a whole would cost as much as that: sizes go
+    down to a quarter of a group.
     """
     max_rows = -(-config.batcher.max_batch // num_shards)
-    min_rows = -(-config.worker.envs_per_group // (num_shards * (4 if config.league.on else 1)))
+    min_rows = -(-config.worker.envs_per_group // (num_shards * (4 if config.league.on or has_seats else 1)))
     evaluation = config.evaluation
     num_evaluate = min(evaluation.num_envs, evaluation.episodes, max_rows * num_shards)
     num_evaluate = -(-num_evaluate // num_shards) * num_shards if evaluation.every_updates else 0

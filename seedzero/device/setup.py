@@ -68,7 +68,7 @@ def make(config: configs.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh) -
     """
     agent = agents.make(config, spec, mesh.devices.flat[0].platform)
     mesh, learners = meshes.split(mesh, config.training.acting_devices)
-    layout, sizes = batches.plan(config, mesh.devices.size)
+    layout, sizes = batches.plan(config, mesh.devices.size, has_seats=bool(spec.seats))
     if config.league.num_learning > 1 and layout.num_shards > 1:
         raise errors.ConfigError(
             f"{config.league.num_learning} players learn, on one device, and there are {layout.num_shards}; give "

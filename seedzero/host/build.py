@@ -124,7 +124,9 @@ def league(
     def digits(number: int) -> str:
         return members.digits_of(config.run.seed, number) if config.run.deterministic else secrets.token_hex(6)
 
-    seating = league_seating.LeagueSeating(config, setup.layout.num_train, pool, digits, saves.report)
+    seating = league_seating.LeagueSeating(
+        config, setup.layout.num_train, pool, digits, saves.report, has_seats=bool(setup.spec.seats)
+    )
     seating.live = {player.name: player for player in learning}
     return seating
 

@@ -11,7 +11,7 @@ import pytest
 
 from seedzero.config import combinations, options, presets
 from seedzero.config import config as configs
-from seedzero.core import errors
+from seedzero.core import errors, types
 
 
 def _catch(**changes: options.Value) -> configs.Config:
@@ -286,54 +286,77 @@ def _of_agent(agent: str, env: str = "catch") -> configs.Config:
     return configs.override(presets.get("catch", agent), {"env.id": env})
 
 
+def _spec(num_players: int, is_continuous: bool, seats: tuple[str, ...] = ()) -> types.EnvSpec:
+    bounds: dict[str, Any] = dict(action_low=(-1.0,), action_high=(1.0,)) if is_continuous else {}
+    num_actions = 0 if is_continuous else 2
+    return types.EnvSpec((4,), "float32", num_actions, num_players=num_players, seats=seats, tasks=seats, **bounds)
+
+
 @pytest.mark.parametrize("agent", configs.agent_names())
 def test_every_agent_but_sac_plays_one_player_with_discrete_actions(agent: str) -> None:
     expected: Any = contextlib.nullcontext()
     if agent == "sac":
         expected = pytest.raises(errors.ConfigError, match=r"sac .*discrete")
     with expected:
-        combinations.check_environment(_of_agent(agent), num_players=1, is_continuous=False)
+        combinations.check_environment(_of_agent(agent), _spec(1, False))
 
 
 def test_environments_that_the_agent_cannot_play_are_refused_with_an_agent_that_can(said: golden.Said) -> None:
     game = _of_agent("vtrace", "spiel:tic_tac_toe")
     with pytest.raises(errors.ConfigError) as caught:
-        combinations.check_environment(game, num_players=2, is_continuous=False)
+        combinations.check_environment(game, _spec(2, False))
     assert "vtrace" in str(caught.value) and " 2 players, " in str(caught.value)
     said(caught.value, "players")
     with pytest.raises(errors.ConfigError) as caught:
-        combinations.check_environment(_of_agent("vtrace", "gym:Pendulum-v1"), num_players=1, is_continuous=True)
+        combinations.check_environment(_of_agent("vtrace", "gym:Pendulum-v1"), _spec(1, True))
     assert "--agent=muzero|ppo|sac" in str(caught.value)
     said(caught.value, "actions")
-    combinations.check_environment(_of_agent("muzero"), num_players=2, is_continuous=False)
-    combinations.check_environment(_of_agent("muzero"), num_players=1, is_continuous=True)
+    combinations.check_environment(_of_agent("muzero"), _spec(2, False))
+    combinations.check_environment(_of_agent("muzero"), _spec(1, True))
 
 
 @pytest.mark.parametrize(("num_players", "is_continuous"), [(1, False), (1, True), (2, True)])
 def test_a_league_needs_a_game_of_two_players(num_players: int, is_continuous: bool, said: golden.Said) -> None:
     league = configs.override(_of_agent("muzero"), {"league.freeze_every": 500})
     with pytest.raises(errors.ConfigError, match=r"--league.freeze_every=500.*--env=catch") as raised:
-        combinations.check_environment(league, num_players=num_players, is_continuous=is_continuous)
+        combinations.check_environment(league, _spec(num_players, is_continuous))
     said(raised.value, (num_players, is_continuous))
-    combinations.check_environment(league, num_players=2, is_continuous=False)
-    combinations.check_environment(_of_agent("muzero"), num_players=num_players, is_continuous=is_continuous)
+    combinations.check_environment(league, _spec(2, False))
+    combinations.check_environment(_of_agent("muzero"), _spec(num_players, is_continuous))
     built = configs.override(_of_agent("muzero"), {"league.builder": "alphastar"})
     with pytest.raises(errors.ConfigError, match=r"--league.builder=alphastar: .*--league.builder=past"):
-        combinations.check_environment(built, num_players=num_players, is_continuous=is_continuous)
+        combinations.check_environment(built, _spec(num_players, is_continuous))
 
 
-def test_a_league_is_a_setting_of_muzero_alone(said: golden.Said) -> None:
-    with pytest.raises(errors.ConfigError, match=r"--league.freeze_every .*muzero.*--agent=ppo") as raised:
-        configs.check_read(["league.freeze_every"], "ppo")
+def test_a_league_is_a_setting_of_agents_with_a_policy(said: golden.Said) -> None:
+    with pytest.raises(errors.ConfigError, match=r"--league.freeze_every .*muzero.*--agent=apex") as raised:
+        configs.check_read(["league.freeze_every"], "apex")
     said(raised.value)
-    other = configs.override(_of_agent("ppo"), {"league.freeze_every": 500, "muzero.off_policy_correction": True})
+    other = configs.override(_of_agent("apex"), {"league.freeze_every": 500, "muzero.off_policy_correction": True})
     combinations.check(other)
-    combinations.check_environment(other, num_players=1, is_continuous=False)
+    combinations.check_environment(other, _spec(1, False))
+
+
+def test_games_of_seats_need_an_agent_for_them_and_whole_games_in_a_group(said: golden.Said) -> None:
+    seats = ("first", "second")
+    for agent in ("ppo", "vtrace", "apex", "r2d2"):
+        combinations.check_environment(_of_agent(agent, "spiel:kuhn_poker"), _spec(1, False, seats))
+    with pytest.raises(errors.ConfigError, match=r"--agent=vtrace\|apex\|r2d2\|ppo$") as raised:
+        combinations.check_environment(_of_agent("muzero", "spiel:kuhn_poker"), _spec(1, False, seats))
+    said(raised.value, "muzero")
+    league = configs.override(_of_agent("ppo", "spiel:kuhn_poker"), {"league.freeze_every": 500})
+    combinations.check_environment(league, _spec(1, False, seats))
+    with pytest.raises(errors.ConfigError, match="has 3 seats") as raised:
+        combinations.check_environment(league, _spec(1, False, (*seats, "third")))
+    said(raised.value, "league")
+    with pytest.raises(errors.ConfigError, match=r"--worker.envs_per_group=16: .* such as 18") as raised:
+        combinations.check_environment(_of_agent("ppo", "spiel:kuhn_poker"), _spec(1, False, (*seats, "third")))
+    said(raised.value, "groups")
 
 
 def test_environments_that_no_agent_plays_are_refused_too(said: golden.Said) -> None:
     with pytest.raises(errors.ConfigError, match=r"muzero .* 3 players") as raised:
-        combinations.check_environment(_of_agent("muzero"), num_players=3, is_continuous=False)
+        combinations.check_environment(_of_agent("muzero"), _spec(3, False))
     said(raised.value)
 
 

@@ -86,6 +86,36 @@ def test_joined_rows_know_the_first_slot_of_their_message() -> None:
     assert joined.final.all()
 
 
+def test_seats_that_are_not_shown_are_no_rows() -> None:
+    """Two games of two seats, of which the first shows its second one and the other both; and the answer to them."""
+    whole = _message([4, 5, 1, 2], mask=np.array([[False] * 3, *[[True, False, True]] * 3]))
+    shown = np.array([False, True, True, True])
+    step = whole.request.step._replace(shown=shown, task=np.array([1, 0, 0, 1], np.int32))
+    request = whole.request._replace(step=step, first=np.array([True, True, False, False]))
+    message = batches.message(request, whole.slots, 1.5, num_seats=2)
+    assert (message.num_envs, message.first_slot, message.arrived) == (4, 4, 1.5)
+    joined = batches.join([message, batches.message(_message([6, 7]).request, np.array([6, 7]), 0.0, num_seats=2)])
+    assert joined.slots.tolist() == [5, 1, 2, 6, 7] and joined.game.tolist() == [4, 1, 1, 6, 6]
+    assert joined.group.tolist() == [4, 4, 4, 6, 6] and joined.task.tolist() == [0, 0, 1, 0, 0]
+    assert joined.first.tolist() == [True, False, False, False, False] and joined.reward.tolist() == [5, 1, 2, 6, 7]
+    batch, _ = _assemble([message], MASKED, ONE, (4,))
+    assert batch.slot.tolist() == [5, 1, 2, 12] and batch.ring.tolist() == [5, 1, 2, 8]
+    assert batch.observation[:, 0].tolist() == [5, 1, 2, 0] and batch.action_mask[0].tolist() == [True, False, True]
+    assert message.answer(np.array([7, 8, 9], np.int32)).tolist() == [0, 7, 8, 9]
+    assert message.answer(np.array([[7.0], [8.0], [9.0]])).tolist() == [[0], [7], [8], [9]]
+    unstored, _ = batches.assemble(
+        [message],
+        batches.join([message]),
+        np.array([True, False, True]),
+        MASKED,
+        ONE,
+        (4,),
+        types.SAMPLE,
+        stored=False,
+    )
+    assert unstored.slot.tolist() == [5, 2, 12, 12] and unstored.ring.tolist() == [8] * 4
+
+
 def test_each_row_has_its_environment_s_task_and_padding_the_first() -> None:
     told = _message([3, 1])
     step = told.request.step._replace(task=np.array([2, 1], np.int32))

@@ -22,7 +22,9 @@ NUM_SLOTS, SIZE = 8, 4
 GROUPS = np.repeat([0, 4], SIZE)
 
 
-def _make(reports: list[str] | None = None, **settings: options.Value) -> league_seating.LeagueSeating:
+def _make(
+    reports: list[str] | None = None, *, has_seats: bool = False, **settings: options.Value
+) -> league_seating.LeagueSeating:
     def load(name: str) -> Any:
         raise errors.CheckpointError(f"player {name}: params is missing")
 
@@ -31,7 +33,9 @@ def _make(reports: list[str] | None = None, **settings: options.Value) -> league
     config = configs.override(configs.Config(), given)
     kept = pools.ParamsPool(load, lambda params: params, on_devices=5, on_host=50)
     told = [] if reports is None else reports
-    return league_seating.LeagueSeating(config, NUM_SLOTS, kept, lambda number: f"{number:012x}", told.append)
+    return league_seating.LeagueSeating(
+        config, NUM_SLOTS, kept, lambda number: f"{number:012x}", told.append, has_seats=has_seats
+    )
 
 
 class Games:
@@ -257,3 +261,74 @@ def test_other_groups_are_refused_where_several_players_have_homes_in_them() -> 
     assert [seating.home(np.array([4])) for seating in seatings] == [1, 0]
     with pytest.raises(errors.ResumeError, match=r"--worker\.envs_per_group=2: .*=4$"):
         seatings[1].restore(seatings[0].to_json())
+
+
+class SeatGames:
+    """Games of two seats that move in turn, 2 rows each, in two groups: slots 2g and 2g + 1 are game g's rows.
+
+    The seat in the first chair wins a point. Chairs rotate.
+    """
+
+    def __init__(self, seating: league_seating.LeagueSeating) -> None:
+        self.seating = seating
+        self.time = 0
+
+    def step(self) -> dict[int, tuple[str | None, bool]]:
+        """Returns by slot the mover, None: the home, and whether the row is stored."""
+        number, at = divmod(self.time, 4)
+        chair = (np.arange(NUM_SLOTS) + number) % 2
+        final = at == 3
+        shown = np.full(NUM_SLOTS, True) if final else chair == at % 2
+        slots = np.flatnonzero(shown).astype(np.int32)
+        flags = np.full(len(slots), False)
+        joined = batches.Joined(
+            slots=slots,
+            group=GROUPS[slots],
+            game=slots // 2 * 2,
+            reward=np.where(final, np.where(chair == 0, 1.0, -1.0), 0.0)[slots].astype(np.float32),
+            terminated=flags | final,
+            truncated=flags,
+            first=flags | (at < 2),
+            task=chair[slots].astype(np.int32),
+        )
+        self.time += 1
+        found: dict[int, tuple[str | None, bool]] = {}
+        for hand in self.seating.deal(joined):
+            mine = slots if hand.mine is None else slots[hand.mine]
+            assert not found.keys() & set(mine.tolist())
+            found |= dict.fromkeys(mine.tolist(), (hand.params, hand.stored))  # type: ignore[arg-type]
+        assert found.keys() == set(slots.tolist())
+        return found
+
+
+def test_of_two_seats_the_home_has_the_first_row_and_stores_the_other_in_self_play_alone() -> None:
+    seating = _make(has_seats=True, self_play=0.5, redraw=4)
+    games = SeatGames(seating)
+    assert {found for _ in range(8) for found in games.step().values()} == {(None, True)}
+    assert seating.num_matches()["self_play"] == 2 * NUM_SLOTS / 2
+    seating.freeze(0, "old", version=7, env_steps=100)
+    of_game = {}
+    for tick in range(200):
+        for slot, found in games.step().items():
+            assert found == (None, True) if slot % 2 == 0 else found in ((None, True), ("old", False))
+            if slot % 2 and tick >= 4:
+                assert of_game.setdefault((tick // 4, slot), found) == found  # for a whole match
+    assert set(of_game.values()) == {(None, True), ("old", False)}
+    table = {(row["type"], row["player"], row["side"]): row for row in seating.payoff.table()}
+    first, second = (table["past", "main", side] for side in ("first", "second"))
+    assert first["games"] == first["wins"] > 20 < second["games"] == second["losses"]
+    assert (first["mean_return"], second["mean_return"]) == (1.0, -1.0)
+
+
+def test_a_seat_whose_player_is_lost_is_moved_by_the_home_and_not_stored() -> None:
+    reports: list[str] = []
+    seating = _make(reports, has_seats=True, self_play=0.0)
+    seating.freeze(0, "old", version=1, env_steps=100)
+    games = SeatGames(seating)
+    games.step()  # the home's rows
+    seating._pool.forget(seating.frozen()[0])
+    movers = [games.step() for _ in range(3)]
+    assert {found for tick in movers for slot, found in tick.items() if slot % 2} == {(None, False)}
+    assert seating.frozen() == () and len(reports) == 1
+    assert {found for _ in range(4) for found in games.step().values()} == {(None, True)}
+    assert seating.num_matches()["past"] == 0 and seating.num_matches()["void"] == NUM_SLOTS / 2

@@ -92,13 +92,13 @@ class Message(NamedTuple):
         """[E] int32, the slot of the first row of each row's game, which names it."""
         return self.slots if self.seating is None else self.seating.games
 
-    def answer(self, actions: np.ndarray) -> np.ndarray:
-        """Returns the actions of all rows of the group, given those of the message's; others are 0."""
+    def answer(self, actions: np.ndarray) -> tuple[messages.StepRequest, np.ndarray]:
+        """Returns the worker's request and the actions of all its rows, given the message's; others are 0."""
         if self.seating is None:
-            return actions
+            return self.request, actions
         found = np.zeros((self.num_envs, *actions.shape[1:]), actions.dtype)
         found[self.seating.shown] = actions
-        return found
+        return self.seating.request, found
 
 
 class Seats(NamedTuple):
@@ -107,6 +107,7 @@ class Seats(NamedTuple):
     shown: np.ndarray  # [rows of the group] bool, true: the row is one of the message's
     games: np.ndarray  # as `Message.games`
     first_slot: int
+    request: messages.StepRequest  # with all rows of the group
 
 
 def message(request: messages.StepRequest, slots: np.ndarray, arrived: float, num_seats: int) -> Message:
@@ -119,8 +120,8 @@ def message(request: messages.StepRequest, slots: np.ndarray, arrived: float, nu
     else:
         step = step.those(shown)
     games = np.repeat(slots[::num_seats], num_seats)
-    request = request._replace(step=step, first=request.first[shown])
-    return Message(request, slots[shown], arrived, Seats(shown, games[shown], int(slots[0])))
+    seating = Seats(shown, games[shown], int(slots[0]), request)
+    return Message(request._replace(step=step, first=request.first[shown]), slots[shown], arrived, seating)
 
 
 class Batch(NamedTuple):

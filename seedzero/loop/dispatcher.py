@@ -218,7 +218,7 @@ class Dispatcher:
         """Completion thread: waits for the actions of a tick and sends the replies."""
         for dealt in tick:
             for message, actions in zip(dealt.messages, dealt.actions(), strict=True):
-                self.workers.reply(message.request, message.answer(actions), dealt.version)
+                self.workers.reply(*message.answer(actions), dealt.version)
 
     def update(self, player: players.Player) -> None:
         """Learns once, and publishes due parameters."""

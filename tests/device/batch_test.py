@@ -101,8 +101,9 @@ def test_seats_that_are_not_shown_are_no_rows() -> None:
     batch, _ = _assemble([message], MASKED, ONE, (4,))
     assert batch.slot.tolist() == [5, 1, 2, 12] and batch.ring.tolist() == [5, 1, 2, 8]
     assert batch.observation[:, 0].tolist() == [5, 1, 2, 0] and batch.action_mask[0].tolist() == [True, False, True]
-    assert message.answer(np.array([7, 8, 9], np.int32)).tolist() == [0, 7, 8, 9]
-    assert message.answer(np.array([[7.0], [8.0], [9.0]])).tolist() == [[0], [7], [8], [9]]
+    asked, actions = message.answer(np.array([7, 8, 9], np.int32))
+    assert asked is request and actions.tolist() == [0, 7, 8, 9]
+    assert message.answer(np.array([[7.0], [8.0], [9.0]]))[1].tolist() == [[0], [7], [8], [9]]
     unstored, _ = batches.assemble(
         [message],
         batches.join([message]),

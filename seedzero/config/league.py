@@ -4,18 +4,42 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 from seedzero.config import options
 from seedzero.core import errors, json_object
 
-BUILDERS = ("self_play", "past", "alphastar")
+BUILDERS = ("self_play", "past", "alphastar", "biased")
 """Builders of seedzero's own; others are a user's."""
 _WEIGHTINGS = ("linear", "linear_capped", "squared", "variance", "uniform")
 
 
 @dataclasses.dataclass(frozen=True)
-class AlphaStarArguments(options.Section):
+class _Arguments(options.Section):
+    """Arguments of one of seedzero's own builders."""
+
+    @classmethod
+    def parsed(cls, given: Mapping[str, Any]) -> Self:
+        """Returns the arguments of a JSON object's values. Raises ConfigError."""
+        defaults = dataclasses.asdict(cls())
+        if unknown := given.keys() - defaults.keys():
+            raise errors.ConfigError(f"{min(unknown)} is unknown; expected {', '.join(defaults)}")
+        try:
+            return cls(**{name: options.parse(name, value, type(defaults[name])) for name, value in given.items()})
+        except errors.ConfigError as error:
+            raise errors.ConfigError(str(error).removeprefix("--")) from None
+
+
+@dataclasses.dataclass(frozen=True)
+class BiasedArguments(_Arguments):
+    """Arguments of the builder `biased`."""
+
+    nash_conv: float = options.fixed(0.5, "of the main player, ends the first phase", low=0)
+    every: int = options.fixed(10_000, "steps between snapshots", low=1, high=options.LARGEST_COUNT)
+
+
+@dataclasses.dataclass(frozen=True)
+class AlphaStarArguments(_Arguments):
     """Arguments of the builder `alphastar`; its defaults suit small board games, AlphaStar's steps are 2e9 and 4e9."""
 
     win_rate: float = options.fixed(0.7, "a rival is beaten above it", low=0, high=1)
@@ -27,19 +51,13 @@ class AlphaStarArguments(options.Section):
     )
     reset_probability: float = options.fixed(0.25, "of a league exploiter's reset at a snapshot", low=0, high=1)
 
-    @classmethod
-    def parsed(cls, given: Mapping[str, Any]) -> AlphaStarArguments:
-        """Returns the arguments of a JSON object's values. Raises ConfigError."""
-        defaults = dataclasses.asdict(cls())
-        if unknown := given.keys() - defaults.keys():
-            raise errors.ConfigError(f"{min(unknown)} is unknown; expected {', '.join(defaults)}")
-        try:
-            found = cls(**{name: options.parse(name, value, type(defaults[name])) for name, value in given.items()})
-        except errors.ConfigError as error:
-            raise errors.ConfigError(str(error).removeprefix("--")) from None
-        if found.max_steps < found.min_steps:
-            raise errors.ConfigError(f"max_steps={found.max_steps} is less than min_steps={found.min_steps}")
-        return found
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_steps < self.min_steps:
+            raise errors.ConfigError(f"max_steps={self.max_steps} is less than min_steps={self.min_steps}")
+
+
+_ARGUMENTS: Mapping[str, type[_Arguments]] = {"alphastar": AlphaStarArguments, "biased": BiasedArguments}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +76,8 @@ class LeagueConfig(options.Section):
     builder: str = options.fixed(
         "past",
         "rules for new snapshots and resets: self_play, none; past, a snapshot of each learning player every "
-        "freeze_every steps; alphastar, by win rates; MODULE:FUNCTION, your own",
+        "freeze_every steps; alphastar, by win rates; biased, first learns against one fixed player; MODULE:FUNCTION, "
+        "your own",
     )
     builder_args: str = options.fixed("", "JSON object of the builder's arguments, such as '{\"win_rate\": 0.7}'")
     build_every: int = options.tunable(100, "updates between runs of the builder", "updates", low=1)
@@ -113,9 +132,9 @@ class LeagueConfig(options.Section):
                 f"{flag} is no JSON object of arguments ({error}); expected a form like "
                 "--league.builder_args='{\"win_rate\": 0.7}'"
             ) from None
-        if self.builder == "alphastar":
+        if kind := _ARGUMENTS.get(self.builder):
             try:
-                return dataclasses.asdict(AlphaStarArguments.parsed(given))
+                return dataclasses.asdict(kind.parsed(given))
             except errors.ConfigError as error:
                 raise errors.ConfigError(f"{flag}: {error}") from None
         if given and self.builder in BUILDERS:
@@ -130,7 +149,7 @@ class LeagueConfig(options.Section):
     @property
     def resets(self) -> bool:
         """Whether players may be reset."""
-        return self.builder not in ("self_play", "past")
+        return self.builder not in ("self_play", "past", "biased")
 
     @property
     def on(self) -> bool:

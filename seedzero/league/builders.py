@@ -17,8 +17,8 @@ from seedzero.core import errors, user_code
 from seedzero.league import payoff as payoffs
 from seedzero.league import players as members
 
-ADD, FREEZE, RESET, RETIRE = "add", "freeze", "reset", "retire"
-KINDS = (ADD, FREEZE, RESET, RETIRE)
+ADD, FREEZE, RESET, RETIRE, MEET = "add", "freeze", "reset", "retire", "meet"
+KINDS = (ADD, FREEZE, RESET, RETIRE, MEET)
 SECONDS = 10.0
 """Longest time of a user's builder: the devices wait for it."""
 
@@ -30,20 +30,28 @@ class Action(NamedTuple):
     """A decision on one player.
 
     FREEZE takes a snapshot of a learning player, which goes on learning; RESET gives it other parameters; RETIRE takes
-    a frozen player out of matchmaking. ADD, of a learning player, is refused: the settings say how many there are.
+    a frozen player out of matchmaking; MEET gives a learning player one frozen player as its only opponent, until that
+    retires. ADD, of a learning player, is refused: the settings say how many there are.
     """
 
     kind: str  # of KINDS
     player: str
-    source: str = ""  # of a reset: players.INITIAL, or the player whose parameters are taken
+    # Of a reset: players.INITIAL, or the player whose parameters are taken. Of MEET: the opponent; "": matchmaking's
+    source: str = ""
     reason: str = ""  # for users
 
 
+def _unjudged() -> float:
+    raise ValueError("no exact judge is here")
+
+
 class Learned(NamedTuple):
-    """Updates of a learning player, and training steps at home."""
+    """Updates of a learning player, training steps at home, and the exact judge of its newest parameters."""
 
     updates: int
     env_steps: int
+    # Returns its NashConv; in games of two seats alone, and slow in large ones. Raises ValueError without a judge
+    nash_conv: Callable[[], float] = _unjudged
 
 
 Builder = Callable[[members.Pool, payoffs.Payoff, Mapping[str, Learned], Mapping[str, Any], int], Sequence[Action]]
@@ -120,13 +128,15 @@ def _impossible(action: Action, pool: members.Pool) -> str:
     try:
         if action.kind == RETIRE:
             pool.retire(action.player)
+        elif action.kind == MEET:
+            pool.meet(action.player, action.source)
         elif action.kind == RESET:
             pool.reset(action.player, source=action.source, version=0, env_steps=0)
         else:
             pool.freeze(action.player, "0", version=0, env_steps=0)
     except ValueError as error:
         return str(error)
-    return "only a reset has a source" if action.source and action.kind != RESET else ""
+    return "only reset and meet have a source" if action.source and action.kind not in (RESET, MEET) else ""
 
 
 def _shown(value: Any) -> str:
@@ -155,6 +165,32 @@ def _past(
         for name in (pool.learning if every else ())
         if counts[name].env_steps // every > pool.since(name)[1] // every
     ]
+
+
+def _biased(
+    pool: members.Pool,
+    payoff: payoffs.Payoff,
+    counts: Mapping[str, Learned],
+    arguments: Mapping[str, Any],
+    key: int,
+) -> Sequence[Action]:
+    """Begins with a bias: an untrained policy is near uniform, which some games take for good.
+
+    The main player first meets one fixed player alone, its own beginning, until its NashConv exceeds `nash_conv`. Then
+    the fixed player retires, and snapshots follow every `every` training steps, as of `past`.
+    """
+    given, main = league_config.BiasedArguments(**arguments), pool.of(members.MAIN)
+    if not pool.frozen:
+        return (Action(FREEZE, main.name, reason="the fixed player of the first phase"),)
+    fixed = pool.of(pool.frozen[0])
+    if pool.num_frozen == 1 and not fixed.retired:
+        if main.rival != fixed.name:
+            return (Action(MEET, main.name, fixed.name, "the first phase begins"),)
+        if (found := counts[main.name].nash_conv()) <= given.nash_conv:
+            return ()
+        reason = f"the first phase ends with a NashConv of {found:.4g}"
+        return (Action(FREEZE, main.name, reason=reason), Action(RETIRE, fixed.name, reason=reason))
+    return _past(pool, payoff, counts, {"freeze_every": given.every}, key)
 
 
 def _alphastar(
@@ -218,4 +254,9 @@ def _source(pool: members.Pool, main: str, reset_to: str) -> str:
     return past[-1] if past else members.INITIAL
 
 
-BUILDERS: Mapping[str, Builder] = {"self_play": _self_play, "past": _past, "alphastar": _alphastar}
+BUILDERS: Mapping[str, Builder] = {
+    "self_play": _self_play,
+    "past": _past,
+    "alphastar": _alphastar,
+    "biased": _biased,
+}

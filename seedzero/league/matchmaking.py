@@ -9,7 +9,7 @@ AlphaStar's rules by kind of player, in shares of the draws:
                     players by win rate. (AlphaStar takes only exploiters' snapshots there, and only once they win.)
   main exploiter    a main player, or that player's past by win rate while it wins less than 0.1 against the player
   league exploiter  frozen players by win rate
-Without such an opponent a player meets the main players.
+Without such an opponent a player meets the main players. A builder may give a player one opponent alone.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ def branches(
         return Branch(share, tuple(names), shares(_rates(payoff, home, names, settings), weighting))
 
     kind, past, mains = pool.of(home).kind, pool.past(), pool.learning_of(members.MAIN)
+    if (rival := pool.of(home).rival) in past:
+        return (pfsp(1.0, (rival,), "uniform"),)
     if kind == members.LEAGUE_EXPLOITER:
         return (pfsp(1.0, past, settings.league_exploiter_weighting) if past else pfsp(1.0, mains, "uniform"),)
     if kind == members.MAIN_EXPLOITER:

@@ -48,6 +48,7 @@ class Member:
     reset_env_steps: int = 0
     source: str = ""  # of the newest reset: INITIAL, or a player; "": none
     reason: str = ""  # of the snapshot, or of a learning player's newest reset
+    rival: str = ""  # a learning player's only opponent while that is there; "": matchmaking draws them
 
     def __post_init__(self) -> None:
         """Raises ValueError for values that no player has, as of a damaged file."""
@@ -68,6 +69,7 @@ class Member:
             "reset_env_steps": _is_count(self.reset_env_steps) and (self.resets > 0 or not self.reset_env_steps),
             "source": isinstance(self.source, str) and bool(self.source) is (self.resets > 0),
             "reason": isinstance(self.reason, str),
+            "rival": isinstance(self.rival, str) and (not is_frozen or not self.rival),
         }
         if wrong := [name for name, fits in expected.items() if not fits]:
             raise ValueError(f"a player's {wrong[0]} is {getattr(self, wrong[0])!r} in {repr(self)[:200]}")
@@ -137,7 +139,7 @@ class Pool:
         parent = self._learner(name, "frozen")
         counts: dict[str, Any] = dict(version=version, env_steps=env_steps)
         changes: dict[str, Any] = dict(kind=FROZEN, learns=False, parent=name, frozen_version=0, frozen_env_steps=0)
-        member = dataclasses.replace(parent, name=f"{name}-{digits}", reason=reason, **counts, **changes)
+        member = dataclasses.replace(parent, name=f"{name}-{digits}", reason=reason, rival="", **counts, **changes)
         pool = self._with(dataclasses.replace(parent, frozen_version=version, frozen_env_steps=env_steps))
         return Pool((*pool.members, member), self.num_frozen + 1), member
 
@@ -155,6 +157,14 @@ class Pool:
         return self._with(
             dataclasses.replace(member, resets=member.resets + 1, source=source, reason=reason, **counts)
         )
+
+    def meet(self, name: str, rival: str) -> Pool:
+        """Returns the pool with a learning player that meets a frozen one alone; "": whom matchmaking draws."""
+        if rival and rival not in self.past():
+            raise ValueError(
+                f"player {rival} is no frozen player that plays; there are {', '.join(self.past()) or '-'}"
+            )
+        return self._with(dataclasses.replace(self._learner(name, "given an opponent"), rival=rival))
 
     def retire(self, name: str) -> Pool:
         """Returns the pool with a frozen player that matchmaking leaves out; its counts and parameters stay."""

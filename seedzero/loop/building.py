@@ -67,6 +67,9 @@ class Building:
             return dispatchers.freeze(seating, home, player, self._keep, action.reason)
         if action.kind == builders.RETIRE:
             seating.change(seating.members.retire(action.player), seating.payoff)
+        elif action.kind == builders.MEET:
+            seating.change(seating.members.meet(action.player, action.source), seating.payoff)
+            decision["source"] = action.source
         else:
             reset(player, seating, action.source, action.reason)
             decision |= {

@@ -193,6 +193,31 @@ def test_exploiters_take_each_main_player_s_parameters_alike() -> None:
     assert set(sources) == {"main", "main_1"} and sources.count("main") == pytest.approx(200, abs=40)
 
 
+def test_a_biased_beginning_ends_with_the_main_player_s_nash_conv() -> None:
+    given = league_config.LeagueConfig(builder="biased", builder_args='{"nash_conv": 25, "every": 100}')
+    judged = [10.0, 25.0, 60.5]
+
+    def decide(pool: members.Pool, env_steps: int) -> list[builders.Action]:
+        counts = {"main": builders.Learned(env_steps // 10, env_steps, lambda: judged.pop(0))}
+        build = builders.load("biased")
+        return list(builders.run(build, pool, payoffs.Payoff(), counts, given.arguments(), 0, name="biased"))
+
+    pool = _pool()
+    (freeze,) = decide(pool, 10)
+    assert freeze[:2] == (FREEZE, "main")
+    pool, fixed = pool.freeze("main", "0a", version=1, env_steps=10)
+    (meet,) = decide(pool, 20)
+    assert meet[:3] == (builders.MEET, "main", fixed.name)
+    pool = pool.meet("main", fixed.name)
+    assert decide(pool, 30) == decide(pool, 400) == []  # no snapshot by steps in the first phase
+    freeze, retire = decide(pool, 500)
+    assert (freeze[:2], retire[:2]) == ((FREEZE, "main"), (RETIRE, fixed.name)) and "60.5" in freeze.reason
+    pool, _ = pool.freeze("main", "1b", version=50, env_steps=500)
+    pool = pool.retire(fixed.name)
+    assert [decide(pool, steps) for steps in (510, 599)] == [[], []]
+    assert [action[:2] for action in decide(pool, 600)] == [(FREEZE, "main")] and judged == []
+
+
 def test_decayed_matches_are_worth_as_many_equal_ones_as_the_documentation_says() -> None:
     def worth(games: int, decay: float = 0.99) -> float:
         weights = [decay**at for at in range(games)]
@@ -210,6 +235,7 @@ def test_decayed_matches_are_worth_as_many_equal_ones_as_the_documentation_says(
         {"builder": "alphastar", "builder_args": '{"min_games": "many"}'},
         {"builder": "alphastar", "builder_args": '{"reset_to": "past"}'},
         {"builder": "alphastar", "builder_args": '{"min_steps": 20, "max_steps": 10}'},
+        {"builder": "biased", "builder_args": '{"nash_conv": -1}'},
         {"builder": "past", "builder_args": '{"freeze_every": 10}'},
         {"builder": "my_rules:build", "builder_args": "{"},
     ],

@@ -103,6 +103,17 @@ def test_self_play_has_its_share_of_the_entries(self_play: float) -> None:
     assert draws.count("main") / len(draws) == pytest.approx(self_play, abs=0.02)
 
 
+def test_a_rival_is_the_only_opponent_until_it_retires() -> None:
+    settings = league_config.LeagueConfig(self_play=0.9)
+    pool = POOL.meet("main", HARD)
+    drawn = [matchmaking.active_set(_payoff(), pool, "main", settings, seed=0, number=at) for at in range(20)]
+    assert {name for names in drawn for name in names} == {HARD}
+    drawn = [
+        matchmaking.active_set(_payoff(), pool.retire(HARD), "main", settings, seed=0, number=at) for at in range(20)
+    ]
+    assert "main" in {name for names in drawn for name in names}
+
+
 def test_without_frozen_players_all_is_self_play() -> None:
     found = matchmaking.active_set(payoffs.Payoff(), members.Pool(), "main", SETTINGS, seed=0, number=0)
     assert found == ("main",) * 4

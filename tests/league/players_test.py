@@ -184,6 +184,13 @@ def test_a_retired_player_stays_and_leaves_matchmaking() -> None:
     assert members.Pool.from_json(json.loads(json.dumps(pool.to_json()))) == pool
 
 
+def test_a_player_meets_a_rival_alone_and_its_snapshots_do_not() -> None:
+    pool = _pool().meet("main", "main-1b")
+    assert pool.of("main").rival == "main-1b" and pool.meet("main", "").of("main").rival == ""
+    assert pool.freeze("main", "7f", version=99, env_steps=990)[1].rival == ""
+    assert members.Pool.from_json(json.loads(json.dumps(pool.to_json()))) == pool
+
+
 def test_changes_that_a_player_s_kind_forbids_are_refused(said: golden.Said) -> None:
     pool = _pool()
     for number, (change, named) in enumerate(
@@ -193,6 +200,8 @@ def test_changes_that_a_player_s_kind_forbids_are_refused(said: golden.Said) -> 
             (lambda: pool.reset("main-0a", source="initial", version=1, env_steps=1), "main-0a is frozen"),
             (lambda: pool.reset("main", source="main", version=1, env_steps=1), "its own"),
             (lambda: pool.reset("main", source="main-9", version=1, env_steps=1), "'main-9'"),
+            (lambda: pool.meet("main", "main_1"), "main_1 is no frozen player"),
+            (lambda: pool.meet("main-0a", "main-1b"), "main-0a is frozen"),
         ]
     ):
         with pytest.raises(ValueError, match=named) as raised:

@@ -91,6 +91,15 @@ def test_a_retired_player_keeps_its_counts_and_is_drawn_no_more(world: World) ->
     assert world.world.decisions == [{"event": "retire", "player": name, "reason": "old"}]
 
 
+def test_a_player_meets_its_rival_alone(world: World) -> None:
+    world.build(builders.Action("freeze", "main"))
+    (name,) = world.seating.frozen()
+    world.build(builders.Action("meet", "main", name, "first"))
+    main, exploiter = world.seating._draws.homes
+    assert set(main.active) == {name} != set(exploiter.active)
+    assert world.world.decisions == [{"event": "meet", "player": "main", "source": name, "reason": "first"}]
+
+
 def test_a_reset_player_has_first_parameters_an_empty_replay_and_its_counts(world: World) -> None:
     player, setup = world.exploiter, world.exploiter.setup
     player.train = jax.tree.map(lambda x: x, states.init_train(setup, 77))._replace(num_updates=np.int32(9))

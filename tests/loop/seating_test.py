@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from seedzero.loop import limiter, scheduler
 from seedzero.loop import player as players
 from seedzero.loop import roster as rosters
 from seedzero.loop import seating as seats
-from seedzero.transport import messages
+from seedzero.transport import messages, sessions
 
 NUM_GROUPS, SIZE = 4, 8
 LAYOUT = batches.Layout(num_shards=1, num_train=NUM_GROUPS * SIZE, num_evaluate=2)
@@ -171,3 +172,56 @@ def test_a_mover_s_parameters_act_and_the_home_keeps_the_row_and_answers(catchin
         assert actions.tolist() == (slots * 2 + np.arange(SIZE) % 2).tolist()
         assert version == (5, 7)[request.group % 2]
     assert [player.books.ledger.counts.acknowledged for player in world.players] == [2 * SIZE, 2 * SIZE]
+
+
+SEATS = ("first", "second")
+SEATED = dataclasses.replace(loop_world.SPEC, seats=SEATS, tasks=SEATS)
+
+
+def test_rows_of_seats_are_stored_and_counted_where_they_are_shown() -> None:
+    """A game in which the second seat never moves, then one whose first seat ends before the second."""
+    world = loop_world.World(loop_world.make_device(loop_world.PPO, SEATED))
+    session = dataclasses.replace(world.join(), num_seats=2)
+    assignment = types.Assignment("s", types.Role.TRAIN, "spiel:kuhn_poker", "{}", 2, 2, (0,) * 4)
+    served: sessions.LearnerSession[str] = sessions.LearnerSession("w", assignment, 15.0, 0.0)
+    served.begin(SEATED, 0.0)
+    rows = [
+        {0: (0.0, False)},
+        {0: (2.0, True)},
+        {1: (0.0, False)},
+        {0: (0.0, False)},
+        {0: (-1.0, True), 1: (0.25, False)},
+        {1: (0.0, False)},
+        {1: (0.75, True)},
+    ]
+    for number, shown in enumerate(rows):
+        step = types.EnvStep(
+            np.zeros((2, 2), np.float32), np.zeros(2, np.float32), np.zeros(2, bool), np.zeros(2, bool)
+        )
+        step = step._replace(shown=np.zeros(2, bool), task=np.array([1, 0], np.int32))
+        for row, (reward, final) in shown.items():
+            step.observation[row], step.reward[row], step.terminated[row] = number, reward, final
+            step.shown[row] = True  # type: ignore[index]
+        request = served.accept(1, number, step)
+        world.inbox.put(batches.message(request, session.slots[1], 0.0, session.num_seats))
+        world.work()
+        assert len(world.replies) == number + 1 and world.replies[-1][0] is request
+        assert len(world.replies[-1][1]) == 2
+        served.answer(1, number, b"", 0.0)
+    rings, (home, other) = world.rings, session.slots[1].tolist()
+    assert rings.cursor[[home, other]].tolist() == [4, 4] and rings.cursor.sum() == 8
+    assert rings.observation.reshape(4, -1, 2)[home, :4, 0].tolist() == [0, 1, 3, 4]
+    assert rings.observation.reshape(4, -1, 2)[other, :4, 0].tolist() == [2, 4, 5, 6]
+    assert rings.reward[home, :4].tolist() == [0, 2, 0, -1] and rings.reward[other, :4].tolist() == [0, 0.25, 0, 0.75]
+    assert rings.first[home, :4].tolist() == [True, False] * 2
+    assert rings.first[other, :4].tolist() == [True, False, False, False]
+    assert rings.terminated[home, :4].tolist() == [False, True] * 2
+    counts = world.loop.look().counts
+    assert (counts.acknowledged, counts.stored, counts.pending, counts.discarded) == (5, 5, 0, {})
+    means = world.gathered.drain()
+    assert {name: value for name, value in means.items() if "return" in name} == {
+        "episode_return": (2 - 1 + 1)
+        / 3,  # without those before a seat's first row, which the worker adds to its next
+        "episode_return/first": 1.0,
+        "episode_return/second": 0.5,
+    }

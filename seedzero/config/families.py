@@ -121,8 +121,14 @@ FAMILIES = (
     ),
     Family(
         "spiel:GAME",
-        (Offer("OpenSpiel's board games of perfect information", "spiel:tic_tac_toe", "pyspiel", "open_spiel"),),
-        make="spiel:make", check="spiel:Game", arguments=("settings", "role"),
+        (
+            Offer("OpenSpiel's board games of perfect information", "spiel:tic_tac_toe", "pyspiel", "open_spiel"),
+            Offer(
+                "OpenSpiel's games with hidden information, chance or simultaneous moves; a row is a seat",
+                "spiel:kuhn_poker", "pyspiel", "open_spiel",
+            ),
+        ),
+        make="spiel_seats:make", check="spiel_seats:check", arguments=("settings", "role", "render"),
         frames_per_second=1.0, presets=("tictactoe", "connect_four", "spiel"), reads=("random_opening", "opponents"),
     ),
     Family(

@@ -104,6 +104,15 @@ def check_actions(actions: np.ndarray, num_envs: int, spec: types.EnvSpec) -> No
         )
 
 
+def check_legal(actions: np.ndarray, mask: np.ndarray, game: str) -> None:
+    """Raises InvalidMessage unless actions [E] are legal by a mask [E, A] bool; game: its name."""
+    if (illegal := np.flatnonzero(~mask[np.arange(len(actions)), actions])).size:
+        raise errors.InvalidMessage(
+            f"action {actions[illegal[0]]} is not legal in environment {illegal[0]} of game {game!r}; "
+            f"expected one of its action_mask: {np.flatnonzero(mask[illegal[0]]).tolist()}"
+        )
+
+
 def check_seeds(seeds: Sequence[int], num_envs: int) -> None:
     """Raises InvalidMessage unless each environment has a single non-negative seed."""
     if len(seeds) != num_envs or any(seed < 0 for seed in seeds):

@@ -91,7 +91,7 @@ def look(
     tell: takes them before another environment is made, which may hang, to see that their spaces are equal.
     EnvironmentFailure, ConfigError, SpecMismatch: training would refuse it.
     """
-    with env_base.closing(registry.make(settings.id, settings, 1, threads=1)) as env:
+    with env_base.closing(_one(settings)) as env:
         findings = explore(env, num_steps, max_seconds=max_seconds)
         space = getattr(env, "observation_space", None)
         found = Look(env.spec, findings, judge(env.spec, findings, space), None if space is None else str(space))
@@ -99,6 +99,12 @@ def look(
             tell(found)
             env.check_another()
         return found
+
+
+def _one(settings: sections.EnvConfig) -> env_base.VectorEnv:
+    """Returns an environment; of a game of seats a seat, as in evaluations, where the others move at random."""
+    env = registry.make(settings.id, settings, 1, threads=1)
+    return registry.make(settings.id, settings, 1, role=types.Role.EVALUATE) if env.spec.seats else env
 
 
 def _use(low: np.ndarray, high: np.ndarray) -> ArrayUse:

@@ -5,15 +5,20 @@ Shape letters: E rows of one group, S seats of a game, A actions.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from seedzero.core import types
+from seedzero.core import errors, types
+from seedzero.envs import base as env_base
 
 State = Any
 """A state of a game, of the game's own type; no function here changes one."""
+
+_MAX_SKIPPED = 1000
+"""Games in a row without a turn of a row's seat; after so many it is taken for one that never moves."""
 
 
 class SeatGame(Protocol):
@@ -49,3 +54,136 @@ def random_action(mask: np.ndarray, generator: np.random.Generator) -> int:
     """Returns a legal action, each with the same probability; mask: [A] bool."""
     legal = np.flatnonzero(mask)
     return int(legal[generator.integers(len(legal))])
+
+
+@dataclasses.dataclass
+class _Table:
+    """A game under way, with its rows. Chairs without a row move at random."""
+
+    index: int
+    generator: np.random.Generator
+    state: State = None
+    movers: Sequence[int] = ()  # chairs that move, those without a row too
+    moving: Sequence[int] = ()  # chairs with a row that moves; none: the game is over
+    rows: dict[int, int] = dataclasses.field(default_factory=dict)  # of each chair that has one
+    paid: dict[int, float] = dataclasses.field(default_factory=dict)  # chair that has begun and goes on -> its rewards
+    num_episodes: int = 0
+
+
+class SeatGames:
+    """E rows, which are seats of copies of one game."""
+
+    def __init__(self, game: SeatGame, num_envs: int, *, role: types.Role = types.Role.TRAIN) -> None:
+        """Makes the rows; `reset` refuses a number of rows that makes no whole games.
+
+        role: in training row g * S + r is a seat of game g, in its episode j in chair (r + j + g) % S. An evaluating
+          row e is a game of its own, in its episode j in chair (e + j) % S; the others move at random.
+        """
+        self.spec, self.num_envs = game.spec, num_envs
+        self._game = game
+        self._plays_all = role is types.Role.TRAIN
+        self._rows_per_game = game.num_seats if self._plays_all else 1
+        self._tables: list[_Table] = []
+        self._task = np.zeros(num_envs, np.int32)
+        self._mask = np.ones((num_envs, self.spec.num_actions), bool)
+
+    def reset(self, seeds: Sequence[int]) -> types.EnvStep:
+        """Starts a new game everywhere, by the seed of its first row.
+
+        EnvironmentFailure: in training the number of rows is no multiple of the seats.
+        """
+        env_base.check_seeds(seeds, self.num_envs)
+        size = self._rows_per_game
+        if self.num_envs % size:
+            below = self.num_envs // size * size
+            sizes = " or ".join(str(rows) for rows in (below, below + size) if rows)
+            raise errors.EnvironmentFailure(
+                f"a group has {self.num_envs} rows, but game {self._game.name!r} has {size} seats, each of which is a "
+                f"row; give --worker.envs_per_group={sizes}"
+            )
+        self._tables = [_Table(index, np.random.default_rng(seed)) for index, seed in enumerate(seeds[::size])]
+        return self._step([0] * self.num_envs)
+
+    def step(self, actions: np.ndarray) -> types.EnvStep:
+        env_base.check_actions(actions, self.num_envs, self.spec)
+        env_base.check_legal(actions, self._mask, self._game.name)
+        return self._step(actions.tolist())
+
+    def render(self) -> np.ndarray:
+        raise errors.EnvironmentFailure(
+            f"game {self._game.name!r} cannot be drawn: a row shows the numbers that a seat knows, and no board"
+        )
+
+    def close(self) -> None:
+        pass
+
+    def _step(self, actions: Sequence[int]) -> types.EnvStep:
+        """Goes on with every game; actions: [E]."""
+        game, num_envs = self._game, self.num_envs
+        observation = np.zeros((num_envs, *self.spec.observation_shape), self.spec.observation_dtype)
+        reward, terminated = np.zeros(num_envs, np.float32), np.zeros(num_envs, bool)
+        shown, self._mask = np.zeros(num_envs, bool), np.ones((num_envs, self.spec.num_actions), bool)
+        for table in self._tables:
+            ended, rows = self._advance(table, actions), table.rows
+            state, returns, paid = table.state, game.returns(table.state), table.paid
+            for chair in table.moving:
+                row = rows[chair]
+                shown[row], observation[row] = True, game.observe(state, chair)
+                self._mask[row] = game.legal_mask(state, chair)
+                if chair in paid:
+                    reward[row], paid[chair] = returns[chair] - paid[chair], returns[chair]
+                else:
+                    paid[chair] = 0.0
+            for chair in ended:
+                row = rows[chair]
+                shown[row], terminated[row], observation[row] = True, True, game.observe(state, chair)
+                reward[row] = returns[chair] - paid.pop(chair)
+        return types.EnvStep(
+            observation,
+            reward,
+            terminated,
+            np.zeros(num_envs, bool),
+            self._mask & shown[:, np.newaxis],
+            self._task.copy(),
+            shown if self._plays_all else None,
+        )
+
+    def _advance(self, table: _Table, actions: Sequence[int]) -> list[int]:
+        """Goes on until a chair with a row moves or ends; returns the chairs that end. actions: [E]."""
+        game, num_skipped = self._game, 0
+        if table.moving:
+            state = self._moved(table, {chair: actions[table.rows[chair]] for chair in table.moving})
+        else:
+            state = self._begin(table)
+        while True:
+            table.state, table.movers = state, game.movers(state)
+            table.moving = [chair for chair in table.movers if chair in table.rows]
+            ended = [chair for chair in table.paid if not table.movers or game.is_out(state, chair)]
+            if table.moving or ended:
+                return ended
+            if table.movers:
+                state = self._moved(table, {})
+            elif num_skipped < _MAX_SKIPPED:
+                state, num_skipped = game.initial(table.generator), num_skipped + 1
+            else:
+                chairs = " and ".join(repr(self.spec.seats[chair]) for chair in table.rows)
+                raise errors.EnvironmentFailure(
+                    f"seat {chairs} had no turn in {_MAX_SKIPPED} games of {game.name!r} one after the other; an "
+                    "agent cannot be measured there"
+                )
+
+    def _moved(self, table: _Table, actions: dict[int, int]) -> State:
+        """Returns the state after the actions of chairs, and random moves of other movers."""
+        for chair in table.movers:
+            if chair not in actions:
+                actions[chair] = random_action(self._game.legal_mask(table.state, chair), table.generator)
+        return self._game.apply(table.state, actions, table.generator)
+
+    def _begin(self, table: _Table) -> State:
+        """Returns another game's first state, with a row in each of its chairs."""
+        number, size = table.index + table.num_episodes, self._rows_per_game
+        table.rows = {(row + number) % self._game.num_seats: table.index * size + row for row in range(size)}
+        for chair, row in table.rows.items():
+            self._task[row] = chair
+        table.paid, table.num_episodes = {}, table.num_episodes + 1
+        return self._game.initial(table.generator)

@@ -22,8 +22,8 @@ State = Any
 """pyspiel.State, which has no types."""
 
 _SUPPORTED = (
-    "supported are games with an observation tensor, without chance and hidden information, in which one player (or "
-    "two in turn, with returns that sum to zero) moves at a time"
+    "supported are games of one player without chance and hidden information, and games of several players; they need "
+    "an observation tensor, or an information state tensor if information is hidden"
 )
 
 TRIAL_MOVES = 1000
@@ -161,11 +161,7 @@ class Games:
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
         env_base.check_actions(actions, self.num_envs, self.spec)
-        if (illegal := np.flatnonzero(~self._mask[np.arange(self.num_envs), actions])).size:
-            raise errors.InvalidMessage(
-                f"action {actions[illegal[0]]} is not legal in environment {illegal[0]} of game {self._game.name!r}; "
-                f"expected one of its action_mask: {np.flatnonzero(self._mask[illegal[0]]).tolist()}"
-            )
+        env_base.check_legal(actions, self._mask, self._game.name)
         reward = np.zeros(self.num_envs, np.float32)
         for index, action in enumerate(actions.tolist()):
             if self._game.is_terminal(self._states[index]):

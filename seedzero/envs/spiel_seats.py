@@ -6,13 +6,15 @@ A actions, S seats.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from seedzero.core import opponents, types
+from seedzero.config import sections
+from seedzero.core import errors, opponents, types
 from seedzero.envs import base as env_base
 from seedzero.envs import seats, spiel
 
@@ -123,6 +125,46 @@ class SpielSeats:
         return binary
 
 
+_made = functools.lru_cache(SpielSeats)
+"""Rules are shared by all groups: in some games, as bridge, the random games take seconds."""
+
+
+def make(
+    name: str,
+    settings: sections.EnvConfig,
+    num_envs: int,
+    *,
+    role: types.Role = types.Role.TRAIN,
+    render: bool = False,
+) -> spiel.Games | seats.SeatGames:
+    """Returns E rows of a game by its name: `spiel.make`, or seats; render: they are to be drawn.
+
+    EnvironmentFailure: as of the game, or settings or pictures that games of seats do not have.
+    """
+    if not has_seats(spiel.load(name)):
+        return spiel.make(name, settings, num_envs, role=role)
+    place = f"rows of game {name!r} are seats"
+    if settings.opponents != opponents.RANDOM:
+        raise errors.EnvironmentFailure(
+            f"--env.opponents={settings.opponents}: {place}, and the other seats of evaluations move at random; give "
+            f"--env.opponents={opponents.RANDOM}"
+        )
+    if settings.random_opening:
+        raise errors.EnvironmentFailure(
+            f"--env.random_opening={settings.random_opening}: {place}, which have no random opening; give "
+            "--env.random_opening=0"
+        )
+    made = seats.SeatGames(_made(name), num_envs, role=role)
+    if render:
+        made.render()
+    return made
+
+
+def check(name: str) -> None:
+    """Raises EnvironmentFailure for a name of no game, or of an unsupported one."""
+    (_made if has_seats(spiel.load(name)) else spiel.Game)(name)
+
+
 def has_seats(game: Any) -> bool:
     """Returns whether rows are seats in OpenSpiel's game; else `spiel.Game` plays it, or tells why it cannot."""
     kind, num_players = game.get_type(), game.num_players()
@@ -152,7 +194,6 @@ def _refuse_unsupported(name: str, game: Any) -> None:
     )
     reasons = {
         "its chance follows no seed": kind.chance_mode == kind.ChanceMode.SAMPLED_STOCHASTIC,
-        "its players are a mean field": kind.dynamics == kind.Dynamics.MEAN_FIELD,
         "it has hidden information, but no information state tensor": not has_state and not is_perfect,
         "it has no observation tensor": not has_state and is_perfect and not kind.provides_observation_tensor,
     }

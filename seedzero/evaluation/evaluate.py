@@ -19,7 +19,7 @@ from seedzero.config import families
 from seedzero.core import env_ids, errors, opponents, types
 from seedzero.device import patience
 from seedzero.envs import base as env_base
-from seedzero.envs import registry, spiel
+from seedzero.envs import registry, spiel, spiel_seats
 from seedzero.evaluation import evaluation, greedy, human_scores, match
 from seedzero.evaluation import video as videos
 
@@ -148,10 +148,12 @@ def evaluate(
 
 
 def game_of(config: configs.Config) -> spiel.Game | None:
-    """Returns the game of a run; None without two players."""
+    """Returns the game of a run; None without two players in turn, as where rows are seats."""
     kind, _, name = config.env.id.partition(":")
-    game = spiel.Game(name) if kind == "spiel" else None
-    return game if game is not None and game.num_players == 2 else None
+    if kind != "spiel" or spiel_seats.has_seats(spiel.load(name)):
+        return None
+    game = spiel.Game(name)
+    return game if game.num_players == 2 else None
 
 
 def against_each_other(

@@ -166,3 +166,11 @@ def test_where_no_network_fits_the_rest_is_shown(capsys: pytest.CaptureFixture[s
     printed = capsys.readouterr().out
     assert "observation  observation: float32 4, " in printed and "no network.kind fits" in printed
     assert "error: network.kind=conv needs" in printed and "train it" not in printed
+
+
+def test_it_tells_the_seats_of_a_game(capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = _check(capsys, "spiel:kuhn_poker", "--agent=ppo")
+    assert code == 0 and found["seats"] == ["first", "second"]
+    assert found["episodes"] > 10 and found["length"][2] <= 2
+    assert commands.main(["check-env", "spiel:kuhn_poker", "--agent=ppo", "--steps=100"]) == 0
+    assert re.search(r"seats +2 \(first, second\), ", capsys.readouterr().out)

@@ -104,6 +104,8 @@ SEEDED = [
     with_package("envpool", "football:academy_empty_goal", dict(max_episode_steps=20), 50, name="football"),
     pytest.param("spiel:tic_tac_toe", dict(role=types.Role.EVALUATE), 40, id="tic-tac-toe-random"),
     pytest.param("spiel:connect_four", dict(role=types.Role.EVALUATE), 80, id="connect-four-random"),
+    pytest.param("spiel:leduc_poker", dict(role=types.Role.EVALUATE), 40, id="seat-against-random"),
+    pytest.param("spiel:goofspiel(num_cards=4)", dict(role=types.Role.EVALUATE), 40, id="seat-of-simultaneous-moves"),
 ]
 SELF_PLAY = [
     pytest.param("spiel:tic_tac_toe", {}, 40, id="tic-tac-toe"),
@@ -111,7 +113,12 @@ SELF_PLAY = [
     pytest.param("spiel:oware", {}, 500, id="vector-game"),
 ]
 """Nothing is left to chance, so seeds change nothing."""
-FAMILIES = [*SEEDED, *SELF_PLAY]
+SEATS = [
+    pytest.param("spiel:kuhn_poker(players=3)", {}, 40, id="three-seats"),
+    pytest.param("spiel:pig(players=3)", {}, 500, id="three-seats-of-a-race"),
+]
+"""The rows are those of one game, which follows the seed of its first row."""
+FAMILIES = [*SEEDED, *SELF_PLAY, *SEATS]
 EVERY = [
     *FAMILIES,
     with_package(
@@ -133,6 +140,11 @@ def make(env_id, settings, **kwargs):
     settings = dict(settings)
     role = settings.pop("role", types.Role.TRAIN)
     return registry.make(env_id, sections.EnvConfig(**settings), NUM_ENVS, role=role, **kwargs)
+
+
+def shown(step):
+    """Returns [E] bool, true: the row has a new observation."""
+    return np.ones(NUM_ENVS, bool) if step.shown is None else step.shown
 
 
 def legal(spec, step):
@@ -184,7 +196,7 @@ def test_every_step_has_the_shapes_dtypes_and_bounds_of_the_spec(env_id, setting
             continue
         assert step.action_mask.shape == (NUM_ENVS, spec.num_actions)
         assert step.action_mask.dtype == bool
-        assert np.all(np.any(step.action_mask, axis=1))
+        assert np.all(np.any(step.action_mask, axis=1) | ~shown(step))
         assert np.all(step.action_mask[step.terminated])  # any action is taken there, and ignored
     env.close()
 
@@ -198,8 +210,8 @@ def test_the_step_after_a_final_one_is_a_first_one_without_reward_and_flags(env_
         assert not np.any(step.reward[final])
         assert not np.any(step.terminated[final] | step.truncated[final])
         assert not np.any(step.terminated & step.truncated)
-        final = step.terminated | step.truncated
-        ends += final
+        ends += step.final
+        final = np.where(shown(step), step.final, final)
     assert np.all(ends >= 1)
     env.close()
 

@@ -58,7 +58,7 @@ def test_right_ids_are_known(env_id):
         ("atari:Chess960", "video_chess|pong"),
         ("spiel", "did you mean spiel:GAME, as in spiel:tic_tac_toe"),
         ("spiel:tictactoe", "'spiel:tictactoe': OpenSpiel has no game 'tictactoe'; did you mean tic_tac_toe"),
-        ("spiel:kuhn_poker", "it has hidden information"),
+        ("spiel:hanabi", "it has hidden information"),
         ("CartPole-v1", "unknown environment 'CartPole-v1'; did you mean gym:CartPole-v1? `seedzero envs` lists all"),
         ("cartpole", "did you mean gym:CartPole-v1?"),
         ("Pong", "did you mean atari:Pong?"),

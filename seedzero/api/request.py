@@ -76,7 +76,7 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool
             notes += check.channels_first(shown.spec)
         preset, reason = presets.choose(str(env), shown.spec if shown else None)
         notes.append(f"--env={env}{reason}: preset {preset}; or give --preset=NAME")
-    agent = given.get("run.agent") or presets.agent(preset)
+    agent = given.get("run.agent") or presets.agent_of(preset)
     base, part = presets.get(preset, agent), presets.part(preset, agent)
     if not part.values:
         notes.append(f"preset {preset} has no part for agent {agent}: its defaults hold")

@@ -151,7 +151,28 @@ _FOOTBALL = options.part(
     _IMAGES, ppo=dict(batch_size=32, num_minibatches=8, discount=0.997, normalize_rewards=False), on_cpu=_IMAGES_ON_CPU
 )
 
+# Games of seats have short episodes, and their rows come unevenly: batches of half the rows, of up to three updates.
+_SEATS = options.values(
+    ppo=dict(
+        batch_size=64,
+        unroll_length=16,
+        max_lag=4,
+        num_epochs=2,
+        discount=1.0,
+        trace_decay=1.0,
+        entropy_weight=0.05,
+        learning_rate=1e-3,
+    )
+)
+
+# Matches against the past alone, each snapshot alike: fictitious self-play. Win rates say little where stakes differ.
+_PAST = options.values(_SEATS, league=dict(self_play=0.0, weighting="uniform"))
+
 PARTS: Mapping[str, options.Part] = {
+    "spiel": options.part(_SEATS),
+    "league-brps": options.part(_PAST, league=dict(builder="biased", builder_args='{"nash_conv": 25, "every": 5000}')),
+    "league-kuhn": options.part(_PAST, league=dict(freeze_every=20_000)),
+    "league-leduc": options.part(_PAST, league=dict(freeze_every=100_000)),
     "catch": options.part(_SMALL, ppo=dict(unroll_length=20, learning_rate=2e-3)),
     "cartpole": options.part(
         _SMALL,

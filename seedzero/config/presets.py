@@ -54,6 +54,11 @@ _CONNECT_FOUR = options.values(
     evaluation=dict(every_updates=2_000, episodes=200, num_envs=100),
 )
 _BOTS = "random,mcts-100"
+_SEATS = options.values(
+    run=dict(agent="ppo"),
+    worker=dict(envs_per_group=64),
+    evaluation=dict(every_updates=1_000, episodes=200, num_envs=100),
+)
 _ATARI = options.values(
     env=dict(noop_max=30, full_action_space=False),
     training=dict(publish_every=4, max_in_flight=3),
@@ -100,6 +105,24 @@ PRESETS: Mapping[str, Preset] = {
         "connect four on a board of 4 rows and 5 columns, against itself and its frozen past",
         _CONNECT_FOUR,
         env=dict(opponents=_BOTS),
+    ),
+    "league-brps": _preset(
+        "biased rock-paper-scissors against its past, from a biased beginning",
+        _SEATS,
+        env=dict(id="spiel:matrix_brps"),
+        run=dict(max_env_steps=1_000_000),
+    ),
+    "league-kuhn": _preset(
+        "Kuhn poker against its past: a mixture of its snapshots is nearly unexploitable after some minutes",
+        _SEATS,
+        env=dict(id="spiel:kuhn_poker"),
+        run=dict(max_env_steps=4_000_000),
+    ),
+    "league-leduc": _preset(
+        "Leduc poker against its past",
+        _SEATS,
+        env=dict(id="spiel:leduc_poker"),
+        run=dict(max_env_steps=10_000_000),
     ),
     "spiel": _preset(
         "any game of OpenSpiel for two players (or one), against itself",
@@ -207,17 +230,20 @@ PRESETS: Mapping[str, Preset] = {
 }
 
 
-def get(name: str, agent: str = "muzero") -> configs.Config:
+def get(name: str, agent: str = "") -> configs.Config:
     """Returns the settings of a preset and an agent for an accelerator, with automatic values still open.
+
+    agent: "": the preset's own.
 
     Raises:
       ConfigError: there is no such preset or agent.
     """
+    agent = agent or agent_of(name)
     values = {**find(name).values, **part(name, agent).values, "run.agent": agent}
     return configs.override(configs.Config(), values)
 
 
-def agent(name: str) -> str:
+def agent_of(name: str) -> str:
     """Returns the agent of a preset where none is named."""
     return str(find(name).values.get("run.agent", configs.agent_names()[0]))
 
@@ -264,7 +290,7 @@ def choose(env_id: str, spec: types.EnvSpec | None) -> tuple[str, str]:
     return "pixels" if shown == "images" else "vector", f" shows {shown} of {sizes[0]}"
 
 
-def cpu_values(preset: str, agent: str = "muzero", *, explicit: Set[str]) -> dict[str, options.Value]:
+def cpu_values(preset: str, agent: str, *, explicit: Set[str]) -> dict[str, options.Value]:
     """Returns the changes of a preset on a CPU, except for the user's settings."""
     values = {**find(preset).on_cpu, **part(preset, agent).on_cpu}
     return {name: value for name, value in values.items() if name not in explicit}

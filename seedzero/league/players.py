@@ -129,7 +129,7 @@ class Pool:
 
     def trained(self, name: str, *, version: int, env_steps: int) -> Pool:
         """Returns the pool with a learning player's newest counts."""
-        return self._with(dataclasses.replace(self.of(name), version=version, env_steps=env_steps))
+        return _changed(self, dataclasses.replace(self.of(name), version=version, env_steps=env_steps))
 
     def freeze(self, name: str, digits: str, *, version: int, env_steps: int, reason: str = "") -> tuple[Pool, Member]:
         """Returns the pool with a snapshot of a learning player, and the snapshot's entry.
@@ -140,7 +140,7 @@ class Pool:
         counts: dict[str, Any] = dict(version=version, env_steps=env_steps)
         changes: dict[str, Any] = dict(kind=FROZEN, learns=False, parent=name, frozen_version=0, frozen_env_steps=0)
         member = dataclasses.replace(parent, name=f"{name}-{digits}", reason=reason, rival="", **counts, **changes)
-        pool = self._with(dataclasses.replace(parent, frozen_version=version, frozen_env_steps=env_steps))
+        pool = _changed(self, dataclasses.replace(parent, frozen_version=version, frozen_env_steps=env_steps))
         return Pool((*pool.members, member), self.num_frozen + 1), member
 
     def reset(self, name: str, *, source: str, version: int, env_steps: int, reason: str = "") -> Pool:
@@ -154,8 +154,8 @@ class Pool:
         counts: dict[str, Any] = dict(
             version=version, env_steps=env_steps, reset_version=version, reset_env_steps=env_steps
         )
-        return self._with(
-            dataclasses.replace(member, resets=member.resets + 1, source=source, reason=reason, **counts)
+        return _changed(
+            self, dataclasses.replace(member, resets=member.resets + 1, source=source, reason=reason, **counts)
         )
 
     def meet(self, name: str, rival: str) -> Pool:
@@ -164,13 +164,13 @@ class Pool:
             raise ValueError(
                 f"player {rival} is no frozen player that plays; there are {', '.join(self.past()) or '-'}"
             )
-        return self._with(dataclasses.replace(self._learner(name, "given an opponent"), rival=rival))
+        return _changed(self, dataclasses.replace(self._learner(name, "given an opponent"), rival=rival))
 
     def retire(self, name: str) -> Pool:
         """Returns the pool with a frozen player that matchmaking leaves out; its counts and parameters stay."""
         if (member := self.of(name)).kind != FROZEN:
             raise ValueError(f"player {name} is {member.kind}; only a frozen one can retire")
-        return self._with(dataclasses.replace(member, retired=True))
+        return _changed(self, dataclasses.replace(member, retired=True))
 
     def without(self, name: str) -> Pool:
         """Returns the pool without a frozen player, for one of damaged or missing parameters."""
@@ -182,10 +182,6 @@ class Pool:
         if not (member := self.of(name)).learns:
             raise ValueError(f"player {name} is {member.kind}; only a learning one can be {change}")
         return member
-
-    def _with(self, changed: Member) -> Pool:
-        members = tuple(changed if member.name == changed.name else member for member in self.members)
-        return dataclasses.replace(self, members=members)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content for a checkpoint."""
@@ -229,6 +225,11 @@ def digits_of(seed: int, number: int) -> str:
     """Returns the hexadecimal digits of a deterministic run's snapshot; number: `Pool.num_frozen` before it."""
     (state,) = np.random.SeedSequence([seed, _FROZEN_SEED, number]).generate_state(1, np.uint64)
     return f"{int(state):016x}"[:_NUM_DIGITS]
+
+
+def _changed(pool: Pool, changed: Member) -> Pool:
+    members = tuple(changed if member.name == changed.name else member for member in pool.members)
+    return dataclasses.replace(pool, members=members)
 
 
 def _member(values: Any) -> Member:

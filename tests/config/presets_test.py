@@ -44,10 +44,10 @@ def test_half_of_the_chips_may_act_other_shares_are_refused(name: str, agent: st
         resolve(2)
 
 
-def test_every_agent_has_parts_of_presets_that_exist_and_the_default_agent_of_all() -> None:
+def test_every_agent_has_parts_of_presets_that_exist_and_each_preset_s_own_agent() -> None:
     assert set(presets.PARTS) == set(configs.agent_names())
     assert all(parts.keys() <= presets.PRESETS.keys() for parts in presets.PARTS.values())
-    assert presets.PARTS[configs.agent_names()[0]].keys() == presets.PRESETS.keys()
+    assert all(name in presets.PARTS[presets.agent_of(name)] for name in presets.PRESETS)
 
 
 @pytest.mark.parametrize(("name", "agent"), PARTS)
@@ -78,14 +78,16 @@ def test_a_league_s_preset_is_the_game_s_with_snapshots(league: str, base: str) 
 
 def test_only_presets_of_leagues_have_one() -> None:
     found = {name for name in presets.PRESETS if presets.get(name).league != configs.Config().league}
-    assert found == {"league-tictactoe", "league-connect-four"}
+    seats = {"league-brps", "league-kuhn", "league-leduc"}
+    assert found == {"league-tictactoe", "league-connect-four", *seats}
+    assert {name for name in presets.PRESETS if presets.agent_of(name) != "muzero"} == seats
 
 
 @pytest.mark.parametrize("agent", ["apex", "r2d2"])
 def test_prioritized_agents_have_priorities_with_every_preset_of_theirs(agent: str) -> None:
     two_players = {"tictactoe", "connect_four", "spiel", "league-tictactoe", "league-connect-four"}
     vectors = {"continuous", "mujoco"}
-    others = {*two_players, *vectors, "atari-100k", "atari-large"}
+    others = {*two_players, *vectors, "league-brps", "league-kuhn", "league-leduc", "atari-100k", "atari-large"}
     for name in presets.PRESETS.keys() - others:
         assert presets.get(name, agent).replay.priority_alpha > 0, name
 

@@ -301,7 +301,7 @@ class SeatGames:
         return found
 
 
-def test_of_two_seats_the_home_has_the_first_row_and_stores_the_other_in_self_play_alone() -> None:
+def test_of_two_seats_the_home_has_the_first_row() -> None:
     seating = _make(has_seats=True, self_play=0.5, redraw=4)
     games = SeatGames(seating)
     assert {found for _ in range(8) for found in games.step().values()} == {(None, True)}

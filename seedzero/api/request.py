@@ -62,7 +62,7 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool
         if env in presets.PRESETS and env != presets.find(str(env)).values["env.id"]:
             raise errors.ConfigError(f"--env={env} names a preset, not an environment; give --preset={env}")
         family = families.of(str(env))
-        if family.make and not family.presets:
+        if family.make and (not family.presets or presets.SEATS in family.presets):
             asked = {name: settings[name] for name in _SHOWING & settings.keys()}
             plain = configs.override(configs.Config(), asked)
             asked_with = plain.env
@@ -137,6 +137,8 @@ def check_early(asked: Request, *, has_environments: bool = True) -> Request:
     on_cpu = presets.cpu_values(asked.preset, config.run.agent, explicit=asked.fixed)
     combinations.check(config, configs.override(config, on_cpu))
     if spec is not None:
+        config, notes = combinations.whole_games(config, spec, explicit=asked.given.keys())
+        asked = asked._replace(config=config, notes=(*asked.notes, *notes))
         combinations.check_environment(config, spec)
     if config.transport.token_file or config.tls.cert_file:
         from seedzero.transport import security  # gRPC

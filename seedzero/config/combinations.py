@@ -302,6 +302,18 @@ def is_of_this_machine(listen: str) -> bool:
         return host == "localhost"
 
 
+def whole_games(
+    config: configs.Config, spec: types.EnvSpec, *, explicit: Set[str]
+) -> tuple[configs.Config, list[str]]:
+    """Returns the configuration with groups of whole games where rows are seats, and a note if that changes it."""
+    num_seats, size = len(spec.seats), config.worker.envs_per_group
+    if not num_seats or size % num_seats == 0 or "worker.envs_per_group" in explicit:
+        return config, []
+    whole = -(-size // num_seats) * num_seats
+    note = f"--worker.envs_per_group={whole}: a row is a seat, and a game has {num_seats}"
+    return configs.override(config, {"worker.envs_per_group": whole}), [note]
+
+
 def check_environment(config: configs.Config, spec: types.EnvSpec) -> None:
     """Refuses environments beyond the agent's abilities, or a league's.
 

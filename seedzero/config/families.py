@@ -129,7 +129,8 @@ FAMILIES = (
             ),
         ),
         make="spiel_seats:make", check="spiel_seats:check", arguments=("settings", "role", "render"),
-        frames_per_second=1.0, presets=("tictactoe", "connect_four", "spiel"), reads=("random_opening", "opponents"),
+        frames_per_second=1.0, presets=("tictactoe", "connect_four", "seats", "spiel"),
+        reads=("random_opening", "opponents"),
     ),
     Family(
         "memory:TASK", (Offer("small tasks in which something must be remembered", "memory:tmaze-20"),),

@@ -169,7 +169,7 @@ _SEATS = options.values(
 _PAST = options.values(_SEATS, league=dict(self_play=0.0, weighting="uniform"))
 
 PARTS: Mapping[str, options.Part] = {
-    "spiel": options.part(_SEATS),
+    "seats": options.part(_SEATS),
     "league-brps": options.part(_PAST, league=dict(builder="biased", builder_args='{"nash_conv": 25, "every": 5000}')),
     "league-kuhn": options.part(_PAST, league=dict(freeze_every=20_000)),
     "league-leduc": options.part(_PAST, league=dict(freeze_every=100_000)),

@@ -66,6 +66,10 @@ _ATARI = options.values(
 )
 
 
+SEATS = "seats"
+"""The preset for games whose rows are seats."""
+
+
 class Preset(NamedTuple):
     """Values by SECTION.KEY for all agents, over the values of `config.Config()`. on_cpu: without accelerator."""
 
@@ -124,8 +128,13 @@ PRESETS: Mapping[str, Preset] = {
         env=dict(id="spiel:leduc_poker"),
         run=dict(max_env_steps=10_000_000),
     ),
+    SEATS: _preset(
+        "any game of OpenSpiel with hidden information, chance, simultaneous moves or several players, against itself",
+        _SEATS,
+        env=dict(id="spiel:kuhn_poker"),
+    ),
     "spiel": _preset(
-        "any game of OpenSpiel for two players (or one), against itself",
+        "any board game of OpenSpiel for two players (or one), against itself",
         env=dict(id="spiel:connect_four"),
         evaluation=dict(every_updates=2_000, episodes=100, num_envs=50),
     ),
@@ -269,11 +278,13 @@ def part(name: str, agent: str) -> options.Part:
 def choose(env_id: str, spec: types.EnvSpec | None) -> tuple[str, str]:
     """Returns the preset for an environment without a named one, and the deciding property of the environment, or "".
 
-    spec: of one of Gymnasium's; None: only workers know it.
+    spec: of one of Gymnasium's or OpenSpiel's; None: only workers know it.
     """
     if of_family := families.of(env_id).presets:
         task = env_id.partition("-")[0]  # memory:tmaze-5 is played as memory:tmaze-20
         tasks = {str(PRESETS[name].values["env.id"]).partition("-")[0]: name for name in reversed(of_family)}
+        if task not in tasks and spec is not None and spec.seats:
+            return SEATS, f" has {len(spec.seats)} seats that see or move each for itself"
         return tasks.get(task, of_family[-1]), ""
     if env_id.startswith("gym:MinAtar/"):
         return "minatar", ""

@@ -110,6 +110,7 @@ PARTS: Mapping[str, options.Part] = {
         _SMALL, vtrace=dict(discount=0.995, reward_scale=0.05), evaluation=dict(every_updates=2_000)
     ),
     "discrete": options.part(_SMALL),
+    "seats": options.part(_SMALL, vtrace=dict(batch_size=64, discount=1.0)),
     "memory-cartpole": options.part(_SMALL, vtrace=dict(lstm_width=64, reward_scale=0.05)),
     "memory-tmaze": options.part(_SMALL, vtrace=dict(lstm_width=64, unroll_length=40)),
     "memory-repeat": options.part(_SMALL, vtrace=dict(lstm_width=64, discount=0.9)),

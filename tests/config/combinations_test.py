@@ -354,6 +354,15 @@ def test_games_of_seats_need_an_agent_for_them_and_whole_games_in_a_group(said: 
     said(raised.value, "groups")
 
 
+def test_groups_take_whole_games_unless_told_otherwise() -> None:
+    three, config = _spec(1, False, ("a", "b", "c")), _of_agent("ppo")
+    found, notes = combinations.whole_games(config, three, explicit=set())
+    assert (config.worker.envs_per_group, found.worker.envs_per_group) == (16, 18) and "=18: " in notes[0]
+    assert combinations.whole_games(found, three, explicit=set()) == (found, [])
+    assert combinations.whole_games(config, three, explicit={"worker.envs_per_group"}) == (config, [])
+    assert combinations.whole_games(config, _spec(1, False), explicit=set()) == (config, [])
+
+
 def test_environments_that_no_agent_plays_are_refused_too(said: golden.Said) -> None:
     with pytest.raises(errors.ConfigError, match=r"muzero .* 3 players") as raised:
         combinations.check_environment(_of_agent("muzero"), _spec(3, False))

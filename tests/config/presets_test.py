@@ -80,14 +80,15 @@ def test_only_presets_of_leagues_have_one() -> None:
     found = {name for name in presets.PRESETS if presets.get(name).league != configs.Config().league}
     seats = {"league-brps", "league-kuhn", "league-leduc"}
     assert found == {"league-tictactoe", "league-connect-four", *seats}
-    assert {name for name in presets.PRESETS if presets.agent_of(name) != "muzero"} == seats
+    assert {name for name in presets.PRESETS if presets.agent_of(name) != "muzero"} == {presets.SEATS, *seats}
 
 
 @pytest.mark.parametrize("agent", ["apex", "r2d2"])
 def test_prioritized_agents_have_priorities_with_every_preset_of_theirs(agent: str) -> None:
     two_players = {"tictactoe", "connect_four", "spiel", "league-tictactoe", "league-connect-four"}
     vectors = {"continuous", "mujoco"}
-    others = {*two_players, *vectors, "league-brps", "league-kuhn", "league-leduc", "atari-100k", "atari-large"}
+    seats = {"seats", "league-brps", "league-kuhn", "league-leduc"}
+    others = {*two_players, *vectors, *seats, "atari-100k", "atari-large"}
     for name in presets.PRESETS.keys() - others:
         assert presets.get(name, agent).replay.priority_alpha > 0, name
 
@@ -211,6 +212,13 @@ def test_what_an_environment_shows_chooses_the_preset(
 )
 def test_a_known_family_has_a_preset_of_its_own(env: str, name: str) -> None:
     assert presets.choose(env, _spec(10, 10, 4)) == presets.choose(env, None) == (name, "")
+
+
+def test_games_of_seats_have_a_preset_of_their_own() -> None:
+    seated = types.EnvSpec((4,), "float32", 2, tasks=("a", "b"), seats=("a", "b"))
+    name, why = presets.choose("spiel:liars_dice", seated)
+    assert (name, presets.agent_of(name)) == ("seats", "ppo") and "2 seats" in why
+    assert presets.choose("spiel:liars_dice", None) == ("spiel", "")
 
 
 def test_no_preset_sets_the_network_that_follows_from_the_observations() -> None:

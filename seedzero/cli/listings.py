@@ -32,6 +32,8 @@ def _plays(settings: options.AgentSection) -> str:
     kinds = (("discrete", settings.PLAYS_DISCRETE), ("continuous", settings.PLAYS_CONTINUOUS))
     actions = " or ".join(kind for kind, is_played in kinds if is_played)
     games = ", games of one or two players" if settings.MAX_PLAYERS > 1 else ""
+    if settings.PLAYS_SEATS and settings.PLAYS_DISCRETE:
+        games += ", games of hidden information or simultaneous moves"
     return f"{actions} actions{games}"
 
 

@@ -33,7 +33,7 @@ def _plays(settings: options.AgentSection) -> str:
     actions = " or ".join(kind for kind, is_played in kinds if is_played)
     games = ", games of one or two players" if settings.MAX_PLAYERS > 1 else ""
     if settings.PLAYS_SEATS and settings.PLAYS_DISCRETE:
-        games += ", games of hidden information or simultaneous moves"
+        games += ", games of hidden information"
     return f"{actions} actions{games}"
 
 

@@ -69,6 +69,15 @@ def problems(config: configs.Config) -> Iterator[str]:
                 f"--{setting}={given}: builder {league.builder} may reset players, and their learning rate would not "
                 f"begin anew; give --{setting}={constant}"
             )
+        counted = {
+            "muzero.search_value_start": config.muzero.search_value_start,
+            "replay.priority_beta_updates": config.replay.priority_beta_updates,
+        }
+        for name in (name for name, value in counted.items() if value and configs.is_read(name, config.run.agent)):
+            yield (
+                f"--{name}={counted[name]}: it counts a player's updates, which go on where builder {league.builder} "
+                f"resets the player; give --{name}=0"
+            )
     try:
         if league.builder not in league_config.BUILDERS:
             user_code.check(league.builder)

@@ -48,6 +48,8 @@ def test_a_league_of_one_learning_player_implies_nothing() -> None:
         {"replay.placement": "host"},
         {"worker.num_groups": 1},
         {"optimizer.schedule": "cosine", "league.builder": "alphastar"},
+        {"muzero.search_value_start": 900, "league.builder": "alphastar"},
+        {"replay.priority_beta_updates": 900, "league.builder": "alphastar"},
     ],
 )
 def test_several_learning_players_exclude_settings_by_name(
@@ -76,3 +78,18 @@ def test_a_model_of_opponents_excludes_settings_by_name(changes: dict[str, optio
         combinations.check(configs.override(asked, changes))
     said(raised.value, name)
     combinations.check(asked)
+
+
+def test_a_learning_rate_that_falls_is_refused_where_ppo_may_be_reset(said: golden.Said) -> None:
+    falls = configs.override(presets.get("league-kuhn"), {"league.builder": "alphastar", "ppo.decay_updates": 100})
+    with pytest.raises(errors.ConfigError, match="--ppo.decay_updates=0") as raised:
+        combinations.check(falls)
+    said(raised.value)
+    found, notes = league_rules.implied(falls, set())
+    assert "optimizer.schedule" not in found and not any("schedule" in note for note in notes)
+
+
+def test_an_opponent_model_needs_a_search(said: golden.Said) -> None:
+    with pytest.raises(errors.ConfigError, match="agent ppo has none") as raised:
+        combinations.check(configs.override(presets.get("league-kuhn"), {"league.opponent_model": True}))
+    said(raised.value)

@@ -192,12 +192,14 @@ class Panel(NamedTuple):
       curves: points by label.
       x: the quantity below.
       bar: the return to reach, drawn as a line; None: no such return.
+      y: the quantity of the curves.
     """
 
     title: str
     curves: Mapping[str, Iterable[Point]]
     x: str
     bar: float | None = None
+    y: str = "mean_return"
 
 
 @contextlib.contextmanager
@@ -237,14 +239,14 @@ def _draw(axis: Any, panel: Panel) -> None:
 
     for label, points in panel.curves.items():
         found = [point for point in points if panel.x in point]
-        x, y = [point[panel.x] for point in found], [point["mean_return"] for point in found]
+        x, y = [point[panel.x] for point in found], [point[panel.y] for point in found]
         axis.plot(x, y, label=label if found else None, marker=".", markersize=3)
     if panel.bar is not None:
         axis.axhline(panel.bar, color="black", linewidth=0.8, linestyle="--")
     axis.xaxis.set_major_locator(ticker.MaxNLocator(6))
     axis.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
     axis.set_xlabel(panel.x.replace("_", " "))
-    axis.set_ylabel("mean return")
+    axis.set_ylabel(panel.y.replace("_", " "))
     axis.set_title(panel.title, fontsize="medium")
     axis.grid(alpha=0.3)
 

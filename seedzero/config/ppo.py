@@ -160,13 +160,14 @@ _SEATS = options.values(
         num_epochs=2,
         discount=1.0,
         trace_decay=1.0,
-        entropy_weight=0.05,
+        entropy_weight=0.15,
         learning_rate=1e-3,
     )
 )
 
 # Matches against the past alone, each snapshot alike: fictitious self-play. Win rates say little where stakes differ.
-_PAST = options.values(_SEATS, league=dict(self_play=0.0, weighting="uniform"))
+# With less entropy the player becomes deterministic, snapshots are alike, and their mixture is no better than one.
+_PAST = options.values(_SEATS, ppo=dict(entropy_weight=0.2), league=dict(self_play=0.0, weighting="uniform"))
 
 PARTS: Mapping[str, options.Part] = {
     "seats": options.part(_SEATS),

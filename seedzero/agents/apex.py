@@ -44,6 +44,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         initial_memory=lambda num_slots: jnp.zeros(num_slots),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, axis_name),
+        has_policy=False,
     )
 
 

@@ -38,8 +38,8 @@ class Inputs(NamedTuple):
     first: jax.Array  # [B] bool, true: the first observation of an episode or session
     terminated: jax.Array  # [B] bool, true: the episode ended here in a terminal state; false in evaluations
     action_mask: jax.Array  # [B, A] bool, true: legal; all true where the spec has no mask
-    # [B] int8: GREEDY, SAMPLE or EXPLORE of core/types. Actor-critics explore by sampling; value-based agents have no
-    # policy of their own, and SAMPLE is greedy.
+    # [B] int8: GREEDY, SAMPLE or EXPLORE of core/types. Actor-critics explore by sampling; without a policy
+    # (`Agent.has_policy`) SAMPLE is greedy.
     explore: jax.Array
     slot: jax.Array  # [B] int32, the number of the environment's slot in the order in which environments take them
     num_slots: int  # training slots of the run; slots from here on evaluate
@@ -144,6 +144,7 @@ class Agent(NamedTuple):
     # (params, memory rows, Inputs) -> probabilities [B, A] of `act`'s draws, 0 for illegal actions; None: the agent
     # learns values alone, searches, or its actions are vectors
     policy: Callable[[Params, Memory, Inputs], jax.Array] | None = None
+    has_policy: bool = True  # to draw actions from; false: the agent learns values alone
     refresh: Refresh | None = None  # None: stored targets stay as they are
     # (params, Inputs, key, return_tree) -> Searched, as `act` searches; None: it does not
     search: Callable[[Params, Inputs, jax.Array, bool], Searched] | None = None

@@ -60,6 +60,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         ),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, axis_name),
+        has_policy=False,
     )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from seedzero.evaluation import policy as acting_policy
 
 Step: TypeAlias = Literal["best", "last"] | int
+Mode: TypeAlias = Literal["greedy", "sample"]
 RunDir: TypeAlias = str | os.PathLike[str]
 
 EXPORT_FORMATS = ("stablehlo",)
@@ -45,6 +46,7 @@ class Evaluation:
       cut_off: number of episodes that the limit of steps ended; they count with their rewards so far, and their
         environments stop. None: there was none.
       player: name of the frozen player that has played; None: the checkpoint has.
+      policy: "sample": the actions were drawn from the agent's policy; None: they were greedy.
       opponent: in games of two players, "random", "mcts-N", "exhaustive" or a run directory; None, as all below: not a
         game of two players.
       wins: games won; draws, losses likewise.
@@ -65,6 +67,7 @@ class Evaluation:
     task_returns: Mapping[str, float] | None = None
     cut_off: int | None = None
     player: str | None = None
+    policy: str | None = None
     opponent: str | None = None
     wins: int | None = None
     draws: int | None = None
@@ -83,6 +86,7 @@ def load(
     *,
     seed: int = 0,
     player: str | None = None,
+    policy: Mode | None = None,
     trust_run_dir: bool = False,
 ) -> acting_policy.Policy:
     """Returns a saved agent as a policy: `policy(observation)` is its action. No environment is made.
@@ -91,25 +95,27 @@ def load(
       run_dir: directory or gs://BUCKET/PATH of the run; it may still be training.
       step: update number of a checkpoint, "best" (by evaluation while training) or "last"; None: the best, or the last
         if there is none.
-      seed: of the noise when the policy explores, 0 to 2^31 - 1.
+      seed: of drawn actions and of the noise when the policy explores, 0 to 2^31 - 1.
       player: name of a player of the run's league: a frozen one, in place of a step, or one that learns; "main", None:
         the first one.
+      policy: "greedy", the best action, or "sample", a draw from the agent's policy; None: draws in games of seats
+        (hidden information or simultaneous moves), else greedy.
       trust_run_dir: import the network's module that the run names, where it names one; it may do anything here.
 
     Raises:
-      UsageError: not a run directory, or one without a checkpoint; no such step or seed; a step beside a frozen
-        player; a module without trust.
+      UsageError: not a run directory, or one without a checkpoint; no such step, seed or policy; a step beside a
+        frozen player; draws of an agent that learns values alone; a module without trust.
       CheckpointError: a missing or damaged checkpoint or frozen player.
       BucketError: the bucket cannot be read.
     """
     from seedzero.bucket import run_copy
 
-    step, player = checked_step(step), checked_player(player, step)
+    step, player, policy = checked_step(step), checked_player(player, step), checked_policy(policy)
     _check_seed(seed)
     with run_copy.local(os.fspath(run_dir), fetch(step, player)) as path:
         from seedzero.evaluation import policy as acting_policy  # JAX
 
-        return acting_policy.load(path, step, seed=seed, trusted=trust_run_dir, player=player)
+        return acting_policy.load(path, step, seed=seed, trusted=trust_run_dir, player=player, policy=policy)
 
 
 def evaluate(
@@ -122,15 +128,16 @@ def evaluate(
     max_episode_steps: int | None = None,
     progress: Callable[[int, int], object] | None = None,
     player: str | None = None,
+    policy: Mode | None = None,
     trust_run_dir: bool = False,
 ) -> Evaluation:
-    """Plays greedy episodes with a checkpoint, in environments of the calling process; returns statistics.
+    """Plays episodes with a checkpoint, in environments of the calling process; returns statistics.
 
     Args:
       run_dir: directory or gs://BUCKET/PATH of the run.
       episodes: at least 1; not read if the opponent is "exhaustive".
       step: as of `load`; in games of two players None is the last checkpoint.
-      seed: of the environments and of random moves, 0 to 2^31 - 1.
+      seed: of the environments, of random moves and of drawn actions, 0 to 2^31 - 1.
       opponent: in games of two players "random", "mcts-N" (OpenSpiel's bot of N simulations), "exhaustive" (every
         line of play that the other side has, once) or another run of the same game; None: random.
       max_episode_steps: at least 1; an episode that has so many ends there, and counts with its rewards so far; None:
@@ -138,17 +145,18 @@ def evaluate(
       progress: called after each step of all environments with the numbers of finished and of expected episodes; not
         in games of two players. None: a line on standard error every 10 s tells them.
       player: as of `load`.
+      policy: as of `load`, for another run as the opponent too; "exhaustive" takes no draws.
       trust_run_dir: import the modules that the run names, where it names some, and those of the opponent's run; they
         may do anything here.
 
     Raises:
-      UsageError: not a run directory, a remote environment, an unsuitable opponent or limit of steps, or a module
-        without trust.
+      UsageError: not a run directory, a remote environment, an unsuitable opponent, policy or limit of steps, or a
+        module without trust.
       CheckpointError, BucketError: as `load`.
     """
     from seedzero.bucket import run_copy
 
-    step, player = checked_step(step), checked_player(player, step)
+    step, player, policy = checked_step(step), checked_player(player, step), checked_policy(policy)
     _check_seed(seed)
     for name, number in (("episodes", episodes), ("max_episode_steps", max_episode_steps)):
         if number is not None and number < 1:
@@ -161,7 +169,16 @@ def evaluate(
         from seedzero.evaluation import evaluate as scoring  # JAX
 
         played = scoring.evaluate(
-            path, step, episodes, seed, other, max_episode_steps, progress, player=player, trusted=trust_run_dir
+            path,
+            step,
+            episodes,
+            seed,
+            other,
+            max_episode_steps,
+            progress,
+            player=player,
+            trusted=trust_run_dir,
+            policy=policy,
         )
         return Evaluation(**{**played, **({} if opponent is None else {"opponent": os.fspath(opponent)})})
 
@@ -175,6 +192,7 @@ def export(
     platforms: Sequence[str] = ("cpu",),
     batch_size: int | None = None,
     player: str | None = None,
+    policy: Mode | None = None,
     trust_run_dir: bool = False,
 ) -> dict[str, Any]:
     """Writes a saved agent as programs that need JAX alone, with parameters and a manifest; returns the manifest.
@@ -187,6 +205,7 @@ def export(
       platforms: that they run on, of "cpu", "cuda", "rocm" and "tpu".
       batch_size: rows of all inputs; None: any number.
       player: as of `load`.
+      policy: as of `load`; a program that draws takes its random numbers from the input `key`.
       trust_run_dir: as of `load`.
 
     Raises:
@@ -196,14 +215,14 @@ def export(
     from seedzero.bucket import run_copy
 
     step, directory = checked_step(step), pathlib.Path(out).absolute()
-    player = checked_player(player, step)
+    player, policy = checked_player(player, step), checked_policy(policy)
     check_export(file_format, platforms, batch_size)
     with run_copy.local(os.fspath(run_dir), fetch(step, player)) as path:
         from seedzero.evaluation import exporting, greedy  # JAX
         from seedzero.evaluation import policy as acting_policy
 
         config, spec = acting_policy.read(path, trusted=trust_run_dir)
-        saved = greedy.load(path, config, spec, step, player)
+        saved = greedy.load(path, config, spec, step, player, policy)
         return exporting.export(saved, config, spec, directory, platforms=platforms, batch_size=batch_size)
 
 
@@ -237,6 +256,13 @@ def checked_player(player: str | None, step: Step | None) -> str | None:
     if step is not None and members.is_frozen(player):
         raise errors.UsageError(f"step={step} and player={player}: a frozen player is of one update; omit one of them")
     return player
+
+
+def checked_policy(policy: str | None) -> Mode | None:
+    """Returns a kind of acting; None: by the kind of game. Raises UsageError for anything else."""
+    if policy in (None, "greedy", "sample"):
+        return cast(Mode | None, policy)
+    raise errors.UsageError(f"--policy={policy}: expected greedy (best actions) or sample (draws from the agent's policy)")
 
 
 def fetch(step: Step | None, player: str | None) -> Callable[[run_copy.Copy], object]:

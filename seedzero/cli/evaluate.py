@@ -1,4 +1,4 @@
-"""`seedzero evaluate`: a checkpoint's greedy returns; `play`: an episode as a video; `export`: programs for JAX."""
+"""`seedzero evaluate`: a checkpoint's returns; `play`: an episode as a video; `export`: programs for JAX."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(arguments: parse.Arguments) -> int:
     episodes = arguments.integer("episodes", minimum=1) or _EPISODES
     seed = arguments.integer("seed", minimum=0) or 0
     step = read_step(arguments)
-    player = runs.checked_player(arguments.flags.get("player"), step)
+    player, policy = _chosen(arguments, step)
     max_steps = arguments.integer("max_episode_steps", minimum=1)
     access, trusted = _access(arguments), arguments.switch("trust_run_dir")
     run_dir = arguments.flags["run_dir"]
@@ -44,6 +44,7 @@ def run(arguments: parse.Arguments) -> int:
             opponent=opponent,
             max_episode_steps=max_steps,
             player=player,
+            policy=policy,
             trust_run_dir=trusted,
         ).to_json()
     else:
@@ -52,7 +53,8 @@ def run(arguments: parse.Arguments) -> int:
 
         with run_copy.local(run_dir, lambda copy: copy.fetch_params(step)) as path:
             reports = served.Reports(output.say, output.progress("episodes"))
-            result = served.evaluate(str(path), step, episodes, seed, access, reports, max_steps, trusted=trusted)
+            given = (str(path), step, episodes, seed, access, reports, max_steps)
+            result = served.evaluate(*given, trusted=trusted, policy=policy)
     _report("evaluated", step, result)
     if "stderr_return" in result:
         output.say(
@@ -96,6 +98,12 @@ def read_step(arguments: parse.Arguments) -> runs.Step | None:
     return runs.checked_step(int(str(step)) if is_number else step)
 
 
+def _chosen(arguments: parse.Arguments, step: runs.Step | None) -> tuple[str | None, runs.Mode | None]:
+    """Returns the values of --player and --policy. Raises UsageError."""
+    flags = arguments.flags
+    return runs.checked_player(flags.get("player"), step), runs.checked_policy(flags.get("policy"))
+
+
 def _report(deed: str, step: runs.Step | None, result: Mapping[str, Any]) -> None:
     """Reports the checkpoint, the reason for its choice, and episodes ended by the limit of steps."""
     if "player" in result:
@@ -119,11 +127,11 @@ def _report(deed: str, step: runs.Step | None, result: Mapping[str, Any]) -> Non
 
 
 def play(arguments: parse.Arguments) -> int:
-    """Plays one greedy episode into a video; returns the exit code."""
+    """Plays one episode into a video; returns the exit code."""
     run_dir, video = arguments.flags["run_dir"], pathlib.Path(arguments.flags["video"])
     seed = arguments.integer("seed", minimum=0) or 0
     step = read_step(arguments)
-    player = runs.checked_player(arguments.flags.get("player"), step)
+    player, policy = _chosen(arguments, step)
     max_steps = arguments.integer("max_episode_steps", minimum=1)
     from seedzero.evaluation import video as videos
 
@@ -134,7 +142,7 @@ def play(arguments: parse.Arguments) -> int:
     output.say(f"playing {run_dir} into {video}")
     with run_copy.local(run_dir, runs.fetch(step, player)) as path:
         trusted = arguments.switch("trust_run_dir")
-        result = scoring.play(str(path), video, step, seed, max_steps, player=player, trusted=trusted)
+        result = scoring.play(str(path), video, step, seed, max_steps, player=player, trusted=trusted, policy=policy)
     _report("played", step, result)
     output.print_json(result)
     return 0
@@ -142,15 +150,17 @@ def play(arguments: parse.Arguments) -> int:
 
 def export(arguments: parse.Arguments) -> int:
     """Exports a checkpoint; returns the exit code."""
-    flags = arguments.flags
+    flags, step = arguments.flags, read_step(arguments)
+    player, policy = _chosen(arguments, step)
     manifest = runs.export(
         flags["run_dir"],
         flags["out"],
-        step=read_step(arguments),
+        step=step,
         file_format=flags.get("format", "stablehlo"),
         platforms=flags.get("platforms", "cpu").split(","),
         batch_size=arguments.integer("batch_size", minimum=1),
-        player=flags.get("player"),
+        player=player,
+        policy=policy,
         trust_run_dir=arguments.switch("trust_run_dir"),
     )
     name = f"player {manifest['player']}, of" if "player" in manifest else "checkpoint of"
@@ -158,7 +168,7 @@ def export(arguments: parse.Arguments) -> int:
     for part in ({**manifest["functions"], "parameters": manifest["parameters"]}).values():
         description = f": {part['description']}" if "description" in part else ""
         output.say(f"{part['file']}: {part['num_bytes'] / 1024:.0f} KiB{description}")
-    kept = ("step", "chosen", "player", "platforms", "batch_size")
+    kept = ("step", "chosen", "player", "policy", "platforms", "batch_size")
     output.print_json({"out": flags["out"], **{name: manifest[name] for name in kept if name in manifest}})
     return 0
 
@@ -166,23 +176,28 @@ def export(arguments: parse.Arguments) -> int:
 _PLAYER = {
     "player=NAME": "a frozen player of the run's league, in place of --step; `seedzero league show` lists them",
 }
+_POLICY = {
+    "policy=greedy|sample": "the best action, or a draw from the agent's policy (MuZero: the search's; Ape-X and R2D2 "
+    "have none); default: sample in games of seats (hidden information or simultaneous moves), else greedy",
+}
 _STEP = {
     "step=N|best|last": "which checkpoint: an update's number, best (by evaluation while training, the first one left "
     "out) or last; default: best if there is one, else last; games of two players are evaluated with last",
     **_PLAYER,
+    **_POLICY,
 }
 _LIMIT = {
     "max_episode_steps=N": "longer episodes end there, and count with their rewards so far (default: the run's "
     "evaluation.max_episode_steps); `evaluate` refuses it in games of two players, which it plays to their end",
 }
 COMMAND = parse.Command(
-    summary="Plays greedy episodes with a saved agent and prints their mean return as JSON.",
+    summary="Plays episodes with a saved agent and prints their mean return as JSON.",
     usage="--run_dir=DIR [--step=N|best|last] [--episodes=N] [--seed=N] [--opponent=random|mcts-N|exhaustive|RUN_DIR]",
     flags={
         **parse.RUN_DIR,
         **_STEP,
         "episodes=N": f"number of episodes (default {_EPISODES})",
-        "seed=N": "of the environments, of random moves (default 0)",
+        "seed=N": "of the environments, of random moves, of drawn actions (default 0)",
         **_LIMIT,
         "opponent=random|mcts-N|exhaustive|RUN_DIR": "games of two players: random moves (the default); mcts-N: "
         "OpenSpiel's bot with N simulations; exhaustive: every line of play that the other side has, once, in small "
@@ -198,26 +213,26 @@ COMMAND = parse.Command(
     details="""
 The last line on standard output: step (the checkpoint's update), chosen (best, last or given), episodes, mean_return,
 std_return, min_return, max_return, mean_length, stderr_return (standard error of mean_return, but of one episode and
-of `exhaustive`), player (the name, with --player), cut_off (episodes that --max_episode_steps ended, if there are
-any), for several tasks task_returns (the mean of each), and for Atari and DMLab-30 human_normalized (0: random play,
-1: a human; of all 30 levels the mean of the scores, each capped at 1).
+of `exhaustive`), player (the name, with --player), policy (sample, if actions were drawn), cut_off (episodes that
+--max_episode_steps ended, if there are any), for several tasks task_returns (the mean of each), and for Atari and
+DMLab-30 human_normalized (0: random play, 1: a human; of all 30 levels the mean of the scores, each capped at 1).
 
 Games of two players add opponent, wins, draws, losses, and the same three as `first` and `second`: with the first
 move and without it, which is half of --episodes each; lengths are moves of both. Two agents without noise would
 always play the same game: each pair of games begins with the same 2 random moves, by --seed, and the agents change
-sides. The lines of `exhaustive` are counted, not weighted.
+sides. With --policy=sample both draw their moves. The lines of `exhaustive` are counted, not weighted.
 
 A run with --env=remote has its environment in a worker: `--listen=127.0.0.1:0` prints the flags for it, and waits.""",
     run=run,
 )
 PLAY = parse.Command(
-    summary="Plays one greedy episode with a saved agent and writes it as a video.",
+    summary="Plays one episode with a saved agent and writes it as a video.",
     usage="--run_dir=DIR --video=FILE.mp4|FILE.gif [--step=N|best|last] [--seed=N]",
     flags={
         **parse.RUN_DIR,
         "video=FILE.mp4|FILE.gif": "file to write",
         **_STEP,
-        "seed=N": "of the environment (default 0)",
+        "seed=N": "of the environment, of drawn actions (default 0)",
         **_LIMIT,
         **parse.TRUST,
     },
@@ -233,6 +248,7 @@ EXPORT = parse.Command(
         "step=N|best|last": "which checkpoint: an update's number, best or last; default: best if there is one, else "
         "last",
         **_PLAYER,
+        **_POLICY,
         "format=stablehlo": "stablehlo (the default): programs of jax.export",
         "platforms=NAMES": "that the programs run on, of cpu, cuda, rocm, tpu (default cpu)",
         "batch_size=N": "rows of all inputs (default: any number)",
@@ -242,7 +258,8 @@ EXPORT = parse.Command(
     details="""
 Needs the package flatbuffers. OUT has manifest.json (names, shapes, dtypes and the call), parameters.npz and
 a file for each function: act, from newest frames to actions with everything that a row carries; for MuZero represent,
-predict and dynamics, too. Every input and output is an array by name. docs/python.md has the call.
+predict and dynamics, too. Every input and output is an array by name. docs/python.md has the call. With
+--policy=sample, act draws actions from its input key: two new numbers each call.
 
 Without --batch_size programs take batches of any size. With cpu among the platforms all compute in float32.""",
     run=export,

@@ -22,6 +22,7 @@ TARGETS_CLIPPED = "targets_clipped"
 """Name of an update's metric: the share of targets beyond the largest number that the network can show."""
 GREEDY, SAMPLE, EXPLORE = np.int8(0), np.int8(1), np.int8(2)
 """How to act: the policy's best action; a draw from the policy; with the noise of training."""
+MODES: Mapping[str, np.int8] = {"greedy": GREEDY, "sample": SAMPLE, "explore": EXPLORE}
 SUPPORTED_OBSERVATION_DTYPES = ("uint8", "int32", "float32")
 
 _SEQUENCES = ("observation_shape", "action_low", "action_high", "tasks", "seats")
@@ -221,6 +222,11 @@ class EnvSpec:
     def num_tasks(self) -> int:
         """Number of tasks, at least 1."""
         return max(1, len(self.tasks))
+
+    @property
+    def default_mode(self) -> np.int8:
+        """How a finished agent acts, unless told: an agent that never mixes its actions loses games with seats."""
+        return SAMPLE if self.seats else GREEDY
 
     @property
     def action_bounds(self) -> np.ndarray:

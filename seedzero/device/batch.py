@@ -135,7 +135,7 @@ class Batch(NamedTuple):
     truncated: np.ndarray  # [R] bool
     first: np.ndarray  # [R] bool, true: first observation of an episode or run; true for padding
     action_mask: np.ndarray  # [R, A] bool, true: legal; all true for padding
-    explore: np.ndarray  # [R] int8, EXPLORE in training rows, GREEDY in evaluations, see core/types
+    explore: np.ndarray  # [R] int8, mode of acting: EXPLORE in training, `EnvSpec.default_mode` in evaluations
     task: np.ndarray  # [R] int32, place in `EnvSpec.tasks`
 
 

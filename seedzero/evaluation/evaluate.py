@@ -52,7 +52,7 @@ def _read_config(path: pathlib.Path, remedy: str, *, trusted: bool) -> configs.C
 
 
 class _Player:
-    """A greedy agent for a group of environments in this process."""
+    """A saved agent for a group of environments in this process."""
 
     def __init__(
         self,
@@ -65,6 +65,7 @@ class _Player:
         render: bool,
         role: types.Role = types.Role.TRAIN,
         player: str | None = None,
+        policy: str | None = None,
     ) -> None:
         """role: games of two players are self-play in training."""
         self.config = config
@@ -72,7 +73,7 @@ class _Player:
         self.env: env_base.VectorEnv = registry.make(config.env.id, settings, num_envs, role=role, render=render)
         with contextlib.ExitStack() as undo:
             undo.callback(self.env.close)
-            self.saved = greedy.load(path, config, self.env.spec, step, player)
+            self.saved = greedy.load(path, config, self.env.spec, step, player, policy)
             self._group = greedy.GroupPlayer(self.saved, self.env.spec, num_envs, seed)
             self.step = self.env.reset(greedy.seeds(seed, num_envs))
             undo.pop_all()
@@ -96,8 +97,9 @@ def evaluate(
     *,
     player: str | None = None,
     trusted: bool = False,
+    policy: str | None = None,
 ) -> dict[str, Any]:
-    """Plays greedy episodes with a checkpoint; returns the update as `step`, the choice as `chosen`, and statistics.
+    """Plays episodes with a checkpoint; returns the update as `step`, the choice as `chosen`, and statistics.
 
     Args:
       path: run directory.
@@ -105,7 +107,7 @@ def evaluate(
         untrained parameters, makes none; in games of two players the last, because an evaluation against random
         moves does not distinguish good agents.
       num_episodes: at least 1; not read if the opponent is EXHAUSTIVE.
-      seed: of the environments.
+      seed: of the environments and of drawn actions.
       opponent: in games of two players EXHAUSTIVE, a name as of `opponents.parse`, or the run directory of another
         agent; None: random moves.
       max_steps: an episode that has so many ends there, and counts with its rewards so far; None: the run's
@@ -113,9 +115,10 @@ def evaluate(
       progress: called after each step of all environments; not in games of two players.
       player: name of a frozen player of the run's league, in place of a checkpoint; None: there is none.
       trusted: as of `consent.check`, for the opponent's directory too.
+      policy: as of `greedy.load`, of the opponent's run too; the result has `policy` if actions were drawn.
 
-    Raises UsageError: not a run directory, a remote environment, an unsuitable opponent or limit of steps, or code of
-    the directory's maker without consent; CheckpointError.
+    Raises UsageError: not a run directory, a remote environment, an unsuitable opponent, policy or limit of steps, or
+    code of the directory's maker without consent; CheckpointError.
     """
     path = pathlib.Path(path).absolute()  # an environment may change the directory of its process
     config = _read_config(path, _EVALUATE_REMOTE, trusted=trusted)
@@ -125,20 +128,29 @@ def evaluate(
             raise errors.UsageError(f"--opponent={opponent}: {path} was trained in no game of two players; omit it")
         if player is not None:
             raise errors.UsageError(f"--player={player}: {path} was trained in no game of two players; omit it")
-        return evaluation.with_error(_evaluate_alone(path, config, step, num_episodes, seed, max_steps, progress))
+        return evaluation.with_error(
+            _evaluate_alone(path, config, step, num_episodes, seed, max_steps, progress, policy)
+        )
     if max_steps is not None:
         raise errors.UsageError(
             f"--max_episode_steps={max_steps}: {path} was trained in a game of two players, where every game is "
             "played to its end; omit it"
         )
     opponent = opponent or opponents.RANDOM
+    if opponent == EXHAUSTIVE and policy == "sample":
+        raise errors.UsageError(
+            f"--policy=sample: --opponent={EXHAUSTIVE} plays every line against an agent with one move in a position; "
+            "omit one of them"
+        )
     is_bot = opponent == opponents.RANDOM or opponents.num_simulations(opponent) > 0
     is_run = not is_bot and opponent != EXHAUSTIVE
     other = _same_game(pathlib.Path(opponent).absolute(), game, trusted=trusted) if is_run else None
     with patience.telling(lambda: "playing the games"):
-        agent, checkpoint = load_player(game, path, config, step, player)
+        mine, theirs = greedy.seeds(seed, 2)
+        agent, checkpoint = load_player(game, path, config, step, player, policy, mine)
         if other is not None:
-            games = match.against_agent(game, agent, load_player(game, *other, None)[0], num_episodes, seed)
+            rival, _ = load_player(game, *other, None, None, policy, theirs)
+            games = match.against_agent(game, agent, rival, num_episodes, seed)
         elif is_bot:
             games = match.against_bot(game, agent, opponent, num_episodes, seed)
         else:
@@ -180,13 +192,15 @@ def load_player(
     config: configs.Config,
     step: saved_files.Step | None,
     player: str | None = None,
+    policy: str | None = None,
+    seed: int = 0,
 ) -> tuple[match.Player, dict[str, int | str]]:
-    """Returns the greedy agent of a run of this game, and the checkpoint's name; without a step, the last.
+    """Returns the agent of a run of this game, and the checkpoint's name; without a step, the last.
 
-    player: name of a frozen player, in place of a checkpoint.
+    player, policy: as of `greedy.load`. seed: of drawn moves.
     """
-    saved = greedy.load(path, config, game.spec, "last" if step is None else step, player)
-    return match.greedy_player(game, saved.agent, saved.params), saved.to_json()
+    saved = greedy.load(path, config, game.spec, "last" if step is None else step, player, policy)
+    return match.saved_player(game, saved, seed), saved.to_json()
 
 
 def _same_game(path: pathlib.Path, game: spiel.Game, *, trusted: bool) -> tuple[pathlib.Path, configs.Config]:
@@ -210,9 +224,11 @@ def _evaluate_alone(
     seed: int,
     max_steps: int | None,
     progress: evaluation.Progress | None,
+    policy: str | None,
 ) -> dict[str, Any]:
     num_envs = _num_envs(config, spec_file.read(path), num_episodes)
-    player = _Player(path, config, step, num_envs, seed=seed, render=False, role=types.Role.EVALUATE)
+    role = types.Role.EVALUATE
+    player = _Player(path, config, step, num_envs, seed=seed, render=False, role=role, policy=policy)
     slots = np.arange(num_envs)
     limit = max_steps or player.config.evaluation.max_episode_steps
     played = evaluation.Played(slots, num_episodes, player.env.spec.tasks, max_steps=limit)
@@ -252,19 +268,20 @@ def play(
     player: str | None = None,
     trusted: bool = False,
     longest_side: int = 0,
+    policy: str | None = None,
 ) -> dict[str, Any]:
-    """Writes a video, .mp4 or .gif, of one greedy episode with a checkpoint, chosen as in `evaluate`.
+    """Writes a video, .mp4 or .gif, of one episode with a checkpoint, chosen as in `evaluate`.
 
     A game of two players is self-play, without a step too with the best checkpoint; the return is the first mover's.
 
-    path, step, seed, max_steps, player and trusted are as in `evaluate`; target is the file to write. longest_side:
-    larger pictures are thinned to at most so many pixels, both ways alike; 0: none is. Returns step, chosen, video,
-    frames, return and length; cut_off is 1 if the limit of steps ended the episode. Raises as `evaluate`, and
-    UsageError if the video cannot be written.
+    path, step, seed, max_steps, player, trusted and policy are as in `evaluate`; target is the file to write.
+    longest_side: larger pictures are thinned to at most so many pixels, both ways alike; 0: none is. Returns step,
+    chosen, video, frames, return and length; cut_off is 1 if the limit of steps ended the episode; policy as
+    `evaluate`. Raises as `evaluate`, and UsageError if the video cannot be written.
     """
     path, file = pathlib.Path(path).absolute(), pathlib.Path(target).absolute()
     config = _read_config(path, _PLAY_REMOTE, trusted=trusted)
-    group = _Player(path, config, step, 1, seed=seed, render=True, player=player)
+    group = _Player(path, config, step, 1, seed=seed, render=True, player=player, policy=policy)
     followed = evaluation.Episodes(1, group.env.spec.num_players)
     limit = max_steps or group.config.evaluation.max_episode_steps
 
@@ -287,7 +304,7 @@ def play(
 
 
 def film(path: pathlib.Path, target: pathlib.Path, max_steps: int, longest_side: int) -> dict[str, Any]:
-    """Writes a small video of one greedy episode with the newest checkpoint of a run that is being trained.
+    """Writes a small video of one episode with the newest checkpoint of a run that is being trained.
 
     Arguments, result and errors are as in `play`, for a trusted directory; the result has `env_steps`, the training
     steps before the checkpoint, too.

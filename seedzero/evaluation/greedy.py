@@ -1,4 +1,4 @@
-"""A saved agent for greedy play, without a learner.
+"""A saved agent that plays without a learner: greedily, or by draws from its policy.
 
 Shape letters: E environments.
 """
@@ -36,11 +36,13 @@ class SavedAgent(NamedTuple):
     update: int
     chosen: Chosen
     player: str = ""  # name of a league's player, but the first one that learns
+    mode: np.int8 = types.GREEDY  # of acting, or SAMPLE
 
     def to_json(self) -> dict[str, int | str]:
-        """Returns the checkpoint's part of a result."""
+        """Returns the checkpoint's part of a result; `policy` if it samples."""
         player = {"player": self.player} if self.player else {}
-        return {"step": self.update, "chosen": self.chosen, **player}
+        policy = {"policy": "sample"} if self.mode == types.SAMPLE else {}
+        return {"step": self.update, "chosen": self.chosen, **player, **policy}
 
 
 def load(
@@ -49,15 +51,25 @@ def load(
     spec: types.EnvSpec,
     step: saved_files.Step | None,
     player: str | None = None,
+    policy: str | None = None,
 ) -> SavedAgent:
     """Returns the agent of a run with the parameters of a checkpoint; without a step, the best or else the last.
 
-    player: the name of a frozen player, in place of a checkpoint, or of a learning one.
+    player: the name of a frozen player, in place of a checkpoint, or of a learning one. policy: "greedy" or "sample";
+    None: by the kind of game, `EnvSpec.default_mode`.
 
-    Raises SpecMismatch if the run had environments with another spec, CheckpointError.
+    Raises SpecMismatch if the run had environments with another spec, UsageError for draws of an agent without a
+    policy, CheckpointError.
     """
     with patience.telling(lambda: "loading the agent"):
-        return _load(path, config, spec, step, player)
+        saved = _load(path, config, spec, step, player)
+    if policy == "sample" and not saved.agent.has_policy:
+        raise errors.UsageError(
+            f"--policy=sample: agent {config.run.agent} learns values alone and has no policy to draw actions from; "
+            "leave it out, or give greedy"
+        )
+    mode = spec.default_mode if policy is None else types.MODES[policy]
+    return saved._replace(mode=mode if saved.agent.has_policy else types.GREEDY)
 
 
 def _load(
@@ -172,17 +184,18 @@ def seen(
 
 
 class GroupPlayer:
-    """Acts for a group of environments, and keeps the memory from step to step."""
+    """Acts for a group of environments, and keeps the memory from step to step. Draws follow from seed and call."""
 
     def __init__(self, saved: SavedAgent, spec: types.EnvSpec, num_envs: int, seed: int) -> None:
-        self._spec, self._params, self._seed = spec, saved.params, seed
+        self._spec, self._params, self._mode, self._seed = spec, saved.params, saved.mode, seed
         self._carried = acting.initial(saved.agent, spec, num_envs)
         self._functions = functions(saved.agent, spec)
         self._num_calls = 0
 
     def act(self, step: types.EnvStep, first: np.ndarray) -> np.ndarray:
         """Returns the actions, [E] int32 or [E, D] float32; first: [E] bool, true: an episode's first observation."""
-        shown = seen(self._spec, step.observation, step.reward, first, step.action_mask, task=step.tasks)
+        frames, mask = step.observation, step.action_mask
+        shown = seen(self._spec, frames, step.reward, first, mask, explore=self._mode, task=step.tasks)
         self._carried, action = self._functions.act(self._params, self._carried, shown, self._seed, self._num_calls)
         self._num_calls += 1
         return np.asarray(action)

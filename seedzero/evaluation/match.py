@@ -6,13 +6,13 @@ Shape letters: B games, A actions.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
 
-from seedzero.agents import base
 from seedzero.core import errors, opponents
 from seedzero.device import acting
 from seedzero.envs import bots, spiel
@@ -39,18 +39,21 @@ class FinishedGame(NamedTuple):
     length: int
 
 
-def greedy_player(game: spiel.Game, agent: base.Agent, params: base.Params) -> Player:
-    """Returns an agent as a player without noise: equal states, equal moves. Observations must be single frames."""
-    act = jax.jit(functools.partial(acting.act, agent, game.spec, 0))
-    carried, key = acting.initial(agent, game.spec, _BATCH_SIZE), jax.random.key(0)
+def saved_player(game: spiel.Game, saved: greedy.SavedAgent, seed: int) -> Player:
+    """Returns an agent as a player. Observations must be single frames.
+
+    Greedily, equal states have equal moves; moves that are drawn follow from seed and call.
+    """
+    act = jax.jit(functools.partial(acting.act, saved.agent, game.spec, 0))
+    carried, key, calls = acting.initial(saved.agent, game.spec, _BATCH_SIZE), jax.random.key(seed), itertools.count()
 
     def play_batch(states: Sequence[spiel.State]) -> np.ndarray:
         padded = [*states, *[states[0]] * (_BATCH_SIZE - len(states))]
         frames = np.stack([game.observe(state) for state in padded])
         masks = np.stack([game.legal_mask(state) for state in padded])
         rewards, first = np.zeros(_BATCH_SIZE, np.float32), np.ones(_BATCH_SIZE, bool)
-        seen = greedy.seen(game.spec, frames, rewards, first, masks)
-        _, outputs = act(params, carried, seen, key)
+        seen = greedy.seen(game.spec, frames, rewards, first, masks, explore=saved.mode)
+        _, outputs = act(saved.params, carried, seen, jax.random.fold_in(key, next(calls)))
         return np.asarray(outputs.action, np.int64)[: len(states)]
 
     def play(states: Sequence[spiel.State]) -> np.ndarray:

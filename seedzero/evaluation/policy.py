@@ -38,12 +38,14 @@ def load(
     seed: int,
     trusted: bool = False,
     player: str | None = None,
+    policy: str | None = None,
 ) -> Policy:
     """Returns a checkpoint's agent; without a step the best checkpoint's, or the last one's.
 
-    Makes no environment. seed: of the noise where it explores. trusted: as of `consent.check`. player: the name of a
-    frozen player, in place of a checkpoint. Raises UsageError for a directory without a run or a worker so far, or
-    with a network's module without consent; CheckpointError.
+    Makes no environment. seed: of its draws and of the noise where it explores. trusted: as of `consent.check`.
+    player: the name of a frozen player, in place of a checkpoint. policy: as of `greedy.load`. Raises UsageError for a
+    directory without a run or a worker so far, or with a network's module without consent, and for draws of an agent
+    without a policy; CheckpointError.
     """
     config, spec = read(path, trusted=trusted)
     if not spec.spaces and families.of(config.env.id).prefix in ("gym", "python", "envpool"):
@@ -51,7 +53,7 @@ def load(
             f"{path} is a run of an earlier version and has no spaces of its environment, so its policy takes arrays "
             "and gives actions from 0; resume the run once, with a larger budget, to have them"
         )
-    return Policy(greedy.load(path, config, spec, step, player), config, spec, seed=seed)
+    return Policy(greedy.load(path, config, spec, step, player, policy), config, spec, seed=seed)
 
 
 def read(path: pathlib.Path, *, trusted: bool) -> tuple[configs.Config, types.EnvSpec]:
@@ -106,6 +108,8 @@ def _shown(spec: types.EnvSpec, codec: codecs.Codec) -> Spec:
 class Policy:
     """Chooses actions as in evaluation. Each row is an environment, with newest frames and memory.
 
+    Draws of actions and noise follow from the seed, the number of the call and the rows.
+
     Observations are those of the environment's `reset` and `step` (`spec.observation_space`), in the wrappers of
     `--env.wrappers`; actions are those of its `step` (`spec.action_space`). A batch [B, ...] of rows has one leading
     axis more in each array, as with Gymnasium's vector environments, or is a list of dictionaries or of tuples; masks,
@@ -122,7 +126,8 @@ class Policy:
     ) -> None:
         self._codec = codecs.of(spec)
         self.spec, self.step, self._spec = _shown(spec, self._codec), saved.update, spec
-        self._agent, self._params, self._config, self._seed = saved.agent, saved.params, config, seed
+        self._agent, self._params, self._mode = saved.agent, saved.params, saved.mode
+        self._config, self._seed = config, seed
         self._functions: dict[int | None, greedy.Functions] = {}
         self._num_calls = 0
         self._carried: acting.Carried | None = None
@@ -143,7 +148,7 @@ class Policy:
           observation: of `spec.observation_space`, or a batch of such.
           reward: received on the way to the observation, one a row; needed by agents with an LSTM.
           action_mask: [A] or [B, A] bool, or 0 and 1, true: legal; needed where the environment has one.
-          explore: act with the noise of training; false: greedily.
+          explore: act with the noise of training; false: greedily, or by draws from the policy, as loaded.
           num_simulations: of the search; None: as in training.
 
         Returns:
@@ -227,7 +232,7 @@ class Policy:
             mask = _rows_of("action_mask", action_mask, (num_rows, self._spec.num_actions), bool, is_single)
         rewards = _rows_of("reward", 0.0 if reward is None else reward, (num_rows,), np.float32, is_single)
         first = self._first if len(self._first) == num_rows else np.ones(num_rows, bool)
-        mode = types.EXPLORE if explore else types.GREEDY
+        mode = types.EXPLORE if explore else self._mode
         return greedy.seen(self._spec, frame, rewards, first, mask, explore=mode), is_single
 
     def _rows(self, seen: acting.Seen) -> acting.Carried:

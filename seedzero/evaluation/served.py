@@ -42,14 +42,15 @@ def evaluate(
     max_steps: int | None = None,
     *,
     trusted: bool = False,
+    policy: str | None = None,
 ) -> dict[str, Any]:
-    """Listens for a worker and plays greedy episodes with a checkpoint there; returns as `evaluate.evaluate`.
+    """Listens for a worker and plays episodes with a checkpoint there; returns as `evaluate.evaluate`.
 
     Without a worker it waits. A worker that is lost ends its episodes; they begin anew with the next one.
 
     Args:
       path: run directory of a run with --env=remote.
-      step, num_episodes, seed, max_steps, trusted: as in `evaluate.evaluate`.
+      step, num_episodes, seed, max_steps, trusted, policy: as in `evaluate.evaluate`.
       access: its `transport.listen`, `token_file` and `insecure`, and its `tls`, are those of this server.
 
     Raises UsageError for another run, or an unusable address, token or certificate; CheckpointError.
@@ -61,7 +62,7 @@ def evaluate(
         raise errors.UsageError(f"{path} has no spec.json: no worker has joined the run yet; train it first")
     if step is None and spec.num_players == 2:
         step = "last"  # as in `evaluate`
-    saved = greedy.load(path, config, spec, step)
+    saved = greedy.load(path, config, spec, step, None, policy)
     # No larger messages than training's.
     num_envs = min(num_episodes, scoring.MAX_ENVS, config.worker.envs_per_group)
     host = Host(config.env, spec, num_envs, seed, reports.line)

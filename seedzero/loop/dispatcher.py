@@ -173,7 +173,7 @@ class Dispatcher:
         ended = self.evaluator.record(messages, player.num_updates, self.clock(), is_last=is_last)
         if ended is None:
             joined, version = batches.join(messages), running.update
-            hand = seats.Hand(None, running.params, types.GREEDY)
+            hand = seats.Hand(None, running.params, self.setup.spec.default_mode)
             call = self._run_act(player, messages, joined, hand, version, 0)
             self.in_flight.add(lambda: self._deliver([_Dealt(messages, version, [call])]))
         else:

@@ -26,7 +26,6 @@ _SELF = -1
 """In place of an opponent's number: the home plays against itself."""
 _LOST = -2
 """Likewise: the match is void, and the home makes all moves until it ends."""
-_MODES = {"explore": types.EXPLORE, "sample": types.SAMPLE, "greedy": types.GREEDY}
 
 
 class LeagueSeating(seats.Seating):
@@ -104,7 +103,7 @@ class LeagueSeating(seats.Seating):
         hands = []
         for place in np.unique(opponents).tolist():
             params = self.params(self._names[place]) if place >= 0 else None
-            mode = types.EXPLORE if params is None else _MODES[self._settings.opponents]
+            mode = types.EXPLORE if params is None else types.MODES[self._settings.opponents]
             stored = place == _SELF or not self._has_seats
             hands.append(seats.Hand(opponents == place, params, mode, stored))
         return hands if len(hands) > 1 else [hands[0]._replace(mine=None)]

@@ -329,8 +329,18 @@ def test_rows_of_all_modes_mix_in_one_batch(variant: str, spec_name: str) -> Non
             np.testing.assert_array_equal(act(mixed, seed), alike[mixed, np.arange(SLOTS)])
         if case.agent.policy is not None:
             np.testing.assert_array_equal(alike[types.SAMPLE], alike[types.EXPLORE])
-        if variant.startswith(("apex", "r2d2")):
+        if not case.agent.has_policy:
             np.testing.assert_array_equal(alike[types.SAMPLE], alike[types.GREEDY])
+
+
+@every_case
+def test_actions_of_all_agents_but_value_learners_can_be_drawn(variant: str, spec_name: str) -> None:
+    case = _case(variant, spec_name)
+    assert case.agent.has_policy == (not variant.startswith(("apex", "r2d2")))
+    params, memory = case.agent.acting(case.state), case.agent.initial_memory(SLOTS)
+    inputs = _inputs(case, SLOTS, explore=jnp.full(SLOTS, types.SAMPLE))
+    actions = [np.asarray(case.act(params, memory, inputs, jax.random.key(seed))[1].action) for seed in range(8)]
+    assert (len(np.unique(actions, axis=0)) > 1) == case.agent.has_policy
 
 
 @every_case

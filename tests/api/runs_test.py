@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -34,6 +35,14 @@ def test_a_step_may_be_a_number_of_numpy(said: golden.Said) -> None:
         said(raised.value, repr(step))
 
 
+@pytest.mark.parametrize("policy", ["best", "", "explore"])
+def test_another_kind_of_acting_is_refused_before_the_run_is_read(policy: Any, said: golden.Said) -> None:
+    for call in (seedzero.load, seedzero.evaluate, functools.partial(seedzero.export, out="out")):
+        with pytest.raises(errors.UsageError, match=f"^--policy={policy}: .*greedy.*sample") as raised:
+            call("missing", policy=policy)
+        said(raised.value, policy or "empty")
+
+
 def test_an_opponent_in_a_bucket_keeps_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     @contextlib.contextmanager
     def copied(place: str, fetch: object) -> Iterator[pathlib.Path]:
@@ -48,14 +57,17 @@ def test_an_opponent_in_a_bucket_keeps_its_name(monkeypatch: pytest.MonkeyPatch,
         *rest: None,
         player: None,
         trusted: bool,
+        policy: str,
     ) -> dict[str, Any]:
-        assert opponent == str(tmp_path)
+        assert (opponent, policy) == (str(tmp_path), "sample")
         numbers = dict.fromkeys(("mean_return", "std_return", "min_return", "max_return", "mean_length"), 0.0)
         return {"step": 7, "chosen": "last", "episodes": episodes, "opponent": opponent, **numbers}
 
     monkeypatch.setattr(run_copy, "local", copied)
     monkeypatch.setattr(scoring, "evaluate", played)
-    assert seedzero.evaluate("runs/one", 4, opponent="gs://bucket/other").opponent == "gs://bucket/other"
+    assert (
+        seedzero.evaluate("runs/one", 4, opponent="gs://bucket/other", policy="sample").opponent == "gs://bucket/other"
+    )
 
 
 @pytest.mark.parametrize(

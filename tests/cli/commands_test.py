@@ -12,6 +12,7 @@ from typing import Any
 import golden
 import pytest
 
+from seedzero.api import runs
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.cli import checkpoint
@@ -344,12 +345,35 @@ def test_benchmark_acting_with_players_measures_their_price(
     assert capsys.readouterr().out == "agent  players\nppo          4\nplatform  cpu\n"
 
 
+def test_the_kind_of_acting_is_passed_on_and_another_one_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    asked = []
+
+    def acted(*args: Any, policy: str | None, **names: Any) -> dict[str, Any]:
+        asked.append(policy)
+        return {**_RESULT, "policy": "sample", "functions": {}, "parameters": {"file": "p", "num_bytes": 1}}
+
+    for module, name in ((scoring, "evaluate"), (scoring, "play"), (served, "evaluate"), (runs, "export")):
+        monkeypatch.setattr(module, name, acted)
+    uses = (["evaluate", "--listen=127.0.0.1:0"], ["play", "--video=a.gif"], ["export", "--out=out"])
+    for use in uses:
+        assert commands.main([*use, "--run_dir=r"]) == 0
+        assert commands.main([*use, "--run_dir=r", "--policy=sample"]) == 0
+        assert _last_line(capsys)["policy"] == "sample"
+        assert commands.main([*use, "--run_dir=r", "--policy=best"]) == 2
+        err = capsys.readouterr().err
+        assert "--policy=best: " in err
+        said(err)
+    assert asked == [None, "sample"] * 3
+
+
 def test_a_frozen_player_is_chosen_by_its_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], said: golden.Said
 ) -> None:
     asked = []
 
-    def played(*args: Any, player: str | None, trusted: bool) -> dict[str, Any]:
+    def played(*args: Any, player: str | None, trusted: bool, policy: None) -> dict[str, Any]:
         asked.append(player)
         return {**_RESULT, "chosen": "given", **({} if player is None else {"player": player})}
 

@@ -57,3 +57,9 @@ def test_seats_that_make_no_game_are_refused(changes: dict[str, Any], label: str
     with pytest.raises(errors.SpecMismatch) as raised:
         types.EnvSpec((4,), "float32", 2, **changes)
     said(raised.value, label)
+
+
+def test_finished_agents_mix_their_actions_in_games_of_seats_alone() -> None:
+    assert types.EnvSpec((4,), "float32", 2, num_players=2).default_mode == types.GREEDY
+    seats = ("first", "second")
+    assert types.EnvSpec((4,), "float32", 2, tasks=seats, seats=seats).default_mode == types.SAMPLE

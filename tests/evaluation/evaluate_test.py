@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from seedzero.agents import base
+from seedzero.agents import table as agents
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
@@ -107,6 +108,24 @@ def test_agents_of_either_kind_play_whole_episodes(
     assert (found["episodes"], found["mean_length"]) == (5, 9.0)
     assert -1.0 <= found["mean_return"] <= 1.0 and "cut_off" not in found
     assert found["stderr_return"] == pytest.approx(found["std_return"] / 2.0)
+
+
+def test_drawn_episodes_repeat_by_their_seed_and_are_named(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configs.override(presets.get("catch", "ppo"), {"ppo.width": 8})
+    with run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
+        path = opened.path
+    agent = agents.make(config, catch.Catch(1).spec, "cpu")
+    saved = greedy.SavedAgent(agent, agent.acting(agent.init(jax.random.key(0))), 7, "last", mode=types.SAMPLE)
+    asked: list[Any] = []
+    monkeypatch.setattr(greedy, "load", lambda *args: asked.append(args[-1]) or saved)
+    drawn = scoring.evaluate(path, None, 32, 5, policy="sample")
+    assert drawn["policy"] == "sample" and drawn == scoring.evaluate(path, None, 32, 5, policy="sample")
+    assert drawn != scoring.evaluate(path, None, 32, 6, policy="sample")
+    videos_of = [scoring.play(path, tmp_path / "a.gif", None, 5, policy="sample") for _ in range(2)]
+    assert videos_of[0] == videos_of[1] and videos_of[0]["policy"] == "sample"
+    assert asked == ["sample"] * 5
 
 
 @pytest.mark.parametrize(("changes", "max_steps"), [({"evaluation.max_episode_steps": 4}, None), ({}, 4)])
@@ -209,7 +228,7 @@ def test_the_parameters_before_any_update_are_a_choice_too(
 ) -> None:
     asked: list[Any] = []
 
-    def load(path: pathlib.Path, config: Any, spec: Any, step: Any, player: None) -> None:
+    def load(path: pathlib.Path, config: Any, spec: Any, step: Any, *args: None) -> None:
         asked.append(step)
         raise errors.CheckpointError("enough")
 

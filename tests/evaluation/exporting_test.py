@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import golden
+import jax
 import numpy as np
 import policies  # beside this file: see conftest.py
 import pytest
@@ -178,6 +179,24 @@ def test_a_program_takes_batches_of_any_size(
         found = np.asarray(program.call(parameters, given)["action"])
         assert found.shape == np.shape(action)
         np.testing.assert_allclose(found, action, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("agent", ["muzero", "vtrace"])
+def test_a_program_that_samples_draws_from_its_key_like_the_policy(agent: str, tmp_path: pathlib.Path) -> None:
+    saved, *others = policies.saved(_VECTOR, run__agent=agent)
+    sampling = (saved._replace(mode=types.SAMPLE), *others)
+    best, drawn = (_export(one, tmp_path / "out") for one in ((saved, *others), sampling))
+    assert "policy" not in best and drawn["policy"] == "sample"
+    assert best["functions"]["act"]["inputs"] == drawn["functions"]["act"]["inputs"]
+    program = jax_export.deserialize(bytearray((tmp_path / "out" / "act.stablehlo").read_bytes()))
+    parameters, policy = dict(np.load(tmp_path / "out" / "parameters.npz")), acting_policy.Policy(*sampling, seed=3)
+    given = {"observation": _SEEN.reshape(-1, 4), "first": np.ones(15, bool), "explore": np.zeros(15, bool)}
+    actions = []
+    for call in range(4):
+        key = jax.random.key_data(jax.random.fold_in(jax.random.key(3), call))
+        actions.append(np.asarray(program.call(parameters, {**given, "key": key})["action"]))
+        np.testing.assert_array_equal(actions[-1], policy(given["observation"]))
+    assert any((action != actions[0]).any() for action in actions)
 
 
 def test_the_manifest_says_names_shapes_and_sizes(exported: pathlib.Path) -> None:

@@ -151,11 +151,18 @@ def test_an_agent_s_moves_do_not_depend_on_what_shares_its_batch(tic_tac_toe: sp
     params = jax.tree.map(
         lambda x: x + 0.1 * jax.random.normal(jax.random.key(1), x.shape), agent.init(jax.random.key(0)).params
     )
-    play = match.greedy_player(tic_tac_toe, agent, params)
+    saved = greedy.SavedAgent(agent, params, 0, "last")
+    play = match.saved_player(tic_tac_toe, saved, 0)
     states = [match.opening(tic_tac_toe, np.random.default_rng(seed)) for seed in range(70)]
     together = play(states)
     assert all(action in state.legal_actions() for state, action in zip(states, together, strict=True))
     np.testing.assert_array_equal([play([state])[0] for state in states[::10]], together[::10])
+    sampling = saved._replace(mode=types.SAMPLE)
+    one, again, other = (match.saved_player(tic_tac_toe, sampling, seed) for seed in (0, 0, 1))
+    drawn = one(states)
+    assert all(action in state.legal_actions() for state, action in zip(states, drawn, strict=True))
+    np.testing.assert_array_equal(again(states), drawn)
+    assert all((moves != drawn).any() for moves in (one(states), other(states), together))
 
 
 # By run directory ---------------------------------------------------------------------------------------------------
@@ -175,10 +182,13 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
     players = {mine: _Perfect(tic_tac_toe), other: _first_free}
     loaded = []
 
+    seeds: list[int] = []
+
     def load_player(
-        game: spiel.Game, path: pathlib.Path, config: Any, step: Any, player: None = None
+        game: spiel.Game, path: pathlib.Path, config: Any, step: Any, player: None, policy: str | None, seed: int
     ) -> tuple[match.Player, dict[str, Any]]:
-        loaded.append((path, step))
+        loaded.append((path, step, policy))
+        seeds.append(seed)
         return players[path], {"step": 7 if path == mine else 8, "chosen": "last"}
 
     monkeypatch.setattr(scoring, "load_player", load_player)
@@ -204,7 +214,10 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
         assert set(found) == expected
         assert (found["step"], found["opponent"], found["episodes"], found["losses"]) == (7, name, 10, 0)
         assert sum(found["first"].values()) == sum(found["second"].values()) == 5
-    assert loaded[-2:] == [(mine, "last"), (other, None)]
+    assert loaded[-2:] == [(mine, "last", None), (other, None, None)]
+    scoring.evaluate(mine, "last", 10, 0, str(other), policy="sample")
+    assert loaded[-2:] == [(mine, "last", "sample"), (other, None, "sample")]
+    assert seeds[-4:-2] == seeds[-2:] and seeds[-1] != seeds[-2]  # the two draw apart
     exhaustive = scoring.evaluate(mine, None, 1, 0, "exhaustive")
     assert (exhaustive["episodes"], exhaustive["losses"]) == (99 + 2 + 498 + 183, 0)
     assert "stderr_return" not in exhaustive  # all lines, no sample
@@ -229,6 +242,13 @@ def test_an_opponent_that_does_not_fit_is_refused_by_name(
     said(raised.value, "one player")
 
 
+def test_every_line_is_of_an_agent_that_draws_nothing(tmp_path: pathlib.Path, said: golden.Said) -> None:
+    mine = _run(tmp_path / "mine", "tictactoe")
+    with pytest.raises(errors.UsageError, match="--policy=sample: --opponent=exhaustive ") as raised:
+        scoring.evaluate(mine, None, 4, 0, "exhaustive", policy="sample")
+    said(raised.value)
+
+
 @pytest.mark.parametrize("opponent", [None, "exhaustive"])
 def test_a_limit_of_steps_is_refused_by_name(opponent: str | None, tmp_path: pathlib.Path, said: golden.Said) -> None:
     mine = _run(tmp_path / "mine", "tictactoe")
@@ -240,7 +260,7 @@ def test_a_limit_of_steps_is_refused_by_name(opponent: str | None, tmp_path: pat
 def test_a_game_that_is_watched_begins_at_its_start(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = _run(tmp_path / "run", "tictactoe", env__random_opening=6, network__width=8)
 
-    def load(path: pathlib.Path, config: configs.Config, spec: types.EnvSpec, step: object, player: None) -> Any:
+    def load(path: pathlib.Path, config: configs.Config, spec: types.EnvSpec, *args: None) -> Any:
         agent = muzero.make(config, spec, "cpu")
         return greedy.SavedAgent(agent, agent.init(jax.random.key(0)).params, 0, "last")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import pathlib
 from typing import Any
@@ -19,10 +20,14 @@ from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import errors, types
+from seedzero.device import acting
 from seedzero.envs import gym_spaces
+from seedzero.evaluation import greedy
 from seedzero.evaluation import policy as acting_policy
 
 _VECTOR = types.EnvSpec((4,), "float32", 3)
+_FROZEN = "main-0123456789ab"
+"""A frozen player."""
 _RANDOM = np.random.default_rng(0)
 _SEEN = _RANDOM.normal(size=(6, 2, 4)).astype(np.float32)
 """[T, B, 4]."""
@@ -172,11 +177,70 @@ def test_exploration_follows_the_seed_and_greedy_play_does_not() -> None:
         policy._functions = _policy()._functions or policy._functions
         return [policy(_SEEN.reshape(-1, 4), explore=explore).tolist() for _ in range(4)]  # type: ignore[union-attr]
 
-    greedy = play(0, False)
-    assert greedy == play(1, False) and all(actions == greedy[0] for actions in greedy)
+    best = play(0, False)
+    assert best == play(1, False) and all(actions == best[0] for actions in best)
     explored = play(0, True)
     assert explored == play(0, True) != play(1, True)
     assert any(actions != explored[0] for actions in explored)
+
+
+def _drawing(seed: int = 0, spec: types.EnvSpec = _VECTOR, **changes: options.Value) -> acting_policy.Policy:
+    """A policy that draws its actions, of smaller parameters: all are likely."""
+    saved, config, _ = policies.saved(spec, **changes)
+    params = jax.tree.map(lambda array: array * np.float32(0.4), saved.params)
+    policy = acting_policy.Policy(saved._replace(params=params, mode=types.SAMPLE), config, spec, seed=seed)
+    policy._functions = _compiled(spec, **changes)._functions
+    return policy
+
+
+@pytest.mark.parametrize("agent", ["muzero", "ppo", "vtrace"])
+def test_draws_follow_from_the_seed_and_the_number_of_the_call(agent: str) -> None:
+    def play(seed: int) -> list[Any]:
+        policy = _drawing(seed, run__agent=agent)
+        return [policy(_SEEN.reshape(-1, 4)).tolist() for _ in range(4)]  # type: ignore[union-attr]
+
+    drawn = play(0)
+    assert drawn == play(0) != play(1)
+    assert any(actions != drawn[0] for actions in drawn)
+
+
+@pytest.mark.parametrize("agent", ["ppo", "vtrace"])
+def test_drawn_actions_are_as_frequent_as_the_policy_says(agent: str) -> None:
+    masked = types.EnvSpec((4,), "float32", 3, has_action_mask=True)
+    saved, _, _ = policies.saved(masked, run__agent=agent)
+    rows, legal = np.repeat(_SEEN[0], 500, axis=0), np.repeat([[True] * 3, [True, False, True]], 500, axis=0)
+    shown = greedy.seen(masked, rows, np.zeros(1000, np.float32), np.ones(1000, bool), legal)
+    carried = acting.initial(saved.agent, masked, 1000)
+    _, inputs = acting.look(saved.agent, masked, 1000, carried, shown)
+    policy = _drawing(spec=masked, run__agent=agent)
+    assert saved.agent.policy is not None
+    expected = np.asarray(saved.agent.policy(policy._params, carried.memory, inputs))[::500]
+    actions = np.stack([policy(rows, action_mask=legal) for _ in range(8)]).reshape(8, 2, 500)
+    found = np.mean(actions[..., np.newaxis] == np.arange(3), axis=(0, 2))
+    np.testing.assert_allclose(found, expected, atol=0.04)  # five deviations of 4,000 draws
+    assert found[1, 1] == 0 and found[0].min() > 0.05
+
+
+def test_muzero_draws_from_the_policy_of_its_search() -> None:
+    policy, rows = _drawing(), np.repeat(_SEEN[0], 500, axis=0)
+    expected = policy.search(rows)
+    actions = np.stack([policy(rows) for _ in range(8)]).reshape(8, 2, 500)
+    np.testing.assert_array_equal(expected.action, actions[0].reshape(-1))
+    found = np.mean(actions[..., np.newaxis] == np.arange(3), axis=(0, 2))
+    np.testing.assert_allclose(found, expected.policy[::500], atol=0.04)  # five deviations of 4,000 draws
+    assert found[0].min() > 0.05
+
+
+@pytest.mark.parametrize("agent", ["sac", "ppo"])
+def test_vectors_are_drawn_around_the_greedy_one(agent: str) -> None:
+    spec = types.EnvSpec((4,), "float32", 0, action_low=(-2.0, 0.0), action_high=(2.0, 1.0))
+    greedily, drawing = (_drawing(spec=spec, run__agent=agent) for _ in range(2))
+    greedily._mode = types.GREEDY
+    rows = np.repeat(_SEEN[0, :1], 500, axis=0)
+    low, high = spec.action_bounds
+    (one, *_), drawn = np.asarray(greedily(rows)), np.asarray(drawing(rows))
+    assert len(np.unique(drawn, axis=0)) > 250 and ((low <= drawn) & (drawn <= high)).all()
+    assert ((drawn.min(axis=0) <= one) & (one <= drawn.max(axis=0))).all()
 
 
 def test_continuous_actions_lie_within_their_bounds() -> None:
@@ -287,14 +351,50 @@ def test_a_run_that_does_not_tell_the_environments_values_says_so(
 def test_a_frozen_player_acts_by_its_name(tmp_path: pathlib.Path) -> None:
     saved, config, spec = policies.saved(_VECTOR)
     with run_dirs.open_run_dir(tmp_path, config, preset="catch", given={}) as opened:
-        player_files.write(opened.checkpoints, "main-0123456789ab", 7, saved.params, {}, time=0.0)
+        player_files.write(opened.checkpoints, _FROZEN, 7, saved.params, {}, time=0.0)
     spec_file.write(tmp_path, spec)
-    loaded = acting_policy.load(tmp_path, None, seed=0, player="main-0123456789ab")
+    loaded = acting_policy.load(tmp_path, None, seed=0, player=_FROZEN)
     seen = np.random.default_rng(0).normal(size=(16, *spec.observation_shape)).astype(np.float32)
     np.testing.assert_array_equal(loaded(seen), acting_policy.Policy(saved, config, spec)(seen))
     assert loaded.step == 7
     with pytest.raises(errors.CheckpointError, match=r"player main-00 in .*main-0123456789ab$"):
         acting_policy.load(tmp_path, None, seed=0, player="main-00")
+
+
+@pytest.mark.parametrize(
+    ("agent", "seats", "policy", "expected"),
+    [
+        ("ppo", (), None, types.GREEDY),
+        ("ppo", (), "sample", types.SAMPLE),
+        ("ppo", ("first", "second"), None, types.SAMPLE),
+        ("ppo", ("first", "second"), "greedy", types.GREEDY),
+        ("apex", ("first", "second"), None, types.GREEDY),
+        ("apex", (), "greedy", types.GREEDY),
+    ],
+)
+def test_the_kind_of_game_decides_whether_actions_are_drawn(
+    agent: str, seats: tuple[str, ...], policy: str | None, expected: np.int8, tmp_path: pathlib.Path
+) -> None:
+    _saved_run(tmp_path, dataclasses.replace(_VECTOR, tasks=seats, seats=seats), agent)
+    assert acting_policy.load(tmp_path, None, seed=0, player=_FROZEN, policy=policy)._mode == expected
+
+
+@pytest.mark.parametrize("agent", ["apex", "r2d2"])
+def test_actions_of_an_agent_that_learns_values_alone_are_not_drawn(
+    agent: str, tmp_path: pathlib.Path, said: golden.Said
+) -> None:
+    _saved_run(tmp_path, _VECTOR, agent)
+    with pytest.raises(errors.UsageError, match=f"--policy=sample: agent {agent} ") as raised:
+        acting_policy.load(tmp_path, None, seed=0, player=_FROZEN, policy="sample")
+    said(raised.value, agent)
+
+
+def _saved_run(path: pathlib.Path, spec: types.EnvSpec, agent: str) -> None:
+    """Makes a run with a frozen player."""
+    saved, config, _ = policies.saved(spec, run__agent=agent)
+    with run_dirs.open_run_dir(path, config, preset="catch", given={}) as opened:
+        player_files.write(opened.checkpoints, _FROZEN, 7, saved.params, {}, time=0.0)
+    spec_file.write(path, spec)
 
 
 def test_a_directory_without_a_spec_has_no_policy_yet(tmp_path: pathlib.Path, said: golden.Said) -> None:

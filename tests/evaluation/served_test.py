@@ -169,14 +169,14 @@ def test_only_runs_with_remote_environments_listen_for_them(tmp_path: pathlib.Pa
 def test_games_of_two_players_are_evaluated_with_the_last_checkpoint_here_too(
     path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, num_players: int, step: int | None, expected: Any
 ) -> None:
-    def load(path: pathlib.Path, config: Any, spec: Any, step: Any) -> None:
-        assert step == expected
+    def load(path: pathlib.Path, config: Any, spec: Any, step: Any, player: None, policy: str) -> None:
+        assert (step, player, policy) == (expected, None, "sample")
         raise errors.CheckpointError("enough")
 
     monkeypatch.setattr(greedy, "load", load)
     spec_file.write(path, dataclasses.replace(catch.Catch(1).spec, num_players=num_players))
     with pytest.raises(errors.CheckpointError, match="enough"):
-        served.evaluate(path, step, 1, 0, ACCESS, served.Reports(print, print))
+        served.evaluate(path, step, 1, 0, ACCESS, served.Reports(print, print), policy="sample")
 
 
 def test_a_network_of_the_directory_s_maker_needs_consent(tmp_path: pathlib.Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -178,6 +179,30 @@ def test_evaluation_is_answered_by_frozen_parameters_and_never_stored(make: loop
     after = world.rings
     assert np.array_equal(before.cursor, after.cursor) and np.array_equal(before.observation, after.observation)
     assert not {0.5, 0.25} & set(after.observation.ravel().tolist())
+
+
+@pytest.mark.parametrize(("seats", "expected"), [((), types.GREEDY), (("first", "second"), types.SAMPLE)])
+def test_evaluations_draw_their_actions_in_games_of_seats(
+    seats: tuple[str, ...], expected: np.int8, device: loop_world.Device
+) -> None:
+    modes: list[int] = []
+
+    def act(seed: Any, params: Any, actor: Any, batch: Any, counters: Any) -> Any:
+        modes.extend(batch.explore[batch.ring == device.setup.layout.num_train])
+        return actor, np.zeros(len(batch.slot), np.int32)
+
+    spec = dataclasses.replace(device.setup.spec, tasks=seats, seats=seats)
+    broken: Any = loop_world.Broken(device.programs, run_act=act)
+    seated = device._replace(setup=device.setup._replace(spec=spec), programs=broken)
+    world = loop_world.World(seated, evaluation__every_updates=1)
+    watched = world.join(types.Role.EVALUATE, "evaluator")
+    world.dispatcher.update(world.player)
+    world.complete()
+    world.dispatcher.begin_evaluation(is_last=False)
+    world.show(watched, 0, 0.0, first=True)
+    world.dispatcher.evaluate(is_last=False)
+    world.complete()
+    assert set(modes) == {expected} and len(world.replies) == 1
 
 
 @pytest.mark.parametrize("deterministic", [False, True])

@@ -262,7 +262,9 @@ def checked_policy(policy: str | None) -> Mode | None:
     """Returns a kind of acting; None: by the kind of game. Raises UsageError for anything else."""
     if policy in (None, "greedy", "sample"):
         return cast(Mode | None, policy)
-    raise errors.UsageError(f"--policy={policy}: expected greedy (best actions) or sample (draws from the agent's policy)")
+    raise errors.UsageError(
+        f"--policy={policy}: expected greedy (best actions) or sample (draws from the agent's policy)"
+    )
 
 
 def fetch(step: Step | None, player: str | None) -> Callable[[run_copy.Copy], object]:

@@ -334,9 +334,8 @@ def test_rows_of_all_modes_mix_in_one_batch(variant: str, spec_name: str) -> Non
 
 
 @every_case
-def test_actions_of_all_agents_but_value_learners_can_be_drawn(variant: str, spec_name: str) -> None:
+def test_actions_are_drawn_by_an_agent_with_a_policy_alone(variant: str, spec_name: str) -> None:
     case = _case(variant, spec_name)
-    assert case.agent.has_policy == (not variant.startswith(("apex", "r2d2")))
     params, memory = case.agent.acting(case.state), case.agent.initial_memory(SLOTS)
     inputs = _inputs(case, SLOTS, explore=jnp.full(SLOTS, types.SAMPLE))
     actions = [np.asarray(case.act(params, memory, inputs, jax.random.key(seed))[1].action) for seed in range(8)]

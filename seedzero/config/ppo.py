@@ -165,13 +165,15 @@ _SEATS = options.values(
     )
 )
 
-# Matches against the past alone, each snapshot alike: fictitious self-play. Win rates say little where stakes differ.
+# Half of the matches against the past, each snapshot alike: win rates say little where stakes differ.
 # With less entropy the player becomes deterministic, snapshots are alike, and their mixture is no better than one.
-_PAST = options.values(_SEATS, ppo=dict(entropy_weight=0.2), league=dict(self_play=0.0, weighting="uniform"))
+_PAST = options.values(_SEATS, ppo=dict(entropy_weight=0.1), league=dict(self_play=0.5, weighting="uniform"))
 
 PARTS: Mapping[str, options.Part] = {
     "seats": options.part(_SEATS),
-    "league-brps": options.part(_PAST, league=dict(builder="biased", builder_args='{"nash_conv": 25, "every": 5000}')),
+    "league-brps": options.part(
+        _PAST, league=dict(self_play=0.0, builder="biased", builder_args='{"nash_conv": 25, "every": 5000}')
+    ),
     "league-kuhn": options.part(_PAST, league=dict(freeze_every=20_000)),
     "league-leduc": options.part(_PAST, league=dict(freeze_every=100_000)),
     "catch": options.part(_SMALL, ppo=dict(unroll_length=20, learning_rate=2e-3)),

@@ -275,7 +275,7 @@ def test_config_refuses_what_train_would_once_it_is_shown(capsys: pytest.Capture
 def test_config_shows_the_values_of_the_preset_for_the_default_agent(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["config", "--preset=atari"]) == 0
     out = capsys.readouterr().out
-    on_cpu = presets.cpu_values("atari", explicit=set())["replay.batch_size"]
+    on_cpu = presets.cpu_values("atari", "muzero", explicit=set())["replay.batch_size"]
     assert f"--replay.batch_size=512  (on a CPU: {on_cpu})" in out
     assert "--replay.capacity=500000  environment steps" in out
     assert "[muzero]" in out and "[vtrace]" not in out

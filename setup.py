@@ -28,6 +28,7 @@ LEARNER = [
     "optax>=0.2.8,<0.3",
     "prometheus_client>=0.22,<1",
     "rich>=14,<16",
+    "scipy>=1.13,<2",  # the linear programmes of `seedzero league nash`; jax brings it too
     "tensorboardX>=2.6.4,<3",
     "tensorstore>=0.1.79,<0.2",
 ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -61,8 +61,7 @@ def load(
     Raises SpecMismatch if the run had environments with another spec, UsageError for draws of an agent without a
     policy, CheckpointError.
     """
-    with patience.telling(lambda: "loading the agent"):
-        saved = _load(path, config, spec, step, player)
+    saved = load_players(path, config, spec, step, (player,))[0]
     if policy == "sample" and not saved.agent.has_policy:
         raise errors.UsageError(
             f"--policy=sample: agent {config.run.agent} learns values alone and has no policy to draw actions from; "
@@ -72,25 +71,36 @@ def load(
     return saved._replace(mode=mode if saved.agent.has_policy else types.GREEDY)
 
 
-def _load(
+def load_players(
     path: pathlib.Path,
     config: configs.Config,
     spec: types.EnvSpec,
     step: saved_files.Step | None,
+    players: Sequence[str | None],
+) -> list[SavedAgent]:
+    """Returns the agents of some players, which share their functions, to act greedily; the rest is as of `load`."""
+    with patience.telling(lambda: "loading the agent"):
+        if uncached := compilation_cache.enable():
+            printable.say(uncached)
+        if getattr(jax.config, "jax_enable_x64", False):
+            raise errors.UsageError(
+                "JAX computes with 64 bits here (jax_enable_x64), agents with 32; turn it off, "
+                "or use the agent in a process of its own"
+            )
+        saved_spec = spec_file.read(path) or spec
+        spec_file.check_equal(spec, saved_spec)
+        agent = agents.make(config, saved_spec, jax.default_backend())
+        template = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
+        return [_load(path / "checkpoints", agent, template, step, player) for player in players]
+
+
+def _load(
+    directory: pathlib.Path,
+    agent: base.Agent,
+    template: base.Params,
+    step: saved_files.Step | None,
     player: str | None,
 ) -> SavedAgent:
-    if uncached := compilation_cache.enable():
-        printable.say(uncached)
-    if getattr(jax.config, "jax_enable_x64", False):
-        raise errors.UsageError(
-            "JAX computes with 64 bits here (jax_enable_x64), agents with 32; turn it off, "
-            "or use the agent in a process of its own"
-        )
-    saved_spec = spec_file.read(path) or spec
-    spec_file.check_equal(spec, saved_spec)
-    agent = agents.make(config, saved_spec, jax.default_backend())
-    template = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
-    directory = path / "checkpoints"
     if player is not None and "-" in player:  # no learning player's name has it
         frozen = player_files.read(directory, player, template)
         return SavedAgent(agent, trees.place(jax.tree.leaves(frozen.params), template), frozen.step, "given", player)

@@ -1,0 +1,179 @@
+"""The whole tree of an OpenSpiel game of two seats, in sequence form (von Stengel 1996).
+
+A sequence is a seat's own actions on the way to a state, with all that it knew there. Each information state has one
+sequence that leads to it, so a seat's policy is a vector of numbers by sequence, and a game is a matrix of them. Some
+games' information state strings forget earlier actions; two information states then have the same string.
+
+Shape letters: I information states of a seat, S sequences of a seat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse  # type: ignore[import-untyped]
+
+from seedzero.core import errors
+from seedzero.envs import spiel, spiel_seats
+
+MAX_HISTORIES = 1_000_000
+"""Most nodes of a tree: states of chance and ends of the game count."""
+
+NUM_SEATS = 2
+
+_GAMES = (
+    "the judge is for OpenSpiel's games of two seats with hidden information, chance or simultaneous moves, and with "
+    "returns that sum to zero"
+)
+
+
+class InfoStates(NamedTuple):
+    """The information states of one seat, an earlier one before its later ones. Sequence 0 has no action."""
+
+    names: tuple[str, ...]  # [I] OpenSpiel's information state strings
+    states: tuple[spiel.State, ...]  # [I] a state with that information, as environments have it: not turn-based
+    actions: tuple[tuple[int, ...], ...]  # [I] legal ones, ascending
+    begins: np.ndarray  # [I + 1] the sequence of an information state's first action; the others follow
+    parents: np.ndarray  # [I] the sequence that leads to it
+    # [I] float32 received since the seat's last turn, 0 at its first one; rewards before that one go to its second
+    rewards: np.ndarray
+
+    @property
+    def num_sequences(self) -> int:
+        """Returns S."""
+        return int(self.begins[-1])
+
+
+class GameTree(NamedTuple):
+    """A game as numbers. A simultaneous game is the turn-based one, in which seat 1 does not see seat 0's action."""
+
+    text: str  # for pyspiel.load_game
+    seats: tuple[InfoStates, InfoStates]
+    payoff: scipy.sparse.csr_array  # [S of seat 0, S of seat 1] seat 0's returns times the probability of chance
+    num_histories: int
+
+    @property
+    def has_own_strings(self) -> bool:
+        """Returns whether each information state has a string of its own."""
+        names = [name for seat in self.seats for name in seat.names]
+        return len(set(names)) == len(names)
+
+
+class _Found:
+    """The information states of a seat so far."""
+
+    def __init__(self) -> None:
+        self.place: dict[tuple[str, int], int] = {}  # (name, parent)
+        self.states: list[spiel.State] = []
+        self.actions: list[tuple[int, ...]] = []
+        self.begins, self.parents, self.rewards = [1], list[int](), list[float]()
+
+    def of(self, turns: spiel.State, seat: int, parent: int, reward: float) -> int:
+        """Returns the place of a state's information; a new one is added."""
+        name = turns.information_state_string(seat)
+        place = self.place.setdefault((name, parent), len(self.states))
+        if place == len(self.states):
+            is_turn = hasattr(turns, "simultaneous_game_state")
+            self.states.append(turns.simultaneous_game_state().clone() if is_turn else turns)
+            self.actions.append(tuple(turns.legal_actions()))
+            self.begins.append(self.begins[-1] + len(self.actions[-1]))
+            self.parents.append(parent)
+            self.rewards.append(reward)
+        return place
+
+    def listed(self) -> InfoStates:
+        begins, parents = np.array(self.begins, np.int64), np.array(self.parents, np.int64)
+        rewards = np.array(self.rewards, np.float32)
+        return InfoStates(
+            tuple(name for name, _ in self.place), tuple(self.states), tuple(self.actions), begins, parents, rewards
+        )
+
+
+def game_of(env_id: str, place: str) -> spiel_seats.SpielSeats:
+    """Returns an environment's game; raises UsageError for one that the judge cannot judge. place: the run's name."""
+    kind, _, name = env_id.partition(":")
+    if kind != "spiel":
+        raise errors.UsageError(f"{place} was trained with --env={env_id}; {_GAMES}, as spiel:kuhn_poker")
+    game = spiel.load(name)
+    its = game.get_type()
+    if not spiel_seats.has_seats(game):
+        raise errors.UsageError(
+            f"{place} was trained in {name}, a game of perfect information in turn; {_GAMES}. `seedzero evaluate "
+            "--opponent=exhaustive` plays all lines of a small game against the run, and `seedzero league match` "
+            "plays its players"
+        )
+    reasons = {
+        f"it has {game.num_players()} seats": game.num_players() != NUM_SEATS,
+        "its returns do not sum to zero": its.utility != its.Utility.ZERO_SUM,
+        "it has no information state strings": not in_turn(game).get_type().provides_information_state_string,
+    }
+    if found := [reason for reason, holds in reasons.items() if holds]:
+        raise errors.UsageError(f"{place} was trained in {name}, and {', '.join(found)}; {_GAMES}")
+    return spiel_seats.SpielSeats(name)
+
+
+def in_turn(game: Any) -> Any:
+    """Returns a pyspiel.Game in turn: itself, or that of a simultaneous game."""
+    import pyspiel  # type: ignore[import-not-found, unused-ignore]
+
+    kind = game.get_type()
+    return pyspiel.convert_to_turn_based(game) if kind.dynamics == kind.Dynamics.SIMULTANEOUS else game
+
+
+def build(game: Any, *, max_histories: int = MAX_HISTORIES) -> GameTree:
+    """Returns the tree of a pyspiel.Game of two seats with returns that sum to zero.
+
+    Raises UsageError for a game of more than `max_histories` histories.
+    """
+    kind, turns = game.get_type(), in_turn(game)
+    has_rewards = kind.reward_model != kind.RewardModel.TERMINAL
+    found, ends = (_Found(), _Found()), list[tuple[int, int, float]]()
+    # State, each seat's sequence, probability of chance, each seat's returns at its last turn. The last of the list is
+    # visited next, so an information state's earlier ones are found before it.
+    waiting = [(turns.new_initial_state(), (0, 0), 1.0, (0.0, 0.0))]
+    num_histories = 0
+    while waiting:
+        state, sequences, probability, before = waiting.pop()
+        num_histories += 1
+        if num_histories > max_histories:
+            raise errors.UsageError(
+                f"game {game} is too large to judge: it has more than {max_histories:,} histories, the most that the "
+                "judge visits; train on a smaller one, as spiel:leduc_poker (9,457)"
+            )
+        if state.is_terminal():
+            ends.append((*sequences, probability * state.returns()[0]))
+        elif state.is_chance_node():
+            waiting += [(state.child(x), sequences, probability * p, before) for x, p in state.chance_outcomes()]
+        else:
+            seat = state.current_player()
+            is_first = sequences[seat] == 0
+            returns = state.returns()[seat] if has_rewards and not is_first else 0.0
+            place = found[seat].of(state, seat, sequences[seat], returns - before[seat])
+            now = (returns, before[1]) if seat == 0 else (before[0], returns)
+            for sequence, action in enumerate(found[seat].actions[place], found[seat].begins[place]):
+                after = (sequence, sequences[1]) if seat == 0 else (sequences[0], sequence)
+                waiting.append((state.child(action), after, probability, now))
+    seats = (found[0].listed(), found[1].listed())
+    rows, columns, values = zip(*ends, strict=True)
+    shape = (seats[0].num_sequences, seats[1].num_sequences)
+    payoff = scipy.sparse.coo_array((values, (rows, columns)), shape).tocsr()
+    return GameTree(str(turns), seats, payoff, num_histories)
+
+
+def from_table(seat: InfoStates, table: Mapping[str, Mapping[int, float]]) -> np.ndarray:
+    """Returns a policy [S] by sequence from {information state string: {action: probability}}."""
+    found = np.ones(seat.num_sequences)
+    for name, actions, begin in zip(seat.names, seat.actions, seat.begins.tolist(), strict=False):
+        found[begin : begin + len(actions)] = [table[name].get(action, 0.0) for action in actions]
+    return found
+
+
+def to_table(seat: InfoStates, policy: np.ndarray) -> dict[str, dict[int, float]]:
+    """Returns {information state string: {action: probability}} of a policy [S]; sequence 0 is left out."""
+    values = policy.tolist()
+    places = zip(seat.names, seat.actions, seat.begins.tolist(), strict=False)
+    return {
+        name: dict(zip(actions, values[begin : begin + len(actions)], strict=True)) for name, actions, begin in places
+    }

@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 
 from seedzero.checkpoints import checkpoint_dir
@@ -54,3 +55,30 @@ def make(
             files = checkpoint_dir.CheckpointDir(opened.checkpoints, config.checkpoint, lambda: 0.0)
             files.write(90, {"params": {"params": params(config)}}, host, (), None)
         return opened.path
+
+
+def make_seats(
+    path: pathlib.Path, game: str = "kuhn_poker", host: dict[str, Any] | None = None, **changes: options.Value
+) -> pathlib.Path:
+    """Writes the run directory of a small PPO agent in a game of seats; its frozen players differ from main.
+
+    host, changes: as of `make`; a league unless changes say otherwise.
+    """
+    from seedzero.agents import table as agents  # JAX
+    from seedzero.checkpoints import player_files, spec_file
+    from seedzero.envs import spiel_seats
+
+    spec = spiel_seats.SpielSeats(game).spec
+
+    def params(config: configs.Config, seed: int = 0) -> Any:
+        agent, random = agents.make(config, spec, "cpu"), np.random.default_rng(seed)
+        shapes = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
+        return jax.tree.map(lambda x: random.normal(size=x.shape).astype(x.dtype), shapes)
+
+    small: dict[str, options.Value] = {"run__agent": "ppo", "ppo__width": 4, "league__freeze_every": 1_000}
+    path = make(path, host, "cartpole", params, **{"env__id": f"spiel:{game}", **small, **changes})
+    spec_file.write(path, spec)
+    config = run_dirs.read_saved(path).config
+    for seed, (name, version) in enumerate(((OLD, 30), (NEW, 60)), 1):
+        player_files.write(path / "checkpoints", name, version, params(config, seed), {}, time=0.0)
+    return path

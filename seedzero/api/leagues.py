@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from seedzero.api import heatmap
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
 from seedzero.config import league as league_config
 from seedzero.core import errors
 from seedzero.league import elo, lineage, matchmaking
@@ -81,14 +82,19 @@ class SavedLeague(NamedTuple):
         }
 
 
-def read(path: pathlib.Path, place: str) -> SavedLeague:
+def has_league(config: configs.Config) -> bool:
+    """Returns whether a run has a league."""
+    return "league" in config.agent.SECTIONS and config.league.on
+
+
+def read(path: pathlib.Path, place: str, step: saved_files.Step = "last") -> SavedLeague:
     """Returns the league of a run directory, from the newest checkpoint with whole parameters; writes nothing.
 
-    place: name of the run for messages. Raises UsageError for a run without a league, CheckpointError for a run
-    without a checkpoint or with a damaged one.
+    place: name of the run for messages. step: of another checkpoint. Raises UsageError for a run without a league,
+    CheckpointError for a run without the checkpoint or with a damaged one.
     """
     settings = run_dirs.read_saved(path).config
-    if "league" not in settings.agent.SECTIONS or not settings.league.on:
+    if not has_league(settings):
         raise errors.UsageError(
             f"{place} has no league: its games are played by one player alone; `./run_local.sh league`, or `seedzero "
             "train --preset=league-tictactoe`, trains a run that has one"
@@ -98,7 +104,7 @@ def read(path: pathlib.Path, place: str) -> SavedLeague:
             f"{place} has no checkpoint yet, and its league is read from there; wait for the first one "
             f"(--checkpoint.every_seconds={settings.checkpoint.every_seconds:g}), or resume the run"
         )
-    _, found, _ = saved_files.find(path / "checkpoints", "last", "params")
+    _, found, _ = saved_files.find(path / "checkpoints", step, "params")
     try:
         return _parse(found.host, settings.league)
     except (LookupError, TypeError, ValueError, AttributeError) as error:

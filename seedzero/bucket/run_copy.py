@@ -81,15 +81,15 @@ class Copy:
             return False
         return True
 
-    def fetch_player(self, name: str) -> None:
-        """Fetches a frozen player, if present, and the names of all; its reader reports damage."""
+    def fetch_player(self, *names: str) -> None:
+        """Fetches frozen players, if present, and the names of all; their reader reports damage."""
         players: dict[str, list[str]] = {}
         for key in self._store.list(proof=run_dirs.CONFIG_FILE):
             if key.startswith(remote.frozen_directory("")) and not {"", ".", ".."} & set(key.split("/")):
                 players.setdefault(key.split("/")[2], []).append(key)
         for player in players:
             (self.path / remote.frozen_directory(player)).mkdir(parents=True, exist_ok=True)
-        remote.download_all(self._store, self.path, players.get(name, []))
+        remote.download_all(self._store, self.path, [key for name in names for key in players.get(name, [])])
 
     def fetch_all(self) -> None:
         """Fetches every file of every checkpoint."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from seedzero.cli import output, parse
-from seedzero.core import errors
+from seedzero.cli import evaluate, output, parse
+from seedzero.core import errors, opponents
 
 if TYPE_CHECKING:
+    from seedzero.api import judge as judges
     from seedzero.api import leagues
 
 
@@ -27,12 +28,19 @@ def run(arguments: parse.Arguments) -> int:
             raise errors.UsageError(f"--{flag} is for `seedzero league match A B`; omit it")
     if names:
         raise errors.UsageError(f"seedzero league {view} takes no player, but here is {names[0]}; omit it")
+    has_policies = arguments.switch("policies")
+    if has_policies and view != "export":
+        raise errors.UsageError("--policies is for `seedzero league export`; omit it")
+    if "step" in arguments.flags and view != "nash" and not has_policies:
+        raise errors.UsageError("--step is for `seedzero league nash` and `export --policies`; omit it")
+    if is_file:
+        return _write(arguments, view, pathlib.Path(arguments.flags["out"]))
+    if view == "nash":
+        return _nash(arguments)
     from seedzero.api import leagues
     from seedzero.bucket import run_copy
 
     place = arguments.flags["run_dir"]
-    if is_file:
-        return _write(arguments, view, pathlib.Path(arguments.flags["out"]))
     with run_copy.local(place, lambda copy: copy.fetch_params("last")) as path:
         league = leagues.read(path, place)
     text, found = _VIEWS[view](league)
@@ -48,10 +56,11 @@ def _write(arguments: parse.Arguments, view: str, out: pathlib.Path) -> int:
     """Writes a view into a file; returns the exit code."""
     if out.suffix.lower() not in _ENDINGS[view]:
         raise errors.UsageError(f"--out={out}: the name must end in {' or '.join(_ENDINGS[view])}")
+    if arguments.switch("policies"):
+        judged = _judged(arguments)
+        return _written(arguments, out, _encoded(judged.to_export()), judged.update, len(judged.names))
     from seedzero.api import heatmap, leagues
     from seedzero.bucket import run_copy
-    from seedzero.checkpoints import durable
-    from seedzero.checkpoints import run_dir as run_dirs
     from seedzero.monitoring import league_log
 
     def fetch(copy: run_copy.Copy) -> None:
@@ -62,20 +71,77 @@ def _write(arguments: parse.Arguments, view: str, out: pathlib.Path) -> int:
     with run_copy.local(place, fetch) as path:
         league, history = leagues.read(path, place), league_log.read(path)
     if view == "export":
-        content = run_dirs.encode({**league.to_json(), "history": history}, indent=1).encode() + b"\n"
+        content = _encoded({**league.to_json(), "history": history})
     else:
         draw = heatmap.png if out.suffix.lower() == ".png" else heatmap.svg
         title = f"win rates in percent, rows against columns, after {league.env_steps:,} steps"
         content = draw(league.win_rates(), title)
+    return _written(arguments, out, content, league.update, len(league.pool.members))
+
+
+def _encoded(value: Mapping[str, Any]) -> bytes:
+    from seedzero.checkpoints import run_dir as run_dirs
+
+    return run_dirs.encode(value, indent=1).encode() + b"\n"
+
+
+def _written(arguments: parse.Arguments, out: pathlib.Path, content: bytes, update: int, num_players: int) -> int:
+    """Writes the file and tells so; returns the exit code."""
+    from seedzero.checkpoints import durable
+
     try:
         durable.write_whole(out, content)
     except OSError as error:
         raise errors.UsageError(f"--out={out} cannot be written: {error.strerror}") from None
     if arguments.switch("json"):
-        output.print_json({"out": str(out), "update": league.update, "players": len(league.pool.members)})
+        output.print_json({"out": str(out), "update": update, "players": num_players})
     else:
-        output.say(f"wrote {out}: {len(league.pool.members)} players after {league.update:,} updates")
+        output.say(f"wrote {out}: {num_players} players after {update:,} updates")
     return 0
+
+
+def _judged(arguments: parse.Arguments) -> judges.Judgement:
+    step = evaluate.read_step(arguments)
+    if step == "best":
+        raise errors.UsageError(
+            "--step=best: that checkpoint has no league; give the number of a saved update, or last"
+        )
+    from seedzero.api import judge as judges
+    from seedzero.bucket import run_copy
+
+    place, step = arguments.flags["run_dir"], "last" if step is None else step
+    with run_copy.local(place, judges.fetching(place, step)) as path:
+        return judges.judge(path, place, step, trusted=arguments.switch("trust_run_dir"))
+
+
+def _nash(arguments: parse.Arguments) -> int:
+    """Judges a run's players and prints the NashConv of their mixtures; returns the exit code."""
+    judged = _judged(arguments)
+    if arguments.switch("json"):
+        output.print_json(judged.to_json())
+        return 0
+    head = f"{arguments.flags['run_dir']}: after {judged.update:,} updates and {judged.env_steps:,} steps"
+    if len(judged.mixtures) == 1:
+        output.show(f"{head}\n\nNashConv of main, the last iterate: {judged.best.nash_conv:.4f}\n\n{_ALONE}")
+        return 0
+
+    def row(name: str, mixture: judges.Mixture) -> dict[str, object]:
+        num_players = ((weights > 0).sum() for weights in mixture.weights)
+        return {"mixture": name, "nash_conv": f"{mixture.nash_conv:.4f}", **_by_seat(num_players)}
+
+    mixtures = [row(*item) for item in judged.mixtures.items()]
+    found = [(name, [seat.get(name, 0.0) for seat in judged.weights]) for name in judged.names]
+    weights = [{"player": name, **_by_seat(seats)} for name, seats in found if max(seats) > _SMALLEST_SHOWN]
+    output.show(
+        f"{head}\n\nmixtures of {len(judged.names)} players, and the number of players in them by seat\n"
+        f"{output.table(mixtures)}\n\nplayers of the equilibrium with a weight above {_SMALLEST_SHOWN}, by seat\n"
+        f"{output.table(weights)}\n\ncyclic triples: {judged.cycles:,} (each of three players beats the next one)"
+    )
+    return 0
+
+
+def _by_seat(values: Iterable[object]) -> dict[str, object]:
+    return dict(zip(opponents.SIDES, values, strict=True))
 
 
 def _match(arguments: parse.Arguments, names: Sequence[str]) -> int:
@@ -93,8 +159,7 @@ def _match(arguments: parse.Arguments, names: Sequence[str]) -> int:
 
     def fetch(copy: run_copy.Copy) -> None:
         copy.fetch_params("last")
-        for name in names:
-            copy.fetch_player(name)
+        copy.fetch_player(*names)
 
     output.say(f"playing {num_games} games of {names[0]} against {names[1]}, half of them with the first move")
     with run_copy.local(place, fetch) as path:
@@ -172,6 +237,8 @@ def _lineage(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
 
 
 _GAMES = 100
+_SMALLEST_SHOWN = 0.01
+_ALONE = "The run has no league, so it has no mixtures; main alone is judged."
 _ENDINGS: Mapping[str, tuple[str, ...]] = {"export": (".json",), "heatmap": (".svg", ".png")}
 _VIEWS: Mapping[str, Callable[[leagues.SavedLeague], tuple[str, dict[str, Any]]]] = {
     "show": _show,
@@ -181,15 +248,17 @@ _VIEWS: Mapping[str, Callable[[leagues.SavedLeague], tuple[str, dict[str, Any]]]
 }
 
 COMMAND = parse.Command(
-    summary="Shows a run's league: players and matches, results, ratings; plays matches of its players.",
-    usage="show|payoff|elo|lineage|export|heatmap|match A B --run_dir=DIR [--out=FILE] [--json]",
-    words=((*_VIEWS, *_ENDINGS, "match"),),
+    summary="Shows a run's league: players and matches, results, ratings; plays matches; judges its players.",
+    usage="show|payoff|elo|lineage|export|heatmap|nash|match A B --run_dir=DIR [--out=FILE] [--json]",
+    words=((*_VIEWS, *_ENDINGS, "nash", "match"),),
     more_words=2,
     flags={
         **parse.RUN_DIR,
         "games=N": f"match: number of games (default {_GAMES})",
         "seed=N": "match: of the random openings (default 0)",
         "out=FILE": "export, heatmap: file to write, FILE.json; FILE.svg or FILE.png",
+        "policies": "export: the players' policies and their mixture, for programs with OpenSpiel",
+        "step=N|last": "nash, export --policies: the checkpoint (default last)",
         "json": "print one line of JSON in place of the tables",
         **parse.TRUST,
     },
@@ -208,7 +277,14 @@ elo: ratings by maximum likelihood from all matches between two players; the old
 lineage: the learning players, each with its snapshots and resets: updates, training steps and reasons. JSON: update,
   env_steps, players (all fields, and events: freeze or reset, player or source, version, env_steps, reason).
 export: writes all of that and the settings, win rates and history (league.jsonl) as JSON.
+export --policies: writes game (for pyspiel.load_game), players (name: information state string: action:
+  probability) and mixture (name: weight, by seat), of the judge below.
 heatmap: draws win rates of all training's matches, rows against columns; white is 0.5, grey no match.
+nash: judges the players exactly, in OpenSpiel's games of two seats with hidden information, chance or simultaneous
+  moves: the NashConv of mixtures. equilibrium: by a linear programme on all returns; league: main's next opponents,
+  itself included; uniform: all frozen players; last: main now, alone in a run without a league. JSON: update,
+  env_steps, players, nash_conv (of the equilibrium, else of main), mixtures (name: NashConv), weights (name: weight,
+  by seat), support (players with a weight, by seat), cycles (three players of whom each beats the next one).
 match A B: plays games of two players here, greedily; each pair of games begins with the same 2 random moves, and the
   players change sides. Counts A's results; main is the newest checkpoint. Nothing is added to the run. JSON: players,
   games, score (a draw is half a win), low, high, wins, draws, losses, first and second (the same three with the first

@@ -92,7 +92,7 @@ def test_the_parameters_of_one_checkpoint_are_fetched_and_nothing_else(
     assert content and all(f"{expected:012d}/params/" in name for name in content)
 
 
-def test_a_frozen_player_is_fetched_alone_and_another_name_is_answered_with_all(
+def test_frozen_players_are_fetched_by_name_and_another_name_is_answered_with_all(
     gcs: fake_gcs.FakeGcs, run: pathlib.Path, said: golden.Said
 ) -> None:
     one, two = ("main-111111111111", "main-222222222222")
@@ -110,6 +110,8 @@ def test_a_frozen_player_is_fetched_alone_and_another_name_is_answered_with_all(
     assert found.step == 20 and found.params["w"].tolist() == [20] * 300
     content = [name for name in read if "/checkpoints/" in name]
     assert content and all(f"/frozen/{two}/" in name for name in content)
+    with run_copy.local(URL, lambda copy: copy.fetch_player(one, two)) as path:
+        assert [player_files.read(path / "checkpoints", name, LIKE).step for name in (one, two)] == [10, 20]
     with (
         pytest.raises(errors.CheckpointError, match=f"main in {URL}/checkpoints .*: {one}, {two}$") as raised,
         run_copy.local(URL, lambda copy: copy.fetch_player("main")) as path,

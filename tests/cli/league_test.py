@@ -89,6 +89,13 @@ def test_a_league_without_matches_yet_is_shown(tmp_path: pathlib.Path, capsys: p
         ["heatmap", "--out=a.svg", "main"],
         ["match", "a", "b", "--out=a.json"],
         ["show", "--out=a.json"],
+        ["nash", "main"],
+        ["nash", "--games=4"],
+        ["nash", "--policies"],
+        ["nash", "--step=best"],
+        ["nash", "--step=new"],
+        ["show", "--step=90"],
+        ["export", "--out=a.json", "--step=90"],
     ],
     ids=" ".join,
 )
@@ -169,3 +176,42 @@ def test_match_tells_the_score(
         assert found["low"] < 0.875 < found["high"] and found["first"] == side
     else:
         said(err + out)
+
+
+@pytest.fixture(scope="module")
+def kuhn(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    pytest.importorskip("pyspiel")
+    return saved_league.make_seats(tmp_path_factory.mktemp("kuhn") / "run")
+
+
+def test_nash_tells_the_mixtures(kuhn: pathlib.Path, capsys: pytest.CaptureFixture[str], said: golden.Said) -> None:
+    assert commands.main(["league", "nash", f"--run_dir={kuhn}"]) == 0
+    said(capsys.readouterr().out)
+    found = _json(capsys, "nash", f"--run_dir={kuhn}", "--step=90")
+    assert found.keys() == {
+        *("update", "env_steps", "players", "nash_conv", "mixtures", "weights", "support", "cycles")
+    }
+    assert found["nash_conv"] == found["mixtures"]["equilibrium"] and len(found["players"]) == 3
+
+
+def test_nash_judges_a_run_without_a_league(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    pytest.importorskip("pyspiel")
+    host = {"num_updates": 90, "ledger": {"stored": 2_500}}
+    path = saved_league.make_seats(tmp_path / "run", host=host, league__freeze_every=0)
+    assert commands.main(["league", "nash", f"--run_dir={path}"]) == 0
+    said(capsys.readouterr().out)
+
+
+def test_export_writes_the_policies(
+    tmp_path: pathlib.Path, kuhn: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "policies.json"
+    told = _json(capsys, "export", "--policies", f"--out={out}", f"--run_dir={kuhn}")
+    assert told == {"out": str(out), "update": 90, "players": 3}
+    found = json.loads(out.read_text())
+    assert found.keys() == {"game", "players", "mixture"} and found["game"] == "kuhn_poker()"
+    assert list(found["players"]) == ["main", saved_league.OLD, saved_league.NEW]
+    table = found["players"]["main"]
+    assert len(table) == 12 and table["0pb"].keys() == {"0", "1"} and sum(table["0pb"].values()) == pytest.approx(1)

@@ -109,7 +109,7 @@ def judge(path: pathlib.Path, place: str, step: saved_files.Step = "last", *, tr
     config, _ = acting_policy.read(path, trusted=trusted)
     game = game_tree.game_of(config.env.id, place)
     league = leagues.read(path, place, step) if leagues.has_league(config) else None
-    names = [member.name for member in league.pool.members] if league else [members.MAIN]
+    names = [one.name for one in league.pool.members if not one.retired] if league else [members.MAIN]
     asked = [None if name == members.MAIN else name for name in names]
     saved = greedy.load_players(path, config, game.spec, step, asked)
     agent = saved[0].agent
@@ -123,7 +123,7 @@ def judge(path: pathlib.Path, place: str, step: saved_files.Step = "last", *, tr
         _, found, _ = saved_files.find(path / "checkpoints", step, "params")
         counts = saved[0].update, int(found.host["ledger"]["stored"])
     else:
-        counts, past = (league.update, league.env_steps), league.pool.frozen
+        counts, past = (league.update, league.env_steps), league.pool.past()
         shares = {row["opponent"]: row["share"] for row in league.opponents()}
         given = {LEAGUE: shares, UNIFORM: {name: 1 / len(past) for name in past}, **given}
     with patience.telling(lambda: "judging the players"):

@@ -328,6 +328,11 @@ def check_environment(config: configs.Config, spec: types.EnvSpec) -> None:
             f"{'continuous actions' if spec.is_continuous else found}; give --env=spiel:GAME, or "
             f"{config.league.off}: no league"
         )
+    if asked and config.league.builder == "biased" and not num_seats:
+        raise errors.ConfigError(
+            f"{asked}: its first phase ends by the exact judge of games of two seats, and --env={config.env.id} is "
+            "none; give --env=spiel:matrix_brps or another such game, or another builder"
+        )
     size = config.worker.envs_per_group
     if num_seats and size % num_seats:
         raise errors.ConfigError(

@@ -15,9 +15,10 @@ import jax
 import numpy as np
 
 from seedzero.agents import base
+from seedzero.core import errors
 from seedzero.device import acting
-from seedzero.envs import seats
-from seedzero.evaluation import game_tree, greedy
+from seedzero.envs import seats, spiel
+from seedzero.evaluation import game_tree, greedy, nash
 
 _BATCH_SIZE = 512
 """Most rows of a compiled call."""
@@ -59,6 +60,24 @@ def asking(agent: base.Agent, game: seats.SeatGame, tree: game_tree.GameTree) ->
         return rows.policies(found)
 
     return ask
+
+
+def judging(agent: base.Agent, env_id: str) -> Callable[[base.Params], float]:
+    """Returns a function from parameters to their NashConv in a run's game.
+
+    Raises UsageError for a game that the judge cannot judge, and for an agent without a policy.
+    """
+    game = game_tree.game_of(env_id, "this run")
+    if agent.policy is None:
+        raise errors.UsageError("this run's agent has no policy of probabilities; give --agent=ppo or --agent=vtrace")
+    tree = game_tree.build(spiel.load(game.name))
+    ask = asking(agent, game, tree)
+
+    def judge(params: base.Params) -> float:
+        one, other = zip(tree.seats, ask(params), strict=True)
+        return nash.nash_conv(tree, (nash.to_plans(*one), nash.to_plans(*other)))
+
+    return judge
 
 
 class _Rows:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
@@ -20,6 +21,7 @@ from seedzero.device import programs as device_programs
 from seedzero.device import setup as setups
 from seedzero.device import state as states
 from seedzero.device import strategy as strategies
+from seedzero.evaluation import tabular
 from seedzero.host import capacity
 from seedzero.host import saves as saving
 from seedzero.league import players as members
@@ -90,6 +92,8 @@ def device_loop_for(
                 )
             )
         seating = league(config, setup, train, saves, learning) if config.league.on else seats.Seating()
+        if config.league.on and spec.seats:
+            hooks = hooks._replace(judge=judge(config, setup))
         dispatcher = dispatchers.Dispatcher(
             config, setup, tuple(learning), carried, workers, gathered, time.monotonic, seating
         )
@@ -129,6 +133,14 @@ def league(
     )
     seating.live = {player.name: player for player in learning}
     return seating
+
+
+def judge(config: configs.Config, setup: setups.Setup) -> Callable[[base.Params], float]:
+    """Returns the exact judge of parameters, made when it is first asked; raises UsageError if a builder needs it."""
+    make = functools.cache(lambda: tabular.judging(setup.agent, config.env.id))
+    if config.league.builder == "biased":
+        make()
+    return lambda params: make()(params)
 
 
 def frozen_on_devices(config: configs.Config) -> int:

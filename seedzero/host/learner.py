@@ -106,7 +106,7 @@ def train(
             if parts.view.progress.snapshot().num_updates == 0:
                 screen.message(f"nothing to score: {result.without_updates(directory.config)}; train longer")
             elif has_checkpoint:
-                _show_next(screen, program, at, is_remote=is_remote)
+                _show_next(screen, program, at, directory.config, parts.reception.spec)
             if finished:
                 screen.message(f"finished: {finished}")
             else:
@@ -236,8 +236,13 @@ def keep_time(parts: learner_parts.LearnerParts, loop: device_loop.DeviceLoop, o
             loop.end(f"--max_seconds={config.run.max_seconds:g} passed")
 
 
-def _show_next(screen: background.Screen, program: str, at: str, *, is_remote: bool) -> None:
-    """Shows the commands for evaluating and watching a run; is_remote: its environments come with workers."""
+def _show_next(
+    screen: background.Screen, program: str, at: str, config: configs.Config, spec: types.EnvSpec | None
+) -> None:
+    """Shows the commands for evaluating, judging and watching a run."""
+    is_remote, seats = config.env.id == env_ids.REMOTE, spec.seats if spec is not None else ()
     screen.message("score it:", f"{program} evaluate {at}{' --listen=127.0.0.1:0' if is_remote else ''}")
-    if not is_remote:
+    if len(seats) == 2 and "league" in config.agent.SECTIONS and not is_remote:
+        screen.message("judge it:", f"{program} league nash {at}")
+    if not is_remote and not seats:
         screen.message("watch it:", f"{program} play {at} --video=play.mp4")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from seedzero.agents import base
 from seedzero.config import config as configs
 from seedzero.core import errors
 from seedzero.device import state as states
@@ -13,6 +14,11 @@ from seedzero.league import players as members
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import league_seating
 from seedzero.loop import player as players
+
+
+def without_judge(params: base.Params) -> float:
+    """Refuses: the exact judge is for games of two seats."""
+    raise ValueError("the exact judge is for games of OpenSpiel with two seats, and this run has none")
 
 
 class Building:
@@ -28,8 +34,15 @@ class Building:
         dispatcher: dispatchers.Dispatcher,
         keep: Callable[[dispatchers.NewPlayer], bool],
         note: Callable[[Mapping[str, Any]], None],
+        judge: Callable[[base.Params], float],
+        report: Callable[[str], None],
     ) -> None:
-        """keep: as of `dispatcher.freeze`. note: takes other decisions. Raises ConfigError for an unknown builder."""
+        """Makes it ready.
+
+        keep: as of `dispatcher.freeze`. note: takes other decisions. judge: returns the NashConv of parameters.
+        report: shows the user a line. Raises ConfigError for an unknown builder.
+        """
+        self._judge, self._report = judge, report
         self._settings, self._seed = config.league, config.run.seed
         self._dispatcher, self._keep, self._note = dispatcher, keep, note
         is_idle = not config.league.on or config.league.builder in ("past", "self_play")
@@ -41,9 +54,7 @@ class Building:
         num_updates = sum(player.num_updates for player in learning)
         if self._builder is None or not isinstance(seating, league_seating.LeagueSeating) or num_updates % every:
             return
-        counts = {
-            player.name: builders.Learned(player.num_updates, player.books.ledger.counts.stored) for player in learning
-        }
+        counts = {player.name: self._learned(player) for player in learning}
         actions = builders.run(
             self._builder,
             seating.members,
@@ -57,6 +68,17 @@ class Building:
         for action in actions:
             if action.player not in unsaved and not self._carry_out(action, seating):
                 unsaved.add(action.player)
+
+    def _learned(self, player: players.Player) -> builders.Learned:
+        counts = dict(version=player.num_updates, env_steps=player.books.ledger.counts.stored)
+
+        def judge() -> float:
+            found = self._judge(player.params)
+            self._note({"event": "judged", "player": player.name, "nash_conv": found, **counts})
+            self._report(f"league: player {player.name} has a NashConv of {found:.4g}")
+            return found
+
+        return builders.Learned(counts["version"], counts["env_steps"], judge)
 
     def _carry_out(self, action: builders.Action, seating: league_seating.LeagueSeating) -> bool:
         """Returns whether that was possible: a full disk takes no snapshot."""

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
 from typing import Any, NamedTuple
 
+from seedzero.agents import base
 from seedzero.config import config as configs
 from seedzero.core import errors
 from seedzero.loop import building, facts, limiter, phase, scheduler
@@ -46,6 +47,7 @@ class Hooks(NamedTuple):
     report: Callable[[str], None]  # shows the user a line
     freeze: Callable[[dispatchers.NewPlayer], bool]  # saves a frozen player; false: it cannot
     note: Callable[[Mapping[str, Any]], None]  # takes another decision of a league's builder
+    judge: Callable[[base.Params], float] = building.without_judge  # returns the NashConv of a player's parameters
 
 
 class DeviceLoop:
@@ -56,7 +58,7 @@ class DeviceLoop:
         self.course = phase.RunCourse()
         self._config = config
         self._hooks = hooks
-        self._building = building.Building(config, dispatcher, hooks.freeze, hooks.note)
+        self._building = building.Building(config, dispatcher, hooks.freeze, hooks.note, hooks.judge, hooks.report)
         self._news = dispatcher.workers.inbox.news
         self._asked: Callable[[dispatchers.CheckpointState], None] | None = None  # by other threads, as the next two
         self._asked_to_stop: str | None = None

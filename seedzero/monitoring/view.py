@@ -79,7 +79,8 @@ class View:
             self.screen.message(text)
         if text := self._league.observe(now, self.progress.snapshot()):
             self.screen.message(text)
-        if self.watch and not last and self.durable_update():
+        is_drawn = spec is None or not spec.seats
+        if self.watch and is_drawn and not last and self.durable_update():
             self.screen.message("watch it meanwhile:", self.watch)
             self.watch = ""
         self.screen.update(self.shown(last=last), last=last)

@@ -346,6 +346,10 @@ def test_games_of_seats_need_an_agent_for_them_and_whole_games_in_a_group(said: 
     said(raised.value, "muzero")
     league = configs.override(_of_agent("ppo", "spiel:kuhn_poker"), {"league.freeze_every": 500})
     combinations.check_environment(league, _spec(1, False, seats))
+    biased = configs.override(_of_agent("muzero", "spiel:tic_tac_toe"), {"league.builder": "biased"})
+    with pytest.raises(errors.ConfigError, match=r"--league\.builder=biased: ") as raised:
+        combinations.check_environment(biased, _spec(2, False))
+    said(raised.value, "judge")
     with pytest.raises(errors.ConfigError, match="has 3 seats") as raised:
         combinations.check_environment(league, _spec(1, False, (*seats, "third")))
     said(raised.value, "league")

@@ -9,7 +9,7 @@ import pytest
 
 from seedzero.agents import base
 from seedzero.config import options
-from seedzero.core import types
+from seedzero.core import errors, types
 from seedzero.device import acting
 from seedzero.envs import seats, spiel, spiel_seats
 from seedzero.evaluation import game_tree, greedy, tabular
@@ -115,3 +115,14 @@ def test_probabilities_are_exact_sums_over_legal_actions() -> None:
         assert policy.shape == (seat.num_sequences,) and policy.dtype == np.float64 and policy[0] == 1.0
         sums = np.add.reduceat(policy, seat.begins[:-1])
         np.testing.assert_allclose(sums, 1.0, atol=1e-15)
+
+
+def test_parameters_of_an_agent_are_judged_while_it_learns() -> None:
+    saved, *_ = policies.saved(spiel_seats.SpielSeats("kuhn_poker").spec, **PPO)
+    judge = tabular.judging(saved.agent, "spiel:kuhn_poker")
+    untrained = saved.agent.acting(saved.agent.init(jax.random.key(0)))
+    assert judge(untrained) == pytest.approx(0.9167, abs=0.05)  # of uniform play
+    with pytest.raises(errors.UsageError, match=r"game of perfect information"):
+        tabular.judging(saved.agent, "spiel:tic_tac_toe")
+    with pytest.raises(errors.UsageError, match=r"has no policy of probabilities"):
+        tabular.judging(saved.agent._replace(policy=None), "spiel:kuhn_poker")

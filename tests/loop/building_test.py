@@ -100,6 +100,24 @@ def test_a_player_meets_its_rival_alone(world: World) -> None:
     assert world.world.decisions == [{"event": "meet", "player": "main", "source": name, "reason": "first"}]
 
 
+def test_a_builder_may_ask_the_exact_judge(device: loop_world.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(device, monkeypatch)
+    asked: list[Any] = []
+    monkeypatch.setattr(world.world.loop._building, "_judge", lambda params: asked.append(params) or 1.25)
+    world.build()
+    counts = world.asked[-1][2]["main"]
+    assert counts.nash_conv() == 1.25 and asked == [world.main.params]
+    (noted,) = world.world.decisions
+    assert noted == {"event": "judged", "player": "main", "nash_conv": 1.25, "version": 100, "env_steps": 0}
+    assert world.world.reports == ["league: player main has a NashConv of 1.25"]
+
+
+def test_without_seats_there_is_no_judge(world: World) -> None:
+    world.build()
+    with pytest.raises(ValueError, match="games of OpenSpiel with two seats"):
+        world.asked[-1][2]["main"].nash_conv()
+
+
 def test_a_reset_player_has_first_parameters_an_empty_replay_and_its_counts(world: World) -> None:
     player, setup = world.exploiter, world.exploiter.setup
     player.train = jax.tree.map(lambda x: x, states.init_train(setup, 77))._replace(num_updates=np.int32(9))

@@ -175,7 +175,7 @@ PARTS: Mapping[str, options.Part] = {
         _PAST, league=dict(self_play=0.0, builder="biased", builder_args='{"nash_conv": 25, "every": 5000}')
     ),
     "league-kuhn": options.part(_PAST, league=dict(freeze_every=20_000)),
-    "league-leduc": options.part(_PAST, league=dict(freeze_every=100_000)),
+    "league-leduc": options.part(_PAST, league=dict(freeze_every=50_000)),
     "catch": options.part(_SMALL, ppo=dict(unroll_length=20, learning_rate=2e-3)),
     "cartpole": options.part(
         _SMALL,

@@ -164,3 +164,10 @@ def test_mixtures_of_given_players_are_judged() -> None:
     found = judged.to_json()["mixtures"]
     assert found == {"equilibrium": pytest.approx(0.0, abs=1e-9), "league": 50.0, "uniform": None, "last": 100.0}
     assert judged.weights[0] == pytest.approx({"r": 1 / 16, "p": 10 / 16, "s": 5 / 16}) and judged.cycles == 1
+
+
+def test_retired_players_are_left_out(tmp_path: pathlib.Path) -> None:
+    host = saved_league.counters()
+    host["league"]["pool"]["members"][1]["retired"] = True
+    found = _judge(saved_league.make_seats(tmp_path / "run", host=host))
+    assert found.names == ("main", saved_league.NEW) and found.mixtures["uniform"].weights[0].tolist() == [0.0, 1.0]

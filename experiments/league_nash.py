@@ -1,0 +1,122 @@
+"""A league in a game of hidden information or simultaneous moves, beside its controls, judged exactly.
+
+    python experiments/league_nash.py kuhn|leduc|brps [--frames=2000000] [--seeds=1,2,3] [--out=runs/nash]
+
+Each run sees as many frames, rows of both seats; a league learns from about half of them. Controls are the same agent
+in self-play, with the same entropy bonus and without. The table has the NashConv at the end, the median over seeds and
+the range: of the mixture of all snapshots by the linear programme, of all alike, of the later half alike, and of the
+last one. The figure shows these over frames. OUT/GAME.json stores each result at once; the same command resumes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import runs
+
+from seedzero.api import judge as judges
+from seedzero.api import leagues
+from seedzero.evaluation import nash
+
+RUNS: Mapping[str, tuple[tuple[str, ...], float]] = {
+    "league": ((), 0.5),
+    "self-play": (("--league.self_play=1",), 1.0),
+    "self-play without entropy": (("--league.self_play=1", "--ppo.entropy_weight=0"), 1.0),
+}
+"""Settings of each run over the preset's, and its training steps for each frame."""
+COLUMNS = {"mixture": "mixture", "alike": "snapshots alike", "late": "later half alike", "last": "last iterate"}
+
+Result = dict[str, Any]
+
+
+def main() -> None:
+    """Reads the command line, trains and judges missing runs, and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("game", choices=("kuhn", "leduc", "brps"))
+    parser.add_argument("--frames", type=int, default=2_000_000)
+    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/nash"))
+    arguments, settings = parser.parse_known_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    file = arguments.out / f"{arguments.game}.json"
+    results: list[Result] = json.loads(file.read_text()) if file.exists() else []
+    for seed in map(int, arguments.seeds.split(",")):
+        for name, (own, share) in RUNS.items():
+            key = {"run": name, "seed": seed, "frames": arguments.frames}
+            if any(key.items() <= result.items() for result in results):
+                continue
+            path = arguments.out / f"{arguments.game}-{name.replace(' ', '-')}-{seed}"
+            given = [f"--preset=league-{arguments.game}", f"--seed={seed}", "--evaluation.every_updates=0"]
+            given += [f"--max_env_steps={round(share * arguments.frames)}", *own, *settings]
+            run = runs.train(path, given, resumes=True)
+            results.append({**key, "seconds": run.seconds, "points": points(path, share)})
+            file.write_text(json.dumps(results))
+    print(table(results))
+    with runs.figures():
+        runs.plot(arguments.out / f"{arguments.game}.svg", panels(results), title=f"NashConv, {arguments.game}")
+
+
+def points(path: pathlib.Path, share: float) -> list[Result]:
+    """Returns the NashConv of a run's mixtures after each of up to 40 snapshots, and at its end."""
+    found, league = judges.judge(path, str(path), trusted=True), leagues.read(path, str(path))
+    frozen = [found.names.index(name) for name in league.pool.past()]
+    ends = sorted({round(end) for end in np.linspace(1, len(frozen), min(40, len(frozen)))})
+    plans = nash.players(found.tree, found.policies).plans
+
+    def judged(weights: tuple[np.ndarray, np.ndarray], places: Sequence[int]) -> float:
+        one, other = (weight @ plan[list(places)] for weight, plan in zip(weights, plans, strict=True))
+        return nash.nash_conv(found.tree, (one, other))
+
+    def alike(places: Sequence[int]) -> float:
+        weight = np.full(len(places), 1 / len(places))
+        return judged((weight, weight), places)
+
+    curve = []
+    for end in ends:
+        places = frozen[:end]
+        curve.append(
+            {
+                "frames": league.pool.of(found.names[places[-1]]).env_steps / share,
+                "mixture": judged(nash.equilibrium(found.returns[np.ix_(places, places)]), places),
+                "alike": alike(places),
+                "late": alike(places[len(places) // 2 :]),
+                "last": alike(places[-1:]),
+            }
+        )
+    return curve
+
+
+def panels(results: Sequence[Result]) -> list[runs.Panel]:
+    """Returns a panel for each column of the table, with medians over seeds."""
+
+    def curve(name: str, key: str) -> list[dict[str, float]]:
+        found = [result["points"] for result in results if result["run"] == name]
+        return [
+            {"frames": statistics.median(p["frames"] for p in at), "nash_conv": statistics.median(p[key] for p in at)}
+            for at in zip(*found, strict=False)
+        ]
+
+    return [
+        runs.Panel(title, {name: curve(name, key) for name in RUNS}, "frames", y="nash_conv")
+        for key, title in COLUMNS.items()
+    ]
+
+
+def table(results: Sequence[Result]) -> str:
+    """Returns the table of all runs, in Markdown."""
+
+    def cell(found: Sequence[Result], key: str) -> str:
+        values = [result["points"][-1][key] for result in found]
+        return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+
+    by_run = {name: [result for result in results if result["run"] == name] for name in RUNS}
+    return runs.table(
+        ["run", "seeds", *COLUMNS.values()],
+        [[name, len(found), *(cell(found, key) for key in COLUMNS)] for name, found in by_run.items() if found],
+    )

@@ -5,7 +5,7 @@
 Each run sees as many frames, rows of both seats; a league learns from about half of them. Controls are the same agent
 in self-play, with the same entropy bonus and without. The table has the NashConv at the end, the median over seeds and
 the range: of the mixture of all snapshots by the linear programme, of all alike, of the later half alike, and of the
-last one. The figure shows these over frames. OUT/GAME.json stores each result at once; the same command resumes.
+last one. The figure shows these over frames, and the mixture's weights of one league. OUT/GAME.json stores each result at once; the same command resumes.
 """
 
 from __future__ import annotations
@@ -55,45 +55,53 @@ def main() -> None:
             given = [f"--preset=league-{arguments.game}", f"--seed={seed}", "--evaluation.every_updates=0"]
             given += [f"--max_env_steps={round(share * arguments.frames)}", *own, *settings]
             run = runs.train(path, given, resumes=True)
-            results.append({**key, "seconds": run.seconds, "points": points(path, share)})
+            curve, weights = judged(path, share)
+            results.append({**key, "seconds": run.seconds, "points": curve, "weights": weights})
             file.write_text(json.dumps(results))
     print(table(results))
     with runs.figures():
         runs.plot(arguments.out / f"{arguments.game}.svg", panels(results), title=f"NashConv, {arguments.game}")
 
 
-def points(path: pathlib.Path, share: float) -> list[Result]:
-    """Returns the NashConv of a run's mixtures after each of up to 40 snapshots, and at its end."""
+def judged(path: pathlib.Path, share: float) -> tuple[list[Result], list[Result]]:
+    """Returns the NashConv of a run's mixtures after each of up to 40 snapshots, and each one's final weights."""
     found, league = judges.judge(path, str(path), trusted=True), leagues.read(path, str(path))
     frozen = [found.names.index(name) for name in league.pool.past()]
     ends = sorted({round(end) for end in np.linspace(1, len(frozen), min(40, len(frozen)))})
     plans = nash.players(found.tree, found.policies).plans
 
-    def judged(weights: tuple[np.ndarray, np.ndarray], places: Sequence[int]) -> float:
+    def judge(weights: tuple[np.ndarray, np.ndarray], places: Sequence[int]) -> float:
         one, other = (weight @ plan[list(places)] for weight, plan in zip(weights, plans, strict=True))
         return nash.nash_conv(found.tree, (one, other))
 
     def alike(places: Sequence[int]) -> float:
         weight = np.full(len(places), 1 / len(places))
-        return judged((weight, weight), places)
+        return judge((weight, weight), places)
+
+    def frames(place: int) -> float:
+        return league.pool.of(found.names[place]).env_steps / share
+
+    def equilibrium(places: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        return nash.equilibrium(found.returns[np.ix_(places, places)])
 
     curve = []
     for end in ends:
         places = frozen[:end]
         curve.append(
             {
-                "frames": league.pool.of(found.names[places[-1]]).env_steps / share,
-                "mixture": judged(nash.equilibrium(found.returns[np.ix_(places, places)]), places),
+                "frames": frames(places[-1]),
+                "mixture": judge(equilibrium(places), places),
                 "alike": alike(places),
                 "late": alike(places[len(places) // 2 :]),
                 "last": alike(places[-1:]),
             }
         )
-    return curve
+    weights = zip(*equilibrium(frozen), frozen, strict=True)
+    return curve, [{"frames": frames(place), "first": one, "second": other} for one, other, place in weights]
 
 
 def panels(results: Sequence[Result]) -> list[runs.Panel]:
-    """Returns a panel for each column of the table, with medians over seeds."""
+    """Returns a panel for each column of the table, with medians over seeds, and one of a league's weights."""
 
     def curve(name: str, key: str) -> list[dict[str, float]]:
         found = [result["points"] for result in results if result["run"] == name]
@@ -102,9 +110,17 @@ def panels(results: Sequence[Result]) -> list[runs.Panel]:
             for at in zip(*found, strict=False)
         ]
 
+    weights = next((result["weights"] for result in results if result["run"] == "league"), [])
+    of_seats = {
+        f"{seat} seat": [{"frames": one["frames"], "weight": one[seat]} for one in weights]
+        for seat in ("first", "second")
+    }
     return [
-        runs.Panel(title, {name: curve(name, key) for name in RUNS}, "frames", y="nash_conv")
-        for key, title in COLUMNS.items()
+        *(
+            runs.Panel(title, {name: curve(name, key) for name in RUNS}, "frames", y="nash_conv")
+            for key, title in COLUMNS.items()
+        ),
+        runs.Panel("the mixture's snapshots", of_seats, "frames", y="weight"),
     ]
 
 

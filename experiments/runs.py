@@ -212,7 +212,7 @@ def figures() -> Iterator[None]:
 
 
 def plot(file: pathlib.Path, panels: Sequence[Panel], *, title: str = "", columns: int = 3) -> None:
-    """Draws mean returns in rows of `columns` panels; with a title, and a legend that holds for all, or neither."""
+    """Draws mean returns in rows of `columns` panels; with a title and a legend for equal ones, or neither."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -226,7 +226,9 @@ def plot(file: pathlib.Path, panels: Sequence[Panel], *, title: str = "", column
     for axis, panel in zip(axes.flat, panels, strict=False):
         _draw(axis, panel)
     if title:
-        axes[0][0].legend(fontsize="small")
+        for axis, panel in zip(axes.flat, panels, strict=False):
+            if panel is panels[0] or panel.curves.keys() != panels[0].curves.keys():
+                axis.legend(fontsize="small")
         figure.suptitle(title)
     figure.tight_layout()
     figure.savefig(file, dpi=100)

@@ -2,7 +2,7 @@
 
     python experiments/league_nash.py kuhn|leduc|brps [--frames=2000000] [--seeds=1,2,3] [--out=runs/nash]
 
-Each run sees as many frames, rows of both seats; a league learns from about half of them. Controls are the same agent
+Each run sees as many frames, rows of both seats; a league does not learn from its opponents'. Controls are the same agent
 in self-play, with the same entropy bonus and without. The table has the NashConv at the end, the median over seeds and
 the range: of the mixture of all snapshots by the linear programme, of all alike, of the later half alike, and of the
 last one. The figure shows these over frames, and the mixture's weights of one league. OUT/GAME.json stores each result
@@ -23,14 +23,15 @@ import runs
 
 from seedzero.api import judge as judges
 from seedzero.api import leagues
+from seedzero.config import presets
 from seedzero.evaluation import nash
 
-RUNS: Mapping[str, tuple[tuple[str, ...], float]] = {
-    "league": ((), 0.5),
-    "self-play": (("--league.self_play=1",), 1.0),
-    "self-play without entropy": (("--league.self_play=1", "--ppo.entropy_weight=0"), 1.0),
+RUNS: Mapping[str, Mapping[str, float]] = {
+    "league": {},
+    "self-play": {"league.self_play": 1},
+    "self-play without entropy": {"league.self_play": 1, "ppo.entropy_weight": 0},
 }
-"""Settings of each run over the preset's, and its training steps for each frame."""
+"""Settings of each run over the preset's."""
 COLUMNS = {"mixture": "mixture", "alike": "snapshots alike", "late": "later half alike", "last": "last iterate"}
 
 Result = dict[str, Any]
@@ -48,13 +49,16 @@ def main() -> None:
     file = arguments.out / f"{arguments.game}.json"
     results: list[Result] = json.loads(file.read_text()) if file.exists() else []
     for seed in map(int, arguments.seeds.split(",")):
-        for name, (own, share) in RUNS.items():
+        for name, own in RUNS.items():
             key = {"run": name, "seed": seed, "frames": arguments.frames}
             if any(key.items() <= result.items() for result in results):
                 continue
+            preset = f"league-{arguments.game}"
+            share = (1 + own.get("league.self_play", presets.get(preset).league.self_play)) / 2  # of rows, stored
             path = arguments.out / f"{arguments.game}-{name.replace(' ', '-')}-{seed}"
-            given = [f"--preset=league-{arguments.game}", f"--seed={seed}", "--evaluation.every_updates=0"]
-            given += [f"--max_env_steps={round(share * arguments.frames)}", *own, *settings]
+            given = [f"--preset={preset}", f"--seed={seed}", "--evaluation.every_updates=0"]
+            given += [f"--{setting}={value}" for setting, value in own.items()]
+            given += [f"--max_env_steps={round(share * arguments.frames)}", *settings]
             run = runs.train(path, given, resumes=True)
             curve, weights = judged(path, share)
             results.append({**key, "seconds": run.seconds, "points": curve, "weights": weights})

@@ -2,11 +2,11 @@
 
     python experiments/league_nash.py kuhn|leduc|brps [--frames=2000000] [--seeds=1,2,3] [--out=runs/nash]
 
-Each run sees as many frames, rows of both seats; a league does not learn from its opponents'. Controls are the same agent
-in self-play, with the same entropy bonus and without. The table has the NashConv at the end, the median over seeds and
-the range: of the mixture of all snapshots by the linear programme, of all alike, of the later half alike, and of the
-last one. The figure shows these over frames, and the mixture's weights of one league. OUT/GAME.json stores each result
-at once; the same command resumes.
+Each run sees as many frames, rows of both seats; a league does not learn from its opponents'. Controls are the same
+agent in self-play, with the same entropy bonus and without. The table has the NashConv at the end, the median over
+seeds and the range: of the mixture of all snapshots by the linear programme, of all alike, of the later half alike,
+and of the last one. The figure shows these over frames, and the mixture's weights of one league. OUT/GAME.json stores
+each result at once; the same command resumes.
 """
 
 from __future__ import annotations

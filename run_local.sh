@@ -16,7 +16,8 @@ GAME
   cartpole           learns within two minutes on two cores, ends by itself
   tictactoe          self-play until it loses no more, minutes on two cores, ends by itself
   connect_four       the same on a board of 4 rows and 5 columns
-  league [GAME]      the same games, against frozen copies of itself too: tictactoe (the default) or connect_four
+  league [GAME]      the same games, against frozen copies of itself too: tictactoe (the default) or connect_four; with
+                     PPO kuhn and leduc (poker) and brps (biased rock-paper-scissors)
   atari              Pong; any other game: ./run_local.sh atari --env=atari:Breakout
   dmlab              DeepMind Lab, which must be built before: explore_goal_locations_small; any other level: dmlab:LEVEL, all 30:
                      dmlab:dmlab30. For vtrace
@@ -28,9 +29,9 @@ GAME
   python:MODULE:FUNCTION   what your own function returns, a Gymnasium environment
   memory:TASK        what was shown must be remembered: memory:tmaze-20, memory:repeat-4, memory:cartpole; for r2d2, ppo, vtrace
   envpool:ID         any environment of EnvPool for one player, e.g. envpool:MiniGrid-DoorKey-5x5-v0, envpool:CheetahRun-v1
-  spiel:NAME         a board game of OpenSpiel, e.g. spiel:othello, "spiel:breakthrough(rows=6,columns=6)"
-AGENT
-  muzero             plans with a learned model (the default): the most from each step
+  spiel:NAME         a game of OpenSpiel, e.g. spiel:othello, "spiel:breakthrough(rows=6,columns=6)"; spiel:leduc_poker
+AGENT                muzero unless the game needs another
+  muzero             plans with a learned model: the most from each step
   vtrace             IMPALA's actor-critic: many more steps a second, learns from each once
   apex               Ape-X DQN: Q-learning from a prioritized replay
   r2d2               Ape-X with an LSTM, for environments that need a memory
@@ -113,11 +114,12 @@ if [ "$game" = league ]; then
         -*) game=league-tictactoe ;;
         tictactoe | tic-tac-toe | tic_tac_toe) game=league-tictactoe && shift ;;
         connect_four | connect-four) game=league-connect-four && shift ;;
-        *) die "unknown game '$1' of a league; its games are tictactoe and connect_four" ;;
+        kuhn | leduc | brps) game=league-$1 && shift ;;
+        *) die "unknown game '$1' of a league; its games are tictactoe, connect_four, kuhn, leduc and brps" ;;
     esac
 fi
 
-agent=muzero
+agent=
 if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
     agent=$1
     shift
@@ -129,7 +131,7 @@ while IFS= read -r line; do # the lines of the table: "muzero": muzero.make,
     esac
 done < "$root/seedzero/agents/table.py"
 case " $agents" in
-    *" $agent "*) ;;
+    *" ${agent:-muzero} "*) ;;
     *) die "unknown agent '$agent'; the agents are: ${agents% }" ;;
 esac
 
@@ -149,7 +151,7 @@ case "$game" in
         choice="--preset=$game"
         extras="${extras:+$extras,}mujoco"
         ;;
-    tictactoe | connect_four | league-tictactoe | league-connect-four)
+    tictactoe | connect_four | league-*)
         choice="--preset=$game"
         extras="${extras:+$extras,}games"
         ;;
@@ -186,4 +188,4 @@ ensure_venv "$extras"
 if [ "${SEEDZERO_DEVICE:-}" = cpu ]; then
     export JAX_PLATFORMS=cpu # an earlier call may have installed JAX for an accelerator
 fi
-exec "$root/.venv/bin/seedzero" train "$choice" --agent="$agent" "$@"
+exec "$root/.venv/bin/seedzero" train "$choice" ${agent:+--agent="$agent"} "$@"

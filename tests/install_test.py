@@ -237,7 +237,7 @@ def _path_without_uv() -> str:
 def test_run_local_installs_once_and_again_when_setup_py_changes(copy: pathlib.Path) -> None:
     environment = {"SEEDZERO_DEVICE": "cpu", "PATH": _path_without_uv()}
     first = _run_local("catch", "--seed=1", root=copy, **environment)
-    assert (first.returncode, first.stdout) == (0, "train --preset=catch --agent=muzero --seed=1\n")
+    assert (first.returncode, first.stdout) == (0, "train --preset=catch --seed=1\n")
     assert re.search(f"installed; .*: . {copy}/.venv/bin/activate\n", first.stderr)
     assert f"--editable {copy}\n" in _log(copy)
     installed = _log(copy)
@@ -277,29 +277,31 @@ def test_a_clone_that_was_moved_is_installed_anew(copy: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("args", "device", "extras", "command"),
     [
-        (["atari", "--env=atari:Pong"], "cuda", "[cuda]", "train --preset=atari --agent=muzero --env=atari:Pong"),
+        (["atari", "--env=atari:Pong"], "cuda", "[cuda]", "train --preset=atari --env=atari:Pong"),
         (["atari:Breakout", "muzero"], "tpu", "[tpu]", "train --env=atari:Breakout --agent=muzero"),
-        (["gym:Acrobot-v1"], "cpu", "", "train --env=gym:Acrobot-v1 --agent=muzero"),
-        (["gym:LunarLander-v3"], "cpu", "[box2d]", "train --env=gym:LunarLander-v3 --agent=muzero"),
-        (["gym:LunarLander-v3"], "cuda", "[cuda,box2d]", "train --env=gym:LunarLander-v3 --agent=muzero"),
-        (["gym:my_module:My-v0"], "cpu", "", "train --env=gym:my_module:My-v0 --agent=muzero"),
-        (["tictactoe"], "cpu", "[games]", "train --preset=tictactoe --agent=muzero"),
-        (["league"], "cpu", "[games]", "train --preset=league-tictactoe --agent=muzero"),
-        (["league", "--seed=1"], "cpu", "[games]", "train --preset=league-tictactoe --agent=muzero --seed=1"),
-        (["league", "tic-tac-toe"], "cpu", "[games]", "train --preset=league-tictactoe --agent=muzero"),
+        (["gym:Acrobot-v1"], "cpu", "", "train --env=gym:Acrobot-v1"),
+        (["gym:LunarLander-v3"], "cpu", "[box2d]", "train --env=gym:LunarLander-v3"),
+        (["gym:LunarLander-v3"], "cuda", "[cuda,box2d]", "train --env=gym:LunarLander-v3"),
+        (["gym:my_module:My-v0"], "cpu", "", "train --env=gym:my_module:My-v0"),
+        (["tictactoe"], "cpu", "[games]", "train --preset=tictactoe"),
+        (["league"], "cpu", "[games]", "train --preset=league-tictactoe"),
+        (["league", "--seed=1"], "cpu", "[games]", "train --preset=league-tictactoe --seed=1"),
+        (["league", "tic-tac-toe"], "cpu", "[games]", "train --preset=league-tictactoe"),
+        (["league", "kuhn", "--seed=1"], "cpu", "[games]", "train --preset=league-kuhn --seed=1"),
+        (["spiel:leduc_poker", "vtrace"], "cpu", "[games]", "train --env=spiel:leduc_poker --agent=vtrace"),
         (["league", "connect_four", "muzero"], "cpu", "[games]", "train --preset=league-connect-four --agent=muzero"),
         (["football", "vtrace"], "cpu", "[envpool]", "train --preset=football --agent=vtrace"),
-        (["football:5_vs_5"], "cuda", "[cuda,envpool]", "train --env=football:5_vs_5 --agent=muzero"),
-        (["envpool:CartPole-v1"], "cpu", "[envpool]", "train --env=envpool:CartPole-v1 --agent=muzero"),
+        (["football:5_vs_5"], "cuda", "[cuda,envpool]", "train --env=football:5_vs_5"),
+        (["envpool:CartPole-v1"], "cpu", "[envpool]", "train --env=envpool:CartPole-v1"),
         (["mujoco", "sac"], "cpu", "[mujoco]", "train --preset=mujoco --agent=sac"),
-        (["gym:Hopper-v5"], "cpu", "[mujoco]", "train --env=gym:Hopper-v5 --agent=muzero"),
+        (["gym:Hopper-v5"], "cpu", "[mujoco]", "train --env=gym:Hopper-v5"),
         (
             ["gym:minigrid:MiniGrid-Empty-8x8-v0"],
             "cpu",
             "[minigrid]",
-            "train --env=gym:minigrid:MiniGrid-Empty-8x8-v0 --agent=muzero",
+            "train --env=gym:minigrid:MiniGrid-Empty-8x8-v0",
         ),
-        (["spiel:othello"], "cuda", "[cuda,games]", "train --env=spiel:othello --agent=muzero"),
+        (["spiel:othello"], "cuda", "[cuda,games]", "train --env=spiel:othello"),
     ],
 )
 def test_run_local_picks_extras_and_command(

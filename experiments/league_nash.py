@@ -141,3 +141,7 @@ def table(results: Sequence[Result]) -> str:
         ["run", "seeds", *COLUMNS.values()],
         [[name, len(found), *(cell(found, key) for key in COLUMNS)] for name, found in by_run.items() if found],
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -82,8 +82,8 @@ class Boards:
         home = final | ~running | ((rows + side) % 2 == 0)
         return boards, Moves(home, first, final & running & ~first, first & (before != _NONE), side, outcome, total)
 
-    def lose(self, slots: np.ndarray) -> tuple[Boards, int]:
-        """Returns the boards without the matches of lost or reset slots [B], and the number of such matches."""
+    def lose(self, slots: np.ndarray, *, goes_on: bool = False) -> tuple[Boards, int]:
+        """Returns the boards without the matches of slots [B], and the number of such matches; goes_on: of games."""
         rows = self.rows.copy()
         num_void = int(np.count_nonzero(rows[slots] != _NONE))
         rows[slots] = _NONE
@@ -94,19 +94,22 @@ class Boards:
 class SeatBoards:
     """Matches under way where rows are seats, by the game's slot [S] and the row in it: the home's, the other one's.
 
-    A match begins with a row's first observation while no row of its game is live, and ends when none is any more.
+    A match begins with a row's first observation while no row of its game is live, and ends when none is any more. So
+    does a void one of a game that goes on; it does not count.
     """
 
     begun: np.ndarray  # [S, 2] bool, the row was shown in the match
     live: np.ndarray  # [S, 2] bool, and has not ended
     total: np.ndarray  # [S, 2] float64, the row's rewards so far
     truncated: np.ndarray  # [S] bool, a row was truncated
+    void: np.ndarray  # [S] bool, the match does not count
 
     @classmethod
     def empty(cls, num_slots: int) -> SeatBoards:
         """Returns boards without matches."""
         pairs = (num_slots, 2)
-        return cls(np.zeros(pairs, bool), np.zeros(pairs, bool), np.zeros(pairs), np.zeros(num_slots, bool))
+        none = np.zeros(num_slots, bool)
+        return cls(np.zeros(pairs, bool), np.zeros(pairs, bool), np.zeros(pairs), none, none)
 
     def advance(
         self,
@@ -134,8 +137,8 @@ class SeatBoards:
         row = np.where(slots == game, 0, 1)
         void = first & self.live[game, row]
         begins = _once(game, first & (void | ~np.any(self.live[game], axis=1)))
-        begun, live, total, cut = (array.copy() for array in dataclasses.astuple(self))
-        for array in (begun, live, total, cut):
+        begun, live, total, cut, lost = arrays = dataclasses.astuple(self)  # copies
+        for array in arrays:
             array[game[begins]] = 0
         running, final = first | live[game, row], terminated | truncated
         begun[game, row] |= running
@@ -147,14 +150,19 @@ class SeatBoards:
         outcome = np.where(cut[game], 0, np.sign(found)).astype(np.int8)
         side = np.where(row == 0, chair, 1 - chair).astype(np.int8)
         begun[game[ended]] = False
-        return SeatBoards(begun, live, total, cut), Moves(row == 0, begins, ended, void, side, outcome, found)
+        ended &= ~lost[game]
+        return SeatBoards(begun, live, total, cut, lost), Moves(row == 0, begins, ended, void, side, outcome, found)
 
-    def lose(self, slots: np.ndarray) -> tuple[SeatBoards, int]:
-        """Returns the boards without the matches of lost or reset slots [B], and the number of such matches."""
-        begun, live = self.begun.copy(), self.live.copy()
-        num_void = int(np.count_nonzero(np.any(live[slots], axis=1)))
-        begun[slots] = live[slots] = False
-        return dataclasses.replace(self, begun=begun, live=live), num_void
+    def lose(self, slots: np.ndarray, *, goes_on: bool = False) -> tuple[SeatBoards, int]:
+        """Returns the boards without the matches of slots [B], and the number of such matches; goes_on: of games."""
+        begun, live, void = self.begun.copy(), self.live.copy(), self.void.copy()
+        is_lost = np.any(live[slots], axis=1)
+        num_void = int(np.count_nonzero(is_lost & ~void[slots]))
+        if goes_on:
+            void[slots] |= is_lost
+        else:
+            begun[slots] = live[slots] = False
+        return dataclasses.replace(self, begun=begun, live=live, void=void), num_void
 
 
 def _once(game: np.ndarray, chosen: np.ndarray) -> np.ndarray:

@@ -130,8 +130,9 @@ class LeagueSeating(seats.Seating):
             self.remove(name)
         return None
 
-    def lose(self, slots: np.ndarray) -> None:
-        self._boards, num_void = self._boards.lose(slots)
+    def lose(self, slots: np.ndarray, *, goes_on: bool = False) -> None:
+        """Takes slots of void matches; goes_on: their games are played to the end, and matches begin with the next."""
+        self._boards, num_void = self._boards.lose(slots, goes_on=goes_on)
         self._num_void += num_void
         self._draws.release(slots)
 
@@ -144,8 +145,8 @@ class LeagueSeating(seats.Seating):
         """
         self.members, self.payoff = pool, payoff
         if void in self.live:
-            self.lose(np.flatnonzero(self._table == list(self.live).index(void)))
-        self.lose(_freed(self._opponent, self._names, void))
+            self.lose(np.flatnonzero(self._table == list(self.live).index(void)), goes_on=True)
+        self.lose(_freed(self._opponent, self._names, void), goes_on=True)
         self._draws.redraw(self.payoff, self.members)
 
     def freezes(self, home: int, env_steps: int) -> bool:
@@ -163,7 +164,7 @@ class LeagueSeating(seats.Seating):
     def remove(self, name: str) -> None:
         self._pool.forget(name)
         self.members = self.members.without(name)
-        self.lose(_freed(self._opponent, self._names, name))
+        self.lose(_freed(self._opponent, self._names, name), goes_on=True)
 
     def frozen(self) -> tuple[str, ...]:
         return self.members.frozen

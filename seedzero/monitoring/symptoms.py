@@ -104,7 +104,7 @@ def _mean(course: courses.Course, name: str) -> float:
 
 def _tells_by_return(case: RunCase) -> bool:
     """Returns whether a training return shows progress: in self-play, wins of one side are losses of the other."""
-    return case.spec is None or case.spec.num_players == 1
+    return case.spec is None or (case.spec.num_players == 1 and not case.spec.seats)
 
 
 def no_update(case: RunCase) -> str:
@@ -118,7 +118,7 @@ def no_update(case: RunCase) -> str:
 def same_return(case: RunCase) -> str:
     """Finds a constant return."""
     course = case.course
-    if not course.same_return or course.num_episodes < 100:
+    if not course.same_return or course.num_episodes < 100 or not _tells_by_return(case):
         return ""
     return f"return {course.first_return:.4g} in all rows, {course.num_episodes:,} episodes"
 
@@ -135,8 +135,8 @@ def far_from(predicted: str, target: str) -> Callable[[RunCase], str]:
     """Returns a search for values above or below the targets in all recent rows, by names of metrics."""
 
     def find(case: RunCase) -> str:
-        # Returns of two sides are 1 and -1, with means near 0.
-        least = 1.0 if case.spec is not None and case.spec.num_players > 1 else SMALL_TARGET
+        # Returns of sides and seats are 1 and -1, or larger, with means near 0.
+        least = SMALL_TARGET if _tells_by_return(case) else 1.0
         size = max(case.course.largest_target, least)
         gaps = [row[target] - row[predicted] for row in case.course.recent]
         limit = size * (LARGE_GAP if case.course.is_risen(RISE) else GAP)
@@ -150,8 +150,13 @@ def far_from(predicted: str, target: str) -> Callable[[RunCase], str]:
 
 
 def value_loss(case: RunCase) -> str:
-    """Finds errors of values beyond all targets and returns, now or before a lasting low return."""
+    """Finds errors of values beyond all targets and returns, now or before a lasting low return.
+
+    Where rows are seats, means of returns are near 0 however large the stakes: only normalized rewards have a size.
+    """
     course, config, size = case.course, case.config, _size(case)
+    if case.spec is not None and case.spec.seats and not _is_normalized(config):
+        return ""
     newest, most = courses.value_loss(course.recent[-1]), course.largest_loss
     num_losses = config.r2d2.sequence_length if config.run.agent == "r2d2" else 1  # errors in a sum, the loss
     limit = LARGEST_ERROR * num_losses * size * size
@@ -179,9 +184,12 @@ def policy_loss(case: RunCase) -> str:
 def _size(case: RunCase) -> float:
     """Returns the size of values: the largest mean of targets or returns, at least 1 for normalized rewards."""
     config, course = case.config, case.course
-    normalized = bool(value(config, "normalize_rewards") or value(config, "popart"))
-    scale = float(value(config, "reward_scale") or 1.0)
-    return max(course.largest_target, scale * course.largest_return, 1.0 if normalized else SMALL_TARGET)
+    scale, least = float(value(config, "reward_scale") or 1.0), 1.0 if _is_normalized(config) else SMALL_TARGET
+    return max(course.largest_target, scale * course.largest_return, least)
+
+
+def _is_normalized(config: configs.Config) -> bool:
+    return bool(value(config, "normalize_rewards") or value(config, "popart"))
 
 
 def _largest_entropy(case: RunCase) -> float | None:
@@ -302,6 +310,7 @@ def worse_greedily(case: RunCase) -> str:
     is_baseline = baseline is not None and course.evaluation == course.first_evaluation
     if (
         course.evaluation is None
+        or not _tells_by_return(case)
         or is_baseline
         or not course.is_risen(RISE)
         or 2 * course.evaluation[0] < course.update

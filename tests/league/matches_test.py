@@ -167,3 +167,17 @@ def test_lost_seats_make_their_match_void() -> None:
     assert not any(moves["ended"]) and not any(moves["begins"])
     lost, moves = _shown(lost, {0: (0, "f"), 2: (0, "f")}, chairs=(0, 1, 0, 1))  # slot 2: its environments are new
     assert moves["begins"] == [True, True] and moves["void"] == [False, True]
+
+
+def test_no_match_begins_within_a_void_game_that_goes_on() -> None:
+    boards = matches.SeatBoards.empty(2)
+    boards, _ = _shown(boards, {1: (0, "f")}, chairs=(1, 0))
+    for expected in (1, 0):  # counted once
+        boards, num_void = boards.lose(np.array([0]), goes_on=True)
+        assert num_void == expected
+    for rows in ({0: (0, "f")}, {0: (1, "t"), 1: (-1, "t")}):
+        boards, moves = _shown(boards, rows, chairs=(1, 0))
+        assert not any(moves["begins"]) and not any(moves["ended"]) and not any(moves["void"])
+    for rows in ({0: (0, "f")}, {0: (1, "t")}):
+        boards, moves = _shown(boards, rows, chairs=(0, 1))
+    assert moves["ended"] == [True]

@@ -332,3 +332,19 @@ def test_a_seat_whose_player_is_lost_is_moved_by_the_home_and_not_stored() -> No
     assert seating.frozen() == () and len(reports) == 1
     assert {found for _ in range(4) for found in games.step().values()} == {(None, True)}
     assert seating.num_matches()["past"] == 0 and seating.num_matches()["void"] == NUM_SLOTS / 2
+
+
+def test_a_seat_whose_player_is_lost_before_the_homes_first_move_is_not_stored() -> None:
+    seating = _make(has_seats=True, self_play=0.0)
+    seating.freeze(0, "old", version=1, env_steps=100)
+    games = SeatGames(seating)
+    for _ in range(4):
+        games.step()
+    assert set(games.step().values()) == {("old", False)}, "the other seat moves first"
+    before = seating.num_matches()
+    seating.remove(seating.frozen()[0])  # without it the home plays against itself
+    movers = [games.step() for _ in range(3)]
+    assert {found for tick in movers for slot, found in tick.items() if slot % 2} == {(None, False)}
+    assert seating.num_matches() == {**before, "void": NUM_SLOTS / 2}
+    assert {found for _ in range(4) for found in games.step().values()} == {(None, True)}
+    assert seating.num_matches() == {**before, "void": NUM_SLOTS / 2, "self_play": NUM_SLOTS / 2}

@@ -314,6 +314,42 @@ def test_the_return_of_self_play_never_rises_and_shows_nothing(
     assert symptoms.decided(early), "of the first optimizer steps"
 
 
+_NAMES = ("first", "second")
+_SEATS = types.EnvSpec((11,), "float32", 2, tasks=_NAMES, seats=_NAMES)
+
+
+@pytest.mark.parametrize(
+    ("find", "agent", "rows"),
+    [
+        (symptoms.same_return, "ppo", _returns(0, 0, 0)),
+        (symptoms.decided, "ppo", _returns(0, 0.001, -0.001, 0, policy_entropy=0.01)),
+        (symptoms.undecided, "vtrace", _returns(*[0.001] * 21, policy_entropy=0.693)),
+        (
+            symptoms.worse_greedily,
+            "ppo",
+            [*_returns(-0.001, 0.002), {"update": 2_500, "evaluation_mean_return": -0.3}, *_returns(0.002)],
+        ),
+        (symptoms.value_loss, "vtrace", _returns(0, 0, 0, loss_value=9.0, value_target_mean=0.01)),
+        (symptoms.value_loss, "apex", _returns(0, 0, 0, loss=9.0, q_target_mean=0.01)),
+        (
+            symptoms.far_from("value_mean", "value_target_mean"),
+            "ppo",
+            [{"value_mean": 0.1, "value_target_mean": 0.02}] * 3,
+        ),
+    ],
+)
+def test_returns_of_all_seats_have_a_mean_of_0_and_show_nothing(
+    find: Callable[[symptoms.RunCase], str], agent: str, rows: list[dict[str, Any]]
+) -> None:
+    assert find(_case(*rows, agent=agent))
+    assert not find(_case(*rows, agent=agent, spec=_SEATS))
+
+
+def test_normalized_values_of_seats_explode_as_others_do() -> None:
+    rows = _returns(0, loss_value=31.0, value_target_mean=0.01)
+    assert symptoms.value_loss(_case(*rows, ppo__normalize_rewards=True, spec=_SEATS))
+
+
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", 1e300])
 def test_numbers_that_are_not_finite_raise_nothing(value: object) -> None:
     names = (

@@ -135,9 +135,9 @@ def far_from(predicted: str, target: str) -> Callable[[RunCase], str]:
     """Returns a search for values above or below the targets in all recent rows, by names of metrics."""
 
     def find(case: RunCase) -> str:
-        # Returns of sides and seats are 1 and -1, or larger, with means near 0.
-        least = SMALL_TARGET if _tells_by_return(case) else 1.0
-        size = max(case.course.largest_target, least)
+        # Returns of two sides are 1 and -1, with means near 0.
+        least = 1.0 if case.spec is not None and case.spec.num_players > 1 else SMALL_TARGET
+        size = max(case.course.largest_target, least, _stakes(case))
         gaps = [row[target] - row[predicted] for row in case.course.recent]
         limit = size * (LARGE_GAP if case.course.is_risen(RISE) else GAP)
         if not (min(gaps) > limit or max(gaps) < -limit):
@@ -150,13 +150,8 @@ def far_from(predicted: str, target: str) -> Callable[[RunCase], str]:
 
 
 def value_loss(case: RunCase) -> str:
-    """Finds errors of values beyond all targets and returns, now or before a lasting low return.
-
-    Where rows are seats, means of returns are near 0 however large the stakes: only normalized rewards have a size.
-    """
+    """Finds errors of values beyond all targets and returns, now or before a lasting low return."""
     course, config, size = case.course, case.config, _size(case)
-    if case.spec is not None and case.spec.seats and not _is_normalized(config):
-        return ""
     newest, most = courses.value_loss(course.recent[-1]), course.largest_loss
     num_losses = config.r2d2.sequence_length if config.run.agent == "r2d2" else 1  # errors in a sum, the loss
     limit = LARGEST_ERROR * num_losses * size * size
@@ -185,7 +180,17 @@ def _size(case: RunCase) -> float:
     """Returns the size of values: the largest mean of targets or returns, at least 1 for normalized rewards."""
     config, course = case.config, case.course
     scale, least = float(value(config, "reward_scale") or 1.0), 1.0 if _is_normalized(config) else SMALL_TARGET
-    return max(course.largest_target, scale * course.largest_return, least)
+    return max(course.largest_target, scale * course.largest_return, least, _stakes(case))
+
+
+def _stakes(case: RunCase) -> float:
+    """Returns the size of values of seats, whose means are near 0 however large the stakes are; 0: rows are no seats.
+
+    Infinity: unknown, where rewards are not normalized.
+    """
+    if case.spec is None or not case.spec.seats:
+        return 0.0
+    return 1.0 if _is_normalized(case.config) else math.inf
 
 
 def _is_normalized(config: configs.Config) -> bool:

@@ -336,6 +336,7 @@ _SEATS = types.EnvSpec((11,), "float32", 2, tasks=_NAMES, seats=_NAMES)
             "ppo",
             [{"value_mean": 0.1, "value_target_mean": 0.02}] * 3,
         ),
+        (symptoms.far_from("q_mean", "q_target_mean"), "apex", [{"q_mean": -2.0, "q_target_mean": 0.02}] * 3),
     ],
 )
 def test_returns_of_all_seats_have_a_mean_of_0_and_show_nothing(
@@ -348,6 +349,10 @@ def test_returns_of_all_seats_have_a_mean_of_0_and_show_nothing(
 def test_normalized_values_of_seats_explode_as_others_do() -> None:
     rows = _returns(0, loss_value=31.0, value_target_mean=0.01)
     assert symptoms.value_loss(_case(*rows, ppo__normalize_rewards=True, spec=_SEATS))
+    find = symptoms.far_from("value_mean", "value_target_mean")
+    for mean, is_far in ((0.1, False), (0.4, True)):
+        rows = [{"value_mean": mean, "value_target_mean": 0.02}] * 3
+        assert bool(find(_case(*rows, ppo__normalize_rewards=True, spec=_SEATS))) == is_far
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", 1e300])

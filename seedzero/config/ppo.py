@@ -96,6 +96,8 @@ class PPOConfig(options.AgentSection):
             return [
                 f"{given} and ppo.max_lag={self.max_lag}: every batch is padded, and schedules count updates; {advice}"
             ]
+        if self.max_lag > 1:
+            return []  # such steps are asked for
         return [f"{given}: unrolls wait while others are learned from, and become older; {advice}"]
 
     def decay_end(self, config: Any) -> tuple[str, int]:

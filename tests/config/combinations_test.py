@@ -392,6 +392,7 @@ def test_the_size_of_a_replay_is_no_matter_to_an_agent_with_a_queue() -> None:
         ),
         ({"ppo.batch_size": 64, "ppo.max_lag": 2}, " 32 environments: "),
         ({"ppo.batch_size": 8}, " 32 environments: .* --ppo.batch_size=32"),
+        ({"ppo.batch_size": 8, "ppo.max_lag": 4}, None),
         ({"ppo.batch_size": 8, "worker.num": 0}, None),
     ],
 )

@@ -25,7 +25,7 @@ class SeatGame(Protocol):
     """The rules of a game of S = `num_seats` seats, as functions of single states."""
 
     name: str
-    spec: types.EnvSpec
+    spec: types.EnvSpec  # with seats and an action mask
     num_seats: int
 
     def initial(self, generator: np.random.Generator) -> State:

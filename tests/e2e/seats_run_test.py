@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import signal
+import sys
 from typing import Any
 
 import e2e_harness as harness
@@ -55,7 +56,7 @@ def _state(run: pathlib.Path) -> dict[str, Any]:
         "step": found.step,
         "arrays": league_stand_in.saved_digests(run),
         "counters": {name: value for name, value in found.host.items() if name not in times},
-        "history": (run / "league.jsonl").read_text(),
+        "history": (run / "league.jsonl").read_text() if (run / "league.jsonl").exists() else "",
         "rows": rows,
         "frozen": player_files.names(run / "checkpoints"),
     }
@@ -98,3 +99,112 @@ def test_a_killed_run_repeats_its_bits(host: harness.Host, reference: pathlib.Pa
     ended = host.train(run, *LOCK_STEP).wait()
     assert ended.code == 0 and "resumed at update" in ended.err, ended.err
     assert _state(run) == _state(reference)
+
+
+# ------------------------------------------------------------------------------------ agents
+
+_REPLAY = (
+    "--replay.batch_size=16",
+    "--replay.min_steps=100",
+    "--replay.capacity=4000",
+    "--replay.samples_per_insert=1",
+    "--replay.priority_alpha=0.6",
+)
+AGENTS = {
+    "ppo": ("--agent=ppo", "--ppo.lstm_width=4", "--ppo.width=8", "--ppo.unroll_length=8", "--ppo.batch_size=8"),
+    "vtrace": ("--agent=vtrace", "--vtrace.lstm_width=4", "--vtrace.width=8", "--vtrace.batch_size=8"),
+    "apex": ("--agent=apex", "--apex.width=8", "--apex.target_updates=15", *_REPLAY),
+    "r2d2": ("--agent=r2d2", "--r2d2.width=8", "--r2d2.lstm_width=4", "--r2d2.sequence_length=8", *_REPLAY),
+}
+GAMES = {
+    "ppo": "kuhn_poker(players=3)",
+    "vtrace": "leduc_poker",
+    "apex": "goofspiel(num_cards=4)",
+    "r2d2": "kuhn_poker",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", AGENTS)
+def test_every_agent_repeats_its_bits_though_killed(host: harness.Host, agent: str) -> None:
+    pytest.importorskip("pyspiel")
+    words = (
+        "--preset=seats",
+        f"--env=spiel:{GAMES[agent]}",
+        *AGENTS[agent],
+        "--worker.envs_per_group=12",
+        "--deterministic",
+        f"--max_updates={UPDATES}",
+        f"--checkpoint.every_updates={EVERY}",
+        "--metrics.every_updates=6",
+        "--metrics.tensorboard=false",
+        "--evaluation.every_updates=0",
+    )
+    whole, killed = host.directory / "whole", host.directory / "killed"
+    assert host.train(whole, *words).wait().code == 0
+    where = {league_stand_in.MOMENT: f"{league_stand_in.IN_CHECKPOINT}:1"}
+    assert host.train(killed, *words, limits=league_stand_in.command(), **where).wait().code == -signal.SIGKILL
+    ended = host.train(killed, *words).wait()
+    assert ended.code == 0 and "resumed at update" in ended.err, ended.err
+    assert _state(killed) == _state(whole)
+
+
+# ------------------------------------------------------------------------------------ a worker's own game
+
+REMOTE = (
+    *SEATS,
+    "--preset=seats",
+    "--env=remote",
+    "--workers=0",
+    "--worker.num_remote=2",
+    "--worker.num_groups=1",
+    "--ppo.learning_rate=0.01",
+    "--ppo.entropy_weight=0.01",
+    "--listen=127.0.0.1:0",
+    "--metrics.every_seconds=1",
+    "--transport.heartbeat_seconds=0.5",
+    "--transport.lease_seconds=1.5",
+)
+WORKER = str(harness.HERE / "seat_worker.py")
+
+
+def _worker(host: harness.Host, address: str, name: str, *words: str, **environment: str) -> harness.Program:
+    command = [sys.executable, WORKER, f"--server={address}", f"--worker_id={name}", "--role=train", *words]
+    return host.start(command, name, **environment)
+
+
+def test_seats_of_a_workers_own_game_learn_though_one_is_killed(host: harness.Host) -> None:
+    """Seats end early, and the last one has more rows than the others."""
+    run = host.directory / "own"
+    learner = host.train(run, *REMOTE, "--worker.envs_per_group=6")
+    workers = [_worker(host, learner.address, name) for name in ("one", "two")]
+    learner.until(lambda found: found["environments"] == 12, "both workers")
+    learner.trains_on(5)
+    workers[0].kill()
+    learner.until(lambda found: found["environments"] == 6, "one worker is lost")
+    learner.trains_on(5)
+    _worker(host, learner.address, "one")
+    learner.until(lambda found: found["environments"] == 12, "it is back")
+    seats = [f"episode_return/seat {number}" for number in (1, 2, 3)]
+
+    def learned() -> list[float]:
+        """Returns the mean return of each seat, by chance a third of 1, 1 and 3, once the first one's is large."""
+        found = [[row[seat] for seat in seats] for row in harness.metrics_rows(run) if seats[0] in row]
+        return found[-1] if found and found[-1][0] > 0.9 else []
+
+    _, second, third = harness.wait_for(learned, "numbers are named", alive=learner)
+    assert second > 0.6 and third > 1.8
+    learner.send(signal.SIGINT)
+    ended = learner.wait()
+    assert ended.code == 0, ended.err
+    discarded = league_run_test.newest(run).host["ledger"]["discarded"]
+    assert discarded["unfinished_unroll"] > 0 and discarded.get("worker_lost", 0) <= 6  # 0: games had just ended
+
+
+def test_groups_that_are_no_whole_games_are_refused_by_name(host: harness.Host) -> None:
+    learner = host.train(host.directory / "part", *REMOTE, "--worker.envs_per_group=6")
+    address = learner.address
+    refused = _worker(host, address, "narrow", "--num_envs=4").wait()
+    assert refused.code != 0 and "4 rows, but game 'name' has 3 seats" in refused.err, refused.err
+    _worker(host, address, "whole", "--num_envs=3")
+    learner.until(lambda found: found["environments"] == 3, "a worker with whole games", seconds=60)

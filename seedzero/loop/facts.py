@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from seedzero.config import config as configs
 from seedzero.core import types
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import in_flight as in_flight_calls
+from seedzero.loop import inbox as inboxes
 from seedzero.loop import limiter, phase, scheduler
 from seedzero.loop import player as players
 from seedzero.monitoring import counts
@@ -18,11 +20,13 @@ from seedzero.monitoring import counts
 def gather(config: configs.Config, dispatcher: dispatchers.Dispatcher, course: phase.RunCourse) -> scheduler.Facts:
     """Returns the facts for the next decision."""
     now, evaluator, flight = dispatcher.clock(), dispatcher.evaluator, dispatcher.in_flight
-    fills, paces = _fills(config, dispatcher), tuple(player.pacer.pace() for player in dispatcher.players)
+    waiting = dispatcher.workers.inbox.waiting(types.Role.TRAIN)
+    all_wait = sum(message.num_envs for message in waiting) == config.worker.num_envs
+    fills, paces = _fills(config, dispatcher, waiting), tuple(player.pacer.pace() for player in dispatcher.players)
     return scheduler.Facts(
         now=now,
         players=tuple(
-            _progress(config, dispatcher, player, can_fill=fill <= now)
+            _progress(config, dispatcher, player, can_fill=fill <= now, all_wait=all_wait)
             for player, fill in zip(dispatcher.players, fills, strict=True)
         ),
         paces=paces,
@@ -40,21 +44,23 @@ def last_until(dispatcher: dispatchers.Dispatcher, course: phase.RunCourse) -> f
     return course.last_until(dispatcher.evaluator.last_step, num_steps) if course.ends else math.inf
 
 
-def _fills(config: configs.Config, dispatcher: dispatchers.Dispatcher) -> list[float]:
+def _fills(
+    config: configs.Config, dispatcher: dispatchers.Dispatcher, messages: Sequence[inboxes.Waiting]
+) -> list[float]:
     """Returns for each player the time at which its waiting messages are a batch, now or later; infinity: none is.
 
     A batch is full with nobody left to wait for, or its oldest message has waited long enough; in lock step, with all
     environments of all players.
     """
-    seating, worker = dispatcher.seating, config.worker
+    seating = dispatcher.seating
     num_rows, arrived = [0] * len(dispatcher.players), [math.inf] * len(dispatcher.players)
-    for message in dispatcher.workers.inbox.waiting(types.Role.TRAIN):
+    for message in messages:
         home = seating.home(message.slots)
         if not dispatcher.players[home].pacer.holds(message.slots):
             num_rows[home] += message.num_envs
             arrived[home] = min(arrived[home], message.arrived)
     if config.run.deterministic:
-        is_whole = sum(num_rows) == worker.num * worker.num_groups * worker.envs_per_group
+        is_whole = sum(num_rows) == config.worker.num_envs
         return [-math.inf if is_whole else math.inf] * len(num_rows)
     wait = config.batcher.wait_microseconds * 1e-6
     if not wait:
@@ -73,7 +79,12 @@ def _full_batches(dispatcher: dispatchers.Dispatcher) -> list[int]:
 
 
 def _progress(
-    config: configs.Config, dispatcher: dispatchers.Dispatcher, player: players.Player, *, can_fill: bool
+    config: configs.Config,
+    dispatcher: dispatchers.Dispatcher,
+    player: players.Player,
+    *,
+    can_fill: bool,
+    all_wait: bool,
 ) -> limiter.Progress:
     lock_step, evaluator, flight = config.run.deterministic, dispatcher.evaluator, dispatcher.in_flight
     books, sizes = player.books, player.programs.sizes
@@ -99,6 +110,7 @@ def _progress(
         evaluated_last=dispatcher.evaluated_last,
         only_learns=only_learns,
         waits_to_act=may_act and not can_act,
+        all_wait=all_wait,
     )
 
 

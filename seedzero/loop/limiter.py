@@ -49,6 +49,7 @@ class Progress(NamedTuple):
     evaluated_last: bool  # the last acting call was an evaluation's
     only_learns: bool = False  # all training steps are stored: updates go on without the band
     waits_to_act: bool = False  # it could act, but for the calls on their way
+    all_wait: bool = True  # the messages of all training environments wait; in lock step alone
 
 
 class Pace(Protocol):

@@ -42,8 +42,11 @@ class Backlog(NamedTuple):
             return limiter.Work.UPDATE
         if may_act:
             return limiter.Work.ACT
-        may_pad = not (self.lock_step or progress.waits_to_act)
-        is_late = self.none_can_come or (may_pad and now >= self.until)
+        may_pad = not progress.waits_to_act
+        if self.lock_step:  # a held slot may be a seat that the next messages do not show
+            is_late = self.none_can_come and may_pad and progress.all_wait
+        else:
+            is_late = self.none_can_come or (may_pad and now >= self.until)
         return limiter.Work.UPDATE if progress.can_update and is_late else limiter.Work.WAIT
 
     def debt(self, progress: limiter.Progress) -> float:

@@ -64,9 +64,9 @@ def test_in_lock_step_all_environments_act_together(make: loop_world.Make) -> No
     session = world.join()
     world.show(session, 1, 0.0, first=True)
     world.now = 100.0
-    assert not _gather(world).players[0].can_act
+    assert not _gather(world).players[0].can_act and not _gather(world).players[0].all_wait
     world.show(session, 0, 0.0, first=True)
-    assert _gather(world).players[0].can_act
+    assert _gather(world).players[0].can_act and _gather(world).players[0].all_wait
 
 
 def test_messages_on_hold_do_not_count(make_queued: loop_world.Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -461,6 +461,15 @@ class TestLockStep:
         assert queue.choose(evaluating) is limiter.Work.WAIT
         assert queue.choose(evaluating._replace(can_evaluate=True)) is limiter.Work.EVALUATE
 
+    def test_a_held_seat_says_nothing_before_all_messages_wait(self) -> None:
+        queue = Queue(batch_size=4, max_lag=1, lock_step=True)
+        for _ in range(L + 1):
+            queue.act(0)
+        assert queue.choose(IDLE._replace(all_wait=False)) is limiter.Work.WAIT
+        assert queue.choose(IDLE._replace(waits_to_act=True)) is limiter.Work.WAIT, "for calls on their way"
+        assert queue.choose(READY) is limiter.Work.ACT, "it is not shown"
+        assert queue.choose(IDLE) is limiter.Work.UPDATE, "it is shown, and all wait for it"
+
     @pytest.mark.parametrize("max_lag", [1, 2, 3])
     @pytest.mark.parametrize("batch_size", range(1, 14))
     def test_it_goes_on_for_ever_with_batches_of_any_size(self, batch_size: int, max_lag: int) -> None:

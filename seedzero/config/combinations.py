@@ -314,6 +314,17 @@ def whole_games(
     return configs.override(config, {"worker.envs_per_group": whole}), [note]
 
 
+def uneven_rows(config: configs.Config, spec: types.EnvSpec) -> list[str]:
+    """Returns a note on rows of seats, which come unevenly, if one whole unroll of a row holds its group."""
+    agent = config.run.agent
+    if not spec.seats or getattr(config.agent, "max_lag", 0) != 1:
+        return []
+    return [
+        f"--{agent}.max_lag=1: rows are seats, which come unevenly, and one with a whole unroll waits for an update "
+        f"with all its group: batches are mostly padding, and steps become old; give --{agent}.max_lag=4"
+    ]
+
+
 def check_environment(config: configs.Config, spec: types.EnvSpec) -> None:
     """Refuses environments beyond the agent's abilities, or a league's.
 

@@ -117,7 +117,10 @@ def _several_players_problems(config: configs.Config) -> Iterator[str]:
         return
     several = f"{number} players learn (league.main_players, main_exploiters, league_exploiters)"
     if config.run.max_env_steps:
-        yield f"--max_env_steps={config.run.max_env_steps}: {several}; give --max_env_steps=0, and --max_updates=N or --max_seconds=N"
+        yield (
+            f"--max_env_steps={config.run.max_env_steps}: {several}; give --max_env_steps=0, and --max_updates=N or "
+            "--max_seconds=N"
+        )
     if training.acting_devices:
         yield f"--training.acting_devices={training.acting_devices}: {several}, on one device; leave it out"
     if training.num_devices > 1:

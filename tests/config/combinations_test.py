@@ -367,6 +367,15 @@ def test_groups_take_whole_games_unless_told_otherwise() -> None:
     assert combinations.whole_games(config, _spec(1, False), explicit=set()) == (config, [])
 
 
+def test_unrolls_of_seats_that_hold_their_group_are_told(said: golden.Said) -> None:
+    seats, config = _spec(1, False, ("a", "b")), _of_agent("ppo")
+    (note,) = combinations.uneven_rows(config, seats)
+    said(note)
+    assert "--ppo.max_lag=4" in note and not combinations.uneven_rows(config, _spec(1, False))
+    for other in (configs.override(config, {"ppo.max_lag": 2}), _of_agent("vtrace"), _of_agent("apex")):
+        assert not combinations.uneven_rows(other, seats)
+
+
 def test_environments_that_no_agent_plays_are_refused_too(said: golden.Said) -> None:
     with pytest.raises(errors.ConfigError, match=r"muzero .* 3 players") as raised:
         combinations.check_environment(_of_agent("muzero"), _spec(3, False))

@@ -173,8 +173,12 @@ _PAST = options.values(_SEATS, ppo=dict(entropy_weight=0.1), league=dict(self_pl
 
 PARTS: Mapping[str, options.Part] = {
     "seats": options.part(_SEATS),
+    # Where a player is nearly deterministic, advantages are, too, and with a standard deviation of 1 the rare other
+    # actions vanish: it would never leave its bias.
     "league-brps": options.part(
-        _PAST, league=dict(self_play=0.0, builder="biased", builder_args='{"nash_conv": 25, "every": 5000}')
+        _PAST,
+        ppo=dict(entropy_weight=0.2, normalize_advantages=False),
+        league=dict(self_play=0.0, builder="biased", builder_args='{"nash_conv": 25, "every": 5000}', build_every=10),
     ),
     "league-kuhn": options.part(_PAST, league=dict(freeze_every=20_000)),
     "league-leduc": options.part(_PAST, league=dict(freeze_every=50_000)),

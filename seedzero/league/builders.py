@@ -22,6 +22,7 @@ KINDS = (ADD, FREEZE, RESET, RETIRE, MEET)
 SECONDS = 10.0
 """Longest time of a user's builder: the devices wait for it."""
 
+_PATIENCE = 5
 _BUILD = 6
 """Second number of the random keys of builders."""
 
@@ -176,21 +177,25 @@ def _biased(
 ) -> Sequence[Action]:
     """Begins with a bias: an untrained policy is near uniform, which some games take for good.
 
-    The main player first meets one fixed player alone, its own beginning, until its NashConv exceeds `nash_conv`. Then
-    the fixed player retires, and snapshots follow every `every` training steps, as of `past`.
+    The main player first meets one fixed player alone, its own beginning, until its NashConv exceeds `nash_conv`. If
+    it does not within `_PATIENCE` times `every` training steps, the best response to that player is a good one, and
+    the main player's snapshot is the next fixed player. At the end these retire, and snapshots follow every `every`
+    steps, as of `past`.
     """
-    given, main = league_config.BiasedArguments(**arguments), pool.of(members.MAIN)
-    if not pool.frozen:
+    given, main, learned = league_config.BiasedArguments(**arguments), pool.of(members.MAIN), counts[members.MAIN]
+    fixed = [pool.of(name) for name in pool.frozen]
+    if any(member.retired for member in fixed):
+        return _past(pool, payoff, counts, {"freeze_every": given.every}, key)
+    if not fixed:
         return (Action(FREEZE, main.name, reason="the fixed player of the first phase"),)
-    fixed = pool.of(pool.frozen[0])
-    if pool.num_frozen == 1 and not fixed.retired:
-        if main.rival != fixed.name:
-            return (Action(MEET, main.name, fixed.name, "the first phase begins"),)
-        if (found := counts[main.name].nash_conv()) <= given.nash_conv:
-            return ()
+    if main.rival != fixed[-1].name:
+        return (Action(MEET, main.name, fixed[-1].name, "the first phase"),)
+    if (found := learned.nash_conv()) > given.nash_conv:
         reason = f"the first phase ends with a NashConv of {found:.4g}"
-        return (Action(FREEZE, main.name, reason=reason), Action(RETIRE, fixed.name, reason=reason))
-    return _past(pool, payoff, counts, {"freeze_every": given.every}, key)
+        return (Action(FREEZE, main.name, reason=reason), *(Action(RETIRE, one.name, reason=reason) for one in fixed))
+    if learned.env_steps - pool.since(main.name)[1] >= _PATIENCE * given.every:
+        return (Action(FREEZE, main.name, reason=f"a NashConv of {found:.4g}: the next fixed player"),)
+    return ()
 
 
 def _alphastar(

@@ -195,7 +195,7 @@ def test_exploiters_take_each_main_player_s_parameters_alike() -> None:
 
 def test_a_biased_beginning_ends_with_the_main_player_s_nash_conv() -> None:
     given = league_config.LeagueConfig(builder="biased", builder_args='{"nash_conv": 25, "every": 100}')
-    judged = [10.0, 25.0, 60.5]
+    judged = [10.0, 25.0, 12.0, 60.5]
 
     def decide(pool: members.Pool, env_steps: int) -> list[builders.Action]:
         counts = {"main": builders.Learned(env_steps // 10, env_steps, lambda: judged.pop(0))}
@@ -209,13 +209,19 @@ def test_a_biased_beginning_ends_with_the_main_player_s_nash_conv() -> None:
     (meet,) = decide(pool, 20)
     assert meet[:3] == (builders.MEET, "main", fixed.name)
     pool = pool.meet("main", fixed.name)
-    assert decide(pool, 30) == decide(pool, 400) == []  # no snapshot by steps in the first phase
-    freeze, retire = decide(pool, 500)
-    assert (freeze[:2], retire[:2]) == ((FREEZE, "main"), (RETIRE, fixed.name)) and "60.5" in freeze.reason
-    pool, _ = pool.freeze("main", "1b", version=50, env_steps=500)
-    pool = pool.retire(fixed.name)
-    assert [decide(pool, steps) for steps in (510, 599)] == [[], []]
-    assert [action[:2] for action in decide(pool, 600)] == [(FREEZE, "main")] and judged == []
+    assert decide(pool, 30) == decide(pool, 509) == []  # no snapshot every 100 steps in the first phase
+    (freeze,) = decide(pool, 510)  # 500 steps with a good best response
+    assert freeze[:2] == (FREEZE, "main") and "12" in freeze.reason
+    pool, other = pool.freeze("main", "1b", version=51, env_steps=510)
+    (meet,) = decide(pool, 520)
+    assert meet[:3] == (builders.MEET, "main", other.name)
+    freeze, *retired = decide(pool.meet("main", other.name), 600)
+    assert freeze[:2] == (FREEZE, "main") and "60.5" in freeze.reason
+    assert [action[:2] for action in retired] == [(RETIRE, fixed.name), (RETIRE, other.name)]
+    pool, _ = pool.freeze("main", "2c", version=60, env_steps=600)
+    pool = pool.retire(fixed.name).retire(other.name)
+    assert [decide(pool, steps) for steps in (610, 699)] == [[], []]
+    assert [action[:2] for action in decide(pool, 700)] == [(FREEZE, "main")] and judged == []
 
 
 def test_decayed_matches_are_worth_as_many_equal_ones_as_the_documentation_says() -> None:

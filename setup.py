@@ -50,6 +50,7 @@ GOOGLE_CLOUD = [  # the protos of the requests that gcp/*.sh make, for their tes
     "google-cloud-tpu>=1.28,<2",
     "grpc-google-iam-v1>=0.14.6,<0.15",
 ]
+PLOT = ["matplotlib>=3.10,<4"]
 EXPORT = ["flatbuffers>=24.3.25,<26"]  # jax.export writes and reads its files with it
 EXTRAS = {
     "box2d": ["gymnasium[box2d]>=1.4,<2"],
@@ -59,6 +60,7 @@ EXTRAS = {
     "minatar": MINATAR,
     "minigrid": ["minigrid>=3.0,<4"],
     "mujoco": ["gymnasium[mujoco]>=1.4,<2", "mujoco>=3.3,<4"],
+    "plot": PLOT,  # `seedzero plot`
     "procgen": [*ENVPOOL, "PyQt5-Qt5>=5.15.2,<6"],
     "ray": RAY,
     "tensorboard": TENSORBOARD,  # shows the files that a learner writes
@@ -87,7 +89,7 @@ EXTRAS = {
         "gymnasium[box2d]>=1.4,<2",
         "grpc-stubs>=1.53.0.6",
         "hypothesis>=6.150,<7",
-        "matplotlib>=3.10,<4",  # plots of experiments/ladder.py and atari.py
+        *PLOT,
         "mctx>=0.0.71,<0.1",  # a peer for tests and benchmarks of the search
         "mypy>=2.4,<3",
         "orbax-checkpoint>=0.12.8,<0.13",  # wrote the checkpoints of earlier versions

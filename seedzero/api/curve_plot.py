@@ -1,0 +1,78 @@
+"""A picture of learning curves: means with their intervals, by matplotlib."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from seedzero.core import errors, packages
+from seedzero.monitoring import bands
+
+FORMATS = (".png", ".svg", ".pdf")
+"""Endings of files."""
+_MOST_COLORS = 10
+_MARGIN = 0.06
+"""Share of the height left free above and below the curves."""
+
+
+class Line(NamedTuple):
+    """A curve with its name in the legend, "" for none."""
+
+    label: str
+    band: bands.Band
+
+
+def check() -> None:
+    """Raises UsageError without matplotlib."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise errors.UsageError(
+            f"a picture needs matplotlib ({error}); give --json for the numbers, or install it: "
+            f"{packages.install_command('matplotlib')}"
+        ) from None
+
+
+def draw(lines: Sequence[Line], *, title: str, x: str, y: str, ending: str) -> bytes:
+    """Returns a file with one panel. x, y: names of the axes. ending: of `FORMATS`. Raises as `check`.
+
+    The axis of y shows the means; an interval of few seeds may be far wider, and leaves the panel.
+    """
+    check()
+    from matplotlib import figure, ticker
+
+    picture = figure.Figure(figsize=(8, 5), layout="constrained")
+    axis = picture.add_subplot()
+    for number, line in enumerate(lines):
+        band, style = line.band, ("-", "--", ":", "-.")[number // _MOST_COLORS % 4]
+        is_point = len(band.x) == 1
+        (drawn,) = axis.plot(band.x, band.mean, "o" if is_point else style, label=line.label or None, linewidth=1.8)
+        if band.low is not None and band.high is not None:
+            axis.fill_between(band.x, band.low, band.high, color=drawn.get_color(), alpha=0.18, linewidth=0)
+    axis.set_ylim(*_limits(lines))
+    axis.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
+    axis.set_xlabel(x)
+    axis.set_ylabel(y)
+    axis.set_title(title, fontsize="medium")
+    axis.grid(alpha=0.3)
+    axis.margins(x=0.02)
+    if any(line.label for line in lines):
+        axis.legend(fontsize="small", framealpha=0.8)
+    file = io.BytesIO()
+    picture.savefig(file, format=ending.removeprefix("."), dpi=150)
+    return file.getvalue()
+
+
+def _limits(lines: Sequence[Line]) -> tuple[float, float]:
+    """Returns the ends of the axis of y: the means, and intervals up to half their height beyond."""
+    means = np.concatenate([line.band.mean for line in lines])
+    low, high = float(means.min()), float(means.max())
+    height = (high - low) or max(abs(high), 1.0) * 0.1
+    lows = [line.band.low.min() for line in lines if line.band.low is not None]
+    highs = [line.band.high.max() for line in lines if line.band.high is not None]
+    least = max([low - height / 2, min([low, *map(float, lows)])])
+    most = min([high + height / 2, max([high, *map(float, highs)])])
+    return least - _MARGIN * height, most + _MARGIN * height

@@ -1,0 +1,98 @@
+"""Runs by their directories, by directories of runs, by patterns and in buckets; their settings and metrics."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import os
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+
+from seedzero.bucket import run_copy
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import run_lock, spec_file
+from seedzero.core import errors
+from seedzero.monitoring import metrics, series
+
+TRAINING, FINISHED, STOPPED = "training", "finished", "stopped"
+"""States of a run: a learner is at work; a budget or a return ended it; it can go on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunRecord:
+    """A run as its directory tells it. place: as named by the user. finished: the reason of its end, "" for none."""
+
+    place: str
+    saved: run_dirs.SavedConfig
+    series: series.Series
+    frames_per_step: int
+    state: str
+    finished: str = ""
+
+
+def find(places: Sequence[str], note: Callable[[str], object]) -> list[str]:
+    """Returns the runs at places, each once, in their order; runs below a directory by their names.
+
+    places: run directories, directories of runs, patterns of either, and runs in buckets. note: receives a sentence
+    about a directory that looks like a run and is none. Raises ResumeError for a place without a run.
+    """
+    found: dict[str, str] = {}
+    for place in places:
+        if "://" in place:
+            found.setdefault(place, place)
+            continue
+        paths = [place] if os.path.exists(place) else sorted(glob.glob(place, recursive=True))
+        runs = [run for path in paths for run in _below(path, note)]
+        if not runs:
+            missing = (
+                "there is no such directory" if not paths else f"there is no {run_dirs.CONFIG_FILE} in or below it"
+            )
+            raise errors.ResumeError(
+                f"{place} holds no run: {missing}; give a run directory, a directory of runs or a pattern of these"
+            )
+        for run in runs:
+            found.setdefault(os.path.realpath(run), run)
+    return list(found.values())
+
+
+def _below(path: str, note: Callable[[str], object]) -> Iterator[str]:
+    """Yields the run directories at and below a path; links are followed to a run, but not to directories of runs."""
+    if os.path.exists(os.path.join(path, run_dirs.CONFIG_FILE)):
+        yield path
+        return
+    for folder, names, _ in os.walk(path):
+        names.sort()
+        for name in list(names):
+            run = os.path.join(folder, name)
+            if not os.path.exists(os.path.join(run, run_dirs.CONFIG_FILE)):
+                continue
+            names.remove(name)
+            try:
+                run_dirs.read_saved(run)
+            except errors.ResumeError as error:
+                note(f"left out: {error}")
+            else:
+                yield run
+
+
+def read(place: str, wanted: Sequence[str]) -> RunRecord:
+    """Returns a run with a series of metrics, as `series.read`; of a bucket its last upload.
+
+    Raises ResumeError for no run, BucketError.
+    """
+    with run_copy.local(place, lambda copy: copy.fetch(metrics.METRICS_FILE)) as path:
+        saved, spec, status = run_dirs.read_saved(path), spec_file.read(path), run_dirs.read_status(path) or {}
+        found = series.read(path, wanted)
+        is_training = status.get("alive", False) if "://" in place else run_lock.holder(path) is not None
+    finished = str(status.get("finished") or "")
+    state = TRAINING if is_training else FINISHED if finished else STOPPED
+    return RunRecord(place, saved, found, spec.frames_per_step if spec else 1, state, finished)
+
+
+def short_names(places: Sequence[str]) -> list[str]:
+    """Returns the places without the directories that they share; the last name is always kept."""
+    parts = [pathlib.PurePath(place).parts for place in places]
+    shared = 0
+    while all(len(part) > shared + 1 for part in parts) and len({part[shared] for part in parts}) == 1:
+        shared += 1
+    return [str(pathlib.PurePath(*part[shared:])) for part in parts]

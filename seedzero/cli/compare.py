@@ -1,0 +1,143 @@
+"""`seedzero compare`: settings in which runs differ, and their scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from seedzero.cli import output, parse
+from seedzero.cli import plot as plot_command
+
+if TYPE_CHECKING:
+    from seedzero.api import groups as run_groups
+
+
+def run(arguments: parse.Arguments) -> int:
+    """Prints the tables; returns the exit code."""
+    from seedzero.api import groups as run_groups
+    from seedzero.api import scores
+
+    by = None if "by" not in arguments.flags else run_groups.read_names(arguments.flags["by"])
+    runs = plot_command.read_runs(arguments.words, scores.METRICS)
+    groups = run_groups.group(runs, by)
+    environments = sorted({run.saved.config.env.id for run in runs})
+    notes = [_OF_SEVERAL.format(" and ".join(environments))] if len(environments) > 1 else []
+    if arguments.switch("json"):
+        output.print_json({**to_json(groups), "notes": notes})
+    else:
+        output.show("\n\n".join([*notes, settings_table(groups), runs_table(groups), groups_table(groups)]).rstrip())
+    return 0
+
+
+_OF_SEVERAL = "runs of different environments, {}: their returns have different scales"
+
+
+def to_json(groups: Sequence[run_groups.RunGroup]) -> dict[str, Any]:
+    """Returns settings that differ, runs and groups."""
+    from seedzero.api import scores
+
+    return {
+        "settings": [difference._asdict() for difference in scores.differences(groups)],
+        "runs": [{"group": number, **scores.of_run(run)} for number, run in _numbered(groups)],
+        "groups": [scores.of_group(group) for group in groups],
+    }
+
+
+def _numbered(groups: Sequence[run_groups.RunGroup]) -> list[tuple[int, Any]]:
+    return [(number, run) for number, group in enumerate(groups, 1) for run in group.runs]
+
+
+def settings_table(groups: Sequence[run_groups.RunGroup]) -> str:
+    """Returns the settings that differ, a column a group."""
+    from seedzero.api import scores
+
+    rows = []
+    for name, values, given in scores.differences(groups):
+        cells = map(_marked, values, given)
+        rows.append({"setting": name, **{str(number): cell for number, cell in enumerate(cells, 1)}})
+    if not rows:
+        return "settings: all are equal but for the seed"
+    head = "settings that differ, by group; * given on the command line, others follow from preset and machine"
+    return f"{head}\n{output.table(rows)}"
+
+
+def _marked(value: str | None, is_given: bool) -> str | None:
+    return f"{value}*" if value is not None and is_given else value
+
+
+def runs_table(groups: Sequence[run_groups.RunGroup]) -> str:
+    """Returns a row a run: totals, last and best evaluation."""
+    from seedzero.api import run_places, scores
+
+    runs = _numbered(groups)
+    names = run_places.short_names([run.place for _, run in runs])
+    rows = []
+    for name, (number, run) in zip(names, runs, strict=True):
+        found = scores.of_run(run)
+        speed, last, best = found["env_steps_per_second"], found["last"], found["best"]
+        rows.append(
+            {
+                "run": name,
+                "group": number,
+                "seed": found["seed"],
+                "state": found["state"],
+                "steps": f"{found['env_steps']:,}",
+                "updates": f"{found['updates']:,}",
+                "seconds": f"{found['seconds']:,.0f}",
+                "steps/s": None if speed is None else f"{speed:,.0f}",
+                "last": _score(last),
+                "episodes": last and last["episodes"],
+                "best": _score(best),
+                "at step": best and f"{best['env_steps']:,}",
+            }
+        )
+    return f"runs, with evaluations while training, +- the standard error over their episodes\n{output.table(rows)}"
+
+
+def _score(score: Mapping[str, Any] | None) -> str | None:
+    if score is None:
+        return None
+    return f"{score['mean']:.4g}" + ("" if score["stderr"] is None else f" +- {score['stderr']:.2g}")
+
+
+def groups_table(groups: Sequence[run_groups.RunGroup]) -> str:
+    """Returns a row a group: its scores over seeds; "": no group has two runs."""
+    from seedzero.api import scores
+
+    if all(len(group.runs) == 1 for group in groups):
+        return ""
+    rows = [_group_row(number, group, scores.of_group(group)) for number, group in enumerate(groups, 1)]
+    return f"groups: evaluations over seeds, with the 95 % interval of the mean\n{output.table(rows, num_left=2)}"
+
+
+def _group_row(number: int, group: run_groups.RunGroup, found: Mapping[str, Any]) -> dict[str, object]:
+    row: dict[str, object] = {"group": number, "settings": group.label, "runs": len(group.runs)}
+    for name in ("last", "best"):
+        over = found[name]
+        row[f"{name}: mean"] = over and f"{over['mean']:.4g}"
+        is_known = over is not None and over["low"] is not None
+        row["interval" if name == "last" else "its interval"] = (
+            f"{over['low']:.4g} to {over['high']:.4g}" if is_known else None
+        )
+        row["median" if name == "last" else "its median"] = over and f"{over['median']:.4g}"
+    return row
+
+
+COMMAND = parse.Command(
+    summary="Compares runs: the settings in which they differ, and their scores with intervals.",
+    usage="RUN [RUN ...] [--by=SETTING,...] [--json]",
+    words=((),),
+    more_words=10_000,
+    flags={**plot_command.BY, "json": "print one line of JSON in place of the tables"},
+    details="""
+RUN is as for `seedzero plot`: a run directory, a directory of runs, a pattern, or gs://BUCKET/PATH of a run. Runs with
+equal settings but for the seed are a group; --by names the settings by which to part them instead.
+
+Scores are those of the evaluations while training: last and best, the first one left out as a baseline. steps/s are
+those of the whole run, compilation included. `seedzero evaluate` scores a checkpoint with more episodes.
+
+The JSON has settings (name, values and given by group), runs (group, run_dir, seed, state, finished, env_steps,
+updates, seconds, env_steps_per_second, last and best: mean, stderr, episodes, update, env_steps), groups (settings,
+runs, last and best: runs, mean, low, high, median) and notes.""",
+    run=run,
+)

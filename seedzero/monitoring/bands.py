@@ -1,0 +1,98 @@
+"""Curves over seeds: a mean and its interval on a common grid. Pure functions.
+
+The interval is Student's, of a mean of few independent runs: mean +- t(0.975, R - 1) s / sqrt(R), with the standard
+deviation s of R runs (R - 1 below the root).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+MOST_POINTS = 500
+"""Of a curve; a longer one is resampled at as many equal steps."""
+_UPPER = 0.975
+"""Quantile of an interval of 95 %."""
+
+
+class Curve(NamedTuple):
+    """A run's curve: x [N], rising, and y [N]."""
+
+    x: np.ndarray
+    y: np.ndarray
+
+
+class Band(NamedTuple):
+    """The mean [G] of runs at x [G]; low, high [G]: its interval, None of one run. longest: last x of any run."""
+
+    x: np.ndarray
+    mean: np.ndarray
+    low: np.ndarray | None
+    high: np.ndarray | None
+    longest: float
+
+
+class Interval(NamedTuple):
+    """A mean over runs; low, high: its 95 % interval, None of one run."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+
+def curve(x: np.ndarray, y: np.ndarray, smooth: int = 1) -> Curve:
+    """Returns a run's curve: points in the order of x, the last of those with one x, as moving means of y.
+
+    smooth: number of points in a mean, the newest among them; the first points have fewer before them.
+    """
+    order = np.argsort(x, kind="stable")
+    x, y = x[order], y[order]
+    is_last = np.append(x[1:] != x[:-1], True)[: len(x)]
+    return Curve(x[is_last], moving_mean(y[is_last], smooth))
+
+
+def moving_mean(values: np.ndarray, number: int) -> np.ndarray:
+    """Returns the means [N] of each value and the `number` - 1 before it."""
+    totals = np.cumsum(np.insert(values, 0, 0.0))
+    ends = np.arange(1, len(values) + 1)
+    begins = np.maximum(0, ends - number)
+    return np.asarray((totals[ends] - totals[begins]) / (ends - begins))
+
+
+def band(curves: Sequence[Curve]) -> Band | None:
+    """Returns the mean over curves where all of them have points, linear between points; None: there is no such x.
+
+    The grid has all x of all curves, or `MOST_POINTS` equal steps.
+    """
+    start, end = max(found.x[0] for found in curves), min(found.x[-1] for found in curves)
+    if start > end:
+        return None
+    x = np.unique(np.concatenate([found.x for found in curves]))
+    x = x[(x >= start) & (x <= end)]
+    if len(x) > MOST_POINTS:
+        x = np.linspace(start, end, MOST_POINTS)
+    values = np.stack([np.interp(x, found.x, found.y) for found in curves])
+    mean, half = values.mean(axis=0), half_width(values)
+    low, high = (None, None) if half is None else (mean - half, mean + half)
+    return Band(x, mean, low, high, float(max(found.x[-1] for found in curves)))
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """Returns the mean of runs' numbers, at least one, with its 95 % interval."""
+    array = np.asarray(values, float)
+    mean, half = float(array.mean()), half_width(array)
+    return Interval(mean, None, None) if half is None else Interval(mean, mean - float(half), mean + float(half))
+
+
+def half_width(values: np.ndarray) -> np.ndarray | None:
+    """Returns half the width [...] of the 95 % interval of means over runs [R, ...]; None: of one run."""
+    from scipy import special  # type: ignore[import-untyped]  # takes a moment; a dependency of JAX
+
+    number = len(values)
+    if number < 2:
+        return None
+    quantile = special.stdtrit(number - 1, _UPPER)
+    return np.asarray(quantile * values.std(axis=0, ddof=1) / math.sqrt(number))

@@ -1,0 +1,96 @@
+"""Metrics over the course of a run, read from metrics.jsonl."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from seedzero.core import errors, json_object, plain_files
+from seedzero.monitoring import metrics
+
+EVALUATION, TRAINING = "evaluation_mean_return", "episode_return"
+"""Mean returns: of an evaluation, and of the training episodes of a row."""
+_OUT_OF_ORDER_SECONDS = 1.0
+"""By so much a row may be older than the one before: two threads write rows."""
+_UNFINISHED = "evaluation_unfinished"
+
+
+class Place(NamedTuple):
+    """A place in the course of a run. seconds: of all its learners, one after the other."""
+
+    update: float = 0.0
+    env_steps: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """Values of metrics at places of a run, in order.
+
+    places: [N, 3] as `Place`. values: [N, M], nan: the row lacks that metric. names: metrics of all rows, sorted.
+    last: the farthest place of any row. num_damaged: lines that cannot be read, an unfinished last one left out.
+    """
+
+    places: np.ndarray
+    values: np.ndarray
+    names: tuple[str, ...] = ()
+    last: Place = Place()  # noqa: RUF009  it is immutable
+    num_damaged: int = 0
+
+
+def read(path: pathlib.Path, wanted: Sequence[str]) -> Series:
+    """Returns the rows of a run directory's metrics.jsonl with a number for the first of the wanted metrics.
+
+    Raises ResumeError if the file cannot be read.
+    """
+    file = path / metrics.METRICS_FILE
+    try:
+        with open(file, "rb", opener=plain_files.opener) as lines:
+            return fold(lines, wanted)
+    except FileNotFoundError:
+        return fold((), wanted)
+    except OSError as error:
+        raise errors.ResumeError(f"cannot read {file}: {error.strerror}") from None
+
+
+def fold(lines: Iterable[bytes], wanted: Sequence[str]) -> Series:
+    """Returns the series in lines of JSON, as `read`.
+
+    Rows of updates that later rows repeat are left out, and evaluations that were cut (`evaluation_unfinished`). A
+    resumed learner counts its seconds anew; they are added to those before.
+    """
+    kept: list[tuple[Place, list[float]]] = []
+    names: set[str] = set()
+    last, before, newest, num_damaged = Place(), 0.0, 0.0, 0
+    for line in lines:
+        try:
+            row = json_object.parse(line)
+            place = Place(*(_number(row.get(key, 0)) for key in metrics.FIRST_KEYS))
+        except (ValueError, OverflowError):
+            num_damaged += line.endswith(b"\n")
+            continue
+        if place.seconds < newest - _OUT_OF_ORDER_SECONDS:
+            before += newest
+        newest = place.seconds
+        place = place._replace(seconds=before + newest)
+        last = Place(*map(max, last, place))
+        names |= {name for name, value in row.items() if isinstance(value, (int, float))}
+        numbers = [_number(row.get(name)) for name in wanted]
+        if not math.isfinite(numbers[0]) or (wanted[0].startswith("evaluation_") and _UNFINISHED in row):
+            continue
+        while kept and (kept[-1][0].update > place.update or kept[-1][0].env_steps > place.env_steps):
+            kept.pop()
+        kept.append((place, numbers))
+    places = np.array([place for place, _ in kept], float).reshape(-1, len(Place._fields))
+    values = np.array([numbers for _, numbers in kept], float).reshape(-1, len(wanted))
+    return Series(places, values, tuple(sorted(names)), last, num_damaged)
+
+
+def _number(value: metrics.Value) -> float:
+    """Returns a row's value as a number; nan: it is none, as the texts of infinite numbers."""
+    return float(value) if isinstance(value, (int, float)) else math.nan

@@ -30,6 +30,7 @@ from seedzero.cli import (
     parse,
     plot,
     status,
+    sweep,
     train,
     worker,
 )
@@ -38,6 +39,7 @@ from seedzero.core import errors, exit_codes, printable
 
 COMMANDS: Mapping[str, parse.Command] = {
     "train": train.COMMAND,
+    "sweep": sweep.COMMAND,
     "worker": worker.COMMAND,
     "check-env": check_env.COMMAND,
     "launch": launch.COMMAND,

@@ -37,6 +37,7 @@ class Arguments:
     words: tuple[str, ...]  # without dashes, in order
     flags: Mapping[str, str]  # values of the command's own flags as given; switches "true" or "false"
     settings: Mapping[str, str]  # values of configuration settings as given, by SECTION.KEY
+    rest: tuple[str, ...] = ()  # words after --, for another command
 
     def switch(self, name: str) -> bool:
         """Returns whether a switch is on."""
@@ -67,6 +68,7 @@ class Command:
     words: tuple[tuple[str, ...], ...] = ()  # the choices of each word, no choices: any; empty: it takes none
     more_words: int = 0  # number of any further words that it may take
     takes_settings: bool = False  # whether every SECTION.KEY of the configuration is a flag too
+    takes_rest: bool = False  # whether words after -- are left to another command
 
 
 def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
@@ -77,6 +79,8 @@ def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
     aliases = configs.ALIASES if command.takes_settings else {}
     switches |= {key for key in [*settings, *aliases] if isinstance(settings[aliases.get(key, key)].default, bool)}
     everything = configs.LISTED if command.takes_settings else f"`seedzero {name} --help` lists all flags"
+    end = args.index("--") if command.takes_rest and "--" in args else len(args)
+    args, rest = args[:end], args[end + 1 :]
     words, given = _split(args, switches, known=[*flags, *aliases, *settings], everything=everything)
     _check_words(name, command, words)
     for key in command.required:
@@ -90,6 +94,7 @@ def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
         words=tuple(words),
         flags={key: value for key, value in given.items() if key in flags},
         settings={aliases.get(key, key): value for key, value in given.items() if key not in flags},
+        rest=tuple(rest),
     )
 
 

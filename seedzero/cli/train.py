@@ -43,7 +43,7 @@ def resume_command(path: str, arguments: parse.Arguments, *, command: Sequence[s
     """Returns the shell command for resuming a run. command: its words without dashes."""
     flags = {**arguments.flags, "run_dir": path}
     flags.pop("supervised", None)  # whoever reads it holds no pipe open
-    return shlex.join([*_program(sys.argv), *command, *as_words(flags, arguments.settings)])
+    return shlex.join([*program_words(sys.argv), *command, *as_words(flags, arguments.settings)])
 
 
 def as_words(flags: Mapping[str, str], settings: Mapping[str, str]) -> list[str]:
@@ -53,7 +53,7 @@ def as_words(flags: Mapping[str, str], settings: Mapping[str, str]) -> list[str]
     return [f"--{key}={value}" for key, value in {**flags, **short}.items()]
 
 
-def _program(argv: Sequence[str]) -> list[str]:
+def program_words(argv: Sequence[str]) -> list[str]:
     """Returns the words for calling the program: the name if on the path."""
     name = os.path.basename(argv[0])
     found = shutil.which(name)

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import golden
+import numpy as np
+import pytest
+
+from seedzero.api import curve_plot
+from seedzero.core import errors
+from seedzero.monitoring import bands
+
+
+def _line(label: str, *seeds: list[float]) -> curve_plot.Line:
+    x = np.arange(float(len(seeds[0])))
+    band = bands.band([bands.curve(x, np.array(seed)) for seed in seeds])
+    assert band is not None
+    return curve_plot.Line(label, band)
+
+
+def _draw(*lines: curve_plot.Line, ending: str = ".png") -> bytes:
+    return curve_plot.draw(lines, title="catch", x="steps", y="mean return", ending=ending)
+
+
+@pytest.mark.parametrize(("ending", "begin"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
+def test_a_file_has_the_format_of_its_ending(ending: str, begin: bytes) -> None:
+    pytest.importorskip("matplotlib")
+    assert _draw(_line("a", [0, 1]), _line("b", [0, 1], [0, 2]), ending=ending).startswith(begin)
+
+
+def test_a_panel_has_lines_bands_and_a_legend(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = pytest.importorskip("matplotlib.figure")
+    drawn: list[Any] = []
+    monkeypatch.setattr(figure.Figure, "savefig", lambda self, *args, **options: drawn.extend(self.axes))
+    _draw(_line("a", [0, 1]), _line("b", [0, 1], [0, 3]), _line("c", [5]))
+    (axis,) = drawn
+    assert [list(line.get_ydata()) for line in axis.lines] == [[0, 1], [0, 2], [5]]
+    assert len(axis.collections) == 1 and (axis.get_xlabel(), axis.get_title()) == ("steps", "catch")
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["a", "b", "c"]
+    low, high = axis.get_ylim()
+    assert -3.5 < low < 0 and 5 < high < 8  # the interval of b reaches 2 + 12.7
+
+
+def test_without_matplotlib_its_package_is_named(monkeypatch: pytest.MonkeyPatch, said: golden.Said) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(errors.UsageError, match=r"matplotlib.*--json.*pip install.*matplotlib") as raised:
+        _draw(_line("a", [0, 1]))
+    said(raised.value)

@@ -116,10 +116,8 @@ def _group_row(number: int, group: run_groups.RunGroup, found: Mapping[str, Any]
         over = found[name]
         row[f"{name}: mean"] = over and f"{over['mean']:.4g}"
         is_known = over is not None and over["low"] is not None
-        row["interval" if name == "last" else "its interval"] = (
-            f"{over['low']:.4g} to {over['high']:.4g}" if is_known else None
-        )
-        row["median" if name == "last" else "its median"] = over and f"{over['median']:.4g}"
+        row[f"{name}: interval"] = f"{over['low']:.4g} to {over['high']:.4g}" if is_known else None
+        row[f"{name}: median"] = over and f"{over['median']:.4g}"
     return row
 
 

@@ -52,6 +52,10 @@ def run(arguments: parse.Arguments) -> int:
         sweeps.check(planned)
         root = planned[0].path.parent
         num_parallel = min(jobs or max(1, machines.num_cores() // 2), len(planned))
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise errors.UsageError(f"--run_dir={root} cannot be made: {error.strerror}") from None
         sweep = _Sweep(planned, num_parallel)
         todo = len(planned) - len(sweep.states)
         shared = machines.num_cores() // num_parallel or 1

@@ -120,3 +120,12 @@ def test_further_words_are_taken_up_to_a_number() -> None:
     assert parse.read("league", command, ["match"]).words == ("match",)
     with pytest.raises(errors.UsageError, match="'c'"):
         parse.read("league", command, ["match", "a", "b", "c"])
+
+
+def test_words_after_two_minus_signs_are_left_to_another_command() -> None:
+    command = parse.Command("", "", {"json": ""}, lambda arguments: 0, takes_settings=True, takes_rest=True)
+    arguments = parse.read("sweep", command, ["--seed=1", "--json", "--", "--env=catch", "--", "x"])
+    assert (arguments.settings, arguments.rest) == ({"run.seed": "1"}, ("--env=catch", "--", "x"))
+    assert parse.read("sweep", command, ["--seed=1"]).rest == ()
+    with pytest.raises(errors.UsageError, match=" --"):
+        _train("--seed=1", "--", "--env=catch")

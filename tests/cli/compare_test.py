@@ -1,0 +1,60 @@
+"""Tables of settings and scores, and the same as JSON."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import golden
+import pytest
+import saved_run
+
+from seedzero.cli import main as commands
+
+
+@pytest.fixture
+def runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    monkeypatch.chdir(tmp_path)
+    saved_run.make(tmp_path / "runs" / "a", (0.0, 3.0, 2.0), run__seed=1, ppo__learning_rate=0.1, finished="done")
+    saved_run.make(tmp_path / "runs" / "b", (2.0, 3.0), run__seed=2, ppo__learning_rate=0.1, run__max_updates=9)
+    saved_run.make(tmp_path / "runs" / "c", (), run__seed=1, ppo__learning_rate=0.2)
+    return tmp_path
+
+
+@pytest.mark.parametrize("args", [["runs"], ["runs/a", "runs/c"], ["runs/a", "runs/b", "--by="]], ids=" ".join)
+def test_tables_are_for_people(
+    args: list[str], runs: pathlib.Path, capsys: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    assert commands.main(["compare", *args]) == 0
+    said(capsys.readouterr().out, " ".join(args))
+
+
+def test_json_has_settings_runs_and_groups(runs: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(["compare", "runs", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["settings"] == [
+        {"name": "max_updates", "values": ["0 | 9", "0"], "given": [True, False]},
+        {"name": "ppo.learning_rate", "values": ["0.1", "0.2"], "given": [True, True]},
+    ]
+    first, second, third = found["runs"]
+    assert (first["group"], first["seed"], first["state"], first["last"]["mean"]) == (1, 1, "finished", 2.0)
+    best = {"mean": 3.0, "stderr": 0.1, "episodes": 10, "update": 10, "env_steps": 1_000}
+    assert first["best"] == pytest.approx(best)
+    assert (second["state"], third["last"], third["group"]) == ("stopped", None, 2)
+    assert found["groups"][0]["last"]["mean"] == 2.5 and found["groups"][1]["last"] is None
+    assert found["notes"] == []
+
+
+def test_runs_of_different_environments_are_compared_with_a_note(
+    runs: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved_run.make(runs / "other", preset="cartpole")
+    assert commands.main(["compare", "runs/a", "other"]) == 0
+    assert "catch and gym:CartPole-v1" in capsys.readouterr().out.splitlines()[0]
+    assert commands.main(["compare", "runs/a", "other", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["notes"]) == 1
+
+
+def test_a_place_without_a_run_is_refused(runs: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(["compare", "runs/a", "nowhere"]) == 2
+    assert "nowhere" in capsys.readouterr().err

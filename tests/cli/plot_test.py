@@ -1,0 +1,123 @@
+"""Curves of runs as JSON, as a file, and the messages about them."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+from typing import Any
+
+import golden
+import pytest
+import saved_run
+
+from seedzero.cli import main as commands
+from seedzero.monitoring import metrics
+
+
+@pytest.fixture
+def runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """Two seeds with one learning rate, and a run with another; the working directory."""
+    monkeypatch.chdir(tmp_path)
+    saved_run.make(tmp_path / "runs" / "a", (0.0, 1.0, 2.0), run__seed=1, ppo__learning_rate=0.1, frames_per_step=4)
+    saved_run.make(tmp_path / "runs" / "b", (2.0, 3.0), run__seed=2, ppo__learning_rate=0.1, frames_per_step=4)
+    saved_run.make(tmp_path / "runs" / "c", (5.0, 6.0), run__seed=1, ppo__learning_rate=0.2, frames_per_step=4)
+    return tmp_path
+
+
+def _json(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
+    assert commands.main(["plot", *args, "--json"]) == 0
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_groups_have_means_and_intervals_without_matplotlib(
+    runs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    found = _json(capsys, "runs")
+    assert (found["x"], found["y"], found["smooth"], found["by"], found["out"]) == (
+        "steps",
+        "evaluation",
+        1,
+        None,
+        None,
+    )
+    two, one = found["groups"]
+    assert two["settings"] == {"ppo.learning_rate": 0.1} and two["runs"] == ["runs/a", "runs/b"]
+    assert (two["x"], two["mean"], two["longest"]) == ([0, 1_000], [1, 2], 2_000)
+    assert two["high"] == pytest.approx([1 + 12.7062, 2 + 12.7062], abs=1e-3)  # 12.706 sqrt(2) / sqrt(2)
+    assert (one["mean"], one["low"], one["high"]) == ([5, 6], None, None)
+    assert not (runs / "plot.png").exists()
+    assert commands.main(["plot", "runs"]) == 2
+    assert "matplotlib" in capsys.readouterr().err
+
+
+def test_axes_metrics_and_smoothing_are_chosen(runs: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for x, last in (("steps", 2_000), ("updates", 20), ("seconds", 4.0), ("frames", 8_000)):
+        assert _json(capsys, "runs/a", f"--x={x}")["groups"][0]["x"][-1] == last
+    assert _json(capsys, "runs/a", "--y=training")["groups"][0]["mean"] == pytest.approx([-0.1, 0.9, 1.9])
+    assert _json(capsys, "runs/a", "--y=loss")["groups"][0]["mean"] == [0.5, 0.5, 0.5]
+    assert _json(capsys, "runs/a", "--smooth=2")["groups"][0]["mean"] == [0.0, 0.5, 1.5]
+    (together,) = _json(capsys, "runs", "--by=agent")["groups"]
+    assert together["settings"] == {} and len(together["runs"]) == 3
+
+
+@pytest.mark.parametrize("flags", [[], ["--out=a.svg", "--x=seconds"]], ids=["png", "svg"])
+def test_a_file_is_written_and_all_that_it_hides_is_told(
+    flags: list[str], runs: pathlib.Path, capsys: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    pytest.importorskip("matplotlib")
+    assert commands.main(["plot", "runs", "--by=env", *flags]) == 0
+    said(capsys.readouterr().err, " ".join(flags))
+    assert (runs / ("a.svg" if flags else "plot.png")).stat().st_size > 1_000
+
+
+def test_a_run_without_the_metric_is_left_out(runs: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (runs / "runs" / "c" / metrics.METRICS_FILE).unlink()
+    assert _json(capsys, "runs")["left_out"] == ["runs/c"]
+
+
+def test_resumed_and_damaged_rows_are_told(runs: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = runs / "runs" / "a" / metrics.METRICS_FILE
+    file.write_text("damaged\n" + file.read_text() + '{"upd')
+    assert commands.main(["plot", "runs/a", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert "1 lines" in err and "runs/a" in err and json.loads(out)["groups"][0]["mean"] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["runs", "--y=los"],
+        ["runs/a", "--y=training_loss"],
+        ["runs", "--y="],
+        ["runs", "--x=time"],
+        ["runs", "--smooth=0"],
+        ["runs", "--by=lr"],
+        ["runs", "--out=a.gif"],
+        ["runs", "--out=nowhere/a.png"],
+        ["nowhere"],
+        [],
+    ],
+    ids=" ".join,
+)
+def test_mistakes_are_refused(
+    flags: list[str], runs: pathlib.Path, capsys: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    pytest.importorskip("matplotlib")
+    assert commands.main(["plot", *flags]) == 2
+    out, err = capsys.readouterr()
+    said(err, " ".join(flags))
+    assert out == "" and not list(runs.glob("*.*"))
+
+
+def test_runs_without_a_row_and_without_a_common_place_are_refused(
+    runs: pathlib.Path, capsys: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    saved_run.make(runs / "empty", ())
+    assert commands.main(["plot", "empty", "--json"]) == 2
+    said(capsys.readouterr().err, "empty")
+    row = {"update": 9, "env_steps": 90_000, "seconds": 1, "kind": "evaluation", "evaluation_mean_return": 1}
+    (runs / "runs" / "b" / metrics.METRICS_FILE).write_text(json.dumps(row) + "\n")
+    assert commands.main(["plot", "runs/a", "runs/b", "--json"]) == 2
+    said(capsys.readouterr().err, "apart")

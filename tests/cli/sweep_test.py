@@ -1,0 +1,140 @@
+"""A sweep's states, messages and tables; programs that act as `seedzero train` stand in for the runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import sys
+import threading
+from typing import Any
+
+import golden
+import pytest
+
+from seedzero.cli import main as commands
+from seedzero.cli import train
+from seedzero.processes import pool as program_pool
+
+_STAND_IN = """
+import pathlib, sys
+sys.path[:0] = [{tests!r}]
+import saved_run
+words = dict(word.removeprefix("--").partition("=")[::2] for word in sys.argv[1:])
+path = pathlib.Path(words["run_dir"])
+with open(path.parent / "calls", "a") as calls:
+    calls.write(path.name + chr(10))
+rate, seed, until = float(words["ppo.learning_rate"]), int(words["seed"]), int(words["max_updates"])
+print("0:01  0 steps", flush=True)
+if rate == 0.5:
+    sys.exit("seedzero: error: it broke")
+given = {{"run__agent": "ppo", "ppo__learning_rate": words["ppo.learning_rate"], "run__seed": seed}}
+ends = until == 5 or (path / "config.json").exists()
+saved_run.make(path, (0.0, 10 * rate + seed), finished="--max_updates" * ends, run__max_updates=until, **given)
+if not ends:
+    print("up", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _stand_in(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts a script that needs a moment in the place of `seedzero train`."""
+    script = tmp_path / "train.py"
+    script.write_text(_STAND_IN.format(tests=str(pathlib.Path(__file__).parents[1])))
+    made = program_pool.Task
+
+    def task(command: list[str], *args: Any, **names: Any) -> program_pool.Task:
+        assert command[:5] == [sys.executable, "-m", "seedzero.cli", "train", "--supervised"]
+        return made([sys.executable, str(script), *command[5:]], *args, **names)
+
+    monkeypatch.setattr(program_pool, "Task", task)
+    monkeypatch.setattr(train, "program_words", lambda argv: ["seedzero"])
+    monkeypatch.chdir(tmp_path)
+
+
+_ARGS = ["sweep", "--ppo.learning_rate=1e-1,2e-1", "--seeds=1,2", "--run_dir=out", "--jobs=1"]
+_FIXED = ["--", "--preset=catch", "--agent=ppo"]
+_SHORT = [*_FIXED, "--max_updates=5"]
+
+
+def _calls() -> list[str]:
+    return pathlib.Path("out/calls").read_text().split()
+
+
+def test_every_run_is_trained_once_and_the_command_repeated_skips_all(
+    capsys: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    assert commands.main([*_ARGS, *_SHORT]) == 0
+    out, err = capsys.readouterr()
+    said(out, "tables")
+    names = [f"ppo.learning_rate={rate}_seed={seed}" for rate in (0.1, 0.2) for seed in (1, 2)]
+    assert _calls() == names and all(f"{name}: finished: --max_updates" in err for name in names)
+    assert commands.main([*_ARGS, "--json", *_SHORT]) == 0
+    assert _calls() == names
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [(run["name"], run["state"]) for run in found["sweep"]] == [(name, "finished before") for name in names]
+    assert [group["settings"] for group in found["groups"]] == [{"ppo.learning_rate": 0.1}, {"ppo.learning_rate": 0.2}]
+    assert found["groups"][0]["last"]["mean"] == 2.5 and len(found["runs"]) == 4 and found["run_dir"] == "out"
+
+
+def test_a_failed_run_stops_no_other_and_is_named_with_its_log(
+    capsys: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    args = ["sweep", "--ppo.learning_rate=0.5,0.2", "--seeds=1", "--run_dir=out", "--jobs=1", *_SHORT]
+    assert commands.main(args) == 1
+    err = capsys.readouterr().err
+    assert _calls() == ["ppo.learning_rate=0.5_seed=1", "ppo.learning_rate=0.2_seed=1"]
+    said(err[err.index("1 of 2 runs") :])
+    assert "it broke" in pathlib.Path("out/ppo.learning_rate=0.5_seed=1.log").read_text()
+
+
+def test_ctrl_c_ends_all_runs_and_says_how_to_go_on(capsys: pytest.CaptureFixture[str], said: golden.Said) -> None:
+    ended = threading.Event()
+
+    def interrupt() -> None:  # once the first run is up
+        log = pathlib.Path("out/ppo.learning_rate=0.1_seed=1.log")
+        while not ended.wait(0.02):
+            if log.exists() and "up" in log.read_text():
+                return os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        assert commands.main([*_ARGS, *_FIXED, "--max_updates=9"]) == 0
+    finally:
+        ended.set()
+        thread.join()
+    err = capsys.readouterr().err
+    assert len(_calls()) == 1 and "ppo.learning_rate=0.1_seed=1: stopped" in err
+    command = err[err.index("stopped; to go on") :]
+    said(command)
+    assert commands.main([*_ARGS, *_SHORT]) == 0  # begins the others, goes on with the first
+    assert len(_calls()) == 1 + 4
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--seeds=1,2"],
+        ["--seeds=1,x", *_FIXED],
+        ["--seeds=1,1", *_FIXED],
+        ["--seed=1", "--seeds=2", *_FIXED],
+        ["--ppo.learning_rat=1,2", *_FIXED],
+        ["--search.num_simulations=2,4", *_FIXED],
+        ["--agent=ppo,sac", "--", "--preset=catch"],
+        ["--agent=ppo,vtrace", *_FIXED],
+        ["--seeds=1", *_FIXED, "--run_dir=x"],
+        ["--seeds=1", "--run_dir=gs://runs/x", *_FIXED],
+        ["--seeds=1", "--jobs=0", *_FIXED],
+    ],
+    ids=" ".join,
+)
+def test_mistakes_are_refused_before_anything_starts(
+    args: list[str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    assert commands.main(["sweep", *args]) == 2
+    out, err = capsys.readouterr()
+    said(err, " ".join(args))
+    assert out == "" and [path.name for path in tmp_path.iterdir()] == ["train.py"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from seedzero.cli import output, parse
-from seedzero.cli import plot as plot_command
+from seedzero.cli import output, parse, plot
 
 if TYPE_CHECKING:
     from seedzero.api import groups as run_groups
@@ -18,7 +17,7 @@ def run(arguments: parse.Arguments) -> int:
     from seedzero.api import scores
 
     by = None if "by" not in arguments.flags else run_groups.read_names(arguments.flags["by"])
-    runs = plot_command.read_runs(arguments.words, scores.METRICS)
+    runs = plot.read_runs(arguments.words, scores.METRICS)
     groups = run_groups.group(runs, by)
     environments = sorted({run.saved.config.env.id for run in runs})
     notes = [_OF_SEVERAL.format(" and ".join(environments))] if len(environments) > 1 else []
@@ -126,7 +125,7 @@ COMMAND = parse.Command(
     usage="RUN [RUN ...] [--by=SETTING,...] [--json]",
     words=((),),
     more_words=10_000,
-    flags={**plot_command.BY, "json": "print one line of JSON in place of the tables"},
+    flags={**plot.BY, "json": "print one line of JSON in place of the tables"},
     details="""
 RUN is as for `seedzero plot`: a run directory, a directory of runs, a pattern, or gs://BUCKET/PATH of a run. Runs with
 equal settings but for the seed are a group; --by names the settings by which to part them instead.

@@ -15,7 +15,7 @@ import pytest
 
 from seedzero.cli import main as commands
 from seedzero.cli import train
-from seedzero.processes import pool as program_pool
+from seedzero.processes import pool
 
 _STAND_IN = """
 import pathlib, sys
@@ -43,13 +43,13 @@ def _stand_in(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Puts a script that needs a moment in the place of `seedzero train`."""
     script = tmp_path / "train.py"
     script.write_text(_STAND_IN.format(tests=str(pathlib.Path(__file__).parents[1])))
-    made = program_pool.Task
+    made = pool.Task
 
-    def task(command: list[str], *args: Any, **names: Any) -> program_pool.Task:
+    def task(command: list[str], *args: Any, **names: Any) -> pool.Task:
         assert command[:5] == [sys.executable, "-m", "seedzero.cli", "train", "--supervised"]
         return made([sys.executable, str(script), *command[5:]], *args, **names)
 
-    monkeypatch.setattr(program_pool, "Task", task)
+    monkeypatch.setattr(pool, "Task", task)
     monkeypatch.setattr(train, "program_words", lambda argv: ["seedzero"])
     monkeypatch.chdir(tmp_path)
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from seedzero.processes import pool as program_pool
+from seedzero.processes import pool
 from seedzero.processes import program as programs
 
 _SECONDS = 60.0
@@ -21,7 +21,7 @@ class _Log:
         self.ends: dict[str, programs.Death | None] = {}
         self.changed = threading.Condition()
 
-    def task(self, name: str, script: str) -> program_pool.Task:
+    def task(self, name: str, script: str) -> pool.Task:
         def begin() -> None:
             with self.changed:
                 self.began.append(name)
@@ -35,7 +35,7 @@ class _Log:
             with self.changed:
                 self.ends[name] = death
 
-        return program_pool.Task([sys.executable, "-c", script], begin, write, end)
+        return pool.Task([sys.executable, "-c", script], begin, write, end)
 
     def await_line(self, name: str) -> None:
         with self.changed:
@@ -48,47 +48,47 @@ _UNTIL_CLOSED = "print('up', flush=True); import sys; sys.stdin.read(); print('s
 def test_every_program_runs_once_in_order_and_a_failure_stops_none() -> None:
     log = _Log()
     tasks = [log.task(str(n), f"import os; print({n}, os.environ['GIVEN']); exit({n % 2})") for n in range(4)]
-    pool = program_pool.ProgramPool(tasks, 1, environment={"GIVEN": "x"})
-    pool.start()
-    assert pool.wait(_SECONDS)
+    running = pool.ProgramPool(tasks, 1, environment={"GIVEN": "x"})
+    running.start()
+    assert running.wait(_SECONDS)
     assert log.began == list("0123") and log.lines == {name: [f"{name} x"] for name in "0123"}
     assert [death and death.status for death in log.ends.values()] == [0, 1, 0, 1]
 
 
 def test_a_stop_ends_running_programs_politely_and_starts_no_more() -> None:
     log = _Log()
-    pool = program_pool.ProgramPool([log.task(name, _UNTIL_CLOSED) for name in "abc"], 2)
-    pool.start()
+    running = pool.ProgramPool([log.task(name, _UNTIL_CLOSED) for name in "abc"], 2)
+    running.start()
     log.await_line("a")
     log.await_line("b")
-    assert not pool.wait(0.0)
-    pool.stop()
-    assert pool.wait(_SECONDS)
+    assert not running.wait(0.0)
+    running.stop()
+    assert running.wait(_SECONDS)
     assert log.lines == {"a": ["up", "saved"], "b": ["up", "saved"]} and sorted(log.began) == ["a", "b"]
     assert log.ends["c"] is None
 
 
 def test_a_kill_waits_for_nothing() -> None:
     log = _Log()
-    pool = program_pool.ProgramPool([log.task("a", "import time; print('up', flush=True); time.sleep(600)")], 1)
-    pool.start()
+    running = pool.ProgramPool([log.task("a", "import time; print('up', flush=True); time.sleep(600)")], 1)
+    running.start()
     log.await_line("a")
-    pool.kill()
-    assert pool.wait(_SECONDS)
+    running.kill()
+    assert running.wait(_SECONDS)
     assert (death := log.ends["a"]) is not None and death.status == -9
 
 
 def test_cores_are_shared_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {1, 2, 4, 7, 8})
-    assert program_pool.cores(1) == [[1, 2, 4, 7, 8]]
-    assert program_pool.cores(2) == [[1, 2], [4, 7]]
-    assert program_pool.cores(7) == [[1], [2], [4], [7], [8], [1], [2]]
+    assert pool.cores(1) == [[1, 2, 4, 7, 8]]
+    assert pool.cores(2) == [[1, 2], [4, 7]]
+    assert pool.cores(7) == [[1], [2], [4], [7], [8], [1], [2]]
 
 
 def test_a_program_sees_its_share_of_the_cores_alone() -> None:
     log, before = _Log(), os.sched_getaffinity(0)
     tasks = [log.task(name, "import os; print(len(os.sched_getaffinity(0)))") for name in "ab"]
-    pool = program_pool.ProgramPool(tasks, len(before))
-    pool.start()
-    assert pool.wait(_SECONDS)
+    running = pool.ProgramPool(tasks, len(before))
+    running.start()
+    assert running.wait(_SECONDS)
     assert log.lines == {"a": ["1"], "b": ["1"]} and os.sched_getaffinity(0) == before

@@ -1,0 +1,48 @@
+"""A sweep of real runs: interrupted, gone on with, compared and drawn."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import signal
+
+import e2e_harness as harness
+import pytest
+
+from seedzero.checkpoints import run_dir as run_dirs
+
+_SWEEP = ("sweep", "--optimizer.learning_rate=1e-3,1e-2", "--seeds=1,2", "--jobs=1", "--run_dir=sweep", "--")
+_SETTINGS = [word for word in harness.TINY if not word.startswith("--evaluation.")]
+_FIXED = (*_SETTINGS, "--evaluation.every_updates=20", "--evaluation.episodes=4", "--evaluation.num_envs=4")
+
+
+@pytest.mark.slow
+def test_a_sweep_goes_on_after_ctrl_c_and_its_runs_are_compared(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    command = host.command(*_SWEEP, *_FIXED, "--max_updates=40")
+    first = host.start(command, "sweep")
+    first.says(r"seed=1: finished: --max_updates=40")
+    first.says(r"seed=2: begins")
+    log = tmp_path / "sweep" / "optimizer.learning_rate=0.001_seed=2.log"
+    harness.wait_for(lambda: log.exists() and "learner listening" in log.read_text(), "the second run", alive=first)
+    first.send(signal.SIGINT)
+    ended = first.wait()
+    assert ended.code == 0 and "to go on" in ended.err and not first.children()
+    status = run_dirs.read_status(log.with_suffix(""))
+    assert status is None or not status["alive"]
+
+    again = host.seedzero(*_SWEEP[:-1], "--json", "--", *_FIXED, "--max_updates=40")
+    assert again.code == 0, again.err
+    states = [run["state"] for run in again.json["sweep"]]
+    assert states[0] == "finished before" and set(states[1:]) <= {"finished", "finished before"}
+    assert [group["settings"] for group in again.json["groups"]] == [
+        {"optimizer.learning_rate": 0.001},
+        {"optimizer.learning_rate": 0.01},
+    ]
+    assert all(run["updates"] == 40 and run["last"]["episodes"] == 4 for run in again.json["runs"])
+
+    drawn = host.seedzero("plot", "sweep", "--x=updates", "--json")
+    assert drawn.code == 0, drawn.err
+    assert [len(group["runs"]) for group in drawn.json["groups"]] == [2, 2]
+    assert all(group["x"][-1] == 40 and group["low"] for group in drawn.json["groups"])
+    compared = host.seedzero("compare", "sweep", "--json")
+    assert json.dumps(compared.json["groups"]) == json.dumps(again.json["groups"])

@@ -51,6 +51,7 @@ GOOGLE_CLOUD = [  # the protos of the requests that gcp/*.sh make, for their tes
     "grpc-google-iam-v1>=0.14.6,<0.15",
 ]
 PLOT = ["matplotlib>=3.10,<4"]
+PAGE = ["starlette>=1.10,<2", "uvicorn>=0.54,<1"]  # `seedzero page`
 EXPORT = ["flatbuffers>=24.3.25,<26"]  # jax.export writes and reads its files with it
 EXTRAS = {
     "box2d": ["gymnasium[box2d]>=1.4,<2"],
@@ -61,6 +62,7 @@ EXTRAS = {
     "minigrid": ["minigrid>=3.0,<4"],
     "mujoco": ["gymnasium[mujoco]>=1.4,<2", "mujoco>=3.3,<4"],
     "plot": PLOT,  # `seedzero plot`
+    "page": PAGE,
     "procgen": [*ENVPOOL, "PyQt5-Qt5>=5.15.2,<6"],
     "ray": RAY,
     "tensorboard": TENSORBOARD,  # shows the files that a learner writes
@@ -86,8 +88,10 @@ EXTRAS = {
         *EXPORT,
         *GAMES,
         *MINATAR,
+        *PAGE,
         "gymnasium[box2d]>=1.4,<2",
         "grpc-stubs>=1.53.0.6",
+        "httpx>=0.28,<1",  # starlette's client for tests
         "hypothesis>=6.150,<7",
         *PLOT,
         "mctx>=0.0.71,<0.1",  # a peer for tests and benchmarks of the search
@@ -156,7 +160,10 @@ setuptools.setup(
     license_files=["LICENSE"],
     python_requires=">=3.11,<3.14",
     packages=setuptools.find_packages(include=["seedzero", "seedzero.*"]),
-    package_data={"seedzero": ["py.typed"]},
+    package_data={
+        "seedzero": ["py.typed"],
+        "seedzero.page": ["static/*.html", "static/*.css", "static/*.js", "static/vendor/*"],
+    },
     install_requires=WORKER + LEARNER,
     extras_require=EXTRAS,
     entry_points={"console_scripts": ["seedzero = seedzero.cli.main:program"]},

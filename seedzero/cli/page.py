@@ -1,0 +1,66 @@
+"""`seedzero page`: a web page for the runs in a directory."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+
+from seedzero.cli import output, parse
+from seedzero.core import errors, exit_codes, packages
+
+_PACKAGES = ("starlette", "uvicorn")
+
+
+def run(arguments: parse.Arguments) -> int:
+    """Serves the page until Ctrl-C; returns the exit code."""
+    place, host = arguments.flags["run_dir"], arguments.flags.get("host", "127.0.0.1")
+    port = arguments.integer("port", minimum=0) or 0
+    if port > 65535:
+        raise errors.UsageError(f"--port={port}: expected at most 65535")
+    if not host:
+        raise errors.UsageError("--host is empty; give 127.0.0.1 (this machine), or an address of this machine")
+    if "://" in place:
+        raise errors.UsageError(
+            f"--run_dir={place}: the page reads directories of this machine alone; copy config.json, status.json, "
+            "metrics.jsonl and league.jsonl of the run from the bucket into a directory, and give that"
+        )
+    path = pathlib.Path(place)
+    if not path.is_dir():
+        raise errors.ResumeError(f"--run_dir={place}: there is no such directory; give a run, or a directory of runs")
+    if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
+        command = packages.install_command(*_PACKAGES)
+        raise errors.UsageError(
+            f"seedzero page needs the extra page, but {' and '.join(missing)} is not installed here: {command}"
+        )
+    from seedzero.page import serve
+    from seedzero.transport import security
+
+    token_file = arguments.flags.get("token_file", "")
+    token = security.read_token(token_file) if token_file else ""
+    if text := token_file and security.exposure(token_file):
+        output.say(f"warning: {text}")
+
+    def ready(url: str) -> None:
+        output.say(f"the page of {place}: {url}{' asks for the token' if token else ''}; Ctrl-C ends it")
+
+    serve.serve(path.resolve(), host, port, token, ready)
+    return exit_codes.DONE
+
+
+COMMAND = parse.Command(
+    summary="Serves a web page of the runs in a directory: curves, comparisons, leagues, settings.",
+    usage="--run_dir=DIR [--port=N] [--host=ADDRESS] [--token_file=FILE]",
+    flags={
+        "run_dir=DIR": "of a training run, running or ended, or a directory with many of them below",
+        "port=N": "to listen on; 0, the default: any free port, which is printed",
+        "host=ADDRESS": "to listen on (default 127.0.0.1, this machine alone); any other needs --token_file",
+        "token_file=FILE": "file with the token that browsers must give, once (default: none is asked for)",
+    },
+    required=("run_dir",),
+    details="""
+A process of its own that only reads: training pays nothing for it, and runs may start and end meanwhile. Pages: all
+runs, newest first, several in one plot; a run's returns, losses and any other metric, live; a league's results,
+ratings, lineage and decisions; settings. A browser exchanges the token once for a cookie. From another machine:
+ssh -L PORT:127.0.0.1:PORT MACHINE, and no token. docs/page.md says more. Ctrl-C ends it with exit code 0.""",
+    run=run,
+)

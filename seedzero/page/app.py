@@ -1,0 +1,188 @@
+"""The page's answers: files of the browser's part, and JSON about runs. Every function here runs on a thread."""
+
+from __future__ import annotations
+
+import pathlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from starlette import applications, requests, responses, routing, staticfiles, types
+
+from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.core import errors, printable
+from seedzero.monitoring import league_log, metrics
+from seedzero.page import catalogue, guard, history, league_view, library, streams, summaries
+
+STATIC = pathlib.Path(__file__).parent / "static"
+MAX_METRICS = 64
+"""Metrics of one request."""
+MAX_RUNS = 16
+"""Runs of one stream."""
+MAX_BUCKETS = 4000
+_NUM_BUCKETS = 600
+
+
+class _Badly(errors.UsageError):
+    """A request with a value of no meaning."""
+
+
+class Page:
+    """The answers about the runs below a directory."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        self.root, self.places = root, streams.Places()
+        self._library = library.Library()
+        self._leagues: dict[str, tuple[object, dict[str, Any]]] = {}  # by run; what it was read from, and itself
+        self._lock = threading.Lock()
+
+    def runs(self, request: requests.Request) -> dict[str, Any]:
+        """Returns all runs, the newest first."""
+        found = []
+        for name in catalogue.find(self.root):
+            try:
+                found.append(summaries.describe(catalogue.locate(self.root, name), name))
+            except errors.UsageError:  # it was deleted meanwhile
+                continue
+        found.sort(key=lambda run: -run["changed"])
+        return {"root": printable.escape(str(self.root)), "runs": found, "most": catalogue.MAX_RUNS}
+
+    def run(self, request: requests.Request) -> dict[str, Any]:
+        """Returns a run's summary, its settings, and the names of its metrics once its history is read."""
+        name, path = self._located(request)
+        found, share = self._history(path)
+        overview = {**found.overview(), "read": share}
+        return {**summaries.describe(path, name), **overview, "settings": summaries.settings(path)}
+
+    def series(self, request: requests.Request) -> dict[str, Any]:
+        """Returns thinned series of metrics; before the history is read, the share so far."""
+        _, path = self._located(request)
+        names = request.query_params.getlist("metric")
+        if len(names) > MAX_METRICS:
+            raise _Badly(f"{len(names)} metrics; expected at most {MAX_METRICS}")
+        x = request.query_params.get("x", "seconds")
+        if x not in metrics.FIRST_KEYS:
+            raise _Badly(f"x: expected one of {', '.join(metrics.FIRST_KEYS)}")
+        num_buckets = int(_number(request, "buckets", _NUM_BUCKETS) or 0)
+        if not 1 <= num_buckets <= MAX_BUCKETS:
+            raise _Badly(f"buckets: expected 1 to {MAX_BUCKETS}")
+        low, high = _number(request, "low", None), _number(request, "high", None)
+        found, share = self._history(path)
+        if share < 1:
+            return {"read": share}
+        return {"read": share, **found.series(names, x, num_buckets, low, high)}
+
+    def league(self, request: requests.Request) -> dict[str, Any]:
+        """Returns a run's league, read anew after each checkpoint and each line of its history."""
+        name, path = self._located(request)
+        source = (
+            tuple(sorted(saved_files.finished(path / "checkpoints" / saved_files.STEPS))),
+            _size(path / league_log.LEAGUE_FILE),
+        )
+        with self._lock:
+            if name not in self._leagues or self._leagues[name][0] != source:
+                self._leagues[name] = (source, league_view.read(path, name))
+            return self._leagues[name][1]
+
+    def follow(self, names: list[str], cursors: list[str]) -> Callable[[], Iterator[streams.Event]]:
+        """Returns a function for reading the new events of runs. Raises UsageError."""
+        if not 1 <= len(names) <= MAX_RUNS or len(cursors) != len(names):
+            raise _Badly(f"a stream takes 1 to {MAX_RUNS} runs, each with a cursor")
+        for name in names:
+            catalogue.locate(self.root, name)
+        positions = [history.parse_cursor(cursor) for cursor in cursors]
+        told: list[dict[str, Any] | None] = [None] * len(names)
+
+        def poll() -> Iterator[streams.Event]:
+            for place, name in enumerate(names):
+                try:
+                    path = catalogue.locate(self.root, name)
+                    found, share = self._history(path)
+                    rows = found.since(positions[place]) if share == 1 else None
+                    summary = summaries.describe(path, name)
+                except errors.UsageError as error:
+                    yield streams.END, {"run": name, "error": str(error)}
+                    return
+                if rows is not None:
+                    positions[place] = history.parse_cursor(rows["cursor"])
+                    yield "rows", {"run": name, **rows}
+                if summary != told[place]:
+                    told[place] = summary
+                    yield "summary", summary
+
+        return poll
+
+    def _located(self, request: requests.Request) -> tuple[str, pathlib.Path]:
+        name = request.query_params.get("run", "")
+        return name, catalogue.locate(self.root, name)
+
+    def _history(self, path: pathlib.Path) -> tuple[history.History, float]:
+        """Returns a run's history after a moment's reading, and its read share."""
+        found = self._library.of(path)
+        return found, found.refresh()
+
+
+def make(page: Page, *, hosts: guard.HostNames, token: str = "", cookie: str = "seedzero_page") -> types.ASGIApp:
+    """Returns the application; token, cookie: as of `guard.Gate`."""
+
+    async def stream(request: requests.Request) -> types.ASGIApp:
+        parameters = request.query_params
+        try:
+            poll = page.follow(parameters.getlist("run"), parameters.getlist("cursor"))
+        except errors.UsageError as error:
+            return _failure(error)
+        return streams.EventStream(page.places, poll)
+
+    answers: Mapping[str, Callable[[requests.Request], dict[str, Any]]] = {
+        "/api/runs": page.runs,
+        "/api/run": page.run,
+        "/api/series": page.series,
+        "/api/league": page.league,
+    }
+    routes: list[routing.BaseRoute] = [routing.Route(path, _answering(read)) for path, read in answers.items()]
+    routes += [
+        routing.Route("/", lambda request: responses.FileResponse(STATIC / "index.html")),
+        routing.Route("/api/stream", stream),
+        routing.Mount("/static", staticfiles.StaticFiles(directory=STATIC)),
+    ]
+    login = (STATIC / "token.html").read_text(encoding="utf-8")
+    return guard.Gate(applications.Starlette(routes=routes), hosts, token, cookie, login)
+
+
+def _answering(read: Callable[[requests.Request], dict[str, Any]]) -> Callable[[requests.Request], responses.Response]:
+    """Returns an endpoint, which Starlette calls on a thread, since it is no coroutine."""
+
+    def answer(request: requests.Request) -> responses.Response:
+        try:
+            return responses.Response(run_dirs.encode(read(request)), media_type="application/json")
+        except errors.Error as error:
+            return _failure(error)
+
+    return answer
+
+
+def _failure(error: errors.Error) -> responses.JSONResponse:
+    code = 404 if isinstance(error, catalogue.UnknownRun) else 400 if isinstance(error, _Badly) else 409
+    return responses.JSONResponse({"error": printable.escape(str(error))}, code)
+
+
+def _number(request: requests.Request, name: str, default: float | None) -> float | None:
+    """Returns a finite number of a request."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    try:
+        number = float(text)
+    except ValueError:
+        number = float("nan")
+    if not abs(number) < 1e300:
+        raise _Badly(f"{name}: expected a number")
+    return number
+
+
+def _size(file: pathlib.Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0

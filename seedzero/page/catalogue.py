@@ -1,0 +1,80 @@
+"""The runs below a directory, by names that cannot lead out of it."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import stat
+from collections.abc import Callable
+
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.core import errors, printable
+
+MAX_DEPTH = 5
+MAX_RUNS = 2000
+_MAX_ENTRIES = 100_000
+
+
+class UnknownRun(errors.UsageError):
+    """A name of no run, or a run that was deleted."""
+
+
+def find(root: pathlib.Path) -> list[str]:
+    """Returns the names of the runs in and below a directory: relative paths, "." for the directory itself.
+
+    Links are not followed, and nothing inside a run is looked at.
+    """
+    found: list[str] = []
+    waiting, num_entries = [(root, 0)], 0
+    while waiting and len(found) < MAX_RUNS and num_entries < _MAX_ENTRIES:
+        directory, depth = waiting.pop(0)
+        if _is_run(directory):
+            name = directory.relative_to(root).as_posix()
+            if _is_text(name):
+                found.append(name)
+            continue
+        if depth == MAX_DEPTH:
+            continue
+        try:
+            with os.scandir(directory) as entries:
+                inside = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except OSError:  # it was deleted, or is another user's
+            continue
+        num_entries += len(inside)
+        waiting += [(directory / name, depth + 1) for name in sorted(inside) if not name.startswith(".")]
+    return found
+
+
+def locate(root: pathlib.Path, name: str) -> pathlib.Path:
+    """Returns the directory of a run by its name; raises UnknownRun for any other path."""
+    parts = [] if name == "." else name.split("/")
+    path = root
+    for part in parts:
+        if part in ("", ".", "..") or "\\" in part or not part.isprintable() or len(part) > 255:
+            raise UnknownRun(f"{_quoted(name)} is no name of a run below the page's directory")
+        path = path / part
+        if not _has_kind(path, stat.S_ISDIR):
+            raise UnknownRun(f"there is no run {_quoted(name)}: it was deleted, renamed, or lies behind a link")
+    if not _is_run(path):
+        raise UnknownRun(f"{_quoted(name)} is no run: its {run_dirs.CONFIG_FILE} is missing; it may have been deleted")
+    return path
+
+
+def _quoted(name: str) -> str:
+    return repr(printable.escape(name[:200]))
+
+
+def _is_text(name: str) -> bool:
+    return name.isprintable() and "\\" not in name
+
+
+def _is_run(path: pathlib.Path) -> bool:
+    return _has_kind(path / run_dirs.CONFIG_FILE, stat.S_ISREG)
+
+
+def _has_kind(path: pathlib.Path, is_kind: Callable[[int], bool]) -> bool:
+    """Returns whether a path is there, no link, and of a kind."""
+    try:
+        return is_kind(os.lstat(path).st_mode)
+    except (OSError, ValueError):
+        return False

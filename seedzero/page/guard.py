@@ -1,0 +1,140 @@
+"""The gate before every answer: methods, Host, token, and headers that keep a browser from anything else."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import http.cookies
+import ipaddress
+import socket
+import urllib.parse
+from collections.abc import Iterable
+
+from starlette import requests, responses, types
+
+MAX_FORM_BYTES = 8192
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-cache",
+}
+
+
+def is_loopback(host: str) -> bool:
+    """Returns whether only processes of this machine reach a host."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class HostNames:
+    """The names by which a browser may call the page: a name of another site, led here by DNS, is refused.
+
+    Addresses are no names: of this machine on loopback, any of them elsewhere.
+    """
+
+    def __init__(self, host: str, own: Iterable[str] | None = None) -> None:
+        """host: of --host. own: names of this machine; None: the system's."""
+        self._is_local = is_loopback(host)
+        given = {host.lower()} if host not in ("", "0.0.0.0", "::") else set()
+        names = own if own is not None else (socket.gethostname(), socket.getfqdn())
+        others = set() if self._is_local else {name.lower() for name in names}
+        self.names = sorted({"localhost", *given, *others} - {""})
+
+    def allows(self, header: str) -> bool:
+        """Returns whether the header Host names the page, with any port: a tunnel has its own."""
+        host, colon, port = header.lower().rpartition(":")
+        if not colon or header.endswith("]"):
+            host, port = header.lower(), ""
+        if port and not (port.isascii() and port.isdigit()):
+            return False
+        try:
+            address = ipaddress.ip_address(host[1:-1] if host.startswith("[") and host.endswith("]") else host)
+        except ValueError:
+            return host in self.names
+        return address.is_loopback or not self._is_local
+
+
+class Gate:
+    """Passes requests on to an ASGI application; reads alone, of allowed hosts, with the token if there is one."""
+
+    def __init__(self, app: types.ASGIApp, hosts: HostNames, token: str, cookie: str, login: str) -> None:
+        """token: "": none is needed. cookie: its name. login: HTML with the form for the token."""
+        self._app, self._hosts, self._token, self._login, self.cookie = app, hosts, token, login, cookie
+        self._secret = hmac.new(token.encode(), b"seedzero page", hashlib.sha256).hexdigest()
+
+    async def __call__(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
+        """Answers a refused request itself."""
+        if scope["type"] != "http":
+            return  # no websockets, no lifespan
+
+        async def send_guarded(message: types.Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *((k.encode(), v.encode()) for k, v in HEADERS.items())]
+            await send(message)
+
+        request = requests.Request(scope, receive)
+        answer = await self._answer(request)
+        await (answer or self._app)(scope, receive, send_guarded)
+
+    async def _answer(self, request: requests.Request) -> types.ASGIApp | None:
+        """Returns the gate's own answer; None: the request may pass."""
+        if len(request.headers.getlist("host")) != 1 or not self._hosts.allows(request.headers["host"]):
+            return _refusal(421, f"the page answers to {', '.join(self._hosts.names)} alone; open one of these names")
+        if request.headers.get("sec-fetch-site") == "cross-site" and request.url.path.startswith("/api/"):
+            return _refusal(403, "another site asked for this; only the page's own requests are answered")
+        if self._token and request.url.path == "/token" and request.method == "POST":
+            return self._exchange(await _read_token(request))
+        if request.method not in ("GET", "HEAD"):
+            refusal = _refusal(405, "the page only reads: GET and HEAD alone")
+            refusal.headers["Allow"] = "GET, HEAD"
+            return refusal
+        if not self._token or request.url.path.startswith("/static/"):
+            return None
+        if request.url.path == "/" and (given := request.query_params.get("token")) is not None:
+            return self._exchange(given)
+        if _is_same(self._read_cookie(request), self._secret):
+            return None
+        if request.url.path.startswith("/api/"):
+            return _refusal(401, "the token is missing; open the page anew")
+        return responses.HTMLResponse(self._login, 401)
+
+    def _exchange(self, given: str) -> responses.Response:
+        """Returns a redirection with the cookie for the right token, and the form again for any other."""
+        if not _is_same(given, self._token):
+            return responses.HTMLResponse(self._login, 403)
+        answer = responses.RedirectResponse("/", 303)
+        answer.set_cookie(self.cookie, self._secret, httponly=True, samesite="strict", path="/")
+        return answer
+
+    def _read_cookie(self, request: requests.Request) -> str:
+        cookies: http.cookies.SimpleCookie = http.cookies.SimpleCookie()
+        try:
+            cookies.load(request.headers.get("cookie", ""))
+        except http.cookies.CookieError:
+            return ""
+        return cookies[self.cookie].value if self.cookie in cookies else ""
+
+
+async def _read_token(request: requests.Request) -> str:
+    """Returns the token of a form, "" without one."""
+    content = b""
+    async for piece in request.stream():
+        content += piece
+        if len(content) > MAX_FORM_BYTES:
+            return ""
+    form = urllib.parse.parse_qs(content.decode("ascii", errors="replace"))
+    return form.get("token", [""])[0].strip()
+
+
+def _is_same(given: str, expected: str) -> bool:
+    return hmac.compare_digest(given.encode(errors="replace"), expected.encode())
+
+
+def _refusal(code: int, text: str) -> responses.JSONResponse:
+    return responses.JSONResponse({"error": text}, code)

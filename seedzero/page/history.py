@@ -1,0 +1,149 @@
+"""The history of a run in memory, read piece by piece, and cursors in it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import secrets
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, NamedTuple
+
+from seedzero.core import errors, plain_files
+from seedzero.monitoring import metrics
+from seedzero.page import columns
+
+PIECE_SECONDS = 0.4
+"""Longest time of one call of `refresh`, about."""
+MAX_NEW_ROWS = 500
+"""Rows that follow a cursor one by one; more are thinned anew."""
+MAX_LINE_BYTES = 4 << 20
+_CHUNK_BYTES = 2 << 20
+_MARK_BYTES = 256
+
+
+class Cursor(NamedTuple):
+    """A place in a history. generation: changes when rows are cut back."""
+
+    generation: str
+    num_rows: int
+
+    def __str__(self) -> str:
+        return f"{self.generation}-{self.num_rows}"
+
+
+def parse_cursor(text: str) -> Cursor | None:
+    """Returns the cursor in a text; None: there is none."""
+    generation, _, number = text.partition("-")
+    return Cursor(generation, int(number)) if number.isascii() and number.isdigit() and len(number) < 12 else None
+
+
+@contextlib.contextmanager
+def opened(file: pathlib.Path) -> Iterator[BinaryIO]:
+    """Yields a file of a run directory for reading. Raises OSError; a link, a pipe or a device is one, too."""
+    descriptor = plain_files.opener(os.fspath(file), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(0, "it is no file")
+        yield stream
+
+
+class History:
+    """The rows of a run directory; thread-safe."""
+
+    def __init__(self, run_dir: pathlib.Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._file, self._clock = run_dir / metrics.METRICS_FILE, clock
+        self._lock = threading.Lock()
+        self._start()
+        self._size = 0  # of the file when it was read last
+
+    def _start(self) -> None:
+        self._columns, self._generation = columns.Columns(), secrets.token_hex(4)
+        self._offset, self._mark, self._inode = 0, b"", 0
+        self._is_read = False
+
+    def refresh(self) -> float:
+        """Reads the file's new lines for a moment; returns the read share of the file, 1: all.
+
+        A file that was cut back is read anew, under a new generation. Raises ResumeError for an unreadable file.
+        """
+        with self._lock:
+            try:
+                with opened(self._file) as stream:
+                    self._read(stream)
+            except FileNotFoundError:
+                if self._offset:
+                    self._start()
+                self._is_read = True
+            except OSError as error:
+                raise errors.ResumeError(f"cannot read {self._file.name}: {error.strerror or error}") from None
+            return 1.0 if self._is_read else min(0.999, self._offset / max(1, self._size))
+
+    def _read(self, stream: BinaryIO) -> None:
+        found = os.fstat(stream.fileno())
+        if found.st_ino != self._inode or not self._is_continued(stream, found.st_size):
+            self._start()
+        self._inode, self._size = found.st_ino, found.st_size
+        end = self._clock() + PIECE_SECONDS
+        stream.seek(self._offset)
+        while content := stream.read(_CHUNK_BYTES):
+            whole = content[: content.rfind(b"\n") + 1]
+            if not whole and len(content) == _CHUNK_BYTES:
+                content += stream.readline(MAX_LINE_BYTES)
+                if not content.endswith(b"\n"):
+                    raise OSError(0, f"a line has more than {MAX_LINE_BYTES} bytes")
+                whole = content
+            if not whole:
+                break  # the last line is half written
+            self._columns.append(whole.splitlines())
+            self._offset += len(whole)
+            self._mark = whole[-_MARK_BYTES:]
+            stream.seek(self._offset)
+            if self._clock() > end and self._offset < self._size:
+                self._is_read = False
+                return
+        self._is_read = True
+
+    def _is_continued(self, stream: BinaryIO, size: int) -> bool:
+        """Returns whether the file still begins with the lines that were read."""
+        if size < self._offset:
+            return False
+        stream.seek(self._offset - len(self._mark))
+        return stream.read(len(self._mark)) == self._mark
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the rows."""
+        return self._columns.num_bytes
+
+    def overview(self) -> dict[str, Any]:
+        """Returns cursor, names of the metrics, and the numbers of rows and of damaged lines."""
+        with self._lock:
+            found = self._columns
+            cursor = str(Cursor(self._generation, len(found)))
+            return {"cursor": cursor, "metrics": found.names, "rows": len(found), "damaged": found.num_damaged}
+
+    def series(
+        self, names: list[str], x: str, num_buckets: int, low: float | None = None, high: float | None = None
+    ) -> dict[str, Any]:
+        """Returns the cursor, and the thinned series of metrics over `x`."""
+        with self._lock:
+            found = {name: self._columns.series(name, x, num_buckets, low, high) for name in names}
+            return {"cursor": str(Cursor(self._generation, len(self._columns))), "series": found}
+
+    def since(self, cursor: Cursor | None) -> dict[str, Any] | None:
+        """Returns the rows after a cursor, and the next cursor; None: none.
+
+        {"reset": true} in place of rows: they were cut back, or there are too many; read the series anew.
+        """
+        with self._lock:
+            number = len(self._columns)
+            now = Cursor(self._generation, number)
+            if cursor == now or not self._is_read:
+                return None
+            if cursor is None or cursor.generation != now.generation or not 0 <= number - cursor[1] <= MAX_NEW_ROWS:
+                return {"cursor": str(now), "reset": True}
+            return {"cursor": str(now), **self._columns.since(cursor.num_rows)}

@@ -1,0 +1,101 @@
+"""The league of a run for the page: players, results, ratings, lineage, decisions, and the judge's numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from seedzero.api import leagues
+from seedzero.core import errors, json_object
+from seedzero.monitoring import league_log
+from seedzero.page import history
+
+MAX_PLAYERS = 60
+"""Rows and columns of the table of win rates."""
+MAX_DECISIONS = 500
+JUDGED = "judged"
+_MAX_BYTES = 64 << 20
+
+
+def read(path: pathlib.Path, name: str) -> dict[str, Any]:
+    """Returns the league of a run directory; without a readable checkpoint "error" has the reason.
+
+    Raises UsageError for a run without a league.
+    """
+    lines = read_lines(path)
+    found: dict[str, Any] = {"decisions": decisions(lines), "judged": judged(lines), "matches": matches(lines)}
+    try:
+        league = leagues.read(path, name)
+    except errors.CheckpointError as error:
+        return {**found, "error": str(error)}
+    whole = league.to_json()
+    kept = ("update", "env_steps", "players", "lineage", "opponents", "types", "void", "ratings", "games")
+    return {
+        **found,
+        **{key: whole[key] for key in kept},
+        "win_rates": chosen(whole["win_rates"], league.pool.learning),
+    }
+
+
+def read_lines(path: pathlib.Path) -> list[dict[str, Any]]:
+    """Returns the whole lines of a run's league.jsonl."""
+    found = []
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            with history.opened(path / league_log.LEAGUE_FILE) as stream:
+                content = stream.read(_MAX_BYTES)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise errors.ResumeError(f"cannot read {league_log.LEAGUE_FILE}: {error.strerror or error}") from None
+        for line in content.splitlines():
+            with contextlib.suppress(ValueError):
+                found.append(json_object.parse(line))
+    return found
+
+
+def decisions(lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Returns the newest decisions of a history, in their order."""
+    other = (league_log.MATCHES, JUDGED)
+    return [line for line in lines if line.get("event") not in other][-MAX_DECISIONS:]
+
+
+def judged(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[list[float]]]:
+    """Returns the judge's NashConv by mixture, each over training steps: x and y."""
+    found: dict[str, list[list[float]]] = {}
+    for line in lines:
+        steps, value = line.get("env_steps"), line.get("nash_conv")
+        if line.get("event") != JUDGED or not isinstance(steps, (int, float)):
+            continue
+        mixtures = line.get("mixtures")
+        values = mixtures if isinstance(mixtures, Mapping) else {"NashConv": value}
+        for name, number in values.items():
+            if isinstance(number, (int, float)):
+                series = found.setdefault(str(name), [[], []])
+                series[0].append(steps)
+                series[1].append(number)
+    return found
+
+
+def matches(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Returns the matches of each interval of updates: x, training steps, and by type their numbers."""
+    rows = [line for line in lines if line.get("event") == league_log.MATCHES and isinstance(line.get("types"), dict)]
+    types = sorted({name for row in rows for name, count in row["types"].items() if count})
+    return {"x": [row.get("env_steps", 0) for row in rows]} | {
+        name: [row["types"].get(name, 0) for row in rows] for name in types
+    }
+
+
+def chosen(table: Mapping[str, Any], learning: Sequence[str]) -> dict[str, Any]:
+    """Returns a table of win rates with at most MAX_PLAYERS: all that learn first, then frozen ones of equal gaps."""
+    names = list(table["names"])
+    learners = [place for place, name in enumerate(names) if name in learning][:MAX_PLAYERS]
+    frozen = [place for place in range(len(names)) if place not in set(learners)]
+    room = MAX_PLAYERS - len(learners)
+    if len(frozen) > room:
+        frozen = [frozen[-1 - (len(frozen) - 1) * number // max(1, room - 1)] for number in reversed(range(room))]
+    places = [*learners, *frozen]
+    parts = {key: [[table[key][row][column] for column in places] for row in places] for key in ("rates", "games")}
+    return {"names": [names[place] for place in places], "num_players": len(names), **parts}

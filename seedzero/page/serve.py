@@ -1,0 +1,98 @@
+"""Serves the page until a signal: its socket, uvicorn, and a quick end though streams are open."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import pathlib
+import signal
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+
+from seedzero.core import errors
+from seedzero.page import app, guard
+from seedzero.processes import signals
+
+_MAX_CONNECTIONS = 512
+_END_SECONDS = 2
+
+
+def serve(root: pathlib.Path, host: str, port: int, token: str, ready: Callable[[str], None]) -> None:
+    """Serves the runs below a directory until SIGINT, SIGTERM or SIGHUP. Raises UsageError.
+
+    port: 0: any free one. token: "": none is asked for. ready: receives the URL.
+    """
+    if not token and not guard.is_loopback(host):
+        raise errors.UsageError(
+            f"--host={host} can be reached from other machines, and without a token whoever reaches it may read all "
+            "runs; give --token_file=FILE (`openssl rand -hex 32 > FILE` makes a token)"
+        )
+    with _bound(host, port) as listener:
+        number = listener.getsockname()[1]
+        asyncio.run(_serve(root, host, number, token, listener, ready))
+
+
+async def _serve(
+    root: pathlib.Path, host: str, port: int, token: str, listener: socket.socket, ready: Callable[[str], None]
+) -> None:
+    page = app.Page(root)
+    # Cookies are for all ports of a host: another page's must not replace this one's.
+    made = app.make(page, hosts=guard.HostNames(host), token=token, cookie=f"seedzero_page_{port}")
+    config = uvicorn.Config(
+        made,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        loop="asyncio",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_MAX_CONNECTIONS,
+        timeout_graceful_shutdown=_END_SECONDS,
+    )
+    server = _Server(config)
+
+    def stop() -> None:
+        page.places.ending.set()
+        server.should_exit = True
+
+    loop = asyncio.get_running_loop()
+    for number in signals.STOP_SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            loop.add_signal_handler(number, stop)
+    ready(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
+    await server.serve(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without handlers of its own, which would raise the signal again at the end."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leaves the signals as they are."""
+        yield
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """Returns a listening socket. Raises UsageError naming the address."""
+    bare = host.strip("[]")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(128)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise errors.UsageError(
+            f"the page cannot listen on {host}:{port}: {error.strerror}; choose another address by --port and --host "
+            "(--port=0 takes any free port)"
+        ) from None
+    return listener

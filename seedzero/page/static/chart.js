@@ -1,0 +1,142 @@
+// A plot of several curves, each with x of its own: smoothing, zoom by pointer and keys, both themes.
+
+import { el } from "./dom.js";
+import { clock, short, smooth } from "./format.js";
+
+const HEIGHT = 260;
+const NUM_COLORS = 8;
+// Distances of ticks in seconds: whole minutes, hours and days.
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 432000, 864000, 1728000, 4320000];
+const KEYS = "arrows: move; + and -: zoom; 0: all";
+
+function color(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function faint(value) {
+  return `${value}50`;
+}
+
+export class Chart {
+  // x: seconds, env_steps or update. zoomed: receives [low, high] or null: all. smoothing: weight from 0 to 1.
+  constructor(title, { x, smoothing = 0, zoomed = () => {} }) {
+    this.x = x;
+    this.smoothing = smoothing;
+    this.zoomed = zoomed;
+    this.curves = []; // {label, x, y, dots, place}
+    this.range = null;
+    this.plot = null;
+    this.box = el("div", { class: "plot", tabindex: 0, role: "img", "aria-label": `${title}; ${KEYS}`, keydown: (event) => this.press(event) });
+    this.element = el("section", { class: "panel" }, el("h2", {}, title), this.box);
+    this.observer = new ResizeObserver(() => this.plot && this.plot.setSize({ width: this.box.clientWidth, height: HEIGHT }));
+    this.observer.observe(this.box);
+  }
+
+  // curves: [{label, x, y, dots}]; range: the shown part of x, null: all.
+  show(curves, range = null) {
+    this.curves = curves.map((curve, place) => ({ place, ...curve }));
+    this.range = range;
+    this.draw();
+  }
+
+  // Adds points to the curve of a label.
+  append(label, x, y) {
+    const curve = this.curves.find((one) => one.label === label);
+    if (!curve || this.range) return false;
+    curve.x = curve.x.concat(x);
+    curve.y = curve.y.concat(y);
+    return true;
+  }
+
+  tables() {
+    return this.curves.flatMap((curve) => {
+      const raw = [curve.x, curve.y];
+      return this.isSmooth(curve) ? [raw, [curve.x, smooth(curve.y, this.smoothing)]] : [raw];
+    });
+  }
+
+  isSmooth(curve) {
+    return this.smoothing > 0 && !curve.dots;
+  }
+
+  data() {
+    const tables = this.tables();
+    return tables.length ? uPlot.join(tables.map(distinct)) : [[]];
+  }
+
+  // Draws anew: after other curves, another theme or smoothing.
+  draw() {
+    if (this.plot) this.plot.destroy();
+    const [ink, grid] = [color("--ink"), color("--line")];
+    const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 } };
+    const texts = this.x === "seconds" ? clock : short;
+    this.plot = new uPlot(
+      {
+        width: Math.max(200, this.box.clientWidth),
+        height: HEIGHT,
+        scales: { x: { time: false } },
+        axes: [
+          { ...axis, values: (_, splits) => splits.map(texts), space: 70, ...(this.x === "seconds" ? { incrs: STEPS } : {}) },
+          { ...axis, values: (_, splits) => splits.map(short), size: 56 },
+        ],
+        cursor: { drag: { x: true, y: false, setScale: false } },
+        series: [{ label: this.x, value: (_, value) => (value === null ? "–" : texts(value)) }, ...this.lines()],
+        hooks: { setSelect: [(plot) => this.select(plot)] },
+        legend: { live: true },
+      },
+      this.data(),
+      this.box,
+    );
+    if (this.range) this.plot.setScale("x", { min: this.range[0], max: this.range[1] });
+  }
+
+  lines() {
+    const line = (label, stroke, width, points) => ({ label, stroke, width, spanGaps: true, points, value: (_, value) => short(value) });
+    return this.curves.flatMap((curve) => {
+      const stroke = color(`--curve-${curve.place % NUM_COLORS}`);
+      if (curve.dots) return [line(curve.label, stroke, 1.5, { show: true, size: 5 })];
+      const few = { show: curve.x.length < 60, size: 4 };
+      if (!this.isSmooth(curve)) return [line(curve.label, stroke, 1.5, few)];
+      return [{ ...line(curve.label, faint(stroke), 1, { show: false }), class: "raw" }, line(curve.label, stroke, 2, { show: false })];
+    });
+  }
+
+  // Shows appended points.
+  redraw() {
+    if (this.plot) this.plot.setData(this.data());
+  }
+
+  select(plot) {
+    const { left, width } = plot.select;
+    if (width < 4) return;
+    this.zoomed([plot.posToVal(left, "x"), plot.posToVal(left + width, "x")]);
+  }
+
+  press(event) {
+    if (!this.plot || event.ctrlKey || event.metaKey || event.altKey) return;
+    const { min, max } = this.plot.scales.x;
+    const [middle, half] = [(min + max) / 2, (max - min) / 2];
+    const ranges = {
+      ArrowLeft: () => [min - half / 2, max - half / 2],
+      ArrowRight: () => [min + half / 2, max + half / 2],
+      "+": () => [middle - half / 2, middle + half / 2],
+      "-": () => [middle - 2 * half, middle + 2 * half],
+      0: () => null,
+    };
+    if (!(event.key in ranges) || !Number.isFinite(half)) return;
+    event.preventDefault();
+    this.zoomed(ranges[event.key]());
+  }
+
+  close() {
+    this.observer.disconnect();
+    if (this.plot) this.plot.destroy();
+    this.plot = null;
+  }
+}
+
+// Returns a table in which each x stands once, with the last of its values: `uPlot.join` needs it.
+function distinct([x, y]) {
+  const kept = x.map((value, place) => value !== null && value !== x[place + 1]);
+  return [x.filter((_, place) => kept[place]), y.filter((_, place) => kept[place])];
+}

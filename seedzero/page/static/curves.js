@@ -1,0 +1,93 @@
+// Plots of the metrics of one or several runs, kept up to date by one stream.
+
+import { follow, series } from "./api.js";
+import { Chart } from "./chart.js";
+import { chosenAxis, chosenSmoothing } from "./controls.js";
+import { notice } from "./dom.js";
+
+const MAX_APPENDED = 4000;
+
+export class Curves {
+  // panels: [{title, metrics}]; runs: names; label(run, metric): of a curve; summary: receives new summaries.
+  constructor(box, runs, label, summary = () => {}) {
+    Object.assign(this, { box, runs, label, summary, panels: [], charts: [], range: null, end: null, number: 0, appended: 0 });
+  }
+
+  // Shows panels, all of the course or a range of x.
+  async show(panels, range = null) {
+    const number = ++this.number; // an older call ends at its next step
+    const alive = () => number === this.number && this.box.isConnected;
+    const isSame = JSON.stringify(panels) === JSON.stringify(this.panels) && this.charts.length;
+    this.panels = panels;
+    this.range = range;
+    if (this.end) this.end();
+    if (!isSame) this.build();
+    const axis = chosenAxis();
+    const options = { x: axis, buckets: 600, ...(range ? { low: range[0], high: range[1] } : {}) };
+    const metrics = [...new Set(panels.flatMap((panel) => panel.metrics))].slice(0, 64);
+    const found = {};
+    const cursors = {};
+    for (const run of this.runs) {
+      const progress = (share) => notice(`reading ${run}: ${Math.floor(100 * share)} %`);
+      const answer = await series(run, metrics, options, progress, alive);
+      if (!answer || !alive()) return;
+      found[run] = answer.series;
+      cursors[run] = answer.cursor;
+    }
+    notice("");
+    this.charts.forEach((chart, place) => {
+      chart.x = axis;
+      chart.smoothing = chosenSmoothing();
+      chart.show(this.curvesOf(panels[place], found), range);
+    });
+    this.appended = 0;
+    this.end = follow(cursors, {
+      rows: (event) => this.append(event, axis),
+      summary: (value) => this.summary(value),
+      gone: (text) => notice(text),
+      lost: (text) => notice(text),
+    });
+  }
+
+  build() {
+    this.charts.forEach((chart) => chart.close());
+    this.charts = this.panels.map(
+      (panel) => new Chart(panel.title, { x: chosenAxis(), zoomed: (range) => this.show(this.panels, range).catch((error) => notice(error.message)) }),
+    );
+    this.box.replaceChildren(...this.charts.map((chart) => chart.element));
+  }
+
+  curvesOf(panel, found) {
+    return this.runs.flatMap((run) =>
+      panel.metrics.map((name) => ({ label: this.label(run, name), dots: name.startsWith("evaluation_"), ...found[run][name] })),
+    ).filter((curve) => curve.x && curve.x.length);
+  }
+
+  append(event, axis) {
+    this.appended += event.reset ? MAX_APPENDED : event.x[axis].length;
+    const isNew = (chart, name, x, y) => !this.range && !chart.append(this.label(event.run, name), x, y);
+    let isUnknown = false; // a metric's first numbers
+    this.charts.forEach((chart, place) => {
+      for (const name of this.panels[place].metrics) {
+        const numbers = event.reset ? null : event.metrics[name];
+        if (numbers) isUnknown = isNew(chart, name, numbers.rows.map((row) => event.x[axis][row]), numbers.values) || isUnknown;
+      }
+    });
+    if (this.appended >= MAX_APPENDED || isUnknown) this.show(this.panels, this.range).catch((error) => notice(error.message));
+    else this.charts.forEach((chart) => chart.redraw());
+  }
+
+  // Draws anew with the same numbers.
+  repaint() {
+    for (const chart of this.charts) {
+      chart.smoothing = chosenSmoothing();
+      if (chart.plot) chart.draw();
+    }
+  }
+
+  close() {
+    this.number++;
+    if (this.end) this.end();
+    this.charts.forEach((chart) => chart.close());
+  }
+}

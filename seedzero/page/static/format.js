@@ -1,0 +1,63 @@
+// Numbers as texts, and curves smoothed: functions without the browser.
+
+export function number(value, digits = 4) {
+  if (value === null || value === undefined || typeof value !== "number" || !Number.isFinite(value)) return "–";
+  if (Number.isInteger(value) && Math.abs(value) < 1e15) return value.toLocaleString("en-US");
+  const size = Math.abs(value);
+  return size >= 1e6 || size < 1e-3 ? value.toExponential(2) : Number(value.toPrecision(digits)).toLocaleString("en-US", { maximumFractionDigits: 6 });
+}
+
+// 1234567 -> 1.23M, for axes and narrow places.
+export function short(value) {
+  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+  const size = Math.abs(value);
+  for (const [unit, letter] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
+    if (size >= unit) return `${Number((value / unit).toPrecision(3))}${letter}`;
+  }
+  return size > 0 && size < 1e-3 ? value.toExponential(1) : `${Number(value.toPrecision(3))}`;
+}
+
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
+  const whole = Math.max(0, Math.round(seconds));
+  const [days, hours, minutes] = [Math.floor(whole / 86400), Math.floor(whole / 3600) % 24, Math.floor(whole / 60) % 60];
+  if (days) return `${days} d ${hours} h`;
+  if (hours) return `${hours} h ${minutes} min`;
+  if (minutes) return `${minutes} min ${whole % 60} s`;
+  return `${whole} s`;
+}
+
+// 3725 -> 1:02:05, for axes.
+export function clock(seconds) {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
+  const whole = Math.round(Math.abs(seconds));
+  const two = (value) => String(value).padStart(2, "0");
+  const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
+  return `${seconds < 0 ? "-" : ""}${hours ? `${hours}:${two(minutes)}` : minutes}:${two(whole % 60)}`;
+}
+
+// Exponential moving average without the bias of its beginning; null stays null.
+export function smooth(values, weight) {
+  if (!weight) return values;
+  let sum = 0;
+  let total = 0;
+  return values.map((value) => {
+    if (value === null) return null;
+    sum = weight * sum + (1 - weight) * value;
+    total = weight * total + (1 - weight);
+    return sum / total;
+  });
+}
+
+// Groups metrics for a first look: title -> names.
+export function groups(names) {
+  const has = new Set(names);
+  const existing = (...wanted) => wanted.filter((name) => has.has(name));
+  const found = [
+    ["Returns", existing("episode_return", "first_mover_return", "evaluation_mean_return")],
+    ["Losses", names.filter((name) => name === "loss" || name.startsWith("loss_")).slice(0, 8)],
+    ["Steps per second", existing("env_steps_per_second")],
+    ["Updates per second", existing("updates_per_second")],
+  ];
+  return found.filter(([, wanted]) => wanted.length);
+}

@@ -1,0 +1,55 @@
+// Shows the page that the address names: #/, #/run?run=NAME, #/compare?run=A&run=B, #/league, #/settings.
+
+import { comparePage } from "./compare.js";
+import { el, notice, remember, remembered } from "./dom.js";
+import { leaguePage } from "./league.js";
+import { runPage } from "./run.js";
+import { runsPage } from "./runs.js";
+import { settingsPage } from "./settings.js";
+
+const OF_A_RUN = { run: runPage, league: leaguePage, settings: settingsPage };
+const TITLES = { run: "curves", league: "league", settings: "settings" };
+let page = null;
+let isFirst = true;
+
+async function show() {
+  if (page) page.close();
+  page = null;
+  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const runs = new URLSearchParams(query).getAll("run");
+  const main = document.getElementById("main");
+  const kind = path in OF_A_RUN && runs.length ? path : path === "compare" && runs.length ? "compare" : "";
+  notice("");
+  document.getElementById("crumbs").replaceChildren(...(kind in OF_A_RUN ? crumbs(kind, runs[0]) : []));
+  document.title = kind ? `${runs.join(", ")} · seedzero` : "seedzero";
+  if (!isFirst) main.focus({ preventScroll: true });
+  isFirst = false;
+  window.scrollTo(0, 0);
+  if (kind === "compare") page = await comparePage(main, runs);
+  else if (kind) page = await OF_A_RUN[kind](main, runs[0]);
+  else page = runsPage(main);
+}
+
+function crumbs(kind, run) {
+  return Object.entries(TITLES).map(([name, text]) =>
+    el("a", { class: `${name}-link`, href: `#/${name}?${new URLSearchParams({ run })}`, "aria-current": name === kind ? "page" : null }, text),
+  );
+}
+
+const THEMES = ["", "light", "dark"];
+const button = document.getElementById("theme");
+function applyTheme(theme) {
+  if (theme) document.documentElement.dataset.theme = theme;
+  else delete document.documentElement.dataset.theme;
+  button.textContent = `theme: ${theme || "system"}`;
+  if (page && page.repaint) page.repaint();
+}
+button.addEventListener("click", () => {
+  const next = THEMES[(THEMES.indexOf(remembered("theme", "")) + 1) % THEMES.length];
+  remember("theme", next);
+  applyTheme(next);
+});
+applyTheme(document.documentElement.dataset.theme || "");
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => page && page.repaint && page.repaint());
+window.addEventListener("hashchange", show);
+show();

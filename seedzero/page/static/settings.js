@@ -1,0 +1,28 @@
+// All settings of a run, the given ones first.
+
+import { get } from "./api.js";
+import { el, notice, showLeague, table } from "./dom.js";
+
+export async function settingsPage(main, run) {
+  const box = el("div", {});
+  const search = el("input", { type: "search", placeholder: "find a setting", "aria-label": "find a setting", input: () => draw() });
+  main.replaceChildren(el("h1", {}, "Settings"), el("div", { class: "tools" }, search), box);
+  let rows = [];
+  function draw() {
+    const text = search.value.toLowerCase();
+    const shown = rows.filter(([name, value]) => `${name}=${value}`.toLowerCase().includes(text));
+    box.replaceChildren(table(["setting", "value", "given by the user"], shown, new Set(), "settings"));
+  }
+  try {
+    const { settings, has_league: hasLeague } = await get("/api/run", { run });
+    showLeague(hasLeague);
+    const given = new Set(Object.keys(settings.given));
+    const text = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+    const all = Object.entries(settings.config).map(([name, value]) => [name, text(value), given.has(name) ? "yes" : ""]);
+    rows = [["preset", settings.preset, ""], ...all.filter((row) => row[2]), ...all.filter((row) => !row[2])];
+    draw();
+  } catch (error) {
+    notice(error.message);
+  }
+  return { close: () => {} };
+}

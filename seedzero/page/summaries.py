@@ -1,0 +1,137 @@
+"""One run in a few numbers: environment, steps, evaluations, state, and the time to its budget's end."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import run_lock
+from seedzero.core import json_object
+from seedzero.monitoring import league_log, metrics
+from seedzero.page import history
+
+TRAINS, STALLED, ENDED, STOPPED = "trains", "stands still", "ended", "stopped"
+"""States: at work; waiting for something; at a budget or return; left before."""
+_MAX_BYTES = 4 << 20
+_TAIL_BYTES = 256 << 10
+_EVALUATION = b'"evaluation_mean_return"'
+
+
+def read_object(file: pathlib.Path) -> dict[str, Any]:
+    """Returns a JSON file's object; empty if it is missing, damaged or too large."""
+    with contextlib.suppress(OSError, ValueError), history.opened(file) as stream:
+        content = stream.read(_MAX_BYTES + 1)
+        return json_object.parse(content) if len(content) <= _MAX_BYTES else {}
+    return {}
+
+
+def settings(path: pathlib.Path) -> dict[str, Any]:
+    """Returns preset, given settings and all values by SECTION.KEY, as the run's version wrote them."""
+    content = read_object(path / run_dirs.CONFIG_FILE)
+    given, config = content.get("given"), content.get("config")
+    return {
+        "preset": str(content.get("preset", "")),
+        "given": given if isinstance(given, dict) else {},
+        "config": config if isinstance(config, dict) else {},
+    }
+
+
+def describe(path: pathlib.Path, name: str) -> dict[str, Any]:
+    """Returns a run's row in the list of runs; missing numbers are None."""
+    status, config = read_object(path / run_dirs.STATUS_FILE), settings(path)["config"]
+    tail = _last_lines(path / metrics.METRICS_FILE)
+    row, evaluation = _newest(tail, b""), _newest(tail, _EVALUATION)
+    state, reason = state_of(path, status)
+    seconds = _number(row.get("seconds"))
+    return {
+        "run": name,
+        "name": path.name,
+        "environment": str(config.get("env.id", "")),
+        "agent": str(config.get("run.agent", "")),
+        "has_league": has_league(path, config),
+        "env_steps": _number(status.get("env_steps", row.get("env_steps"))),
+        "updates": _number(status.get("updates", row.get("update"))),
+        "seconds": seconds,
+        "last_evaluation": _number(evaluation.get("evaluation_mean_return")),
+        "best_evaluation": _number(evaluation.get("evaluation_best_score")),
+        "env_steps_per_second": _number(status.get("env_steps_per_second")),
+        "updates_per_second": _number(status.get("updates_per_second")),
+        "state": state,
+        "reason": reason,
+        "time": str(row.get("time", "")),
+        "changed": _changed(path),
+        **budget(config, status, seconds, is_alive=state in (TRAINS, STALLED)),
+    }
+
+
+def has_league(path: pathlib.Path, config: Mapping[str, Any]) -> bool:
+    """Returns whether a run has a league, by its settings or its files."""
+    is_asked = bool(_number(config.get("league.freeze_every"))) or config.get("league.builder", "past") != "past"
+    return is_asked or (path / league_log.LEAGUE_FILE).is_file()
+
+
+def state_of(path: pathlib.Path, status: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the state of a run and its reason, "": none. The lock is tried only while learner.json is there."""
+    learner = read_object(path / run_dirs.LEARNER_FILE)
+    if learner and not (path / run_lock.NAME).is_symlink() and run_lock.holder(path) is not None:
+        stalled = status.get("stalled")
+        return (STALLED, str(stalled)) if stalled else (TRAINS, "")
+    finished = status.get("finished")
+    return (ENDED, str(finished)) if finished else (STOPPED, "")
+
+
+def budget(
+    config: Mapping[str, Any], status: Mapping[str, Any], seconds: float | None, *, is_alive: bool
+) -> dict[str, Any]:
+    """Returns done, the largest share of a budget that is used (None: there is no budget), and eta_seconds."""
+    budgets = (
+        (config.get("run.max_env_steps"), status.get("env_steps"), status.get("env_steps_per_second")),
+        (config.get("run.max_updates"), status.get("updates"), status.get("updates_per_second")),
+        (config.get("run.max_seconds"), seconds, 1.0),
+    )
+    shares, times = [], []
+    for limit, now, rate in ((_number(one), _number(two), _number(three)) for one, two, three in budgets):
+        if limit and limit > 0 and now is not None:
+            shares.append(min(1.0, now / limit))
+            if rate and rate > 0:
+                times.append(max(0.0, limit - now) / rate)
+    return {"done": max(shares, default=None), "eta_seconds": min(times, default=None) if is_alive else None}
+
+
+def _number(value: object) -> float | None:
+    """Returns a finite number, else None: files may be of another hand."""
+    if isinstance(value, (int, float)) and abs(value) < 1e300 and math.isfinite(value):
+        return value
+    return None
+
+
+def _last_lines(file: pathlib.Path) -> list[bytes]:
+    """Returns whole lines of a file's end, the newest first."""
+    with contextlib.suppress(OSError), history.opened(file) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        stream.seek(max(0, size - _TAIL_BYTES))
+        lines = stream.read(_TAIL_BYTES).split(b"\n")
+        return lines[-2 : 0 if size > _TAIL_BYTES else None : -1]
+    return []
+
+
+def _newest(lines: list[bytes], part: bytes) -> dict[str, Any]:
+    """Returns the newest row with a part; empty: there is none."""
+    for line in lines:
+        if part in line:
+            with contextlib.suppress(ValueError):
+                return json_object.parse(line)
+    return {}
+
+
+def _changed(path: pathlib.Path) -> float:
+    """Returns when the metrics or else the settings changed, in seconds since the epoch."""
+    for name in (metrics.METRICS_FILE, run_dirs.CONFIG_FILE):
+        with contextlib.suppress(OSError):
+            return os.lstat(path / name).st_mtime
+    return 0.0

@@ -1,0 +1,33 @@
+"""Thins a curve for a screen: the smallest and the largest value of each bucket of rows are kept."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def window(x: np.ndarray, low: float | None, high: float | None) -> slice:
+    """Returns the places of x within [low, high], and one more on each side; x [T] float64 never falls."""
+    first = 0 if low is None else int(np.searchsorted(x, low, side="left")) - 1
+    end = len(x) if high is None else int(np.searchsorted(x, high, side="right")) + 1
+    return slice(max(0, first), min(len(x), max(end, 0)))
+
+
+def thin(y: np.ndarray, num_buckets: int) -> np.ndarray:
+    """Returns the kept places of y [T], rising: at most 2 a bucket, the first and the last.
+
+    Buckets have equal numbers of rows. NaN is kept only in buckets of NaN alone.
+    """
+    if len(y) <= 2 * num_buckets + 2:
+        return np.arange(len(y))
+    size = -(-len(y) // num_buckets)
+    rest = -len(y) % size
+    padded = np.concatenate([y, np.full(rest, np.nan)]).reshape(-1, size)
+    starts = np.arange(len(padded)) * size
+    lowest = np.where(np.isnan(padded), np.inf, padded).argmin(axis=1) + starts
+    highest = np.where(np.isnan(padded), -np.inf, padded).argmax(axis=1) + starts
+    return np.unique(np.concatenate([[0], lowest, highest, [len(y) - 1]]))
+
+
+def shown(values: np.ndarray) -> list[float | None]:
+    """Returns numbers for JSON, with 7 digits; None: NaN or an infinity."""
+    return [float(f"{value:.7g}") if np.isfinite(value) else None for value in values.tolist()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import bisect
 import contextlib
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -20,6 +21,11 @@ MAX_NAMES = 4096
 MAX_NAME_LETTERS = 200
 _RESTART_SECONDS = 1.0
 """A fall of `seconds` by more is a resume, whose process counts from 0."""
+
+_BATCH = 200
+"""Lines that are parsed at once; more would leave the processor's cache."""
+_NOT_FINITE = ("nan", "inf", "-inf")
+"""Numbers without a form in JSON."""
 
 Numbers = dict[str, Any]
 
@@ -47,36 +53,36 @@ class Columns:
         """Metrics with numbers, sorted."""
         return sorted(self._rows)
 
-    def append(self, lines: Iterable[bytes]) -> None:
+    def append(self, lines: Sequence[bytes]) -> None:
         """Adds lines of metrics.jsonl; damaged ones are counted and left out."""
+        for start in range(0, len(lines), _BATCH):
+            rows = _rows(lines[start : start + _BATCH])
+            self.num_damaged += len(lines[start : start + _BATCH]) - len(rows)
+            self._append_rows(rows)
+
+    def _append_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
         shapes: dict[tuple[str, ...], tuple[list[int], list[tuple[Any, ...]]]] = {}
-        number, first = len(self), []
-        for line in lines:
-            try:
-                row = json_object.parse(line)
-                first.append([_number(row[name]) for name in metrics.FIRST_KEYS])
-            except (ValueError, KeyError):
-                self.num_damaged += 1
-                continue
+        for number, row in enumerate(rows, len(self)):
             numbers, values = shapes.setdefault(tuple(row), ([], []))
             numbers.append(number)
             values.append(tuple(row.values()))
-            number += 1
-        self._append_x(np.array(first, np.float64).reshape(-1, len(metrics.FIRST_KEYS)))
+        first = [[row[name] for row in rows] for name in metrics.FIRST_KEYS]
+        self._append_x(np.array([_numbers(column)[1] for column in first]))
         for names, (numbers, values) in shapes.items():
+            places = np.array(numbers, np.int32)
             for name, column in zip(names, zip(*values, strict=True), strict=True):
-                if name not in self._x:
-                    self._append(name, np.array(numbers, np.int32), column)
+                is_text = isinstance(column[0], str) and column[0] not in _NOT_FINITE
+                if name not in self._x and not is_text:
+                    self._append(name, places, column)
 
     def _append_x(self, first: np.ndarray) -> None:
-        """Adds rows of updates, steps and seconds [T, 3]."""
-        seconds = [self._elapsed(value) for value in first[:, 2].tolist()]
-        for name, values in zip(metrics.FIRST_KEYS, (first[:, 0], first[:, 1], np.array(seconds)), strict=True):
+        """Adds updates, steps and seconds [3, T] float64."""
+        seconds = np.array([self._elapsed(value) for value in first[2].tolist()])
+        for name, values in zip(metrics.FIRST_KEYS, (first[0], first[1], seconds), strict=True):
             column = self._x[name]
-            low = column[-1] if column else -math.inf
+            low = column[-1] if column else 0.0
             clean = np.where(np.isfinite(values), values, low)
-            rising = np.maximum(np.maximum.accumulate(clean), low) if len(clean) else clean
-            column.frombytes(np.where(np.isfinite(rising), rising, 0.0).astype(np.float64).tobytes())
+            column.frombytes(np.maximum(np.maximum.accumulate(clean), low).tobytes())
 
     def _elapsed(self, seconds: float) -> float:
         """Returns the seconds of all processes of the run."""
@@ -86,20 +92,17 @@ class Columns:
             self._last_seconds = seconds
         return self._earlier_seconds + self._last_seconds
 
-    def _append(self, name: str, numbers: np.ndarray, column: Sequence[Any]) -> None:
-        try:
-            values = np.array(column, np.float64)
-        except (ValueError, TypeError, OverflowError):  # texts, or an object of another hand
-            values = np.array([_number(value) for value in column], np.float64)
-            is_number = [_is_number(value) for value in column]
-            numbers, values = numbers[is_number], values[is_number]
-        if values.ndim != 1 or not len(values):
+    def _append(self, name: str, places: np.ndarray, column: Sequence[Any]) -> None:
+        """Adds the numbers of a metric; texts and other values are left out."""
+        is_number, values = _numbers(column)
+        places, values = places[is_number], values[is_number]
+        if not len(values):
             return
         if name not in self._rows:
             if len(self._rows) >= MAX_NAMES or len(name) > MAX_NAME_LETTERS:
                 return
             self._rows[name], self._values[name] = array.array("i"), array.array("f")
-        self._rows[name].frombytes(numbers.tobytes())
+        self._rows[name].frombytes(places.tobytes())
         with np.errstate(over="ignore"):
             self._values[name].frombytes(values.astype(np.float32).tobytes())
 
@@ -128,13 +131,44 @@ class Columns:
         return {name: self._values[name][-1] for name in names if name in self._values}
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) or value in ("nan", "inf", "-inf")
+def _rows(lines: Sequence[bytes]) -> list[dict[str, Any]]:
+    """Returns the rows in lines of JSON that have all first keys; parsed at once, if none is damaged."""
+    try:
+        found = json.loads(b"[" + b",".join(lines) + b"]")
+        if len(found) == len(lines) and all(map(_is_row, found)):
+            return list(found)
+    except (ValueError, RecursionError):
+        pass
+    found = []
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            if _is_row(row := json_object.parse(line)):
+                found.append(row)
+    return found
 
 
-def _number(value: Any) -> float:
-    """Returns a value of a row as a number, NaN for anything else."""
-    if _is_number(value):
-        with contextlib.suppress(OverflowError):
+def _is_row(value: Any) -> bool:
+    return isinstance(value, dict) and all(name in value for name in metrics.FIRST_KEYS)
+
+
+def _numbers(column: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the mask of numbers [T] and the values [T] float64; other values are NaN."""
+    try:
+        values = np.array(column)
+        if values.dtype.kind in "fiub":
+            return np.ones(len(column), bool), values.astype(np.float64)
+    except (ValueError, TypeError, OverflowError):  # lists of several lengths, or numbers of hundreds of digits
+        pass
+    found = [_number(value) for value in column]
+    values = np.array([math.nan if value is None else value for value in found], np.float64)
+    return np.array([value is not None for value in found]), values
+
+
+def _number(value: Any) -> float | None:
+    """Returns a value of a row as a number; None: it is none."""
+    if isinstance(value, (int, float)) or value in _NOT_FINITE:
+        try:
             return float(value)
-    return math.nan
+        except OverflowError:
+            return math.inf
+    return None

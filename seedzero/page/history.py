@@ -21,7 +21,7 @@ PIECE_SECONDS = 0.4
 MAX_NEW_ROWS = 500
 """Rows that follow a cursor one by one; more are thinned anew."""
 MAX_LINE_BYTES = 4 << 20
-_CHUNK_BYTES = 2 << 20
+_CHUNK_BYTES = 1 << 20
 _MARK_BYTES = 256
 
 

@@ -1,0 +1,68 @@
+"""Rows become columns of numbers, whatever else a line holds."""
+
+from __future__ import annotations
+
+import json
+
+import page_runs
+
+from seedzero.page import columns
+
+
+def _columns(*rows: dict[str, object]) -> columns.Columns:
+    found = columns.Columns()
+    found.append(page_runs.encode(*rows).splitlines())
+    return found
+
+
+def test_metrics_are_series_over_each_x() -> None:
+    found = _columns(
+        page_runs.row(1, loss=2.5, kind="x"), page_runs.row(2, evaluation_mean_return=1), page_runs.row(3, loss=1.5)
+    )
+    assert found.names == ["evaluation_mean_return", "loss"] and len(found) == 3
+    assert found.series("loss", "seconds", 10) == {"x": [5.0, 15.0], "y": [2.5, 1.5]}
+    assert found.series("loss", "env_steps", 10, low=30.0) == {"x": [20.0, 60.0], "y": [2.5, 1.5]}
+    assert found.series("evaluation_mean_return", "update", 10) == {"x": [20.0], "y": [1.0]}
+    assert found.series("nothing", "update", 10) == {"x": [], "y": []}
+
+
+def test_numbers_that_are_not_finite_are_gaps() -> None:
+    found = _columns(page_runs.row(1, loss="nan"), page_runs.row(2, loss="inf"), page_runs.row(3, loss=4))
+    assert found.series("loss", "update", 10) == {"x": [10.0, 20.0, 30.0], "y": [None, None, 4.0]}
+
+
+def test_damaged_lines_are_counted_and_left_out() -> None:
+    found = columns.Columns()
+    good = [json.dumps(page_runs.row(number, loss=1 + number)).encode() for number in (0, 2)]
+    damaged = [b'{"update": 1', b"[]", b'{"loss": 2}', b"{}, {}", b"[" * 9999]
+    found.append([good[0], *damaged, good[1]])
+    assert found.num_damaged == 5
+    assert found.series("loss", "update", 10) == {"x": [0.0, 20.0], "y": [1.0, 3.0]}
+
+
+def test_values_of_another_hand_do_no_harm() -> None:
+    odd = [[1, 2], {"a": 1}, None, "text", 10**400, True]
+    found = _columns(*(page_runs.row(number, loss=value) for number, value in enumerate(odd)))
+    assert found.series("loss", "update", 10) == {"x": [40.0, 50.0], "y": [None, 1.0]}
+    found = _columns(
+        page_runs.row(1, **{"x" * 300: 1.0}), {"update": "a", "env_steps": [], "seconds": None, "loss": 1}
+    )
+    assert found.names == ["loss"] and found.series("loss", "seconds", 10) == {"x": [5.0], "y": [1.0]}
+
+
+def test_seconds_go_on_after_a_resume() -> None:
+    rows = [{**page_runs.row(n, loss=n), "seconds": s} for n, s in enumerate([5.0, 10.0, 9.9, 3.0, 8.0])]
+    assert _columns(*rows).series("loss", "seconds", 10)["x"] == [5.0, 10.0, 10.0, 12.9, 17.9]
+
+
+def test_the_number_of_metrics_is_limited() -> None:
+    found = _columns(page_runs.row(1, **{f"m{n}": n for n in range(columns.MAX_NAMES + 10)}))
+    assert len(found.names) == columns.MAX_NAMES
+
+
+def test_new_rows_tell_their_places() -> None:
+    found = _columns(page_runs.row(1, loss=1.0), page_runs.row(2, loss=2.0), page_runs.row(3, other=3.0))
+    assert found.since(1) == {
+        "x": {"update": [20.0, 30.0], "env_steps": [40.0, 60.0], "seconds": [10.0, 15.0]},
+        "metrics": {"loss": {"rows": [0], "values": [2.0]}, "other": {"rows": [1], "values": [3.0]}},
+    }

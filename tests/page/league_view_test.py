@@ -1,0 +1,74 @@
+"""The league's parts for the page, by hand and from a saved run."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import page_runs
+import pytest
+import saved_league
+
+from seedzero.core import errors
+from seedzero.page import league_view
+
+LINES: list[dict[str, Any]] = [
+    {"event": "freeze", "player": "main-a", "version": 3, "env_steps": 10},
+    {"event": "matches", "since_update": 0, "update": 5, "env_steps": 20, "types": {"past": 3, "void": 0}},
+    {"event": "judged", "env_steps": 20, "nash_conv": 0.5},
+    {"event": "matches", "since_update": 5, "update": 9, "env_steps": 40, "types": {"past": 1, "self_play": 2}},
+    {"event": "judged", "env_steps": 40, "nash_conv": 0.1, "mixtures": {"equilibrium": 0.1, "last": 0.7}},
+    {"event": "judged", "env_steps": "x", "nash_conv": 0.1},
+]
+
+
+def test_lines_are_sorted_by_their_kind() -> None:
+    assert league_view.decisions(LINES) == LINES[:1]
+    assert league_view.judged(LINES) == {
+        "NashConv": [[20], [0.5]],
+        "equilibrium": [[40], [0.1]],
+        "last": [[40], [0.7]],
+    }
+    assert league_view.matches(LINES) == {"x": [20, 40], "past": [3, 1], "self_play": [0, 2]}
+
+
+def test_a_large_table_keeps_learners_and_frozen_players_of_equal_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(league_view, "MAX_PLAYERS", 4)
+    names = ["a", "b", "main", "c", "d", "e"]
+    table = {key: [[10 * row + column for column in range(6)] for row in range(6)] for key in ("rates", "games")}
+    found = league_view.chosen({"names": names, **table}, ["main"])
+    assert (found["names"], found["num_players"]) == (["main", "a", "c", "e"], 6)
+    assert found["rates"][1] == [2, 0, 3, 5] and found["games"][0] == [22, 20, 23, 25]
+    monkeypatch.setattr(league_view, "MAX_PLAYERS", 6)
+    assert league_view.chosen({"names": names, **table}, ["main"])["names"] == ["main", "a", "b", "c", "d", "e"]
+    monkeypatch.setattr(league_view, "MAX_PLAYERS", 1)
+    assert league_view.chosen({"names": names, **table}, ["main", "a"])["names"] == ["a"]
+
+
+def test_a_saved_league_is_read(tmp_path: pathlib.Path) -> None:
+    path = saved_league.make(tmp_path / "run")
+    (path / "league.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES) + '{"event": "fre')
+    found = league_view.read(path, "run")
+    assert found["win_rates"]["names"] == ["main", saved_league.OLD, saved_league.NEW]
+    assert found["win_rates"]["games"][0] == [0, 3, 4] and found["win_rates"]["rates"][0][1:] == [1.0, 0.125]
+    assert found["ratings"].keys() == found["games"].keys() == {"main", saved_league.OLD, saved_league.NEW}
+    assert [event["player"] for event in found["lineage"][0]["events"]] == [saved_league.OLD, saved_league.NEW]
+    assert (found["update"], found["env_steps"], found["decisions"]) == (90, 2_500, LINES[:1])
+
+
+def test_without_a_checkpoint_the_history_remains(tmp_path: pathlib.Path) -> None:
+    path = saved_league.make(tmp_path / "run", {})
+    (path / "league.jsonl").write_text(json.dumps(LINES[0]) + "\n")
+    found = league_view.read(path, "run")
+    assert "no checkpoint" in found["error"] and found["decisions"] == LINES[:1]
+
+
+def test_other_runs_and_links_are_refused(tmp_path: pathlib.Path) -> None:
+    path = page_runs.write(tmp_path / "one")
+    with pytest.raises(errors.UsageError):
+        league_view.read(path, "one")
+    (tmp_path / "secret").write_text('{"event": "secret"}\n')
+    (path / "league.jsonl").symlink_to(tmp_path / "secret")
+    with pytest.raises(errors.ResumeError, match=r"league\.jsonl"):
+        league_view.read(path, "one")

@@ -32,9 +32,9 @@ class Page:
     """The answers about the runs below a directory."""
 
     def __init__(self, root: pathlib.Path) -> None:
-        self.root, self.places = root, streams.Places()
+        self.root, self.places = root, streams.StreamPlaces()
         self._library = library.Library()
-        self._leagues: dict[str, tuple[object, dict[str, Any]]] = {}  # by run; what it was read from, and itself
+        self._leagues: dict[str, tuple[object, dict[str, Any]]] = {}  # by run: its source, and the league
         self._lock = threading.Lock()
 
     def runs(self, request: requests.Request) -> dict[str, Any]:

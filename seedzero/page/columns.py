@@ -7,7 +7,7 @@ import bisect
 import contextlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from seedzero.monitoring import metrics
 from seedzero.page import thinning
 
 MAX_NAMES = 4096
-"""Metrics of a run; later ones are left out."""
+"""Metrics of a run; later metrics are left out."""
 MAX_NAME_LETTERS = 200
 _RESTART_SECONDS = 1.0
 """A fall of `seconds` by more is a resume, whose process counts from 0."""
@@ -54,7 +54,7 @@ class Columns:
         return sorted(self._rows)
 
     def append(self, lines: Sequence[bytes]) -> None:
-        """Adds lines of metrics.jsonl; damaged ones are counted and left out."""
+        """Adds lines of metrics.jsonl; damaged lines are counted and left out."""
         for start in range(0, len(lines), _BATCH):
             rows = _rows(lines[start : start + _BATCH])
             self.num_damaged += len(lines[start : start + _BATCH]) - len(rows)
@@ -125,10 +125,6 @@ class Columns:
                 values = thinning.shown(np.array(self._values[name][first:], np.float64))
                 found[name] = {"rows": [row - start for row in rows[first:]], "values": values}
         return {"x": {name: list(column[start:]) for name, column in self._x.items()}, "metrics": found}
-
-    def last(self, names: Iterable[str]) -> Mapping[str, float]:
-        """Returns the newest values of metrics, where there are any."""
-        return {name: self._values[name][-1] for name in names if name in self._values}
 
 
 def _rows(lines: Sequence[bytes]) -> list[dict[str, Any]]:

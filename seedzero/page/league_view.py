@@ -89,7 +89,7 @@ def matches(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
 
 
 def chosen(table: Mapping[str, Any], learning: Sequence[str]) -> dict[str, Any]:
-    """Returns a table of win rates with at most MAX_PLAYERS: all that learn first, then frozen ones of equal gaps."""
+    """Returns a table of win rates with at most MAX_PLAYERS: learning players, then frozen players at equal gaps."""
     names = list(table["names"])
     learners = [place for place, name in enumerate(names) if name in learning][:MAX_PLAYERS]
     frozen = [place for place in range(len(names)) if place not in set(learners)]

@@ -1,4 +1,4 @@
-"""The histories that are kept in memory: the ones of the runs that were asked for last."""
+"""Histories in memory, of the runs that were asked for last."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def encode(event: Event) -> bytes:
     return f"event: {name}\ndata: {json.dumps(value, allow_nan=False)}\n\n".encode()
 
 
-class Places:
+class StreamPlaces:
     """The places of open streams, and their end; for one event loop."""
 
     def __init__(self, limit: int = MAX_STREAMS) -> None:
@@ -54,7 +54,7 @@ class EventStream:
 
     def __init__(
         self,
-        places: Places,
+        places: StreamPlaces,
         poll: Callable[[], Iterable[Event]],
         *,
         poll_seconds: float = POLL_SECONDS,

@@ -41,7 +41,7 @@ class _Reader:
 
 
 async def _open(
-    places: streams.Places, reader: _Reader, poll: Callable[[], Iterable[streams.Event]], **options: float
+    places: streams.StreamPlaces, reader: _Reader, poll: Callable[[], Iterable[streams.Event]], **options: float
 ) -> None:
     await streams.EventStream(places, poll, **options)(SCOPE, reader.receive, reader.send)
 
@@ -55,7 +55,7 @@ def _run(test: Callable[[], Awaitable[None]]) -> None:
 
 def test_events_are_sent_until_the_reader_leaves() -> None:
     async def test() -> None:
-        places, reader, numbers = streams.Places(), _Reader(), itertools.count()
+        places, reader, numbers = streams.StreamPlaces(), _Reader(), itertools.count()
         task = asyncio.ensure_future(
             _open(places, reader, lambda: [("rows", {"n": next(numbers)})], poll_seconds=0.01)
         )
@@ -76,7 +76,7 @@ def test_a_text_cannot_imitate_an_event() -> None:
 
 def test_the_65th_stream_is_refused() -> None:
     async def test() -> None:
-        places = streams.Places()
+        places = streams.StreamPlaces()
         readers = [_Reader() for _ in range(streams.MAX_STREAMS)]
         tasks = [asyncio.ensure_future(_open(places, reader, lambda: [("a", 1)])) for reader in readers]
         await asyncio.gather(*(reader.read.wait() for reader in readers))
@@ -99,7 +99,7 @@ def test_the_65th_stream_is_refused() -> None:
 
 def test_a_slow_reader_is_dropped() -> None:
     async def test() -> None:
-        places, reader = streams.Places(), _Reader(is_slow=True)
+        places, reader = streams.StreamPlaces(), _Reader(is_slow=True)
         await _open(places, reader, lambda: [("a", 1)], slow_seconds=0.05)
         assert places.num_open == 0
         assert [message["type"] for message in reader.messages] == ["http.response.start"]
@@ -109,7 +109,7 @@ def test_a_slow_reader_is_dropped() -> None:
 
 def test_silence_is_broken_by_comments() -> None:
     async def test() -> None:
-        places, reader = streams.Places(), _Reader()
+        places, reader = streams.StreamPlaces(), _Reader()
         task = asyncio.ensure_future(_open(places, reader, list, poll_seconds=0.001))
         await reader.read.wait()
         reader.left.set()
@@ -121,7 +121,7 @@ def test_silence_is_broken_by_comments() -> None:
 
 def test_the_last_event_ends_the_stream() -> None:
     async def test() -> None:
-        places, reader = streams.Places(), _Reader()
+        places, reader = streams.StreamPlaces(), _Reader()
         await _open(places, reader, lambda: [(streams.END, {"error": "it was deleted"})])
         assert "it was deleted" in reader.text and not reader.messages[-1]["more_body"]
 
@@ -133,7 +133,7 @@ def test_a_failing_poll_frees_its_place() -> None:
         raise MemoryError("full")
 
     async def test() -> None:
-        places = streams.Places()
+        places = streams.StreamPlaces()
         with contextlib.suppress(asyncio.CancelledError), pytest.raises(MemoryError):
             await _open(places, _Reader(), fail)
         assert places.num_open == 0
@@ -144,7 +144,9 @@ def test_a_failing_poll_frees_its_place() -> None:
 def test_head_opens_no_stream() -> None:
     async def test() -> None:
         reader = _Reader()
-        await streams.EventStream(streams.Places(), list)({**SCOPE, "method": "HEAD"}, reader.receive, reader.send)
+        await streams.EventStream(streams.StreamPlaces(), list)(
+            {**SCOPE, "method": "HEAD"}, reader.receive, reader.send
+        )
         assert reader.text == "" and len(reader.messages) == 2
 
     _run(test)

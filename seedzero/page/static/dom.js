@@ -12,11 +12,11 @@ export function el(tag, attributes = {}, ...children) {
 }
 
 // Fills a table's body; rows: lists of texts or elements. numeric: columns that are flush right.
-export function table(heads, rows, numeric = new Set(), caption = "") {
+export function table(heads, rows, numeric = new Set(), caption = "", isTall = false) {
   const kind = (place) => (numeric.has(place) ? "number" : null);
   return el(
     "div",
-    { class: "scroll", tabindex: 0, role: "region", "aria-label": caption || "table" },
+    { class: isTall ? "scroll tall" : "scroll", tabindex: 0, role: "region", "aria-label": caption || "table" },
     el(
       "table",
       {},

@@ -11,7 +11,7 @@ export async function settingsPage(main, run) {
   function draw() {
     const text = search.value.toLowerCase();
     const shown = rows.filter(([name, value]) => `${name}=${value}`.toLowerCase().includes(text));
-    box.replaceChildren(table(["setting", "value", "given by the user"], shown, new Set(), "settings"));
+    box.replaceChildren(table(["setting", "value", "given by the user"], shown, new Set(), "settings", true));
   }
   try {
     const { settings, has_league: hasLeague } = await get("/api/run", { run });

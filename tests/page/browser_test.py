@@ -1,0 +1,80 @@
+"""The pages in a real browser, without a screen: all is drawn, nothing is refused, hostile names stay texts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import urllib.parse
+from collections.abc import Iterator
+
+import page_runs
+import pytest
+import saved_league
+import uvicorn
+
+from seedzero.page import app, guard
+
+EVIL = "<img src=x onerror=document.title='broken'>"
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Yields the address of a page with a run of hostile names, and a league."""
+    root = tmp_path_factory.mktemp("runs")
+    config = {"preset": EVIL, "given": {}, "config": {**page_runs.CONFIG["config"], "env.id": EVIL}}
+    rows = [page_runs.row(number, episode_return=number, loss=1.0, **{EVIL: 1.0}) for number in range(1, 5)]
+    page_runs.write(root / "a <b>", *rows, config=config, status={"finished": EVIL, "env_steps": 80})
+    saved_league.make(root / "league")
+    page = app.Page(root)
+    page.places.limit = 0  # virtual time would stand still beside an open stream; serve_test.py has streams
+    made = app.make(page, hosts=guard.HostNames("127.0.0.1"))
+    settings = uvicorn.Config(made, http="h11", ws="none", lifespan="off", log_config=None, log_level="critical")
+    server = uvicorn.Server(settings)
+    with socket.create_server(("127.0.0.1", 0)) as listener, _running(server, listener):
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+
+
+@contextlib.contextmanager
+def _running(server: uvicorn.Server, listener: socket.socket) -> Iterator[None]:
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
+    thread.start()
+    yield
+    server.should_exit = server.force_exit = True
+    thread.join()
+
+
+def _open(url: str, profile: pathlib.Path) -> tuple[str, str]:
+    """Returns the page's elements after its scripts, as HTML, and the browser's messages."""
+    assert BROWSER is not None
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--timeout=15000"]
+    command = [BROWSER, *flags, f"--user-data-dir={profile}", "--virtual-time-budget=8000", "--dump-dom", url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("#/", ["<h1>Runs</h1>", "a &lt;b&gt;", "2 runs below", "tic_tac_toe"]),
+        ("#/run?run=a+%3Cb%3E", ["<canvas", "episode_return", "Losses", "&lt;img src=x", "80"]),
+        ("#/compare?run=a+%3Cb%3E&run=league", ["<canvas", "2 runs compared", "a &lt;b&gt;"]),
+        ("#/settings?run=a+%3Cb%3E", ["&lt;img src=x", "run.max_env_steps"]),
+        ("#/league?run=league", ["Win rates", "Elo", "Lineage", saved_league.OLD]),
+        ("#/run?run=" + urllib.parse.quote("../else"), ["no name of a run"]),
+    ],
+)
+def test_pages_are_drawn(url: str, address: str, expected: list[str], tmp_path: pathlib.Path) -> None:
+    html, messages = _open(url + address, tmp_path)
+    assert not [part for part in expected if part not in html], html
+    elements = re.sub(r'"[^"]*"', "", html)  # browsers differ in attributes
+    assert "<img" not in elements and "broken" not in html.partition("</title>")[0]
+    lines = messages.splitlines()
+    assert not [line for line in lines if "Content Security Policy" in line or "Uncaught" in line], messages

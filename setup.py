@@ -91,7 +91,7 @@ EXTRAS = {
         *PAGE,
         "gymnasium[box2d]>=1.4,<2",
         "grpc-stubs>=1.53.0.6",
-        "httpx>=0.28,<1",  # starlette's client for tests
+        "httpx>=0.28,<1",  # asks the page of runs in tests
         "hypothesis>=6.150,<7",
         *PLOT,
         "mctx>=0.0.71,<0.1",  # a peer for tests and benchmarks of the search

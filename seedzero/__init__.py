@@ -1,7 +1,8 @@
 """Distributed reinforcement learning: thin environment workers, one accelerator host.
 
-`train`, `load`, `evaluate` and `export` are what the command line uses; `search` is the tree search alone; `errors`
-are all that these functions raise on purpose. Nothing is imported before it is asked for.
+`train`, `load`, `evaluate` and `export` are what the command line uses; `read_record` reads its recorded episodes;
+`search` is the tree search alone; `errors` are all that these functions raise on purpose. Nothing is imported before it
+is asked for.
 """
 
 import importlib
@@ -9,7 +10,20 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.2.0"
 
-__all__ = ["Evaluation", "Policy", "Result", "errors", "evaluate", "export", "load", "search", "train"]
+__all__ = [
+    "Evaluation",
+    "Policy",
+    "Record",
+    "Result",
+    "Thought",
+    "errors",
+    "evaluate",
+    "export",
+    "load",
+    "read_record",
+    "search",
+    "train",
+]
 
 if TYPE_CHECKING:
     from seedzero import search
@@ -17,16 +31,21 @@ if TYPE_CHECKING:
     from seedzero.api.training import train
     from seedzero.core import errors
     from seedzero.evaluation.policy import Policy
+    from seedzero.evaluation.records import Record, read_record
+    from seedzero.evaluation.thinking import Thought
     from seedzero.host.result import Result
 else:
     _PLACES = {
         "Evaluation": "seedzero.api.runs",
         "Policy": "seedzero.evaluation.policy",
+        "Record": "seedzero.evaluation.records",
         "Result": "seedzero.host.result",
+        "Thought": "seedzero.evaluation.thinking",
         "errors": "seedzero.core.errors",
         "evaluate": "seedzero.api.runs",
         "export": "seedzero.api.runs",
         "load": "seedzero.api.runs",
+        "read_record": "seedzero.evaluation.records",
         "search": "seedzero.search",
         "train": "seedzero.api.training",
     }

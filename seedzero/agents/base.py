@@ -78,6 +78,7 @@ class Searched(NamedTuple):
       network_value: [B] of the value network.
       visit_counts: [B, A] int32.
       q_values: [B, A]; 0 if unvisited.
+      completed_q: [B, A]; as `q_values`, the mixed value of the search if unvisited (`search.completed_q`).
       max_depth: [B] int32 edges of the longest path.
       mean_depth: [B] edges of a path.
       sampled: [B, A, D] the sampled vectors; None: actions are numbers.
@@ -91,6 +92,7 @@ class Searched(NamedTuple):
     network_value: jax.Array
     visit_counts: jax.Array
     q_values: jax.Array
+    completed_q: jax.Array
     max_depth: jax.Array
     mean_depth: jax.Array
     sampled: jax.Array | None = None

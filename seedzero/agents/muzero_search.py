@@ -103,9 +103,13 @@ def search_value(parts: muzero_model.Parts, root: mcts.Root, result: mcts.Result
     """
     if parts.config.muzero.stored_value == "root":
         return result.root_value
+    return jnp.sum(result.action_weights * _completed_q(root, result), axis=-1)
+
+
+def _completed_q(root: mcts.Root, result: mcts.Result) -> jax.Array:
+    """Returns the completed Q values [B, A] of root actions, in the unit of the network."""
     visits = result.visit_counts.astype(jnp.float32)
-    completed = mcts.completed_q(jax.nn.softmax(root.prior_logits).T, root.value, visits.T, result.q_values.T).T
-    return jnp.sum(result.action_weights * completed, axis=-1)
+    return mcts.completed_q(jax.nn.softmax(root.prior_logits).T, root.value, visits.T, result.q_values.T).T
 
 
 def look(
@@ -124,6 +128,7 @@ def look(
         network_value=unit * found.root.value,
         visit_counts=result.visit_counts,
         q_values=unit * result.q_values,
+        completed_q=unit * _completed_q(found.root, result),
         max_depth=result.max_depth,
         mean_depth=result.mean_depth,
         sampled=None if found.sampled is None else sampled.to_environment(found.sampled, parts.spec),

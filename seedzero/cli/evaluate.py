@@ -29,7 +29,7 @@ def run(arguments: parse.Arguments) -> int:
     episodes = arguments.integer("episodes", minimum=1) or _EPISODES
     seed = arguments.integer("seed", minimum=0) or 0
     step = read_step(arguments)
-    player, policy = _chosen(arguments, step)
+    player, policy = chosen(arguments, step)
     max_steps = arguments.integer("max_episode_steps", minimum=1)
     access, trusted = _access(arguments), arguments.switch("trust_run_dir")
     run_dir = arguments.flags["run_dir"]
@@ -98,7 +98,7 @@ def read_step(arguments: parse.Arguments) -> runs.Step | None:
     return runs.checked_step(int(str(step)) if is_number else step)
 
 
-def _chosen(arguments: parse.Arguments, step: runs.Step | None) -> tuple[str | None, runs.Mode | None]:
+def chosen(arguments: parse.Arguments, step: runs.Step | None) -> tuple[str | None, runs.Mode | None]:
     """Returns the values of --player and --policy. Raises UsageError."""
     flags = arguments.flags
     return runs.checked_player(flags.get("player"), step), runs.checked_policy(flags.get("policy"))
@@ -131,7 +131,7 @@ def play(arguments: parse.Arguments) -> int:
     run_dir, video = arguments.flags["run_dir"], pathlib.Path(arguments.flags["video"])
     seed = arguments.integer("seed", minimum=0) or 0
     step = read_step(arguments)
-    player, policy = _chosen(arguments, step)
+    player, policy = chosen(arguments, step)
     max_steps = arguments.integer("max_episode_steps", minimum=1)
     from seedzero.evaluation import video as videos
 
@@ -151,7 +151,7 @@ def play(arguments: parse.Arguments) -> int:
 def export(arguments: parse.Arguments) -> int:
     """Exports a checkpoint; returns the exit code."""
     flags, step = arguments.flags, read_step(arguments)
-    player, policy = _chosen(arguments, step)
+    player, policy = chosen(arguments, step)
     manifest = runs.export(
         flags["run_dir"],
         flags["out"],
@@ -180,13 +180,13 @@ _POLICY = {
     "policy=greedy|sample": "the best action, or a draw from the agent's policy (MuZero: the search's; Ape-X and R2D2 "
     "have none); default: sample in games of seats (hidden information or simultaneous moves), else greedy",
 }
-_STEP = {
+CHECKPOINT = {
     "step=N|best|last": "which checkpoint: an update's number, best (by evaluation while training, the first one left "
     "out) or last; default: best if there is one, else last; games of two players are evaluated with last",
     **_PLAYER,
     **_POLICY,
 }
-_LIMIT = {
+LIMIT = {
     "max_episode_steps=N": "longer episodes end there, and count with their rewards so far (default: the run's "
     "evaluation.max_episode_steps); `evaluate` refuses it in games of two players, which it plays to their end",
 }
@@ -195,10 +195,10 @@ COMMAND = parse.Command(
     usage="--run_dir=DIR [--step=N|best|last] [--episodes=N] [--seed=N] [--opponent=random|mcts-N|exhaustive|RUN_DIR]",
     flags={
         **parse.RUN_DIR,
-        **_STEP,
+        **CHECKPOINT,
         "episodes=N": f"number of episodes (default {_EPISODES})",
         "seed=N": "of the environments, of random moves, of drawn actions (default 0)",
-        **_LIMIT,
+        **LIMIT,
         "opponent=random|mcts-N|exhaustive|RUN_DIR": "games of two players: random moves (the default); mcts-N: "
         "OpenSpiel's bot with N simulations; exhaustive: every line of play that the other side has, once, in small "
         "games; or the last checkpoint of another run of the same game",
@@ -231,9 +231,9 @@ PLAY = parse.Command(
     flags={
         **parse.RUN_DIR,
         "video=FILE.mp4|FILE.gif": "file to write",
-        **_STEP,
+        **CHECKPOINT,
         "seed=N": "of the environment, of drawn actions (default 0)",
-        **_LIMIT,
+        **LIMIT,
         **parse.TRUST,
     },
     required=("run_dir", "video"),

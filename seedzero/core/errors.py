@@ -17,6 +17,7 @@
     ├── BucketError           a bucket cannot be reached, or refuses a request
     │   └── LeaseLost         another learner has taken the run directory in the bucket
     ├── CheckpointError       a checkpoint is missing, damaged or could not be written
+    ├── RecordError           a recorded episode is damaged, or of another version
     └── TrainingFailure       training cannot go on (non-finite loss, dead workers, a failed device call)
         └── BuilderError      a league's builder failed: a function of the user's
 
@@ -73,6 +74,9 @@ class LeaseLost(BucketError): ...
 
 
 class CheckpointError(Error): ...
+
+
+class RecordError(Error): ...
 
 
 class TrainingFailure(Error): ...

@@ -36,7 +36,7 @@ EXHAUSTIVE = "exhaustive"
 """Opponent in games of two players: every move of the other side."""
 
 
-def _read_config(path: pathlib.Path, remedy: str, *, trusted: bool) -> configs.Config:
+def read_config(path: pathlib.Path, remedy: str, *, trusted: bool) -> configs.Config:
     """Returns a run's configuration: read once, for the consent to its code is to these very settings.
 
     remedy: for environments of workers, which cannot be made here. trusted: as of `consent.check`.
@@ -121,7 +121,7 @@ def evaluate(
     code of the directory's maker without consent; CheckpointError.
     """
     path = pathlib.Path(path).absolute()  # an environment may change the directory of its process
-    config = _read_config(path, _EVALUATE_REMOTE, trusted=trusted)
+    config = read_config(path, _EVALUATE_REMOTE, trusted=trusted)
     game = game_of(config)
     if game is None:
         if opponent is not None:
@@ -176,7 +176,7 @@ def against_each_other(
     players: two names of frozen players; None: the newest checkpoint. seed: of the openings. trusted, errors: as of
     `evaluate`. Returns the first player's statistics as of `match.summary`, and the updates behind both as `versions`.
     """
-    config = _read_config(path, _EVALUATE_REMOTE, trusted=trusted)
+    config = read_config(path, _EVALUATE_REMOTE, trusted=trusted)
     game = game_of(config)
     if game is None:
         raise errors.UsageError(f"{path} was trained in no game of two players; give a run that was")
@@ -280,7 +280,7 @@ def play(
     `evaluate`. Raises as `evaluate`, and UsageError if the video cannot be written.
     """
     path, file = pathlib.Path(path).absolute(), pathlib.Path(target).absolute()
-    config = _read_config(path, _PLAY_REMOTE, trusted=trusted)
+    config = read_config(path, _PLAY_REMOTE, trusted=trusted)
     group = _Player(path, config, step, 1, seed=seed, render=True, player=player, policy=policy)
     followed = evaluation.Episodes(1, group.env.spec.num_players)
     limit = max_steps or group.config.evaluation.max_episode_steps

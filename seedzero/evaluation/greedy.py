@@ -120,10 +120,11 @@ class Functions(NamedTuple):
 
     act: Callable[..., tuple[acting.Carried, jax.Array]]  # (params, carried, seen, seed, number of the call)
     search: Callable[..., base.Searched]  # the same arguments, and return_tree
+    policy: Callable[..., jax.Array]  # (params, carried, seen) -> probabilities [B, A]
 
 
 def functions(agent: base.Agent, spec: types.EnvSpec) -> Functions:
-    """Returns the functions of an agent; only one with a search has the second."""
+    """Returns the functions of an agent; one without a search, or without probabilities, cannot call these."""
 
     def key_of(seed: jax.Array, call: jax.Array) -> jax.Array:
         return jax.random.fold_in(jax.random.key(seed), call)
@@ -150,7 +151,13 @@ def functions(agent: base.Agent, spec: types.EnvSpec) -> Functions:
         _, inputs = acting.look(agent, spec, len(seen.slot), carried, seen)
         return agent.search(params, inputs, key_of(seed, call), return_tree)
 
-    return Functions(_told(act), _told(search))
+    @jax.jit
+    def policy(params: base.Params, carried: acting.Carried, seen: acting.Seen) -> jax.Array:
+        assert agent.policy is not None
+        _, inputs = acting.look(agent, spec, len(seen.slot), carried, seen)
+        return agent.policy(params, carried.memory, inputs)
+
+    return Functions(_told(act), _told(search), _told(policy))
 
 
 def _told(function: Callable[..., Any]) -> Callable[..., Any]:

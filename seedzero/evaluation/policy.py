@@ -25,7 +25,7 @@ from seedzero.config import families
 from seedzero.core import errors, printable, types
 from seedzero.device import acting
 from seedzero.evaluation import codec as codecs
-from seedzero.evaluation import greedy
+from seedzero.evaluation import greedy, thinking
 
 Action: TypeAlias = codecs.Action
 Observation: TypeAlias = npt.ArrayLike | Mapping[Any, Any] | Sequence[Any]
@@ -190,14 +190,68 @@ class Policy:
         if self._agent.search is None:
             raise errors.UsageError(f"agent {self._config.run.agent} does not search; call the policy itself")
         seen, is_single = self._seen(observation, None, action_mask, explore)
-        search, carried = self._of(num_simulations).search, self._rows(seen)
-        on_device = search(self._params, carried, seen, self._seed, self._num_calls, return_tree=return_tree)
-        found: base.Searched = jax.tree.map(np.asarray, on_device)
+        found = self._searched(seen, num_simulations, return_tree=return_tree)
         action: Any = self._codec.decode(np.asarray(found.action), is_single=is_single)
         if not is_single:
             return found._replace(action=action)
         one: base.Searched = jax.tree.map(lambda x: x[0], found._replace(tree=None))
         return one._replace(action=action, tree=found.tree)
+
+    def think(
+        self,
+        observation: Observation,
+        *,
+        action_mask: npt.ArrayLike | None = None,
+        reward: npt.ArrayLike | None = None,
+        num_simulations: int | None = None,
+        moves: Sequence[int] | None = None,
+    ) -> thinking.Thought:
+        """Returns the findings about one observation to look at: actions, tree and lines; remembers nothing.
+
+        The numbers are those of `search`. An agent that has probabilities and no search gives these alone.
+
+        Args:
+          observation, action_mask, reward, num_simulations: as of a call.
+          moves: in a game of `spiel:`, all actions since its start; nodes then have their real positions.
+
+        Raises:
+          UsageError: as a call; a batch; moves without a game, or to another observation; an agent that learns values
+            alone, or draws vectors without a search.
+        """
+        seen, is_single = self._seen(observation, reward, action_mask, explore=False)
+        agent, functions = self._config.run.agent, self._of(num_simulations)
+        if not is_single:
+            raise errors.UsageError(
+                f"think takes one observation, and a batch of {len(seen.frame)} came; give one row"
+            )
+        if self._agent.search is None and self._agent.policy is None:
+            raise errors.UsageError(
+                f"agent {agent} has neither a search nor probabilities of actions to show; call the policy itself"
+            )
+        env = self._config.env.id
+        place = None if moves is None else thinking.place(env, moves, np.asarray(seen.frame[0]))
+        rows, found = (self._params, self._rows(seen), seen), None
+        if self._agent.search is None:
+            taken = np.asarray(functions.act(*rows, self._seed, self._num_calls)[1])[0]
+            policy = np.asarray(functions.policy(*rows))[0]
+        else:
+            found = jax.tree.map(lambda x: x[0], self._searched(seen, num_simulations, return_tree=True))
+            taken, policy = found.action, found.policy
+        if found is None or found.sampled is None:
+            actions, legal, number = self.actions, np.asarray(seen.action_mask[0]), int(taken)
+        else:
+            actions = np.asarray(self._codec.decode(found.sampled, is_single=False))
+            legal, number = np.ones(len(actions), bool), int(np.argmax((found.sampled == taken).all(axis=-1)))
+        names = thinking.names(actions, legal, place)
+        shown = thinking.Thought(
+            env=env,
+            agent=agent,
+            step=self.step,
+            action=self._codec.decode(taken[np.newaxis], is_single=True),
+            name=names[number],
+            choices=thinking.choices(names, legal, policy, found),
+        )
+        return shown if found is None else thinking.with_search(shown, found, names, place)
 
     def reset(self, rows: Sequence[int] | np.ndarray | None = None) -> None:
         """Lets an episode begin with the next observation of these rows, [N] int or [B] bool; None: of all rows.
@@ -215,6 +269,13 @@ class Policy:
                     f"reset of the rows {chosen.tolist()}: expected numbers from 0 to {len(self._first) - 1}, or "
                     f"{len(self._first)} truth values"
                 ) from None
+
+    def _searched(self, seen: acting.Seen, num_simulations: int | None, *, return_tree: bool) -> base.Searched:
+        """Returns the findings about a batch as arrays of numpy, actions as the agent's."""
+        search, carried = self._of(num_simulations).search, self._rows(seen)
+        on_device = search(self._params, carried, seen, self._seed, self._num_calls, return_tree=return_tree)
+        found: base.Searched = jax.tree.map(np.asarray, on_device)
+        return found
 
     def _seen(
         self, observation: Observation, reward: npt.ArrayLike | None, action_mask: npt.ArrayLike | None, explore: bool

@@ -1,0 +1,95 @@
+"""`seedzero record`: episodes of a saved agent as files, with the findings of its search."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from seedzero.api import runs
+from seedzero.cli import evaluate, output, parse
+from seedzero.core import errors
+
+if TYPE_CHECKING:
+    from seedzero.evaluation import recording
+
+_EPISODES = 20
+
+
+def run(arguments: parse.Arguments) -> int:
+    """Records episodes and prints a table of the files; returns the exit code."""
+    run_dir, step = arguments.flags["run_dir"], evaluate.read_step(arguments)
+    episodes = arguments.integer("episodes", minimum=1) or _EPISODES
+    seed = arguments.integer("seed", minimum=0) or 0
+    player, policy = evaluate.chosen(arguments, step)
+    num_simulations = arguments.integer("simulations", minimum=1)
+    max_steps = arguments.integer("max_episode_steps", minimum=1)
+    trusted, as_json = arguments.switch("trust_run_dir"), arguments.switch("json")
+    out = arguments.flags.get("out") or f"{run_dir}/records"
+    if "://" in out:
+        raise errors.UsageError(f"--out={out}: episodes are written to this machine; give a directory")
+    output.say(f"recording {run_dir} into {out}, {episodes} episodes")
+    from seedzero.bucket import run_copy
+    from seedzero.evaluation import recording
+
+    written: list[recording.Episode] = []
+    tell = output.progress("episodes")
+
+    def recorded(episode: recording.Episode) -> None:
+        written.append(episode)
+        tell(len(written), episodes)
+
+    try:
+        with run_copy.local(run_dir, runs.fetch(step, player)) as path:
+            result = recording.record(
+                path,
+                out,
+                step,
+                episodes,
+                seed,
+                max_steps,
+                player=player,
+                trusted=trusted,
+                policy=policy,
+                num_simulations=num_simulations,
+                recorded=recorded,
+            )
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f": {len(written)} of {episodes} episodes are whole in {out}") from None
+    if as_json:
+        output.print_json({**result, "files": [_row(episode) for episode in written]})
+    else:
+        output.say(f"recorded the checkpoint of update {result['step']}: {result['steps']} steps")
+        output.show(output.table([_row(episode) for episode in written]))
+    return 0
+
+
+def _row(episode: recording.Episode) -> dict[str, object]:
+    task = {"task": episode.task} if episode.task else {}
+    return {"file": episode.file, "steps": episode.length, "return": episode.total, "cut_off": episode.cut_off, **task}
+
+
+COMMAND = parse.Command(
+    summary="Writes episodes of a saved agent as .npz files, with the findings of its search at every step.",
+    usage="--run_dir=DIR [--episodes=N] [--out=DIR] [--step=N|best|last] [--seed=N] [--simulations=N] [--json]",
+    flags={
+        **parse.RUN_DIR,
+        "episodes=N": f"number of episodes, a file for each (default {_EPISODES})",
+        "out=DIR": "directory for the files, without episodes so far; default: records in the run directory",
+        **evaluate.CHECKPOINT,
+        "seed=N": "of the environment, of drawn actions (default 0)",
+        "simulations=N": "of the search at every step; default: as in training",
+        **evaluate.LIMIT,
+        **parse.TRUST,
+        "json": "print one line of JSON in place of the table",
+    },
+    required=("run_dir",),
+    details="""
+OUT/episode-000000.npz and so on; docs/python.md has their arrays, seedzero.read_record(FILE) checks and reads them.
+Ctrl-C leaves all finished files. An environment plays one episode after the other.
+
+In games of two players the agent moves for both; without draws all games are equal, so give --policy=sample. In games
+of seats a file has the turns of one seat, and the others move at random.
+
+The JSON has step, chosen, out, episodes, steps (of all), and files: file, steps, return, cut_off (the limit of steps
+ended it), task (where there are several).""",
+    run=run,
+)

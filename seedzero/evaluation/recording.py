@@ -1,0 +1,210 @@
+"""Episodes of a saved agent as files, with the findings of its search at every step; see `records`.
+
+One environment plays one episode after the other, and memory holds one episode.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.checkpoints import files as saved_files
+from seedzero.config import config as configs
+from seedzero.core import errors, packing, printable, types
+from seedzero.device import acting, patience
+from seedzero.envs import base as env_base
+from seedzero.envs import registry, spiel
+from seedzero.evaluation import codec as codecs
+from seedzero.evaluation import evaluate as scoring
+from seedzero.evaluation import evaluation, greedy, records
+
+_REMOTE = "episodes of a worker cannot be recorded: record them in the environment itself"
+
+
+class Episode(NamedTuple):
+    """A recorded episode."""
+
+    file: str
+    total: float  # sum of rewards, of the first mover
+    length: int  # steps
+    cut_off: bool  # by the limit of steps
+    task: str  # its name, or the seat's; "": there is one task
+
+
+def file_name(number: int) -> str:
+    """Returns the name of an episode's file."""
+    return f"episode-{number:06d}.npz"
+
+
+def record(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    step: saved_files.Step | None,
+    num_episodes: int,
+    seed: int,
+    max_steps: int | None = None,
+    *,
+    player: str | None = None,
+    trusted: bool = False,
+    policy: str | None = None,
+    num_simulations: int | None = None,
+    recorded: Callable[[Episode], object] = lambda episode: None,
+) -> dict[str, Any]:
+    """Writes episodes of a checkpoint, chosen as in `evaluate.play`; returns the checkpoint and the numbers written.
+
+    In games of two players the agent moves for both. In games of seats a file has the turns of one seat; the others
+    move at random.
+
+    Args:
+      path, step, seed, max_steps, player, trusted, policy: as in `evaluate.play`.
+      out: directory for the files, made if missing; one with episodes is refused.
+      num_simulations: of the search; None: as in training.
+      recorded: called after each file.
+
+    Raises UsageError: as `evaluate.play`, files that cannot be written, or simulations of an agent without a search;
+    CheckpointError.
+    """
+    path, directory = pathlib.Path(path).absolute(), pathlib.Path(out).absolute()
+    config = scoring.read_config(path, _REMOTE, trusted=trusted)
+    if num_simulations is not None:
+        config = configs.override(config, {"search.num_simulations": num_simulations})
+    game = scoring.game_of(config)
+    role = types.Role.EVALUATE if game is None else types.Role.TRAIN
+    settings = dataclasses.replace(config.env.of_evaluation, random_opening=0)
+    env = registry.make(config.env.id, settings, 1, role=role)
+    with env_base.closing(env):
+        saved = greedy.load(path, config, env.spec, step, player, policy)
+        if num_simulations is not None and saved.agent.search is None:
+            raise errors.UsageError(
+                f"--simulations={num_simulations}: agent {config.run.agent} does not search; omit it"
+            )
+        if env.spec.num_players == 2 and saved.mode == types.GREEDY and num_episodes > 1:
+            printable.say("without draws all games of two players are equal; --policy=sample draws the moves")
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            if present := sorted(directory.glob("episode-*.npz")):
+                raise errors.UsageError(f"--out={directory} has {present[0].name} already; give a new directory")
+            header = {
+                "run": path.name,
+                "env": config.env.id,
+                "agent": config.run.agent,
+                **saved.to_json(),
+                "policy": "sample" if saved.mode == types.SAMPLE else "greedy",
+                "seed": seed,
+                "num_simulations": config.search.num_simulations if saved.agent.search else None,
+                "spec": dataclasses.asdict(env.spec),
+                "actions": _actions(env.spec),
+            }
+            limit = max_steps or config.evaluation.max_episode_steps
+            total = 0
+            with patience.telling(lambda: "" if total else "playing the first episode"):
+                for number, (arrays, episode) in enumerate(_episodes(env, saved, seed, num_episodes, limit, game)):
+                    facts = {"episode": number, "return": episode.total, "cut_off": episode.cut_off}
+                    records.write(directory / episode.file, {**header, **facts, "task": episode.task}, arrays)
+                    total += episode.length
+                    recorded(episode)
+        except OSError as error:
+            raise errors.UsageError(f"--out={directory} cannot be written: {error.strerror}; give another") from None
+    return {**saved.to_json(), "out": os.fspath(out), "episodes": num_episodes, "steps": total}
+
+
+def _actions(spec: types.EnvSpec) -> list[Any] | None:
+    """Returns the environment's own values of all actions, in their order; None: they are vectors."""
+    if spec.is_continuous:
+        return None
+    values: list[Any] = np.asarray(codecs.of(spec).decode(np.arange(spec.num_actions), is_single=False)).tolist()
+    return values
+
+
+def _episodes(
+    env: env_base.VectorEnv,
+    saved: greedy.SavedAgent,
+    seed: int,
+    num_episodes: int,
+    limit: int,
+    game: spiel.Game | None,
+) -> Iterator[tuple[dict[str, np.ndarray], Episode]]:
+    """Yields the arrays of each episode. Draws follow from seed and call; limit: of steps; game: of two players."""
+    decide = _decide(saved.agent, env.spec)
+    carried = acting.initial(saved.agent, env.spec, 1)
+    seeds = greedy.seeds(seed, num_episodes)
+    step, calls = env.reset(seeds[:1]), itertools.count()
+    for number in range(num_episodes):
+        followed = evaluation.Episodes(1, env.spec.num_players)
+        first, rows = np.ones(1, bool), list[dict[str, Any]]()
+        observations = [step.observation[0]]
+        state = None if game is None else game.initial()
+        followed.record(np.zeros(1, int), step.reward, first, step.final)
+        while not step.final[0] and followed.so_far(0).length < limit:
+            shown = greedy.seen(
+                env.spec, step.observation, step.reward, first, step.action_mask, explore=saved.mode, task=step.tasks
+            )
+            carried, found = decide(saved.params, carried, shown, seed, next(calls))
+            row = {name: np.asarray(value)[0] for name, value in found.items()}
+            if step.action_mask is not None:
+                row["action_mask"] = step.action_mask[0]
+            if game is not None:
+                row["mover"] = np.int8(game.mover(state))
+                row["move"] = str(state.action_to_string(game.mover(state), int(row["action"])))
+                state = game.apply(state, int(row["action"]))
+            first = np.zeros(1, bool)
+            step = env.step(row["action"][np.newaxis])
+            followed.record(np.zeros(1, int), step.reward, first, step.final)
+            taken = {"reward": step.reward[0], "terminated": step.terminated[0], "truncated": step.truncated[0]}
+            rows.append({**row, **taken})
+            observations.append(step.observation[0])
+        arrays = {name: np.stack([row[name] for row in rows]) for name in rows[0]} if rows else {}
+        arrays |= _shown(env.spec, np.stack(observations))
+        so_far, task = followed.so_far(0), env.spec.tasks[int(step.tasks[0])] if env.spec.tasks else ""
+        yield arrays, Episode(file_name(number), so_far.total, so_far.length, not step.final[0], task)
+        if number + 1 < num_episodes:
+            # The action that answers a final observation is ignored.
+            ignored = np.zeros((1, *env.spec.action_shape), np.float32 if env.spec.is_continuous else np.int32)
+            step = env.step(ignored) if step.final[0] else env.reset(seeds[number + 1 : number + 2])
+
+
+def _decide(agent: base.Agent, spec: types.EnvSpec) -> Callable[..., tuple[acting.Carried, dict[str, jax.Array]]]:
+    """Returns the jitted function (params, carried, seen, seed, number of the call) -> (carried, rows by name)."""
+
+    @jax.jit
+    def decide(
+        params: base.Params, carried: acting.Carried, seen: acting.Seen, seed: jax.Array, call: jax.Array
+    ) -> tuple[acting.Carried, dict[str, jax.Array]]:
+        key = jax.random.fold_in(jax.random.key(seed), call)
+        past, inputs = acting.look(agent, spec, 1, carried, seen)
+        if agent.search is None:
+            memory, outputs = agent.act(params, carried.memory, inputs, key)
+            policy = {} if agent.policy is None else {"policy": agent.policy(params, carried.memory, inputs)}
+            return acting.Carried(past, memory), {"action": outputs.action, **policy}
+        # Memory of an agent that searches is of exploring alone.
+        found = agent.search(params, inputs, key, False)
+        rows = {
+            "action": found.action,
+            "policy": found.policy,
+            "value": found.value,
+            "network_value": found.network_value,
+            "prior": found.prior,
+            "visits": found.visit_counts,
+            "q_value": found.q_values,
+            "completed_q": found.completed_q,
+        }
+        sampled = {} if found.sampled is None else {"sampled": found.sampled}
+        return acting.Carried(past, carried.memory), {**rows, **sampled}
+
+    return decide
+
+
+def _shown(spec: types.EnvSpec, observations: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns observations [T + 1, ...] as arrays by their names in the file."""
+    if not spec.packed:
+        return {records.OBSERVATION: observations}
+    arrays = packing.unpack(spec.packed, observations)
+    return {records.observation_name(spec, name): array for name, array in arrays.items()}

@@ -1,0 +1,135 @@
+"""Files of recorded episodes: numpy's .npz without pickled objects, and a reader that checks them.
+
+Shape letters: T steps, A actions, D numbers of a continuous action, N samples of a search over vectors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import zipfile
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.core import errors, json_object, types
+
+FORMAT, VERSION = "seedzero.record", 1
+HEADER = "header"
+OBSERVATION = "observation"
+
+_KINDS = {
+    "reward": "f",
+    "terminated": "b",
+    "truncated": "b",
+    "action": "if",
+    "action_mask": "b",
+    "mover": "i",
+    "move": "U",
+    "policy": "f",
+    "value": "f",
+    "network_value": "f",
+    "prior": "f",
+    "visits": "i",
+    "q_value": "f",
+    "completed_q": "f",
+    "sampled": "f",
+}
+"""Arrays with a row a step -> the kind of their dtype."""
+_ALWAYS = ("reward", "terminated", "truncated", "action")
+_BY_ACTION = ("action_mask", "policy", "prior", "visits", "q_value", "completed_q")
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """A recorded episode of T steps.
+
+    Attributes:
+      header: facts of the run and the episode; docs/python.md has the names.
+      arrays: by name; `observation`, or `observation/NAME` for each array of several, has T + 1 rows, the last one
+        behind the last step; all others have T.
+    """
+
+    header: Mapping[str, Any]
+    arrays: Mapping[str, np.ndarray]
+
+    @property
+    def num_steps(self) -> int:
+        return len(self.arrays["action"])
+
+    @property
+    def spec(self) -> types.EnvSpec:
+        """The spec of the environment."""
+        return types.EnvSpec.from_json(self.header["spec"])
+
+
+def write(path: pathlib.Path, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes a record as a whole or not at all. Raises OSError."""
+    partial = path.with_name(f"{path.name}.part")
+    content = np.array(run_dirs.encode({"format": FORMAT, "version": VERSION, **header}))
+    try:
+        with partial.open("wb") as file:
+            np.savez_compressed(file, **{HEADER: content}, **arrays)  # type: ignore[arg-type]
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def read_record(path: str | os.PathLike[str]) -> Record:
+    """Returns a file of `seedzero record`; nothing in it is executed.
+
+    Raises UsageError for a missing file, RecordError for a damaged one, another format or a newer version.
+    """
+    path = pathlib.Path(path)
+    try:
+        with path.open("rb") as file:
+            arrays = _arrays(file)
+            header = json_object.parse(str(arrays.pop(HEADER)))
+            _check(header, arrays)
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise errors.UsageError(f"{path} cannot be read: {error.strerror}; give a file of `seedzero record`") from None
+    except (OSError, EOFError, ValueError, KeyError, TypeError, MemoryError, errors.SpecMismatch) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise errors.RecordError(f"{path} is no whole record ({reason}); record the episode again") from None
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+        raise errors.RecordError(f"{path} is no whole record ({error}); record the episode again") from None
+    return Record(header, arrays)
+
+
+def _arrays(file: Any) -> dict[str, np.ndarray]:
+    loaded = np.load(file, allow_pickle=False)
+    if not isinstance(loaded, np.lib.npyio.NpzFile):
+        raise ValueError("it is no .npz file")
+    with loaded:
+        return {name: loaded[name] for name in loaded.files}
+
+
+def _check(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """Raises ValueError, KeyError, TypeError or SpecMismatch for arrays that do not fit the header."""
+    if header.get("format") != FORMAT:
+        raise ValueError(f"its format is {header.get('format')!r}; expected {FORMAT!r}")
+    if header.get("version") != VERSION:
+        raise ValueError(f"its version is {header.get('version')!r}; expected {VERSION}, of this release")
+    spec = types.EnvSpec.from_json(header["spec"])
+    num_steps, num_choices = len(arrays["action"]), arrays.get("policy", np.zeros((0, spec.num_actions))).shape[-1]
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys((*_ALWAYS, *(arrays.keys() & _KINDS.keys())), (num_steps,))
+    shapes |= {name: (num_steps, num_choices) for name in _BY_ACTION if name in shapes}
+    shapes["action"] = (num_steps, *spec.action_shape)
+    if "sampled" in shapes:
+        shapes["sampled"] = (num_steps, num_choices, *spec.action_shape)
+    shown = {observation_name(spec, array.name): array for array in spec.arrays}
+    shapes |= {name: (num_steps + 1, *array.shape) for name, array in shown.items()}
+    for name, shape in shapes.items():
+        array = arrays[name]
+        fits = array.dtype == shown[name].dtype if name in shown else array.dtype.kind in _KINDS[name]
+        if array.shape != shape or not fits:
+            raise ValueError(f"{name} is {array.dtype} {list(array.shape)}; expected {list(shape)}")
+
+
+def observation_name(spec: types.EnvSpec, name: str) -> str:
+    """Returns the name in a file of an observation's array."""
+    return f"{OBSERVATION}/{name}" if spec.packed else OBSERVATION

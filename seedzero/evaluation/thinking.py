@@ -1,0 +1,378 @@
+"""The findings of one search as a value to look at: actions, tree and lines, shown as text, SVG or JSON.
+
+All numbers are the search's own, in the environment's units. A node's value counts for the player to move there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seedzero import search as mcts
+from seedzero.agents import base
+from seedzero.core import errors, printable
+from seedzero.envs import spiel, spiel_seats
+from seedzero.evaluation import tree_picture
+
+FORMAT, VERSION = "seedzero.thought", 1
+MOST_ROWS = 12
+"""Actions of the table."""
+MOST_LINES = 3
+"""Lines below the table."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """An action at the observation.
+
+    Attributes:
+      number: of the action, its place in `Policy.actions`; of vectors, the sample's.
+      name: the game's, or the environment's value as text.
+      is_legal: by the action mask; true without one.
+      prior: probability of the policy network, before the mask; None: the agent does not search.
+      policy: probability of the search's improved policy, or of the agent's draws.
+      visits: simulations that began with it; None: the agent does not search.
+      q_value: mean return of these simulations; None: unvisited.
+      completed_q: `q_value`, or the search's mixed value if unvisited (`search.completed_q`).
+    """
+
+    number: int
+    name: str
+    is_legal: bool
+    prior: float | None
+    policy: float
+    visits: int | None = None
+    q_value: float | None = None
+    completed_q: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Node:
+    """A position that the search imagined; fields as of `search.Tree`.
+
+    Attributes:
+      number: of the node, 0: the root; children have larger ones.
+      parent: number of the parent; None: the root.
+      action: taken at the parent; None: the root.
+      name: of the action, "" at the root.
+      prior: of the action at the parent, as the search uses it; 1 at the root.
+      visits: simulations through the node, its own evaluation included.
+      reward: imagined, on the way from the parent.
+      discount: of the value; negative if the other player moves.
+      value: imagined: mean of the network's value and the returns found below.
+      depth: edges from the root.
+      children: the most visited one first.
+      is_legal: whether the game allows all actions up to here; None: unknown.
+      position: the game's own text of the real position; None: unknown, or there is none.
+    """
+
+    number: int
+    parent: int | None
+    action: int | None
+    name: str
+    prior: float
+    visits: int
+    reward: float
+    discount: float
+    value: float
+    depth: int
+    children: tuple[Node, ...] = ()
+    is_legal: bool | None = None
+    position: str | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"Node({self.number}: {self.name or 'root'}, {self.visits} visits, value {self.value:.3f}, "
+            f"{len(self.children)} children)"
+        )
+
+    def walk(self) -> Iterator[Node]:
+        """Yields the node and all nodes below, parents first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def line(self) -> tuple[Node, ...]:
+        """Returns the nodes from here along the most visited children."""
+        found = [self]
+        while found[-1].children:
+            found.append(found[-1].children[0])
+        return tuple(found)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Thought:
+    """The findings about one observation; shows itself in notebooks.
+
+    Attributes:
+      env: id of the run's environment.
+      agent: name of the agent.
+      step: updates of the checkpoint.
+      action: that the policy takes here, of `Policy.spec.action_space`.
+      name: of that action, as in the choices.
+      choices: all actions in their order; of vectors, the sampled ones.
+      value: as `Policy.search` has it; None: the agent does not search, as all below.
+      network_value: of the network alone.
+      num_simulations: of the search.
+      root: the tree.
+    """
+
+    env: str
+    agent: str
+    step: int
+    action: Any
+    name: str
+    choices: tuple[Choice, ...]
+    value: float | None = None
+    network_value: float | None = None
+    num_simulations: int | None = None
+    root: Node | None = None
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes of the tree by their numbers; empty: the agent does not search."""
+        return () if self.root is None else tuple(sorted(self.root.walk(), key=lambda node: node.number))
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """The lines of play: for each visited action the most visited path, the main line first."""
+        return () if self.root is None else tuple(map(_line, self.root.children))
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns all of it as plain numbers, texts and lists; docs/python.md has the names."""
+        action = self.action.tolist() if isinstance(self.action, np.ndarray) else self.action
+        flat = [{**vars(node), "children": [child.number for child in node.children]} for node in self.nodes]
+        lines = [{**line._asdict(), "nodes": [node.number for node in line.nodes]} for line in self.lines]
+        shown = {name: getattr(self, name) for name in ("env", "agent", "step", "name", *_NUMBERS)}
+        choices = [dict(vars(choice)) for choice in self.choices]
+        return {"format": FORMAT, "version": VERSION, **shown, "action": action, "choices": choices} | (
+            {} if self.root is None else {"lines": lines, "nodes": flat}
+        )
+
+    def __str__(self) -> str:
+        best = sorted(self.choices, key=lambda choice: -choice.policy)[:MOST_ROWS]
+        rows = [("action", "prior", "visits", "Q", "completed Q", "policy"), *map(_row, best)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+        if num_more := len(self.choices) - len(best):
+            table.append(f"{num_more} more actions")
+        return "\n".join([self._title(), *table, *(f"line: {line.text}" for line in self.lines[:MOST_LINES])])
+
+    __repr__ = __str__
+
+    def _title(self) -> str:
+        place = f"{self.env}, {self.agent} of update {self.step}: action {self.name}"
+        if self.value is None or self.network_value is None:
+            return place
+        return (
+            f"{place}, value {self.value:.3f} (network {self.network_value:.3f}), {self.num_simulations} simulations"
+        )
+
+    def _repr_svg_(self) -> str:
+        return self.to_svg()
+
+    def to_svg(self, most_nodes: int = tree_picture.MOST_NODES) -> str:
+        """Returns a picture of the most visited nodes, or of the probabilities if there is no tree."""
+        if self.root is None:
+            bars = [(choice.name, choice.policy) for choice in self.choices]
+            return tree_picture.bars(self._title(), bars)
+        main = {node.number for node in (self.root, *self.lines[0].nodes)} if self.lines else set()
+        boxes = [
+            tree_picture.Box(
+                parent=node.parent,
+                title=node.name or "root",
+                text=f"{node.visits} visits  {node.value:+.2f}",
+                note=_note(node),
+                visits=node.visits,
+                depth=node.depth,
+                value=node.value,
+                is_main=node.number in main,
+                is_legal=node.is_legal is not False,
+            )
+            for node in self.nodes
+        ]
+        return tree_picture.tree(self._title(), [node.number for node in self.nodes], boxes, most_nodes)
+
+
+_NUMBERS = ("value", "network_value", "num_simulations")
+
+
+class Line(NamedTuple):
+    """A line of play.
+
+    Attributes:
+      text: names of the actions; [x] follows one that the game does not allow.
+      visits: of its first action.
+      q_value: of its first action.
+      nodes: without the root.
+    """
+
+    text: str
+    visits: int
+    q_value: float
+    nodes: tuple[Node, ...]
+
+
+def _line(first: Node) -> Line:
+    nodes = first.line()
+    names = " ".join(f"{node.name}{'[x]' if node.is_legal is False else ''}" for node in nodes)
+    # With a depth limit an action has a node for each visit: they have one reward and share the visits.
+    q_value = first.reward + first.discount * first.value
+    return Line(f"{names} ({first.visits} visits, Q {q_value:+.3f})", first.visits, q_value, nodes)
+
+
+def _row(choice: Choice) -> tuple[str, ...]:
+    numbers = (choice.q_value, choice.completed_q)
+    prior = "-" if choice.prior is None else f"{choice.prior:.3f}"
+    visits = "-" if choice.visits is None else str(choice.visits)
+    name = choice.name if choice.is_legal else f"{choice.name} (illegal)"
+    return name, prior, visits, *("-" if x is None else f"{x:+.3f}" for x in numbers), f"{choice.policy:.3f}"
+
+
+def _note(node: Node) -> str:
+    kinds = {None: "", True: "", False: "; the game does not allow it"}
+    facts = (
+        f"{node.name or 'root'}: prior {node.prior:.3f}, {node.visits} visits, reward {node.reward:+.3f}, "
+        f"value {node.value:+.3f}, depth {node.depth}{kinds[node.is_legal]}"
+    )
+    return facts if node.position is None else f"{facts}\n{node.position}"
+
+
+# Making -------------------------------------------------------------------------------------------------------------
+
+
+class Place(NamedTuple):
+    """A game and its state at the observation."""
+
+    game: spiel.Game
+    state: spiel.State
+
+
+def place(env_id: str, moves: Sequence[int], observation: np.ndarray) -> Place:
+    """Returns a game's state after all moves since its start. Raises UsageError if the observation is of another."""
+    kind, _, name = env_id.partition(":")
+    if kind != "spiel" or spiel_seats.has_seats(spiel.load(name)):
+        raise errors.UsageError(f"moves={list(moves)}: {env_id} is no game of spiel: without seats; leave them out")
+    game = _game(name)
+    state = game.initial()
+    for number, move in enumerate(moves):
+        if game.is_terminal(state) or move not in state.legal_actions():
+            raise errors.UsageError(f"moves={list(moves)}: the game does not allow {move} after {number} moves")
+        state = game.apply(state, int(move))
+    if not np.array_equal(game.observe(state), observation):
+        raise errors.UsageError(f"moves={list(moves)} lead to another observation; expected all moves since the start")
+    return Place(game, state)
+
+
+_game = functools.lru_cache(maxsize=8)(spiel.Game)
+
+
+def names(actions: np.ndarray, legal: np.ndarray, place: Place | None) -> list[str]:
+    """Returns the names of actions [A, ...]: the game's if they are legal [A], else the environment's values."""
+    found = [_value_name(value) for value in actions]
+    if place is not None and not place.game.is_terminal(place.state):
+        for number in np.flatnonzero(legal).tolist():
+            found[number] = _move_name(place, place.state, number)
+    return found
+
+
+def choices(
+    names: Sequence[str], legal: np.ndarray, policy: np.ndarray, found: base.Searched | None
+) -> tuple[Choice, ...]:
+    """Returns the actions: legal [A] bool, policy [A]; found: of one observation; None: the agent does not search."""
+    rows = [
+        Choice(number, name, bool(legal[number]), None, float(policy[number])) for number, name in enumerate(names)
+    ]
+    if found is None:
+        return tuple(rows)
+    visits = found.visit_counts.tolist()
+    return tuple(
+        dataclasses.replace(
+            row,
+            prior=float(found.prior[row.number]),
+            visits=visits[row.number],
+            q_value=float(found.q_values[row.number]) if visits[row.number] else None,
+            completed_q=float(found.completed_q[row.number]) if row.is_legal else None,
+        )
+        for row in rows
+    )
+
+
+def with_search(shown: Thought, found: base.Searched, names: Sequence[str], place: Place | None) -> Thought:
+    """Returns a thought with the findings of a search for one observation, the tree's too."""
+    return dataclasses.replace(
+        shown,
+        value=float(found.value),
+        network_value=float(found.network_value),
+        num_simulations=int(found.visit_counts.sum()),
+        root=_tree(found.tree, names, place),
+    )
+
+
+def _tree(table: mcts.Tree, names: Sequence[str], place: Place | None) -> Node:
+    """Returns the root of a tree [N]; names: of all actions."""
+    made = np.flatnonzero(table.num_visits > 0).tolist()  # unused nodes lie between
+    numbers = {at: number for number, at in enumerate(made)}
+    parents = [-1, *(numbers[at] for at in table.parent[made[1:]].tolist())]
+    columns = (table.num_visits, table.reward, table.discount, table.value, table.depth)
+    values = list(zip(*(column[made].tolist() for column in columns), strict=True))
+    actions = table.action[made].tolist()
+    priors = [1.0, *table.prior[[made[parent] for parent in parents[1:]], actions[1:]].tolist()]
+    positions = _positions(parents, actions, place)
+    children: list[list[Node]] = [[] for _ in made]
+    for number in range(len(made) - 1, -1, -1):  # children follow their parents
+        is_root = number == 0
+        visits, reward, discount, value, depth = values[number]
+        is_legal, position, name = positions[number]
+        node = Node(
+            number=number,
+            parent=None if is_root else parents[number],
+            action=None if is_root else actions[number],
+            name="" if is_root else name or names[actions[number]],
+            prior=priors[number],
+            visits=visits,
+            reward=reward,
+            discount=discount,
+            value=value,
+            depth=depth,
+            children=tuple(sorted(children[number], key=lambda child: (-child.visits, child.number))),
+            is_legal=is_legal,
+            position=position,
+        )
+        if not is_root:
+            children[parents[number]].append(node)
+    return node
+
+
+def _positions(
+    parents: Sequence[int], actions: Sequence[int], place: Place | None
+) -> list[tuple[bool | None, str | None, str]]:
+    """Returns for each node whether the game allows its way, its position, and the game's name of its action."""
+    if place is None:
+        return [(None, None, "")] * len(parents)
+    states: list[spiel.State | None] = [place.state]
+    names = [""]
+    for parent, action in zip(parents[1:], actions[1:], strict=True):
+        before = states[parent]
+        is_legal = before is not None and not place.game.is_terminal(before) and action in before.legal_actions()
+        names.append(_move_name(place, before, action) if is_legal else "")
+        states.append(place.game.apply(before, action) if is_legal else None)
+    return [
+        (state is not None, None if state is None else printable.escape_lines(str(state)), name)
+        for state, name in zip(states, names, strict=True)
+    ]
+
+
+def _move_name(place: Place, state: spiel.State, action: int) -> str:
+    """Returns the game's name of a legal action."""
+    return printable.escape(str(state.action_to_string(place.game.mover(state), action)))
+
+
+def _value_name(value: Any) -> str:
+    """Returns an environment's action as text."""
+    array = np.asarray(value)
+    return " ".join(str(np.round(array, 3) if array.dtype.kind == "f" else array).split())

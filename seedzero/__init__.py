@@ -1,8 +1,8 @@
 """Distributed reinforcement learning: thin environment workers, one accelerator host.
 
 `train`, `load`, `evaluate` and `export` are what the command line uses; `read_record` reads its recorded episodes;
-`search` is the tree search alone; `errors` are all that these functions raise on purpose. Nothing is imported before it
-is asked for.
+`search` is the tree search alone; `errors` are all that these functions raise on purpose. Nothing is imported before
+it is asked for.
 """
 
 import importlib

@@ -141,7 +141,7 @@ def _episodes(
         followed = evaluation.Episodes(1, env.spec.num_players)
         first, rows = np.ones(1, bool), list[dict[str, Any]]()
         observations = [step.observation[0]]
-        state = None if game is None else game.initial()
+        state: spiel.State = None if game is None else game.initial()
         followed.record(np.zeros(1, int), step.reward, first, step.final)
         while not step.final[0] and followed.so_far(0).length < limit:
             shown = greedy.seen(

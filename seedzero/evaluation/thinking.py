@@ -304,6 +304,7 @@ def choices(
 
 def with_search(shown: Thought, found: base.Searched, names: Sequence[str], place: Place | None) -> Thought:
     """Returns a thought with the findings of a search for one observation, the tree's too."""
+    assert found.tree is not None
     return dataclasses.replace(
         shown,
         value=float(found.value),

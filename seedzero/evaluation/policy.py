@@ -241,7 +241,7 @@ class Policy:
             actions, legal, number = self.actions, np.asarray(seen.action_mask[0]), int(taken)
         else:
             actions = np.asarray(self._codec.decode(found.sampled, is_single=False))
-            legal, number = np.ones(len(actions), bool), int(np.argmax((found.sampled == taken).all(axis=-1)))
+            legal, number = np.ones(len(actions), bool), int(np.argmin(np.abs(found.sampled - taken).sum(axis=-1)))
         names = thinking.names(actions, legal, place)
         shown = thinking.Thought(
             env=env,

@@ -1,0 +1,75 @@
+"""`seedzero record`: flags, the table or JSON of the files, and a stop."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import golden
+import pytest
+
+from seedzero.cli import main as commands
+from seedzero.evaluation import recording
+
+_EPISODES = [
+    recording.Episode("episode-000000.npz", 1.0, 9, False, ""),
+    recording.Episode("episode-000001.npz", -1.0, 7, True, ""),
+]
+
+
+def _recording(monkeypatch: pytest.MonkeyPatch, *, stops: bool = False) -> list[tuple[Any, ...]]:
+    calls: list[tuple[Any, ...]] = []
+
+    def record(*args: Any, recorded: Any, **names: Any) -> dict[str, Any]:
+        calls.append((*args, names))
+        for episode in _EPISODES:
+            recorded(episode)
+        if stops:
+            raise KeyboardInterrupt
+        return {"step": 7, "chosen": "best", "out": str(args[1]), "episodes": 2, "steps": 16}
+
+    monkeypatch.setattr(recording, "record", record)
+    return calls
+
+
+def test_record_passes_its_flags_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, run = _recording(monkeypatch), pathlib.Path("r").absolute()
+    assert commands.main(["record", "--run_dir=r"]) == 0
+    flags = ["--episodes=3", "--seed=4", "--step=120", "--simulations=64", "--max_episode_steps=9", "--policy=sample"]
+    assert commands.main(["record", "--run_dir=r", "--out=o", *flags, "--trust_run_dir"]) == 0
+    usual = dict(player=None, trusted=False, policy=None, num_simulations=None)
+    given = dict(player=None, trusted=True, policy="sample", num_simulations=64)
+    assert calls == [(run, "r/records", None, 20, 0, None, usual), (run, "o", 120, 3, 4, 9, given)]
+
+
+def test_record_ends_with_a_table_or_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    _recording(monkeypatch)
+    assert commands.main(["record", "--run_dir=r", "--out=o"]) == 0
+    output = capsys.readouterr()
+    said(f"{output.err}\n{output.out}")
+    assert output.out.splitlines()[0].split() == ["file", "steps", "return", "cut_off"]
+    assert commands.main(["record", "--run_dir=r", "--out=o", "--json"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    found = json.loads(line)
+    assert (found["step"], found["steps"]) == (7, 16)
+    assert found["files"][1] == {"file": "episode-000001.npz", "steps": 7, "return": -1.0, "cut_off": True}
+
+
+def test_a_stop_tells_the_finished_files(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    _recording(monkeypatch, stops=True)
+    assert commands.main(["record", "--run_dir=r", "--out=o", "--episodes=5"]) == 130
+    err = capsys.readouterr().err
+    assert " 2 of 5 " in err
+    said(err)
+
+
+@pytest.mark.parametrize("flags", [["--out=gs://b/o"], ["--run_dir=gs://b/r"], ["--simulations=0"], ["--step=newest"]])
+def test_unsuitable_flags_are_refused(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(["record", "--run_dir=r", *flags]) == 2
+    err = capsys.readouterr().err
+    assert flags[0].split("=")[0] in err or "--out=" in err

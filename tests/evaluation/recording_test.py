@@ -1,0 +1,183 @@
+"""Recorded episodes: the numbers of evaluation and search, both sides of a game, and limits."""
+
+from __future__ import annotations
+
+import functools
+import json
+import pathlib
+from typing import Any
+
+import golden
+import numpy as np
+import policies  # beside this file: see conftest.py
+import pytest
+
+import seedzero
+from seedzero.agents import table as agents
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
+from seedzero.config import presets
+from seedzero.core import errors, types
+from seedzero.envs import registry
+from seedzero.evaluation import evaluate as scoring
+from seedzero.evaluation import greedy, recording
+
+_SMALL = {"network.width": 8, "network.head_width": 8, "network.num_bins": 11, "search.num_simulations": 3}
+
+
+@functools.cache
+def _saved(env: str, agent: str = "muzero", mode: np.int8 = types.GREEDY) -> tuple[configs.Config, greedy.SavedAgent]:
+    changes = {"env.id": env, "env.random_opening": 0, **_SMALL}
+    config = configs.override(presets.get("catch" if env == "catch" else "tictactoe", agent), changes)
+    made = registry.make(env, config.env, 2)
+    made.close()
+    random, *_ = policies.saved(made.spec, run__agent=agent)
+    return config, random._replace(mode=mode)
+
+
+@pytest.fixture
+def run_path(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Returns a function that makes the run directory of an environment and agent."""
+
+    def make(env: str, agent: str = "muzero", **given: Any) -> pathlib.Path:
+        config, saved = _saved(env, agent, **given)
+        monkeypatch.setattr(greedy, "load", lambda *args: saved)
+        with run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
+            return opened.path
+
+    return make
+
+
+def test_episodes_have_the_actions_of_evaluation_and_the_numbers_of_the_search(
+    tmp_path: pathlib.Path, run_path: Any
+) -> None:
+    path, told = run_path("catch"), list[recording.Episode]()
+    result = recording.record(path, tmp_path / "out", None, 3, 5, recorded=told.append)
+    assert result == {"step": 7, "chosen": "given", "out": str(tmp_path / "out"), "episodes": 3, "steps": 27}
+    files = sorted((tmp_path / "out").iterdir())
+    assert [file.name for file in files] == [episode.file for episode in told]
+    config, saved = _saved("catch")
+    player = scoring._Player(path, config, None, 1, seed=5, render=False, role=types.Role.EVALUATE)
+    searching = seedzero.Policy(saved, config, player.env.spec, seed=5)
+    for number, file in enumerate(files):
+        found = seedzero.read_record(file)
+        arrays, header = found.arrays, found.header
+        assert (header["episode"], header["seed"], header["run"], header["env"]) == (number, 5, "run", "catch")
+        assert header["num_simulations"] == 3 and header["policy"] == "greedy" and header["actions"] == [0, 1, 2]
+        assert found.num_steps == 9 and arrays["terminated"].tolist() == [False] * 8 + [True]
+        assert header["return"] == arrays["reward"].sum() == told[number].total
+        for row in range(9):
+            np.testing.assert_array_equal(arrays["observation"][row], player.step.observation[0])
+            searched = searching.search(player.step.observation[0])
+            np.testing.assert_array_equal(arrays["visits"][row], searched.visit_counts)
+            for name, value in (("q_value", searched.q_values), ("completed_q", searched.completed_q)):
+                np.testing.assert_allclose(arrays[name][row], value, rtol=1e-5, atol=1e-6)
+            for name in ("policy", "prior", "value", "network_value"):
+                np.testing.assert_allclose(arrays[name][row], getattr(searched, name), rtol=1e-5, atol=1e-6)
+            assert searching(player.step.observation[0]) == arrays["action"][row]
+            player.advance()
+            assert arrays["reward"][row] == player.step.reward[0]
+        np.testing.assert_array_equal(arrays["observation"][9], player.step.observation[0])
+        player.advance()  # the next episode's first observation
+        searching.reset()
+
+
+def test_a_game_of_two_players_has_the_moves_of_both(tmp_path: pathlib.Path, run_path: Any) -> None:
+    pytest.importorskip("pyspiel")
+    path = run_path("spiel:tic_tac_toe", mode=types.SAMPLE)
+    recording.record(path, tmp_path / "out", None, 4, 0)
+    games = [seedzero.read_record(file) for file in sorted((tmp_path / "out").iterdir())]
+    assert len({tuple(game.arrays["action"].tolist()) for game in games}) > 1
+    for game in games:
+        arrays = game.arrays
+        assert arrays["mover"].tolist() == [row % 2 for row in range(game.num_steps)]
+        assert [name[0] for name in arrays["move"].tolist()] == ["xo"[row % 2] for row in range(game.num_steps)]
+        assert len(set(arrays["action"].tolist())) == game.num_steps and 5 <= game.num_steps <= 9
+        assert arrays["action_mask"].sum(axis=1).tolist() == [9 - row for row in range(game.num_steps)]
+        assert (arrays["policy"][~arrays["action_mask"]] == 0).all() and game.header["policy"] == "sample"
+        signs = np.where(arrays["mover"] == 0, 1, -1)
+        assert game.header["return"] == (arrays["reward"] * signs).sum()
+
+
+def test_equal_games_are_announced(tmp_path: pathlib.Path, run_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyspiel")
+    recording.record(run_path("spiel:tic_tac_toe"), tmp_path / "out", None, 2, 0)
+    assert "--policy=sample" in capsys.readouterr().err
+    one, two = (seedzero.read_record(file).arrays["action"].tolist() for file in sorted((tmp_path / "out").iterdir()))
+    assert one == two
+
+
+def test_a_game_of_seats_has_one_seat_s_turns(tmp_path: pathlib.Path, run_path: Any) -> None:
+    pytest.importorskip("pyspiel")
+    recording.record(run_path("spiel:kuhn_poker", "ppo", mode=types.SAMPLE), tmp_path / "out", None, 4, 0)
+    found = [seedzero.read_record(file) for file in sorted((tmp_path / "out").iterdir())]
+    assert [record.header["task"] for record in found] == ["first", "second"] * 2
+    assert all(1 <= record.num_steps <= 2 and "mover" not in record.arrays for record in found)
+
+
+@pytest.mark.parametrize(("agent", "has_policy"), [("ppo", True), ("apex", False)])
+def test_an_agent_without_a_search_has_no_arrays_of_one(
+    agent: str, has_policy: bool, tmp_path: pathlib.Path, run_path: Any, said: golden.Said
+) -> None:
+    path = run_path("catch", agent)
+    recording.record(path, tmp_path / "out", None, 1, 0)
+    found = seedzero.read_record(tmp_path / "out" / recording.file_name(0))
+    assert ("policy" in found.arrays) is has_policy and not {"visits", "prior", "value"} & found.arrays.keys()
+    assert found.header["num_simulations"] is None
+    with pytest.raises(errors.UsageError, match=f"agent {agent} ") as raised:
+        recording.record(path, tmp_path / "other", None, 1, 0, num_simulations=4)
+    said(raised.value, agent)
+
+
+def test_a_longer_search_is_made_and_kept(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, saved = _saved("catch")
+    with run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
+        path = opened.path
+    monkeypatch.setattr(
+        greedy, "load", lambda path, config, spec, *args: saved._replace(agent=agents.make(config, spec, "cpu"))
+    )
+    recording.record(path, tmp_path / "out", None, 1, 0, 2, num_simulations=5)
+    found = seedzero.read_record(tmp_path / "out" / recording.file_name(0))
+    assert found.arrays["visits"].sum(axis=1).tolist() == [5, 5] and found.header["num_simulations"] == 5
+
+
+def test_a_limit_of_steps_ends_episodes_and_others_begin(tmp_path: pathlib.Path, run_path: Any) -> None:
+    recording.record(run_path("catch"), tmp_path / "out", None, 3, 0, 4)
+    found = [seedzero.read_record(file) for file in sorted((tmp_path / "out").iterdir())]
+    assert [(record.num_steps, record.header["cut_off"]) for record in found] == [(4, True)] * 3
+    assert not any(record.arrays["truncated"].any() or record.arrays["terminated"].any() for record in found)
+    assert all(record.arrays["observation"][0, 0].any() for record in found)  # the ball is at the top again
+    assert not any(record.arrays["observation"][1:, 0].any() for record in found)
+
+
+def test_equal_seeds_give_equal_files(tmp_path: pathlib.Path, run_path: Any) -> None:
+    path = run_path("catch")
+    for name in ("a", "b"):
+        recording.record(path, tmp_path / name, None, 2, 3)
+    for number in range(2):
+        one, two = (seedzero.read_record(tmp_path / name / recording.file_name(number)) for name in ("a", "b"))
+        assert json.dumps(one.header) == json.dumps(two.header)
+        assert all(np.array_equal(one.arrays[name], two.arrays[name]) for name in one.arrays)
+
+
+def test_a_stop_leaves_the_finished_files(tmp_path: pathlib.Path, run_path: Any) -> None:
+    def stop(episode: recording.Episode) -> None:
+        if episode.file == recording.file_name(1):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        recording.record(run_path("catch"), tmp_path / "out", None, 5, 0, recorded=stop)
+    files = sorted((tmp_path / "out").iterdir())
+    assert [seedzero.read_record(file).header["episode"] for file in files] == [0, 1]
+
+
+def test_earlier_episodes_and_files_are_kept(tmp_path: pathlib.Path, run_path: Any, said: golden.Said) -> None:
+    path = run_path("catch")
+    recording.record(path, tmp_path / "out", None, 1, 0)
+    with pytest.raises(errors.UsageError, match=r"--out=.*episode-000000\.npz") as raised:
+        recording.record(path, tmp_path / "out", None, 1, 0)
+    said(raised.value, "episodes")
+    (tmp_path / "file").touch()
+    with pytest.raises(errors.UsageError, match="--out=") as raised:
+        recording.record(path, tmp_path / "file", None, 1, 0)
+    said(raised.value, "file")

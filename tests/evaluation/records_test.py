@@ -1,0 +1,118 @@
+"""Files of episodes: read as written, and refused by name if anything does not fit."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import golden
+import numpy as np
+import pytest
+
+import seedzero
+from seedzero.core import errors, types
+from seedzero.evaluation import records
+
+_SPEC = types.EnvSpec((4,), "float32", 3, has_action_mask=True)
+_HEADER = {"env": "catch", "spec": dataclasses.asdict(_SPEC)}
+
+
+def _arrays(num_steps: int = 2) -> dict[str, np.ndarray]:
+    return {
+        "observation": np.zeros((num_steps + 1, 4), np.float32),
+        "reward": np.ones(num_steps, np.float32),
+        "terminated": np.zeros(num_steps, bool),
+        "truncated": np.zeros(num_steps, bool),
+        "action": np.zeros(num_steps, np.int32),
+        "action_mask": np.ones((num_steps, 3), bool),
+        "policy": np.full((num_steps, 3), 1 / 3, np.float32),
+        "visits": np.ones((num_steps, 3), np.int32),
+    }
+
+
+def test_a_record_is_read_as_written(tmp_path: pathlib.Path) -> None:
+    path, arrays = tmp_path / "a.npz", _arrays()
+    records.write(path, {**_HEADER, "return": float("inf")}, arrays)
+    found = seedzero.read_record(path)
+    assert found.num_steps == 2 and found.spec == _SPEC and found.header["env"] == "catch"
+    assert found.header["return"] == "inf" and found.arrays.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found.arrays[name], array)
+    with np.load(path, allow_pickle=False) as alone:  # numpy reads it without this package
+        assert '"seedzero.record"' in str(alone["header"])
+    assert [file.name for file in tmp_path.iterdir()] == ["a.npz"]
+
+
+def test_named_arrays_are_checked_by_name(tmp_path: pathlib.Path) -> None:
+    spec = types.EnvSpec.of_arrays([types.ArraySpec("a/b", (2,), "uint8")], num_actions=3)
+    arrays = {name: array for name, array in _arrays().items() if name not in ("observation", "action_mask")}
+    header = {"spec": dataclasses.asdict(spec)}
+    records.write(tmp_path / "a.npz", header, {**arrays, "observation/a/b": np.zeros((3, 2), np.uint8)})
+    assert records.read_record(tmp_path / "a.npz").arrays["observation/a/b"].shape == (3, 2)
+    records.write(tmp_path / "b.npz", header, arrays)
+    with pytest.raises(errors.RecordError, match="observation/a/b"):
+        records.read_record(tmp_path / "b.npz")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "match"),
+    [
+        ("rows", {"reward": np.ones(3, np.float32)}, "reward"),
+        ("dtype", {"reward": np.ones(2, np.int64)}, "reward"),
+        ("observation", {"observation": np.zeros((3, 5), np.float32)}, "observation"),
+        ("actions", {"visits": np.ones((2, 4), np.int32)}, "visits"),
+        ("objects", {"visits": np.array([[None] * 3] * 2, object)}, "allow_pickle"),
+        ("no action", {"action": None}, "action"),
+        ("no header", {"header": None}, "header"),
+        ("other", {"header": np.array('{"format": "other"}')}, "format"),
+        ("newer", {"header": np.array('{"format": "seedzero.record", "version": 2}')}, "version"),
+        ("text", {"header": np.array("no JSON")}, "no whole record"),
+        ("spec", {"header": np.array('{"format": "seedzero.record", "version": 1, "spec": {}}')}, "no whole record"),
+    ],
+)
+def test_a_damaged_record_is_refused(
+    name: str, changes: dict[str, Any], match: str, tmp_path: pathlib.Path, said: golden.Said
+) -> None:
+    path = tmp_path / "a.npz"
+    records.write(path, _HEADER, _arrays())
+    with np.load(path) as whole:
+        content = {**whole, **changes}
+    np.savez(path, **{key: value for key, value in content.items() if value is not None})
+    with pytest.raises(errors.RecordError, match=match) as raised:
+        records.read_record(path)
+    if name in ("rows", "newer"):
+        said(raised.value, name)
+
+
+def test_no_cut_file_and_no_flipped_byte_passes_silently(tmp_path: pathlib.Path) -> None:
+    path, arrays = tmp_path / "a.npz", _arrays()
+    records.write(path, _HEADER, arrays)
+    content = path.read_bytes()
+    for length in range(0, len(content), 97):
+        path.write_bytes(content[:length])
+        with pytest.raises(errors.RecordError, match="no whole record"):
+            records.read_record(path)
+    for place in range(0, len(content), 61):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
+        try:
+            found = records.read_record(path)
+        except errors.RecordError:
+            continue
+        assert all(np.array_equal(found.arrays[name], array) for name, array in arrays.items())
+
+
+def test_other_files_are_refused_by_name(tmp_path: pathlib.Path, said: golden.Said) -> None:
+    with pytest.raises(errors.UsageError, match=r"b\.npz") as raised:
+        records.read_record(tmp_path / "b.npz")
+    said(raised.value)
+    np.save(tmp_path / "c.npy", np.zeros(3))
+    with pytest.raises(errors.RecordError, match="npz"):
+        records.read_record(tmp_path / "c.npy")
+
+
+def test_a_file_that_cannot_be_written_leaves_none(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "a.npz").mkdir()
+    with pytest.raises(OSError):
+        records.write(tmp_path / "a.npz", _HEADER, _arrays())
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]

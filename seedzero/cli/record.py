@@ -30,10 +30,10 @@ def run(arguments: parse.Arguments) -> int:
     from seedzero.bucket import run_copy
     from seedzero.evaluation import recording
 
-    written: list[recording.Episode] = []
+    written: list[recording.RecordedEpisode] = []
     tell = output.progress("episodes")
 
-    def recorded(episode: recording.Episode) -> None:
+    def recorded(episode: recording.RecordedEpisode) -> None:
         written.append(episode)
         tell(len(written), episodes)
 
@@ -62,7 +62,7 @@ def run(arguments: parse.Arguments) -> int:
     return 0
 
 
-def _row(episode: recording.Episode) -> dict[str, object]:
+def _row(episode: recording.RecordedEpisode) -> dict[str, object]:
     task = {"task": episode.task} if episode.task else {}
     return {"file": episode.file, "steps": episode.length, "return": episode.total, "cut_off": episode.cut_off, **task}
 

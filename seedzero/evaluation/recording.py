@@ -29,7 +29,7 @@ from seedzero.evaluation import evaluation, greedy, records
 _REMOTE = "episodes of a worker cannot be recorded: record them in the environment itself"
 
 
-class Episode(NamedTuple):
+class RecordedEpisode(NamedTuple):
     """A recorded episode."""
 
     file: str
@@ -56,7 +56,7 @@ def record(
     trusted: bool = False,
     policy: str | None = None,
     num_simulations: int | None = None,
-    recorded: Callable[[Episode], object] = lambda episode: None,
+    recorded: Callable[[RecordedEpisode], object] = lambda episode: None,
 ) -> dict[str, Any]:
     """Writes episodes of a checkpoint, chosen as in `evaluate.play`; returns the checkpoint and the numbers written.
 
@@ -131,7 +131,7 @@ def _episodes(
     num_episodes: int,
     limit: int,
     game: spiel.Game | None,
-) -> Iterator[tuple[dict[str, np.ndarray], Episode]]:
+) -> Iterator[tuple[dict[str, np.ndarray], RecordedEpisode]]:
     """Yields the arrays of each episode. Draws follow from seed and call; limit: of steps; game: of two players."""
     decide = _decide(saved.agent, env.spec)
     carried = acting.initial(saved.agent, env.spec, 1)
@@ -164,7 +164,7 @@ def _episodes(
         arrays = {name: np.stack([row[name] for row in rows]) for name in rows[0]} if rows else {}
         arrays |= _shown(env.spec, np.stack(observations))
         so_far, task = followed.so_far(0), env.spec.tasks[int(step.tasks[0])] if env.spec.tasks else ""
-        yield arrays, Episode(file_name(number), so_far.total, so_far.length, not step.final[0], task)
+        yield arrays, RecordedEpisode(file_name(number), so_far.total, so_far.length, not step.final[0], task)
         if number + 1 < num_episodes:
             # The action that answers a final observation is ignored.
             ignored = np.zeros((1, *env.spec.action_shape), np.float32 if env.spec.is_continuous else np.int32)

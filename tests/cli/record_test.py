@@ -13,8 +13,8 @@ from seedzero.cli import main as commands
 from seedzero.evaluation import recording
 
 _EPISODES = [
-    recording.Episode("episode-000000.npz", 1.0, 9, False, ""),
-    recording.Episode("episode-000001.npz", -1.0, 7, True, ""),
+    recording.RecordedEpisode("episode-000000.npz", 1.0, 9, False, ""),
+    recording.RecordedEpisode("episode-000001.npz", -1.0, 7, True, ""),
 ]
 
 

@@ -51,7 +51,7 @@ def run_path(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_episodes_have_the_actions_of_evaluation_and_the_numbers_of_the_search(
     tmp_path: pathlib.Path, run_path: Any
 ) -> None:
-    path, told = run_path("catch"), list[recording.Episode]()
+    path, told = run_path("catch"), list[recording.RecordedEpisode]()
     result = recording.record(path, tmp_path / "out", None, 3, 5, recorded=told.append)
     assert result == {"step": 7, "chosen": "given", "out": str(tmp_path / "out"), "episodes": 3, "steps": 27}
     files = sorted((tmp_path / "out").iterdir())
@@ -161,7 +161,7 @@ def test_equal_seeds_give_equal_files(tmp_path: pathlib.Path, run_path: Any) -> 
 
 
 def test_a_stop_leaves_the_finished_files(tmp_path: pathlib.Path, run_path: Any) -> None:
-    def stop(episode: recording.Episode) -> None:
+    def stop(episode: recording.RecordedEpisode) -> None:
         if episode.file == recording.file_name(1):
             raise KeyboardInterrupt
 

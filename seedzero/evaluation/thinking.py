@@ -360,7 +360,7 @@ def _positions(
     for parent, action in zip(parents[1:], actions[1:], strict=True):
         before = states[parent]
         is_legal = before is not None and not place.game.is_terminal(before) and action in before.legal_actions()
-        names.append(_move_name(place, before, action) if is_legal else "")
+        names.append(_move_name(place, before, action) if is_legal else str(action))
         states.append(place.game.apply(before, action) if is_legal else None)
     return [
         (state is not None, None if state is None else printable.escape_lines(str(state)), name)

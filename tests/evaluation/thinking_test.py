@@ -137,7 +137,7 @@ def test_nodes_of_games_have_real_positions_or_are_marked() -> None:
     child = thought.root.children[0]
     assert child.is_legal and child.position is not None and child.position.count(".") == 1
     imagined = [node for node in thought.nodes if node.is_legal is False]
-    assert imagined and all(node.position is None for node in imagined)
+    assert imagined and all(node.position is None and node.name == str(node.action) for node in imagined)
     for node in thought.nodes[1:]:
         assert node.parent is not None
         assert node.is_legal or not any(below.is_legal for below in node.children)

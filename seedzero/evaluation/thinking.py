@@ -138,7 +138,7 @@ class Thought:
         return () if self.root is None else tuple(sorted(self.root.walk(), key=lambda node: node.number))
 
     @property
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[PlayLine, ...]:
         """The lines of play: for each visited action the most visited path, the main line first."""
         return () if self.root is None else tuple(map(_line, self.root.children))
 
@@ -201,7 +201,7 @@ class Thought:
 _NUMBERS = ("value", "network_value", "num_simulations")
 
 
-class Line(NamedTuple):
+class PlayLine(NamedTuple):
     """A line of play.
 
     Attributes:
@@ -217,12 +217,12 @@ class Line(NamedTuple):
     nodes: tuple[Node, ...]
 
 
-def _line(first: Node) -> Line:
+def _line(first: Node) -> PlayLine:
     nodes = first.line()
     names = " ".join(f"{node.name}{'[x]' if node.is_legal is False else ''}" for node in nodes)
     # With a depth limit an action has a node for each visit: they have one reward and share the visits.
     q_value = first.reward + first.discount * first.value
-    return Line(f"{names} ({first.visits} visits, Q {q_value:+.3f})", first.visits, q_value, nodes)
+    return PlayLine(f"{names} ({first.visits} visits, Q {q_value:+.3f})", first.visits, q_value, nodes)
 
 
 def _row(choice: Choice) -> tuple[str, ...]:
@@ -245,14 +245,14 @@ def _note(node: Node) -> str:
 # Making -------------------------------------------------------------------------------------------------------------
 
 
-class Place(NamedTuple):
+class GamePlace(NamedTuple):
     """A game and its state at the observation."""
 
     game: spiel.Game
     state: spiel.State
 
 
-def place(env_id: str, moves: Sequence[int], observation: np.ndarray) -> Place:
+def place(env_id: str, moves: Sequence[int], observation: np.ndarray) -> GamePlace:
     """Returns a game's state after all moves since its start. Raises UsageError if the observation is of another."""
     kind, _, name = env_id.partition(":")
     if kind != "spiel" or spiel_seats.has_seats(spiel.load(name)):
@@ -265,13 +265,13 @@ def place(env_id: str, moves: Sequence[int], observation: np.ndarray) -> Place:
         state = game.apply(state, int(move))
     if not np.array_equal(game.observe(state), observation):
         raise errors.UsageError(f"moves={list(moves)} lead to another observation; expected all moves since the start")
-    return Place(game, state)
+    return GamePlace(game, state)
 
 
 _game = functools.lru_cache(maxsize=8)(spiel.Game)
 
 
-def names(actions: np.ndarray, legal: np.ndarray, place: Place | None) -> list[str]:
+def names(actions: np.ndarray, legal: np.ndarray, place: GamePlace | None) -> list[str]:
     """Returns the names of actions [A, ...]: the game's if they are legal [A], else the environment's values."""
     found = [_value_name(value) for value in actions]
     if place is not None and not place.game.is_terminal(place.state):
@@ -302,7 +302,7 @@ def choices(
     )
 
 
-def with_search(shown: Thought, found: base.Searched, names: Sequence[str], place: Place | None) -> Thought:
+def with_search(shown: Thought, found: base.Searched, names: Sequence[str], place: GamePlace | None) -> Thought:
     """Returns a thought with the findings of a search for one observation, the tree's too."""
     assert found.tree is not None
     return dataclasses.replace(
@@ -314,7 +314,7 @@ def with_search(shown: Thought, found: base.Searched, names: Sequence[str], plac
     )
 
 
-def _tree(table: mcts.Tree, names: Sequence[str], place: Place | None) -> Node:
+def _tree(table: mcts.Tree, names: Sequence[str], place: GamePlace | None) -> Node:
     """Returns the root of a tree [N]; names: of all actions."""
     made = np.flatnonzero(table.num_visits > 0).tolist()  # unused nodes lie between
     numbers = {at: number for number, at in enumerate(made)}
@@ -350,7 +350,7 @@ def _tree(table: mcts.Tree, names: Sequence[str], place: Place | None) -> Node:
 
 
 def _positions(
-    parents: Sequence[int], actions: Sequence[int], place: Place | None
+    parents: Sequence[int], actions: Sequence[int], place: GamePlace | None
 ) -> list[tuple[bool | None, str | None, str]]:
     """Returns for each node whether the game allows its way, its position, and the game's name of its action."""
     if place is None:
@@ -368,7 +368,7 @@ def _positions(
     ]
 
 
-def _move_name(place: Place, state: spiel.State, action: int) -> str:
+def _move_name(place: GamePlace, state: spiel.State, action: int) -> str:
     """Returns the game's name of a legal action."""
     return printable.escape(str(state.action_to_string(place.game.mover(state), action)))
 

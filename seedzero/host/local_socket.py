@@ -21,13 +21,13 @@ def opened(directory: pathlib.Path, listen: str) -> Iterator[str]:
     """Yields the unix socket of local workers and of `seedzero status --run_dir`.
 
     It needs neither token nor TLS, since only this user can open its file; so only the learner knows the token. It
-    lies in the run directory, or where that path is too long or its disk has no sockets, in a folder that is deleted
-    in the end.
+    lies in the run directory, or where that path is too long, it has a comma, or its disk has no sockets, in a folder
+    that is deleted in the end.
     """
     path = directory.absolute() / "learner.sock"
     if listen.startswith(addresses.UNIX_PREFIX):
         yield f"{addresses.UNIX_PREFIX}{addresses.unix_path(listen)}"
-    elif len(os.fsencode(path)) <= _MAX_PATH and _takes_sockets(path.with_name("probe.sock")):
+    elif len(os.fsencode(path)) <= _MAX_PATH and "," not in str(path) and _takes_sockets(path.with_name("probe.sock")):
         yield f"{addresses.UNIX_PREFIX}{path}"
     else:
         with tempfile.TemporaryDirectory(prefix="seedzero-") as folder:

@@ -53,6 +53,10 @@ def unix_path(address: str) -> pathlib.Path:
     if (size := len(os.fsencode(path))) > MAX_UNIX_PATH_BYTES:
         excess = f"{size} bytes; a unix socket's has at most {MAX_UNIX_PATH_BYTES}"
         raise errors.UsageError(f"the path of {address!r} has {excess}; choose a shorter one by --listen")
+    if "," in str(path):
+        raise errors.UsageError(
+            f"the path of {address!r} has a comma, where gRPC begins another address; choose one without by --listen"
+        )
     return path
 
 

@@ -26,7 +26,7 @@ def test_the_local_socket_lies_in_the_run_directory_if_it_can() -> None:
             assert local == "unix:/mine"
         with local_socket.opened(pathlib.Path(short), "unix:mine") as local:
             assert local == f"unix:{pathlib.Path('mine').absolute()}"
-    for none in (pathlib.Path("/runs") / ("long" * 30), pathlib.Path("/proc")):
+    for none in (pathlib.Path("/runs") / ("long" * 30), pathlib.Path("/proc"), pathlib.Path("/tmp/a,b")):
         with local_socket.opened(none, "") as local:
             folder = addresses.unix_path(local).parent
             assert folder.is_dir() and folder != none

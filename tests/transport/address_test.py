@@ -60,6 +60,9 @@ def test_impossible_unix_paths_are_refused(said: golden.Said) -> None:
     with pytest.raises(errors.UsageError, match=r"201 .* 107") as raised:
         addresses.target("unix:/" + 200 * "x")
     said(raised.value, "long path")
+    with pytest.raises(errors.UsageError, match="comma") as raised:
+        addresses.target("unix:/a,b/learner.sock")
+    said(raised.value, "comma")
 
 
 def test_dead_socket_file_is_removed(tmp_path: pathlib.Path) -> None:

@@ -109,7 +109,7 @@ def players(name: str) -> list[str]:
     for agent in configs.agent_names():
         config = configs.override(configs.Config(), {"run.agent": agent, "env.id": env_id})
         try:
-            combinations.check_environment(config, num_players=spec.num_players, is_continuous=spec.is_continuous)
+            combinations.check_environment(config, spec)
         except errors.ConfigError:
             continue
         able.append(agent)

@@ -71,7 +71,7 @@ def test_preset_then_command_line_then_machine(calls: list[dict[str, Any]], tmp_
     values = calls[0]["config"]
     assert values.env.id == "atari:Breakout"
     assert values.replay.batch_size == 24
-    on_cpu = presets.cpu_values("atari", explicit=set())
+    on_cpu = presets.cpu_values("atari", "muzero", explicit=set())
     assert values.network.kind == on_cpu["network.kind"] == "conv"
     assert values.worker.envs_per_group == on_cpu["worker.envs_per_group"]
     assert values.replay.num_slots == 2 * values.worker.envs_per_group

@@ -58,7 +58,7 @@ def test_what_the_document_shows_runs(host: harness.Host, trained: tuple[pathlib
     text = (harness.ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
     shown = [block for block in blocks if "seedzero.train(" not in block]
-    assert len(shown) == len(blocks) - 1 == 4
+    assert len(shown) == len(blocks) - 1 == 5
     (host.directory / "runs").mkdir()
     (host.directory / "runs" / "cartpole").symlink_to(trained[0])
     script = host.directory / "shown.py"

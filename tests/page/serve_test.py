@@ -28,7 +28,9 @@ _SECONDS = 60
 def _serving(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Yields the process of `seedzero page`, and its URL; ends it."""
     command = [sys.executable, "-m", "seedzero.cli", "page", *words]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background jobs
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGINT, before)
     try:
         assert process.stderr is not None
         lines = []

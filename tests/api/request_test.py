@@ -227,3 +227,10 @@ def test_an_environment_that_cannot_be_made_is_refused_where_it_would_run() -> N
         request.check_early(asked)
     with pytest.raises(errors.ConfigError, match="expected gym:MODULE:ID"):
         request.check_early(request.make({"preset": "vector"}, {"env.id": "gym::X"}), has_environments=False)
+
+
+def test_a_game_of_three_seats_gets_its_agent_and_whole_games() -> None:
+    pytest.importorskip("pyspiel")
+    asked = request.check_early(request.make({}, {"env.id": "spiel:kuhn_poker(players=3)"}))
+    assert (asked.preset, asked.config.run.agent) == ("seats", "ppo")
+    assert asked.config.worker.envs_per_group % 3 == 0 and any("envs_per_group=" in note for note in asked.notes)

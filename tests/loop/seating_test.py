@@ -225,3 +225,35 @@ def test_rows_of_seats_are_stored_and_counted_where_they_are_shown() -> None:
         "episode_return/first": 1.0,
         "episode_return/second": 0.5,
     }
+
+
+class AgainstOther(seats.Seating):
+    """Seats: the home moves the first row of each game, others' parameters the second, which is not stored."""
+
+    params: Any = None
+
+    def deal(self, joined: batches.Joined) -> Sequence[seats.Hand]:
+        home = joined.slots == joined.game
+        hands = (seats.Hand(home), seats.Hand(~home, self.params, types.SAMPLE, stored=False))
+        return [hand for hand in hands if hand.mine is not None and hand.mine.any()]
+
+
+def test_an_opponent_s_seat_acts_and_enters_neither_rings_nor_books() -> None:
+    seating = AgainstOther()
+    world = loop_world.World(loop_world.make_device(loop_world.PPO, SEATED), seating)
+    seating.params = world.players[1].params
+    session = dataclasses.replace(world.join(), num_seats=2)
+    for number, shown in enumerate(([True, True], [False, True], [True, True])):  # its row alone, once
+        step = types.EnvStep.first(np.full((2, 2), number, np.float32))
+        final = np.full(2, number == 2)
+        step = step._replace(shown=np.array(shown), task=np.array([0, 1], np.int32), terminated=final & shown)
+        first = np.full(2, number == 0)
+        request = messages.StepRequest(session.session_id, types.Role.TRAIN, 0, number, step, first)
+        world.inbox.put(batches.message(request, session.slots[0], 0.0, session.num_seats))
+        world.work()
+        assert len(world.replies) == number + 1 and len(world.replies[-1][1]) == 2
+    home, other = session.slots[0].tolist()
+    assert world.rings.cursor[[home, other]].tolist() == [2, 0]
+    assert world.rings.observation.reshape(4, -1, 2)[home, :2, 0].tolist() == [0, 2]
+    counts = world.loop.look().counts
+    assert (counts.acknowledged, counts.stored, counts.pending, counts.discarded) == (1, 1, 0, {})

@@ -110,10 +110,8 @@ class Seats(NamedTuple):
     request: messages.StepRequest  # with all rows of the group
 
 
-def message(request: messages.StepRequest, slots: np.ndarray, arrived: float, num_seats: int) -> Message:
-    """Returns the message of a group's slots [rows]; num_seats: rows of a game, 0: rows are environments."""
-    if not num_seats:
-        return Message(request, slots, arrived)
+def seated(request: messages.StepRequest, slots: np.ndarray, arrived: float, num_seats: int) -> Message:
+    """Returns the message of a group's slots [rows], which are seats; num_seats: rows of a game."""
     shown, step = request.step.shown, request.step
     if shown is None:
         shown = np.ones(len(slots), bool)

@@ -62,8 +62,11 @@ class Inbox:
         with self.news:  # so that the loop cannot end the session in between
             session = find(request.session_id)
             if session is not None:  # else the loop ended it a moment ago; the worker is being told
-                slots = session.slots[request.group]
-                self.put(batches.message(request, slots, clock(), session.num_seats))
+                slots, now = session.slots[request.group], clock()
+                if session.num_seats:
+                    self.put(batches.seated(request, slots, now, session.num_seats))
+                else:
+                    self.put(batches.Message(request, slots, now))
 
     def put(self, message: batches.Message) -> None:
         """Adds a message and wakes the loop."""

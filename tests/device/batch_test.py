@@ -92,9 +92,9 @@ def test_seats_that_are_not_shown_are_no_rows() -> None:
     shown = np.array([False, True, True, True])
     step = whole.request.step._replace(shown=shown, task=np.array([1, 0, 0, 1], np.int32))
     request = whole.request._replace(step=step, first=np.array([True, True, False, False]))
-    message = batches.message(request, whole.slots, 1.5, num_seats=2)
+    message = batches.seated(request, whole.slots, 1.5, num_seats=2)
     assert (message.num_envs, message.first_slot, message.arrived) == (4, 4, 1.5)
-    joined = batches.join([message, batches.message(_message([6, 7]).request, np.array([6, 7]), 0.0, num_seats=2)])
+    joined = batches.join([message, batches.seated(_message([6, 7]).request, np.array([6, 7]), 0.0, num_seats=2)])
     assert joined.slots.tolist() == [5, 1, 2, 6, 7] and joined.game.tolist() == [4, 1, 1, 6, 6]
     assert joined.group.tolist() == [4, 4, 4, 6, 6] and joined.task.tolist() == [0, 0, 1, 0, 0]
     assert joined.first.tolist() == [True, False, False, False, False] and joined.reward.tolist() == [5, 1, 2, 6, 7]

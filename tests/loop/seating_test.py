@@ -203,7 +203,7 @@ def test_rows_of_seats_are_stored_and_counted_where_they_are_shown() -> None:
             step.observation[row], step.reward[row], step.terminated[row] = number, reward, final
             step.shown[row] = True  # type: ignore[index]
         request = served.accept(1, number, step)
-        world.inbox.put(batches.message(request, session.slots[1], 0.0, session.num_seats))
+        world.inbox.put(batches.seated(request, session.slots[1], 0.0, session.num_seats))
         world.work()
         assert len(world.replies) == number + 1 and world.replies[-1][0] is request
         assert len(world.replies[-1][1]) == 2
@@ -249,7 +249,7 @@ def test_an_opponent_s_seat_acts_and_enters_neither_rings_nor_books() -> None:
         step = step._replace(shown=np.array(shown), task=np.array([0, 1], np.int32), terminated=final & shown)
         first = np.full(2, number == 0)
         request = messages.StepRequest(session.session_id, types.Role.TRAIN, 0, number, step, first)
-        world.inbox.put(batches.message(request, session.slots[0], 0.0, session.num_seats))
+        world.inbox.put(batches.seated(request, session.slots[0], 0.0, session.num_seats))
         world.work()
         assert len(world.replies) == number + 1 and len(world.replies[-1][1]) == 2
     home, other = session.slots[0].tolist()

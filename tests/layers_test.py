@@ -36,7 +36,8 @@ ALLOWED = {
     "monitoring": {"core", "config", "transport", "checkpoints", "bucket"},
     "evaluation": {*_DEVICE, "envs", "device", "checkpoints"},
     "loop": {*_DEVICE, "device", "league", "evaluation", "monitoring"},
-    "host": {*_DEVICE, *_RUNTIME, "loop", "league"},
+    "hosts": {"core", "config", "transport", "loop", "monitoring"},
+    "host": {*_DEVICE, *_RUNTIME, "loop", "league", "hosts"},
     "launch": {"core", "config", "checkpoints", "bucket", "processes"},
     "benchmark": {*_DEVICE, "envs", "device", "checkpoints"},
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import datetime
 import functools
 import os
@@ -105,32 +107,53 @@ def start(
         plain_files.check_name(place)
         flags = {**flags, "run_dir": str(place)}
     asked = request.check_early(request.make(flags, settings))
+    num_hosts, index = asked.config.hosts.num, asked.config.hosts.index
+    if num_hosts > 1 and url is not None:
+        raise errors.UsageError(f"--hosts.num={num_hosts}: several hosts keep their run in a directory, not in {url}")
+    if num_hosts > 1 and index >= 0 and not given:
+        raise errors.UsageError(f"--hosts.index={index}: give --run_dir=DIR, the same on all hosts")
     if asked.config.metrics.wandb:
         from seedzero.monitoring import wandb_run
 
         wandb_run.check()
-    config, notes = request.resolve(asked)
-    for note in (*asked.notes, *notes):
-        say(note)
     from seedzero.checkpoints import run_dir as run_dirs
 
+    several = num_hosts > 1 and index >= 0
+    config, notes = (asked.config, []) if several else request.resolve(asked)  # before JAX is used, hosts meet
+    for note in (*asked.notes, *notes):
+        say(note)
     name = f"{env_ids.file_name(config.env.id)}-{config.run.agent}"
     path = url or (place if given else run_dirs.new_path(runs, name, datetime.datetime.now()))
     command = resume_command(str(path))
     if not given:
         say(f"run directory {path}; to go on later:", command)
-    from seedzero.host import learner
+    if num_hosts > 1 and not several:
+        from seedzero.api import local_hosts
 
-    return learner.train(
-        config,
-        path,
-        command,
-        preset=asked.preset,
-        given=asked.given,
-        spec=asked.spec if config.env == asked.config.env else None,
-        handles_signals=handles_signals,
-        leaves_when_late=leaves_when_late,
-    )
+        assert isinstance(path, pathlib.Path)
+        return local_hosts.run(flags, settings, path, num_hosts, say, handles_signals=handles_signals)
+    from seedzero.host import learner, together
+
+    with contextlib.ExitStack() as met:
+        hosts = None
+        if several:
+            path = together.place(place, index)
+            hosts = met.enter_context(together.meeting(config, path, say))
+            config, notes = request.resolve(asked)
+            for note in notes:
+                say(note)
+            hosts, config = dataclasses.replace(hosts, resolved=together.digest(config)), together.of_host(config)
+        return learner.train(
+            config,
+            path,
+            command,
+            preset=asked.preset,
+            given={name: value for name, value in asked.given.items() if name not in together.OF_A_PROCESS},
+            spec=asked.spec if config.env == asked.config.env else None,
+            handles_signals=handles_signals,
+            leaves_when_late=leaves_when_late,
+            hosts=hosts,
+        )
 
 
 def texts(values: Mapping[str, options.Value | os.PathLike[str]]) -> dict[str, str]:

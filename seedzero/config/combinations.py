@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Set
 
 from seedzero.config import config as configs
 from seedzero.config import families, league_rules, options
+from seedzero.config import hosts as hosts_config
 from seedzero.core import env_ids, errors, opponents, types
 
 _MEMORY = re.compile(r"memory:[a-z]+-([1-9][0-9]*)")
@@ -128,6 +129,7 @@ def _problems(config: configs.Config) -> Iterator[str]:
     yield from _replay_problems(config)
     yield from _search_problems(config)
     yield from league_rules.problems(config)
+    yield from hosts_config.problems(config)
     yield from _video_problems(config)
 
 

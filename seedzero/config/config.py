@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from seedzero.config import apex as apex_config
+from seedzero.config import hosts as hosts_config
 from seedzero.config import league as league_config
 from seedzero.config import muzero as muzero_config
 from seedzero.config import options, sections
@@ -44,6 +45,7 @@ class Config:
     replay: sections.ReplayConfig = sections.ReplayConfig()
     reanalyse: muzero_config.ReanalyseConfig = muzero_config.ReanalyseConfig()
     league: league_config.LeagueConfig = league_config.LeagueConfig()
+    hosts: hosts_config.HostsConfig = hosts_config.HostsConfig()
     training: sections.TrainingConfig = sections.TrainingConfig()
     evaluation: sections.EvaluationConfig = sections.EvaluationConfig()
     checkpoint: sections.CheckpointConfig = sections.CheckpointConfig()

@@ -39,6 +39,28 @@ def split(mesh: jax.sharding.Mesh, num_acting: int) -> tuple[jax.sharding.Mesh, 
     return jax.sharding.Mesh(devices[:num_acting], (AXIS,)), jax.sharding.Mesh(devices[num_acting:], (AXIS,))
 
 
+def of_all_hosts(mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
+    """Returns the mesh of as many devices on every host of the run, host 0's first. mesh: of this host's."""
+    number = mesh.devices.size
+    by_host = [
+        [device for device in jax.devices() if device.process_index == host] for host in range(jax.process_count())
+    ]
+    return jax.sharding.Mesh(np.array([device for devices in by_host for device in devices[:number]]), (AXIS,))
+
+
+def own(tree: Any) -> Any:
+    """Returns replicated arrays of several hosts as arrays of this host alone, without a copy; others as they are."""
+
+    def of_this_host(x: Any) -> Any:
+        if not isinstance(x, jax.Array) or x.is_fully_addressable:
+            return x
+        parts = [part.data for part in x.addressable_shards]
+        mesh = jax.sharding.Mesh(np.array([part.device for part in parts]), (AXIS,))
+        return jax.make_array_from_single_device_arrays(x.shape, replicated(mesh), parts)
+
+    return jax.tree.map(of_this_host, tree)
+
+
 def sharded(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
     """Returns the sharding of arrays split by slots or rows."""
     return jax.sharding.NamedSharding(mesh, SHARDED)

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.device import acting, apart, host_frames, memory, steps, tracing
+from seedzero.device import across, acting, apart, host_frames, memory, steps, tracing
 from seedzero.device import batch as batches
 from seedzero.device import mesh as meshes
 from seedzero.device import setup as setups
@@ -117,24 +117,30 @@ def prepare(
     train: base.TrainState,
     actor: acting.ActorState,
     *,
+    seed: int = 0,
     on_host: bool = False,
     on_ready: Callable[[], None],
 ) -> tuple[strategies.Strategy, Programs]:
     """Returns the strategy of the devices' work, and its programs, being compiled.
 
-    train, actor: shapes, dtypes and shardings of the states. on_host, on_ready: as in `choose_strategy`, `Programs`.
+    train, actor: shapes, dtypes and shardings of the states. seed: of the run. on_host, on_ready: as in
+    `choose_strategy`, `Programs`.
     """
-    strategy = choose_strategy(setup, on_host=on_host, on_ready=on_ready)
+    strategy = choose_strategy(setup, seed=seed, on_host=on_host, on_ready=on_ready)
     if not strategy.holds_frames:
         actor = actor._replace(rings=actor.rings._replace(observation=None))
     return strategy, Programs(tracing.ProgramTracer(setup, train, actor, strategy.held), strategy, on_ready=on_ready)
 
 
-def choose_strategy(setup: setups.Setup, *, on_host: bool, on_ready: Callable[[], None]) -> strategies.Strategy:
+def choose_strategy(
+    setup: setups.Setup, *, seed: int = 0, on_host: bool, on_ready: Callable[[], None]
+) -> strategies.Strategy:
     """Returns how the devices share the work.
 
     on_host: whether the host keeps the replay's frames. on_ready: called from a thread when the next frames are there.
     """
+    if setup.num_hosts > 1:
+        return across.AcrossHosts(setup, seed)
     if setup.learners is not None:
         return apart.Apart(setup)
     if not on_host:

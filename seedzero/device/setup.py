@@ -37,6 +37,7 @@ class Setup(NamedTuple):
     ahead: bool = True
     learners: jax.sharding.Mesh | None = None  # devices that learn and do nothing else; None: those that act learn
     num_players: int = 1  # that learn; several share the rings, each with slots of its own
+    num_hosts: int = 1  # of the run; each has a mesh like this, and they learn together
 
     @property
     def prioritization(self) -> sources.Prioritization | None:
@@ -104,6 +105,7 @@ def make(config: configs.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh) -
         ahead=not config.run.deterministic,
         learners=learners,
         num_players=config.league.num_learning,
+        num_hosts=config.hosts.num,
     )
 
 

@@ -15,14 +15,14 @@ from seedzero.checkpoints import checkpoint, player_files, trees
 from seedzero.checkpoints import checkpointer as checkpointers
 from seedzero.config import config as configs
 from seedzero.core import types
-from seedzero.device import acting, compilation_cache, host_frames, slow_compile
+from seedzero.device import across, acting, compilation_cache, host_frames, slow_compile
 from seedzero.device import mesh as meshes
 from seedzero.device import programs as device_programs
 from seedzero.device import setup as setups
 from seedzero.device import state as states
 from seedzero.device import strategy as strategies
 from seedzero.evaluation import tabular
-from seedzero.host import capacity
+from seedzero.host import capacity, together
 from seedzero.host import saves as saving
 from seedzero.league import players as members
 from seedzero.loop import books as bookkeeping
@@ -46,6 +46,7 @@ def device_loop_for(
     hooks: device_loop.Hooks,
     saves: saving.Saves,
     gathered: aggregator.Aggregator,
+    hosts: together.Together | None = None,
 ) -> device_loop.DeviceLoop:
     """Returns the loop of a new or resumed run, with its programs being compiled.
 
@@ -62,7 +63,7 @@ def device_loop_for(
     platform = setup.mesh.devices.flat[0].platform
     hooks.report(compilation_cache.expectation(platform, has_images=types.shown(spec.arrays) == "images"))
     strategy, programs = device_programs.prepare(
-        setup, train, actor, on_host=on_host, on_ready=workers.inbox.news.tell
+        setup, train, actor, seed=config.run.seed, on_host=on_host, on_ready=workers.inbox.news.tell
     )
     try:
         names = members.initial_pool(config.league).learning
@@ -73,6 +74,10 @@ def device_loop_for(
                 {name: states.init_train(setup, seed_of(config.run.seed, at)) for at, name in enumerate(names)},
                 None,
             )
+            if hosts is not None:  # the others may have no checkpoint, or no worker so far
+                hosts.link.agreed.begin(max(0, hosts.step), hosts.resolved)
+                assert isinstance(strategy, across.AcrossHosts)
+                trains = {name: strategy.spread(state) for name, state in trains.items()}
             carried, rings = first_actor(setup, restored, strategy, is_deterministic=config.run.deterministic)
         shared, learning = players.SharedRings(rings), []
         for number, name in enumerate(names):
@@ -80,7 +85,7 @@ def device_loop_for(
             learning.append(
                 players.Player(
                     name,
-                    seed_of(config.run.seed, number),
+                    seed_of(together.own_seed(config), number),
                     setup,
                     programs,
                     strategy,
@@ -97,6 +102,10 @@ def device_loop_for(
         dispatcher = dispatchers.Dispatcher(
             config, setup, tuple(learning), carried, workers, gathered, time.monotonic, seating
         )
+        if restored is None and hosts is not None and hosts.step > 0:
+            for player in learning:
+                player.num_updates = player.version = hosts.step
+                player.pacer.restart(hosts.step, 0)  # nothing is owed for the time before
         if restored is not None:
             with saving.reading_counters(restored.step):
                 dispatcher.restore(restored.host, has_replay=restored.rings is not None)
@@ -105,7 +114,7 @@ def device_loop_for(
     except Exception:
         programs.close()
         raise
-    return device_loop.DeviceLoop(config, dispatcher, hooks)
+    return device_loop.DeviceLoop(config, dispatcher, hooks, None if hosts is None else hosts.link.agreed)
 
 
 def league(

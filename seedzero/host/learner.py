@@ -23,7 +23,7 @@ from seedzero.config import combinations, ends
 from seedzero.config import config as configs
 from seedzero.core import env_ids, errors, types, user_code
 from seedzero.device import compilation_cache
-from seedzero.host import deadline, local_socket, result, starting
+from seedzero.host import deadline, local_socket, result, starting, together
 from seedzero.host import parts as learner_parts
 from seedzero.host import stage as stages
 from seedzero.loop import device_loop
@@ -45,6 +45,7 @@ def train(
     spec: types.EnvSpec | None = None,
     handles_signals: bool = True,
     leaves_when_late: bool = False,
+    hosts: together.Together | None = None,
 ) -> result.Result:
     """Trains until a budget is spent, a return is reached or the user stops; returns the result.
 
@@ -57,6 +58,7 @@ def train(
       handles_signals: Ctrl-C, SIGTERM and SIGHUP save and end the training; only the main thread can.
       leaves_when_late: ends the process, with `exit_codes.FAILED` and the newest checkpoint, where --max_seconds has
         passed and a call on the device does not return (`deadline`); false: training ends when it returns.
+      hosts: the run's other hosts; None: there are none.
 
     Raises:
       UsageError: an unsuitable configuration, directory, address or memory.
@@ -95,7 +97,7 @@ def train(
             is_remote = config.env.id == env_ids.REMOTE
             # On the CPU: the learner's accelerator has no room for a second process.
             watch = "" if is_remote else f"JAX_PLATFORMS=cpu {program} play {at} --video=play.mp4"
-            parts = learner_parts.make(directory, screen, mirrored, local, spec, watch)
+            parts = learner_parts.make(directory, screen, mirrored, local, spec, watch, hosts)
             finished, had_finished = _hosted(parts, handles_signals=handles_signals, leaves_when_late=leaves_when_late)
         except errors.UsageError:
             if (parts is None or not parts.server.has_started) and (mirrored is None or directory.resumed):
@@ -209,7 +211,8 @@ def keep_time(parts: learner_parts.LearnerParts, loop: device_loop.DeviceLoop, o
     config, now = parts.config, time.monotonic()
     deterministic = config.run.deterministic  # there, updates are the time of rows and checkpoints
     next_row = now + config.metrics.every_seconds
-    next_save = float("inf") if deterministic else now + (config.checkpoint.every_seconds or float("inf"))
+    is_told = parts.hosts is not None and parts.hosts.index > 0  # when to save
+    next_save = float("inf") if deterministic or is_told else now + (config.checkpoint.every_seconds or float("inf"))
     reported_late = False
     while not over.done():
         parts.ending.wait(_TICK_SECONDS)

@@ -15,7 +15,7 @@ from seedzero.config import worker_options
 from seedzero.core import env_ids, types
 from seedzero.device import batch as batches
 from seedzero.device import mesh as meshes
-from seedzero.host import build, filming, reports, stopping
+from seedzero.host import build, filming, reports, stopping, together
 from seedzero.host import ending as endings
 from seedzero.host import reception as receptions
 from seedzero.host import saves as saving
@@ -50,6 +50,7 @@ class LearnerParts:
     films: filming.Filmer
     stage: stages.RunStage
     exit: stopping.Exit
+    hosts: together.Together | None = None  # None: there is one
 
     @property
     def config(self) -> configs.Config:
@@ -68,6 +69,7 @@ def make(
     local: str,
     spec: types.EnvSpec | None,
     watch: str,
+    hosts: together.Together | None = None,
 ) -> LearnerParts:
     """Returns a run's parts; arguments as in `LearnerParts`, watch as in `View`.
 
@@ -79,8 +81,9 @@ def make(
     ending, gathered, key = endings.Ending(), aggregator.Aggregator(), secrets.token_hex()
     log = metrics.MetricsLog(directory.path, tensorboard=config.metrics.tensorboard, report=say, config=config)
     history = league_log.LeagueLog(directory.path, say) if config.league.on else None
-    saves = saving.Saves(config, directory, log, say, mirrored, history)
-    roster = rosters.Roster(config, layout, sizes[-1] * layout.num_shards, key)
+    saves = saving.Saves(together.budgeted(config), directory, log, say, mirrored, history, hosts=hosts)
+    own = configs.override(config, {"run.seed": together.own_seed(config)})  # of environments
+    roster = rosters.Roster(own, layout, sizes[-1] * layout.num_shards, key)
     hours = forecast.Forecast(config) if acting.devices.flat[0].platform == "cpu" else None
     progress = progress_lines.RunProgress(time.monotonic, lambda: server.silent())
     view = views.View(
@@ -107,11 +110,31 @@ def make(
     note = (lambda decision: None) if history is None else history.note
     hooks = device_loop.Hooks(evaluated, saves.save, row, say, saves.freeze, note)
     stage = stages.RunStage(
-        lambda spec: build.device_loop_for(config, spec, loop_workers, hooks, saves, gathered), progress.follow
+        lambda spec: build.device_loop_for(
+            together.budgeted(config), spec, loop_workers, hooks, saves, gathered, hosts
+        ),
+        progress.follow,
     )
-    leaving = stopping.Exit(workers, view, ending, stage, saves, mirrored)
+    if hosts is not None:
+        hosts.link.counters = lambda: together.counters(stage.loop, roster.sizes())
+    leaving = stopping.Exit(workers, view, ending, stage, saves, mirrored, hosts)
+    if hosts is not None:
+        hosts.link.when_lost(leaving.leave_others)
     return LearnerParts(
-        directory, mirrored, local, expected, ending, saves, view, reception, workers, server, films, stage, leaving
+        directory,
+        mirrored,
+        local,
+        expected,
+        ending,
+        saves,
+        view,
+        reception,
+        workers,
+        server,
+        films,
+        stage,
+        leaving,
+        hosts,
     )
 
 

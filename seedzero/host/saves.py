@@ -20,6 +20,7 @@ from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.core import errors
 from seedzero.device import state as states
+from seedzero.host import together
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import evaluator as evaluators
 from seedzero.loop import limiter, phase
@@ -43,6 +44,7 @@ class Saves:
     mirror: dataclasses.InitVar[mirrors.Mirror | None]
     history: league_log.LeagueLog | None = None  # of a league
     durable_update: int | None = None  # of the newest checkpoint; None: there is none
+    hosts: together.Together | None = None  # with the run's other hosts; None: there are none
 
     def __post_init__(self, mirror: mirrors.Mirror | None) -> None:
         self._includes_replay = self._has_failed = False
@@ -52,7 +54,7 @@ class Saves:
             self.config.checkpoint,
             on_durable=self._durable,
             on_error=self._not_saved,
-            uploader=None if mirror is None else mirror.uploads,
+            uploader=_uploader(mirror, self.hosts),
         )
 
     # ------------------------------------------------------------------------------------ the beginning
@@ -108,9 +110,16 @@ class Saves:
         """
         self._includes_replay = rings is not None
         like = checkpoint.by_player(dict.fromkeys(names, states.parts(agent, train)))
-        restored = checkpoint.restore(
-            self.directory.checkpoints, like, rings, needs_replay=self.config.run.deterministic
-        )
+        step: saved_files.Step = "last"
+        if self.hosts is not None and self.hosts.step in saved_files.finished(
+            self.directory.checkpoints / saved_files.STEPS
+        ):
+            step = self.hosts.step
+        restored = None
+        if self.hosts is None or step != "last":
+            restored = checkpoint.restore(
+                self.directory.checkpoints, like, rings, step, needs_replay=self.config.run.deterministic
+            )
         if restored is None:
             self._truncate(0, -1, 0)
             return None
@@ -221,6 +230,11 @@ class Saves:
         self._has_failed = True
         self._mark = None
         self.report(text)
+
+
+def _uploader(mirror: mirrors.Mirror | None, hosts: together.Together | None) -> checkpointers.Uploader | None:
+    inner = None if mirror is None else mirror.uploads
+    return inner if hosts is None else together.SharedUploads(hosts.link, inner)
 
 
 @contextlib.contextmanager

@@ -8,10 +8,11 @@ import time
 
 from seedzero.bucket import mirror as mirrors
 from seedzero.core import exit_codes
-from seedzero.host import deadline
+from seedzero.host import deadline, together
 from seedzero.host import ending as endings
 from seedzero.host import saves as saving
 from seedzero.host import stage as stages
+from seedzero.loop import agreement
 from seedzero.monitoring import view as views
 from seedzero.processes import supervisor
 
@@ -28,14 +29,21 @@ class Exit:
     stage: stages.RunStage
     saves: saving.Saves
     mirrored: mirrors.Mirror | None
+    hosts: together.Together | None = None  # None: there is one
 
     def interrupt(self) -> None:
         """Thread of the signals: asks for a stop."""
         self.workers.finish()  # all processes of a machine that is taken away may have been told to stop
         self.ending.interrupt()
         loop = self.stage.loop  # another thread may end it
+        if loop is None and self.hosts is not None:
+            self.leave_at_once("left before all hosts had begun")
+            os._exit(exit_codes.INTERRUPTED)
         if loop is not None:
-            loop.stop(_INTERRUPTED)
+            if self.hosts is not None:
+                self.hosts.link.agreed.ask(agreement.Kind.STOP, _INTERRUPTED)
+            else:
+                loop.stop(_INTERRUPTED)
             # In deterministic mode the last state is not saved, and a save on its way counts; so does the last one.
             if self.stage.now is stages.Stage.BUILT and not self.saves.config.run.deterministic:
                 self.saves.abandon()  # so that the loop ends at once
@@ -54,6 +62,11 @@ class Exit:
             what = "a call on the device does not return, so neither an evaluation nor a checkpoint ends this run"
         self.leave_at_once(f"{passed}, and {what}")
         os._exit(exit_codes.FAILED)
+
+    def leave_others(self, reason: str) -> None:
+        """Thread of the link: ends the process, since the run's other hosts are not all there."""
+        self.leave_at_once(f"{reason}; all hosts end, and go on from the last checkpoint once started again")
+        os._exit(exit_codes.TRY_LATER)
 
     def finish(self, reason: str) -> str:
         """Main thread: saves the last state; returns why the run is finished, "" if it was interrupted."""

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from seedzero.agents import base
 from seedzero.config import config as configs
 from seedzero.core import errors
-from seedzero.loop import building, facts, limiter, phase, scheduler
+from seedzero.loop import agreement, building, facts, limiter, phase, scheduler
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import evaluator as evaluators
 from seedzero.monitoring import counts
@@ -53,13 +53,24 @@ class Hooks(NamedTuple):
 class DeviceLoop:
     """Notes the news, decides, and has the dispatcher submit. Methods run on the loop's thread, or say otherwise."""
 
-    def __init__(self, config: configs.Config, dispatcher: dispatchers.Dispatcher, hooks: Hooks) -> None:
+    def __init__(
+        self,
+        config: configs.Config,
+        dispatcher: dispatchers.Dispatcher,
+        hooks: Hooks,
+        agreed: agreement.Agreed | None = None,
+    ) -> None:
+        """agreed: with the run's other hosts; None: there are none."""
+        self.agreed = agreed
         self.dispatcher = dispatcher
         self.course = phase.RunCourse()
         self._config = config
         self._hooks = hooks
         self._building = building.Building(config, dispatcher, hooks.freeze, hooks.note, hooks.judge, hooks.report)
         self._news = dispatcher.workers.inbox.news
+        if agreed is not None:
+            agreed.follow(self._news.tell)
+            agreed.steps = lambda: facts.own_counts(dispatcher.players)
         self._asked: Callable[[dispatchers.CheckpointState], None] | None = None  # by other threads, as the next two
         self._asked_to_stop: str | None = None
         self._asked_to_end = ""
@@ -87,7 +98,13 @@ class DeviceLoop:
         return self.course.over
 
     def request(self, save: Callable[[dispatchers.CheckpointState], None]) -> None:
-        """Any thread: has `save` called on the loop's thread between two calls, the newest request only."""
+        """Any thread: has `save` called on the loop's thread between two calls, the newest request only.
+
+        Of several hosts, all save, by `Hooks.save`.
+        """
+        if self.agreed is not None:
+            self.agreed.ask(agreement.Kind.SAVE)
+            return
         with self._news:
             self._asked = save
             self._news.tell()
@@ -100,13 +117,17 @@ class DeviceLoop:
 
     def end(self, spent: str) -> None:
         """Any thread: ends `run` after one more evaluation: a budget is spent."""
+        if self.agreed is not None:
+            self.agreed.ask(agreement.Kind.END, spent)
+            return
         with self._news:
             self._asked_to_end = spent
             self._news.tell()
 
     def look(self) -> counts.Snapshot:
         """Any thread: returns the counters."""
-        return facts.look(self._config, self.dispatcher, self.course)
+        others = () if self.agreed is None else tuple(self.agreed.others.values())
+        return facts.look(self._config, self.dispatcher, self.course, others)
 
     def pulse(self) -> int | None:
         """Any thread: returns a number, changed with every returned call; None: no call is under way."""
@@ -140,7 +161,14 @@ class DeviceLoop:
         """Returns the next call, by the present facts."""
         if self.course.over is not None or not self.dispatcher.in_flight.has_room:
             return scheduler.Wait(facts.last_until(self.dispatcher, self.course))  # a call's return is news
-        return scheduler.decide(facts.gather(self._config, self.dispatcher, self.course))
+
+        def alone(may_update: bool) -> scheduler.Call | scheduler.Wait:
+            return scheduler.decide(facts.gather(self._config, self.dispatcher, self.course, may_update=may_update))
+
+        if self.agreed is None:
+            return alone(True)
+        can_update = facts.can_update(self.dispatcher)
+        return self.agreed.next_call(alone, facts.num_updates(self.dispatcher.players), can_update=can_update)
 
     def _submit(self, call: scheduler.Call) -> None:
         """Submits a call, possibly after waiting for earlier calls."""
@@ -152,6 +180,8 @@ class DeviceLoop:
         elif call.kind is limiter.Work.REFRESH:
             self.dispatcher.refresh(self.dispatcher.players[call.players[0]])
         else:
+            if self.agreed is not None:
+                self.agreed.take_update()
             self.dispatcher.update(self.dispatcher.players[call.players[0]])
             self._building.after_update()
             if self._config.run.deterministic:
@@ -161,6 +191,14 @@ class DeviceLoop:
         """Notes failures, requests, sessions that ended, spent budgets, and evaluations that begin."""
         dispatcher = self.dispatcher
         dispatcher.in_flight.check()
+        while self.agreed is not None and (decision := self.agreed.take_other()) is not None:
+            if decision.kind is agreement.Kind.SAVE:
+                self._hooks.save(self.state())
+            elif decision.kind is agreement.Kind.END:
+                self._asked_to_end = decision.reason
+            elif self.course.over is None:
+                event = phase.Event.SOLVED if decision.kind is agreement.Kind.SOLVED else phase.Event.STOPPED
+                self.course = self.course.after(event, decision.reason)
         with self._news:
             save, self._asked = self._asked, None
             reason, spent = self._asked_to_stop, self._asked_to_end
@@ -197,7 +235,10 @@ class DeviceLoop:
             return
         self._hooks.evaluated(ended)
         if solved := phase.solved(self._config.run, self.dispatcher.evaluator.last):
-            self.course = self.course.after(phase.Event.SOLVED, solved)
+            if self.agreed is not None and not self.course.ends:
+                self.agreed.ask(agreement.Kind.SOLVED, solved)
+            else:
+                self.course = self.course.after(phase.Event.SOLVED, solved)
         elif self.course.ends:
             self.course = self.course.after(phase.Event.EVALUATED)
 

@@ -17,8 +17,10 @@ from seedzero.loop import player as players
 from seedzero.monitoring import counts
 
 
-def gather(config: configs.Config, dispatcher: dispatchers.Dispatcher, course: phase.RunCourse) -> scheduler.Facts:
-    """Returns the facts for the next decision."""
+def gather(
+    config: configs.Config, dispatcher: dispatchers.Dispatcher, course: phase.RunCourse, *, may_update: bool = True
+) -> scheduler.Facts:
+    """Returns the facts for the next decision; may_update: false where an update awaits the run's other hosts."""
     now, evaluator, flight = dispatcher.clock(), dispatcher.evaluator, dispatcher.in_flight
     waiting = dispatcher.workers.inbox.waiting(types.Role.TRAIN)
     all_wait = sum(message.num_envs for message in waiting) == config.worker.num_envs
@@ -26,7 +28,7 @@ def gather(config: configs.Config, dispatcher: dispatchers.Dispatcher, course: p
     return scheduler.Facts(
         now=now,
         players=tuple(
-            _progress(config, dispatcher, player, can_fill=fill <= now, all_wait=all_wait)
+            _progress(config, dispatcher, player, can_fill=fill <= now, all_wait=all_wait, may_update=may_update)
             for player, fill in zip(dispatcher.players, fills, strict=True)
         ),
         paces=paces,
@@ -85,6 +87,7 @@ def _progress(
     *,
     can_fill: bool,
     all_wait: bool,
+    may_update: bool,
 ) -> limiter.Progress:
     lock_step, evaluator, flight = config.run.deterministic, dispatcher.evaluator, dispatcher.in_flight
     books, sizes = player.books, player.programs.sizes
@@ -104,7 +107,7 @@ def _progress(
         num_refreshes=player.num_refreshes,
         can_act=can_act,
         can_evaluate=has_room and ready and waits,
-        can_update=may_learn and player.can_update,
+        can_update=may_update and may_learn and player.can_update,
         can_refresh=has_room and player.programs.refresh.done() and books.can_sample,
         evaluating=evaluating or (lock_step and dispatcher.is_evaluation_due(is_last=False)),
         evaluated_last=dispatcher.evaluated_last,
@@ -112,6 +115,16 @@ def _progress(
         waits_to_act=may_act and not can_act,
         all_wait=all_wait,
     )
+
+
+def own_counts(learning: Sequence[players.Player]) -> counts.Counts:
+    """Returns the counters of this host, summed over players."""
+    return counts.total([player.books.ledger.counts for player in learning])
+
+
+def can_update(dispatcher: dispatchers.Dispatcher) -> bool:
+    """Returns whether the only player's next update can be submitted now."""
+    return dispatcher.in_flight.has_room_in(in_flight_calls.UPDATING) and dispatcher.players[0].can_update
 
 
 def num_updates(learning: tuple[players.Player, ...]) -> int:
@@ -148,8 +161,16 @@ def left_out(config: configs.Config, learning: tuple[players.Player, ...]) -> tu
     return (0, 0), ""
 
 
-def look(config: configs.Config, dispatcher: dispatchers.Dispatcher, course: phase.RunCourse) -> counts.Snapshot:
-    """Any thread: returns the counters: sums over players; the first one's version and evaluations."""
+def look(
+    config: configs.Config,
+    dispatcher: dispatchers.Dispatcher,
+    course: phase.RunCourse,
+    others: Sequence[counts.Counts] = (),
+) -> counts.Snapshot:
+    """Any thread: returns the counters: sums over players; the first one's version and evaluations.
+
+    others: counters of the run's other hosts, which count too.
+    """
     learning, evaluator = dispatcher.players, dispatcher.evaluator
     first, running = learning[0], evaluator.running  # another thread may set it to None
     refresh, steps = first.setup.agent.refresh, [player.books.ledger.counts for player in learning]
@@ -167,10 +188,11 @@ def look(config: configs.Config, dispatcher: dispatchers.Dispatcher, course: pha
             "more --worker.num_groups"
         )
     return counts.Snapshot(
-        counts=counts.total(steps),
+        counts=counts.total([*steps, *others]),
         num_updates=num_updates(learning),
         owed_updates=sum(player.pacer.owed_updates(config.run.max_env_steps) for player in learning),
-        num_samples=sum(
+        num_samples=config.hosts.num
+        * sum(
             player.pacer.num_samples(player.num_updates, found.stored)
             for player, found in zip(learning, steps, strict=True)
         ),

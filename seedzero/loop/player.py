@@ -15,6 +15,7 @@ import numpy as np
 from seedzero.agents import base
 from seedzero.device import acting, steps
 from seedzero.device import batch as batches
+from seedzero.device import mesh as meshes
 from seedzero.device import programs as device_programs
 from seedzero.device import setup as setups
 from seedzero.device import state as states
@@ -126,7 +127,8 @@ class Player:
     def state(self) -> tuple[dict[str, base.Params], ring_store.Rings | None]:
         """Returns the parts of the train state, and the replay with its frames; None for a queue (keeps none)."""
         agent = self.setup.agent
-        return states.parts(agent, self.train), self.strategy.whole(self.shared.rings) if agent.samples else None
+        train = meshes.own(self.train)
+        return states.parts(agent, train), self.strategy.whole(self.shared.rings) if agent.samples else None
 
     def to_json(self) -> dict[str, Any]:
         """Returns the player's part of a checkpoint's counters."""

@@ -1,0 +1,77 @@
+"""All learner hosts of a run on this machine, as processes: for `--hosts.num=N` without `--hosts.index`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.core import errors, exit_codes
+from seedzero.host import result, together
+from seedzero.processes import ensemble, signals, supervisor
+
+LOG = "host.log"
+"""Output of each host but host 0, in its directory's logs."""
+
+
+def run(
+    flags: Mapping[str, str],
+    settings: Mapping[str, str],
+    run_dir: pathlib.Path,
+    num_hosts: int,
+    say: Callable[..., None],
+    *,
+    handles_signals: bool,
+) -> result.Result:
+    """Trains with all hosts until the run is over; starts all again after a failure of one. Returns the result.
+
+    flags, settings: of the run, without the hosts' own. Raises TrainingFailure, or UsageError if a host refuses its
+    start; host 0 has said why.
+    """
+    logs = [together.place(run_dir, index) / "logs" / LOG for index in range(num_hosts)]
+    for log in logs[1:]:
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise errors.UsageError(f"--run_dir={run_dir} cannot be made: {error.strerror}") from None
+    say(f"{num_hosts} hosts on this machine, with a share of its cores each; the others' output: {logs[1]}")
+
+    def write(index: int, line: bytes) -> None:
+        if index:
+            supervisor.write_log(logs[index], line)
+        else:
+            sys.stderr.buffer.write(line)
+            sys.stderr.flush()
+
+    together_run = ensemble.Ensemble(
+        functools.partial(commands, {**flags, "run_dir": str(run_dir)}, settings, num_hosts),
+        write=write,
+        say=say,
+        name="host {}".format,
+    )
+    if handles_signals:
+        with signals.StopSignals(together_run.stop, say=say, cleanup=together_run.kill):
+            code = together_run.run()
+    else:
+        code = together_run.run()
+    if code == exit_codes.BAD_USAGE:
+        raise errors.UsageError(f"a host refused its start, see above, or {', '.join(map(str, logs[1:]))}")
+    if code != exit_codes.DONE:
+        raise errors.TrainingFailure(f"the hosts ended with a failure; see above, and {', '.join(map(str, logs[1:]))}")
+    status = run_dirs.read_status(run_dir) or {}
+    ended = result.read(run_dir / "checkpoints", str(run_dir), finished=status.get("finished") or "")
+    return dataclasses.replace(ended, num_env_steps=status.get("env_steps", ended.num_env_steps))
+
+
+def commands(flags: Mapping[str, str], settings: Mapping[str, str], num_hosts: int) -> list[Sequence[str]]:
+    """Returns the command of each host, with a free port for their meeting."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        coordinator = f"127.0.0.1:{probe.getsockname()[1]}"
+    shared = [f"--{name}={value}" for name, value in {**flags, **settings, "hosts.coordinator": coordinator}.items()]
+    words = [sys.executable, "-m", "seedzero.cli", "train", "--supervised", *shared]
+    return [[*words, f"--hosts.index={index}"] for index in range(num_hosts)]

@@ -1,0 +1,51 @@
+"""Settings of a run with several learner hosts, and their impossible combinations."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from seedzero.config import options
+
+ALL = -1
+"""`hosts.index` of a process that starts all hosts on this machine."""
+
+
+@dataclasses.dataclass(frozen=True)
+class HostsConfig(options.Section):
+    num: int = options.tunable(
+        1,
+        "learner hosts of the run, each a process of `seedzero train`; every other setting is of each host",
+        low=1,
+        high=64,
+    )
+    index: int = options.free(
+        ALL, "this process among them, 0 to hosts.num - 1; -1: starts all of them on this machine", low=ALL, high=63
+    )
+    coordinator: str = options.free("", "HOST:PORT of host 0, where all meet: host 0 listens there, the others call")
+    ca_file: str = options.free("", "PEM certificates that vouch for host 0's tls.cert_file, or `system`")
+    join_seconds: float = options.free(
+        60.0, "all hosts must have met within this", "s", low=1, high=options.LONGEST_WAIT
+    )
+    silence_seconds: float = options.free(
+        20.0, "a host that says nothing for this long counts as dead: all end, and start again together", "s", low=3
+    )
+
+
+def problems(config: Any) -> Iterator[str]:
+    """Yields the impossible combinations, each with a way out."""
+    hosts = config.hosts
+    if hosts.num == 1:
+        return
+    several = f"--hosts.num={hosts.num}"
+    if hosts.index >= hosts.num:
+        yield f"--hosts.index={hosts.index}: {several} has 0 to {hosts.num - 1}"
+    if hosts.index >= 0 and not hosts.coordinator:
+        yield f"--hosts.index={hosts.index}: give --hosts.coordinator=HOST:PORT, an address of host 0, on all hosts"
+    if "league" in config.agent.SECTIONS and config.league.on:
+        yield f"{several}: a league has one host; leave out {config.league.asked}, or give --hosts.num=1"
+    if config.training.acting_devices:
+        yield (f"{several}: all devices of a host act and learn; give --training.acting_devices=0, or --hosts.num=1")
+    if config.replay.placement == "host" and config.agent.SAMPLES:
+        yield f"{several}: each host's replay is on its devices; give --replay.placement=device, or --hosts.num=1"

@@ -1,0 +1,131 @@
+"""Updates of several learner hosts: each acts, and keeps its rings, on its own devices; an update runs on all of them.
+
+A host's arrays are also parts of arrays over all hosts, without a copy: every host's rings lie side by side, and the
+train state is the same everywhere. So an update is the program of several devices (`steps`), on a larger mesh.
+It waits on the device for the other hosts: `loop.agreement` has all of them submit it.
+
+The processes belong to one `jax.distributed` cluster; NCCL, ICI or gloo (on CPUs) add the gradients up.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from seedzero.agents import base
+from seedzero.device import mesh as meshes
+from seedzero.device import setup as setups
+from seedzero.device import state as states
+from seedzero.device import steps, tracing
+from seedzero.device import strategy as strategies
+from seedzero.replay import data as sources
+from seedzero.replay import rings as ring_store
+
+
+class AcrossHosts(strategies.Strategy):
+    """The strategy of one of several hosts; all have as many devices. seed: of the run, the same on every host."""
+
+    def __init__(self, setup: setups.Setup, seed: int) -> None:
+        self._seed = np.int32(seed)
+        self._mesh = setup.mesh
+        self._everywhere = meshes.of_all_hosts(setup.mesh)
+        self._num_hosts = setup.num_hosts
+        num_shards = setup.layout.num_shards * setup.num_hosts
+        self._setup = setup._replace(
+            mesh=self._everywhere,
+            layout=setup.layout._replace(num_shards=num_shards),
+            batch_size=setup.batch_size * setup.num_hosts,
+        )
+
+    def trace_update(self, tracer: tracing.ProgramTracer) -> tracing.Traces:
+        train = meshes.placed(tracer.train, meshes.replicated(self._everywhere))
+        rings, feed = self._shapes(tracer.actor.rings), self._shapes(_by_shard(tracer.setup, tracer.feed))
+        actor = tracer.actor._replace(rings=rings)
+        whole = tracing.ProgramTracer(self._setup, train, actor, lambda _: ())
+        given = (train, rings), (feed,)
+        trace = functools.partial(whole.program, "update", make_update, *given, donate=(1, 2), has_metrics=True)
+        return {"update": trace}
+
+    def run_update(
+        self, run: tracing.Bundle, given: strategies.Learning, feed: steps.Feed, num_updates: int
+    ) -> strategies.Updated:
+        _, train, rings = given
+        feed = jax.device_put(_by_shard(self._setup, feed, self._mesh.devices.size), meshes.sharded(self._mesh))
+        train, rings, values = run["update"](self._seed, train, self._joined(rings), self._joined(feed))
+        return train, self._own(rings), values.addressable_data(0)
+
+    def spread(self, train: base.TrainState) -> base.TrainState:
+        """Returns host 0's train state, as updates take it; all hosts call it together."""
+        everywhere = meshes.replicated(self._everywhere)
+        from_first = broadcast(train)
+        placed = jax.device_put(from_first, meshes.replicated(self._mesh))
+        return jax.tree.map(lambda x: _assembled(x, x.shape, everywhere), placed)
+
+    def copy(self, params: base.Params) -> base.Params:
+        return states.copy(meshes.own(params))
+
+    def refreshing(self, newest: strategies.Acting, acting: strategies.Acting) -> strategies.Acting:
+        return newest._replace(params=meshes.own(newest.params))
+
+    def _joined(self, tree: Any) -> Any:
+        """Returns this host's arrays as parts of arrays over all hosts."""
+        sharding, number = meshes.sharded(self._everywhere), self._num_hosts
+        return jax.tree.map(lambda x: _assembled(x, (x.shape[0] * number, *x.shape[1:]), sharding), tree)
+
+    def _own(self, tree: Any) -> Any:
+        """Returns this host's parts of arrays over all hosts."""
+        sharding, number = meshes.sharded(self._mesh), self._num_hosts
+        return jax.tree.map(lambda x: _assembled(x, (x.shape[0] // number, *x.shape[1:]), sharding), tree)
+
+    def _shapes(self, tree: Any) -> Any:
+        """Returns the shapes, dtypes and shardings of `_joined`'s results."""
+        sharding, number = meshes.sharded(self._everywhere), self._num_hosts
+        return jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct((x.shape[0] * number, *x.shape[1:]), x.dtype, sharding=sharding), tree
+        )
+
+
+def _assembled(x: jax.Array, shape: tuple[int, ...], sharding: jax.sharding.Sharding) -> jax.Array:
+    """Returns an array of the same parts on this host's devices, without a copy."""
+    return jax.make_array_from_single_device_arrays(shape, sharding, [part.data for part in x.addressable_shards])
+
+
+def _by_shard(setup: setups.Setup, feed: steps.Feed, num_shards: int = 0) -> Any:
+    """Returns a host's feed with an element or more for each of its shards."""
+    if isinstance(setup.agent.data, sources.Queue):
+        return feed
+    number = num_shards or setup.layout.num_shards
+    if isinstance(feed, jax.ShapeDtypeStruct):
+        return jax.ShapeDtypeStruct((number,), feed.dtype)
+    return np.full(number, feed, np.int32)
+
+
+def make_update(setup: setups.Setup) -> Callable[..., steps.Updated]:
+    """Returns `steps.make_update` for feeds that differ from host to host: of a replay, `num_inserts` [D]."""
+    is_queue = isinstance(setup.agent.data, sources.Queue)
+
+    def update(seed: jax.Array, train: base.TrainState, rings: ring_store.Rings, feed: steps.Feed) -> steps.Updated:
+        own = feed if is_queue else feed[0]
+        return steps.learn(setup, seed, train, rings, steps.draw(setup, seed, rings, train.num_updates, own))
+
+    in_specs = (meshes.REPLICATED, meshes.REPLICATED, meshes.SHARDED, meshes.SHARDED)
+    out_specs = (meshes.REPLICATED, meshes.SHARDED, meshes.REPLICATED)
+    return meshes.over_devices(update, setup.mesh, in_specs, out_specs, donate=(1, 2))
+
+
+def broadcast(tree: Any) -> Any:
+    """Returns host 0's values of a tree on every host, bit for bit, as numpy's arrays; all hosts call it together."""
+    leaves, structure = jax.tree.flatten(jax.tree.map(np.asarray, tree))
+    joined = np.concatenate([np.frombuffer(leaf.tobytes(), np.uint8) for leaf in leaves])
+    found = np.asarray(multihost_utils.broadcast_one_to_all(joined)).tobytes()
+    ends = np.cumsum([leaf.nbytes for leaf in leaves]).tolist()
+    parts = [
+        np.frombuffer(found[end - leaf.nbytes : end], leaf.dtype).reshape(leaf.shape)
+        for leaf, end in zip(leaves, ends, strict=True)
+    ]
+    return jax.tree.unflatten(structure, parts)

@@ -1,0 +1,223 @@
+"""One learner host among several: it meets the others before JAX begins, and ends with them.
+
+start of `seedzero train`, host I:  hosts.hub or hosts.member --> all have met --> jax.distributed --> host.learner
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import importlib.metadata
+import math
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import seedzero
+from seedzero.checkpoints import checkpointer as checkpointers
+from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
+from seedzero.core import errors
+from seedzero.hosts import hub, link, member, messages
+from seedzero.loop import device_loop, facts
+from seedzero.transport import security
+
+OF_A_PROCESS = ("hosts.index", "hosts.coordinator")
+"""Settings of a process, which its run directory does not keep."""
+FOLDER = "hosts"
+"""Of the run directories of all hosts but host 0, below the run's."""
+_OF_A_HOST = {"hosts.index", "transport.listen", "worker.threads", "env.level_cache", "metrics.port", "metrics.host"}
+_FILES = {"transport.token_file", "tls.cert_file", "tls.key_file", "hosts.ca_file"}
+"""Settings that may differ from host to host."""
+_SHUTDOWN_SECONDS = 10
+"""Longest wait at the end of a process for the others, of which it has heard that they end, too."""
+_HOST = 11
+"""Second number of the seeds of hosts."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Together:
+    """This host's place among the others."""
+
+    link: link.Link
+    step: int  # update of the checkpoint that all resume from; -1: a new run
+    resolved: str = ""  # digest of the settings, with the machine's values
+
+    @property
+    def index(self) -> int:
+        """The host's number."""
+        return self.link.hello.index
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedUploads:
+    """The uploader of a host's checkpoints, which count once every host has its own."""
+
+    link: link.Link
+    inner: checkpointers.Uploader | None  # to the bucket
+
+    def upload(self, step: int) -> None:
+        """Uploads, and waits for the other hosts."""
+        if self.inner is not None:
+            self.inner.upload(step)
+        self.link.upload(step)
+
+    def prune(self, newest: int) -> None:
+        """As of the inner one."""
+        if self.inner is not None:
+            self.inner.prune(newest)
+
+
+def place(run_dir: pathlib.Path, index: int) -> pathlib.Path:
+    """Returns the directory of a host, below the run's."""
+    return run_dir / FOLDER / str(index) if index > 0 else run_dir
+
+
+def own_seed(config: configs.Config) -> int:
+    """Returns the seed of a host's acting, refreshing and environments, below 2^31: host 0's is the run's."""
+    seed, index = config.run.seed, config.hosts.index
+    if index <= 0:
+        return seed
+    return int(np.random.SeedSequence([seed, _HOST, index]).generate_state(1)[0]) >> 1
+
+
+def of_host(config: configs.Config) -> configs.Config:
+    """Returns the settings of a host's own work: host 0 alone evaluates."""
+    if config.hosts.index <= 0:
+        return config
+    return configs.override(
+        config,
+        {
+            "evaluation.every_updates": 0,
+            "evaluation.video_every": 0,
+            "run.stop_at_return": math.inf,
+            "metrics.wandb": "",
+            "metrics.port": -1,
+        },
+    )
+
+
+def budgeted(config: configs.Config) -> configs.Config:
+    """Returns the settings with this host's share of the steps; a queue's are added up (`DecisionTally`)."""
+    num, most = config.hosts.num, config.run.max_env_steps
+    if num == 1 or not most:
+        return config
+    return configs.override(config, {"run.max_env_steps": -(-most // num) if config.agent.SAMPLES else 0})
+
+
+@contextlib.contextmanager
+def meeting(config: configs.Config, run_dir: pathlib.Path, say: Callable[[str], None]) -> Iterator[Together]:
+    """While entered, this process is a host of the run, and a process of JAX's cluster.
+
+    config: before the machine's values. run_dir: of this host.
+
+    Raises:
+      UsageError: the hosts do not fit each other.
+      TrainingFailure: not all came in time.
+    """
+    import jax
+
+    hosts = config.hosts
+    hello = messages.HostHello(hosts.index, hosts.num, digest(config), program=_program(), steps=_steps(run_dir))
+    secured = config.transport.token_file
+    found: link.Link
+    if hosts.index == 0:
+        most = 0 if config.agent.SAMPLES else config.run.max_env_steps
+        found = hub.Hub(
+            hello,
+            hosts.coordinator,
+            config.transport,
+            secured=security.for_server(secured, config.tls),
+            silence_seconds=hosts.silence_seconds,
+            max_env_steps=most,
+        )
+        say(f"host 0 of {hosts.num} waits for the others at {found.address}")
+    else:
+        access = security.Access(secured, hosts.ca_file)
+        found = member.HostMember(
+            hello, hosts.coordinator, config.transport, access=access, silence_seconds=hosts.silence_seconds
+        )
+    found.lock_step = config.run.deterministic
+    try:
+        begin = found.meet(hosts.join_seconds)
+        is_local = begin.devices.startswith(("127.", "localhost:", "[::1]:"))
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        try:
+            jax.distributed.initialize(
+                begin.devices,
+                hosts.num,
+                hosts.index,
+                initialization_timeout=round(hosts.join_seconds),
+                shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
+                coordinator_bind_address=begin.devices if is_local else None,
+            )
+        except RuntimeError as error:
+            raise errors.TrainingFailure(
+                f"host {hosts.index} cannot join JAX's cluster at {begin.devices}: {error}; a process that has used "
+                "JAX before cannot, and a firewall may be in the way"
+            ) from error
+        with _watched(found, hosts.silence_seconds):
+            yield Together(found, begin.step)
+            if found.leave():
+                jax.distributed.shutdown()
+    finally:
+        found.stop()
+
+
+def digest(config: configs.Config) -> str:
+    """Returns a digest of the settings that all hosts share."""
+    shared = {name: value for name, value in configs.flatten(config).items() if name not in _OF_A_HOST | _FILES}
+    return hashlib.sha256(run_dirs.encode(dict(sorted(shared.items()))).encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def _watched(found: link.Link, seconds: float) -> Iterator[None]:
+    """While entered, a process beside this one ends it if it stands still for so long."""
+    command = [sys.executable, "-m", "seedzero.hosts.watchdog", str(os.getpid()), str(seconds)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdin is not None
+        stdin = process.stdin
+
+        def tick() -> None:
+            with contextlib.suppress(OSError):  # it has gone: nothing guards this host against a standstill
+                os.write(stdin.fileno(), b".")
+
+        found.tick = tick
+        try:
+            yield
+        finally:
+            found.tick = lambda: None
+            stdin.close()
+
+
+def _program() -> str:
+    return f"seedzero {seedzero.__version__}, jax {importlib.metadata.version('jax')}"
+
+
+def _steps(run_dir: pathlib.Path) -> tuple[int, ...]:
+    return tuple(saved_files.finished(run_dir / "checkpoints" / saved_files.STEPS))
+
+
+def counters(loop: device_loop.DeviceLoop | None, num_envs: Sequence[int]) -> dict[str, Any]:
+    """Returns a host's own counters for the others; {}: it has no loop. num_envs: of each worker."""
+    if loop is None:
+        return {}
+    steps = facts.own_counts(loop.dispatcher.players)
+    return {"steps": dataclasses.asdict(steps), "workers": len(num_envs), "environments": sum(num_envs)}
+
+
+def lines(details: Mapping[int, Mapping[str, Any]]) -> list[str]:
+    """Returns a line about each of the other hosts."""
+    return [
+        f"host {index}: {found['steps']['stored']:,} steps, {found['workers']} workers, {found['environments']} "
+        "environments"
+        for index, found in sorted(details.items())
+        if "steps" in found
+    ]

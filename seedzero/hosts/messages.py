@@ -1,0 +1,94 @@
+"""Messages between learner hosts: JSON objects, a kind and its value each.
+
+host -> host 0                                        host 0 -> host
+hello: `HostHello`                                    begin: `Begin`
+built, ready, ask: for `loop.agreement`               decision: of `loop.agreement`
+beat: counters, every second                          beat: the other hosts' counters, every second
+durable: update of a checkpoint on this host's disk   complete: update of a checkpoint that every host has
+leaving: this host is done                            left: all are; lost: the reason for the run's end
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from seedzero.core import errors, json_object
+from seedzero.monitoring import counts
+
+SERVICE = "seedzero.hosts.Hosts"
+METHOD = "Join"
+VERSION = 1
+"""Of these messages: hosts of another one are refused."""
+MAX_BYTES = 2**20
+MAX_TEXT = 1000
+
+Message: TypeAlias = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class HostHello:
+    """A host that joins; all but index, steps and resumed_from are the same on every host."""
+
+    index: int
+    num: int  # hosts of the run
+    settings: str  # digest of all settings that hosts share
+    version: int = VERSION
+    program: str = ""  # versions of the program and of JAX
+    steps: tuple[int, ...] = ()  # updates of its checkpoints
+
+
+@dataclasses.dataclass(frozen=True)
+class Begin:
+    """The common beginning of all hosts."""
+
+    devices: str  # HOST:PORT of the meeting of JAX's processes
+    step: int  # update of the checkpoint that all resume from; -1: a new run
+
+
+def encode(message: Message) -> bytes:
+    """Returns a message for the wire."""
+    return json.dumps(message).encode()
+
+
+def decode(data: bytes) -> dict[str, Any]:
+    """Returns a message from the wire. Raises InvalidMessage."""
+    try:
+        return json_object.parse(data)
+    except ValueError as error:
+        raise errors.InvalidMessage(f"a host's message cannot be read: {error}") from None
+
+
+def hello(message: Message) -> HostHello:
+    """Returns a host's first message. Raises InvalidMessage."""
+    try:
+        found = message["hello"]
+        return HostHello(
+            number(found["index"]),
+            number(found["num"]),
+            str(found["settings"])[:MAX_TEXT],
+            number(found["version"]),
+            str(found["program"])[:MAX_TEXT],
+            tuple(number(step) for step in found["steps"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise errors.InvalidMessage(f"no host says hello like this: {error!r}") from None
+
+
+def steps(found: Message) -> counts.Counts:
+    """Returns a host's counters. Raises InvalidMessage."""
+    try:
+        discarded = {str(name)[:MAX_TEXT]: number(each) for name, each in found["discarded"].items()}
+        acknowledged, stored, pending = (number(found[name]) for name in ("acknowledged", "stored", "pending"))
+        return counts.Counts(acknowledged, stored, pending, discarded)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise errors.InvalidMessage(f"no host counts like this: {error!r}") from None
+
+
+def number(value: object) -> int:
+    """Returns a whole number of a message. Raises InvalidMessage."""
+    if isinstance(value, bool) or not isinstance(value, int) or not -1 <= value < 2**63:
+        raise errors.InvalidMessage(f"{value!r:.80}: expected a whole number")
+    return value

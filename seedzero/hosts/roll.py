@@ -1,0 +1,72 @@
+"""The hosts of a run as they join, and their common checkpoint; without threads, clocks and files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from seedzero.core import errors
+from seedzero.hosts import messages
+
+
+class Roll:
+    """The hosts that have joined so far; `own` is host 0's hello."""
+
+    def __init__(self, own: messages.HostHello) -> None:
+        self._own = own
+        self.joined: dict[int, messages.HostHello] = {own.index: own}
+
+    @property
+    def missing(self) -> list[int]:
+        """The hosts that have not joined."""
+        return [index for index in range(self._own.num) if index not in self.joined]
+
+    def admit(self, hello: messages.HostHello) -> None:
+        """Takes a host. Raises UsageError for one that does not belong to this run."""
+        own, name = self._own, f"host {hello.index}"
+        if hello.version != own.version or hello.program != own.program:
+            raise errors.UsageError(
+                f"{name} runs {hello.program} (messages {hello.version}), and host 0 {own.program} (messages "
+                f"{own.version}); install the same versions on all hosts"
+            )
+        if hello.num != own.num:
+            raise errors.UsageError(
+                f"{name} was started with --hosts.num={hello.num}, and host 0 with --hosts.num={own.num}; give all "
+                "the same"
+            )
+        if hello.index in self.joined:
+            raise errors.UsageError(
+                f"--hosts.index={hello.index} has joined already; start each host with an index of its own, "
+                f"{self._range()} beside host 0"
+            )
+        if not 0 < hello.index < own.num:
+            raise errors.UsageError(
+                f"--hosts.index={hello.index}: beside host 0 this run of {own.num} has {self._range()}"
+            )
+        if hello.settings != own.settings:
+            raise errors.UsageError(
+                f"{name} has other settings than host 0; give all hosts the same command but for --hosts.index, "
+                "--run_dir, --listen and the settings of files and local workers"
+            )
+        self.joined[hello.index] = hello
+
+    def _range(self) -> str:
+        last = self._own.num - 1
+        return "--hosts.index=1" if last == 1 else f"--hosts.index=1 to {last}"
+
+
+def common_step(steps: Mapping[int, tuple[int, ...]]) -> int:
+    """Returns the update of the newest checkpoint that all hosts with checkpoints have; -1: host 0 has none.
+
+    steps: updates of each host's checkpoints. If host 0 has some and no update is common, its newest one counts, and
+    the hosts without it begin with an empty replay. Raises UsageError if only other hosts have checkpoints.
+    """
+    own, others = steps[0], {index: found for index, found in steps.items() if index and found}
+    if not own:
+        if others:
+            raise errors.UsageError(
+                f"host {min(others)} has checkpoints and host 0 has none; start every host with the run directory "
+                "that it had, or a new run in new ones"
+            )
+        return -1
+    shared = set(own).intersection(*others.values())
+    return max(shared or own)

@@ -1,0 +1,192 @@
+"""Agreement between the learner hosts of one run: one list of decisions, in the same order on every host.
+
+    host 1: ready for its next update ----+
+    host 0: ready for its next update ----+--> DecisionTally, on host 0 --> UPDATE --> every host submits it
+    host 0: a checkpoint is due ----------+                             --> SAVE   --> every host saves
+
+A host carries a decision out after all earlier ones. So every host saves, ends and stops after the same update, and an
+update, which waits for the other hosts on the device, is submitted only if all of them will submit it, too.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import threading
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeAlias
+
+from seedzero.core import errors
+from seedzero.loop import limiter, scheduler
+from seedzero.monitoring import counts
+
+Send: TypeAlias = Callable[[Mapping[str, object]], None]
+"""Takes a message for host 0."""
+
+
+class Kind(enum.Enum):
+    """The kinds of decisions."""
+
+    BEGIN = "begin"  # every host has built its networks
+    UPDATE = "update"
+    SAVE = "save"
+    END = "end"  # a budget is spent: one more evaluation
+    SOLVED = "solved"  # an evaluation reached the return that was asked for
+    STOP = "stop"
+
+
+_NONE = counts.Counts()
+_FINAL = (Kind.SOLVED, Kind.STOP)
+
+
+class Decision(NamedTuple):
+    """A deed of all hosts, after a number of updates."""
+
+    kind: Kind
+    num_updates: int = 0
+    reason: str = ""  # of an end, a line
+    steps: Mapping[int, counts.Counts] = {}  # of an update: every host's counters when it was ready, by index
+
+
+class DecisionTally:
+    """Makes the decisions, on host 0; without threads and clocks."""
+
+    def __init__(self, num_hosts: int, max_env_steps: int = 0) -> None:
+        """max_env_steps: training steps of all hosts that end the run; 0: no limit, or each host knows its share."""
+        self._num_hosts, self._max_env_steps = num_hosts, max_env_steps
+        self._built: dict[int, int] = {}  # by host: updates done before
+        self._resolved = ""
+        self._ready: dict[int, counts.Counts] = {}  # by host that waits for the next update: its counters
+        self._stored: dict[int, int] = {}  # by host
+        self._num_updates = 0  # agreed on
+        self._last: Kind | None = None  # the newest decision about the run's end
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether all hosts have built their networks."""
+        return len(self._built) == self._num_hosts
+
+    def built(self, host: int, num_updates: int, resolved: str) -> list[Decision]:
+        """Notes a host with its networks, after so many updates of earlier processes.
+
+        resolved: digest of its settings, with the values of its machine.
+        """
+        self._built[host] = num_updates
+        self._resolved = self._resolved or resolved
+        if resolved != self._resolved:
+            raise errors.ProtocolError(
+                f"the machine of host {host} implies other settings than another host's (compare their config.json); "
+                "give these explicitly, and as many devices on each, by --training.num_devices"
+            )
+        if not self.has_begun:
+            return []
+        if len(set(self._built.values())) > 1:
+            found = ", ".join(f"host {index}: {number}" for index, number in sorted(self._built.items()))
+            raise errors.ProtocolError(f"the hosts begin after different numbers of updates ({found})")
+        self._num_updates = num_updates
+        return [Decision(Kind.BEGIN, num_updates)]
+
+    def ready(self, host: int, num_updates: int, steps: counts.Counts = _NONE) -> list[Decision]:
+        """Notes a host that would submit its next update, with its counters; the last one ready decides."""
+        if num_updates != self._num_updates:
+            raise errors.ProtocolError(
+                f"host {host} is at update {num_updates}, and the others at {self._num_updates}"
+            )
+        self._ready[host] = steps
+        if len(self._ready) < self._num_hosts or self._last is not None:
+            return []
+        found, self._ready = self._ready, {}
+        self._num_updates += 1
+        return [Decision(Kind.UPDATE, num_updates, steps=found)]
+
+    def asked(self, kind: Kind, reason: str = "") -> list[Decision]:
+        """Decides what a host asks for, unless that has been decided, or the run is over."""
+        if kind in (Kind.BEGIN, Kind.UPDATE):
+            raise errors.ProtocolError(f"no host decides about {kind.value}")
+        if self._last in _FINAL or (self._last is Kind.END and kind not in _FINAL):
+            return []
+        if kind is not Kind.SAVE:
+            self._last = kind
+        return [Decision(kind, self._num_updates, reason)]
+
+    def stored(self, host: int, num_steps: int) -> list[Decision]:
+        """Notes the training steps that a host has stored; decides the end of their budget."""
+        self._stored[host] = num_steps
+        if 0 < self._max_env_steps <= sum(self._stored.values()):
+            return self.asked(Kind.END, f"--max_env_steps={self._max_env_steps} reached")
+        return []
+
+
+class Agreed:
+    """A host's view of the agreement. Other threads bring decisions; the device loop's thread carries them out."""
+
+    def __init__(self, index: int, num_hosts: int, send: Send) -> None:
+        """send: any thread; takes a message for host 0."""
+        self.index, self.num_hosts = index, num_hosts
+        self.others: Mapping[int, counts.Counts] = {}
+        """The newest counters of the other hosts, by their index; in lock step those of the last update's decision."""
+        self.steps: Callable[[], counts.Counts] = counts.Counts
+        """Returns this host's own counters."""
+        self._send = send
+        self._tell: Callable[[], None] = lambda: None
+        self._decisions: collections.deque[Decision] = collections.deque()
+        self._changed = threading.Condition()
+        self._has_begun = False
+        self._asked_at = -1  # updates done before the one that this host waits for
+
+    def follow(self, tell: Callable[[], None]) -> None:
+        """Has `tell` called on another thread with every decision."""
+        self._tell = tell
+
+    def decide(self, decision: Decision) -> None:
+        """Any thread: takes the next decision."""
+        with self._changed:
+            if decision.kind is Kind.BEGIN:
+                self._has_begun = True
+            else:
+                self._decisions.append(decision)
+            self._changed.notify_all()
+        self._tell()
+
+    def begin(self, num_updates: int, resolved: str) -> None:
+        """Main thread: says that this host has built its networks; returns once all have (`DecisionTally.built`)."""
+        self._send({"built": num_updates, "resolved": resolved})
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_begun)
+
+    def ask(self, kind: Kind, reason: str = "") -> None:
+        """Any thread: asks for a decision."""
+        self._send({"ask": kind.value, "reason": reason})
+
+    @property
+    def has_update(self) -> bool:
+        """Whether the next update is decided, and nothing comes before it."""
+        return bool(self._decisions) and self._decisions[0].kind is Kind.UPDATE
+
+    def take_update(self) -> None:
+        """Carries the decided update out: it is being submitted."""
+        steps = self._decisions.popleft().steps
+        self.others = {index: found for index, found in steps.items() if index != self.index}
+
+    def take_other(self) -> Decision | None:
+        """Returns the next decision to carry out, if it is no update; None: there is none."""
+        return self._decisions.popleft() if self._decisions and not self.has_update else None
+
+    def next_call(
+        self, alone: Callable[[bool], scheduler.Call | scheduler.Wait], num_updates: int, *, can_update: bool
+    ) -> scheduler.Call | scheduler.Wait:
+        """Returns the next call of this host.
+
+        alone: whether an update may be chosen -> the call of a single host by its own pace. can_update: an update can
+        be submitted now. A host that chooses an update says so, and goes on acting as its pace allows without it.
+        """
+        if self.has_update:  # the other hosts wait for it on their devices
+            return scheduler.Call(limiter.Work.UPDATE, (0,)) if can_update else scheduler.Wait()
+        is_waiting = self._asked_at == num_updates
+        found = alone(not is_waiting)
+        if is_waiting or isinstance(found, scheduler.Wait) or found.kind is not limiter.Work.UPDATE:
+            return found
+        self._asked_at = num_updates
+        self._send({"ready": num_updates, "steps": dataclasses.asdict(self.steps())})
+        return alone(False)

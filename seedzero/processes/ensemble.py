@@ -1,0 +1,108 @@
+"""Programs that belong together: all start at once; after a failure of one all end, and start again together."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from seedzero.core import exit_codes
+from seedzero.processes import pool
+from seedzero.processes import program as programs
+
+GRACE_SECONDS = 40.0
+"""Time for the others to end by themselves after one has; longer than they need to notice."""
+_LOOK_SECONDS = 0.5
+
+
+class Ensemble:
+    """Runs N programs, life after life, until all have ended well, or `stop`, or too many failures in a row."""
+
+    def __init__(
+        self,
+        commands: Callable[[], Sequence[Sequence[str]]],
+        *,
+        write: Callable[[int, bytes], None],
+        say: Callable[[str], None],
+        name: Callable[[int], str] = "program {}".format,
+        environment: Mapping[str, str] = {},
+        grace_seconds: float = GRACE_SECONDS,
+    ) -> None:
+        """commands: of a life; program 0 leads: once it has ended well, all have.
+
+        write: takes a line of a program's output, on a thread of its own. say: takes a sentence for each new start.
+        """
+        self._commands, self._write, self._say, self._name = commands, write, say, name
+        self._environment, self._grace_seconds = environment, grace_seconds
+        self._running: pool.ProgramPool | None = None
+        self._stopping = threading.Event()
+
+    def run(self) -> int:
+        """Returns the exit code of program 0's last life, or of the program that failed for good."""
+        failed_at: list[float] = []
+        delay = programs.FIRST_DELAY_SECONDS
+        while True:
+            began = time.monotonic()
+            deaths = self._live()
+            first = deaths.get(0)
+            if first is not None and first.status == exit_codes.DONE:
+                return exit_codes.DONE
+            if self._stopping.is_set():
+                return exit_codes.DONE if all(_is_peaceful(death) for death in deaths.values()) else exit_codes.FAILED
+            # The others only follow the one that failed.
+            index, cause = next(
+                ((index, death) for index, death in deaths.items() if not _is_peaceful(death)), (0, first)
+            )
+            if cause is not None and cause.status == exit_codes.BAD_USAGE:
+                return exit_codes.BAD_USAGE
+            now = time.monotonic()
+            failed_at = [at for at in failed_at if now - at < programs.FAILURE_WINDOW_SECONDS] + [now]
+            if len(failed_at) == programs.MAX_FAILURES:
+                self._say(f"{self._name(index)} failed {len(failed_at)} times within a minute, at last with {cause}")
+                return exit_codes.FAILED
+            self._say(f"{self._name(index)}: {cause}; all start again together")
+            long_life = now - began > programs.LONG_LIFE_SECONDS
+            delay = programs.FIRST_DELAY_SECONDS if long_life else min(2 * delay, programs.MAX_DELAY_SECONDS)
+            self._stopping.wait(delay)
+
+    def stop(self) -> None:
+        """Any thread: asks the programs to end, by the end of their input."""
+        self._stopping.set()
+        if self._running is not None:
+            self._running.stop()
+
+    def kill(self) -> None:
+        """Kills all programs: for a process that leaves at once."""
+        self._stopping.set()
+        if self._running is not None:
+            self._running.kill()
+
+    def _live(self) -> dict[int, programs.Death]:
+        """Returns the ends of a life, in their order."""
+        deaths: dict[int, programs.Death] = {}
+
+        def ended(index: int, death: programs.Death | None) -> None:
+            if death is not None:
+                deaths[index] = death
+
+        tasks = [
+            pool.Task(command, lambda: None, functools.partial(self._write, index), functools.partial(ended, index))
+            for index, command in enumerate(self._commands())
+        ]
+        self._running = running = pool.ProgramPool(tasks, len(tasks), environment=self._environment)
+        running.start()
+        if self._stopping.is_set():  # meanwhile
+            running.stop()
+        ends_at = float("inf")
+        while not running.wait(_LOOK_SECONDS):
+            now = time.monotonic()
+            if deaths and ends_at == float("inf") and not self._stopping.is_set():
+                ends_at = now + self._grace_seconds
+            if now >= ends_at:
+                running.kill()
+        return deaths
+
+
+def _is_peaceful(death: programs.Death) -> bool:
+    return death.status in (exit_codes.DONE, exit_codes.TRY_LATER, exit_codes.INTERRUPTED)

@@ -1,0 +1,140 @@
+"""One run of two learner hosts: the same parameters on both, whatever happens to one of them."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import signal
+
+import e2e_harness as harness
+import numpy as np
+import psutil
+import pytest
+
+from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import run_dir as run_dirs
+
+EVERY, UPDATES = 20, 60
+HOSTS = (
+    *harness.TINY,
+    "--hosts.num=2",
+    "--replay.num_slots=8",
+    "--deterministic",
+    "--batcher.max_batch=8",
+    f"--checkpoint.every_updates={EVERY}",
+    "--metrics.every_updates=10",
+)
+OTHERS = {
+    "muzero": (),
+    "vtrace": ("--agent=vtrace", "--vtrace.width=16", "--vtrace.batch_size=8"),
+    "ppo": ("--agent=ppo", "--ppo.width=16", "--ppo.batch_size=8"),
+    "r2d2": ("--agent=r2d2", "--r2d2.width=16", "--r2d2.lstm_width=8", "--r2d2.target_updates=15"),
+}
+
+
+def _dirs(run: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+    return run, run / "hosts" / "1"
+
+
+def _steps(run: pathlib.Path) -> list[int]:
+    return [found.step for found in saved_files.manifests(run / "checkpoints")]
+
+
+def _pid(run: pathlib.Path, learner: harness.Learner) -> int:
+    """Returns the process of a host, once it listens."""
+    found = harness.wait_for(lambda: run_dirs.read_learner(run), f"a learner in {run}", alive=learner)
+    return int(found["pid"])
+
+
+def _assert_alike(run: pathlib.Path, *others: pathlib.Path) -> None:
+    first = harness.saved_params(run)
+    for other in others:
+        found = harness.saved_params(other)
+        assert len(first) == len(found) > 4
+        assert all(np.array_equal(one, two) for one, two in zip(first, found, strict=True))
+
+
+def _check_ledgers(run: pathlib.Path) -> int:
+    """Returns the stored steps of both hosts; no step is lost."""
+    stored = 0
+    for place in _dirs(run):
+        ledger = list(saved_files.manifests(place / "checkpoints"))[-1].host["ledger"]
+        assert ledger["acknowledged"] == ledger["stored"] + ledger["pending"] + sum(ledger["discarded"].values())
+        stored += ledger["stored"]
+    return stored
+
+
+def test_two_hosts_learn_the_same_though_one_is_killed(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    run = tmp_path / "run"
+    learner = host.train(run, *HOSTS, f"--max_updates={UPDATES}")
+    harness.wait_for(lambda: all(_steps(place) for place in _dirs(run)), "a checkpoint of both", alive=learner)
+    psutil.Process(_pid(run / "hosts" / "1", learner)).kill()
+    learner.says("host 1: killed by SIGKILL.*; all start again together")
+    assert int(learner.says(harness.RESUMED)[1]) % EVERY == 0
+    ended = learner.wait()
+    assert ended.code == 0, ended.err
+    assert _steps(run) == _steps(run / "hosts" / "1") and _steps(run)[-1] == UPDATES
+    _assert_alike(*_dirs(run))
+    stored = _check_ledgers(run)
+    assert harness.metrics_rows(run)[-1]["env_steps"] == stored
+    one = host.train(run, *HOSTS, "--hosts.num=1", f"--max_updates={UPDATES + EVERY}").wait()
+    assert one.code == 0 and "resumed at update 60" in one.err, one.err
+    assert _steps(run)[-1] == UPDATES + EVERY
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", OTHERS)
+def test_hosts_killed_ten_times_have_the_bits_of_an_undisturbed_run(
+    host: harness.Host, tmp_path: pathlib.Path, agent: str
+) -> None:
+    words = (*HOSTS, *(word for word in OTHERS[agent]), f"--max_updates={10 * EVERY}")
+    if agent != "muzero":
+        muzero = ("--network", "--search", "--muzero")
+        words = tuple(word for word in words if not word.startswith(muzero))
+    if agent in ("vtrace", "ppo"):
+        words = tuple(word for word in words if not re.match(r"--replay\.(?!num_slots)", word))
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert host.train(whole, *words).wait(1200).code == 0
+    learner = host.train(run, *words)
+    for number in range(10):
+        before = max(_steps(run), default=0) if run.exists() else 0
+        place = _dirs(run)[number % 2]
+        if before == 10 * EVERY:
+            break
+        harness.wait_for(lambda before=before: max(_steps(run), default=0) > before, "another", alive=learner)
+        psutil.Process(_pid(place, learner)).kill()
+        harness.wait_for(lambda place=place: run_dirs.read_learner(place) is None or True, "its end", alive=learner)
+    assert learner.wait(1200).code == 0
+    _assert_alike(*_dirs(run), *_dirs(whole))
+    assert _check_ledgers(run) == _check_ledgers(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_host_that_stands_still_is_noticed_and_all_start_again(
+    host: harness.Host, tmp_path: pathlib.Path, index: int
+) -> None:
+    run = tmp_path / "run"
+    learner = host.train(run, *HOSTS, "--hosts.silence_seconds=5", f"--max_updates={10 * EVERY}")
+    harness.wait_for(lambda: all(_steps(place) for place in _dirs(run)), "a checkpoint of both", alive=learner)
+    stopped = psutil.Process(_pid(_dirs(run)[index], learner))
+    stopped.send_signal(signal.SIGSTOP)
+    learner.says(f"host {index}: killed by SIGKILL.*; all start again together", seconds=60)
+    assert not stopped.is_running()
+    said = learner.output() + (run / "hosts" / "1" / "logs" / "host.log").read_text()
+    assert f"host {index} has been silent for " in said or "stood still for 5 s" in said
+    assert learner.wait(600).code == 0
+    _assert_alike(*_dirs(run))
+
+
+@pytest.mark.parametrize("wrong", ["--hosts.index=0", "--hosts.index=1 --seed=4"])
+def test_a_host_that_does_not_fit_is_named_on_both(host: harness.Host, tmp_path: pathlib.Path, wrong: str) -> None:
+    meet = ("--hosts.num=2", "--hosts.join_seconds=30", f"--run_dir={tmp_path / 'run'}", *harness.TINY)
+    first = host.start(host.command("train", *meet, "--hosts.index=0", "--hosts.coordinator=127.0.0.1:0"), "host")
+    coordinator = first.says(r"host 0 of 2 waits for the others at (\S+)")[1]
+    second = host.start(host.command("train", *meet, f"--hosts.coordinator={coordinator}", *wrong.split()), "host")
+    assert second.wait().code == 2
+    named = "in use" if "index=0" in wrong else "other settings than host 0"
+    assert named in second.output()
+    first.send(signal.SIGTERM)
+    assert "stopped before training began" in first.wait().err

@@ -1,0 +1,82 @@
+"""What hosts share, and what is each one's own; `tests/e2e/hosts_run_test.py` has real ones."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from seedzero.config import config as configs
+from seedzero.core import errors
+from seedzero.host import together
+from seedzero.hosts import hub, messages
+
+HOSTS = {"hosts.num": 3, "hosts.coordinator": "host-0:7000"}
+
+
+def _config(index: int = 1, **values: int | float | str) -> configs.Config:
+    return configs.override(configs.Config(), {**HOSTS, "hosts.index": index, **values})
+
+
+def test_host_0_keeps_the_directory_and_the_seed_of_the_run() -> None:
+    run = pathlib.Path("run")
+    assert together.place(run, 0) == run and together.place(run, 2) == run / "hosts" / "2"
+    seeds = [together.own_seed(_config(index, **{"run.seed": 5})) for index in range(3)]
+    assert seeds[0] == 5 and len(set(seeds)) == 3
+    assert together.own_seed(configs.override(configs.Config(), {"run.seed": 5})) == 5
+
+
+def test_the_seeds_of_hosts_and_of_runs_do_not_meet() -> None:
+    seeds = {together.own_seed(_config(index, **{"run.seed": seed})) for seed in range(100) for index in range(3)}
+    assert len(seeds) == 300 and all(0 <= seed < 2**31 for seed in seeds)
+
+
+def test_settings_of_a_host_alone_may_differ() -> None:
+    same = {"hosts.index": 2, "transport.listen": "0.0.0.0:1", "transport.token_file": "other", "worker.threads": 3}
+    assert together.digest(_config(0)) == together.digest(configs.override(_config(0), same))
+    for other in ({"run.seed": 1}, {"replay.batch_size": 64}, {"worker.num": 3}, {"hosts.num": 4}):
+        assert together.digest(_config(0)) != together.digest(configs.override(_config(0), other))
+
+
+def test_host_0_alone_evaluates() -> None:
+    config = _config(0, **{"run.stop_at_return": 1.0})
+    assert together.of_host(config) == config
+    other = together.of_host(_config(1, **{"run.stop_at_return": 1.0}))
+    assert other.evaluation.every_updates == 0 and other.run.stop_at_return == float("inf")
+
+
+@pytest.mark.parametrize(("agent", "expected"), [("muzero", 334), ("ppo", 0)])
+def test_a_budget_of_steps_is_shared(agent: str, expected: int) -> None:
+    config = _config(1, **{"run.agent": agent, "run.max_env_steps": 1000})
+    assert together.budgeted(config).run.max_env_steps == expected
+    alone = configs.override(config, {"hosts.num": 1})
+    assert together.budgeted(alone) == alone
+
+
+def test_lines_tell_of_the_other_hosts() -> None:
+    steps = {"stored": 12345}
+    found = together.lines({2: {"steps": steps, "workers": 2, "environments": 8}, 1: {}})
+    assert found == ["host 2: 12,345 steps, 2 workers, 8 environments"]
+    assert together.counters(None, [4]) == {}
+
+
+def test_a_checkpoint_is_uploaded_before_the_others_are_told() -> None:
+    config, told = _config(0), []
+    hello = messages.HostHello(0, 1, together.digest(config))
+    link = hub.Hub(hello, "127.0.0.1:0", config.transport, silence_seconds=20)
+
+    class Bucket:
+        def upload(self, step: int) -> None:
+            told.append(("upload", step))
+            raise errors.BucketError("full")
+
+        def prune(self, newest: int) -> None:
+            told.append(("prune", newest))
+
+    shared = together.SharedUploads(link, Bucket())
+    with pytest.raises(errors.BucketError):
+        shared.upload(20)
+    shared.prune(20)
+    assert told == [("upload", 20), ("prune", 20)] and not link._durable
+    together.SharedUploads(link, None).upload(40)
+    link.stop()

@@ -1,0 +1,66 @@
+"""Who may join a run of several hosts, and the checkpoint that they begin from."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import golden
+import pytest
+
+from seedzero.core import errors
+from seedzero.hosts import messages, roll
+
+HOST_0 = messages.HostHello(0, 3, "settings", program="seedzero 1, jax 2")
+
+
+def test_hosts_join_in_any_order() -> None:
+    found = roll.Roll(HOST_0)
+    for index in (2, 1):
+        assert found.missing == list(range(1, index + 1))
+        found.admit(dataclasses.replace(HOST_0, index=index))
+    assert found.missing == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"index": 1, "num": 2},
+        {"index": 1, "settings": "others"},
+        {"index": 1, "program": "seedzero 2, jax 2"},
+        {"index": 1, "version": messages.VERSION + 1},
+        {"index": 0},
+        {"index": 2},
+        {"index": 3},
+    ],
+    ids=str,
+)
+def test_a_host_that_does_not_belong_is_refused(
+    changed: dict[str, int], said: golden.Said, request: pytest.FixtureRequest
+) -> None:
+    found = roll.Roll(HOST_0)
+    found.admit(dataclasses.replace(HOST_0, index=2))
+    with pytest.raises(errors.UsageError) as raised:
+        found.admit(dataclasses.replace(HOST_0, **changed))
+    said(raised.value, str(changed))
+    assert sorted(found.joined) == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ({0: (), 1: ()}, -1),
+        ({0: (20, 40), 1: (20, 40)}, 40),
+        ({0: (20, 40), 1: (20,)}, 20),
+        ({0: (20, 40), 1: ()}, 40),
+        ({0: (20, 40), 1: (60,)}, 40),
+        ({0: (20, 40, 60), 1: (20, 40, 60), 2: (40,)}, 40),
+    ],
+)
+def test_all_begin_from_the_newest_common_checkpoint(steps: dict[int, tuple[int, ...]], expected: int) -> None:
+    assert roll.common_step(steps) == expected
+
+
+def test_checkpoints_without_those_of_host_0_are_refused(said: golden.Said) -> None:
+    with pytest.raises(errors.UsageError, match="host 1 has checkpoints") as raised:
+        roll.common_step({0: (), 1: (20,)})
+    said(raised.value)

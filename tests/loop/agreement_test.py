@@ -1,0 +1,169 @@
+"""The decisions of several hosts: by count, in one order, and carried out in that order."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections.abc import Mapping
+
+import pytest
+
+from seedzero.core import errors
+from seedzero.loop import agreement, limiter, scheduler
+from seedzero.monitoring import counts
+
+UPDATE, WAIT = scheduler.Call(limiter.Work.UPDATE, (0,)), scheduler.Wait()
+ACT = scheduler.Call(limiter.Work.ACT, (0,))
+Kind = agreement.Kind
+
+
+def _begun(num_hosts: int = 2, num_updates: int = 0, **budget: int) -> agreement.DecisionTally:
+    tally = agreement.DecisionTally(num_hosts, **budget)
+    *rest, last = [tally.built(host, num_updates, "same") for host in range(num_hosts)]
+    assert rest == [[]] * (num_hosts - 1) and last == [agreement.Decision(Kind.BEGIN, num_updates)]
+    return tally
+
+
+def test_the_last_host_that_is_ready_decides_an_update() -> None:
+    tally = _begun(3, 7)
+    assert tally.ready(2, 7) == tally.ready(0, 7) == []
+    (update,) = tally.ready(1, 7, counts.Counts(stored=3))
+    assert update[:2] == (Kind.UPDATE, 7) and update.steps[1].stored == 3 and len(update.steps) == 3
+    assert tally.ready(0, 8) == []
+
+
+def test_a_host_that_asks_twice_is_ready_once() -> None:
+    tally = _begun()
+    assert tally.ready(0, 0) == tally.ready(0, 0) == []
+
+
+def test_a_host_at_another_update_is_refused() -> None:
+    with pytest.raises(errors.ProtocolError, match="host 1 is at update 5, and the others at 0"):
+        _begun().ready(1, 5)
+
+
+def test_hosts_that_begin_differently_are_refused() -> None:
+    tally = agreement.DecisionTally(2)
+    tally.built(0, 40, "same")
+    with pytest.raises(errors.ProtocolError, match="different numbers of updates"):
+        tally.built(1, 20, "same")
+
+
+def test_machines_that_imply_other_settings_are_refused() -> None:
+    tally = agreement.DecisionTally(2)
+    tally.built(0, 0, "eight devices")
+    with pytest.raises(errors.ProtocolError, match="host 1 implies other settings"):
+        tally.built(1, 0, "four devices")
+
+
+def test_a_save_comes_after_the_updates_decided_before() -> None:
+    tally = _begun()
+    tally.ready(0, 0)
+    tally.ready(1, 0)
+    assert tally.asked(Kind.SAVE) == [agreement.Decision(Kind.SAVE, 1)]
+
+
+def test_a_run_ends_once_and_has_no_updates_then() -> None:
+    tally = _begun()
+    assert tally.asked(Kind.END, "spent") == [agreement.Decision(Kind.END, 0, "spent")]
+    assert tally.asked(Kind.END, "spent") == tally.asked(Kind.SAVE) == []
+    tally.ready(0, 0)
+    assert tally.ready(1, 0) == []
+    assert tally.asked(Kind.STOP, "interrupted") == [agreement.Decision(Kind.STOP, 0, "interrupted")]
+    assert tally.asked(Kind.STOP, "interrupted") == tally.asked(Kind.SOLVED) == []
+
+
+@pytest.mark.parametrize("kind", [Kind.BEGIN, Kind.UPDATE])
+def test_no_host_asks_for_an_update(kind: agreement.Kind) -> None:
+    with pytest.raises(errors.ProtocolError, match=kind.value):
+        _begun().asked(kind)
+
+
+def test_steps_of_all_hosts_spend_a_budget() -> None:
+    tally = _begun(max_env_steps=100)
+    assert tally.stored(0, 60) == tally.stored(1, 39) == []
+    (ended,) = tally.stored(1, 40)
+    assert ended.kind is Kind.END and "--max_env_steps=100" in ended.reason
+    assert tally.stored(0, 99) == []
+
+
+class Hosts:
+    """Hosts with a tally, in one thread; messages to host 0 wait in `mail` until they are delivered."""
+
+    def __init__(self, num_hosts: int) -> None:
+        self.tally = _begun(num_hosts)
+        self.mail: list[tuple[int, Mapping[str, object]]] = []
+        self.hosts = [agreement.Agreed(index, num_hosts, self._sender(index)) for index in range(num_hosts)]
+        self.log: list[list[str]] = [[] for _ in range(num_hosts)]  # of each host: what it has carried out
+        self.num_updates = [0] * num_hosts
+
+    def _sender(self, index: int) -> agreement.Send:
+        return lambda message: self.mail.append((index, message))
+
+    def deliver(self) -> None:
+        index, message = self.mail.pop(0)
+        if "ready" in message:
+            decisions = self.tally.ready(index, int(str(message["ready"])))
+        else:
+            decisions = self.tally.asked(Kind(message["ask"]), str(message["reason"]))
+        for decision, host in itertools.product(decisions, self.hosts):
+            host.decide(decision)
+
+    def turn(self, index: int, alone: scheduler.Call | scheduler.Wait, *, can_update: bool) -> None:
+        host = self.hosts[index]
+        while (decision := host.take_other()) is not None:
+            self.log[index].append(f"{decision.kind.value} after {self.num_updates[index]}")
+        call = host.next_call(
+            lambda may_update: alone if may_update or alone is not UPDATE else WAIT,
+            self.num_updates[index],
+            can_update=can_update,
+        )
+        if call == UPDATE:
+            host.take_update()
+            self.num_updates[index] += 1
+            self.log[index].append(f"update {self.num_updates[index]}")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_all_hosts_do_the_same_in_the_same_order(seed: int) -> None:
+    chance, hosts = random.Random(seed), Hosts(3)
+    for _ in range(2000):
+        if hosts.mail and chance.random() < 0.4:
+            hosts.deliver()
+        elif chance.random() < 0.02:
+            hosts.hosts[0].ask(Kind.SAVE)
+        else:
+            hosts.turn(chance.randrange(3), chance.choice([UPDATE, ACT, WAIT]), can_update=chance.random() < 0.7)
+    assert min(hosts.num_updates) > 50 and max(hosts.num_updates) - min(hosts.num_updates) <= 1
+    longest = max(hosts.log, key=len)
+    assert any("save" in line for line in longest)
+    assert all(log == longest[: len(log)] for log in hosts.log)
+
+
+def test_a_host_that_waits_for_others_goes_on_acting() -> None:
+    hosts = Hosts(2)
+    host = hosts.hosts[0]
+    assert host.next_call(lambda may: UPDATE if may else ACT, 0, can_update=True) == ACT
+    assert [(index, message["ready"]) for index, message in hosts.mail] == [(0, 0)]
+    assert host.next_call(lambda may: UPDATE if may else ACT, 0, can_update=True) == ACT
+    assert len(hosts.mail) == 1
+
+
+def test_a_decided_update_goes_before_acting_and_waits_for_room() -> None:
+    host = Hosts(2).hosts[0]
+    host.decide(agreement.Decision(Kind.UPDATE))
+    assert host.next_call(lambda may: ACT, 0, can_update=False) == WAIT
+    assert host.next_call(lambda may: ACT, 0, can_update=True) == UPDATE
+
+
+def test_begin_waits_for_all_hosts() -> None:
+    sent: list[Mapping[str, object]] = []
+    host, told = agreement.Agreed(1, 2, sent.append), threading.Event()
+    host.follow(told.set)
+    thread = threading.Thread(target=host.begin, args=(3, "same"))
+    thread.start()
+    host.decide(agreement.Decision(Kind.BEGIN, 3))
+    thread.join(60)
+    assert not thread.is_alive() and told.is_set() and sent == [{"built": 3, "resolved": "same"}]
+    assert host.take_other() is None

@@ -1,0 +1,119 @@
+"""Programs that belong together end together and start again together."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from seedzero.core import exit_codes
+from seedzero.processes import ensemble
+
+WAITS = "import sys; print('waits', flush=True); sys.stdin.read()"
+
+
+class Programs:
+    """An ensemble, and its words."""
+
+    def __init__(self, *lives: Sequence[str], grace_seconds: float = 60.0) -> None:
+        """lives: the source of each program, life after life; the last one goes on."""
+        self.lines: list[tuple[int, str]] = []
+        self.said: list[str] = []
+        self.num_lives = 0
+        self._lives = lives
+        self.runs = ensemble.Ensemble(
+            self._commands, write=self._write, say=self.said.append, name="host {}".format, grace_seconds=grace_seconds
+        )
+
+    def _commands(self) -> list[Sequence[str]]:
+        self.num_lives += 1
+        life = self._lives[min(self.num_lives, len(self._lives)) - 1]
+        return [[sys.executable, "-c", source] for source in life]
+
+    def _write(self, index: int, line: bytes) -> None:
+        self.lines.append((index, line.decode().strip()))
+        self.wrote()
+
+    def wrote(self) -> None:
+        """Called with every line."""
+
+
+def test_all_that_end_well_have_ended_well() -> None:
+    programs = Programs(["print(0)", "print(1)"])
+    assert programs.runs.run() == exit_codes.DONE
+    assert sorted(programs.lines) == [(0, "0"), (1, "1")] and programs.said == []
+
+
+def test_all_start_again_where_one_fails() -> None:
+    follows = f"import sys; sys.exit({exit_codes.TRY_LATER})"
+    programs = Programs([follows, "import os; os.abort()"], ["", ""])
+    assert programs.runs.run() == exit_codes.DONE
+    assert programs.num_lives == 2
+    assert programs.said == ["host 1: killed by SIGABRT; all start again together"]
+
+
+def test_those_that_do_not_follow_are_killed() -> None:
+    programs = Programs([WAITS, "raise SystemExit('gone')"], ["", ""], grace_seconds=0.0)
+    assert programs.runs.run() == exit_codes.DONE
+    assert programs.num_lives == 2 and "gone" in programs.said[0]
+
+
+def test_the_leader_that_ends_well_ends_all() -> None:
+    programs = Programs(["", f"import sys; sys.exit({exit_codes.TRY_LATER})"])
+    assert programs.runs.run() == exit_codes.DONE and programs.num_lives == 1
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_refusal_is_the_end(index: int) -> None:
+    life = [f"import sys; sys.exit({exit_codes.TRY_LATER})"] * 2
+    life[index] = f"import sys; sys.exit({exit_codes.BAD_USAGE})"
+    programs = Programs(life)
+    assert programs.runs.run() == exit_codes.BAD_USAGE and programs.num_lives == 1
+
+
+def test_too_many_failures_are_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ensemble.programs, "MAX_DELAY_SECONDS", 0.01)
+    programs = Programs(["import sys; sys.exit(3)", ""])
+    assert programs.runs.run() == exit_codes.FAILED
+    assert programs.num_lives == 5 and "exit code 3" in programs.said[-1]
+
+
+def test_stop_asks_all_to_end() -> None:
+    programs = Programs([WAITS, WAITS])
+    both = threading.Event()
+
+    def stop_once_both_wait() -> None:
+        if len(programs.lines) == 2:
+            both.set()
+
+    programs.wrote = stop_once_both_wait  # type: ignore[method-assign]
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(programs.runs.run()))
+    thread.start()
+    assert both.wait(60)
+    programs.runs.stop()
+    thread.join(60)
+    assert codes == [exit_codes.DONE] and programs.num_lives == 1
+
+
+def test_kill_ends_all_at_once() -> None:
+    programs = Programs([WAITS, WAITS])
+    both = threading.Event()
+    programs.wrote = lambda: both.set() if len(programs.lines) == 2 else None  # type: ignore[method-assign]
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(programs.runs.run()))
+    thread.start()
+    assert both.wait(60)
+    programs.runs.kill()
+    thread.join(60)
+    assert codes == [exit_codes.FAILED]
+
+
+def test_a_program_that_cannot_be_started_is_named(tmp_path: pathlib.Path) -> None:
+    said: list[str] = []
+    runs = ensemble.Ensemble(lambda: [[str(tmp_path / "none")]], write=lambda *_: None, say=said.append)
+    assert runs.run() == exit_codes.FAILED
+    assert "cannot be started" in said[-1]

@@ -17,7 +17,7 @@ def run(arguments: parse.Arguments) -> int:
 
 COMMAND = parse.Command(
     summary="Steps environments for a learner; needs its address, and its token if it has one.",
-    usage="--server=HOST:PORT|unix:PATH [--token_file=FILE] [--tls.ca_file=FILE] [--num_envs=N] [--threads=N]",
+    usage="--server=HOST:PORT|unix:PATH[,...] [--token_file=FILE] [--tls.ca_file=FILE] [--num_envs=N] [--threads=N]",
     flags=parse.of_fields(worker_options.FLAGS),
     required=("server",),
     details="""
@@ -25,6 +25,11 @@ Start the learner with `seedzero train --listen=HOST:PORT ...`; workers may come
 loses the learner tries again until it is back, and ends by itself when training is over. It looks a name up anew each
 time: a learner may move, as long as its name moves with it. Permanent errors, a wrong token or a wrong certificate
 above all, end it with exit code 1.
+
+A run with several learner hosts: give all workers the same list, --server=A:7777,B:7777; token and TLS are the same
+for all hosts. A hash of --worker_id and address spreads the workers evenly. A full host sends a worker to another host
+of the list. A host that does not answer for its --transport.lease_seconds (15) loses its workers to the others, where
+they reset their environments and begin new sessions.
 
 SIGTERM: it says Goodbye to the learner and ends with exit code 0.""",
     run=run,

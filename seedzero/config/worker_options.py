@@ -27,7 +27,7 @@ def _option(default: bool | int | float | str, help_text: str, placeholder: str 
 
 @dataclasses.dataclass(frozen=True)
 class WorkerOptions:
-    server: str = _option("", "address of the learner, as it prints it", "HOST:PORT|unix:PATH")
+    server: str = _option("", "address of the learner, as it prints it, or of its hosts: A,B", "HOST:PORT|unix:PATH")
     token_file: str = _option("", "file with the learner's token", "FILE")
     ca_file: str = _option(
         "",

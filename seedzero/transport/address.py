@@ -1,5 +1,7 @@
 """Addresses: "HOST:PORT" and "unix:PATH"; for clients "dns:///HOST:PORT" and "dns://DNS_SERVER/HOST:PORT" too.
 
+A worker takes several, "A,B": the hosts of one run.
+
 A client resolves a name anew whenever it connects: each attempt has a channel of its own, and gRPC keeps no names.
 """
 
@@ -18,6 +20,28 @@ from seedzero.core import errors
 UNIX_PREFIX = "unix:"
 MAX_UNIX_PATH_BYTES = 107
 _PROBE_SECONDS = 1.0
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Returns the addresses of "A,B"; UsageError for an empty or repeated entry, or unix sockets beside others."""
+    if "," not in text:
+        return (text,)
+    entries, expected = tuple(text.split(",")), "expected HOST:PORT,HOST:PORT or unix:PATH,unix:PATH"
+    if len({entry.startswith(UNIX_PREFIX) for entry in entries if entry}) == 2:
+        raise errors.UsageError(
+            f"the list of addresses {text!r} has unix sockets and others; {expected}, and no path with a comma"
+        )
+    targets: dict[str, str] = {}
+    for place, entry in enumerate(entries, start=1):
+        if not entry or entry != entry.strip():
+            fault = "has spaces around it" if entry.strip() else "is empty"
+            raise errors.UsageError(f"entry {place} of the list of addresses {text!r} {fault}; {expected}")
+        if first := targets.get(key := target(entry)):
+            raise errors.UsageError(
+                f"the list of addresses {text!r} has {first!r} and {entry!r}, the same host; give each host once"
+            )
+        targets[key] = entry
+    return entries
 
 
 def target(address: str) -> str:

@@ -13,7 +13,8 @@
 
 The stream lives on a thread of its own, which sends heartbeats while the worker's thread steps slow environments.
 When the stream breaks it reconnects, for as long as it takes, and repeats steps without an answer; the worker sees a
-Restart at most, if the learner has ended the session meanwhile. Permanent errors are raised.
+Restart at most, if the learner has ended the session meanwhile. Permanent errors are raised. Of several hosts, a full
+one and one without an answer are left for another: see hosts.py.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import types as python_types
 
 from seedzero.config import sections
 from seedzero.core import errors, types
-from seedzero.transport import connection, loop_thread, messages, security
+from seedzero.transport import address as addresses
+from seedzero.transport import connection, hosts, loop_thread, messages, security
 
 _DEFAULTS = sections.TransportConfig()
 CLOSE_SECONDS = 5.0
@@ -48,9 +50,11 @@ class Client(contextlib.AbstractContextManager["Client"]):
     ) -> None:
         """Starts the transport thread; connects with the first join(). The learner sets the pace of heartbeats.
 
+        address: one, or the hosts of one run, "A,B"; `access` is the same for all.
         Raises UsageError if the address, or a file of `access`, cannot be read.
         """
-        secured = security.for_client(address, access)
+        secured = [security.for_client(entry, access) for entry in addresses.listed(address)]
+        self._hosts = hosts.Hosts(secured, hello.worker_id, settings.max_backoff_seconds)
         # Bounded by the protocol: at most one answer a group and one of each other kind of event, see connection.py.
         self._inbox: queue.SimpleQueue[connection.Event] = queue.SimpleQueue()
         self._assignment: types.Assignment | None = None
@@ -58,10 +62,15 @@ class Client(contextlib.AbstractContextManager["Client"]):
         self._unanswered: set[int] = set()
         self._over: messages.End | Exception | None = None
         self._closed = False
-        self._side = connection.WorkerSide(address, hello, self._inbox.put)
-        self._connection = connection.Connection(secured, settings, self._side)
+        self._side = connection.WorkerSide(self._hosts, hello, self._inbox.put, settings.lease_seconds)
+        self._connection = connection.Connection(self._hosts, settings, self._side)
         self._thread = loop_thread.LoopThread("seedzero-client")
         self._thread.run(self._connection.open())
+
+    @property
+    def address(self) -> str:
+        """Address of the learner that assigned the session, or is asked to."""
+        return self._hosts.present.address
 
     def join(self) -> types.Assignment | None:
         """Waits for an assignment, however long the learner is away or full.

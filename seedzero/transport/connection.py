@@ -1,4 +1,4 @@
-"""A worker's connection: one stream after another, until the learner says End, an error is permanent, or close().
+"""A worker's connection: one stream after another, until a learner says End, an error is permanent, or close().
 
 way of a step:    Client.send -> WorkerSide.submit -> WorkerStream.put -> the stream
 way of an answer: Connection._use -> WorkerSide.receive -> Client.receive
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-import random
+import math
 import time
 from collections.abc import Callable
 
@@ -20,12 +20,10 @@ from grpc import aio
 
 from seedzero.config import sections
 from seedzero.core import errors, types
-from seedzero.transport import codec, handshake, inference_pb2, messages, options, proxy, security, sessions
+from seedzero.transport import codec, handshake, hosts, inference_pb2, messages, options, proxy, security, sessions
 from seedzero.transport import status as grpc_status
 
 _CONNECT_SECONDS = 10.0
-_FIRST_BACKOFF_SECONDS = 0.1
-_COMPLAINT_SECONDS = 30.0
 _MIN_HEARTBEAT_SECONDS = 0.01
 _logger = logging.getLogger(__name__)
 
@@ -89,9 +87,14 @@ class WorkerStream:
 class WorkerSide:
     """The worker's side of the protocol. `wanted` is set while a session goes on or is asked for."""
 
-    def __init__(self, address: str, hello: messages.Hello, deliver: Callable[[Event], None]) -> None:
+    def __init__(
+        self, at: hosts.Hosts, hello: messages.Hello, deliver: Callable[[Event], None], patience_seconds: float
+    ) -> None:
+        """patience_seconds: longest wait for a host without an answer, until one tells its lease."""
         self.wanted = asyncio.Event()
-        self._address, self._hello, self.deliver = address, hello, deliver
+        self._hosts, self._hello, self.deliver = at, hello, deliver
+        self._patience_seconds = patience_seconds
+        self._alone_since = math.inf  # time since which the worker waits for an Assign; infinity: it does not
         self._session: WorkerSession | None = None
         self._stream: WorkerStream | None = None
 
@@ -101,6 +104,8 @@ class WorkerSide:
         self.wanted.set()
         if self._stream:
             self._stream.put(handshake.encode_hello(self._hello))
+        else:
+            self._alone_since = min(self._alone_since, time.monotonic())
 
     def start(self, session_id: str, spec: types.EnvSpec) -> None:
         if session := self._current(session_id):
@@ -138,6 +143,19 @@ class WorkerSide:
     def detach(self) -> None:
         """Drops the stream; the session stays."""
         self._stream = None
+        self._alone_since = min(self._alone_since, time.monotonic())
+
+    def release(self, is_refused: bool) -> bool:
+        """Returns whether the worker may go to another host; ends a session that its host has ended by now, too.
+
+        is_refused: the host has no room.
+        """
+        if is_refused and self._session is None:
+            return True
+        if time.monotonic() - self._alone_since < self._patience_seconds:
+            return False
+        self._on_restart(f"no connection for {self._patience_seconds:g} s")
+        return True
 
     def receive(self, stream: WorkerStream, message: inference_pb2.LearnerMessage) -> None:
         """Handles a message; raises InvalidMessage for a breach of the protocol."""
@@ -149,7 +167,7 @@ class WorkerSide:
             case "start":
                 self._on_start(stream, message.start)
             case "restart":
-                self._on_restart(stream, message.restart.reason)
+                self._on_restart(message.restart.reason, stream)
             case "end":
                 self.deliver(messages.End(message.end.reason))
             case _:
@@ -159,6 +177,7 @@ class WorkerSide:
         assignment = handshake.assignment_of(fields)
         stream.phase = stream.phase.after("assign")
         stream.beat_every(max(fields.heartbeat_seconds, _MIN_HEARTBEAT_SECONDS))
+        self._alone_since, self._patience_seconds = math.inf, fields.lease_seconds
         if self._session is None:
             self._session = WorkerSession(assignment)
             self.deliver(assignment)
@@ -196,13 +215,14 @@ class WorkerSide:
         session.answered[group] = sequence
         self.deliver(actions)
 
-    def _on_restart(self, stream: WorkerStream, reason: str) -> None:
+    def _on_restart(self, reason: str, stream: WorkerStream | None = None) -> None:
         if self._session is None:
             return
         over, self._session = self._session.assignment.session_id, None
-        _logger.warning("learner at %s: session %s is over: %s", self._address, over, reason)
+        _logger.warning("learner at %s: session %s is over: %s", self._hosts.present.address, over, reason)
         self.wanted.clear()
-        stream.phase = stream.phase.after("restart")
+        if stream:
+            stream.phase = stream.phase.after("restart")
         self.deliver(messages.Restart(reason))
 
     def _send(self, stream: WorkerStream, session: WorkerSession, group: int) -> None:
@@ -225,38 +245,11 @@ class WorkerSide:
             self.deliver(errors.InvalidMessage(f"a message cannot be made: {type(error).__name__}: {error}"))
 
 
-class _Retries:
-    """Pauses, doubled from attempt to attempt, and complaints without repetition."""
-
-    def __init__(self, address: str, max_backoff_seconds: float) -> None:
-        self._address, self._max_backoff_seconds = address, max_backoff_seconds
-        self._backoff_seconds = _FIRST_BACKOFF_SECONDS
-        self._complaint, self._complained_at = "", 0.0
-
-    async def pause(self, trouble: str) -> None:
-        """Sleeps before the next attempt."""
-        now, kind = time.monotonic(), trouble.partition(":")[0]
-        if kind != self._complaint or now - self._complained_at >= _COMPLAINT_SECONDS:
-            self._complaint, self._complained_at = kind, now
-            _logger.warning("learner at %s: %s; trying again", self._address, trouble)
-        await asyncio.sleep(self._backoff_seconds * random.uniform(0.5, 1.0))
-        self._backoff_seconds = min(2 * self._backoff_seconds, self._max_backoff_seconds)
-
-    def heard(self, kind: str | None) -> None:
-        """Takes note of a message: an Assign ends a complaint, Actions end the doubling."""
-        if kind == "assign" and self._complaint:
-            self._complaint = ""
-            _logger.info("learner at %s: connected", self._address)
-        elif kind == "actions":
-            self._backoff_seconds = _FIRST_BACKOFF_SECONDS
-
-
 class Connection:
     """Keeps a worker connected; open() starts the connection."""
 
-    def __init__(self, secured: security.ClientSecurity, settings: sections.TransportConfig, side: WorkerSide) -> None:
-        self._security, self._settings, self._side = secured, settings, side
-        self._retries = _Retries(secured.address, settings.max_backoff_seconds)
+    def __init__(self, at: hosts.Hosts, settings: sections.TransportConfig, side: WorkerSide) -> None:
+        self._hosts, self._settings, self._side = at, settings, side
         self._closing = False
 
     async def open(self) -> None:
@@ -275,48 +268,48 @@ class Connection:
     async def _keep_connected(self) -> None:
         while not self._closing:
             await self._side.wanted.wait()
-            trouble = await self._converse()
+            trouble = await self._converse(self._hosts.present)
             if trouble is None or self._closing:
                 return
-            await self._retries.pause(trouble)
+            await asyncio.sleep(self._hosts.retry(trouble, self._side.release))
 
-    async def _converse(self) -> str | None:
+    async def _converse(self, host: security.ClientSecurity) -> hosts.Trouble | None:
         """Holds one stream from beginning to end; returns the reason to try again, None for none.
 
         Raises a permanent error.
         """
-        async with security.channel(self._security, aio, options.client(self._settings)) as channel:
+        async with security.channel(host, aio, options.client(self._settings)) as channel:
             connect = channel.stream_stream(codec.CONNECT_METHOD, bytes, bytes)
-            call = connect(metadata=self._security.metadata)  # written to and read from below
+            call = connect(metadata=host.metadata)  # written to and read from below
             try:
                 await asyncio.wait_for(call.wait_for_connection(), _CONNECT_SECONDS)
                 return await self._use(WorkerStream(call))
             except TimeoutError:
-                return f"no connection within {_CONNECT_SECONDS:g} s{proxy.remark(self._security.address)}"
+                return hosts.Trouble(f"no connection within {_CONNECT_SECONDS:g} s{proxy.remark(host.address)}")
             except aio.AioRpcError as error:
                 code, details = error.code(), error.details() or ""
                 # On a thread, since it may try the port.
-                final = grpc_status.error_of(error) or await asyncio.to_thread(
-                    security.explain, code, details, self._security
-                )
+                final = grpc_status.error_of(error) or await asyncio.to_thread(security.explain, code, details, host)
                 if final is not None:
                     raise final from None
                 told = grpc_status.of_proxy(code, details) or f"{code.name}: {details}"
-                return told + (proxy.remark(self._security.address) if code is grpc.StatusCode.UNAVAILABLE else "")
+                told += proxy.remark(host.address) if code is grpc.StatusCode.UNAVAILABLE else ""
+                is_full = code is grpc.StatusCode.RESOURCE_EXHAUSTED
+                return hosts.Trouble(told, is_full, grpc_status.elsewhere_of(error))
             finally:
                 call.cancel()
 
-    async def _use(self, stream: WorkerStream) -> str | None:
+    async def _use(self, stream: WorkerStream) -> hosts.Trouble | None:
         self._side.attach(stream)
         try:
             while isinstance(data := await stream.call.read(), bytes):
                 message = codec.decode_learner(data)
                 kind = message.WhichOneof("message")
                 self._side.receive(stream, message)
-                self._retries.heard(kind)
+                self._hosts.heard(kind)
                 if kind == "end":
                     return None
-            return "the learner closed the stream"
+            return hosts.Trouble("the learner closed the stream")
         finally:
             self._side.detach()
             await stream.stop()

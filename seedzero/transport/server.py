@@ -37,17 +37,20 @@ class Server:
         *,
         secured: security.ServerSecurity = security.OPEN,
         local: str = "",
+        elsewhere: Callable[[], str] = lambda: "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepares only; see start().
 
         secured: token and TLS of the address, if it is HOST:PORT.
         local: a second address, unix:PATH, for processes of this user alone; empty: none.
+        elsewhere: returns the address of the run's host with the most room, as workers name it, or "" for none; asked
+            on the server's thread for each worker that is refused for want of room, after its token. Must not block.
         """
         self.has_started = False
         """Its addresses are bound, so that something may come of the run."""
         self._settings, self._secured, self._local = settings, secured, local
-        self._streams = streams.Streams(streams.LearnerSide(learner, settings, clock))
+        self._streams = streams.Streams(streams.LearnerSide(learner, settings, clock), elsewhere)
         self._service = Service(learner, self._streams, security.Guard(secured.token, clock))
         # Answers from other threads; bounded, since a group has at most one unanswered step.
         self._mail: collections.deque[tuple[str, int, int, bytes]] = collections.deque()

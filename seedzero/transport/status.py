@@ -15,6 +15,9 @@ from seedzero.core import errors
 ERROR_KEY = "seedzero-error"
 """Trailing metadata that names the error's class."""
 
+_ELSEWHERE_KEY = "seedzero-elsewhere"
+"""Trailing metadata of a full host's refusal: the address of another host of its run."""
+
 _MAX_DETAILS = 1000
 _NEUTRAL = "the learner failed; its log says why"
 _logger = logging.getLogger(__name__)
@@ -47,15 +50,18 @@ _NAMED: dict[str, type[errors.Error]] = {name: kind for name, kind in vars(error
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """An end of a stream other than OK: gRPC's code, details for the peer, and the error's class ("" for none)."""
+    """An end of a stream other than OK: gRPC's code, details for the peer, the error's class, and another host."""
 
     code: grpc.StatusCode
     details: str
-    kind: str = ""
+    kind: str = ""  # "": none
+    elsewhere: str = ""  # address; "": none is known
 
     async def abort(self, context: Context) -> None:
-        """Ends a call with this failure."""
-        await context.abort(self.code, self.details, ((ERROR_KEY, self.kind),) if self.kind else ())
+        """Ends a call with this failure. An address that no header holds is left out."""
+        is_fit = self.elsewhere.isascii() and self.elsewhere.isprintable()
+        trailer = {ERROR_KEY: self.kind, _ELSEWHERE_KEY: self.elsewhere if is_fit else ""}
+        await context.abort(self.code, self.details, tuple((key, text) for key, text in trailer.items() if text))
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -78,6 +84,12 @@ def error_of(error: aio.AioRpcError) -> errors.Error | None:
         return None
     trailer: Any = error.trailing_metadata() or {}
     return _NAMED.get(trailer.get(ERROR_KEY, ""), _FINAL[code])(proxy or details)
+
+
+def elsewhere_of(error: aio.AioRpcError) -> str:
+    """Returns the address that a full host names, as it came; "": none."""
+    trailer: Any = error.trailing_metadata() or {}
+    return str(trailer.get(_ELSEWHERE_KEY, ""))
 
 
 def of_proxy(code: grpc.StatusCode, details: str) -> str:

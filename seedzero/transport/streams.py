@@ -36,8 +36,9 @@ Session = sessions.LearnerSession["Stream"]
 class Streams:
     """All workers' streams, from beginning to end; `side` handles their messages."""
 
-    def __init__(self, side: LearnerSide) -> None:
-        self.side = side
+    def __init__(self, side: LearnerSide, elsewhere: Callable[[], str] = lambda: "") -> None:
+        """elsewhere: returns the address of a host with more room, for refused workers; "": none is known."""
+        self.side, self._elsewhere = side, elsewhere
         self._open: set[Stream] = set()
         self.farewell: Callable[[Stream], None] | None = None  # dismisses a worker; None: serving goes on
         self._empty = asyncio.Event()
@@ -65,7 +66,7 @@ class Streams:
             reader.cancel()
             self._forget(stream)
         if stream.failure:
-            await stream.failure.abort(context)
+            await self._with_hint(stream.failure).abort(context)
 
     def watch_leases(self) -> None:
         """Ends sessions and streams that are past a deadline, now and from now on."""
@@ -119,6 +120,15 @@ class Streams:
         stream.close(failure)
         if failure and stream.session:
             self.side.end(stream.session, messages.FAILED + failure.details)
+
+    def _with_hint(self, failure: grpc_status.Failure) -> grpc_status.Failure:
+        """Returns a refusal for want of room with the address of another host, and other failures as they are."""
+        if failure.kind != errors.SlotsExhausted.__name__:
+            return failure
+        try:
+            return dataclasses.replace(failure, elsewhere=self._elsewhere())
+        except Exception as error:  # its text must not reach the worker
+            return grpc_status.failure_of(error)
 
     def _forget(self, stream: Stream) -> None:
         """Drops a stream; its session lives on until the lease expires."""

@@ -73,7 +73,7 @@ def run(
                 ):
                     if warning := security.exposure(options.token_file):
                         _logger.warning("%s", warning)
-                    _serve(learner, groups, options.server)
+                    _serve(learner, groups)
             except errors.Error as error:
                 code = _log(error)
                 on_failure()
@@ -180,14 +180,14 @@ def _settings_of(env_settings: str) -> sections.EnvConfig:
         ) from None
 
 
-def _serve(learner: client.Client, all_groups: _Groups, server: str) -> None:
+def _serve(learner: client.Client, all_groups: _Groups) -> None:
     """Runs assignment after assignment until an end by the learner or `stop`."""
     began, num_steps = time.monotonic(), 0
     while (assignment := learner.join()) is not None:
         groups = all_groups.fit(assignment)
         size = f"{assignment.num_groups} x {assignment.envs_per_group}"
         place = f"{assignment.env} to {assignment.role.value}, session {assignment.session_id}"
-        _logger.info("joined %s: %s environments %s", server, size, place)
+        _logger.info("joined %s: %s environments %s", learner.address, size, place)
         _begin(learner, assignment, groups)
         while isinstance(event := learner.receive(), messages.Actions):
             with env_base.failures_of(f"environments of group {event.group} raised in step"):

@@ -65,6 +65,39 @@ def test_impossible_unix_paths_are_refused(said: golden.Said) -> None:
     said(raised.value, "comma")
 
 
+@pytest.mark.parametrize(
+    ("text", "entries"),
+    [
+        ("a:1", ("a:1",)),
+        ("a:1,[::1]:2,dns:///c:3", ("a:1", "[::1]:2", "dns:///c:3")),
+        ("unix:/a,unix:b", ("unix:/a", "unix:b")),
+        ("nonsense", ("nonsense",)),  # as it came, for the one who reads it
+    ],
+)
+def test_a_list_names_its_addresses_in_order(text: str, entries: tuple[str, ...]) -> None:
+    assert addresses.listed(text) == entries
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (",", "entry 1 "),
+        ("a:1,", "entry 2 .* empty"),
+        ("a:1,,b:2", "entry 2 .* empty"),
+        ("a:1, b:2", "entry 2 .* spaces"),
+        ("a:1,b", "'b' is neither"),
+        ("a:1,b:2,a:1", "'a:1' and 'a:1'"),
+        ("unix:/a,unix:/b,unix:/./a", "'unix:/a' and 'unix:/./a'"),
+        ("a:1,unix:/a", "unix sockets and others"),
+        ("unix:/a,b/learner.sock", "no path with a comma"),
+    ],
+)
+def test_malformed_lists_are_refused(text: str, fault: str, said: golden.Said) -> None:
+    with pytest.raises(errors.UsageError, match=fault) as raised:
+        addresses.listed(text)
+    said(raised.value, text)
+
+
 def test_dead_socket_file_is_removed(tmp_path: pathlib.Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "s"))

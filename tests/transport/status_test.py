@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import logging
+from typing import Any
 
 import golden
 import grpc
@@ -42,6 +45,29 @@ def test_full_learner_is_asked_again() -> None:
     failure = grpc_status.failure_of(errors.SlotsExhausted("64 slots, all taken"))
     assert failure.code is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert grpc_status.error_of(received(failure)) is None
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "sent"),
+    [
+        ("learner-1:7777", (("seedzero-error", "SlotsExhausted"), ("seedzero-elsewhere", "learner-1:7777"))),
+        ("", (("seedzero-error", "SlotsExhausted"),)),
+        ("unix:/tmp/\u00fc", (("seedzero-error", "SlotsExhausted"),)),  # as no header holds it
+        ("a:1\nb:2", (("seedzero-error", "SlotsExhausted"),)),
+    ],
+)
+def test_full_learner_names_another_beside_its_refusal(elsewhere: str, sent: tuple[tuple[str, str], ...]) -> None:
+    aborted = list[Any]()
+
+    class Call:
+        async def abort(self, *words: object) -> None:
+            aborted.extend(words)
+
+    failure = grpc_status.failure_of(errors.SlotsExhausted("full"))
+    asyncio.run(dataclasses.replace(failure, elsewhere=elsewhere).abort(Call()))  # type: ignore[arg-type]
+    assert aborted == [grpc.StatusCode.RESOURCE_EXHAUSTED, "full", sent]
+    error = aio.AioRpcError(failure.code, aio.Metadata(), aio.Metadata(*sent), "full", None)
+    assert grpc_status.elsewhere_of(error) == dict(sent).get("seedzero-elsewhere", "")
 
 
 def test_grpcs_own_limit_is_final() -> None:

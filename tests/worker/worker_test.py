@@ -66,8 +66,8 @@ class Learner:
     def status(self):
         return {}
 
-    def serve(self, address):
-        settings = sections.TransportConfig(listen=address, max_backoff_seconds=0.2)
+    def serve(self, address, **changes):
+        settings = sections.TransportConfig(listen=address, max_backoff_seconds=0.2, **changes)
         self.server = servers.Server(self, settings)
         return self.server.start()
 
@@ -300,6 +300,29 @@ def test_a_worker_outlives_its_learner_and_joins_the_next(serve, run, address):
     assert running.code() == exit_codes.DONE
 
 
+def test_a_worker_resets_its_environments_at_another_host_when_its_own_dies(address, caplog):
+    caplog.set_level(logging.INFO)
+    learners, events = {f"{address}-{name}": Learner({}) for name in "ab"}, queue.Queue()
+    for name, learner in learners.items():
+        learner.events = events
+        learner.serve(name, lease_seconds=0.3, heartbeat_seconds=0.1)
+    running = Running(",".join(learners))
+    try:
+        events.get(timeout=DEADLINE_SECONDS)
+        dying, other = sorted(learners, key=lambda name: not learners[name].hellos)
+        learners[dying].server.stop(finished=False, reason="the machine is gone")
+        while not (requests := learners[other].requests):
+            events.get(timeout=DEADLINE_SECONDS)
+        assert (requests[0].sequence, requests[0].first.all()) == (0, True)
+        np.testing.assert_array_equal(requests[0].step.observation, catch.Catch(3).reset([0, 1, 2]).observation)
+        joined = [line for line in caplog.messages if line.startswith("joined")]
+        assert [line.split(": ")[0] for line in joined] == [f"joined {dying}", f"joined {other}"]
+    finally:
+        learners[other].server.stop(finished=True, reason="enough")
+        running.stop.set()
+        assert running.code() == exit_codes.DONE
+
+
 def test_stop_says_goodbye_and_ends_with_success(serve, run):
     learner = serve()
     running = run()
@@ -447,9 +470,10 @@ def test_own_gymnasium_environments_serve_a_remote_learner(serve, run):
     assert learner.specs["session-1"].observation_shape == (4,)
 
 
-def test_an_unreadable_address_is_bad_usage(caplog):
-    assert worker.run(worker_options.WorkerOptions("nonsense")) == exit_codes.BAD_USAGE
-    assert "nonsense" in caplog.text
+@pytest.mark.parametrize("server", ["nonsense", "a:1,nonsense", "a:1,", "a:1,unix:/nonsense"])
+def test_an_unreadable_address_is_bad_usage(caplog, server):
+    assert worker.run(worker_options.WorkerOptions(server)) == exit_codes.BAD_USAGE
+    assert server in caplog.text or "'nonsense'" in caplog.text
 
 
 def test_a_whole_session_of_every_family_never_imports_jax(serve, address):

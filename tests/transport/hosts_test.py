@@ -1,0 +1,278 @@
+"""A worker's way among several hosts: the choice by itself, then with real servers on loopback."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import itertools
+import logging
+import pathlib
+from collections.abc import Callable, Iterator
+
+import golden
+import pytest
+from wire import HELLO, SETTINGS, SPEC, Learner, make_step, receive_actions, serving
+
+from seedzero.core import errors
+from seedzero.transport import client, hosts, messages, security
+
+LIST = ("a:1", "b:2", "c:3")
+FULL = "RESOURCE_EXHAUSTED: 64 slots, all taken"
+AWAY = "UNAVAILABLE: connection refused"
+QUICK = dataclasses.replace(SETTINGS, lease_seconds=0.3)
+
+
+def of(worker_id: str, listed: tuple[str, ...] = LIST, max_backoff_seconds: float = 5.0) -> hosts.Hosts:
+    return hosts.Hosts([security.for_client(address) for address in listed], worker_id, max_backoff_seconds)
+
+
+def worker_of(*order: str) -> str:
+    """Returns the name of a worker that has this order."""
+
+    names = (f"worker-{number}" for number in itertools.count())
+    return next(name for name in names if [host.address for host in of(name, order)._order] == list(order))
+
+
+def after(
+    asked: hosts.Hosts, trouble: hosts.Trouble, release: Callable[[bool], bool] = lambda is_full: True
+) -> tuple[str, float]:
+    """Returns the next host and the pause before it, without chance: the longest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hosts.random, "uniform", lambda low, high: high)
+        pause_seconds = asked.retry(trouble, release)
+    return asked.present.address, pause_seconds
+
+
+# --- the order ---
+
+
+def test_workers_begin_evenly_and_leave_a_dead_host_evenly() -> None:
+    number, second = collections.Counter[str](), collections.Counter[str]()
+    for index in range(3000):
+        asked = of(f"box-{index}")
+        number[asked.present.address] += 1
+        if asked.present.address == "a:1":
+            second[after(asked, hosts.Trouble(AWAY))[0]] += 1
+    assert set(number) == set(LIST) and all(900 < count < 1100 for count in number.values())
+    assert set(second) == {"b:2", "c:3"} and all(400 < count < 600 for count in second.values())
+
+
+def test_the_order_is_the_same_in_every_process_however_the_list_is_sorted() -> None:
+    assert [of(f"worker-{index}").present.address for index in range(6)] == ["a:1", "b:2", "c:3", "c:3", "a:1", "a:1"]
+    assert [of("worker-0", listed).present.address for listed in itertools.permutations(LIST)] == 6 * ["a:1"]
+
+
+# --- the next host ---
+
+
+def test_a_worker_goes_to_the_host_that_a_full_one_names() -> None:
+    assert after(of(worker_of("a:1", "b:2", "c:3")), hosts.Trouble(FULL, True, "c:3"))[0] == "c:3"
+
+
+def test_a_full_host_that_names_none_or_itself_is_followed_by_the_next() -> None:
+    for hint in ("", "a:1"):
+        assert after(of(worker_of("a:1", "b:2", "c:3")), hosts.Trouble(FULL, True, hint))[0] == "b:2"
+
+
+def test_hosts_that_name_each_other_do_not_keep_a_worker_from_the_third() -> None:
+    asked = of(worker_of("a:1", "b:2", "c:3"))
+    hints = {"a:1": "b:2", "b:2": "a:1", "c:3": ""}
+    assert [after(asked, hosts.Trouble(FULL, True, hints[asked.present.address]))[0] for _ in range(3)] == [
+        "b:2",
+        "c:3",
+        "a:1",
+    ]
+
+
+def test_a_hint_outside_the_list_is_ignored_with_a_line(caplog: pytest.LogCaptureFixture, said: golden.Said) -> None:
+    asked = of(worker_of("a:1", "b:2", "c:3"))
+    assert after(asked, hosts.Trouble(FULL, True, "evil:1\n" + 200 * "x"))[0] == "b:2"
+    (line,) = caplog.messages
+    assert r"'evil:1\n" in line and len(line) < 300
+    said(line)
+
+
+def test_a_host_without_an_answer_is_kept_until_the_worker_is_free() -> None:
+    asked, questions = of(worker_of("a:1", "b:2", "c:3")), list[bool]()
+
+    def release(is_full: bool) -> bool:
+        questions.append(is_full)
+        return len(questions) > 3
+
+    assert [after(asked, hosts.Trouble(AWAY), release) for _ in range(4)] == [
+        ("a:1", 0.1),
+        ("a:1", 0.2),
+        ("a:1", 0.4),
+        ("b:2", 0.1),
+    ]
+    assert questions == 4 * [False]
+
+
+def test_pauses_double_from_round_to_round_until_actions_come() -> None:
+    asked = of(worker_of("a:1", "b:2", "c:3"), max_backoff_seconds=0.3)
+    pauses = [after(asked, hosts.Trouble(AWAY))[1] for _ in range(9)]
+    assert pauses == [0.1, 0.1, 0.1, 0.1, 0.1, 0.2, 0.1, 0.1, 0.3]
+    asked.heard("assign")
+    asked.heard("actions")
+    assert [after(asked, hosts.Trouble(AWAY)) for _ in range(4)] == [
+        ("b:2", 0.1),
+        ("c:3", 0.1),
+        ("a:1", 0.1),
+        ("b:2", 0.1),
+    ]
+
+
+def test_a_single_host_is_asked_again_and_never_left(caplog: pytest.LogCaptureFixture, said: golden.Said) -> None:
+    def release(is_full: bool) -> bool:
+        raise AssertionError("nobody else is there")
+
+    caplog.set_level(logging.INFO)
+    asked = of("worker", ("a:1",))
+    tried = [after(asked, hosts.Trouble(text), release) for text in (AWAY, AWAY, FULL)]
+    assert tried == [("a:1", 0.1), ("a:1", 0.2), ("a:1", 0.4)]
+    asked.heard("assign")
+    said("\n".join(caplog.messages))
+
+
+def test_complaints_are_told_once_for_each_host_and_again_later(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, said: golden.Said
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(hosts.time, "monotonic", lambda: now)
+    asked = of(worker_of("a:1", "b:2"), ("a:1", "b:2"))
+    for _ in range(6):
+        after(asked, hosts.Trouble(AWAY))
+    assert len(caplog.messages) == 2
+    said("\n".join(caplog.messages))
+    now += 30
+    after(asked, hosts.Trouble(AWAY))
+    assert len(caplog.messages) == 3
+
+
+# --- with servers ---
+
+
+@contextlib.contextmanager
+def member(
+    address: str, worker_id: str, access: security.Access = security.PLAIN
+) -> Iterator[tuple[client.Client, Callable[[], messages.Actions]]]:
+    """A worker in a session, and the sending of a step with the wait for its answer."""
+    hello = dataclasses.replace(HELLO, worker_id=worker_id)
+    with client.Client(address, hello, settings=QUICK, access=access) as worker:
+
+        def play() -> messages.Actions:
+            worker.send(0, make_step())
+            return receive_actions(worker)
+
+        assert worker.join() is not None
+        worker.start(SPEC)
+        yield worker, play
+
+
+@contextlib.contextmanager
+def running(*learners: Learner) -> Iterator[list[str]]:
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(serving(learner)) for learner in learners]
+
+
+def test_workers_with_one_list_spread_over_its_hosts() -> None:
+    first, second = Learner(), Learner()
+    with running(first, second) as addresses, contextlib.ExitStack() as workers:
+        for order in (addresses, addresses[::-1]):
+            worker, play = workers.enter_context(member(",".join(addresses), worker_of(*order)))
+            play()
+            assert worker.address == order[0]
+        assert (first.num_sessions, second.num_sessions) == (1, 1)
+
+
+def test_a_full_host_sends_a_worker_to_the_host_that_it_names() -> None:
+    full, middle, other = Learner(elsewhere=lambda: addresses[2]), Learner(), Learner()
+    full.refusal = errors.SlotsExhausted("64 slots, all taken")
+    with running(full, middle, other) as addresses:
+        with member(",".join(addresses), worker_of(*addresses)) as (worker, play):
+            play()
+            assert worker.address == addresses[2]
+        assert (full.num_sessions, middle.num_sessions, other.num_sessions) == (0, 0, 1)
+
+
+def test_a_host_with_too_many_workers_names_another_too() -> None:
+    full = Learner(dataclasses.replace(SETTINGS, max_workers=1), elsewhere=lambda: addresses[1])
+    other = Learner()
+    with running(full, other) as addresses:
+        listed, worker_id = ",".join(addresses), worker_of(*addresses)
+        with member(listed, worker_id) as (_, first), member(listed, worker_id) as (_, second):
+            first()
+            second()
+        assert (full.num_sessions, other.num_sessions) == (1, 1)
+
+
+@pytest.mark.parametrize("hint", ["", "elsewhere.example.org:1", "ungültig:1\n"])
+def test_a_full_host_without_a_useful_hint_sends_a_worker_to_the_next(
+    hint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    full, other = Learner(elsewhere=lambda: hint), Learner()
+    full.refusal = errors.SlotsExhausted("64 slots, all taken")
+    with running(full, other) as addresses, member(",".join(addresses), worker_of(*addresses)) as (_, play):
+        play()
+    assert ("ignored" in caplog.text) == hint.startswith("elsewhere")
+    assert other.num_sessions == 1
+
+
+def test_an_error_on_the_way_to_a_hint_is_not_told_to_the_worker(caplog: pytest.LogCaptureFixture) -> None:
+    full, other = Learner(elsewhere=lambda: {}["secret"]), Learner()
+    full.refusal = errors.SlotsExhausted("64 slots, all taken")
+    with running(full, other) as addresses, member(",".join(addresses), worker_of(*addresses)) as (_, play):
+        play()
+    assert "KeyError: 'secret'" in caplog.text
+    assert not [line for line in caplog.messages if line.startswith("learner at") and "secret" in line]
+
+
+def test_a_stranger_is_told_no_other_host() -> None:
+    asked = list[bool]()
+    secured = security.ServerSecurity("the token")
+    full = Learner(secured=secured, elsewhere=lambda: str(asked.append(True)))
+    full.refusal = errors.SlotsExhausted("64 slots, all taken")
+    with running(full) as (address,), client.Client(address, HELLO) as worker, pytest.raises(errors.AccessDenied):
+        worker.join()
+    assert not asked
+
+
+def test_a_worker_goes_on_at_another_host_when_its_own_dies(caplog: pytest.LogCaptureFixture) -> None:
+    first, second = Learner(QUICK), Learner(QUICK)
+    with running(first, second) as addresses, member(",".join(addresses), worker_of(*addresses)) as (worker, play):
+        play()
+        first.hold = True
+        worker.send(0, make_step())
+        first.next_request()
+        first.server.stop(finished=False, reason="the machine is gone")
+        assert isinstance(event := worker.receive(), messages.Restart)
+        assert event.reason == "no connection for 0.3 s"
+        assert worker.join() is not None
+        worker.start(SPEC)
+        play()
+        assert second.next_request().sequence == 0
+        assert worker.address == addresses[1]
+    assert f"{addresses[0]}: UNAVAILABLE" in caplog.text and f"trying {addresses[1]}" in caplog.text
+
+
+def test_a_worker_waits_for_its_host_as_long_as_the_session_may_live(tmp_path: pathlib.Path) -> None:
+    settings = [dataclasses.replace(SETTINGS, listen=f"unix:{tmp_path / name}") for name in "ab"]
+    first, other, again = Learner(settings[0]), Learner(settings[1]), Learner(settings[0])
+    addresses = [found.listen for found in settings]
+    with serving(other), contextlib.ExitStack() as stack:
+        with serving(first):
+            worker, play = stack.enter_context(member(",".join(addresses), worker_of(*addresses)))
+            play()
+        with serving(again):
+            assert isinstance(event := worker.receive(), messages.Restart)
+            assert "is unknown" in event.reason
+            assert worker.join() is not None
+    assert (other.num_sessions, again.num_sessions) == (0, 1)
+
+
+def test_a_host_that_is_away_from_the_beginning_is_waited_for_and_left(tmp_path: pathlib.Path) -> None:
+    away, other = f"unix:{tmp_path / 'away'}", Learner(dataclasses.replace(SETTINGS, listen=f"unix:{tmp_path / 'b'}"))
+    with running(other) as addresses, member(f"{away},{addresses[0]}", worker_of(away, *addresses)) as (_, play):
+        play()
+    assert other.num_sessions == 1

@@ -25,6 +25,10 @@ class HostsConfig(options.Section):
     )
     coordinator: str = options.free("", "HOST:PORT of host 0, where all meet: host 0 listens there, the others call")
     ca_file: str = options.free("", "PEM certificates that vouch for host 0's tls.cert_file, or `system`")
+    worker_address: str = options.free(
+        "",
+        "HOST:PORT by which workers name this host (`seedzero worker --server=A,B`); empty: --listen",
+    )
     join_seconds: float = options.free(
         60.0, "all hosts must have met within this", "s", low=1, high=options.LONGEST_WAIT
     )

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from seedzero.bucket import mirror as mirrors
 from seedzero.checkpoints import run_dir as run_dirs
@@ -97,12 +97,13 @@ def make(
         progress,
         hours,
         watch,
-        history,
+        history=history,
     )
     workers = _workers(directory, local, key, ending, screen, has_evaluator=layout.num_evaluate > 0)
     check = functools.partial(build.check, config)
     reception = receptions.Reception(config, roster, view, say, ending.notify, workers.restart, check)
-    server = _server(config, reception, local)
+    elsewhere = (lambda: "") if hosts is None else (lambda: together.emptiest(hosts.link.details))
+    server = _server(config, reception, local, elsewhere)
     expected = spec if config.worker.num else None  # workers elsewhere may have other versions of it
     films = filming.Filmer(directory.path, config.evaluation.video_every, write=log.write_video, say=say)
     loop_workers = dispatchers.Workers(reception.inbox, roster, server.reply, server.restart)
@@ -116,7 +117,9 @@ def make(
         progress.follow,
     )
     if hosts is not None:
-        hosts.link.counters = lambda: together.counters(stage.loop, roster.sizes())
+        named = config.hosts.worker_address
+        hosts.link.counters = lambda: together.counters(stage.loop, roster, named or server.address)
+        view.others = lambda: together.lines(hosts.link.details)
     leaving = stopping.Exit(workers, view, ending, stage, saves, mirrored, hosts)
     if hosts is not None:
         hosts.link.when_lost(leaving.leave_others)
@@ -138,7 +141,9 @@ def make(
     )
 
 
-def _server(config: configs.Config, reception: receptions.Reception, local: str) -> servers.Server:
+def _server(
+    config: configs.Config, reception: receptions.Reception, local: str, elsewhere: Callable[[], str]
+) -> servers.Server:
     transport = config.transport
     is_local = not transport.listen or transport.listen.startswith(addresses.UNIX_PREFIX)
     return servers.Server(
@@ -147,6 +152,7 @@ def _server(config: configs.Config, reception: receptions.Reception, local: str)
         secured=security.for_server(transport.token_file, config.tls),
         local="" if is_local else local,
         clock=time.monotonic,
+        elsewhere=elsewhere,
     )
 
 

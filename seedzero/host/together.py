@@ -14,7 +14,7 @@ import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,17 @@ from seedzero.config import config as configs
 from seedzero.core import errors
 from seedzero.hosts import hub, link, member, messages
 from seedzero.loop import device_loop, facts
+from seedzero.loop import roster as rosters
 from seedzero.transport import security
 
-OF_A_PROCESS = ("hosts.index", "hosts.coordinator")
+OF_A_PROCESS = ("hosts.index", "hosts.coordinator", "hosts.worker_address")
 """Settings of a process, which its run directory does not keep."""
 FOLDER = "hosts"
 """Of the run directories of all hosts but host 0, below the run's."""
-_OF_A_HOST = {"hosts.index", "transport.listen", "worker.threads", "env.level_cache", "metrics.port", "metrics.host"}
+_OF_A_HOST = {
+    *("hosts.index", "hosts.worker_address", "transport.listen"),
+    *("worker.threads", "env.level_cache", "metrics.port", "metrics.host"),
+}
 _FILES = {"transport.token_file", "tls.cert_file", "tls.key_file", "hosts.ca_file"}
 """Settings that may differ from host to host."""
 _SHUTDOWN_SECONDS = 10
@@ -205,12 +209,20 @@ def _steps(run_dir: pathlib.Path) -> tuple[int, ...]:
     return tuple(saved_files.finished(run_dir / "checkpoints" / saved_files.STEPS))
 
 
-def counters(loop: device_loop.DeviceLoop | None, num_envs: Sequence[int]) -> dict[str, Any]:
-    """Returns a host's own counters for the others; {}: it has no loop. num_envs: of each worker."""
+def counters(loop: device_loop.DeviceLoop | None, roster: rosters.Roster, address: str) -> dict[str, Any]:
+    """Returns a host's own counters for the others; {}: it has no loop. address: its workers' name for it."""
     if loop is None:
         return {}
-    steps = facts.own_counts(loop.dispatcher.players)
-    return {"steps": dataclasses.asdict(steps), "workers": len(num_envs), "environments": sum(num_envs)}
+    steps, sizes = facts.own_counts(loop.dispatcher.players), roster.sizes()
+    room = {"workers": len(sizes), "environments": sum(sizes), "free": roster.num_free(), "address": address}
+    return {"steps": dataclasses.asdict(steps), **room}
+
+
+def emptiest(details: Mapping[int, Mapping[str, Any]]) -> str:
+    """Returns the address of the other host with the most room for environments; "": none has any."""
+    free = {str(found.get("address", "")): int(found.get("free", 0)) for found in details.values()}
+    address = max(free, key=lambda one: free[one], default="")
+    return address if free.get(address) else ""
 
 
 def lines(details: Mapping[int, Mapping[str, Any]]) -> list[str]:

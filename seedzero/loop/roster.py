@@ -222,6 +222,11 @@ class Roster:
         """Returns the number of environments of each training worker."""
         return [len(session.all_slots) for session in self.started(types.Role.TRAIN)]
 
+    def num_free(self) -> int:
+        """Returns the number of training environments that there is room for."""
+        with self._lock:
+            return len(self._free[types.Role.TRAIN])
+
     def started(self, role: types.Role) -> list[Session]:
         """Returns the living sessions of a role with accepted environments."""
         with self._lock:

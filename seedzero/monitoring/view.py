@@ -19,6 +19,7 @@ from seedzero.monitoring import (
     decay,
     exporter,
     forecast,
+    hosts_line,
     league_line,
     league_log,
     metrics,
@@ -46,6 +47,7 @@ class View:
     progress: progress_lines.RunProgress
     hours: forecast.Forecast | None = None  # forecast of the hours that the run takes; None: it is not worth one
     watch: str = ""  # command that plays the run's newest checkpoint, until it is shown; "": none
+    others: Callable[[], Sequence[str]] = tuple  # returns a line about each of the run's other hosts
     history: league_log.LeagueLog | None = None  # gets the matches at each row; None: they are not kept
 
     def __post_init__(self) -> None:
@@ -54,6 +56,7 @@ class View:
         self._wandb: wandb_run.WandbRun | None = None
         self._watch = watch.Watch(self.config, self.directory.path, self.screen.message)
         self._league = league_line.LeagueLine()
+        self._hosts = hosts_line.HostsLine()
         self._is_endless_told = False
         self._stored_before: int | None = None  # steps of before a resume
         self._seconds_before = 0.0  # time without any since: networks are built and compiled
@@ -78,6 +81,8 @@ class View:
         if self.progress.read and not last and (text := self._decay.observe(self.progress.snapshot())):
             self.screen.message(text)
         if text := self._league.observe(now, self.progress.snapshot()):
+            self.screen.message(text)
+        if text := self._hosts.observe(now, self.others()):
             self.screen.message(text)
         is_drawn = spec is None or not spec.seats
         if self.watch and is_drawn and not last and self.durable_update():
@@ -173,6 +178,7 @@ class View:
             "last_evaluation": snapshot.last_evaluation,
             "finished": finished,
             **({"matches": dict(snapshot.matches)} if snapshot.matches else {}),
+            **({"hosts": list(lines)} if (lines := self.others()) else {}),
         }
 
     def write_status(self, *, alive: bool, finished: str | None = None) -> None:

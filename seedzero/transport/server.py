@@ -49,6 +49,8 @@ class Server:
         """
         self.has_started = False
         """Its addresses are bound, so that something may come of the run."""
+        self.address = ""
+        """The configured address as workers name it, with the real port, once it has started."""
         self._settings, self._secured, self._local = settings, secured, local
         self._streams = streams.Streams(streams.LearnerSide(learner, settings, clock), elsewhere)
         self._service = Service(learner, self._streams, security.Guard(secured.token, clock))
@@ -65,13 +67,13 @@ class Server:
         _keep_freed_memory()
         self._thread = loop_thread.LoopThread("seedzero-server")
         try:
-            address = self._thread.run(self._serve())
+            self.address = self._thread.run(self._serve())
         except errors.UsageError:
             self._thread.stop()
             self._thread = None
             raise
         self.has_started = True
-        return address
+        return self.address
 
     def reply(self, request: messages.StepRequest, actions: np.ndarray, weights_version: int) -> None:
         """Answers a step. Answers to a session that is over are dropped, and so are all after stop().

@@ -57,7 +57,19 @@ def test_lines_tell_of_the_other_hosts() -> None:
     steps = {"stored": 12345}
     found = together.lines({2: {"steps": steps, "workers": 2, "environments": 8}, 1: {}})
     assert found == ["host 2: 12,345 steps, 2 workers, 8 environments"]
-    assert together.counters(None, [4]) == {}
+
+
+@pytest.mark.parametrize(
+    ("details", "expected"),
+    [
+        ({}, ""),
+        ({1: {}}, ""),
+        ({1: {"address": "a:1", "free": 0}}, ""),
+        ({1: {"address": "a:1", "free": 4}, 2: {"address": "b:1", "free": 8}}, "b:1"),
+    ],
+)
+def test_full_hosts_know_the_emptiest(details: dict[int, dict[str, int | str]], expected: str) -> None:
+    assert together.emptiest(details) == expected
 
 
 def test_a_checkpoint_is_uploaded_before_the_others_are_told() -> None:

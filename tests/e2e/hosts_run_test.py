@@ -40,10 +40,21 @@ def _steps(run: pathlib.Path) -> list[int]:
     return [found.step for found in saved_files.manifests(run / "checkpoints")]
 
 
-def _pid(run: pathlib.Path, learner: harness.Learner) -> int:
-    """Returns the process of a host, once it listens."""
-    found = harness.wait_for(lambda: run_dirs.read_learner(run), f"a learner in {run}", alive=learner)
-    return int(found["pid"])
+def _kill(run: pathlib.Path, learner: harness.Learner, number: signal.Signals = signal.SIGKILL) -> psutil.Process:
+    """Signals the process of a host, once it listens; a killed one has left its file behind."""
+
+    def signalled() -> psutil.Process | None:
+        found = run_dirs.read_learner(run)
+        try:
+            process = None if found is None else psutil.Process(found["pid"])
+            if process is None or process.status() == psutil.STATUS_ZOMBIE:
+                return None
+            process.send_signal(number)
+        except psutil.NoSuchProcess:
+            return None
+        return process
+
+    return harness.wait_for(signalled, f"a learner in {run}", alive=learner)
 
 
 def _assert_alike(run: pathlib.Path, *others: pathlib.Path) -> None:
@@ -68,7 +79,7 @@ def test_two_hosts_learn_the_same_though_one_is_killed(host: harness.Host, tmp_p
     run = tmp_path / "run"
     learner = host.train(run, *HOSTS, f"--max_updates={UPDATES}")
     harness.wait_for(lambda: all(_steps(place) for place in _dirs(run)), "a checkpoint of both", alive=learner)
-    psutil.Process(_pid(run / "hosts" / "1", learner)).kill()
+    _kill(run / "hosts" / "1", learner)
     learner.says("host 1: killed by SIGKILL.*; all start again together")
     assert int(learner.says(harness.RESUMED)[1]) % EVERY == 0
     ended = learner.wait()
@@ -102,8 +113,7 @@ def test_hosts_killed_ten_times_have_the_bits_of_an_undisturbed_run(
         if before == 10 * EVERY:
             break
         harness.wait_for(lambda before=before: max(_steps(run), default=0) > before, "another", alive=learner)
-        psutil.Process(_pid(place, learner)).kill()
-        harness.wait_for(lambda place=place: run_dirs.read_learner(place) is None or True, "its end", alive=learner)
+        _kill(place, learner)
     assert learner.wait(1200).code == 0
     _assert_alike(*_dirs(run), *_dirs(whole))
     assert _check_ledgers(run) == _check_ledgers(whole)
@@ -117,8 +127,7 @@ def test_a_host_that_stands_still_is_noticed_and_all_start_again(
     run = tmp_path / "run"
     learner = host.train(run, *HOSTS, "--hosts.silence_seconds=5", f"--max_updates={10 * EVERY}")
     harness.wait_for(lambda: all(_steps(place) for place in _dirs(run)), "a checkpoint of both", alive=learner)
-    stopped = psutil.Process(_pid(_dirs(run)[index], learner))
-    stopped.send_signal(signal.SIGSTOP)
+    stopped = _kill(_dirs(run)[index], learner, signal.SIGSTOP)
     learner.says(f"host {index}: killed by SIGKILL.*; all start again together", seconds=60)
     assert not stopped.is_running()
     said = learner.output() + (run / "hosts" / "1" / "logs" / "host.log").read_text()

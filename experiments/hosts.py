@@ -1,0 +1,175 @@
+"""The price of a second learner host, and of a slow one, on one machine.
+
+    python experiments/hosts.py updates [--pairs=6] [--seconds=40] [-- SETTINGS ...]
+    python experiments/hosts.py replies [--seconds=60] [--slow=0.5]
+
+updates: pairs of runs, in turn: one host on half of the cores, and two hosts on half each, with the same batch for
+each host. The figure is the ratio of their updates/s (1: the second host costs nothing).
+
+replies: two hosts; the environments of host 0 note the time that each reply takes, first as it is, then while host 1
+stands still for `slow` seconds in each update (SIGSTOP). A reply may wait for one update.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from seedzero.checkpoints import run_dir as run_dirs
+
+SETTINGS = ("--preset=catch", "--stop_at_return=inf", "--evaluation.every_updates=0", "--metrics.every_seconds=1")
+TIMES = "SEEDZERO_REPLY_TIMES"
+"""Variable with the file of an environment's times."""
+
+
+class Timed(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Notes the seconds from the end of a step to the begin of the next one: the time of a reply."""
+
+    def __init__(self) -> None:
+        super().__init__(gymnasium.make("CartPole-v1"))
+        self._ended = 0.0
+        self._file = pathlib.Path(os.environ[TIMES]).open("a", buffering=1)  # noqa: SIM115 (closed with the process)
+
+    def step(self, action: Any) -> Any:
+        """Steps."""
+        if self._ended:
+            self._file.write(f"{time.time():.3f} {time.monotonic() - self._ended:.5f}\n")
+        found = super().step(action)
+        self._ended = time.monotonic()
+        return found
+
+    def reset(self, **options: Any) -> Any:
+        """Resets."""
+        found = super().reset(**options)
+        self._ended = 0.0
+        return found
+
+
+def speed(rows: Sequence[dict[str, Any]]) -> float:
+    """Returns the updates/s of a run's last half, from its metrics."""
+    trained = [(row["seconds"], row["update"]) for row in rows if row["update"] > 0]
+    if len(trained) < 4:
+        raise SystemExit(f"only {len(trained)} rows with updates: give more --seconds")
+    (start, before), (end, after) = trained[len(trained) // 2 - 1], trained[-1]
+    return (after - before) / (end - start)
+
+
+def ratios(pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """Returns the median ratio of two hosts' updates/s to one's, and all of them."""
+    found = [two / one for one, two in pairs]
+    return {"median": round(statistics.median(found), 3), "ratios": [round(ratio, 3) for ratio in found]}
+
+
+def updates_per_second(run: pathlib.Path, num_hosts: int, seconds: float, settings: Sequence[str]) -> float:
+    """Trains, and returns the updates/s."""
+    shutil.rmtree(run, ignore_errors=True)
+    words = [*SETTINGS, *settings, f"--hosts.num={num_hosts}", f"--max_seconds={seconds:g}", f"--run_dir={run}"]
+    cores = sorted(os.sched_getaffinity(0))
+    half = cores[: max(1, len(cores) // 2)]
+
+    def pinned() -> None:
+        os.sched_setaffinity(0, half)
+
+    subprocess.run(
+        [sys.executable, "-m", "seedzero.cli", "train", *words],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=pinned if num_hosts == 1 else None,
+    )
+    return speed([json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()])
+
+
+def compare(arguments: argparse.Namespace) -> None:
+    """Prints each pair, and the ratio."""
+    pairs = []
+    for number in range(arguments.pairs):
+        order = (1, 2) if number % 2 == 0 else (2, 1)
+        found = {num: updates_per_second(arguments.out, num, arguments.seconds, arguments.settings) for num in order}
+        pairs.append((found[1], found[2]))
+        print(f"pair {number}: {found[1]:.2f} updates/s of one host, {found[2]:.2f} of two", flush=True)
+    print(json.dumps(ratios(pairs)))
+
+
+def replies(arguments: argparse.Namespace) -> None:
+    """Prints quantiles of the times of replies, without and with a slow peer."""
+    shutil.rmtree(arguments.out, ignore_errors=True)
+    times = arguments.out.with_suffix(".times")
+    times.unlink(missing_ok=True)
+    here = str(pathlib.Path(__file__).parent)
+    env = {**os.environ, TIMES: str(times), "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])}
+    words = (*SETTINGS[1:], "--preset=cartpole", "--env=python:hosts:Timed", "--hosts.num=2", *arguments.settings)
+    command = [sys.executable, "-m", "seedzero.cli", "train", *words, f"--run_dir={arguments.out}"]
+    with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as process:
+        row = _wait_for_rows(arguments.out, 20)
+        began = time.time()
+        time.sleep(arguments.seconds)
+        quiet = time.time()
+        rate = (_rows(arguments.out)[-1]["update"] - row["update"]) / (quiet - began)
+        over = threading.Event()
+        learner = run_dirs.read_learner(arguments.out / "hosts" / "1")
+        assert learner is not None
+        thread = threading.Thread(target=_slow_down, args=(learner["pid"], arguments.slow, 1 / rate, over))
+        thread.start()
+        time.sleep(arguments.seconds)
+        over.set()
+        thread.join()
+        slow = time.time()
+        process.send_signal(signal.SIGINT)
+    found = np.loadtxt(times)
+    print(f"{rate:.2f} updates/s undisturbed")
+    for name, first, last in (("undisturbed", began, quiet), (f"peer slowed by {arguments.slow} s", quiet, slow)):
+        part = found[(found[:, 0] > first) & (found[:, 0] < last), 1]
+        shown = ", ".join(f"p{share} {np.percentile(part, share) * 1000:.0f} ms" for share in (50, 90, 99))
+        print(f"{name}: {len(part)} replies, {shown}, longest {part.max() * 1000:.0f} ms")
+
+
+def _slow_down(pid: int, slow: float, update: float, over: threading.Event) -> None:
+    while not over.wait(update):
+        os.kill(pid, signal.SIGSTOP)
+        over.wait(slow)
+        os.kill(pid, signal.SIGCONT)
+
+
+def _rows(run: pathlib.Path) -> list[dict[str, Any]]:
+    file = run / "metrics.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def _wait_for_rows(run: pathlib.Path, num_updates: int) -> dict[str, Any]:
+    while True:
+        if (rows := _rows(run)) and rows[-1]["update"] >= num_updates:
+            return rows[-1]
+        time.sleep(1.0)
+
+
+def main() -> None:
+    """Runs a measurement."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("measurement", choices=("updates", "replies"))
+    parser.add_argument("--pairs", type=int, default=6)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--slow", type=float, default=0.5)
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/hosts"))
+    parser.add_argument("settings", nargs="*")
+    arguments = parser.parse_args()
+    arguments.out = arguments.out.absolute()
+    (compare if arguments.measurement == "updates" else replies)(arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -187,12 +187,18 @@ def _connection_problems(config: configs.Config) -> Iterator[str]:
             f"--listen={transport.listen} can be reached from other machines, and without a token whoever reaches it "
             "may join; give --token_file=FILE (`openssl rand -hex 32 > FILE` makes a token), or say --insecure"
         )
+    meets = config.hosts.coordinator if config.hosts.num > 1 else ""
+    if meets and not is_of_this_machine(meets) and not (transport.token_file or transport.insecure):
+        yield (
+            f"--hosts.coordinator={meets} can be reached from other machines, and without a token whoever reaches it "
+            "may join; give --token_file=FILE, with the same content on all hosts, or say --insecure"
+        )
     if config.metrics.port >= 0 and not config.metrics.host:
         yield "--metrics_host is empty; give 127.0.0.1 (this machine), or 0.0.0.0 for all addresses of this machine"
     if bool(tls.cert_file) != bool(tls.key_file):
         given, partner = ("cert", "key") if tls.cert_file else ("key", "cert")
         yield f"--tls.{given}_file needs its partner; give --tls.{partner}_file=FILE too"
-    if tls.cert_file and (not transport.listen or transport.listen.startswith("unix:")):
+    if tls.cert_file and not meets and (not transport.listen or transport.listen.startswith("unix:")):
         yield (
             f"--tls.cert_file={tls.cert_file} is for HOST:PORT, but the learner listens on "
             f"{transport.listen or 'a unix socket'}; give --listen=HOST:PORT"

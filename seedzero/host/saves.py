@@ -93,7 +93,10 @@ class Saves:
             owed -= num_left_out if replay.min_steps >= min_steps else 0
         if spent := budget.spent(num_updates, num_steps, owed):
             number = f"{num_updates} updates" if spent.startswith("--max_updates") else f"{num_steps} steps"
-            return f"{number} of {spent}"
+            each = (
+                f" on each of {self.config.hosts.num} hosts" if "steps" in spent and self.config.hosts.num > 1 else ""
+            )
+            return f"{number} of {spent}{each}"
         return phase.solved(budget, evaluated)
 
     def restore(

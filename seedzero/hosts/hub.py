@@ -133,7 +133,10 @@ class Hub(link.Link):
             reason = f"the connection of host {index} broke: it has ended, or the network does not work"
         finally:
             writing.cancel()
-            if index not in self._leaving:
+            if not self._begins and not self._lost:  # it may come again
+                self._roll.leave(index)
+                del self._heard[index], self._unsent[index]
+            elif index not in self._leaving:
                 self._lose_all(reason)
 
     async def _write(self, context: aio.ServicerContext[bytes, bytes], unsent: asyncio.Queue[bytes]) -> None:

@@ -20,6 +20,10 @@ class Roll:
         """The hosts that have not joined."""
         return [index for index in range(self._own.num) if index not in self.joined]
 
+    def leave(self, index: int) -> None:
+        """Takes a host off that has ended before all have joined."""
+        del self.joined[index]
+
     def admit(self, hello: messages.HostHello) -> None:
         """Takes a host. Raises UsageError for one that does not belong to this run."""
         own, name = self._own, f"host {hello.index}"

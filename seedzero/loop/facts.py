@@ -142,7 +142,8 @@ def spent(config: configs.Config, learning: tuple[players.Player, ...]) -> str:
         if player.books.num_kept >= config.replay.min_steps
     )
     found = budget.spent(num_updates(learning), num_stored, owed)
-    return f"{found} reached" if found else ""
+    each = f" on each of {config.hosts.num} hosts" if "steps" in found and config.hosts.num > 1 else ""
+    return f"{found}{each} reached" if found else ""
 
 
 def left_out(config: configs.Config, learning: tuple[players.Player, ...]) -> tuple[tuple[int, int], str]:

@@ -9,7 +9,7 @@ from seedzero.config import combinations
 from seedzero.config import config as configs
 from seedzero.core import errors
 
-HOSTS = {"hosts.num": 2, "hosts.index": 1, "hosts.coordinator": "host-0:7000"}
+HOSTS = {"hosts.num": 2, "hosts.index": 1, "hosts.coordinator": "host-0:7000", "transport.token_file": "token"}
 
 
 def test_several_hosts_go_with_the_defaults_of_every_agent() -> None:
@@ -25,6 +25,7 @@ def test_several_hosts_go_with_the_defaults_of_every_agent() -> None:
     [
         {"hosts.index": 2},
         {"hosts.coordinator": ""},
+        {"transport.token_file": ""},
         {"league.freeze_every": 1000, "env.id": "spiel:tic_tac_toe"},
         {"training.acting_devices": 1},
         {"replay.placement": "host"},

@@ -119,6 +119,21 @@ def test_a_refusal_is_named_at_the_host_that_is_refused(world: World, changed: d
         world.member(host.address, **{"index": 1, **changed}).meet(LONG)
 
 
+def test_a_host_that_ends_before_all_have_joined_may_come_again(world: World) -> None:
+    host = world.hub(3)
+    first = world.member(host.address, 1, 3)
+    with futures.ThreadPoolExecutor(3) as pool:
+        early = pool.submit(first.meet, LONG)
+        with host._changed:
+            assert host._changed.wait_for(lambda: host._roll.missing == [2], LONG)
+        first.stop()
+        with pytest.raises(futures.CancelledError):
+            early.result(LONG)
+        others = [world.member(host.address, index, 3) for index in (1, 2)]
+        begins = [pool.submit(one.meet, LONG) for one in (host, *others)]
+        assert len({begin.result(LONG) for begin in begins}) == 1
+
+
 def test_nobody_joins_a_run_that_goes_on(world: World) -> None:
     host, _, _ = world.met()
     with pytest.raises(errors.UsageError, match="goes on without a new host 1"):

@@ -1,77 +1,93 @@
-"""Updates over the devices of all hosts; here of one host, whose arrays are all there are.
-
-`tests/e2e/hosts_run_test.py` has two.
-"""
+"""Updates over the devices of all hosts: of one, bit for bit as without; of two, as one host with as many devices."""
 
 from __future__ import annotations
 
+import pathlib
+import socket
+import subprocess
+import sys
+
+import across_program
 import jax
 import numpy as np
 import pytest
 
-from seedzero.config import config as configs
-from seedzero.core import types
-from seedzero.device import across, acting, steps, tracing
+from seedzero.device import across, steps, tracing
 from seedzero.device import batch as batches
-from seedzero.device import mesh as meshes
 from seedzero.device import setup as setups
 from seedzero.device import state as states
 from seedzero.device import strategy as strategies
 
-SPEC = types.EnvSpec((4, 4, 1), "uint8", 3)
-SHARED = {
-    "network.width": 8,
-    "search.num_simulations": 2,
-    "worker.envs_per_group": 4,
-    "worker.num_groups": 1,
-    "replay.num_slots": 4,
-    "replay.capacity": 128,
-    "replay.batch_size": 8,
-    "batcher.max_batch": 4,
-}
-AGENTS = {
-    "muzero": {"replay.priority_alpha": 0.6},
-    "ppo": {"ppo.batch_size": 4, "ppo.unroll_length": 4, "ppo.width": 8},
-}
+SPEC = across_program.SPEC
 
 
-@pytest.fixture(scope="module", params=sorted(AGENTS))
-def made(request: pytest.FixtureRequest) -> setups.Setup:
-    values = {**SHARED, **AGENTS[request.param], "run.agent": request.param}
-    return setups.make(configs.override(configs.Config(), values), SPEC, meshes.make(2))
+@pytest.fixture(scope="module", params=sorted(across_program.AGENTS))
+def agent(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
-def _learned(made: setups.Setup, learning: strategies.Strategy) -> list[np.ndarray]:
-    """Returns the arrays of train state and rings after some steps and updates."""
+@pytest.fixture(scope="module")
+def filled(agent: str) -> list[np.ndarray]:
+    """The rings of one host with two devices, after acting."""
+    made = across_program.make(agent, 1, 2)
     train, actor = states.abstract_train(made), states.abstract_actor(made)
-    tracer = tracing.ProgramTracer(made, train, actor, learning.held)
+    tracer = tracing.ProgramTracer(made, train, actor, strategies.Strategy().held)
     act = tracer.act(made.sizes[-1]).compile()
-    update = {name: trace().compile() for name, trace in learning.trace_update(tracer).items()}
     trained, acted = states.init_train(made, 3), states.init_actor(made)
-    if isinstance(learning, across.AcrossHosts):
-        trained = learning.spread(trained)
     rows = batches.padding(SPEC, made.layout, made.sizes[-1])
     slots = np.tile(np.arange(made.sizes[-1], dtype=np.int32), made.layout.num_shards)
     random = np.random.RandomState(0)
-    for step in range(12):
+    for step in range(across_program.STORED // 4 + 1):
         shown = random.randint(0, 255, rows.observation.shape).astype(np.uint8)
         reward = random.rand(len(rows.reward)).astype(np.float32)
         first = np.full(len(slots), step == 0)
         given = rows._replace(observation=shown, reward=reward, slot=slots, ring=slots, first=first)
-        params = learning.copy(made.agent.acting(trained))
+        params = strategies.Strategy().copy(made.agent.acting(trained))
         acted, _ = act(np.int32(3), params, acted, given, steps.counters(4 * step, 0, step))
-    for number in range(2):
-        feed = steps.example_feed(made) if not made.agent.samples else np.int32(44)
-        trained, rings, values = learning.run_update(update, (np.int32(3), trained, acted.rings), feed, number)
-        acted = acting.ActorState(acted.carried, rings)
-    assert np.all(np.isfinite(np.asarray(values)))
-    return [np.asarray(leaf) for leaf in jax.tree.leaves((meshes.own(trained), acted.rings))]
+    return across_program.host_arrays(acted.rings)
 
 
-def test_one_host_alone_learns_the_same_bits(made: setups.Setup) -> None:
-    alone, together = _learned(made, strategies.Strategy()), _learned(made, across.AcrossHosts(made, 3))
-    assert len(alone) == len(together)
-    assert all(one.tobytes() == other.tobytes() for one, other in zip(alone, together, strict=True))
+def _learned(
+    made: setups.Setup, learning: strategies.Strategy, filled: list[np.ndarray]
+) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+    return across_program.learn(made, learning, across_program.half(made, filled, 0), across_program.STORED)
+
+
+def test_one_host_alone_learns_the_same_bits(agent: str, filled: list[np.ndarray]) -> None:
+    made = across_program.make(agent, 1, 2)
+    alone, together = (
+        _learned(made, strategies.Strategy(), filled),
+        _learned(made, across.AcrossHosts(made, 3), filled),
+    )
+    assert all(one.tobytes() == together[0][name].tobytes() for name, one in alone[0].items())
+    assert all(one.tobytes() == other.tobytes() for one, other in zip(alone[1], together[1], strict=True))
+
+
+def test_two_hosts_learn_as_one_with_their_devices(
+    agent: str, filled: list[np.ndarray], tmp_path: pathlib.Path
+) -> None:
+    made = across_program.make(agent, 1, 2)
+    alone, rings = _learned(made, strategies.Strategy(), filled)
+    np.savez(tmp_path / "rings.npz", *filled)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    program = [sys.executable, across_program.__file__]
+    hosts = [subprocess.Popen([*program, str(index), address, str(tmp_path), agent]) for index in range(2)]
+    assert [host.wait(300) for host in hosts] == [0, 0]
+    found = [np.load(tmp_path / f"train-{index}.npz") for index in range(2)]
+    stored = [np.load(tmp_path / f"rings-{index}.npz") for index in range(2)]
+    num_moments = 0
+    for name, one in alone.items():
+        first, second = (each[name] for each in found)
+        assert first.tobytes() == second.tobytes()
+        if ".mu" in name:  # Adam would make steps of rounding errors where a gradient is 0
+            np.testing.assert_allclose(first, one, rtol=1e-3, atol=1e-6)
+            num_moments += bool(np.any(one))
+    assert num_moments >= 4
+    for number, one in enumerate(rings):
+        joined = np.concatenate([each[f"arr_{number}"] for each in stored])
+        np.testing.assert_allclose(joined.astype(np.float64), one.astype(np.float64), rtol=2e-4, atol=2e-6)
 
 
 def test_a_broadcast_keeps_every_bit() -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from seedzero.api import request
 from seedzero.bucket import bucket
 from seedzero.config import config as configs
+from seedzero.config import hosts as hosts_config
 from seedzero.config import options, presets
 from seedzero.core import env_ids, errors, plain_files, printable, user_code
 
@@ -148,7 +149,7 @@ def start(
             path,
             command,
             preset=asked.preset,
-            given={name: value for name, value in asked.given.items() if name not in together.OF_A_PROCESS},
+            given={name: value for name, value in asked.given.items() if name not in hosts_config.OF_A_PROCESS},
             spec=asked.spec if config.env == asked.config.env else None,
             handles_signals=handles_signals,
             leaves_when_late=leaves_when_late,

@@ -30,6 +30,7 @@ import numpy as np
 from seedzero.checkpoints import durable, migrations, run_lock
 from seedzero.config import config as configs
 from seedzero.config import ends, options
+from seedzero.config import hosts as hosts_config
 from seedzero.config import machine as machines
 from seedzero.core import errors, json_object, plain_files, user_code
 
@@ -331,7 +332,7 @@ def _resume(path: pathlib.Path, saved: SavedConfig, asked: SavedConfig) -> tuple
     code |= {arguments for name, arguments in user_code.ARGUMENTS.items() if name in code}
     kept: dict[str, options.Value] = {}
     notes, refused = [], []
-    for key in [key for key in now if now[key] != before[key]]:
+    for key in [key for key in now if now[key] != before[key] and key not in hosts_config.OF_A_PROCESS]:
         flag, old, new = configs.flag(key), options.shown(before[key]), options.shown(now[key])
         is_given = key in asked.given and asked.given[key] != saved.given.get(key)
         is_new_end = before[key] == ends.NONE.get(key) and key not in {**saved.given, **asked.given}

@@ -8,6 +8,8 @@ from typing import Any
 
 from seedzero.config import options
 
+OF_A_PROCESS = ("hosts.index", "hosts.coordinator", "hosts.worker_address")
+"""Settings of a process, which its run directory does not keep."""
 ALL = -1
 """`hosts.index` of a process that starts all hosts on this machine."""
 

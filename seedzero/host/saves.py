@@ -63,6 +63,8 @@ class Saves:
         """Returns why a resumed run has nothing left to do, or ""."""
         checkpoints = self.directory.checkpoints
         found = list(saved_files.manifests(checkpoints)) if self.directory.resumed else []
+        if self.hosts is not None:  # the run's other hosts may lack a later one
+            found = [manifest for manifest in found if manifest.step <= self.hosts.step]
         if not found:
             return ""
         newest = max(found, key=lambda manifest: manifest.step)

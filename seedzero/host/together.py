@@ -30,8 +30,6 @@ from seedzero.loop import device_loop, facts
 from seedzero.loop import roster as rosters
 from seedzero.transport import security
 
-OF_A_PROCESS = ("hosts.index", "hosts.coordinator", "hosts.worker_address")
-"""Settings of a process, which its run directory does not keep."""
 FOLDER = "hosts"
 """Of the run directories of all hosts but host 0, below the run's."""
 _OF_A_HOST = {

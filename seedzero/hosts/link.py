@@ -124,11 +124,12 @@ class Link(abc.ABC):
     def lose(self, reason: str) -> None:
         """Notes the run's end without one of its hosts, unless this host is done anyway."""
         with self._changed:
-            if self._lost or self._has_left or self._all_left:
+            if self._lost or self._all_left:
                 return
-            self._lost = reason
+            self._lost, is_done = reason, self._has_left
             self._changed.notify_all()
-        self._on_lost(reason)
+        if not is_done:
+            self._on_lost(reason)
 
     def _note(self, *, complete: int = -1, all_left: bool = False) -> None:
         with self._changed:

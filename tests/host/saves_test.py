@@ -36,6 +36,21 @@ def test_nothing_is_saved_into_a_directory_that_was_deleted(tmp_path: pathlib.Pa
     assert not path.exists()
 
 
+@pytest.mark.parametrize(("common", "finished"), [(4, "4 updates of --max_updates=4"), (2, ""), (-1, "")])
+def test_of_several_hosts_the_common_checkpoint_says_whether_a_run_is_finished(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, common: int, finished: str
+) -> None:
+    base = {"last_evaluation": None, "num_acts": 1, "ledger": {"stored": 9}, phase.IN_LAST: False}
+    found = [python_types.SimpleNamespace(step=step, host={**base, "num_updates": step}) for step in (2, 4)]
+    config = configs.override(configs.Config(), {"run.max_updates": 4})
+    directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=True))
+    hosts = cast(Any, python_types.SimpleNamespace(step=common, link=None))
+    saved = saving.Saves(config, directory, cast(Any, None), pytest.fail, None, hosts=hosts)
+    monkeypatch.setattr(saved_files, "manifests", lambda path: found)
+    monkeypatch.setattr(saved_files, "newest_verified", lambda path, scope: (found[-1], {}))
+    assert saved.finished_before() == finished
+
+
 @pytest.mark.parametrize(
     ("settings", "more", "counters", "finished"),
     [

@@ -242,6 +242,19 @@ def test_hosts_leave_together_and_nobody_is_lost(world: World) -> None:
     assert lost == []
 
 
+def test_a_host_that_is_done_does_not_wait_for_one_that_has_ended(world: World) -> None:
+    host, (other,), _ = world.met()
+    lost: list[str] = []
+    host.when_lost(lost.append)
+    with futures.ThreadPoolExecutor(1) as pool:
+        left = pool.submit(host.leave, 10 * LONG)
+        with host._changed:
+            assert host._changed.wait_for(lambda: host._has_left, LONG)
+        other.stop()
+        assert not left.result(LONG)
+    assert lost == []
+
+
 def test_a_host_that_leaves_alone_waits_in_vain(world: World) -> None:
     host, _, _ = world.met()
     assert not host.leave(0.1)

@@ -13,7 +13,7 @@ from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import errors, printable
 from seedzero.monitoring import league_log, metrics
-from seedzero.page import catalogue, guard, history, league_view, library, streams, summaries
+from seedzero.page import catalogue, guard, history, league_view, library, queries, streams, summaries
 
 STATIC = pathlib.Path(__file__).parent / "static"
 MAX_METRICS = 64
@@ -22,10 +22,6 @@ MAX_RUNS = 16
 """Runs of one stream."""
 MAX_BUCKETS = 4000
 _NUM_BUCKETS = 600
-
-
-class _Badly(errors.UsageError):
-    """A request with a value of no meaning."""
 
 
 class Page:
@@ -60,14 +56,12 @@ class Page:
         _, path = self._located(request)
         names = request.query_params.getlist("metric")
         if len(names) > MAX_METRICS:
-            raise _Badly(f"{len(names)} metrics; expected at most {MAX_METRICS}")
+            raise queries.BadQuery(f"{len(names)} metrics; expected at most {MAX_METRICS}")
         x = request.query_params.get("x", "seconds")
         if x not in metrics.FIRST_KEYS:
-            raise _Badly(f"x: expected one of {', '.join(metrics.FIRST_KEYS)}")
-        num_buckets = int(_number(request, "buckets", _NUM_BUCKETS) or 0)
-        if not 1 <= num_buckets <= MAX_BUCKETS:
-            raise _Badly(f"buckets: expected 1 to {MAX_BUCKETS}")
-        low, high = _number(request, "low", None), _number(request, "high", None)
+            raise queries.BadQuery(f"x: expected one of {', '.join(metrics.FIRST_KEYS)}")
+        num_buckets = queries.count(request, "buckets", _NUM_BUCKETS, MAX_BUCKETS, least=1)
+        low, high = queries.number(request, "low"), queries.number(request, "high")
         found, share = self._history(path)
         if share < 1:
             return {"read": share}
@@ -88,7 +82,7 @@ class Page:
     def follow(self, names: list[str], cursors: list[str]) -> Callable[[], Iterator[streams.Event]]:
         """Returns a function for reading the new events of runs. Raises UsageError."""
         if not 1 <= len(names) <= MAX_RUNS or len(cursors) != len(names):
-            raise _Badly(f"a stream takes 1 to {MAX_RUNS} runs, each with a cursor")
+            raise queries.BadQuery(f"a stream takes 1 to {MAX_RUNS} runs, each with a cursor")
         for name in names:
             catalogue.locate(self.root, name)
         positions = [history.parse_cursor(cursor) for cursor in cursors]
@@ -163,22 +157,8 @@ def _answering(read: Callable[[requests.Request], dict[str, Any]]) -> Callable[[
 
 
 def _failure(error: errors.Error) -> responses.JSONResponse:
-    code = 404 if isinstance(error, catalogue.UnknownRun) else 400 if isinstance(error, _Badly) else 409
+    code = 404 if isinstance(error, catalogue.UnknownRun) else 400 if isinstance(error, queries.BadQuery) else 409
     return responses.JSONResponse({"error": printable.escape(str(error))}, code)
-
-
-def _number(request: requests.Request, name: str, default: float | None) -> float | None:
-    """Returns a finite number of a request."""
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    try:
-        number = float(text)
-    except ValueError:
-        number = float("nan")
-    if not abs(number) < 1e300:
-        raise _Badly(f"{name}: expected a number")
-    return number
 
 
 def _size(file: pathlib.Path) -> int:

@@ -47,10 +47,9 @@ def find(root: pathlib.Path) -> list[str]:
 
 def locate(root: pathlib.Path, name: str) -> pathlib.Path:
     """Returns the directory of a run by its name; raises UnknownRun for any other path."""
-    parts = [] if name == "." else name.split("/")
     path = root
-    for part in parts:
-        if part in ("", ".", "..") or "\\" in part or not part.isprintable() or len(part) > 255:
+    for part in [] if name == "." else name.split("/"):
+        if not is_name(part):
             raise UnknownRun(f"{_quoted(name)} is no name of a run below the page's directory")
         path = path / part
         if not _has_kind(path, stat.S_ISDIR):
@@ -58,6 +57,11 @@ def locate(root: pathlib.Path, name: str) -> pathlib.Path:
     if not _is_run(path):
         raise UnknownRun(f"{_quoted(name)} is no run: its {run_dirs.CONFIG_FILE} is missing; it may have been deleted")
     return path
+
+
+def is_name(part: str) -> bool:
+    """Returns whether a text may name a file of a directory: it does not lead out of it."""
+    return part not in ("", ".", "..") and part.isprintable() and not set("/\\") & set(part) and len(part) <= 255
 
 
 def _quoted(name: str) -> str:

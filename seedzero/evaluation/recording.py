@@ -107,7 +107,12 @@ def record(
             total = 0
             with patience.telling(lambda: "" if total else "playing the first episode"):
                 for number, (arrays, episode) in enumerate(_episodes(env, saved, seed, num_episodes, limit, game)):
-                    facts = {"episode": number, "return": episode.total, "cut_off": episode.cut_off}
+                    facts = {
+                        "episode": number,
+                        "return": episode.total,
+                        "cut_off": episode.cut_off,
+                        "first_call": total,
+                    }
                     records.write(directory / episode.file, {**header, **facts, "task": episode.task}, arrays)
                     total += episode.length
                     recorded(episode)

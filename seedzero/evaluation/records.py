@@ -5,13 +5,14 @@ Shape letters: T steps, A actions, D numbers of a continuous action, N samples o
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pathlib
 import zipfile
 import zlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -87,33 +88,76 @@ def read_record(path: str | os.PathLike[str]) -> Record:
     path = pathlib.Path(path)
     try:
         with path.open("rb") as file:
-            arrays = _arrays(file)
-            header = json_object.parse(str(arrays.pop(HEADER)))
-            _check(header, arrays)
+            return read(file, path)
     except (FileNotFoundError, IsADirectoryError) as error:
         raise errors.UsageError(f"{path} cannot be read: {error.strerror}; give a file of `seedzero record`") from None
-    except (OSError, EOFError, ValueError, KeyError, TypeError, MemoryError, errors.SpecMismatch) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise errors.RecordError(f"{path} is no whole record ({reason}); record the episode again") from None
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
-        raise errors.RecordError(f"{path} is no whole record ({error}); record the episode again") from None
-    return Record(header, arrays)
+    except OSError as error:
+        raise _damaged(path, error) from None
 
 
-def _arrays(file: Any) -> dict[str, np.ndarray]:
+def read(file: BinaryIO, path: pathlib.Path, max_bytes: int | None = None) -> Record:
+    """Returns the record in an open file; path: for errors. Raises RecordError, for more than `max_bytes` too."""
+    with _naming(path):
+        arrays = _arrays(file, None, max_bytes)
+        header = json_object.parse(str(arrays.pop(HEADER)))
+        _check(header, arrays)
+        return Record(header, arrays)
+
+
+def read_head(file: BinaryIO, path: pathlib.Path, max_bytes: int) -> tuple[dict[str, Any], int]:
+    """Returns the header alone, and the number of steps. Raises RecordError, for more than `max_bytes` too."""
+    with _naming(path):
+        arrays = _arrays(file, (HEADER, "reward"), max_bytes)
+        header = json_object.parse(str(arrays[HEADER]))
+        _check_format(header)
+        return header, len(arrays["reward"])
+
+
+@contextlib.contextmanager
+def _naming(path: pathlib.Path) -> Iterator[None]:
+    """Replaces all errors of a damaged file."""
+    try:
+        yield
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        MemoryError,
+        errors.SpecMismatch,
+    ) as error:
+        raise _damaged(path, f"{error} is missing" if isinstance(error, KeyError) else error) from None
+    except (zipfile.BadZipFile, zlib.error, ArithmeticError, RuntimeError) as error:
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: pathlib.Path, reason: object) -> errors.RecordError:
+    return errors.RecordError(f"{path} is no whole record ({reason}); record the episode again")
+
+
+def _arrays(file: BinaryIO, names: Sequence[str] | None, max_bytes: int | None) -> dict[str, np.ndarray]:
+    """Returns the arrays of some names, None: all."""
     loaded = np.load(file, allow_pickle=False)
     if not isinstance(loaded, np.lib.npyio.NpzFile):
         raise ValueError("it is no .npz file")
     with loaded:
-        return {name: loaded[name] for name in loaded.files}
+        wanted = loaded.files if names is None else names
+        sizes = {info.filename.removesuffix(".npy"): info.file_size for info in loaded.zip.infolist()}
+        num_bytes = sum(sizes[name] for name in wanted)
+        if max_bytes is not None and num_bytes > max_bytes:
+            raise ValueError(f"it has {num_bytes} bytes unpacked; expected at most {max_bytes}")
+        found = {name: loaded[name] for name in wanted}
+    for name, array in found.items():
+        if not isinstance(array, np.ndarray):
+            raise ValueError(f"{name} is no array")
+    return found
 
 
 def _check(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
     """Raises ValueError, KeyError, TypeError or SpecMismatch for arrays that do not fit the header."""
-    if header.get("format") != FORMAT:
-        raise ValueError(f"its format is {header.get('format')!r}; expected {FORMAT!r}")
-    if header.get("version") != VERSION:
-        raise ValueError(f"its version is {header.get('version')!r}; expected {VERSION}, of this release")
+    _check_format(header)
     spec = types.EnvSpec.from_json(header["spec"])
     num_steps, num_choices = len(arrays["action"]), arrays.get("policy", np.zeros((0, spec.num_actions))).shape[-1]
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys((*_ALWAYS, *(arrays.keys() & _KINDS.keys())), (num_steps,))
@@ -128,6 +172,13 @@ def _check(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         fits = array.dtype == shown[name].dtype if name in shown else array.dtype.kind in _KINDS[name]
         if array.shape != shape or not fits:
             raise ValueError(f"{name} is {array.dtype} {list(array.shape)}; expected {list(shape)}")
+
+
+def _check_format(header: Mapping[str, Any]) -> None:
+    if header.get("format") != FORMAT:
+        raise ValueError(f"its format is {header.get('format')!r}; expected {FORMAT!r}")
+    if header.get("version") != VERSION:
+        raise ValueError(f"its version is {header.get('version')!r}; expected {VERSION}, of this release")
 
 
 def observation_name(spec: types.EnvSpec, name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import zipfile
 from typing import Any
 
 import golden
@@ -116,3 +117,26 @@ def test_a_file_that_cannot_be_written_leaves_none(tmp_path: pathlib.Path) -> No
     with pytest.raises(OSError):
         records.write(tmp_path / "a.npz", _HEADER, _arrays())
     assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
+
+
+def test_a_file_is_read_within_bounds(tmp_path: pathlib.Path, said: golden.Said) -> None:
+    path = tmp_path / "a.npz"
+    records.write(path, {**_HEADER, "return": 1.5}, _arrays())
+    with path.open("rb") as file:
+        header, num_steps = records.read_head(file, path, 10_000)
+    assert (header["return"], num_steps) == (1.5, 2)
+    with path.open("rb") as file:
+        assert records.read(file, path, 10_000).num_steps == 2
+    for read in (records.read, records.read_head):
+        with pytest.raises(errors.RecordError, match="expected at most 100") as raised, path.open("rb") as file:
+            read(file, path, 100)
+        said(raised.value, read.__name__)
+
+
+def test_a_member_that_is_no_array_is_refused(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "a.npz"
+    records.write(path, _HEADER, {name: array for name, array in _arrays().items() if name != "reward"})
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("reward.npy", b"12")
+    with pytest.raises(errors.RecordError, match="reward is no array"):
+        records.read_record(path)

@@ -42,7 +42,7 @@ ALLOWED = {
     "benchmark": {*_DEVICE, "envs", "device", "checkpoints"},
 }
 ALLOWED["api"] = {*ALLOWED["host"], "envs", "host"}
-ALLOWED["page"] = {"core", "config", "checkpoints", "processes", "monitoring", "api"}
+ALLOWED["page"] = {"core", "config", "checkpoints", "processes", "monitoring", "evaluation", "api"}
 ALLOWED["cli"] = set(ALLOWED)
 """Layer -> the layers that it may import from, besides itself."""
 

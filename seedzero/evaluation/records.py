@@ -142,9 +142,9 @@ def _arrays(file: BinaryIO, names: Sequence[str] | None, max_bytes: int | None) 
     loaded = np.load(file, allow_pickle=False)
     if not isinstance(loaded, np.lib.npyio.NpzFile):
         raise ValueError("it is no .npz file")
-    with loaded:
+    with loaded, zipfile.ZipFile(file) as archive:
         wanted = loaded.files if names is None else names
-        sizes = {info.filename.removesuffix(".npy"): info.file_size for info in loaded.zip.infolist()}
+        sizes = {info.filename.removesuffix(".npy"): info.file_size for info in archive.infolist()}
         num_bytes = sum(sizes[name] for name in wanted)
         if max_bytes is not None and num_bytes > max_bytes:
             raise ValueError(f"it has {num_bytes} bytes unpacked; expected at most {max_bytes}")

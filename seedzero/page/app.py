@@ -13,7 +13,7 @@ from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import errors, printable
 from seedzero.monitoring import league_log, metrics
-from seedzero.page import catalogue, guard, history, league_view, library, queries, streams, summaries
+from seedzero.page import catalogue, guard, history, league_view, library, queries, recordings, streams, summaries
 
 STATIC = pathlib.Path(__file__).parent / "static"
 MAX_METRICS = 64
@@ -29,6 +29,7 @@ class Page:
 
     def __init__(self, root: pathlib.Path) -> None:
         self.root, self.places = root, streams.StreamPlaces()
+        self.recordings = recordings.Recordings(root)
         self._library = library.Library()
         self._leagues: dict[str, tuple[object, dict[str, Any]]] = {}  # by run: its source, and the league
         self._lock = threading.Lock()
@@ -133,6 +134,7 @@ def make(page: Page, *, hosts: guard.HostNames, token: str = "", cookie: str = "
         "/api/run": page.run,
         "/api/series": page.series,
         "/api/league": page.league,
+        **page.recordings.answers(),
     }
     routes: list[routing.BaseRoute] = [routing.Route(path, _answering(read)) for path, read in answers.items()]
     routes += [

@@ -1,14 +1,17 @@
-// Shows the page that the address names: #/, #/run?run=NAME, #/compare?run=A&run=B, #/league, #/settings.
+// Shows the page that the address names: #/, #/run?run=NAME, #/compare?run=A&run=B, #/league, #/settings, #/records,
+// #/record?run=NAME&record=FILE&step=N.
 
 import { comparePage } from "./compare.js";
 import { el, notice, remember, remembered } from "./dom.js";
 import { leaguePage } from "./league.js";
+import { recordPage } from "./record.js";
+import { recordsPage } from "./records.js";
 import { runPage } from "./run.js";
 import { runsPage } from "./runs.js";
 import { settingsPage } from "./settings.js";
 
-const OF_A_RUN = { run: runPage, league: leaguePage, settings: settingsPage };
-const TITLES = { run: "curves", league: "league", settings: "settings" };
+const OF_A_RUN = { run: runPage, league: leaguePage, settings: settingsPage, records: recordsPage, record: recordPage };
+const TITLES = { run: "curves", league: "league", records: "records", settings: "settings" };
 let page = null;
 let isFirst = true;
 
@@ -16,7 +19,8 @@ async function show() {
   if (page) page.close();
   page = null;
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  const runs = new URLSearchParams(query).getAll("run");
+  const parameters = new URLSearchParams(query);
+  const runs = parameters.getAll("run");
   const main = document.getElementById("main");
   const kind = path in OF_A_RUN && runs.length ? path : path === "compare" && runs.length ? "compare" : "";
   notice("");
@@ -26,13 +30,13 @@ async function show() {
   isFirst = false;
   window.scrollTo(0, 0);
   if (kind === "compare") page = await comparePage(main, runs);
-  else if (kind) page = await OF_A_RUN[kind](main, runs[0]);
+  else if (kind) page = await OF_A_RUN[kind](main, runs[0], parameters);
   else page = runsPage(main);
 }
 
 function crumbs(kind, run) {
   return Object.entries(TITLES).map(([name, text]) =>
-    el("a", { class: `${name}-link`, href: `#/${name}?${new URLSearchParams({ run })}`, "aria-current": name === kind ? "page" : null }, text),
+    el("a", { class: `${name}-link`, href: `#/${name}?${new URLSearchParams({ run })}`, "aria-current": name === kind || (name === "records" && kind === "record") ? "page" : null }, text),
   );
 }
 

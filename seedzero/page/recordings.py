@@ -1,0 +1,284 @@
+"""The recorded episodes of a run: their list, and a few steps of one at a time. Files may be of another hand."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import math
+import os
+import pathlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+from starlette import requests
+
+from seedzero.core import errors, printable
+from seedzero.evaluation import records
+from seedzero.page import catalogue, history, queries, summaries, thinning
+
+FOLDER = "records"
+"""Place of the records in a run directory, here or one level below."""
+MAX_FILES = 500
+MAX_STEPS = 64
+"""Steps of one answer."""
+MAX_ANSWER_BYTES = 4 << 20
+"""Bytes of one answer's observations; a single step may have more, up to `MAX_STEP_BYTES`."""
+MAX_STEP_BYTES = 16 << 20
+MAX_RECORD_BYTES = 512 << 20
+"""Bytes of a record in memory; the page keeps one."""
+MAX_CHOICES = 32
+"""Actions of a step, the likeliest first."""
+_MAX_HEAD_BYTES = 8 << 20
+_MAX_LETTERS = 200
+_NUM_BUCKETS = 500
+_FACTS = (
+    "env",
+    "agent",
+    "step",
+    "chosen",
+    "policy",
+    "seed",
+    "episode",
+    "return",
+    "cut_off",
+    "task",
+    "num_simulations",
+)
+_BY_ACTION = ("prior", "visits", "q_value", "completed_q", "policy")
+
+_Stamp = tuple[str, int, int]
+
+
+class _Kept(NamedTuple):
+    """A record in memory, and its file's name, time and size."""
+
+    stamp: _Stamp
+    record: records.Record
+
+
+class Recordings:
+    """The answers about the records of the runs below a directory; thread-safe."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        self._root = root
+        self._lock = threading.Lock()
+        self._kept: _Kept | None = None
+        self._heads: dict[_Stamp, dict[str, Any]] = {}
+
+    def answers(self) -> Mapping[str, Callable[[requests.Request], dict[str, Any]]]:
+        """Returns the functions of the answers by path."""
+        return {"/api/records": self.listing, "/api/record": self.record, "/api/steps": self.steps}
+
+    def listing(self, request: requests.Request) -> dict[str, Any]:
+        """Returns a run's records by name, each with its facts or an error."""
+        run_dir = catalogue.locate(self._root, request.query_params.get("run", ""))
+        rows = [{"record": name, **self._head(run_dir / FOLDER / name)} for name in find(run_dir)]
+        return {"records": rows, "most": MAX_FILES, "has_league": _has_league(run_dir)}
+
+    def record(self, request: requests.Request) -> dict[str, Any]:
+        """Returns a record's facts, the arrays of its observations, and its curves."""
+        run_dir, path = self._located(request)
+        record = self._read(path)
+        spec = record.spec
+        shown = [
+            {
+                "name": _text(array.name),
+                "dtype": array.dtype,
+                "shape": array.shape,
+                "low": array.low if math.isfinite(array.low) else None,
+                "high": array.high if math.isfinite(array.high) else None,
+                "text": array.text,
+            }
+            for array in spec.arrays
+        ]
+        curves = [name for name in ("value", "network_value", "reward") if name in record.arrays]
+        return {
+            **_facts(record.header),
+            "steps": record.num_steps,
+            "has_league": _has_league(run_dir),
+            "arrays": shown,
+            "has_choices": _has_choices(record),
+            "searches": "visits" in record.arrays,
+            "series": {name: _series(record.arrays[name]) for name in curves},
+        }
+
+    def steps(self, request: requests.Request) -> dict[str, Any]:
+        """Returns some steps of a record: as many of the wanted ones as fit into an answer, at least one."""
+        record = self._read(self._located(request)[1])
+        first = queries.count(request, "first", 0, record.num_steps)
+        wanted = queries.count(request, "count", 1, MAX_STEPS, least=1)
+        num_bytes = record.spec.observation_bytes
+        if num_bytes > MAX_STEP_BYTES:
+            raise errors.RecordError(
+                f"an observation of this record has {num_bytes} bytes; the page shows at most {MAX_STEP_BYTES}"
+            )
+        fitting = max(1, MAX_ANSWER_BYTES // max(1, num_bytes))
+        end = min(first + min(wanted, fitting), record.num_steps + 1)
+        return {"first": first, "steps": [_step(record, number) for number in range(first, end)]}
+
+    def _located(self, request: requests.Request) -> tuple[pathlib.Path, pathlib.Path]:
+        """Returns the directory of a run, and the file of its record."""
+        run_dir = catalogue.locate(self._root, request.query_params.get("run", ""))
+        return run_dir, locate(run_dir, request.query_params.get("record", ""))
+
+    def _read(self, path: pathlib.Path) -> records.Record:
+        """Returns the record in a file; the newest one stays in memory. Raises RecordError."""
+        with self._lock:
+            stamp = _stamp(path)
+            if self._kept is None or self._kept.stamp != stamp:
+                self._kept = None
+                with _opened(path) as file:
+                    self._kept = _Kept(stamp, records.read(file, path, MAX_RECORD_BYTES))
+            return self._kept.record
+
+    def _head(self, path: pathlib.Path) -> dict[str, Any]:
+        with self._lock:
+            try:
+                stamp = _stamp(path)
+                if stamp not in self._heads:
+                    with _opened(path) as file:
+                        header, num_steps = records.read_head(file, path, _MAX_HEAD_BYTES)
+                    while len(self._heads) >= 4 * MAX_FILES:
+                        del self._heads[next(iter(self._heads))]
+                    changed = os.lstat(path).st_mtime
+                    self._heads[stamp] = {**_facts(header), "steps": num_steps, "changed": changed}
+                return self._heads[stamp]
+            except errors.Error as error:
+                return {"error": _text(str(error))}
+
+
+def find(run_dir: pathlib.Path) -> list[str]:
+    """Returns the names of a run's records, relative to their folder; links are not followed."""
+    found = list[str]()
+    for name, is_folder in _entries(run_dir / FOLDER):
+        inside = _entries(run_dir / FOLDER / name) if is_folder else []
+        names = [f"{name}/{file}" for file, is_deeper in inside if not is_deeper] if is_folder else [name]
+        found += [file for file in names if file.endswith(".npz")]
+        if len(found) >= MAX_FILES:
+            break
+    return found[:MAX_FILES]
+
+
+def locate(run_dir: pathlib.Path, name: str) -> pathlib.Path:
+    """Returns the file of a record by its name; raises UnknownRun for any other path."""
+    path, parts = run_dir / FOLDER, name.split("/")
+    if len(parts) > 2 or not name.endswith(".npz") or not all(map(catalogue.is_name, parts)):
+        raise catalogue.UnknownRun(f"{printable.escape(name[:200])!r} is no name of a record of this run")
+    for folder in (path, path / parts[0]) if len(parts) == 2 else (path,):
+        if folder.is_symlink():
+            raise catalogue.UnknownRun(f"{folder.name} of this run is a link, which the page does not follow")
+    return path / name
+
+
+def _entries(folder: pathlib.Path) -> list[tuple[str, bool]]:
+    """Returns names of a folder's files and folders, sorted, and whether each is a folder."""
+    try:
+        if folder.is_symlink():
+            return []
+        with os.scandir(folder) as entries:
+            found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    except OSError:  # there is none, or it was deleted
+        return []
+    return sorted((name, is_folder) for name, is_folder in found if catalogue.is_name(name))
+
+
+@contextlib.contextmanager
+def _opened(path: pathlib.Path) -> Iterator[BinaryIO]:
+    try:
+        with history.opened(path) as stream:
+            yield stream
+    except OSError as error:
+        raise catalogue.UnknownRun(f"{path.name} cannot be read: {error.strerror or error}") from None
+
+
+def _stamp(path: pathlib.Path) -> _Stamp:
+    try:
+        found = os.lstat(path)
+    except OSError as error:
+        raise catalogue.UnknownRun(f"there is no record {path.name}: {error.strerror}") from None
+    return str(path), found.st_mtime_ns, found.st_size
+
+
+def _has_league(run_dir: pathlib.Path) -> bool:
+    return summaries.has_league(run_dir, summaries.settings(run_dir)["config"])
+
+
+def _facts(header: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the plain values of a header."""
+    found = {name: header.get(name) for name in _FACTS}
+    return {name: _text(value) if isinstance(value, str) else _number(value) for name, value in found.items()}
+
+
+def _number(value: object) -> float | bool | None:
+    is_number = isinstance(value, (int, float)) and abs(value) < 1e300
+    return value if is_number else None  # type: ignore[return-value]
+
+
+def _text(text: str) -> str:
+    return printable.escape(text[:_MAX_LETTERS])
+
+
+def _series(values: np.ndarray) -> dict[str, list[float | None]]:
+    kept = thinning.thin(values.astype(np.float64), _NUM_BUCKETS)
+    return {"x": kept.tolist(), "y": thinning.shown(values[kept])}
+
+
+def _step(record: records.Record, number: int) -> dict[str, Any]:
+    """Returns a step: the observation's arrays in base64, and from the action on nothing behind the last step."""
+    arrays, spec = record.arrays, record.spec
+    names = [records.observation_name(spec, array.name) for array in spec.arrays]
+    shown = [np.ascontiguousarray(arrays[name][number]) for name in names]
+    little = [array.astype(array.dtype.newbyteorder("<"), copy=False) for array in shown]
+    found: dict[str, Any] = {"observation": [base64.b64encode(array.tobytes()).decode() for array in little]}
+    if number == record.num_steps:
+        return found
+    action = arrays["action"][number]
+    name = str(arrays["move"][number]) if "move" in arrays else _name(record, action)
+    found |= {"action": action.tolist(), "name": _text(name), "reward": _one(arrays["reward"][number])}
+    found |= {key: bool(arrays[key][number]) for key in ("terminated", "truncated")}
+    found |= {key: _one(arrays[key][number]) for key in ("value", "network_value") if key in arrays}
+    found |= {"mover": int(arrays["mover"][number])} if "mover" in arrays else {}
+    found |= {"choices": list(_choices(record, number))} if _has_choices(record) else {}
+    return found
+
+
+def _has_choices(record: records.Record) -> bool:
+    return "policy" in record.arrays and ("sampled" in record.arrays or not record.spec.is_continuous)
+
+
+def _choices(record: records.Record, number: int) -> Iterator[dict[str, Any]]:
+    """Yields the likeliest actions of a step, the taken one too."""
+    arrays = record.arrays
+    policy, mask = arrays["policy"][number], arrays.get("action_mask")
+    order = np.argsort(-np.where(np.isnan(policy), -1, policy), kind="stable")
+    sampled = arrays["sampled"][number] if "sampled" in arrays else None
+    action = arrays["action"][number]
+    taken = int(action) if sampled is None else int(np.abs(sampled - action).sum(axis=-1).argmin())
+    kept = order[:MAX_CHOICES].tolist()
+    kept += [taken] if 0 <= taken < len(policy) and taken not in kept else []
+    for place in kept:
+        numbers = {key: _one(arrays[key][number][place]) for key in _BY_ACTION if key in arrays}
+        if numbers.get("visits") == 0:
+            numbers["q_value"] = None
+        name = _name(record, place if sampled is None else sampled[place])
+        is_legal = mask is None or bool(mask[number][place])
+        yield {"number": place, "name": _text(name), "is_legal": is_legal, "is_taken": place == taken, **numbers}
+
+
+def _name(record: records.Record, action: Any) -> str:
+    """Returns an action as text: the environment's value of a number, or a vector's numbers."""
+    array = np.asarray(action)
+    if array.shape:
+        return " ".join(f"{value:.3g}" for value in array.reshape(-1)[:16].tolist())
+    values = record.header.get("actions")
+    number = int(array)
+    value = values[number] if isinstance(values, list) and 0 <= number < len(values) else number
+    return " ".join(str(value).split())
+
+
+def _one(value: Any) -> float | int | None:
+    """Returns a number for JSON; None: NaN or an infinity."""
+    number = value.item()
+    return number if isinstance(number, int) else float(f"{number:.7g}") if math.isfinite(number) else None

@@ -1,0 +1,190 @@
+// Replays a recorded episode: the observation, the action, the search's findings, curves of value and reward.
+
+import { get } from "./api.js";
+import { Chart } from "./chart.js";
+import { el, notice, remember, remembered, showLeague, table } from "./dom.js";
+import { number } from "./format.js";
+import { Picture } from "./picture.js";
+import { recordAddress } from "./records.js";
+import { thoughtPanel } from "./thought.js";
+
+const SPEEDS = { 1: "1", 2: "2", 5: "5", 10: "10", 20: "20", 50: "50" };
+const AHEAD = 48; // steps of one request
+const MAX_KEPT = 512; // steps in memory
+const KEYS = "space: play; arrows: a step; Home and End; T: think";
+
+export async function recordPage(main, run, parameters) {
+  const record = parameters.get("record") || "";
+  const found = await get("/api/record", { run, record }).catch((error) => notice(error.message));
+  if (!found) {
+    main.replaceChildren(el("h1", {}, "Recorded episode"));
+    return { close: () => {} };
+  }
+  showLeague(found.has_league);
+  const steps = new Steps(run, record, found.steps);
+  const picture = new Picture();
+  const told = el("dl", { class: "facts step" });
+  const choices = el("div", { class: "choices" });
+  const slider = el("input", { type: "range", class: "wide", min: 0, max: found.steps, step: 1, value: 0, "aria-label": "step", input: () => go(Number(slider.value)) });
+  const place = el("output", { class: "place" });
+  const play = el("button", { type: "button", "aria-pressed": "false", click: () => toggle() }, "play");
+  const speed = el("select", { change: () => remember("speed", speed.value) }, Object.entries(SPEEDS).map(([value, text]) => el("option", { value, selected: value === remembered("speed", "5") }, text)));
+  const thought = thoughtPanel(run, record, found);
+  const charts = curves(found.series);
+  let current = -1;
+  let timer = null;
+  let isOver = false;
+
+  main.replaceChildren(
+    el("h1", {}, record),
+    el("dl", { class: "facts" }, facts(found)),
+    el("div", { class: "tools replay" }, play, button("◀", "a step back", () => go(current - 1)), button("▶", "a step on", () => go(current + 1)), slider, place, el("label", {}, "steps/s ", speed)),
+    el("p", { class: "faint keys" }, KEYS),
+    el("div", { class: "panels stage" }, panel("Observation", picture.element), panel("Step", told, choices)),
+    thought.element,
+    el("div", { class: "panels curves" }, charts.map((chart) => chart.element)),
+  );
+  charts.forEach((chart) => chart.show(chart.shown));
+
+  async function go(wanted) {
+    const step = Math.min(Math.max(0, wanted), found.steps);
+    if (step === current) return;
+    current = step;
+    slider.value = step;
+    place.textContent = `${step} of ${found.steps}`;
+    const one = await steps.at(step).catch((error) => isOver || notice(error.message));
+    if (isOver || !one || step !== current) return; // an older answer
+    picture.show(found.arrays.map((array, part) => ({ ...array, base64: one.observation[part] })));
+    told.replaceChildren(...ofStep(one, found));
+    if (found.has_choices) choices.replaceChildren(choiceTable(one.choices || [], found.searches));
+    charts.forEach((chart) => mark(chart, step));
+    thought.moved(step);
+    history.replaceState(null, "", recordAddress(run, record, step));
+  }
+
+  function toggle(isPlaying = !timer) {
+    clearTimeout(timer);
+    timer = null;
+    play.textContent = isPlaying ? "pause" : "play";
+    play.setAttribute("aria-pressed", String(isPlaying));
+    if (!isPlaying) return;
+    if (current >= found.steps) go(0);
+    const next = async () => {
+      const began = performance.now();
+      await go(current + 1);
+      if (isOver || !timer) return;
+      if (current >= found.steps) return toggle(false);
+      timer = setTimeout(next, Math.max(0, 1000 / Number(speed.value) - (performance.now() - began)));
+    };
+    timer = setTimeout(next, 1000 / Number(speed.value));
+  }
+
+  function press(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, select, button, a, summary, [role=tree], .plot") && event.target !== slider) return;
+    const keys = {
+      " ": () => toggle(), ArrowLeft: () => go(current - 1), ArrowRight: () => go(current + 1),
+      Home: () => go(0), End: () => go(found.steps), t: () => thought.think(),
+    };
+    if (!(event.key in keys)) return;
+    event.preventDefault();
+    keys[event.key]();
+  }
+  document.addEventListener("keydown", press);
+  await go(Number(parameters.get("step")) || 0);
+  if (parameters.get("think")) thought.think();
+  return {
+    close() {
+      isOver = true;
+      clearTimeout(timer);
+      document.removeEventListener("keydown", press);
+      charts.forEach((chart) => chart.close());
+    },
+    repaint: () => charts.forEach((chart) => chart.plot && (chart.draw(), mark(chart, current))),
+  };
+}
+
+// Steps by number; asks for some ahead.
+class Steps {
+  constructor(run, record, last) {
+    Object.assign(this, { run, record, last, kept: new Map(), asked: new Map() });
+  }
+
+  async at(step) {
+    if (!this.kept.has(step)) await this.read(step);
+    const ahead = Math.min(step + AHEAD / 2, this.last);
+    if (!this.kept.has(ahead)) this.read(this.firstMissing(step, ahead)).catch(() => {});
+    return this.kept.get(step);
+  }
+
+  firstMissing(step, end) {
+    let first = step;
+    while (first < end && this.kept.has(first)) first++;
+    return first;
+  }
+
+  read(first) {
+    if (!this.asked.has(first)) {
+      const answer = get("/api/steps", { run: this.run, record: this.record, first, count: AHEAD }).then(({ steps }) => {
+        steps.forEach((one, place) => this.kept.set(first + place, one));
+        while (this.kept.size > MAX_KEPT) this.kept.delete(this.kept.keys().next().value);
+      });
+      this.asked.set(first, answer.finally(() => this.asked.delete(first)));
+    }
+    return this.asked.get(first);
+  }
+}
+
+function button(text, label, click) {
+  return el("button", { type: "button", "aria-label": label, title: label, click }, text);
+}
+
+function panel(title, ...content) {
+  return el("section", { class: "panel" }, el("h2", {}, title), content);
+}
+
+function pairs(rows) {
+  return rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)));
+}
+
+function facts(found) {
+  const rest = found.task ? [["task", found.task]] : [];
+  return pairs([
+    ["environment", found.env || "–"], ["agent", found.agent || "–"], ["update", number(found.step)], ["return", number(found.return)],
+    ["steps", `${number(found.steps)}${found.cut_off ? ", cut off" : ""}`], ["actions", found.policy || "–"], ...rest,
+  ]);
+}
+
+function ofStep(one, found) {
+  const isLast = one.action === undefined;
+  const player = one.mover === undefined ? [] : [["player", String(one.mover + 1)]];
+  const end = one.terminated ? "terminated" : one.truncated ? "truncated" : isLast ? "the last observation" : "goes on";
+  const values = found.searches ? [["value", number(one.value)], ["network's value", number(one.network_value)]] : [];
+  return pairs([...player, ["action", isLast ? "–" : one.name], ["reward", number(one.reward)], ...values, ["episode", end]]);
+}
+
+// Returns the table of a step's actions, in the record and in a thought.
+export function choiceTable(choices, searches) {
+  const heads = searches ? ["action", "prior", "visits", "Q", "completed Q", "policy", ""] : ["action", "policy", ""];
+  const bar = (value) => el("meter", { min: 0, max: 1, value: value ?? 0, "aria-hidden": "true" });
+  const name = (one) => el("span", { class: one.is_legal ? (one.is_taken ? "taken" : null) : "illegal" }, `${one.name}${one.is_legal ? "" : " (illegal)"}`);
+  const fixed = (value, digits = 3) => (value === null || value === undefined ? "–" : value.toFixed(digits));
+  const rows = choices.map((one) => [
+    name(one), ...(searches ? [fixed(one.prior), number(one.visits), fixed(one.q_value), fixed(one.completed_q)] : []), fixed(one.policy), bar(one.policy),
+  ]);
+  return table(heads, rows, new Set(searches ? [1, 2, 3, 4, 5] : [1]), "actions");
+}
+
+function curves(series) {
+  const chart = (title, names) => {
+    const shown = names.filter((name) => series[name]).map((label) => ({ label, ...series[label] }));
+    if (!shown.length) return null;
+    const found = new Chart(title, { x: "step", zoomed: (range) => found.show(shown, range) });
+    return Object.assign(found, { shown });
+  };
+  return [chart("Value", ["value", "network_value"]), chart("Reward", ["reward"])].filter(Boolean);
+}
+
+function mark(chart, step) {
+  if (chart.plot) chart.plot.setCursor({ left: chart.plot.valToPos(step, "x"), top: 0 });
+}

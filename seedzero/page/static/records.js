@@ -1,0 +1,34 @@
+// The recorded episodes of a run.
+
+import { get } from "./api.js";
+import { el, notice, showLeague, table } from "./dom.js";
+import { number } from "./format.js";
+
+const HEADS = ["episode", "return", "steps", "update", "actions", "task", "recorded (UTC)"];
+
+export async function recordsPage(main, run) {
+  const box = el("div", {}, el("p", { class: "faint" }, "reading…"));
+  main.replaceChildren(el("h1", {}, "Recorded episodes"), box);
+  try {
+    const { records, most, has_league: hasLeague } = await get("/api/records", { run });
+    showLeague(hasLeague);
+    const command = `seedzero record --run_dir=${run === "." ? "DIR" : `DIR/${run}`} --episodes=5`;
+    const more = records.length >= most ? `; only ${most} are shown` : "";
+    const hint = el("p", { class: "faint" }, records.length ? `${number(records.length)} episodes${more}` : "none yet; make some: ", records.length ? "" : el("code", {}, command));
+    box.replaceChildren(...(records.length ? [table(HEADS, records.map((one) => row(run, one)), new Set([1, 2, 3]), "recorded episodes", true)] : []), hint);
+  } catch (error) {
+    notice(error.message);
+  }
+  return { close: () => {} };
+}
+
+function row(run, one) {
+  if (one.error) return [one.record, "–", "–", "–", "–", "–", el("span", { class: "faint" }, one.error)];
+  const link = el("a", { href: recordAddress(run, one.record) }, one.record);
+  const time = new Date(1000 * one.changed).toISOString().replace("T", " ").slice(0, 16);
+  return [link, number(one.return), number(one.steps), number(one.step), one.policy || "–", one.task || "–", time];
+}
+
+export function recordAddress(run, record, step = 0) {
+  return `#/record?${new URLSearchParams({ run, record, step })}`;
+}

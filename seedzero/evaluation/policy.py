@@ -237,21 +237,7 @@ class Policy:
         else:
             found = jax.tree.map(lambda x: x[0], self._searched(seen, num_simulations, return_tree=True))
             taken, policy = found.action, found.policy
-        if found is None or found.sampled is None:
-            actions, legal, number = self.actions, np.asarray(seen.action_mask[0]), int(taken)
-        else:
-            actions = np.asarray(self._codec.decode(found.sampled, is_single=False))
-            legal, number = np.ones(len(actions), bool), int(np.argmin(np.abs(found.sampled - taken).sum(axis=-1)))
-        names = thinking.names(actions, legal, place)
-        shown = thinking.Thought(
-            env=env,
-            agent=agent,
-            step=self.step,
-            action=self._codec.decode(taken[np.newaxis], is_single=True),
-            name=names[number],
-            choices=thinking.choices(names, legal, policy, found),
-        )
-        return shown if found is None else thinking.with_search(shown, found, names, place)
+        return thought(self._config, self._spec, self._codec, self.step, seen, taken, policy, found, place)
 
     def reset(self, rows: Sequence[int] | np.ndarray | None = None) -> None:
         """Lets an episode begin with the next observation of these rows, [N] int or [B] bool; None: of all rows.
@@ -321,6 +307,39 @@ class Policy:
                 agent = agents.make(config, self._spec, jax.default_backend())
             self._functions[num_simulations] = greedy.functions(agent, self._spec)
         return self._functions[num_simulations]
+
+
+def thought(
+    config: configs.Config,
+    spec: types.EnvSpec,
+    codec: codecs.Codec,
+    step: int,
+    seen: acting.Seen,
+    taken: np.ndarray,
+    policy: np.ndarray,
+    found: base.Searched | None,
+    place: thinking.GamePlace | None,
+) -> thinking.Thought:
+    """Returns the findings about one observation, a batch of one: the agent's action, and its policy [A].
+
+    found: with the tree, without the batch's axis; None: the agent does not search. step: updates of the checkpoint.
+    """
+    if found is None or found.sampled is None:
+        actions = np.asarray(codec.decode(np.arange(spec.num_actions), is_single=False))
+        legal, number = np.asarray(seen.action_mask[0]), int(taken)
+    else:
+        actions = np.asarray(codec.decode(np.asarray(found.sampled), is_single=False))
+        legal, number = np.ones(len(actions), bool), int(np.argmin(np.abs(found.sampled - taken).sum(axis=-1)))
+    names = thinking.names(actions, legal, place)
+    shown = thinking.Thought(
+        env=config.env.id,
+        agent=config.run.agent,
+        step=step,
+        action=codec.decode(taken[np.newaxis], is_single=True),
+        name=names[number],
+        choices=thinking.choices(names, legal, policy, found),
+    )
+    return shown if found is None else thinking.with_search(shown, found, names, place)
 
 
 def _rows_of(name: str, value: npt.ArrayLike, shape: tuple[int, ...], dtype: Any, is_single: bool) -> np.ndarray:

@@ -1,0 +1,223 @@
+"""A step of a record thought over again, by the recording's checkpoint or another one of the run.
+
+The agent sees what it saw there: the frames before the observation, the record's actions in an LSTM's memory, and the
+random key of the recording.
+
+Shape letters: T steps, N nodes.
+"""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.checkpoints import files as saved_files
+from seedzero.config import config as configs
+from seedzero.config import options
+from seedzero.core import errors, packing, types
+from seedzero.device import acting
+from seedzero.evaluation import codec as codecs
+from seedzero.evaluation import greedy, records, thinking
+from seedzero.evaluation import policy as acting_policy
+from seedzero.networks import observations
+
+FRAMES_BEFORE, FRAMES_AFTER = 64, 192
+"""Observations of the record around a step among which the nearest of an imagined state is sought."""
+MOST_SIMULATIONS = 4096
+_BATCH = 32
+
+
+class Nearest(NamedTuple):
+    """The observation of a record whose latent state is nearest to an imagined one. distance: root mean square."""
+
+    step: int
+    distance: float
+
+
+def load(
+    path: pathlib.Path,
+    step: saved_files.Step | None,
+    header: Mapping[str, Any],
+    *,
+    trusted: bool,
+    num_simulations: int | None = None,
+) -> Rethinker:
+    """Returns a checkpoint's agent for the records with a header; errors as of `policy.load`.
+
+    num_simulations: of the search; None: as in the recording.
+    """
+    config, spec = acting_policy.read(path, trusted=trusted)
+    wanted = num_simulations or _whole(header.get("num_simulations"), 1, MOST_SIMULATIONS)
+    if wanted is not None:
+        config = configs.override(config, {"search.num_simulations": wanted})
+    mode = header.get("policy")
+    is_known = isinstance(mode, str) and mode in types.MODES
+    saved = greedy.load(path, config, spec, step, policy=str(mode) if is_known else None)
+    return Rethinker(saved, config, spec)
+
+
+class Rethinker:
+    """A saved agent for steps of records; for one thread."""
+
+    def __init__(self, saved: greedy.SavedAgent, config: configs.Config, spec: types.EnvSpec) -> None:
+        self._saved, self._config, self._spec = saved, config, spec
+        self._functions = greedy.functions(saved.agent, spec)
+        self._codec = codecs.of(spec)
+
+    def think(self, record: records.Record, number: int) -> thinking.Thought:
+        """Returns the findings about step `number` of a record.
+
+        Raises UsageError for a record of another environment, the observation behind the last step, and an agent that
+        learns values alone, or draws vectors without a search.
+        """
+        agent, spec, config = self._saved.agent, self._spec, self._config
+        if record.spec != spec:
+            raise errors.UsageError("the record is of an environment with other observations or actions than the run")
+        if not 0 <= number < record.num_steps:
+            raise errors.UsageError(f"step {number}: expected 0 to {record.num_steps - 1}, with an action")
+        if agent.search is None and agent.policy is None:
+            raise errors.UsageError(
+                f"agent {config.run.agent} has neither a search nor probabilities of actions to show"
+            )
+        seed = _whole(record.header.get("seed"), 0, options.LARGEST) or 0
+        first_call = _whole(record.header.get("first_call"), 0, options.LARGEST) or 0
+        rows = (self._saved.params, self._carried(record, number, seed, first_call), self._seen(record, number))
+        draws = seed, first_call + number
+        found = None
+        if agent.search is None:
+            taken = np.asarray(self._functions.act(*rows, *draws)[1])[0]
+            policy = np.asarray(self._functions.policy(*rows))[0]
+        else:
+            searched = self._functions.search(*rows, *draws, return_tree=True)
+            found = jax.tree.map(lambda x: np.asarray(x)[0], searched)
+            taken, policy = found.action, found.policy
+        place = self._place(record, number)
+        shown = (config, spec, self._codec, self._saved.update, rows[2], taken, policy, found, place)
+        return acting_policy.thought(*shown)
+
+    def nearest(self, record: records.Record, number: int, thought: thinking.Thought) -> dict[int, Nearest]:
+        """Returns for each node of a thought the nearest observation of the record by latent distance.
+
+        Empty without a model, and where actions are vectors: a node below the root has samples of its own.
+        """
+        model = self._saved.agent.model
+        if model is None or thought.root is None or self._spec.is_continuous:
+            return {}
+        places = np.arange(max(0, number - FRAMES_BEFORE), min(record.num_steps, number + FRAMES_AFTER) + 1)
+        known = np.concatenate([self._represent(record, part)[1] for part in _parts(places)])[: len(places)]
+        states = {0: self._represent(record, np.full(_BATCH, number))[0]}
+        states[0] = jax.tree.map(lambda x: x[:1], states[0])
+        found = {}
+        for node in thought.nodes:  # parents have smaller numbers
+            if node.parent is not None:
+                action = jnp.asarray([node.action], jnp.int32)
+                states[node.number] = self._dynamics(self._saved.params, states[node.parent], action)
+            distances = np.sqrt(np.mean(np.square(known - _flat(states[node.number])), axis=1))
+            best = int(np.argmin(distances))
+            found[node.number] = Nearest(int(places[best]), float(distances[best]))
+        return found
+
+    @functools.cached_property
+    def _dynamics(self) -> Any:
+        model = self._model
+        return jax.jit(lambda params, state, action: model.dynamics(params, state, action)[0])
+
+    @functools.cached_property
+    def _representation(self) -> Any:
+        return jax.jit(self._model.represent)
+
+    @property
+    def _model(self) -> base.Model:
+        assert self._saved.agent.model is not None
+        return self._saved.agent.model
+
+    def _represent(self, record: records.Record, places: np.ndarray) -> tuple[Any, np.ndarray]:
+        """Returns the latent states of observations, and as rows of numbers."""
+        state = self._representation(self._saved.params, self._stacked(record, places, self._saved.agent.stack))
+        return state, _flat(state)
+
+    def _stacked(
+        self, record: records.Record, places: np.ndarray, num_frames: int, last: int = 0
+    ) -> dict[str, np.ndarray]:
+        """Returns `num_frames` frames up to `last` before places [B], by name; before the episode lies its first."""
+        steps = places[:, None] - last - np.arange(num_frames)[::-1]
+        found = {}
+        for array in self._spec.arrays:
+            frames = record.arrays[records.observation_name(self._spec, array.name)]
+            shaped = frames.reshape(len(frames), *observations.stack_shape(array.shape, 1))
+            chosen = shaped[np.maximum(steps, 0)]  # [B, num_frames, ...]
+            found[array.name] = np.concatenate(list(np.moveaxis(chosen, 1, 0)), axis=-1)
+        return found
+
+    def _seen(self, record: records.Record, number: int) -> acting.Seen:
+        arrays, spec, row = record.arrays, self._spec, slice(number, number + 1)
+        shown = {array.name: arrays[records.observation_name(spec, array.name)][row] for array in spec.arrays}
+        frame = packing.pack(spec.packed, shown) if spec.packed else shown[types.OBSERVATION]
+        before = arrays["reward"][number - 1] if number else 0.0
+        mask = arrays["action_mask"][row] if spec.has_action_mask else None
+        task = record.header.get("task")
+        place = spec.tasks.index(task) if task in spec.tasks else 0
+        return greedy.seen(
+            spec,
+            frame,
+            np.array([before], np.float32),
+            np.array([number == 0]),
+            mask,
+            explore=self._saved.mode,
+            task=np.array([place], np.int32),
+        )
+
+    def _carried(self, record: records.Record, number: int, seed: int, first_call: int) -> acting.Carried:
+        """Returns the memory before a step: past frames, and where the agent has an LSTM its state."""
+        agent, spec = self._saved.agent, self._spec
+        carried = acting.initial(agent, spec, 1)
+        if agent.search is None and jax.tree.leaves(carried.memory):
+            for step in range(number):
+                rows = (self._saved.params, carried, self._seen(record, step))
+                carried, _ = self._functions.act(*rows, seed, first_call + step)
+                memory = _with_action(carried.memory, record.arrays["action"][step])
+                carried = acting.Carried(carried.past, memory)
+        elif number and agent.stack > 1:
+            past = self._stacked(record, np.array([number]), agent.stack - 1, last=1)
+            carried = acting.Carried({name: jnp.asarray(frames) for name, frames in past.items()}, carried.memory)
+        return carried
+
+    def _place(self, record: records.Record, number: int) -> thinking.GamePlace | None:
+        """Returns the game's state; None: it is no game of two players, or its moves are of another game."""
+        if "move" not in record.arrays:
+            return None
+        moves = record.arrays["action"][:number].tolist()
+        return thinking.place(self._config.env.id, moves, record.arrays[records.OBSERVATION][number])
+
+
+def _with_action(memory: base.Memory, action: np.ndarray) -> base.Memory:
+    """Replaces an LSTM's last action: the record's counts, not the one of this checkpoint."""
+
+    def replaced(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
+        return jnp.full_like(leaf, action) if getattr(path[-1], "name", "") == "action" else leaf
+
+    return jax.tree_util.tree_map_with_path(replaced, memory)
+
+
+def _parts(places: np.ndarray) -> list[np.ndarray]:
+    """Returns places in equal batches; the last one is filled up."""
+    filled = np.append(places, np.full(-len(places) % _BATCH, places[-1]))
+    return list(filled.reshape(-1, _BATCH))
+
+
+def _flat(state: Any) -> np.ndarray:
+    """Returns latent states as rows of numbers; of a model that sums rewards, the hidden state alone."""
+    leaves = jax.tree.leaves(getattr(state, "hidden", state))
+    return np.concatenate([np.asarray(leaf, np.float32).reshape(len(leaf), -1) for leaf in leaves], axis=1)
+
+
+def _whole(value: object, low: int, high: int) -> int | None:
+    """Returns a whole number of a header within bounds, else None: the file may be of another hand."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high else None

@@ -43,7 +43,7 @@ def run(arguments: parse.Arguments) -> int:
     def ready(url: str) -> None:
         output.say(f"the page of {place}: {url}{' asks for the token' if token else ''}; Ctrl-C ends it")
 
-    serve.serve(path.resolve(), host, port, token, ready)
+    serve.serve(path.resolve(), host, port, token, ready, trusted=arguments.switch("trust_run_dir"))
     return exit_codes.DONE
 
 
@@ -55,6 +55,7 @@ COMMAND = parse.Command(
         "port=N": "to listen on; 0, the default: any free port, which is printed",
         "host=ADDRESS": "to listen on (default 127.0.0.1, this machine alone); any other needs --token_file",
         "token_file=FILE": "file with the token that browsers must give, once (default: none is asked for)",
+        **parse.TRUST,
     },
     required=("run_dir",),
     details="""

@@ -13,7 +13,18 @@ from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import errors, printable
 from seedzero.monitoring import league_log, metrics
-from seedzero.page import catalogue, guard, history, league_view, library, queries, recordings, streams, summaries
+from seedzero.page import (
+    catalogue,
+    guard,
+    history,
+    league_view,
+    library,
+    queries,
+    recordings,
+    streams,
+    summaries,
+    thinker,
+)
 
 STATIC = pathlib.Path(__file__).parent / "static"
 MAX_METRICS = 64
@@ -27,9 +38,11 @@ _NUM_BUCKETS = 600
 class Page:
     """The answers about the runs below a directory."""
 
-    def __init__(self, root: pathlib.Path) -> None:
+    def __init__(self, root: pathlib.Path, *, trusted: bool = False) -> None:
+        """trusted: as of `thinker.ThoughtAnswers`."""
         self.root, self.places = root, streams.StreamPlaces()
-        self.recordings = recordings.Recordings(root)
+        self.recordings, self.thinker = recordings.Recordings(root), thinker.Thinker()
+        self.thoughts = thinker.ThoughtAnswers(root, self.thinker, trusted=trusted)
         self._library = library.Library()
         self._leagues: dict[str, tuple[object, dict[str, Any]]] = {}  # by run: its source, and the league
         self._lock = threading.Lock()
@@ -135,6 +148,7 @@ def make(page: Page, *, hosts: guard.HostNames, token: str = "", cookie: str = "
         "/api/series": page.series,
         "/api/league": page.league,
         **page.recordings.answers(),
+        **page.thoughts.answers(),
     }
     routes: list[routing.BaseRoute] = [routing.Route(path, _answering(read)) for path, read in answers.items()]
     routes += [

@@ -19,10 +19,18 @@ _MAX_CONNECTIONS = 512
 _END_SECONDS = 2
 
 
-def serve(root: pathlib.Path, host: str, port: int, token: str, ready: Callable[[str], None]) -> None:
+def serve(
+    root: pathlib.Path,
+    host: str,
+    port: int,
+    token: str,
+    ready: Callable[[str], None],
+    *,
+    trusted: bool = False,
+) -> None:
     """Serves the runs below a directory until SIGINT, SIGTERM or SIGHUP. Raises UsageError.
 
-    port: 0: any free one. token: "": none is asked for. ready: receives the URL.
+    port: 0: any free one. token: "": none is asked for. ready: receives the URL. trusted: as of `app.Page`.
     """
     if not token and not guard.is_loopback(host):
         raise errors.UsageError(
@@ -31,13 +39,16 @@ def serve(root: pathlib.Path, host: str, port: int, token: str, ready: Callable[
         )
     with _bound(host, port) as listener:
         number = listener.getsockname()[1]
-        asyncio.run(_serve(root, host, number, token, listener, ready))
+        page = app.Page(root, trusted=trusted)
+        try:
+            asyncio.run(_serve(page, host, number, token, listener, ready))
+        finally:
+            page.thinker.close()
 
 
 async def _serve(
-    root: pathlib.Path, host: str, port: int, token: str, listener: socket.socket, ready: Callable[[str], None]
+    page: app.Page, host: str, port: int, token: str, listener: socket.socket, ready: Callable[[str], None]
 ) -> None:
-    page = app.Page(root)
     # Cookies are for all ports of a host: another page's must not replace this one's.
     made = app.make(page, hosts=guard.HostNames(host), token=token, cookie=f"seedzero_page_{port}")
     config = uvicorn.Config(

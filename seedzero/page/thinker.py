@@ -1,0 +1,184 @@
+"""The process that thinks for the page: started at the first question, ended after a pause, one question at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from starlette import requests
+
+from seedzero.checkpoints import files as saved_files
+from seedzero.core import errors, json_object, printable
+from seedzero.page import catalogue, queries, recordings, thoughts
+from seedzero.processes import program as programs
+
+IDLE_SECONDS = 600.0
+"""Pause after which the process ends."""
+ANSWER_SECONDS = 180.0
+"""Longest time for an answer: a large network is compiled within it."""
+MAX_WAITING = 4
+"""Questions that wait for their turn."""
+MAX_SIMULATIONS = 4096
+_MAX_ANSWER_BYTES = 16 << 20
+
+
+class ThinkingFailure(errors.Error):
+    """The process that thinks gave no answer."""
+
+
+class Thinker:
+    """A process of `python -m seedzero.page`; thread-safe."""
+
+    def __init__(
+        self,
+        *,
+        launch: Callable[[Sequence[str]], programs.Process] = programs.launch,
+        idle_seconds: float = IDLE_SECONDS,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        self._launch, self._idle_seconds, self._answer_seconds = launch, idle_seconds, answer_seconds
+        self._turn = threading.Lock()
+        self._places = threading.BoundedSemaphore(1 + MAX_WAITING)
+        self._process: programs.Process | None = None
+        self._pause: threading.Timer | None = None
+        self._is_over = False
+
+    def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the answer. Raises ThinkingFailure."""
+        if not self._places.acquire(blocking=False):
+            raise ThinkingFailure(f"{1 + MAX_WAITING} questions wait already; ask again when one is answered")
+        try:
+            with self._turn:
+                return self._ask(question)
+        finally:
+            self._places.release()
+
+    def close(self) -> None:
+        """Ends the process, and answers nothing any more."""
+        self._is_over = True
+        if (process := self._process) is not None:
+            process.kill_group()
+        with self._turn:
+            self._end()
+
+    def _ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        if self._pause is not None:
+            self._pause.cancel()
+        if self._is_over:
+            raise ThinkingFailure("the page ends")
+        if self._process is None or self._process.poll() is not None:
+            self._end()
+            try:
+                self._process = self._launch([sys.executable, "-m", "seedzero.page"])
+            except OSError as error:
+                raise ThinkingFailure(f"no process can be started to think: {error.strerror}") from None
+        with self._limit(self._process) as is_late:
+            answer, last_line = self._exchange(self._process, question)
+        if answer is None:
+            status = self._end()
+            if is_late.is_set():
+                raise ThinkingFailure(f"no answer within {self._answer_seconds:g} s; ask for fewer simulations")
+            death = programs.Death(status, 0.0, printable.escape(last_line[:500]))
+            raise ThinkingFailure(f"the process that thinks has ended, {death}; ask again to start it anew")
+        self._pause = threading.Timer(self._idle_seconds, self._rest)
+        self._pause.daemon = True
+        self._pause.start()
+        return answer
+
+    @contextlib.contextmanager
+    def _limit(self, process: programs.Process) -> Iterator[threading.Event]:
+        """Kills a process that is entered for too long; yields the event of that."""
+        is_late = threading.Event()
+
+        def kill() -> None:
+            is_late.set()
+            process.kill_group()
+
+        timer = threading.Timer(self._answer_seconds, kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield is_late
+        finally:
+            timer.cancel()
+
+    def _exchange(self, process: programs.Process, question: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
+        """Returns the answer, None if the process ended, and the last line of its other output."""
+        assert process.stdin is not None and process.stdout is not None
+        last_line = ""
+        with contextlib.suppress(OSError):
+            process.stdin.write(json.dumps(question).encode() + b"\n")
+            process.stdin.flush()
+            while line := process.stdout.readline(_MAX_ANSWER_BYTES):
+                if line.startswith(thoughts.MARK):
+                    with contextlib.suppress(ValueError):
+                        return json_object.parse(line[1:]), ""
+                    break
+                last_line = line.decode(errors="replace").strip() or last_line
+        return None, last_line
+
+    def _rest(self) -> None:
+        if self._turn.acquire(blocking=False):
+            try:
+                self._end()
+            finally:
+                self._turn.release()
+
+    def _end(self) -> int | None:
+        """Ends the process with its children; returns its exit code."""
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        status = process.poll()
+        process.kill_group()
+        status = process.wait() if status is None else status
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        return status
+
+
+class ThoughtAnswers:
+    """The answers about checkpoints and thoughts of the runs below a directory."""
+
+    def __init__(self, root: pathlib.Path, thinker: Thinker, *, trusted: bool) -> None:
+        """trusted: the user trusts the makers of all these runs, as of `consent.check`."""
+        self._root, self._thinker, self._trusted = root, thinker, trusted
+
+    def answers(self) -> Mapping[str, Callable[[requests.Request], dict[str, Any]]]:
+        """Returns the functions of the answers by path."""
+        return {"/api/checkpoints": self.checkpoints, "/api/thought": self.thought}
+
+    def checkpoints(self, request: requests.Request) -> dict[str, Any]:
+        """Returns the updates of a run's checkpoints, and of the best one."""
+        place = catalogue.locate(self._root, request.query_params.get("run", "")) / "checkpoints"
+        best = saved_files.finished(place / saved_files.BEST)
+        return {"steps": saved_files.finished(place / saved_files.STEPS), "best": max(best, default=None)}
+
+    def thought(self, request: requests.Request) -> dict[str, Any]:
+        """Returns the thought about a step of a record, by a checkpoint: an update's number, best or last."""
+        run_dir = catalogue.locate(self._root, request.query_params.get("run", ""))
+        record = recordings.locate(run_dir, request.query_params.get("record", ""))
+        wanted = request.query_params.get("checkpoint", "last")
+        is_number = wanted.isascii() and wanted.isdigit() and len(wanted) < 16
+        if not is_number and wanted not in ("best", "last"):
+            raise queries.BadQuery("checkpoint: expected the number of an update, best or last")
+        question = {
+            "run_dir": os.fspath(run_dir),
+            "record": os.fspath(record),
+            "number": queries.count(request, "step", 0, 10**9),
+            "step": int(wanted) if is_number else wanted,
+            "trusted": self._trusted,
+            "num_simulations": queries.count(request, "simulations", 0, MAX_SIMULATIONS) or None,
+        }
+        answer = self._thinker.ask(question)
+        if "error" in answer:
+            raise ThinkingFailure(str(answer["error"]))
+        return answer

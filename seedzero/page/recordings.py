@@ -264,6 +264,8 @@ def _choices(record: records.Record, number: int) -> Iterator[dict[str, Any]]:
             numbers["q_value"] = None
         name = _name(record, place if sampled is None else sampled[place])
         is_legal = mask is None or bool(mask[number][place])
+        if not is_legal:
+            numbers.pop("completed_q", None)
         yield {"number": place, "name": _text(name), "is_legal": is_legal, "is_taken": place == taken, **numbers}
 
 

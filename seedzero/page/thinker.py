@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -78,9 +79,13 @@ class Thinker:
                 self._process = self._launch([sys.executable, "-m", "seedzero.page"])
             except OSError as error:
                 raise ThinkingFailure(f"no process can be started to think: {error.strerror}") from None
+            if self._is_over:
+                self._process.kill_group()
         with self._limit(self._process) as is_late:
             answer, last_line = self._exchange(self._process, question)
         if answer is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(programs.OUTPUT_SECONDS)  # its output ends a moment before
             status = self._end()
             if is_late.is_set():
                 raise ThinkingFailure(f"no answer within {self._answer_seconds:g} s; ask for fewer simulations")

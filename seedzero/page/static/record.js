@@ -2,7 +2,8 @@
 
 import { get } from "./api.js";
 import { Chart } from "./chart.js";
-import { el, notice, remember, remembered, showLeague, table } from "./dom.js";
+import { choiceTable } from "./choices.js";
+import { el, notice, remember, remembered, showLeague } from "./dom.js";
 import { number } from "./format.js";
 import { Picture } from "./picture.js";
 import { recordAddress } from "./records.js";
@@ -29,7 +30,8 @@ export async function recordPage(main, run, parameters) {
   const place = el("output", { class: "place" });
   const play = el("button", { type: "button", "aria-pressed": "false", click: () => toggle() }, "play");
   const speed = el("select", { change: () => remember("speed", speed.value) }, Object.entries(SPEEDS).map(([value, text]) => el("option", { value, selected: value === remembered("speed", "5") }, text)));
-  const thought = thoughtPanel(run, record, found);
+  const arraysOf = (one) => found.arrays.map((array, part) => ({ ...array, base64: one.observation[part] }));
+  const thought = thoughtPanel(run, record, found, async (step) => arraysOf(await steps.at(step)));
   const charts = curves(found.series);
   let current = -1;
   let timer = null;
@@ -41,8 +43,8 @@ export async function recordPage(main, run, parameters) {
     el("div", { class: "tools replay" }, play, button("◀", "a step back", () => go(current - 1)), button("▶", "a step on", () => go(current + 1)), slider, place, el("label", {}, "steps/s ", speed)),
     el("p", { class: "faint keys" }, KEYS),
     el("div", { class: "panels stage" }, panel("Observation", picture.element), panel("Step", told, choices)),
-    thought.element,
     el("div", { class: "panels curves" }, charts.map((chart) => chart.element)),
+    thought.element,
   );
   charts.forEach((chart) => chart.show(chart.shown));
 
@@ -54,7 +56,7 @@ export async function recordPage(main, run, parameters) {
     place.textContent = `${step} of ${found.steps}`;
     const one = await steps.at(step).catch((error) => isOver || notice(error.message));
     if (isOver || !one || step !== current) return; // an older answer
-    picture.show(found.arrays.map((array, part) => ({ ...array, base64: one.observation[part] })));
+    picture.show(arraysOf(one));
     told.replaceChildren(...ofStep(one, found));
     if (found.has_choices) choices.replaceChildren(choiceTable(one.choices || [], found.searches));
     charts.forEach((chart) => mark(chart, step));
@@ -161,18 +163,6 @@ function ofStep(one, found) {
   const end = one.terminated ? "terminated" : one.truncated ? "truncated" : isLast ? "the last observation" : "goes on";
   const values = found.searches ? [["value", number(one.value)], ["network's value", number(one.network_value)]] : [];
   return pairs([...player, ["action", isLast ? "–" : one.name], ["reward", number(one.reward)], ...values, ["episode", end]]);
-}
-
-// Returns the table of a step's actions, in the record and in a thought.
-export function choiceTable(choices, searches) {
-  const heads = searches ? ["action", "prior", "visits", "Q", "completed Q", "policy", ""] : ["action", "policy", ""];
-  const bar = (value) => el("meter", { min: 0, max: 1, value: value ?? 0, "aria-hidden": "true" });
-  const name = (one) => el("span", { class: one.is_legal ? (one.is_taken ? "taken" : null) : "illegal" }, `${one.name}${one.is_legal ? "" : " (illegal)"}`);
-  const fixed = (value, digits = 3) => (value === null || value === undefined ? "–" : value.toFixed(digits));
-  const rows = choices.map((one) => [
-    name(one), ...(searches ? [fixed(one.prior), number(one.visits), fixed(one.q_value), fixed(one.completed_q)] : []), fixed(one.policy), bar(one.policy),
-  ]);
-  return table(heads, rows, new Set(searches ? [1, 2, 3, 4, 5] : [1]), "actions");
 }
 
 function curves(series) {

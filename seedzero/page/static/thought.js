@@ -1,7 +1,122 @@
-// A step thought over again.
+// A step of a record thought over again under a checkpoint: actions, lines, the tree with positions.
 
+import { get } from "./api.js";
 import { el } from "./dom.js";
+import { number } from "./format.js";
+import { choiceTable } from "./choices.js";
+import { Picture } from "./picture.js";
+import { fixed, searchTree } from "./tree.js";
 
-export function thoughtPanel() {
-  return { element: el("div", {}), moved: () => {}, think: () => {} };
+// found: of the record; observe(step): its observation, the arrays of `picture.js`.
+export function thoughtPanel(run, record, found, observe) {
+  const checkpoint = el("select", {});
+  const simulations = el("input", { type: "number", min: 1, max: 4096, placeholder: number(found.num_simulations), "aria-label": "simulations" });
+  const button = el("button", { type: "button", click: () => think() }, "think");
+  const told = el("output", { class: "told" }, "the agent searches anew from this step's observation, with the key of the recording");
+  const box = el("div", {});
+  const element = el(
+    "section",
+    { class: "panel thought" },
+    el("h2", {}, "Thought"),
+    el("div", { class: "tools" }, el("label", {}, "checkpoint ", checkpoint), found.searches ? el("label", {}, "simulations ", simulations) : "", button),
+    told,
+    box,
+  );
+  let current = 0;
+  let isBusy = false;
+  fill(run, checkpoint, found.step).catch((error) => (told.textContent = error.message));
+
+  async function think() {
+    if (isBusy || current >= found.steps) return;
+    isBusy = true;
+    const step = current;
+    button.disabled = true;
+    told.textContent = `thinking about step ${step}; the first time takes some seconds…`;
+    try {
+      const wanted = { run, record, step, checkpoint: checkpoint.value || "last", simulations: Number(simulations.value) || 0 };
+      const thought = await get("/api/thought", wanted);
+      const began = performance.now();
+      box.replaceChildren(...draw(thought, observe));
+      element.dataset.milliseconds = Math.ceil(performance.now() - began);
+      const searched = thought.num_simulations === null ? "" : `, ${number(thought.num_simulations)} simulations`;
+      told.textContent = `step ${step} under update ${number(thought.step)}: ${thought.name}${searched}, ${thought.seconds.toFixed(2)} s`;
+    } catch (error) {
+      told.textContent = error.message;
+    } finally {
+      isBusy = false;
+      button.disabled = current >= found.steps;
+    }
+  }
+
+  return {
+    element,
+    think,
+    moved(step) {
+      current = step;
+      button.textContent = step < found.steps ? `think about step ${step}` : "think";
+      button.disabled = isBusy || step >= found.steps;
+    },
+  };
+}
+
+async function fill(run, select, recorded) {
+  const { steps, best } = await get("/api/checkpoints", { run });
+  const numbers = [...new Set([...steps, ...(best === null ? [] : [best])])].sort((one, other) => other - one);
+  const note = (step) => [step === best ? "best" : "", step === steps[steps.length - 1] ? "last" : "", step === recorded ? "recorded" : ""].filter(Boolean).join(", ");
+  select.replaceChildren(...numbers.map((step) => el("option", { value: step, selected: step === recorded }, `${number(step)}${note(step) ? ` (${note(step)})` : ""}`)));
+}
+
+function draw(thought, observe) {
+  const more = thought.num_choices > thought.choices.length ? el("p", { class: "faint" }, `${number(thought.num_choices - thought.choices.length)} more actions`) : "";
+  const searches = thought.value !== null;
+  const value = searches ? el("p", {}, `value ${fixed(thought.value)}, of the network alone ${fixed(thought.network_value)}`) : "";
+  const actions = el("div", { class: "choices" }, value, choiceTable(thought.choices, searches), more);
+  if (!thought.nodes.length) return [actions];
+  const position = positionPanel(thought, observe);
+  const tree = searchTree(thought.nodes, position.show);
+  const lines = thought.lines.map((line) => el("li", {}, el("button", { type: "button", class: "line", click: () => tree.show(line.nodes[line.nodes.length - 1]) }, line.text)));
+  const left = thought.num_nodes > thought.nodes.length ? `; the ${number(thought.nodes.length)} most visited of ${number(thought.num_nodes)} nodes` : "";
+  const isTurns = thought.nodes.some((node) => node.discount < 0) ? el("p", { class: "faint" }, "a node's value counts for the player to move there") : "";
+  const heads = ["visits", "prior", "reward", "value"].map((head) => el("span", { class: "figure" }, head));
+  return [
+    el("div", { class: "minds" }, actions, el("div", {}, el("h3", {}, "Principal lines"), el("ol", { class: "lines" }, lines))),
+    el(
+      "div",
+      { class: "minds" },
+      el("div", {}, el("h3", {}, `Tree${left}`), el("div", { class: "scroll" }, el("div", { class: "node heads", "aria-hidden": "true" }, el("span", { class: "space" }), heads), tree.element), isTurns),
+      position.element,
+    ),
+  ];
+}
+
+// The position of the chosen node: the game's own, or the record's nearest observation.
+function positionPanel(thought, observe) {
+  const byNumber = new Map(thought.nodes.map((node) => [node.number, node]));
+  const title = el("h3", {}, "Position");
+  const told = el("p", { class: "faint" });
+  const text = el("pre", { class: "position" });
+  const picture = new Picture();
+  const isBoard = thought.nodes[0].position !== null;
+  let asked = 0;
+
+  async function show(node) {
+    const way = [];
+    for (let at = node; at && at.parent !== null; at = byNumber.get(at.parent)) way.unshift(at.is_legal === false ? `${at.name} (illegal)` : at.name);
+    title.textContent = way.length ? `After ${way.join(", ")}` : "Before any action";
+    if (isBoard) {
+      told.textContent = node.position === null ? "the game does not allow these actions: there is no such position" : "the game's own position after these actions";
+      text.textContent = node.position ?? "";
+      return;
+    }
+    const call = ++asked;
+    if (node.frame === null) {
+      told.textContent = "imagined; no observation of the record stands for it";
+      return;
+    }
+    told.textContent = `approximate: the record's nearest observation by latent distance, step ${node.frame.step}, distance ${node.frame.distance.toFixed(3)}`;
+    const arrays = await observe(node.frame.step).catch((error) => ((told.textContent = error.message), null));
+    if (arrays && call === asked) picture.show(arrays);
+  }
+
+  return { show, element: el("div", { class: "imagined", "aria-live": "polite" }, title, told, isBoard ? text : picture.element) };
 }

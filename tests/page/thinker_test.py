@@ -1,0 +1,207 @@
+"""The process that thinks: one question at a time, a bounded life, and sentences for its failures."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import queue
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import golden
+import page_client
+import page_records
+import page_runs
+import pytest
+
+from seedzero.page import app, guard, thinker
+from seedzero.processes import program as programs
+
+_ECHO = r"""
+import json, os, sys
+for line in sys.stdin:
+    question = json.loads(line)
+    print("said by a network")
+    print("\x1e" + json.dumps({**question, "process": os.getpid()}), flush=True)
+"""
+_SILENT = "import sys, time; sys.stdin.readline(); print('asleep', flush=True); time.sleep(60)"
+_DYING = "import sys; sys.stdin.readline(); print('no memory left'); sys.exit(3)"
+_GARBAGE = r"import sys; sys.stdin.readline(); print('\x1e{', flush=True); sys.stdin.readline()"
+
+
+def _launcher(script: str) -> Callable[[Sequence[str]], programs.Process]:
+    return lambda command: programs.launch([sys.executable, "-c", script])
+
+
+@pytest.fixture
+def made() -> Iterator[list[thinker.Thinker]]:
+    """Yields a list of Thinkers, which are closed in the end."""
+    found: list[thinker.Thinker] = []
+    yield found
+    for one in found:
+        one.close()
+
+
+def _thinker(made: list[thinker.Thinker], script: str, **options: Any) -> thinker.Thinker:
+    made.append(thinker.Thinker(launch=_launcher(script), **options))
+    return made[-1]
+
+
+def test_one_process_answers_all_questions(made: list[thinker.Thinker]) -> None:
+    asked = _thinker(made, _ECHO)
+    first, second = asked.ask({"x": 1}), asked.ask({"x": "<b>"})
+    assert first["process"] == second["process"] and (first["x"], second["x"]) == (1, "<b>")
+
+
+def test_the_process_ends_after_a_pause_and_starts_anew(made: list[thinker.Thinker]) -> None:
+    asked = _thinker(made, _ECHO, idle_seconds=0.05)
+    first = asked.ask({})["process"]
+    process = asked._process
+    assert process is not None and process.pid == first
+    process.wait(30)
+    assert asked.ask({})["process"] != first
+
+
+@pytest.mark.parametrize(("script", "match"), [(_DYING, "no memory left"), (_GARBAGE, "has ended")])
+def test_a_crash_is_a_sentence(made: list[thinker.Thinker], script: str, match: str, said: golden.Said) -> None:
+    asked = _thinker(made, script)
+    with pytest.raises(thinker.ThinkingFailure, match=match) as raised:
+        asked.ask({})
+    if script is _DYING:
+        said(raised.value)
+    assert asked._process is None
+
+
+def test_a_silent_process_is_ended(made: list[thinker.Thinker], said: golden.Said) -> None:
+    asked = _thinker(made, _SILENT, answer_seconds=0.2)
+    with pytest.raises(thinker.ThinkingFailure, match="within") as raised:
+        asked.ask({})
+    said(raised.value)
+
+
+def test_few_questions_wait(made: list[thinker.Thinker], monkeypatch: pytest.MonkeyPatch, said: golden.Said) -> None:
+    asked, arrived = _thinker(made, _ECHO), threading.Semaphore(0)
+    acquire = asked._places.acquire
+
+    def counted(**options: bool) -> bool:
+        found = acquire(**options)
+        arrived.release()
+        return found
+
+    monkeypatch.setattr(asked._places, "acquire", counted)
+    answers = queue.SimpleQueue[int]()
+    threads = [
+        threading.Thread(target=lambda number=number: answers.put(asked.ask({"number": number})["number"]))
+        for number in range(1 + thinker.MAX_WAITING)
+    ]
+    with asked._turn:
+        for thread in threads:
+            thread.start()
+            assert arrived.acquire(timeout=30)
+        with pytest.raises(thinker.ThinkingFailure, match="wait already") as raised:
+            asked.ask({})
+        said(raised.value, "full")
+    assert sorted(answers.get(timeout=30) for _ in threads) == [0, 1, 2, 3, 4]
+    asked.close()
+    with pytest.raises(thinker.ThinkingFailure, match="the page ends"):
+        asked.ask({})
+
+
+def test_the_end_of_the_page_ends_a_thought(made: list[thinker.Thinker]) -> None:
+    started = threading.Event()
+
+    def launch(command: Sequence[str]) -> programs.Process:
+        process = programs.launch([sys.executable, "-c", _SILENT])
+        started.set()
+        return process
+
+    asked, failures = thinker.Thinker(launch=launch), queue.SimpleQueue[Exception]()
+
+    def ask() -> None:
+        try:
+            asked.ask({})
+        except thinker.ThinkingFailure as error:
+            failures.put(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    assert started.wait(30)
+    while asked._process is None:
+        thread.join(0.01)
+    asked.close()
+    assert "has ended" in str(failures.get(timeout=30))
+
+
+class _Asked:
+    """A Thinker that keeps the questions."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        self.questions: list[Any] = []
+        self._answer = answer
+
+    def ask(self, question: Any) -> dict[str, Any]:
+        self.questions.append(question)
+        return self._answer
+
+
+def _answers(root: pathlib.Path, answer: dict[str, Any]) -> tuple[page_client.Client, _Asked]:
+    page, asked = app.Page(root, trusted=True), _Asked(answer)
+    page.thoughts = thinker.ThoughtAnswers(root, asked, trusted=True)  # type: ignore[arg-type]
+    return page_client.Client(app.make(page, hosts=guard.HostNames("127.0.0.1"))), asked
+
+
+def test_a_question_names_run_record_step_and_checkpoint(tmp_path: pathlib.Path) -> None:
+    page_runs.write(tmp_path / "a", page_runs.row(1))
+    record = page_records.write(tmp_path / "a")
+    client, asked = _answers(tmp_path, {"nodes": []})
+    query = {"run": "a", "record": record.name, "step": 3, "checkpoint": "50", "simulations": 9}
+    assert client.get("/api/thought", params=query).json() == {"nodes": []}
+    assert asked.questions == [
+        {
+            "run_dir": str(tmp_path / "a"),
+            "record": str(record),
+            "number": 3,
+            "step": 50,
+            "trusted": True,
+            "num_simulations": 9,
+        }
+    ]
+    client.get("/api/thought", params={"run": "a", "record": record.name, "checkpoint": "best"})
+    assert asked.questions[1]["step"] == "best" and asked.questions[1]["num_simulations"] is None
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ({"checkpoint": "../5"}, 400),
+        ({"checkpoint": "-1"}, 400),
+        ({"simulations": "1000000"}, 400),
+        ({"step": "x"}, 400),
+        ({"record": "../config.npz"}, 404),
+        ({"run": "../else"}, 404),
+    ],
+)
+def test_other_questions_are_not_asked(tmp_path: pathlib.Path, query: dict[str, str], code: int) -> None:
+    page_runs.write(tmp_path / "a", page_runs.row(1))
+    client, asked = _answers(tmp_path, {})
+    answer = client.get("/api/thought", params={"run": "a", "record": "x.npz", **query})
+    assert answer.status_code == code and not asked.questions, answer.text
+
+
+def test_the_reason_of_no_thought_is_told(tmp_path: pathlib.Path) -> None:
+    page_runs.write(tmp_path / "a", page_runs.row(1))
+    client, _ = _answers(tmp_path, {"error": "no\x07 checkpoint"})
+    answer = client.get("/api/thought", params={"run": "a", "record": "x.npz"})
+    assert answer.status_code == 409 and json.loads(answer.text) == {"error": "no\\x07 checkpoint"}
+
+
+def test_checkpoints_are_listed(tmp_path: pathlib.Path) -> None:
+    page_runs.write(tmp_path / "a", page_runs.row(1))
+    client, _ = _answers(tmp_path, {})
+    assert client.get("/api/checkpoints", params={"run": "a"}).json() == {"steps": [], "best": None}
+    for name in ("steps/000000000010", "steps/000000000020", "best/000000000015"):
+        (tmp_path / "a" / "checkpoints" / name).mkdir(parents=True)
+        (tmp_path / "a" / "checkpoints" / name / "manifest.json").write_text("{}")
+    assert client.get("/api/checkpoints", params={"run": "a"}).json() == {"steps": [10, 20], "best": 15}

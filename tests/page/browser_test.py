@@ -12,17 +12,41 @@ import subprocess
 import threading
 import urllib.parse
 from collections.abc import Iterator
+from typing import Any
 
+import page_records
 import page_runs
 import pytest
 import saved_league
 import uvicorn
 
-from seedzero.page import app, guard
+from seedzero.page import app, guard, thinker
 
 EVIL = "<img src=x onerror=document.title='broken'>"
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+
+
+class _Thinker:
+    """Answers with a tree of 50 simulations: one line of illegal moves, and children of the root."""
+
+    def ask(self, question: object) -> dict[str, Any]:
+        nodes = [_node(number, number - 1 if number < 25 else 0) for number in range(51)]
+        for node in nodes[1:]:
+            nodes[node["parent"]]["children"].append(node["number"])
+        choice = {"number": 1, "name": EVIL, "is_legal": True, "is_taken": True, "prior": 0.5, "policy": 1.0}
+        choice |= {"visits": 50, "q_value": 0.25, "completed_q": 0.25}
+        numbers = {"value": 0.5, "network_value": 0.25, "num_simulations": 50, "num_nodes": 51, "seconds": 0.1}
+        line = {"text": EVIL, "visits": 50, "q_value": 0.25, "nodes": list(range(1, 25))}
+        found = {"choices": [choice], "num_choices": 1, "lines": [line], "nodes": nodes}
+        return {"step": 7, "action": 1, "name": EVIL, **numbers, **found}
+
+
+def _node(number: int, parent: int) -> dict[str, Any]:
+    numbers = {"prior": 0.5, "visits": 51 - number, "reward": 0.0, "discount": -1.0, "value": 0.0, "depth": 1}
+    is_root = not number
+    texts = {"name": "" if is_root else f"{EVIL}{number}", "position": f"{EVIL}{number}", "is_legal": number % 2 == 0}
+    return {"number": number, "parent": None if is_root else parent, "children": [], "frame": None, **numbers, **texts}
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +57,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     rows = [page_runs.row(number, episode_return=number, loss=1.0, **{EVIL: 1.0}) for number in range(1, 5)]
     page_runs.write(root / "a <b>", *rows, config=config, status={"finished": EVIL, "env_steps": 80})
     saved_league.make(root / "league")
+    page_records.write(root / "league", actions=["left", EVIL, "right"], task=EVIL)
     page = app.Page(root)
+    page.thoughts = thinker.ThoughtAnswers(root, _Thinker(), trusted=False)  # type: ignore[arg-type]
     page.places.limit = 0  # virtual time would stand still beside an open stream; serve_test.py has streams
     made = app.make(page, hosts=guard.HostNames("127.0.0.1"))
     settings = uvicorn.Config(made, http="h11", ws="none", lifespan="off", log_config=None, log_level="critical")
@@ -68,6 +94,16 @@ def _open(url: str, profile: pathlib.Path) -> tuple[str, str]:
         ("#/compare?run=a+%3Cb%3E&run=league", ["<canvas", "2 runs compared", "a &lt;b&gt;"]),
         ("#/settings?run=a+%3Cb%3E", ["&lt;img src=x", "run.max_env_steps"]),
         ("#/league?run=league", ["Win rates", "Elo", "Lineage", saved_league.OLD]),
+        ("#/records?run=league", ["Recorded episodes", "episode-000000.npz", "&lt;img src=x"]),
+        (
+            "#/record?run=league&record=episode-000000.npz&step=1",
+            ["<canvas", "1 of 5", "&lt;img src=x", "completed Q", "network_value", "think about step 1"],
+        ),
+        (
+            "#/record?run=league&record=episode-000000.npz&step=2&think=1",
+            ["Principal lines", "treeitem", "&lt;img src=x", "illegal", "50 simulations", "Before any action"],
+        ),
+        ("#/record?run=league&record=..%2Fconfig.npz", ["no name of a record"]),
         ("#/run?run=" + urllib.parse.quote("../else"), ["no name of a run"]),
     ],
 )
@@ -78,3 +114,9 @@ def test_pages_are_drawn(url: str, address: str, expected: list[str], tmp_path: 
     assert "<img" not in elements and "broken" not in html.partition("</title>")[0]
     lines = messages.splitlines()
     assert not [line for line in lines if "Content Security Policy" in line or "Uncaught" in line], messages
+
+
+def test_a_tree_of_50_simulations_opens_at_once(url: str, tmp_path: pathlib.Path) -> None:
+    html, _ = _open(f"{url}#/record?run=league&record=episode-000000.npz&think=1", tmp_path)
+    (milliseconds,) = re.findall(r'data-milliseconds="(\d+)"', html)
+    assert html.count('role="treeitem"') == 51 and int(milliseconds) <= 100

@@ -127,11 +127,20 @@ def _report(deed: str, step: runs.Step | None, result: Mapping[str, Any]) -> Non
 
 
 def play(arguments: parse.Arguments) -> int:
-    """Plays one episode into a video; returns the exit code."""
-    run_dir, video = arguments.flags["run_dir"], pathlib.Path(arguments.flags["video"])
+    """Plays one episode into a video, or into a record on the page; returns the exit code."""
     seed = arguments.integer("seed", minimum=0) or 0
     step = read_step(arguments)
     player, policy = chosen(arguments, step)
+    if arguments.switch("page"):
+        from seedzero.cli import play_page
+
+        return play_page.run(arguments, step, player, policy, seed)
+    run_dir, target = arguments.flags["run_dir"], arguments.flags.get("video")
+    if not target:
+        raise errors.UsageError(
+            "--video=FILE.mp4|FILE.gif is missing: file to write; or give --page to look at a record"
+        )
+    video = pathlib.Path(target)
     max_steps = arguments.integer("max_episode_steps", minimum=1)
     from seedzero.evaluation import video as videos
 
@@ -226,17 +235,19 @@ A run with --env=remote has its environment in a worker: `--listen=127.0.0.1:0` 
     run=run,
 )
 PLAY = parse.Command(
-    summary="Plays one episode with a saved agent and writes it as a video.",
-    usage="--run_dir=DIR --video=FILE.mp4|FILE.gif [--step=N|best|last] [--seed=N]",
+    summary="Plays one episode with a saved agent and writes it as a video, or shows it on the page.",
+    usage="--run_dir=DIR --video=FILE.mp4|FILE.gif|--page [--step=N|best|last] [--seed=N]",
     flags={
         **parse.RUN_DIR,
         "video=FILE.mp4|FILE.gif": "file to write",
+        "page": "in place of a video: record the episode, with the search's findings, into records/ of the run "
+        "directory, and open the page at it (docs/page.md); Ctrl-C ends the page",
         **CHECKPOINT,
         "seed=N": "of the environment, of drawn actions (default 0)",
         **LIMIT,
         **parse.TRUST,
     },
-    required=("run_dir", "video"),
+    required=("run_dir",),
     run=play,
 )
 EXPORT = parse.Command(

@@ -27,11 +27,7 @@ def run(arguments: parse.Arguments) -> int:
     path = pathlib.Path(place)
     if not path.is_dir():
         raise errors.ResumeError(f"--run_dir={place}: there is no such directory; give a run, or a directory of runs")
-    if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
-        command = packages.install_command(*_PACKAGES)
-        raise errors.UsageError(
-            f"seedzero page needs the extra page, but {' and '.join(missing)} is not installed here: {command}"
-        )
+    check_packages()
     from seedzero.page import serve
     from seedzero.transport import security
 
@@ -45,6 +41,15 @@ def run(arguments: parse.Arguments) -> int:
 
     serve.serve(path.resolve(), host, port, token, ready, trusted=arguments.switch("trust_run_dir"))
     return exit_codes.DONE
+
+
+def check_packages() -> None:
+    """Raises UsageError for missing packages of the page."""
+    if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
+        command = packages.install_command(*_PACKAGES)
+        raise errors.UsageError(
+            f"seedzero page needs the extra page, but {' and '.join(missing)} is not installed here: {command}"
+        )
 
 
 COMMAND = parse.Command(

@@ -1,0 +1,58 @@
+"""`seedzero play --page`: an episode as a record, on the page of its run."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import pathlib
+import sys
+import urllib.parse
+import webbrowser
+from collections.abc import Callable
+
+from seedzero.api import runs
+from seedzero.bucket import bucket
+from seedzero.cli import output, page, parse
+from seedzero.core import errors, exit_codes
+
+_HOST = "127.0.0.1"
+
+
+def run(
+    arguments: parse.Arguments, step: runs.Step | None, player: str | None, policy: runs.Mode | None, seed: int
+) -> int:
+    """Records an episode and serves the page at it until Ctrl-C; returns the exit code."""
+    run_dir, trusted = arguments.flags["run_dir"], arguments.switch("trust_run_dir")
+    if "video" in arguments.flags:
+        raise errors.UsageError("--page shows a record, --video writes a video; give one of them")
+    if bucket.parse(run_dir) is not None:
+        raise errors.UsageError(f"--run_dir={run_dir}: --page records into a run directory of this machine; give one")
+    max_steps = arguments.integer("max_episode_steps", minimum=1)
+    page.check_packages()
+    path = pathlib.Path(run_dir).absolute()
+    time = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
+    folder = f"played-{time}"
+    output.say(f"playing {run_dir} into records/{folder}")
+    from seedzero.evaluation import recording
+    from seedzero.page import recordings, serve
+
+    out = path / recordings.FOLDER / folder
+    result = recording.record(path, out, step, 1, seed, max_steps, player=player, trusted=trusted, policy=policy)
+    output.print_json(result)
+    address = urllib.parse.urlencode({"run": ".", "record": f"{folder}/{recording.file_name(0)}"})
+
+    def ready(url: str) -> None:
+        output.say(f"the record: {url}#/record?{address}; Ctrl-C ends its page")
+        open_browser(f"{url}#/record?{address}")
+
+    serve.serve(path.resolve(), _HOST, 0, "", ready, trusted=trusted)
+    return exit_codes.DONE
+
+
+def open_browser(url: str, opened: Callable[[str], object] = webbrowser.open) -> None:
+    """Opens a browser with a window, if there is one: a browser of the terminal would take it over."""
+    is_graphical = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if is_graphical:
+        with contextlib.suppress(webbrowser.Error, OSError):
+            opened(url)

@@ -1,0 +1,86 @@
+"""`seedzero play --page`: the record, its address, and a browser where there is one."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import webbrowser
+from typing import Any
+
+import golden
+import pytest
+
+from seedzero.cli import main as commands
+from seedzero.cli import play_page
+from seedzero.evaluation import recording
+from seedzero.page import serve
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Returns what is recorded, served and opened."""
+    found: list[Any] = []
+
+    def record(path: pathlib.Path, out: pathlib.Path, *others: Any, **names: Any) -> dict[str, Any]:
+        found.append((path, out, *others, names))
+        return {"step": 7, "out": str(out)}
+
+    def served(root: pathlib.Path, host: str, port: int, token: str, ready: Any, *, trusted: bool) -> None:
+        found.append((root, host, port, token, trusted))
+        ready("http://127.0.0.1:1234/")
+
+    monkeypatch.setattr(recording, "record", record)
+    monkeypatch.setattr(serve, "serve", served)
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    return found
+
+
+def test_the_episode_is_recorded_and_shown(
+    calls: list[Any], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    flags = ["--page", "--seed=3", "--step=120", "--max_episode_steps=9", "--policy=sample", "--trust_run_dir"]
+    assert commands.main(["play", f"--run_dir={tmp_path}", *flags]) == 0
+    recorded, shown = calls
+    names = {"player": None, "trusted": True, "policy": "sample"}
+    assert (recorded[0], recorded[2:]) == (tmp_path, (120, 1, 3, 9, names))
+    folder = recorded[1].relative_to(tmp_path / "records").as_posix()
+    assert re.fullmatch(r"played-\d{8}-\d{6}", folder)
+    assert shown == (tmp_path.resolve(), "127.0.0.1", 0, "", True)
+    output = capsys.readouterr()
+    assert json.loads(output.out)["step"] == 7
+    said(output.err, replace={folder: "FOLDER", "1234": "PORT"})
+
+
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        (["--run_dir=r"], "--page"),
+        (["--run_dir=r", "--page", "--video=a.gif"], "--video"),
+        (["--run_dir=gs://bucket/r", "--page"], "gs://bucket/r"),
+    ],
+)
+def test_mistakes_are_named(
+    flags: list[str], part: str, calls: list[Any], capsys: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    assert commands.main(["play", *flags]) == 2 and not calls
+    text = capsys.readouterr().err
+    assert part in text
+    said(text, " ".join(flags))
+
+
+def test_only_a_browser_with_a_window_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[str] = []
+    monkeypatch.setattr(play_page.sys, "platform", "linux")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    play_page.open_browser("a", found.append)
+    monkeypatch.setenv("DISPLAY", ":0")
+    play_page.open_browser("b", found.append)
+
+    def fails(url: str) -> None:
+        raise webbrowser.Error("no runnable browser")
+
+    play_page.open_browser("c", fails)
+    assert found == ["b"]

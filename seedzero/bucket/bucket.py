@@ -115,7 +115,15 @@ class Store:
 
     def read(self, key: str) -> Value:
         """Returns an object; a missing bucket has none."""
-        found = self._wait(self._objects.read(key), f"reading {self.url}/{key}")
+        found = self.read_if_new(key, None)
+        assert found is not None
+        return found
+
+    def read_if_new(self, key: str, generation: bytes | None) -> Value | None:
+        """Returns an object; None: it is still the one of a generation that was read before."""
+        found = self._wait(self._objects.read(key, if_not_equal=generation), f"reading {self.url}/{key}")
+        if found.state == "unspecified":
+            return None
         return Value(bytes(found.value) if found.state == "value" else None, found.stamp.generation)
 
     def write(self, key: str, content: bytes, *, if_equal: bytes | None = None) -> bytes | None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import pathlib
+import tempfile
+from collections.abc import Iterator
 
+from seedzero.bucket import bucket
 from seedzero.cli import output, parse
 from seedzero.core import errors, exit_codes, packages
+from seedzero.monitoring import followed
 
 _PACKAGES = ("starlette", "uvicorn")
 
@@ -19,13 +24,8 @@ def run(arguments: parse.Arguments) -> int:
         raise errors.UsageError(f"--port={port}: expected at most 65535")
     if not host:
         raise errors.UsageError("--host is empty; give 127.0.0.1 (this machine), or an address of this machine")
-    if "://" in place:
-        raise errors.UsageError(
-            f"--run_dir={place}: the page reads directories of this machine alone; copy config.json, status.json, "
-            "metrics.jsonl and league.jsonl of the run from the bucket into a directory, and give that"
-        )
-    path = pathlib.Path(place)
-    if not path.is_dir():
+    url = bucket.parse(place)
+    if url is None and not pathlib.Path(place).is_dir():
         raise errors.ResumeError(f"--run_dir={place}: there is no such directory; give a run, or a directory of runs")
     check_packages()
     from seedzero.page import serve
@@ -39,8 +39,23 @@ def run(arguments: parse.Arguments) -> int:
     def ready(url: str) -> None:
         output.say(f"the page of {place}: {url}{' asks for the token' if token else ''}; Ctrl-C ends it")
 
-    serve.serve(path.resolve(), host, port, token, ready, trusted=arguments.switch("trust_run_dir"))
+    with _followed(url) if url else contextlib.nullcontext(pathlib.Path(place).resolve()) as path:
+        serve.serve(path, host, port, token, ready, trusted=arguments.switch("trust_run_dir"))
     return exit_codes.DONE
+
+
+@contextlib.contextmanager
+def _followed(url: bucket.Url) -> Iterator[pathlib.Path]:
+    """Yields the directory of a copy that follows a run in a bucket."""
+    with tempfile.TemporaryDirectory(prefix="seedzero-", ignore_cleanup_errors=True) as folder:
+        found = followed.Followed(url, pathlib.Path(folder) / url.path.rpartition("/")[2], report=output.say)
+        output.say(f"reading {url}")
+        found.refresh()
+        found.start()
+        try:
+            yield found.path
+        finally:
+            found.close()
 
 
 def check_packages() -> None:
@@ -54,9 +69,10 @@ def check_packages() -> None:
 
 COMMAND = parse.Command(
     summary="Serves a web page of the runs in a directory: curves, comparisons, leagues, settings.",
-    usage="--run_dir=DIR [--port=N] [--host=ADDRESS] [--token_file=FILE]",
+    usage="--run_dir=DIR|gs://BUCKET/PATH [--port=N] [--host=ADDRESS] [--token_file=FILE]",
     flags={
-        "run_dir=DIR": "of a training run, running or ended, or a directory with many of them below",
+        "run_dir=DIR|gs://BUCKET/PATH": "of a training run, running or ended, or a directory with many of them below; "
+        "of a bucket, one run",
         "port=N": "to listen on; 0, the default: any free port, which is printed",
         "host=ADDRESS": "to listen on (default 127.0.0.1, this machine alone); any other needs --token_file",
         "token_file=FILE": "file with the token that browsers must give, once (default: none is asked for)",

@@ -12,7 +12,7 @@ from typing import Any
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.checkpoints import run_lock
 from seedzero.core import json_object
-from seedzero.monitoring import league_log, metrics
+from seedzero.monitoring import followed, league_log, metrics
 from seedzero.page import history
 
 TRAINS, STALLED, ENDED, STOPPED = "trains", "stands still", "ended", "stopped"
@@ -76,9 +76,16 @@ def has_league(path: pathlib.Path, config: Mapping[str, Any]) -> bool:
 
 
 def state_of(path: pathlib.Path, status: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the state of a run and its reason, "": none. The lock is tried only while learner.json is there."""
-    learner = read_object(path / run_dirs.LEARNER_FILE)
-    if learner and not (path / run_lock.NAME).is_symlink() and run_lock.holder(path) is not None:
+    """Returns the state of a run and its reason, "": none. The lock is tried only while learner.json is there.
+
+    A copy of a run in a bucket has no lock.
+    """
+    if status.get(followed.FOLLOWED):
+        is_alive = status.get("alive") is True
+    else:
+        learner = read_object(path / run_dirs.LEARNER_FILE)
+        is_alive = bool(learner) and not (path / run_lock.NAME).is_symlink() and run_lock.holder(path) is not None
+    if is_alive:
         stalled = status.get("stalled")
         return (STALLED, str(stalled)) if stalled else (TRAINS, "")
     finished = status.get("finished")

@@ -139,6 +139,19 @@ def test_objects_are_written_read_listed_and_deleted(gcs: fake_gcs.FakeGcs, stor
     assert store.read("a/b").content is None
 
 
+def test_an_unchanged_object_is_not_read_again(gcs: fake_gcs.FakeGcs, store: bucket.Store) -> None:
+    gcs.put("runs", "team/one/a", b"1")
+    found = store.read_if_new("a", None)
+    assert found is not None and found.content == b"1"
+    assert store.read_if_new("a", found.generation) is None
+    gcs.put("runs", "team/one/a", b"2")
+    again = store.read_if_new("a", found.generation)
+    assert again is not None and again.content == b"2"
+    gcs.remove("runs", "team/one/a")
+    gone = store.read_if_new("a", again.generation)
+    assert gone is not None and gone.content is None
+
+
 def test_a_conditional_write_fails_where_somebody_else_wrote(gcs: fake_gcs.FakeGcs, store: bucket.Store) -> None:
     missing = store.read("a").generation
     first = store.write("a", b"1", if_equal=missing)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import pathlib
+from typing import Any
 
+import fake_gcs
 import golden
 import pytest
 
 from seedzero.cli import main as commands
+from seedzero.page import serve
 
 
 @pytest.mark.parametrize(
@@ -16,7 +19,7 @@ from seedzero.cli import main as commands
     [
         ([], "--run_dir"),
         (["--run_dir=nowhere"], "nowhere"),
-        (["--run_dir=gs://bucket/run"], "gs://bucket/run"),
+        (["--run_dir=gs://bucket"], "gs://bucket"),
         (["--run_dir=.", "--port=65536"], "--port=65536"),
         (["--run_dir=.", "--port=-1"], "--port=-1"),
         (["--run_dir=.", "--host="], "--host"),
@@ -37,6 +40,26 @@ def test_mistakes_are_named(
     text = capsys.readouterr().err
     assert part in text
     said(text, " ".join(words) or "nothing")
+
+
+def test_a_run_in_a_bucket_is_copied_while_the_page_is_served(
+    gcs: fake_gcs.FakeGcs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    served: list[pathlib.Path] = []
+
+    def serve_once(root: pathlib.Path, *others: Any, trusted: bool) -> None:
+        names = sorted(file.name for file in root.iterdir())
+        assert names == ["config.json", "metrics.jsonl", "status.json"] and not trusted
+        served.append(root)
+
+    monkeypatch.setattr(serve, "serve", serve_once)
+    assert commands.main(["page", "--run_dir=gs://runs/team/one"]) == 2
+    said(capsys.readouterr().err)
+    for name, content in {"config.json": b"{}", "metrics.jsonl": b"", "status.json": b"{}"}.items():
+        gcs.put("runs", f"team/one/{name}", content)
+    assert commands.main(["page", "--run_dir=gs://runs/team/one"]) == 0
+    (root,) = served
+    assert root.name == "one" and not root.exists()
 
 
 def test_a_missing_package_is_named_with_the_extra(

@@ -47,6 +47,14 @@ def test_a_run_that_holds_its_lock_trains(tmp_path: pathlib.Path) -> None:
         assert summaries.state_of(tmp_path, _STATUS) == (summaries.STOPPED, "")
 
 
+def test_a_copy_of_a_bucket_s_run_has_no_lock(tmp_path: pathlib.Path) -> None:
+    told = {**_STATUS, "followed": True}
+    assert summaries.state_of(tmp_path, {**told, "alive": True}) == (summaries.TRAINS, "")
+    assert summaries.state_of(tmp_path, {**told, "alive": False}) == (summaries.STOPPED, "")
+    finished = {**told, "alive": False, "finished": "--max_updates=9 passed"}
+    assert summaries.state_of(tmp_path, finished) == (summaries.ENDED, "--max_updates=9 passed")
+
+
 @pytest.mark.parametrize(
     ("config", "expected"),
     [

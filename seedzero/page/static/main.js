@@ -11,7 +11,7 @@ import { runsPage } from "./runs.js";
 import { settingsPage } from "./settings.js";
 
 const OF_A_RUN = { run: runPage, league: leaguePage, settings: settingsPage, records: recordsPage, record: recordPage };
-const TITLES = { run: "curves", league: "league", records: "records", settings: "settings" };
+const TITLES = { run: "curves", records: "records", settings: "settings", league: "league" };
 let page = null;
 let isFirst = true;
 

@@ -36,6 +36,7 @@ export async function recordPage(main, run, parameters) {
   let current = -1;
   let timer = null;
   let isOver = false;
+  await steps.at(Math.min(Math.max(0, Number(parameters.get("step")) || 0), found.steps)).catch(() => {}); // all is drawn at once
 
   main.replaceChildren(
     el("h1", {}, record),
@@ -57,6 +58,7 @@ export async function recordPage(main, run, parameters) {
     const one = await steps.at(step).catch((error) => isOver || notice(error.message));
     if (isOver || !one || step !== current) return; // an older answer
     picture.show(arraysOf(one));
+    for (const part of [told, choices]) part.style.setProperty("min-height", `${part.offsetHeight}px`); // the last step has less
     told.replaceChildren(...ofStep(one, found));
     if (found.has_choices) choices.replaceChildren(choiceTable(one.choices || [], found.searches));
     charts.forEach((chart) => mark(chart, step));

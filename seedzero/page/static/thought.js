@@ -35,9 +35,7 @@ export function thoughtPanel(run, record, found, observe) {
     try {
       const wanted = { run, record, step, checkpoint: checkpoint.value || "last", simulations: Number(simulations.value) || 0 };
       const thought = await get("/api/thought", wanted);
-      const began = performance.now();
       box.replaceChildren(...draw(thought, observe));
-      element.dataset.milliseconds = Math.ceil(performance.now() - began);
       const searched = thought.num_simulations === null ? "" : `, ${number(thought.num_simulations)} simulations`;
       told.textContent = `step ${step} under update ${number(thought.step)}: ${thought.name}${searched}, ${thought.seconds.toFixed(2)} s`;
     } catch (error) {

@@ -68,7 +68,7 @@ def check_packages() -> None:
 
 
 COMMAND = parse.Command(
-    summary="Serves a web page of the runs in a directory: curves, comparisons, leagues, settings.",
+    summary="Serves a web page of the runs in a directory: curves, comparisons, leagues, recorded episodes, settings.",
     usage="--run_dir=DIR|gs://BUCKET/PATH [--port=N] [--host=ADDRESS] [--token_file=FILE]",
     flags={
         "run_dir=DIR|gs://BUCKET/PATH": "of a training run, running or ended, or a directory with many of them below; "
@@ -82,7 +82,8 @@ COMMAND = parse.Command(
     details="""
 A process of its own that only reads: training pays nothing for it, and runs may start and end meanwhile. Pages: all
 runs, newest first, several in one plot; a run's returns, losses and any other metric, live; a league's results,
-ratings, lineage and decisions; settings. A browser exchanges the token once for a cookie. From another machine:
+ratings, lineage and decisions; recorded episodes (`seedzero record`, `seedzero play --page`), replayed and thought
+over again under any checkpoint; settings. A browser exchanges the token once for a cookie. From another machine:
 ssh -L PORT:127.0.0.1:PORT MACHINE, and no token. docs/page.md says more. Ctrl-C ends it with exit code 0.""",
     run=run,
 )

@@ -22,6 +22,7 @@ from seedzero.core import errors, json_object, types
 FORMAT, VERSION = "seedzero.record", 1
 HEADER = "header"
 OBSERVATION = "observation"
+_MAX_HEADER_BYTES = 64 << 20
 
 _KINDS = {
     "reward": "f",
@@ -148,6 +149,8 @@ def _arrays(file: BinaryIO, names: Sequence[str] | None, max_bytes: int | None) 
         num_bytes = sum(sizes[name] for name in wanted)
         if max_bytes is not None and num_bytes > max_bytes:
             raise ValueError(f"it has {num_bytes} bytes unpacked; expected at most {max_bytes}")
+        if sizes[HEADER] > _MAX_HEADER_BYTES:
+            raise ValueError(f"its header has {sizes[HEADER]} bytes; expected at most {_MAX_HEADER_BYTES}")
         found = {name: loaded[name] for name in wanted}
     for name, array in found.items():
         if not isinstance(array, np.ndarray):

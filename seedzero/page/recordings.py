@@ -9,7 +9,7 @@ import os
 import pathlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 from starlette import requests
@@ -27,7 +27,7 @@ MAX_ANSWER_BYTES = 4 << 20
 """Bytes of one answer's observations; a single step may have more, up to `MAX_STEP_BYTES`."""
 MAX_STEP_BYTES = 16 << 20
 MAX_RECORD_BYTES = 512 << 20
-"""Bytes of a record in memory; the page keeps one."""
+"""Bytes of the records in memory; the least recently asked one goes first."""
 MAX_CHOICES = 32
 """Actions of a step, the likeliest first."""
 _MAX_HEAD_BYTES = 8 << 20
@@ -51,20 +51,13 @@ _BY_ACTION = ("prior", "visits", "q_value", "completed_q", "policy")
 _Stamp = tuple[str, int, int]
 
 
-class _Kept(NamedTuple):
-    """A record in memory, and its file's name, time and size."""
-
-    stamp: _Stamp
-    record: records.Record
-
-
 class Recordings:
     """The answers about the records of the runs below a directory; thread-safe."""
 
     def __init__(self, root: pathlib.Path) -> None:
         self._root = root
         self._lock = threading.Lock()
-        self._kept: _Kept | None = None
+        self._kept: dict[_Stamp, records.Record] = {}
         self._heads: dict[_Stamp, dict[str, Any]] = {}
 
     def answers(self) -> Mapping[str, Callable[[requests.Request], dict[str, Any]]]:
@@ -124,14 +117,17 @@ class Recordings:
         return run_dir, locate(run_dir, request.query_params.get("record", ""))
 
     def _read(self, path: pathlib.Path) -> records.Record:
-        """Returns the record in a file; the newest one stays in memory. Raises RecordError."""
+        """Returns the record in a file. Raises RecordError."""
         with self._lock:
             stamp = _stamp(path)
-            if self._kept is None or self._kept.stamp != stamp:
-                self._kept = None
+            found = self._kept.pop(stamp, None)
+            if found is None:
                 with _opened(path) as file:
-                    self._kept = _Kept(stamp, records.read(file, path, MAX_RECORD_BYTES))
-            return self._kept.record
+                    found = records.read(file, path, MAX_RECORD_BYTES)
+            self._kept[stamp] = found
+            while len(self._kept) > 1 and sum(map(_size, self._kept.values())) > MAX_RECORD_BYTES:
+                del self._kept[next(iter(self._kept))]
+            return found
 
     def _head(self, path: pathlib.Path) -> dict[str, Any]:
         with self._lock:
@@ -203,6 +199,10 @@ def _stamp(path: pathlib.Path) -> _Stamp:
 
 def _has_league(run_dir: pathlib.Path) -> bool:
     return summaries.has_league(run_dir, summaries.settings(run_dir)["config"])
+
+
+def _size(record: records.Record) -> int:
+    return sum(array.nbytes for array in record.arrays.values())
 
 
 def _facts(header: Mapping[str, Any]) -> dict[str, Any]:

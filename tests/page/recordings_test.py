@@ -30,8 +30,13 @@ def root(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 @pytest.fixture
-def client(root: pathlib.Path) -> page_client.Client:
-    return page_client.Client(app.make(app.Page(root), hosts=guard.HostNames("127.0.0.1")))
+def page(root: pathlib.Path) -> app.Page:
+    return app.Page(root)
+
+
+@pytest.fixture
+def client(page: app.Page) -> page_client.Client:
+    return page_client.Client(app.make(page, hosts=guard.HostNames("127.0.0.1")))
 
 
 def _get(client: page_client.Client, path: str, code: int = 200, **parameters: Any) -> Any:
@@ -177,6 +182,23 @@ def test_a_changed_record_is_read_anew(client: page_client.Client, root: pathlib
     assert _get(client, "/api/record")["steps"] == 2
     page_records.write(root / "a", num_steps=4)
     assert _get(client, "/api/record")["steps"] == 4
+
+
+def test_records_in_memory_are_bounded(
+    client: page_client.Client, page: app.Page, root: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[pathlib.Path] = []
+    read = records.read
+    monkeypatch.setattr(records, "read", lambda file, path, size: reads.append(path) or read(file, path, size))
+    for name in "abc":
+        page_records.write(root / "a", f"{name}.npz", 200)
+    for name in "aabba":
+        _get(client, "/api/steps", record=f"{name}.npz")
+    assert [path.stem for path in reads] == ["a", "b"]
+    monkeypatch.setattr(recordings, "MAX_RECORD_BYTES", 30_000)
+    for name in "cac":
+        _get(client, "/api/steps", record=f"{name}.npz")
+    assert [path.stem for path in reads] == ["a", "b", "c", "a", "c"] and len(page.recordings._kept) == 1
 
 
 def test_nothing_in_an_answer_is_no_json(client: page_client.Client, root: pathlib.Path) -> None:

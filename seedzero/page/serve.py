@@ -69,6 +69,7 @@ async def _serve(
 
     def stop() -> None:
         page.places.ending.set()
+        page.thinker.stop()
         server.should_exit = True
 
     loop = asyncio.get_running_loop()

@@ -60,11 +60,15 @@ class Thinker:
         finally:
             self._places.release()
 
-    def close(self) -> None:
-        """Ends the process, and answers nothing any more."""
+    def stop(self) -> None:
+        """Kills the process, and answers nothing any more; returns at once."""
         self._is_over = True
         if (process := self._process) is not None:
             process.kill_group()
+
+    def close(self) -> None:
+        """Ends the process, and answers nothing any more."""
+        self.stop()
         with self._turn:
             self._end()
 

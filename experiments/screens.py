@@ -3,9 +3,9 @@
     python experiments/screens.py [--out=docs/page] [--runs=DIR] [--only=NAME,NAME]
 
 Trains the runs of RUNS into DIR (default: a new temporary directory), where they are missing, and records episodes;
-then opens each screen of SCREENS in Chromium without a window and writes OUT/NAME.png, at most 150 KB. About five
-minutes on two cores. Screens of a run that trains (`is_live`) are taken beside a training, which ends then. A screen
-of a page that this release lacks is left out, and named.
+then opens each screen of SCREENS in Chromium without a window and writes OUT/NAME.png, at most 150 KB. Five to ten
+minutes on two cores. Screens of a run that trains (`is_live`) are taken beside a training. A screen of
+a page that this release lacks is left out, and named.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class Screen:
 
 RUNS = {
     "catch": ("--preset=catch", "--max_seconds=60", "--checkpoint.keep=4"),
-    "cartpole": ("--preset=cartpole", "--agent=ppo", "--max_seconds=60"),
+    "cartpole": ("--preset=cartpole", "--agent=ppo", "--max_seconds=60", "--stop_at_return=inf"),
     "tictactoe": ("--preset=tictactoe", "--max_seconds=90"),
-    "league": ("--preset=league-tictactoe", "--max_seconds=110", "--league.freeze_every=200"),
+    "league": ("--preset=league-tictactoe", "--max_seconds=110", "--league.freeze_every=2000"),
 }
 """Run directory -> settings of its training."""
 RECORDED = {"catch": (), "cartpole": (), "tictactoe": ("--policy=sample",)}
@@ -63,7 +63,7 @@ LIVE = ("--preset=tictactoe", "--max_seconds=600", "--stop_at_return=inf")
 SCREENS = (
     Screen("runs", "", height=420),
     Screen("curves", "run?run=cartpole", height=1100),
-    Screen("compare", "compare?run=catch&run=tictactoe&run=cartpole", height=620),
+    Screen("compare", "compare?run=catch&run=tictactoe", height=620),
     Screen("league", "league?run=league", height=1000),
     Screen("settings", "settings?run=catch", height=520),
     Screen("records", "records?run=tictactoe", height=420),

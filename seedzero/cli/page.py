@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from seedzero.bucket import bucket
 from seedzero.cli import output, parse
 from seedzero.core import errors, exit_codes, packages
-from seedzero.monitoring import followed
 
 _PACKAGES = ("starlette", "uvicorn")
 
@@ -47,6 +46,8 @@ def run(arguments: parse.Arguments) -> int:
 @contextlib.contextmanager
 def _followed(url: bucket.Url) -> Iterator[pathlib.Path]:
     """Yields the directory of a copy that follows a run in a bucket."""
+    from seedzero.monitoring import followed
+
     with tempfile.TemporaryDirectory(prefix="seedzero-", ignore_cleanup_errors=True) as folder:
         found = followed.Followed(url, pathlib.Path(folder) / url.path.rpartition("/")[2], report=output.say)
         output.say(f"reading {url}")

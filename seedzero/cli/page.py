@@ -26,7 +26,7 @@ def run(arguments: parse.Arguments) -> int:
     url = bucket.parse(place)
     if url is None and not pathlib.Path(place).is_dir():
         raise errors.ResumeError(f"--run_dir={place}: there is no such directory; give a run, or a directory of runs")
-    check_packages()
+    check_packages("seedzero page")
     from seedzero.page import serve
     from seedzero.transport import security
 
@@ -59,12 +59,12 @@ def _followed(url: bucket.Url) -> Iterator[pathlib.Path]:
             found.close()
 
 
-def check_packages() -> None:
-    """Raises UsageError for missing packages of the page."""
+def check_packages(user: str) -> None:
+    """Raises UsageError without the packages of the extra; user: of the extra, for the message."""
     if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
         command = packages.install_command(*_PACKAGES)
         raise errors.UsageError(
-            f"seedzero page needs the extra page, but {' and '.join(missing)} is not installed here: {command}"
+            f"{user} needs the extra page, but {' and '.join(missing)} is not installed here: {command}"
         )
 
 

@@ -19,6 +19,7 @@ from seedzero.cli import main as commands
 from seedzero.config import config as configs
 from seedzero.core import errors
 from seedzero.evaluation import evaluate as scoring
+from seedzero.evaluation import rethinking
 
 _RUNS_TEXT = {
     "env.id": "python:numpy.testing._private.utils:runstring",
@@ -55,6 +56,7 @@ _CALLS: dict[str, Callable[[pathlib.Path], object]] = {
     "play": lambda path: scoring.play(path, "a.gif", None, 0),
     "load": lambda path: seedzero.load(path),
     "export": lambda path: seedzero.export(path, "out"),
+    "think": lambda path: rethinking.load(path, None, {}, trusted=False),
 }
 
 
@@ -62,7 +64,7 @@ _CALLS: dict[str, Callable[[pathlib.Path], object]] = {
 @pytest.mark.parametrize("code", [_RUNS_TEXT, _REGISTERS, _NETWORK, _TORSO])
 def test_what_a_directory_names_does_not_run_without_consent(call: str, code: Mapping[str, str]) -> None:
     path, (flag, value) = _directory(code), list(code.items())[code is _TORSO]
-    is_made = call not in ("load", "export") or flag != "env.id"  # these make no environment
+    is_made = call not in ("load", "export", "think") or flag != "env.id"  # these make no environment
     named = rf" here: {configs.flag(flag)}={value}\. .*--trust_run_dir"
     with pytest.raises(errors.ResumeError, match=named if is_made else "^(?!.*--trust_run_dir)"):
         _CALLS[call](path)

@@ -28,6 +28,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # xdist's processes inherit the dir
         sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(_directory / "bytecode")
 
 import jax
+import psutil
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))  # for helpers beside this file, as fake_gcs and golden
@@ -36,6 +37,7 @@ import fake_gcs
 import golden
 import quick_xla
 
+_LARGE_BYTES = 1_500_000_000
 _MAX_CORES = 8
 """More processes would gain nothing: importing JAX takes each of them seconds."""
 
@@ -106,9 +108,10 @@ def _is_end_to_end(item: pytest.Item) -> bool:
 
 @pytest.fixture(autouse=True, scope="module")
 def _few_programs_in_memory() -> Iterator[None]:
-    """Frees compiled programs behind each module: those of all take gigabytes."""
+    """Frees compiled programs behind a module once the process is large: the next ones often need the same."""
     yield
-    jax.clear_caches()
+    if psutil.Process().memory_info().rss > _LARGE_BYTES:
+        jax.clear_caches()
 
 
 @pytest.fixture

@@ -239,16 +239,21 @@ SMALL: dict[str, options.Value] = {
 }
 
 
+@functools.cache
+def _made(epsilon: float) -> tuple[base.Agent, Any, Any]:
+    """Returns an agent, its jitted acting, and first parameters."""
+    agent = muzero.make(configs.override(configs.Config(), {**SMALL, "explore.epsilon": epsilon}), SPEC, "cpu")
+    return agent, jax.jit(agent.act), jax.jit(agent.init)(jax.random.key(0)).params
+
+
 def _act(epsilon: float, *, explore: bool = True) -> tuple[Any, base.Outputs]:
-    config = configs.override(configs.Config(), {**SMALL, "explore.epsilon": epsilon})
-    agent = muzero.make(config, SPEC, "cpu")
+    agent, act, params = _made(epsilon)
     inputs = agent_cases.inputs(
         np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32),
         action_mask=np.zeros((64, 3), bool),  # not read: this environment has no mask
         explore=np.full(64, explore),
     )
-    params = jax.jit(agent.init)(jax.random.key(0)).params
-    memory, outputs = jax.jit(agent.act)(params, agent.initial_memory(64), inputs, jax.random.key(2))
+    memory, outputs = act(params, agent.initial_memory(64), inputs, jax.random.key(2))
     return memory, outputs
 
 
@@ -299,7 +304,7 @@ def test_rings_that_wait_for_workers_are_no_environments_to_explore_in() -> None
 
 
 def test_evaluation_never_repeats() -> None:
-    memory, outputs = _act(1.0, explore=False)
+    memory, outputs = _act(0.5, explore=False)
     _, usual = _act(0.0, explore=False)
     np.testing.assert_array_equal(outputs.action, usual.action)
     assert not np.asarray(memory.left).any()

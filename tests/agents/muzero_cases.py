@@ -75,8 +75,15 @@ def agent(config: configs.Config) -> tuple[base.Agent, Any]:
     return made, jax.jit(lambda state, windows, key: made.update(state, windows, key, None))
 
 
+@functools.cache
 def init(config: configs.Config) -> base.TrainState:
     return jax.jit(agent(config)[0].init)(jax.random.key(0))
+
+
+@functools.cache
+def act(config: configs.Config) -> Any:
+    """The agent's jitted acting."""
+    return jax.jit(agent(config)[0].act)
 
 
 def update(config: configs.Config, state: base.TrainState, windows: windowing.Windows) -> Any:

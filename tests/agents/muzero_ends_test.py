@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import agent_cases  # beside this file: see conftest.py
@@ -31,8 +32,8 @@ def _only(name: str, **changes: options.Value) -> configs.Config:
     )
 
 
-def _loss_and_metrics(config: configs.Config, windows: windowing.Windows) -> tuple[np.ndarray, base.Metrics]:
-    """Of the hand model, whose states 1, 2, 4 are the logits of going on, and whose value logits are all 0."""
+@functools.cache
+def _jitted(config: configs.Config) -> Any:
     parts = cases.hand_model(config)
     num_logits = 11 + config.muzero.predict_ends
 
@@ -40,9 +41,17 @@ def _loss_and_metrics(config: configs.Config, windows: windowing.Windows) -> tup
         return jnp.zeros((len(s), 2)), jnp.zeros((len(s), num_logits)).at[:, -1].set(s[:, 0] * (num_logits > 11))
 
     parts = parts._replace(network=parts.network._replace(predict=predict))
-    targets = muzero_loss.make_targets(parts, (), windows)
-    params = {"p": jnp.asarray(0.5), "q": jnp.asarray(2.0)}
-    loss, metrics, _ = muzero_loss.loss_and_metrics(parts, params, windows, targets, jax.random.key(0))
+
+    def find(params: Any, windows: windowing.Windows) -> tuple[jax.Array, base.Metrics]:
+        targets = muzero_loss.make_targets(parts, (), windows)
+        return muzero_loss.loss_and_metrics(parts, params, windows, targets, jax.random.key(0))[:2]
+
+    return jax.jit(find)
+
+
+def _loss_and_metrics(config: configs.Config, windows: windowing.Windows) -> tuple[np.ndarray, base.Metrics]:
+    """Of the hand model, whose states 1, 2, 4 are the logits of going on, and whose value logits are all 0."""
+    loss, metrics = _jitted(config)({"p": 0.5, "q": 2.0}, windows)
     return np.asarray(loss), metrics
 
 
@@ -136,11 +145,12 @@ def test_ends_are_learned_beside_other_targets_and_models(changes: dict[str, opt
     agent, update = cases.agent(config)
     windows = cases.make_windows(config, num_observations=len(muzero_loss.offsets(config)))
     windows = agent_cases.store(windows, probability=jnp.full(windows.valid.shape, 0.5))
-    state, _, metrics = update(jax.jit(agent.init)(jax.random.key(0)), windows, jax.random.key(1))
+    state, _, metrics = update(cases.init(config), windows, jax.random.key(1))
     assert np.isfinite(float(metrics["loss_end"])) and int(state.num_updates) == 1
     assert agent.model is not None
-    hidden = agent.model.represent(agent.acting(state), {"observation": windows.observation["observation"][:, 0]})
-    assert agent.model.predict(agent.acting(state), hidden)[1].shape == (cases.BATCH,)
+    params, seen = agent.acting(state), {"observation": windows.observation["observation"][:, 0]}
+    hidden = jax.eval_shape(agent.model.represent, params, seen)
+    assert jax.eval_shape(agent.model.predict, params, hidden)[1].shape == (cases.BATCH,)
 
 
 def test_a_return_bootstraps_from_the_value_of_what_goes_on() -> None:
@@ -156,7 +166,8 @@ def test_a_return_bootstraps_from_the_value_of_what_goes_on() -> None:
     num_observations = len(muzero_loss.offsets(config))
     windows = cases.make_windows(config, num_observations=num_observations)
     windows = agent_cases.show(windows, np.full((cases.BATCH, num_observations, 1), 2.0, np.float32))
-    targets = muzero_loss.make_targets(parts, {}, windows._replace(reward=jnp.zeros_like(windows.reward)))
+    windows = windows._replace(reward=jnp.zeros_like(windows.reward))
+    targets = jax.jit(functools.partial(muzero_loss.make_targets, parts))({}, windows)
     np.testing.assert_allclose(targets.value, 0.25 * 2.0, rtol=1e-3)
 
 
@@ -177,13 +188,15 @@ def test_actions_that_end_the_episode_are_learned_to_be_worth_nothing() -> None:
     state, (agent, _) = cases.init(config), cases.agent(config)
     for _ in range(150):
         state, _, metrics = cases.update(config, state, windows)
-    assert agent.model is not None
-    params = agent.acting(state)
-    hidden = agent.model.represent(params, {"observation": windows.observation["observation"][:, 0]})
+    model = agent.model
+    assert model is not None
     assert float(metrics["loss_end"]) < 0.02
-    values = [
-        np.asarray(agent.model.predict(params, agent.model.dynamics(params, hidden, jnp.full(4, a))[0])[1])
-        for a in range(3)
-    ]
+
+    @jax.jit
+    def values_behind(params: Any) -> list[jax.Array]:
+        hidden = model.represent(params, {"observation": windows.observation["observation"][:, 0]})
+        return [model.predict(params, model.dynamics(params, hidden, jnp.full(4, a))[0])[1] for a in range(3)]
+
+    values = [np.asarray(value) for value in values_behind(agent.acting(state))]
     assert np.abs(values[0][0]) < 0.01  # in the state where it was taken
     assert all(abs(values[a][row] - 0.1) < 0.05 for a, row in ((1, 1), (2, 2), (1, 3)))  # 0.4 two steps later

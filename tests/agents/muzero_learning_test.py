@@ -95,7 +95,7 @@ def _sample(random: np.random.Generator, episodes: dict[str, np.ndarray], length
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize("policy", ["gumbel", "puct"])
+@pytest.mark.parametrize("policy", ["gumbel", pytest.param("puct", marks=pytest.mark.slow)])
 def test_acting_and_updating_learn_to_catch_every_ball(policy: str) -> None:
     agent = muzero.make(_config(policy), SPEC, "cpu")
     act = jax.jit(agent.act)

@@ -388,7 +388,7 @@ def test_actions_behind_an_end_are_drawn_from_the_policy_for_each_row_and_step()
 
 def _random_params(parts: muzero_model.Parts) -> Any:
     """Fresh networks predict nearly the same everywhere: these do not."""
-    leaves, structure = jax.tree.flatten(parts.network.init(jax.random.key(1)))
+    leaves, structure = jax.tree.flatten(jax.jit(parts.network.init)(jax.random.key(1)))
     random = np.random.default_rng(0)
     return jax.tree.unflatten(structure, [x + 0.3 * random.normal(size=x.shape).astype(x.dtype) for x in leaves])
 

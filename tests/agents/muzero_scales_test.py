@@ -43,7 +43,8 @@ def _acted(state: base.TrainState, observation: jax.Array, **changes: Any) -> ba
     config = cases.make_config(**RATE, **changes)
     agent = cases.agent(config)[0]
     inputs = agent_cases.inputs(observation, explore=np.zeros(len(observation), bool))
-    return jax.jit(agent.act)(agent.acting(state), (), inputs, jax.random.key(0))[1]
+    outputs: base.Outputs = cases.act(config)(agent.acting(state), (), inputs, jax.random.key(0))[1]
+    return outputs
 
 
 @pytest.mark.parametrize(

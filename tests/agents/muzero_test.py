@@ -151,9 +151,8 @@ def test_acting_leaves_in_replay_what_the_agent_declares() -> None:
     agent, _ = cases.agent(cases.make_config())
     params = cases.init(cases.make_config()).params
     observation = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
-    _, outputs = jax.jit(agent.act)(
-        params, agent.initial_memory(8), agent_cases.inputs(observation), jax.random.key(0)
-    )
+    inputs = agent_cases.inputs(observation)
+    _, outputs = cases.act(cases.make_config())(params, agent.initial_memory(8), inputs, jax.random.key(0))
     assert outputs.action.dtype == jnp.int32
     assert set(outputs.stored) == set(agent.stored)
     for name, kept in agent.stored.items():
@@ -213,14 +212,14 @@ def test_only_training_rows_explore_and_illegal_actions_are_left_out(policy: str
 def test_samples_are_of_the_policy_of_a_search_without_noise(policy: str) -> None:
     config = cases.make_config(search__policy=policy, explore__epsilon=1.0)
     agent, params = muzero.make(config, cases.SPEC, "cpu"), cases.init(config).params
-    memory, observation = agent.initial_memory(2000), np.ones((2000, 4), np.float32)
+    memory, observation, act = agent.initial_memory(2000), np.ones((2000, 4), np.float32), jax.jit(agent.act)
 
-    def act(mode: np.int8) -> base.Outputs:
+    def acted(mode: np.int8) -> base.Outputs:
         inputs = agent_cases.inputs(observation, explore=np.full(2000, mode))
-        outputs: base.Outputs = jax.jit(agent.act)(params, memory, inputs, jax.random.key(0))[1]
+        outputs: base.Outputs = act(params, memory, inputs, jax.random.key(0))[1]
         return outputs
 
-    sampled, greedy = act(types.SAMPLE), act(types.GREEDY)
+    sampled, greedy = acted(types.SAMPLE), acted(types.GREEDY)
     np.testing.assert_array_equal(sampled.stored["policy"], greedy.stored["policy"])
     shares = np.bincount(sampled.action, minlength=3) / 2000
     np.testing.assert_allclose(shares, sampled.stored["policy"][0], atol=0.05)

@@ -197,7 +197,7 @@ def _learn(config: configs.Config, envs: _Envs, seed: int, *, goal: float, max_u
 
 @pytest.mark.learning
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("lstm_width", [0, 32])
+@pytest.mark.parametrize("lstm_width", [0, pytest.param(32, marks=pytest.mark.slow)])
 def test_it_learns_to_catch(lstm_width: int, seed: int) -> None:
     config = _config(lstm_width=lstm_width, learning_rate=5e-3)
     assert _learn(config, _Catch(seed), seed, goal=0.9, max_updates=600) >= 0.9
@@ -228,6 +228,7 @@ def test_ppo_with_an_lstm_learns_to_recall_an_earlier_observation() -> None:
     assert _learn(config, envs, 0, goal=0.9 * envs.best, max_updates=100) >= 0.9 * envs.best
 
 
+@pytest.mark.slow
 @pytest.mark.learning
 def test_without_an_lstm_nothing_earlier_is_recalled() -> None:
     envs = _Recall(0)

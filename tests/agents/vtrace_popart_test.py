@@ -213,7 +213,7 @@ def test_a_refused_update_changes_neither_parameters_nor_statistics() -> None:
 
 def test_acting_stores_the_task_and_needs_no_statistics() -> None:
     agent, _ = _agent()
-    state = agent.init(jax.random.key(0))
+    state = jax.jit(agent.init)(jax.random.key(0))
     assert agent.acting(state) is state.params
     inputs = agent_cases.inputs({types.OBSERVATION: np.zeros((2, 2), np.float32)}, 3)
     inputs = inputs._replace(task=jnp.array([2, 0]))
@@ -223,4 +223,4 @@ def test_acting_stores_the_task_and_needs_no_statistics() -> None:
 
 def test_without_it_nothing_is_stored_and_the_state_is_as_before() -> None:
     agent = vtrace.make(cases.make_config(), TASKS, "cpu")
-    assert "task" not in agent.stored and not hasattr(agent.init(jax.random.key(0)), "returns")
+    assert "task" not in agent.stored and not hasattr(jax.eval_shape(agent.init, jax.random.key(0)), "returns")

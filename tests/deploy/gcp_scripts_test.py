@@ -38,37 +38,37 @@ TPU_FLAGS = "--privileged --user=root --env=JAX_PLATFORMS=tpu,cpu"
 
 @pytest.fixture
 def path(tmp_path: pathlib.Path) -> str:
-    """A PATH on which gcloud and docker only write down that they were called."""
+    """A PATH on which gcloud and docker only write down that they were called, in a folder beside copied scripts.
+
+    No seedzero is there, nor .venv beside the copy: a program that starts to check settings takes most of the time.
+    """
     tools = tmp_path / "tools"
     tools.mkdir()
+    shutil.copytree(FOLDER, _copied(str(tools)))
     for name in ("gcloud", "docker"):
         (tools / name).write_text(f'#!/bin/sh\necho {name} "$@" >> "{tmp_path}/calls"\nexit 1\n')
         (tools / name).chmod(0o755)
-    return f"{tools}{os.pathsep}{os.environ['PATH']}"
+    rest = [part for part in os.environ["PATH"].split(os.pathsep) if not (pathlib.Path(part) / "seedzero").exists()]
+    return os.pathsep.join([str(tools), *rest])
 
 
-@pytest.fixture
-def bare(tmp_path: pathlib.Path) -> pathlib.Path:
-    """The scripts in a clone without .venv: where PATH has no seedzero either, no settings are checked beforehand."""
-    return pathlib.Path(shutil.copytree(FOLDER, tmp_path / "clone" / FOLDER.name))
+def _copied(path: str) -> pathlib.Path:
+    """Returns the folder of the scripts that a PATH of the fixture belongs to."""
+    return pathlib.Path(path.split(os.pathsep)[0]).parent / "clone" / FOLDER.name
 
 
-def _without_seedzero(path: str) -> str:
-    return os.pathsep.join(part for part in path.split(os.pathsep) if not (pathlib.Path(part) / "seedzero").exists())
-
-
-def _run(script: str, *args: str, path: str, folder: pathlib.Path = FOLDER) -> subprocess.CompletedProcess[str]:
+def _run(script: str, *args: str, path: str, folder: pathlib.Path | None = None) -> subprocess.CompletedProcess[str]:
     """Runs a script that must call neither gcloud nor docker."""
     calls = pathlib.Path(path.split(os.pathsep)[0]).parent / "calls"
     done = subprocess.run(
-        ["bash", str(folder / script), *args], capture_output=True, text=True, check=False, cwd="/",
+        ["bash", str((folder or _copied(path)) / script), *args], capture_output=True, text=True, check=False, cwd="/",
         stdin=subprocess.DEVNULL, env={**os.environ, "PATH": path},
     )  # fmt: skip
     assert not calls.exists(), calls.read_text()
     return done
 
 
-def _dry(script: str, *args: str, path: str, folder: pathlib.Path = FOLDER) -> str:
+def _dry(script: str, *args: str, path: str, folder: pathlib.Path | None = None) -> str:
     done = _run(script, "--dry_run", PROJECT, *args, path=path, folder=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -84,7 +84,7 @@ def _answered(script: str, *args: str, path: str, answers: str) -> tuple[subproc
     calls = tools.parent / "answered"
     (tools / "gcloud").write_text(f'#!/bin/sh\necho "$*" >> "{calls}"\ncase "$*" in\n{answers}\nesac\n')
     done = subprocess.run(
-        ["bash", str(FOLDER / script), PROJECT, "--yes", *args], capture_output=True, text=True, check=False,
+        ["bash", str(_copied(path) / script), PROJECT, "--yes", *args], capture_output=True, text=True, check=False,
         stdin=subprocess.DEVNULL, env={**os.environ, "PATH": path, "POLL_SECONDS": "0"}, timeout=60,
     )  # fmt: skip
     return done, calls.read_text().splitlines()
@@ -266,7 +266,7 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)
 pathlib.Path("{tmp_path}/pid").write_text(str(os.getpid()))
 os.execvp("bash", ["bash", *sys.argv[1:]])
 """
-    words = [str(FOLDER / "train_atari_tpu_vm.sh"), PROJECT, "--yes", "--run=r", "--workers=0"]
+    words = [str(_copied(path) / "train_atari_tpu_vm.sh"), PROJECT, "--yes", "--run=r", "--workers=0"]
     done = subprocess.run(
         [sys.executable, "-c", foreground, *words], capture_output=True, text=True,
         check=False, stdin=subprocess.DEVNULL, env={**os.environ, "PATH": path, "POLL_SECONDS": "0"}, timeout=60,
@@ -432,9 +432,8 @@ def test_what_a_tpu_vm_and_its_workers_run_is_understood_by_seedzero(path: str, 
     assert _check_entrypoint(_body(text, "worker.args").split("\n"), files) == ["worker"]
 
 
-def test_a_misspelt_setting_of_seedzero_is_seen(path: str, bare: pathlib.Path, files: gcp.Files) -> None:
-    path = _without_seedzero(path)
-    pools = _pools(_dry("train_atari.sh", "--", "--search.num_simulation=3", path=path, folder=bare))
+def test_a_misspelt_setting_of_seedzero_is_seen(path: str, files: gcp.Files) -> None:
+    pools = _pools(_dry("train_atari.sh", "--", "--search.num_simulation=3", path=path))
     with pytest.raises(errors.UsageError, match=r"--search\.num_simulations"):
         _check_entrypoint(pools[0]["containerSpec"]["args"], files)
 
@@ -455,9 +454,9 @@ def test_a_seedzero_that_is_installed_refuses_wrong_settings_first(
     _dry("train_cartpole.sh", "--", "--seed=1", path=path)
 
 
-def test_settings_reach_the_learner_as_they_were_given(path: str, bare: pathlib.Path) -> None:
+def test_settings_reach_the_learner_as_they_were_given(path: str) -> None:
     awkward = ["--env=gym:a b\"c\\d'e", "--x=$(id)", "--y=ü*"]
-    pools = _pools(_dry("train_cartpole.sh", "--", *awkward, path=_without_seedzero(path), folder=bare))
+    pools = _pools(_dry("train_cartpole.sh", "--", *awkward, path=path))
     assert pools[0]["containerSpec"]["args"][-3:] == awkward
 
 

@@ -85,7 +85,7 @@ def test_an_outage_stops_nothing_and_a_second_learner_is_refused(
     learner = host.train(_copy(), *RUN, "--bucket.retry_seconds=1", url=URL)
     before = learner.until(lambda found: found["durable_update"], "a durable update")["durable_update"]
 
-    refused = host.seedzero("train", *RUN, f"--run_dir={URL}")  # the same machine: its local copy is locked
+    refused = host.train(_copy(), *RUN, url=URL).wait()  # the same machine: its local copy is locked
     assert refused.code == 2 and f"{URL} " in refused.err and f"pid {learner.pid}" in refused.err
     elsewhere = host.start(
         host.command("train", *RUN, f"--run_dir={URL}"), "second", SEEDZERO_SCRATCH=str(tmp_path / "elsewhere")
@@ -107,5 +107,5 @@ def test_an_outage_stops_nothing_and_a_second_learner_is_refused(
     learner.send(signal.SIGINT)
     assert learner.wait().code == 0
     last = learner.polls[-1]["updates"]
-    finished = host.seedzero("train", f"--run_dir={URL}", f"--max_updates={last}")
+    finished = host.train(_copy(), f"--max_updates={last}", url=URL).wait()
     assert finished.code == 0 and "finished" in finished.err, finished.err

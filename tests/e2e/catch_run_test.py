@@ -114,7 +114,7 @@ def test_checkpoints_are_listed_and_verified(host: harness.Host, brief: Brief) -
 
 
 def test_the_same_command_again_is_finished_at_once(host: harness.Host, brief: Brief) -> None:
-    ended = host.train(brief.run, *BRIEF).wait()
+    ended = host.seedzero("train", *BRIEF, f"--run_dir={brief.run}")
     assert ended.code == 0
     assert re.search("finished: 60 .*--max_updates=60", ended.err)
     assert harness.saved_steps(brief.run) == [30, 60]
@@ -129,6 +129,7 @@ def test_a_larger_budget_goes_on(brief: Brief) -> None:
     assert rows[-1]["update"] == 60
 
 
+@pytest.mark.slow  # tests/checkpoints/checkpoint_test.py flips one in each file
 def test_a_flipped_bit_makes_a_resume_take_the_older_checkpoint_and_say_so(
     host: harness.Host, brief: Brief, tmp_path: pathlib.Path
 ) -> None:
@@ -146,7 +147,7 @@ def test_a_flipped_bit_makes_a_resume_take_the_older_checkpoint_and_say_so(
 
 def test_a_changed_setting_that_cannot_change_is_refused_by_name(host: harness.Host, brief: Brief) -> None:
     before = (brief.run / "config.json").read_bytes()
-    ended = host.train(brief.run, *BRIEF, "--network.width=16").wait()
+    ended = host.seedzero("train", *BRIEF, "--network.width=16", f"--run_dir={brief.run}")
     assert ended.code == 2
     assert "network.width: saved 8, given 16" in ended.err
     assert (brief.run / "config.json").read_bytes() == before
@@ -154,7 +155,7 @@ def test_a_changed_setting_that_cannot_change_is_refused_by_name(host: harness.H
 
 def test_a_file_in_place_of_the_run_directory_is_refused(host: harness.Host, tmp_path: pathlib.Path) -> None:
     (tmp_path / "run").write_text("mine")
-    ended = host.train(tmp_path / "run", *harness.TINY).wait()
+    ended = host.seedzero("train", *harness.TINY, f"--run_dir={tmp_path / 'run'}")
     assert ended.code == 2 and str(tmp_path / "run") in ended.err
     assert (tmp_path / "run").read_text() == "mine"
 
@@ -162,7 +163,7 @@ def test_a_file_in_place_of_the_run_directory_is_refused(host: harness.Host, tmp
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 def test_a_read_only_run_directory_is_refused(host: harness.Host, tmp_path: pathlib.Path) -> None:
     (tmp_path / "run").mkdir(mode=0o555)
-    ended = host.train(tmp_path / "run", *harness.TINY).wait()
+    ended = host.seedzero("train", *harness.TINY, f"--run_dir={tmp_path / 'run'}")
     assert ended.code == 2 and "cannot use" in ended.err
 
 
@@ -170,7 +171,7 @@ def test_a_replay_that_cannot_fit_is_refused_with_a_number_that_would(
     host: harness.Host, tmp_path: pathlib.Path
 ) -> None:
     run = tmp_path / "run"
-    ended = host.train(run, *harness.TINY, "--replay.capacity=40_000_000_000").wait()
+    ended = host.seedzero("train", *harness.TINY, "--replay.capacity=40_000_000_000", f"--run_dir={run}")
     assert ended.code == 2, ended.err
     fitting = int(ended.err.split("--replay.capacity=")[-1].split()[0])
     assert 24_000 < fitting < 40_000_000_000

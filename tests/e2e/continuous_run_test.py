@@ -7,7 +7,6 @@ import e2e_harness as harness
 SMALL = (
     *harness.TINY,
     "--env=gym:Pendulum-v1",
-    "--network.kind=mlp",
     "--search.num_sampled=4",
     "--max_updates=20",
 )

@@ -44,6 +44,6 @@ def test_all_30_levels_are_played_and_scored_one_by_one(host: harness.Host, tmp_
     # 2 seeds of 30 levels for training, and as many for evaluation, which has its own.
     assert 30 < len(list(levels.glob("*/*.pk3"))) <= 120
 
-    scored = host.seedzero("evaluate", f"--run_dir={run}", "--episodes=30")
+    scored = host.start(host.command("evaluate", f"--run_dir={run}", "--episodes=30"), "evaluate").wait()
     assert scored.code == 0 and scored.json["task_returns"].keys() == set(dmlab.LEVELS)
     assert "human_normalized" in scored.json

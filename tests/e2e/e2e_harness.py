@@ -6,6 +6,8 @@ behind. Nothing here waits for a fixed time: `wait_for` polls a condition until 
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import pathlib
@@ -27,6 +29,7 @@ import quick_xla
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.checkpoints import segments, trees
+from seedzero.cli import main as commands
 from seedzero.core import errors
 from seedzero.monitoring import status
 
@@ -65,6 +68,7 @@ STATUS_KEYS = {
 TINY = (
     "--preset=catch",
     "--stop_at_return=inf",
+    "--network.kind=mlp",
     "--network.width=8",
     "--network.head_width=8",
     "--search.num_simulations=2",
@@ -82,7 +86,7 @@ TINY = (
     "--metrics.tensorboard=false",
     "--transport.max_backoff_seconds=0.2",
 )
-PACED = (*TINY, "--env=gym:e2e_envs:Paced-v0", "--network.kind=mlp")
+PACED = (*TINY, "--env=gym:e2e_envs:Paced-v0")
 """A learner that leaves the processor to what runs beside it."""
 
 T = TypeVar("T")
@@ -298,9 +302,11 @@ class Host:
         self._programs.append(program)
         return program
 
-    def seedzero(self, *words: str, seconds: float = DEADLINE_SECONDS) -> Ended:
-        """Runs a command to its end."""
-        return self.start(self.command(*words), words[0] if words else "seedzero").wait(seconds)
+    def seedzero(self, *words: str) -> Ended:
+        """Runs a command to its end, in this process: one of its own would first import JAX for seconds."""
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+            code = commands.main(words)
+        return Ended(code, out.getvalue(), err.getvalue())
 
     def train(
         self, run: pathlib.Path, *words: str, limits: Sequence[str] = (), url: str = "", **environment: str

@@ -98,12 +98,12 @@ def to(run: pathlib.Path, num_players: int) -> str:
 def test_a_resume_with_another_time_between_snapshots_is_refused_by_name(
     host: harness.Host, league: pathlib.Path
 ) -> None:
-    ended = host.train(league, *LEAGUE, "--league.freeze_every=400").wait()
+    ended = host.seedzero("train", *LEAGUE, "--league.freeze_every=400", f"--run_dir={league}")
     assert ended.code == 2 and f"--league.freeze_every: saved {EVERY}, given 400" in ended.err
 
 
 KILLS = [
-    pytest.param([league_stand_in.AFTER_FREEZE, league_stand_in.IN_CHECKPOINT], id="few"),
+    pytest.param([league_stand_in.AFTER_FREEZE], id="one"),
     pytest.param(
         [moment for moment in league_stand_in.MOMENTS[:-1] for _ in range(3)], id="many", marks=pytest.mark.slow
     ),
@@ -149,6 +149,7 @@ def test_killed_at_random_moments_it_goes_on_at_its_last_checkpoint(
     assert [row["name"] for row in shown["players"]] == ["main", *leagues.read(run, "").pool.frozen]
 
 
+@pytest.mark.slow  # tests/checkpoints/player_files_test.py saves players that wait at a stop
 def test_ctrl_c_during_a_freeze_saves_the_new_player(
     host: harness.Host, tmp_path: pathlib.Path, league: pathlib.Path
 ) -> None:
@@ -166,6 +167,7 @@ def test_ctrl_c_during_a_freeze_saves_the_new_player(
     check(run)
 
 
+@pytest.mark.slow  # tests/checkpoints/player_files_test.py resumes from an earlier checkpoint, too
 def test_after_an_earlier_checkpoint_no_name_is_used_again(
     host: harness.Host, tmp_path: pathlib.Path, league: pathlib.Path
 ) -> None:
@@ -231,6 +233,7 @@ def test_damaged_and_missing_players_are_named_and_a_resume_goes_on_without_them
     check(run, lost=(damaged, missing))
 
 
+@pytest.mark.slow  # tests/loop/league_seating_test.py loses players within a process
 def test_players_that_are_damaged_while_it_runs_are_named_and_left_out(
     host: harness.Host, tmp_path: pathlib.Path, league: pathlib.Path
 ) -> None:
@@ -251,6 +254,7 @@ def test_players_that_are_damaged_while_it_runs_are_named_and_left_out(
 # ------------------------------------------------------------------------------------ a full disk
 
 
+@pytest.mark.slow  # tests/checkpoints/player_files_test.py refuses players their disk
 def test_a_full_disk_is_named_once_a_snapshot_and_a_resume_goes_on(
     host: harness.Host, tmp_path: pathlib.Path, league: pathlib.Path
 ) -> None:

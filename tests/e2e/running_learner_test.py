@@ -13,7 +13,7 @@ import pytest
 import raw_worker
 
 LEAVE_SECONDS = 120.0
-SWITCHED = (*harness.TINY, "--env=gym:e2e_envs:Switched-v0", "--network.kind=mlp")
+SWITCHED = (*harness.TINY, "--env=gym:e2e_envs:Switched-v0")
 
 
 class Running(NamedTuple):
@@ -52,7 +52,8 @@ def test_an_occupied_run_directory_is_refused_with_the_pid(host: harness.Host, r
 
 
 def test_a_port_in_use_is_refused(host: harness.Host, tmp_path: pathlib.Path, running: Running) -> None:
-    ended = host.train(tmp_path / "two", *harness.TINY, f"--listen={running.learner.address}").wait()
+    words = (*harness.TINY, f"--listen={running.learner.address}", f"--run_dir={tmp_path / 'two'}")
+    ended = host.seedzero("train", *words)
     assert ended.code == 2 and running.learner.address in ended.err
     running.learner.trains_on()
 

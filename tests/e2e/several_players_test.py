@@ -88,20 +88,10 @@ def test_every_kind_of_match_and_decision_occurs(reference: pathlib.Path) -> Non
 
 
 def test_a_killed_run_repeats_its_bits(host: harness.Host, reference: pathlib.Path) -> None:
-    run, codes = host.directory / "killed", []
-    for begun in (0, 2 * EVERY):
-        learner = host.train(run, *LEAGUE)
-
-        def is_ripe_or_over(learner: harness.Learner = learner, begun: int = begun) -> bool:
-            found = learner.status()
-            is_ripe = found and (found["durable_update"] or 0) > begun and found["updates"] % EVERY > 3
-            return bool(is_ripe) or learner.popen.poll() is not None
-
-        harness.wait_for(is_ripe_or_over, "work to lose")
-        if learner.popen.poll() is None:
-            learner.send(signal.SIGKILL)
-        codes.append(learner.wait().code)
-    assert -signal.SIGKILL in codes
+    run, where = host.directory / "killed", {league_stand_in.MOMENT: f"{league_stand_in.IN_CHECKPOINT}:2"}
+    killed = host.train(run, *LEAGUE, limits=league_stand_in.command(), **where).wait()
+    assert killed.code == -signal.SIGKILL, killed.err
+    assert 0 < league_run_test.newest(run).step < UPDATES
     ended = host.train(run, *LEAGUE).wait()
     assert ended.code == 0, ended.err
     assert _state(run) == _state(reference)
@@ -117,11 +107,9 @@ FAULTY = (
 )
 
 
-@pytest.mark.parametrize(
-    "faults", [["raise"], pytest.param(["raise", "hang", "none", "own"], id="all", marks=pytest.mark.slow)]
-)
-def test_a_builder_that_fails_loses_nothing(host: harness.Host, faults: list[str]) -> None:
-    run = host.directory / "faulty"
+@pytest.mark.slow  # tests/league/builders_test.py tells failures with file and line, too
+def test_a_builder_that_fails_loses_nothing(host: harness.Host) -> None:
+    run, faults = host.directory / "faulty", ["raise", "hang", "none", "own"]
     said = {
         "raise": r"raised ZeroDivisionError: no games, at (.*):(\d+)",
         "hang": r"has not returned after 10 s, at (.*):(\d+)",
@@ -191,21 +179,12 @@ def _check(run: pathlib.Path) -> None:
         assert min([0, *(value for key, value in row.items() if "age" in key or "lag" in key)]) >= 0, row
 
 
-KILLS = [
-    pytest.param([league_stand_in.AFTER_RESET], id="one"),
-    pytest.param(
-        [moment for moment in (*league_stand_in.MOMENTS[:-1], league_stand_in.AFTER_RESET) for _ in range(2)],
-        id="many",
-        marks=pytest.mark.slow,
-    ),
-]
-
-
-@pytest.mark.parametrize("moments", KILLS)
+@pytest.mark.slow  # the run above is killed among resets, too, and repeats its bits
 def test_killed_around_a_reset_it_goes_on_at_its_last_checkpoint(
-    host: harness.Host, tmp_path: pathlib.Path, wild: pathlib.Path, moments: list[str]
+    host: harness.Host, tmp_path: pathlib.Path, wild: pathlib.Path
 ) -> None:
     run = harness.copy_run(wild, tmp_path / "run")
+    moments = [moment for moment in (*league_stand_in.MOMENTS[:-1], league_stand_in.AFTER_RESET) for _ in range(2)]
     for number, moment in enumerate(moments):
         where = {league_stand_in.MOMENT: f"{moment}:{number % 3}"}
         learner = _resume(host, run, "--max_updates=100000", **where)

@@ -112,7 +112,8 @@ sys.exit(main.main(sys.argv[4:]))
 """As STUCK_DISK, with an update that never returns."""
 
 
-@pytest.mark.parametrize(("ends", "code"), [("budget", 1), pytest.param("ctrl-c", 130, marks=pytest.mark.slow)])
+@pytest.mark.slow  # tests/host/deadline_test.py and stopping_test.py have stuck calls within a process
+@pytest.mark.parametrize(("ends", "code"), [("budget", 1), ("ctrl-c", 130)])
 def test_a_stuck_call_ends_with_the_newest_checkpoint_and_says_what_is_lost(
     host: harness.Host, tmp_path: pathlib.Path, ends: str, code: int
 ) -> None:
@@ -159,10 +160,11 @@ def test_ctrl_c_while_networks_are_built_and_compiled_is_not_lost(host: harness.
     assert learner.wait().code == 0
 
 
+@pytest.mark.slow  # tests/processes/keeper_test.py ends after five failures, too
 def test_an_environment_that_always_fails_ends_training_with_its_reason(
     host: harness.Host, tmp_path: pathlib.Path
 ) -> None:
-    learner = host.train(tmp_path / "run", *harness.TINY, "--env=gym:e2e_envs:Raising-v0", "--network.kind=mlp")
+    learner = host.train(tmp_path / "run", *harness.TINY, "--env=gym:e2e_envs:Raising-v0")
     ended = learner.wait()
     assert ended.code == 1, ended.err
     last = ended.err.strip().splitlines()[-1]
@@ -208,6 +210,7 @@ def test_a_full_disk_does_not_end_training(host: harness.Host, tmp_path: pathlib
     assert host.seedzero("checkpoint", "verify", f"--run_dir={learner.run}").code == 0
 
 
+@pytest.mark.slow  # tests/host has failed last saves and resumes without a replay within a process
 def test_a_resume_without_replay_trains_again_and_a_failed_last_save_fails(
     host: harness.Host, tmp_path: pathlib.Path
 ) -> None:

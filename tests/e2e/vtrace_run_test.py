@@ -102,5 +102,5 @@ def test_it_is_evaluated(host: harness.Host, brief: pathlib.Path) -> None:
 
 
 def test_a_run_of_another_agent_does_not_resume(host: harness.Host, brief: pathlib.Path) -> None:
-    refused = host.train(brief, "--preset=catch", "--agent=muzero", "--max_updates=20").wait()
+    refused = host.seedzero("train", "--preset=catch", "--agent=muzero", "--max_updates=20", f"--run_dir={brief}")
     assert refused.code == 2 and re.search("--agent: .*vtrace, .*muzero", refused.err)

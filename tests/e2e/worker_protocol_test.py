@@ -14,7 +14,7 @@ import raw_worker
 
 from seedzero.transport import inference_pb2
 
-REMOTE = (*harness.TINY, "--env=remote", "--network.kind=mlp", "--listen=127.0.0.1:0")
+REMOTE = (*harness.TINY, "--env=remote", "--listen=127.0.0.1:0")
 
 PACED = """
 import runpy, sys, time

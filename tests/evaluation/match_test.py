@@ -148,9 +148,8 @@ def test_an_opening_never_ends_a_game(tic_tac_toe: spiel.Game, monkeypatch: pyte
 def test_an_agent_s_moves_do_not_depend_on_what_shares_its_batch(tic_tac_toe: spiel.Game) -> None:
     changes = {"network.width": 8, "network.head_width": 8, "search.num_simulations": 4}
     agent = muzero.make(configs.override(presets.get("tictactoe"), changes), tic_tac_toe.spec, "cpu")
-    params = jax.tree.map(
-        lambda x: x + 0.1 * jax.random.normal(jax.random.key(1), x.shape), agent.init(jax.random.key(0)).params
-    )
+    shake = jax.jit(lambda tree: jax.tree.map(lambda x: x + 0.1 * jax.random.normal(jax.random.key(1), x.shape), tree))
+    params = shake(jax.jit(agent.init)(jax.random.key(0)).params)
     saved = greedy.SavedAgent(agent, params, 0, "last")
     play = match.saved_player(tic_tac_toe, saved, 0)
     states = [match.opening(tic_tac_toe, np.random.default_rng(seed)) for seed in range(70)]
@@ -262,7 +261,7 @@ def test_a_game_that_is_watched_begins_at_its_start(tmp_path: pathlib.Path, monk
 
     def load(path: pathlib.Path, config: configs.Config, spec: types.EnvSpec, *args: None) -> Any:
         agent = muzero.make(config, spec, "cpu")
-        return greedy.SavedAgent(agent, agent.init(jax.random.key(0)).params, 0, "last")
+        return greedy.SavedAgent(agent, jax.jit(agent.init)(jax.random.key(0)).params, 0, "last")
 
     monkeypatch.setattr(greedy, "load", load)
     player = scoring._Player(run, run_dirs.read_saved(run).config, None, 20, seed=0, render=False)

@@ -120,7 +120,7 @@ def test_probabilities_are_exact_sums_over_legal_actions() -> None:
 def test_parameters_of_an_agent_are_judged_while_it_learns() -> None:
     saved, *_ = policies.saved(spiel_seats.SpielSeats("kuhn_poker").spec, **PPO)
     judge = tabular.judging(saved.agent, "spiel:kuhn_poker")
-    untrained = saved.agent.acting(saved.agent.init(jax.random.key(0)))
+    untrained = saved.agent.acting(jax.jit(saved.agent.init)(jax.random.key(0)))
     assert judge(untrained) == pytest.approx(0.9167, abs=0.05)  # of uniform play
     with pytest.raises(errors.UsageError, match=r"game of perfect information"):
         tabular.judging(saved.agent, "spiel:tic_tac_toe")

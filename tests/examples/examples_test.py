@@ -84,7 +84,7 @@ def test_an_environment_of_one_s_own_needs_no_registration(host: harness.Host) -
     config = (host.directory / "corridor" / "config.json").read_text()
     assert '"env.id": "python:own_environment:Corridor"' in config
     evaluate = ("evaluate", f"--run_dir={host.directory / 'corridor'}", "--episodes=1")
-    assert host.seedzero(*evaluate).json["mean_return"] >= 0
+    assert host.start(host.command(*evaluate), "evaluate").wait().json["mean_return"] >= 0
     given_away = shutil.copytree(host.directory / "corridor", host.directory / "given_away")
     refused = host.seedzero("evaluate", f"--run_dir={given_away}")
     assert refused.code == 2 and "names code" in refused.err and "--env=python:own_environment:Corridor" in refused.err

@@ -66,13 +66,15 @@ CASES: Mapping[str, Case] = {
             **_PRIORITIES,
         }
     ),
-    "vtrace, with an LSTM": Case(
+    "vtrace, with an LSTM and PopArt": Case(
         {
             "run.agent": "vtrace",
             "vtrace.width": 8,
             "vtrace.lstm_width": 4,
             "vtrace.unroll_length": 3,
             "vtrace.batch_size": 4,
+            "vtrace.popart": True,
+            "vtrace.popart_step": 0.1,
         }
     ),
     # Over before the checkpoint, and not.
@@ -82,16 +84,6 @@ CASES: Mapping[str, Case] = {
         {**loop_world.MUZERO, "replay.priority_alpha": 0.6}, num_learning=2
     ),
     "vtrace, with learners apart": Case(loop_world.VTRACE, num_learning=2),
-    "vtrace, with PopArt": Case(
-        {
-            "run.agent": "vtrace",
-            "vtrace.width": 8,
-            "vtrace.unroll_length": 3,
-            "vtrace.batch_size": 4,
-            "vtrace.popart": True,
-            "vtrace.popart_step": 0.1,
-        }
-    ),
     "ppo": Case(_PPO),
     "ppo, with learners apart": Case(_PPO, num_learning=2),
     "ppo, continuous, with an LSTM": Case({**_PPO, "ppo.lstm_width": 4}, CONTINUOUS),
@@ -194,7 +186,12 @@ def test_every_agent_is_here() -> None:
     assert {str(case.settings.get("run.agent", "muzero")) for case in CASES.values()} == set(agents.AGENTS)
 
 
-SLOW = ("ppo", "muzero, with a long random start")
+SLOW = (
+    "ppo",
+    "ppo, with learners apart",
+    "muzero, with a long random start",
+    "muzero, with priorities and learners apart",
+)
 """Cases whose parts others have, too."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -23,6 +24,7 @@ IMAGE_AND_VECTOR = types.EnvSpec.of_arrays(
 B, T = 2, 5
 
 
+@functools.cache
 def _make(spec: types.EnvSpec, platform: str = "cpu", **changes: Any) -> actor_critic.RecurrentNetwork[Any]:
     layers = shared.Layers("vtrace", **{"torso": "auto", "width": 16, **changes})
     return actor_critic.actor_critic(layers, spec, platform)

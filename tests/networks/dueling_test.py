@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import golden
@@ -20,6 +21,7 @@ IMAGE = types.EnvSpec((84, 84, 1), "uint8", 3, observation_low=0, observation_hi
 B, T = 2, 5
 
 
+@functools.cache
 def _make(spec: types.EnvSpec, platform: str = "cpu", **changes: Any) -> actor_critic.RecurrentNetwork[Any]:
     layers = shared.Layers("agent", **{"torso": "auto", "width": 16, **changes})
     return actor_critic.dueling(layers, spec, platform)

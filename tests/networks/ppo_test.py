@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ GRID = types.EnvSpec((10, 5, 2), "uint8", 3, observation_low=0, observation_high
 IMAGE = types.EnvSpec((40, 40, 1), "uint8", 3, observation_low=0, observation_high=255)
 
 
+@functools.cache
 def _make(
     spec: types.EnvSpec, platform: str = "cpu", *, normalizes: bool = True, **changes: Any
 ) -> actor_critic.RecurrentNetwork[Any]:
@@ -129,7 +131,7 @@ def test_a_loop_computes_the_same_as_acting(spec: types.EnvSpec) -> None:
     network = _make(spec)
     low, high = (-1, 1) if spec is VECTOR else (0, 2)
     seen = np.random.default_rng(0).integers(low, high, (3, 2, *spec.observation_shape)).astype(spec.observation_dtype)
-    params = network.init(jax.random.key(0))
+    params = jax.jit(network.init)(jax.random.key(0))
     arguments = (params, network.initial_state(3), _steps(seen, spec), network.no_moments())
     acted, learned = (jax.jit(unroll)(*arguments)[1] for unroll in (network.unroll, network.unroll_in_loop))
     np.testing.assert_allclose(learned.value, acted.value, rtol=1e-4, atol=1e-6)

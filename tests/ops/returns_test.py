@@ -17,60 +17,65 @@ VALUE = [10.0, 20.0, 30.0, 40.0, 50.0]
 NEVER = -1
 
 
-@pytest.fixture(params=["eager", "jit"])
-def make_targets(request: pytest.FixtureRequest) -> Any:
-    def compute(
-        num_valid: int = 5, terminated_at: int = NEVER, truncated_at: int = NEVER, n: int = 2, discount: float = 0.5
-    ) -> nstep.Targets:
-        positions = jnp.arange(5)
-
-        def targets(reward: jax.Array, value: jax.Array) -> nstep.Targets:
-            ends = (positions == terminated_at)[None], (positions == truncated_at)[None]
-            seen = nstep.Experience(reward, value, *ends, (positions < num_valid)[None])
-            return nstep.n_step_targets(seen, discount=discount, n=n, num_positions=3)
-
-        function = jax.jit(targets) if request.param == "jit" else targets
-        return jax.tree.map(lambda x: np.asarray(x[0]), function(jnp.array([REWARD]), jnp.array([VALUE])))
-
-    return compute
+@functools.cache
+def _n_step_targets(discount: float, n: int, num_positions: int) -> Any:
+    """Returns the jitted function: cases differ in its arguments."""
+    return jax.jit(functools.partial(nstep.n_step_targets, discount=discount, n=n, num_positions=num_positions))
 
 
-def test_returns_sum_discounted_rewards_and_bootstrap_after_n_steps(make_targets: Any) -> None:
-    targets = make_targets()
+def _make_targets(
+    num_valid: int = 5, terminated_at: int = NEVER, truncated_at: int = NEVER, n: int = 2, discount: float = 0.5
+) -> nstep.Targets:
+    positions = np.arange(5)
+    ends = (positions == terminated_at)[None], (positions == truncated_at)[None]
+    seen = nstep.Experience(np.float32([REWARD]), np.float32([VALUE]), *ends, (positions < num_valid)[None])
+    targets: nstep.Targets = jax.tree.map(lambda x: np.asarray(x[0]), _n_step_targets(discount, n, 3)(seen))
+    return targets
+
+
+def test_targets_are_the_same_without_jit() -> None:
+    no = np.zeros((1, 5), bool)
+    seen = nstep.Experience(jnp.array([REWARD]), jnp.array([VALUE]), no, no, ~no)
+    eager, jitted = nstep.n_step_targets(seen, discount=0.5, n=2, num_positions=3), _make_targets()
+    jax.tree.map(lambda x, y: np.testing.assert_array_equal(x[0], y), eager, jitted)
+
+
+def test_returns_sum_discounted_rewards_and_bootstrap_after_n_steps() -> None:
+    targets = _make_targets()
     # 1 + 2/2 + 30/4, 2 + 4/2 + 40/4, 4 + 8/2 + 50/4
     np.testing.assert_allclose(targets.value, [9.5, 14.0, 20.5])
     assert targets.value_mask.all()
     assert targets.policy_mask.all()
 
 
-def test_a_reward_is_the_target_of_the_edge_that_leads_to_its_position(make_targets: Any) -> None:
-    targets = make_targets()
+def test_a_reward_is_the_target_of_the_edge_that_leads_to_its_position() -> None:
+    targets = _make_targets()
     np.testing.assert_array_equal(targets.reward, [1.0, 2.0])
     assert targets.reward_mask.all()
 
 
-def test_the_reward_of_the_sampled_position_itself_plays_no_part(make_targets: Any) -> None:
+def test_the_reward_of_the_sampled_position_itself_plays_no_part() -> None:
     # A one-step return of position 0 is the next reward and the next value: 1 + 20/2.
-    np.testing.assert_allclose(make_targets(n=1).value[0], 11.0)
+    np.testing.assert_allclose(_make_targets(n=1).value[0], 11.0)
 
 
-def test_a_return_does_not_bootstrap_from_a_terminated_position(make_targets: Any) -> None:
-    targets = make_targets(num_valid=4, terminated_at=3)
+def test_a_return_does_not_bootstrap_from_a_terminated_position() -> None:
+    targets = _make_targets(num_valid=4, terminated_at=3)
     # 1 + 2/2 + 30/4; 2 + 4/2 + 0; 4 + 0
     np.testing.assert_allclose(targets.value, [9.5, 4.0, 4.0])
     assert targets.value_mask.all()
 
 
-def test_a_return_bootstraps_from_a_truncated_position(make_targets: Any) -> None:
-    targets = make_targets(num_valid=4, truncated_at=3)
+def test_a_return_bootstraps_from_a_truncated_position() -> None:
+    targets = _make_targets(num_valid=4, truncated_at=3)
     # 2 + 4/2 + 40/4; 4 + 40/2, one step only
     np.testing.assert_allclose(targets.value, [9.5, 14.0, 24.0])
     assert targets.value_mask.all()
     assert targets.policy_mask.all()
 
 
-def test_positions_behind_a_termination_are_absorbing(make_targets: Any) -> None:
-    targets = make_targets(num_valid=2, terminated_at=1)
+def test_positions_behind_a_termination_are_absorbing() -> None:
+    targets = _make_targets(num_valid=2, terminated_at=1)
     np.testing.assert_allclose(targets.value, [1.0, 0.0, 0.0])
     np.testing.assert_array_equal(targets.value_mask, [True, True, True])
     np.testing.assert_array_equal(targets.reward, [1.0, 0.0])
@@ -78,8 +83,8 @@ def test_positions_behind_a_termination_are_absorbing(make_targets: Any) -> None
     np.testing.assert_array_equal(targets.policy_mask, [True, False, False])
 
 
-def test_nothing_is_trained_behind_a_truncation(make_targets: Any) -> None:
-    targets = make_targets(num_valid=2, truncated_at=1)
+def test_nothing_is_trained_behind_a_truncation() -> None:
+    targets = _make_targets(num_valid=2, truncated_at=1)
     # 1 + 20/2
     np.testing.assert_allclose(targets.value[0], 11.0)
     np.testing.assert_array_equal(targets.value_mask, [True, False, False])
@@ -87,17 +92,17 @@ def test_nothing_is_trained_behind_a_truncation(make_targets: Any) -> None:
     np.testing.assert_array_equal(targets.policy_mask, [True, False, False])
 
 
-def test_nothing_is_trained_behind_a_cut_but_the_policy_before_it_is(make_targets: Any) -> None:
-    targets = make_targets(num_valid=2)
+def test_nothing_is_trained_behind_a_cut_but_the_policy_before_it_is() -> None:
+    targets = _make_targets(num_valid=2)
     np.testing.assert_allclose(targets.value[0], 11.0)
     np.testing.assert_array_equal(targets.value_mask, [True, False, False])
     np.testing.assert_array_equal(targets.reward_mask, [True, False])
     np.testing.assert_array_equal(targets.policy_mask, [True, True, False])
 
 
-def test_what_lies_behind_the_last_position_has_no_influence(make_targets: Any) -> None:
+def test_what_lies_behind_the_last_position_has_no_influence() -> None:
     # Position 4 is another episode's; with it the return of position 2 would be 20.5.
-    np.testing.assert_allclose(make_targets(num_valid=4).value[2], 24.0)
+    np.testing.assert_allclose(_make_targets(num_valid=4).value[2], 24.0)
 
 
 def test_targets_stay_finite_where_invalid_positions_hold_no_numbers() -> None:
@@ -110,16 +115,13 @@ def test_targets_stay_finite_where_invalid_positions_hold_no_numbers() -> None:
 
 def _game(reward: list[float], num_valid: int, *, ends: bool, discount: float, n: int) -> nstep.Targets:
     """Targets of all positions of one game; two players, so the discount is negative. Values are 0.5, 1.5, ..."""
-    positions = jnp.arange(len(reward))
+    positions = np.arange(len(reward), dtype=np.float32)[None]
     is_end = (positions == num_valid - 1) & ends
-
-    @jax.jit
-    def targets() -> nstep.Targets:
-        ends = is_end[None], jnp.zeros_like(is_end)[None]
-        seen = nstep.Experience(jnp.array([reward]), positions[None] + 0.5, *ends, (positions < num_valid)[None])
-        return nstep.n_step_targets(seen, discount=-discount, n=n, num_positions=len(reward))
-
-    return jax.tree.map(lambda x: np.asarray(x[0]), targets())
+    seen = nstep.Experience(
+        np.float32([reward]), positions + 0.5, is_end, np.zeros_like(is_end), positions < num_valid
+    )
+    targets: nstep.Targets = jax.tree.map(lambda x: np.asarray(x[0]), _n_step_targets(-discount, n, len(reward))(seen))
+    return targets
 
 
 @pytest.mark.parametrize("discount", [1.0, 0.5])
@@ -153,13 +155,18 @@ def test_n_steps_ahead_the_sign_is_that_of_n_moves() -> None:
 # Corrected by V-trace ------------------------------------------------------------------------------------------------
 
 
+_corrected_targets = jax.jit(functools.partial(nstep.corrected_targets, discount=0.5, num_positions=3))
+
+
 def _corrected(ratio: list[float], num_valid: int = 5, *, terminated: bool = False) -> nstep.Targets:
     """Returns the corrected targets of the window, which may end with its last valid position."""
-    positions = jnp.arange(5)
-    ends = ((positions == num_valid - 1) & terminated)[None], jnp.zeros((1, 5), bool)
-    seen = nstep.Experience(jnp.array([REWARD]), jnp.array([VALUE]), *ends, (positions < num_valid)[None])
-    found = nstep.corrected_targets(seen, jnp.log(jnp.array([ratio])), discount=0.5, num_positions=3)
-    return jax.tree.map(lambda x: np.asarray(x[0]), found)
+    positions = np.arange(5)
+    ends = ((positions == num_valid - 1) & terminated)[None], np.zeros((1, 5), bool)
+    seen = nstep.Experience(np.float32([REWARD]), np.float32([VALUE]), *ends, (positions < num_valid)[None])
+    found: nstep.Targets = jax.tree.map(
+        lambda x: np.asarray(x[0]), _corrected_targets(seen, np.log(np.float32([ratio])))
+    )
+    return found
 
 
 def test_an_action_s_own_ratio_is_in_the_value_and_not_in_its_estimate() -> None:
@@ -178,8 +185,8 @@ def test_estimates_of_actions_end_where_returns_do(terminated: bool, behind: flo
     np.testing.assert_allclose(short.q_estimate[[0, 2]], [1 + (0.0 if terminated else 20 / 2), 0.0])
 
 
-def test_without_a_correction_an_estimate_is_the_return(make_targets: Any) -> None:
-    found = make_targets(num_valid=4, terminated_at=3)
+def test_without_a_correction_an_estimate_is_the_return() -> None:
+    found = _make_targets(num_valid=4, terminated_at=3)
     np.testing.assert_array_equal(found.q_estimate, found.value)
 
 
@@ -264,14 +271,15 @@ def _against_others(
     n: int, own: list[bool], *, start: int = 0, last: int = 5, end: str = "", num_rewards: int = 0
 ) -> nstep.Targets:
     """Targets of all positions from `start` on, of two players with a discount of 1/2; `end`: how the game ends."""
-    positions = jnp.arange(start, 6)
-    is_last, arrays = positions == last, [jnp.array([x[start:]]) for x in (OTHERS_REWARD, OTHERS_VALUE, own)]
+    positions = np.arange(start, 6)
+    is_last, (reward, value) = positions == last, (np.float32([x[start:]]) for x in (OTHERS_REWARD, OTHERS_VALUE))
     flags = [(is_last & (end == kind))[None] for kind in ("terminated", "truncated")]
-    found = jax.jit(functools.partial(nstep.n_step_targets, discount=-0.5, n=n, num_positions=6 - start))(
-        nstep.Experience(*arrays[:2], *flags, (positions <= last)[None], arrays[2]),
-        num_rewards=jnp.array([num_rewards]) if num_rewards else None,
+    seen = nstep.Experience(reward, value, *flags, (positions <= last)[None], np.array([own[start:]]))
+    counts = np.array([num_rewards], np.int32) if num_rewards else None
+    found: nstep.Targets = jax.tree.map(
+        lambda x: np.asarray(x[0]), _n_step_targets(-0.5, n, 6 - start)(seen, num_rewards=counts)
     )
-    return jax.tree.map(lambda x: np.asarray(x[0]), found)
+    return found
 
 
 def _assert_values(targets: nstep.Targets, expected: list[float]) -> None:

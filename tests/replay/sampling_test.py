@@ -151,6 +151,7 @@ def chi_square_is_ordinary(counts: np.ndarray, expected: np.ndarray) -> bool:
     return bool(abs(chi_square - degrees) < 4 * np.sqrt(2 * degrees))
 
 
+@pytest.mark.slow  # single rows are drawn with their own probability below
 def test_a_million_skewed_priorities_are_drawn_as_often_as_they_should_be() -> None:
     random = np.random.default_rng(0)
     weight = np.exp(3 * random.standard_normal((100, 10_000))).astype(np.float32)  # from a millionth to a million

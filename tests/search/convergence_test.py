@@ -96,9 +96,8 @@ def positions() -> tuple[jax.Array, np.ndarray]:
 
 
 # Random legal moves are best in 0.40 of these positions.
-@pytest.mark.parametrize(
-    ("policy", "least_share"), [("gumbel", 0.95), pytest.param("puct", 0.94, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("policy", "least_share"), [("gumbel", 0.95), ("puct", 0.94)])
 def test_more_simulations_find_the_moves_of_perfect_tic_tac_toe(policy: str, least_share: float) -> None:
     boards, best = positions()
     root = mcts.Root(jnp.where(boards == 0, 0.0, -1e9), jnp.zeros(len(boards)), boards)
@@ -144,7 +143,7 @@ def mdp_step(params: Any, action: jax.Array, state: jax.Array) -> tuple[mcts.Pre
     return mcts.Prediction(reward[state, action], discount, even, value[following]), following
 
 
-@pytest.mark.parametrize("policy", [pytest.param("gumbel", marks=pytest.mark.slow), "puct"])
+@pytest.mark.parametrize("policy", ["gumbel", "puct"])
 def test_more_simulations_find_better_actions_of_small_mdps(policy: str) -> None:
     params, q = mdps()
     states = jnp.arange(len(q))

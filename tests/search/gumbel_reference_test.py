@@ -30,11 +30,9 @@ def case(
 _NARROW = {"max_depth": 3, "gumbel_scale": 0.5, "value_scale": 1.0, "max_visit_init": 5.0}
 
 CASES = [
-    case(2, 1, 16, 30),
-    case(4, 40, 16, 30, masked=True, max_depth=2),
+    case(4, 40, 16, 30, max_depth=2, min_value_range=0.5),
     case(5, 33, 1, 30, masked=True, value_scale=1.0),
     case(8, 30, 8, 60, masked=True, **_NARROW),
-    case(9, 64, 2, 12, min_value_range=0.5),
     case(18, 50, 16, 60, masked=True),
     case(64, 4, 5, 30, masked=True),
 ]

@@ -84,7 +84,11 @@ def test_numbers_along_rows_are_read_and_written(way: str) -> None:
 
 @pytest.mark.parametrize(
     ("policy", "masked", "considered", "simulations"),
-    [("gumbel", True, 4, 40), ("gumbel", False, 20, 60), ("puct", True, 1, 40)],
+    [
+        ("gumbel", True, 4, 40),
+        pytest.param("gumbel", False, 20, 60, marks=pytest.mark.slow),
+        ("puct", True, 1, 40),
+    ],
 )
 def test_both_ways_search_alike(
     monkeypatch: pytest.MonkeyPatch, policy: str, masked: bool, considered: int, simulations: int

@@ -31,13 +31,13 @@ def case(
 
 
 PUCT = [
-    case("puct", 6, 100, 8),
     case("puct", 9, 40, 80, masked=True, max_depth=2, pb_c_init=2.5, pb_c_base=100.0),
     case("puct", 18, 50, 120, masked=True),
 ]
 LARGE_PUCT = [
     case("puct", 1, 200, 4),
     case("puct", 3, 24, 120, masked=True, max_depth=1),
+    case("puct", 6, 100, 8),
     case("puct", 6, 200, 30),
     case("puct", 9, 40, 120, masked=True, max_depth=2, pb_c_init=2.5, pb_c_base=100.0),
     case("puct", 18, 50, 240, masked=True),

@@ -39,9 +39,9 @@ def _search(policy: str, *, mask: bool = False, max_depth: int = 0, return_tree:
     return result
 
 
-@pytest.mark.parametrize("policy", ["gumbel", "puct"])
-@pytest.mark.parametrize("mask", [False, True])
-@pytest.mark.parametrize("max_depth", [0, 2])
+@pytest.mark.parametrize(
+    ("policy", "mask", "max_depth"), [("gumbel", True, 0), ("gumbel", False, 2), ("puct", False, 0), ("puct", True, 2)]
+)
 def test_a_tree_holds_every_simulation_and_agrees_with_the_result(policy: str, mask: bool, max_depth: int) -> None:
     result = jax.tree.map(np.asarray, _search(policy, mask=mask, max_depth=max_depth))
     tree = result.tree

@@ -9,10 +9,12 @@ imports JAX takes three seconds longer.
 
 import atexit
 import gc
+import importlib.util
 import itertools
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -23,6 +25,9 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # xdist's processes inherit the dir
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_directory / "of-programs")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["XDG_STATE_HOME"] = str(_directory / "state")  # not the user's own runs
+    os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"  # nobody reads where in the sources an operation comes from
+    # What tracing and XLA free they ask for again: the C library keeps it.
+    os.environ |= {"MALLOC_TOP_PAD_": str(2**24), "MALLOC_TRIM_THRESHOLD_": str(2**29)}
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         sys.dont_write_bytecode = False
         sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(_directory / "bytecode")
@@ -70,6 +75,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """Two processes more than cores: tests that start processes mostly wait for them."""
     return min(os.cpu_count() or 1, _MAX_CORES) + 2
+
+
+@pytest.hookimpl(optionalhook=True)  # of xdist
+def pytest_xdist_setupnodes() -> None:
+    """Has one process make the bytecode where there is none: each of the others would take as long for it."""
+    source = pathlib.Path(__file__).with_name("ops") / "gae_test.py"
+    if not pathlib.Path(importlib.util.cache_from_source(str(source))).parent.exists():
+        words = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", "--numprocesses=0"]
+        subprocess.run(words, cwd=source.parents[2], stdout=subprocess.DEVNULL, check=False)
 
 
 @pytest.hookimpl(trylast=True)  # when all are known that will run

@@ -125,7 +125,7 @@ def _search_by_hand() -> Any:
     return jax.jit(find)
 
 
-@pytest.mark.parametrize("num_devices", [1, 4])
+@pytest.mark.parametrize("num_devices", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_refreshed_targets_are_those_of_a_search_by_hand_and_nothing_else_changes(num_devices: int) -> None:
     host = _Host(num_devices, PUCT, MASKED)
     mask = np.array([[True, False, True], [True, True, True], [False, True, True], [True, True, False]])

@@ -109,7 +109,7 @@ class _Host:
 
 @pytest.mark.parametrize("num_devices", DEVICES)
 def test_acting_writes_each_row_into_the_ring_of_its_slot(num_devices: int) -> None:
-    host = _Host(num_devices)
+    host = _Host(num_devices, is_prioritized=True)
     actions = host.act([6, 1, 3], [6.0, 1.0, 3.0], first=True, final=False, version=5)
     rings = host.actor.rings
     assert np.asarray(rings.cursor).tolist() == [0, 1, 0, 1, 0, 0, 1, 0]
@@ -120,7 +120,7 @@ def test_acting_writes_each_row_into_the_ring_of_its_slot(num_devices: int) -> N
 
 @pytest.mark.parametrize("num_devices", DEVICES)
 def test_evaluation_acts_without_being_stored(num_devices: int) -> None:
-    host = _Host(num_devices)
+    host = _Host(num_devices, is_prioritized=True)
     actions = host.act([8, 11], [1.0, 2.0], first=True, final=False)
     assert ((actions >= 0) & (actions < SPEC.num_actions)).all()
     assert not np.asarray(host.actor.rings.cursor).any()
@@ -146,7 +146,9 @@ def test_the_same_windows_give_the_same_update_on_any_number_of_devices(is_prior
         jax.tree.map(lambda left, right: np.testing.assert_allclose(left, right, atol=1e-5), params, results[0][2])
 
 
-@pytest.mark.parametrize(("num_devices", "is_prioritized"), [(4, False), (4, True)])
+@pytest.mark.parametrize(
+    ("num_devices", "is_prioritized"), [pytest.param(4, False, marks=pytest.mark.slow), (4, True)]
+)
 def test_devices_that_see_different_data_keep_the_same_parameters(num_devices: int, is_prioritized: bool) -> None:
     host = _Host(num_devices, is_prioritized=is_prioritized)
     host.fill([0.3 * slot for slot in range(NUM_TRAIN)])
@@ -211,7 +213,7 @@ def test_an_update_leaves_the_rings_where_they_are() -> None:
 
 
 def test_an_update_counts_the_age_of_what_it_learns_from() -> None:
-    host = _Host(1)
+    host = _Host(1, is_prioritized=True)
     host.fill([0.0] * NUM_TRAIN)  # by version 0
     ages = [host.update()["replay_age"] for _ in range(3)]
     assert ages == [0.0, 1.0, 2.0]

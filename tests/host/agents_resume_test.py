@@ -172,7 +172,7 @@ def _answers(world: loop_world.World) -> list[tuple[int, list[Any], int]]:
 @pytest.mark.parametrize("has_replay", [False, True])
 @pytest.mark.parametrize("is_deterministic", [False, True])
 def test_a_run_that_goes_on_begins_at_random_again_unless_it_repeats(is_deterministic: bool, has_replay: bool) -> None:
-    settings, spec, _ = CASES["muzero, with a long random start"]
+    settings, spec, _ = CASES["muzero, with a short random start"]
     device = loop_world.make_device(dict(settings), spec, num_learning=0, ahead=False)
     rings = device.actor.rings if has_replay else None
     found = checkpoint.Restored(EVERY, {}, {}, rings, [], newest=None)  # type: ignore[arg-type]

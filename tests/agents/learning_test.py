@@ -65,7 +65,9 @@ _CORRECTED = dict(_GRADIENT, muzero__off_policy_correction=True, muzero__target_
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, dict(_GRADIENT, muzero__search_value_age=10), _CORRECTED], ids=lambda x: ",".join(x)
+    "changes",
+    [pytest.param({}, marks=pytest.mark.slow), dict(_GRADIENT, muzero__search_value_age=10), _CORRECTED],
+    ids=lambda x: ",".join(x),
 )
 def test_two_devices_take_the_step_that_one_takes(changes: dict[str, Any]) -> None:
     spec = jax.sharding.PartitionSpec

@@ -77,7 +77,7 @@ def _windows(agent: base.Agent, seen: dict[str, np.ndarray], reward: np.ndarray,
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", ["vtrace", pytest.param("muzero", marks=pytest.mark.slow)])
 def test_what_is_right_follows_from_image_and_vector_together(name: str) -> None:
     config = configs.override(configs.Config(), {"run.agent": name, **AGENTS[name]})
     agent = agents.make(config, SPEC, "cpu")

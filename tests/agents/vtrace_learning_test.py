@@ -211,6 +211,7 @@ def test_an_lstm_learns_to_recall_an_earlier_observation(seed: int) -> None:
     assert _learn(config, envs, seed, goal=0.9 * envs.best, max_updates=1000) >= 0.9 * envs.best
 
 
+@pytest.mark.slow  # ppo_lstm_test.py unrolls the LSTM as it acted
 @pytest.mark.learning
 def test_ppo_with_an_lstm_learns_to_recall_an_earlier_observation() -> None:
     envs = _Recall(0)

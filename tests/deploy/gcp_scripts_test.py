@@ -510,6 +510,7 @@ def gcloud() -> list[str]:
 class TestParser:
     """Every gcloud command line, read by gcloud itself."""
 
+    @pytest.mark.slow
     def test_gcloud_takes_every_command_line(self, gcloud: list[str], path: str, tmp_path: pathlib.Path) -> None:
         variants = [
             ("setup.sh", "--rotate_secret", "--billing_account=0-0-0"), ("status.sh",),

@@ -41,10 +41,9 @@ def brief(module_host: harness.Host) -> Brief:
     return Brief(run, rows, second)
 
 
+@pytest.mark.slow  # tests/agents/muzero_learning_test.py learns Catch within a process
 @pytest.mark.learning
-@pytest.mark.parametrize(
-    "as_users_do", [pytest.param(False, id="quick"), pytest.param(True, id="as-users-do", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("as_users_do", [False, True], ids=["quick", "as-users-do"])
 def test_catch_is_learned_and_the_run_can_be_used(
     host: harness.Host, tmp_path: pathlib.Path, as_users_do: bool
 ) -> None:
@@ -85,6 +84,18 @@ def test_catch_is_learned_on_devices_apart(host: harness.Host, tmp_path: pathlib
     )
     assert ended.code == 0, ended.err
     assert "finished: " in ended.err and " 1, --stop_at_return=1" in ended.err
+
+
+def test_a_finished_run_is_scored_and_watched(host: harness.Host, brief: Brief, tmp_path: pathlib.Path) -> None:
+    assert "score it: " in brief.second.err and "seedzero.cli evaluate --run_dir=" in brief.second.err
+    evaluated = host.seedzero("evaluate", f"--run_dir={brief.run}", "--step=last", "--episodes=10", "--seed=5")
+    assert evaluated.code == 0, evaluated.err
+    assert set(evaluated.json) == DETAILS
+    assert (evaluated.json["episodes"], evaluated.json["mean_length"]) == (10, 9.0)
+    video = tmp_path / "one.gif"
+    played = host.seedzero("play", f"--run_dir={brief.run}", f"--video={video}")
+    assert played.code == 0 and video.read_bytes()[:4] == b"GIF8"
+    assert abs(played.json["return"]) == 1.0 and played.json["frames"] == 10
 
 
 def test_status_of_an_ended_run(host: harness.Host, brief: Brief) -> None:

@@ -102,19 +102,12 @@ def test_a_resume_with_another_time_between_snapshots_is_refused_by_name(
     assert ended.code == 2 and f"--league.freeze_every: saved {EVERY}, given 400" in ended.err
 
 
-KILLS = [
-    pytest.param([league_stand_in.AFTER_FREEZE], id="one"),
-    pytest.param(
-        [moment for moment in league_stand_in.MOMENTS[:-1] for _ in range(3)], id="many", marks=pytest.mark.slow
-    ),
-]
-
-
-@pytest.mark.parametrize("moments", KILLS)
+@pytest.mark.slow  # tests/checkpoints/player_files_test.py kills between changes of the disk within a process
 def test_killed_around_a_freeze_it_goes_on_at_its_last_checkpoint(
-    host: harness.Host, tmp_path: pathlib.Path, league: pathlib.Path, moments: list[str]
+    host: harness.Host, tmp_path: pathlib.Path, league: pathlib.Path
 ) -> None:
     run = harness.copy_run(league, tmp_path / "run")
+    moments = [moment for moment in league_stand_in.MOMENTS[:-1] for _ in range(3)]
     for number, moment in enumerate(moments):
         where = {league_stand_in.MOMENT: f"{moment}:{number % 3}"}
         learner = resume(host, run, "--max_env_steps=1000000", **where)

@@ -87,6 +87,7 @@ def test_every_kind_of_match_and_decision_occurs(reference: pathlib.Path) -> Non
     assert sum(found["ledger"]["stored"] for found in each) == counters["ledger"]["stored"]
 
 
+@pytest.mark.slow  # seats_run_test.py has a killed league, too
 def test_a_killed_run_repeats_its_bits(host: harness.Host, reference: pathlib.Path) -> None:
     run, where = host.directory / "killed", {league_stand_in.MOMENT: f"{league_stand_in.IN_CHECKPOINT}:2"}
     killed = host.train(run, *LEAGUE, limits=league_stand_in.command(), **where).wait()
@@ -179,7 +180,7 @@ def _check(run: pathlib.Path) -> None:
         assert min([0, *(value for key, value in row.items() if "age" in key or "lag" in key)]) >= 0, row
 
 
-@pytest.mark.slow  # the run above is killed among resets, too, and repeats its bits
+@pytest.mark.slow
 def test_killed_around_a_reset_it_goes_on_at_its_last_checkpoint(
     host: harness.Host, tmp_path: pathlib.Path, wild: pathlib.Path
 ) -> None:

@@ -64,6 +64,7 @@ sys.exit(main.main(sys.argv[4:]))
 """Stands before a command line's own Python, `-m` and module: that command, with rows of the replay never written."""
 
 
+@pytest.mark.slow  # tests/host/stopping_test.py saves the small state first, too
 def test_killed_while_writing_its_replay_a_run_keeps_its_newest_parameters(
     host: harness.Host, tmp_path: pathlib.Path
 ) -> None:

@@ -27,7 +27,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # xdist's processes inherit the dir
     os.environ["XDG_STATE_HOME"] = str(_directory / "state")  # not the user's own runs
     os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"  # nobody reads where in the sources an operation comes from
     # What tracing and XLA free they ask for again: the C library keeps it.
-    os.environ |= {"MALLOC_TOP_PAD_": str(2**24), "MALLOC_TRIM_THRESHOLD_": str(2**29)}
+    os.environ |= {"MALLOC_TOP_PAD_": str(2**24), "MALLOC_TRIM_THRESHOLD_": str(2**27)}
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         sys.dont_write_bytecode = False
         sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(_directory / "bytecode")
@@ -42,7 +42,7 @@ import fake_gcs
 import golden
 import quick_xla
 
-_LARGE_BYTES = 1_500_000_000
+_LARGE_BYTES = 1_200_000_000
 _MAX_CORES = 8
 """More processes would gain nothing: importing JAX takes each of them seconds."""
 

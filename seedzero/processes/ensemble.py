@@ -44,7 +44,8 @@ class Ensemble:
         delay = programs.FIRST_DELAY_SECONDS
         while True:
             began = time.monotonic()
-            deaths = self._live()
+            commands = self._commands()
+            num_programs, deaths = len(commands), self._live(commands)
             first = deaths.get(0)
             if first is not None and first.status == exit_codes.DONE:
                 return exit_codes.DONE
@@ -58,7 +59,7 @@ class Ensemble:
                 return exit_codes.BAD_USAGE
             now = time.monotonic()
             failed_at = [at for at in failed_at if now - at < programs.FAILURE_WINDOW_SECONDS] + [now]
-            if len(failed_at) == programs.MAX_FAILURES:
+            if len(failed_at) >= programs.MAX_FAILURES * num_programs:
                 self._say(f"{self._name(index)} failed {len(failed_at)} times within a minute, at last with {cause}")
                 return exit_codes.FAILED
             self._say(f"{self._name(index)}: {cause}; all start again together")
@@ -78,7 +79,7 @@ class Ensemble:
         if self._running is not None:
             self._running.kill()
 
-    def _live(self) -> dict[int, programs.Death]:
+    def _live(self, commands: Sequence[Sequence[str]]) -> dict[int, programs.Death]:
         """Returns the ends of a life, in their order."""
         deaths: dict[int, programs.Death] = {}
 
@@ -88,7 +89,7 @@ class Ensemble:
 
         tasks = [
             pool.Task(command, lambda: None, functools.partial(self._write, index), functools.partial(ended, index))
-            for index, command in enumerate(self._commands())
+            for index, command in enumerate(commands)
         ]
         self._running = running = pool.ProgramPool(tasks, len(tasks), environment=self._environment)
         running.start()

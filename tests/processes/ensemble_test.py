@@ -78,7 +78,7 @@ def test_too_many_failures_are_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ensemble.programs, "MAX_DELAY_SECONDS", 0.01)
     programs = Programs(["import sys; sys.exit(3)", ""])
     assert programs.runs.run() == exit_codes.FAILED
-    assert programs.num_lives == 5 and "exit code 3" in programs.said[-1]
+    assert programs.num_lives == 10 and "exit code 3" in programs.said[-1]
 
 
 def test_stop_asks_all_to_end() -> None:

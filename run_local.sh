@@ -44,6 +44,7 @@ Examples
   ./run_local.sh league connect_four --max_seconds=3600
   ./run_local.sh atari muzero --env=atari:Breakout --run_dir=runs/breakout
   ./run_local.sh gym:LunarLander-v3 --max_seconds=300
+  ./run_local.sh cartpole ppo --page=0        (with a page of the run: its address is printed)
 
 An NVIDIA GPU or a TPU is used if there is one; SEEDZERO_DEVICE=cpu|cuda|tpu overrides the detection.
 After the first run: .venv/bin/seedzero config --preset=catch explains every setting.
@@ -184,6 +185,9 @@ case "$game" in
     *) wrong_game "$game" ;;
 esac
 
+case " $* " in
+    *" --page"[=\ ]*) extras="${extras:+$extras,}page" ;;
+esac
 ensure_venv "$extras"
 if [ "${SEEDZERO_DEVICE:-}" = cpu ]; then
     export JAX_PLATFORMS=cpu # an earlier call may have installed JAX for an accelerator

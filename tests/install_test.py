@@ -249,6 +249,12 @@ def test_run_local_installs_once_and_again_when_setup_py_changes(copy: pathlib.P
     assert len(_log(copy)) > len(installed)
 
 
+@pytest.mark.parametrize("words", [["--page=0"], ["--page", "0"]])
+def test_run_local_installs_the_page_where_it_is_asked_for(copy: pathlib.Path, words: list[str]) -> None:
+    done = _run_local("tictactoe", *words, root=copy, SEEDZERO_DEVICE="cpu", PATH=_path_without_uv())
+    assert done.stdout.endswith(f"{' '.join(words)}\n") and f"--editable {copy}[games,page]\n" in _log(copy)
+
+
 def test_run_local_installs_again_where_another_extra_s_installation_came_between(copy: pathlib.Path) -> None:
     def num_installed(device: str) -> int:
         _run_local("catch", root=copy, SEEDZERO_DEVICE=device, PATH=_path_without_uv())

@@ -83,7 +83,7 @@ def start(
     """Trains; returns the result. Errors as in `train`, and ConfigError in a module imported for a training.
 
     Args:
-      flags: preset, run_dir and trust_run_dir, where given.
+      flags: preset, run_dir, trust_run_dir and page (a port), where given.
       settings: texts by SECTION.KEY.
       say: takes sentences for the user before the learner has its console, and a command line that ends one.
       resume_command: run directory -> command line that goes on with it, for the user.
@@ -154,6 +154,7 @@ def start(
             handles_signals=handles_signals,
             leaves_when_late=leaves_when_late,
             hosts=hosts,
+            page=int(flags["page"]) if "page" in flags and index <= 0 else None,
         )
 
 

@@ -18,9 +18,7 @@ _PACKAGES = ("starlette", "uvicorn")
 def run(arguments: parse.Arguments) -> int:
     """Serves the page until Ctrl-C; returns the exit code."""
     place, host = arguments.flags["run_dir"], arguments.flags.get("host", "127.0.0.1")
-    port = arguments.integer("port", minimum=0) or 0
-    if port > 65535:
-        raise errors.UsageError(f"--port={port}: expected at most 65535")
+    port = checked_port(arguments, "port") or 0
     if not host:
         raise errors.UsageError("--host is empty; give 127.0.0.1 (this machine), or an address of this machine")
     url = bucket.parse(place)
@@ -30,6 +28,10 @@ def run(arguments: parse.Arguments) -> int:
     from seedzero.page import serve
     from seedzero.transport import security
 
+    if arguments.switch("supervised"):
+        from seedzero.processes import signals
+
+        signals.terminate_with_input()
     token_file = arguments.flags.get("token_file", "")
     token = security.read_token(token_file) if token_file else ""
     if text := token_file and security.exposure(token_file):
@@ -41,6 +43,14 @@ def run(arguments: parse.Arguments) -> int:
     with _followed(url) if url else contextlib.nullcontext(pathlib.Path(place).resolve()) as path:
         serve.serve(path, host, port, token, ready, trusted=arguments.switch("trust_run_dir"))
     return exit_codes.DONE
+
+
+def checked_port(arguments: parse.Arguments, name: str) -> int | None:
+    """Returns the port of a flag; None: it is not given. Raises UsageError."""
+    port = arguments.integer(name, minimum=0)
+    if port is not None and port > 65535:
+        raise errors.UsageError(f"--{name}={port}: expected at most 65535")
+    return port
 
 
 @contextlib.contextmanager
@@ -78,12 +88,14 @@ COMMAND = parse.Command(
         "host=ADDRESS": "to listen on (default 127.0.0.1, this machine alone); any other needs --token_file",
         "token_file=FILE": "file with the token that browsers must give, once (default: none is asked for)",
         **parse.TRUST,
+        "supervised": "leave when standard input is closed: for a program that starts this one",
     },
     required=("run_dir",),
     details="""
 A process of its own that only reads: training pays nothing for it, and runs may start and end meanwhile. Pages: all
-runs, newest first, several in one plot; a run's returns, losses and any other metric, live; a league's results,
-ratings, lineage and decisions; recorded episodes (`seedzero record`, `seedzero play --page`), replayed and thought
+runs, newest first, several in one plot; a run's returns, losses and any other metric, live; the calls and workers of
+a run that trains, and one of its environments as the network sees it; a league's results, ratings, lineage and
+decisions; recorded episodes (`seedzero record`, `seedzero play --page`), replayed and thought
 over again under any checkpoint; settings. A browser exchanges the token once for a cookie. From another machine:
 ssh -L PORT:127.0.0.1:PORT MACHINE, and no token. docs/page.md says more. Ctrl-C ends it with exit code 0.""",
     run=run,

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from seedzero.api import training
-from seedzero.cli import output, parse, stopping
+from seedzero.cli import output, page, parse, stopping
 from seedzero.config import config as configs
 from seedzero.config import presets
 from seedzero.core import errors, exit_codes
@@ -18,6 +18,8 @@ from seedzero.core import errors, exit_codes
 def run(arguments: parse.Arguments) -> int:
     """Trains; returns the exit code. UsageError for wrong settings, or a run directory of another run."""
     supervised = arguments.switch("supervised")
+    if page.checked_port(arguments, "page") is not None:
+        page.check_packages("--page")
     with stopping.leaving_at_once("training"):
         if supervised:
             from seedzero.processes import signals
@@ -74,6 +76,8 @@ COMMAND = parse.Command(
         "preset=NAME": "settings that work together; see below",
         "run_dir=DIR|gs://BUCKET/PATH": "directory of the run; an existing run resumes (default: a new one in "
         f"{training.RUNS}/)",
+        "page=PORT": "serve `seedzero page` of this run on this machine until it ends; 0: any free port, which is "
+        "printed",
         **parse.TRUST,
         "supervised": "save and leave when standard input is closed: for a program that starts this one",
     },

@@ -31,6 +31,7 @@ from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import player as players
 from seedzero.loop import pool as pools
 from seedzero.loop import seating as seats
+from seedzero.loop import tap as taps
 from seedzero.monitoring import aggregator
 
 FROZEN_ON_HOST = 16
@@ -47,6 +48,7 @@ def device_loop_for(
     saves: saving.Saves,
     gathered: aggregator.Aggregator,
     hosts: together.Together | None = None,
+    tap: taps.Tap | None = None,
 ) -> device_loop.DeviceLoop:
     """Returns the loop of a new or resumed run, with its programs being compiled.
 
@@ -100,7 +102,7 @@ def device_loop_for(
         if config.league.on and spec.seats:
             hooks = hooks._replace(judge=judge(config, setup))
         dispatcher = dispatchers.Dispatcher(
-            config, setup, tuple(learning), carried, workers, gathered, time.monotonic, seating
+            config, setup, tuple(learning), carried, workers, gathered, time.monotonic, seating, tap
         )
         if restored is None and hosts is not None and hosts.step > 0:
             for player in learning:

@@ -23,7 +23,7 @@ from seedzero.config import combinations, ends
 from seedzero.config import config as configs
 from seedzero.core import env_ids, errors, types, user_code
 from seedzero.device import compilation_cache
-from seedzero.host import deadline, local_socket, result, starting, together
+from seedzero.host import deadline, local_socket, paging, result, starting, together
 from seedzero.host import parts as learner_parts
 from seedzero.host import stage as stages
 from seedzero.loop import device_loop
@@ -46,6 +46,7 @@ def train(
     handles_signals: bool = True,
     leaves_when_late: bool = False,
     hosts: together.Together | None = None,
+    page: int | None = None,
 ) -> result.Result:
     """Trains until a budget is spent, a return is reached or the user stops; returns the result.
 
@@ -59,6 +60,7 @@ def train(
       leaves_when_late: ends the process, with `exit_codes.FAILED` and the newest checkpoint, where --max_seconds has
         passed and a call on the device does not return (`deadline`); false: training ends when it returns.
       hosts: the run's other hosts; None: there are none.
+      page: port of a page of the run, on this machine alone; 0: any free one; None: there is no page.
 
     Raises:
       UsageError: an unsuitable configuration, directory, address or memory.
@@ -91,6 +93,8 @@ def train(
             ending = ends.sentence(directory.config, preset=preset, explicit=given.keys())
             for note in (*directory.notes, *filter(None, [ending])):
                 screen.message(note)
+            if page is not None:
+                opened.enter_context(paging.beside(directory.path, page, say=screen.message))
             local = opened.enter_context(local_socket.opened(directory.path, directory.config.transport.listen))
             program, at = resume_command.partition(" train ")[0], f"--run_dir={shlex.quote(str(path))}"
             at += " --trust_run_dir" if needs_trust else ""

@@ -112,7 +112,7 @@ def make(
     hooks = device_loop.Hooks(evaluated, saves.save, row, say, saves.freeze, note)
     stage = stages.RunStage(
         lambda spec: build.device_loop_for(
-            together.budgeted(config), spec, loop_workers, hooks, saves, gathered, hosts
+            together.budgeted(config), spec, loop_workers, hooks, saves, gathered, hosts, reception.tap
         ),
         progress.follow,
     )
@@ -153,6 +153,7 @@ def _server(
         local="" if is_local else local,
         clock=time.monotonic,
         elsewhere=elsewhere,
+        live=reception.live,
     )
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from seedzero.checkpoints import spec_file
 from seedzero.config import config as configs
 from seedzero.core import env_ids, errors, types
+from seedzero.host import live as lives
 from seedzero.loop import inbox as inboxes
 from seedzero.loop import roster as rosters
+from seedzero.loop import tap as taps
 from seedzero.monitoring import counts
 from seedzero.monitoring import view as views
 from seedzero.transport import messages
@@ -34,10 +36,14 @@ class Reception:
     spec: types.EnvSpec | None = None  # of the environments; None: it is not known yet
     has_begun: bool = False  # environments of a worker have been there
     has_trained: bool = False  # so have those of one that trains
+    tap: taps.Tap = dataclasses.field(
+        default_factory=lambda: taps.Tap(time.monotonic)
+    )  # on the device loop, for pages
 
     def __post_init__(self) -> None:
         self.inbox = inboxes.Inbox()
         self.step = functools.partial(self.inbox.step, self.roster.get, time.monotonic)  # handler, too
+        self._live = lives.LiveView(self.view, self.roster, self.tap, lambda: self.spec)
         self._has_made: set[str] = set()  # names of local workers whose environments were there
 
     def show(self, spec: types.EnvSpec) -> None:
@@ -116,3 +122,7 @@ class Reception:
     def status(self) -> Mapping[str, object]:
         """Handler: returns the status for `seedzero status`."""
         return self.view.status()
+
+    def live(self, asked: messages.LiveAsk, present: Sequence[messages.Presence]) -> tuple[str, bytes]:
+        """Server: returns the live view for a page."""
+        return self._live.answer(asked, present)

@@ -90,6 +90,8 @@ class DeviceLoop:
                     started = self.dispatcher.clock()
                     self._news.wait_beyond(known, decision.until - started)
                     seconds = self.dispatcher.clock() - started
+                    if self.dispatcher.tap.is_on:
+                        self.dispatcher.tap.wait(started, decision.held)
                     self.dispatcher.gathered.add_totals(dict.fromkeys(decision.held, seconds))
             in_flight.settle()
         finally:
@@ -148,8 +150,12 @@ class DeviceLoop:
     def step(self) -> scheduler.Call | scheduler.Wait:
         """Takes one turn: notes the news, decides, submits. Raises the failure of an earlier call."""
         self._note_news()
-        decision = self.decide()
+        decision, tap = self.decide(), self.dispatcher.tap
+        if tap.is_on:
+            tap.turn(self.dispatcher.players[0].shared.rings)
         if isinstance(decision, scheduler.Call):
+            if tap.is_on:
+                tap.begin(decision.kind.value)
             self._is_submitting = True
             try:
                 self._submit(decision)

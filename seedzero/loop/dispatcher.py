@@ -24,6 +24,7 @@ from seedzero.loop import phase
 from seedzero.loop import player as players
 from seedzero.loop import roster as rosters
 from seedzero.loop import seating as seats
+from seedzero.loop import tap as taps
 from seedzero.monitoring import aggregator, counts, symptoms
 from seedzero.replay import rings as ring_store
 
@@ -107,14 +108,16 @@ class Dispatcher:
         gathered: aggregator.Aggregator,
         clock: Callable[[], float],
         seating: seats.Seating | None = None,
+        tap: taps.Tap | None = None,
     ) -> None:
-        """seating: None: of one player."""
+        """seating: None: of one player. tap: None: nobody watches."""
         self.setup = setup
         self.players = learning
         self.workers = workers
         self.gathered = gathered
         self.clock = clock
         self.seating = seating or seats.Seating()
+        self.tap = tap or taps.Tap(clock)
         self._lock_step = config.run.deterministic
         # Of the first player. Deterministic runs read no clock.
         evaluation = config.evaluation
@@ -123,7 +126,7 @@ class Dispatcher:
         hardest = opponents.parse(config.env.opponents)[-1]
         self.evaluator = evaluators.Evaluator(evaluation, config.env.id, hardest=hardest, now=clock())
         lanes = learning[0].strategy.lanes(config.training.max_in_flight)
-        self.in_flight = in_flight_calls.InFlight(workers.inbox.news, *lanes)
+        self.in_flight = in_flight_calls.InFlight(workers.inbox.news, *lanes, tap=self.tap)
         self.evaluated_last = False
         """Whether the last acting call was an evaluation's: it and training alternate."""
         self._num_acts = 0
@@ -146,6 +149,8 @@ class Dispatcher:
         messages = self._take(types.Role.TRAIN, homes, home_that_acts)
         if not messages:
             return  # their session ended a moment ago
+        if self.tap.is_on:
+            self.tap.show(messages)
         dealt: dict[int, list[batches.Message]] = {}
         for message in messages:
             dealt.setdefault(self.seating.home(message.slots), []).append(message)
@@ -170,6 +175,8 @@ class Dispatcher:
         if not messages:
             return None  # their session ended a moment ago
         self.evaluated_last = True
+        if self.tap.is_on:
+            self.tap.show(messages)
         ended = self.evaluator.record(messages, player.num_updates, self.clock(), is_last=is_last)
         if ended is None:
             joined, version = batches.join(messages), running.update
@@ -212,6 +219,8 @@ class Dispatcher:
         params = player.params if hand.params is None else hand.params
         self._carried, actions = player.run_act(self._carried, batch, params, counters)
         self.gathered.add_batch(len(rows), len(batch.slot), self.clock() - messages[0].arrived)
+        if self.tap.is_on:
+            self.tap.count(len(rows), len(batch.slot), player.num_updates - version)
         return _Acted(actions, rows, hand.mine)
 
     def _deliver(self, tick: Sequence[_Dealt]) -> None:
@@ -219,6 +228,8 @@ class Dispatcher:
         for dealt in tick:
             for message, actions in zip(dealt.messages, dealt.actions(), strict=True):
                 self.workers.reply(*message.answer(actions), dealt.version)
+                if self.tap.is_on:
+                    self.tap.answer(message, actions)
 
     def update(self, player: players.Player) -> None:
         """Learns once, and publishes due parameters."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from seedzero.core import errors
 from seedzero.loop import inbox as inboxes
+from seedzero.loop import tap as taps
 
 ACTING, UPDATING = 0, -1
 """Lanes: the first and the last one; they are the same where all devices do all."""
@@ -34,9 +35,10 @@ class InFlight:
     whether it may go.
     """
 
-    def __init__(self, news: inboxes.News, *maxima: int) -> None:
+    def __init__(self, news: inboxes.News, *maxima: int, tap: taps.Tap | None = None) -> None:
         self._news = news
         self.lanes = tuple(Lane(maximum) for maximum in maxima)
+        self._tap = tap
         self._failure: BaseException | None = None
         self.num_completed = 0
         """Calls that have returned, failed ones included."""
@@ -77,6 +79,8 @@ class InFlight:
 
     def add(self, when_done: Callable[[], None], lane: int = 0) -> None:
         """Counts a dispatched call; the lane's completion thread runs `when_done`, which waits for the results."""
+        if self._tap is not None and self._tap.is_on:
+            when_done = self._tap.timed(when_done)
         with self._news:
             self.lanes[lane].number += 1
         self.lanes[lane].waiting.put(when_done)

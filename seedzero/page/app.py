@@ -19,6 +19,7 @@ from seedzero.page import (
     history,
     league_view,
     library,
+    live,
     queries,
     recordings,
     streams,
@@ -41,6 +42,7 @@ class Page:
     def __init__(self, root: pathlib.Path, *, trusted: bool = False) -> None:
         """trusted: as of `thinker.ThoughtAnswers`."""
         self.root, self.places = root, streams.StreamPlaces()
+        self.live = live.LiveViews(root)
         self.recordings, self.thinker = recordings.Recordings(root), thinker.Thinker()
         self.thoughts = thinker.ThoughtAnswers(root, self.thinker, trusted=trusted)
         self._library = library.Library()
@@ -142,11 +144,19 @@ def make(page: Page, *, hosts: guard.HostNames, token: str = "", cookie: str = "
             return _failure(error)
         return streams.EventStream(page.places, poll)
 
+    async def live_stream(request: requests.Request) -> types.ASGIApp:
+        try:
+            poll, seconds = page.live.follow(request)
+        except errors.UsageError as error:
+            return _failure(error)
+        return streams.EventStream(page.places, poll, poll_seconds=seconds)
+
     answers: Mapping[str, Callable[[requests.Request], dict[str, Any]]] = {
         "/api/runs": page.runs,
         "/api/run": page.run,
         "/api/series": page.series,
         "/api/league": page.league,
+        "/api/live": page.live.now,
         **page.recordings.answers(),
         **page.thoughts.answers(),
     }
@@ -154,6 +164,7 @@ def make(page: Page, *, hosts: guard.HostNames, token: str = "", cookie: str = "
     routes += [
         routing.Route("/", lambda request: responses.FileResponse(STATIC / "index.html")),
         routing.Route("/api/stream", stream),
+        routing.Route("/api/live/stream", live_stream),
         routing.Mount("/static", staticfiles.StaticFiles(directory=STATIC)),
     ]
     login = (STATIC / "token.html").read_text(encoding="utf-8")

@@ -30,6 +30,7 @@ MAX_AXES = 32
 MAX_REASON = 1000
 _MAX_FIELDS = 64
 """Of one message at its top level; this protocol has two, one to come may have more."""
+_MAX_ASK_BYTES = 1024
 _TAG = inference_pb2.WorkerMessage.OBSERVATION_FIELD_NUMBER << 3 | 2
 _FLOAT = np.dtype("<f4")
 _INTEGER = np.dtype("<i4")
@@ -161,6 +162,17 @@ def check_size(data: Sequence[int], limit: int) -> None:
     """Raises InvalidMessage if a message is larger than the limit in bytes."""
     if len(data) > limit:
         raise errors.InvalidMessage(f"a message has {len(data)} bytes; expected at most {limit}, see inference.proto")
+
+
+def live_ask(data: object) -> messages.LiveAsk:
+    """Returns a page's question; other objects than bytes: none came. Raises InvalidMessage."""
+    content = data if isinstance(data, bytes) else b""
+    check_size(content, _MAX_ASK_BYTES)
+    try:
+        fields = inference_pb2.LiveRequest.FromString(content)
+    except protobuf.DecodeError:
+        raise errors.InvalidMessage(f"{len(content)} bytes are no LiveRequest") from None
+    return messages.LiveAsk(fields.call, fields.environment - 1 if fields.environment else None, fields.step)
 
 
 def check_counts(error: type[errors.Error], title: str, fields: protobuf.Message, **limits: int) -> None:

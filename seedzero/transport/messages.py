@@ -6,8 +6,8 @@ Shape letters: E environments of one group, A actions, D numbers of a continuous
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -55,6 +55,26 @@ class StepRequest(NamedTuple):
     first: np.ndarray  # [E] bool, true: first observation of an episode (or of the session)
 
 
+class LiveAsk(NamedTuple):
+    """A page's question; fields as in inference.proto."""
+
+    call: int
+    environment: int | None  # slot of the environment; None: none is watched
+    step: int
+
+
+class Presence(NamedTuple):
+    """A session's last signs of life."""
+
+    session_id: str
+    worker_id: str
+    role: types.Role
+    num_groups: int
+    envs_per_group: int
+    state: str
+    quiet_seconds: float  # since the last message
+
+
 class Actions(NamedTuple):
     """The learner's answer to a group's step; ignored where the observation was an episode's last."""
 
@@ -75,6 +95,10 @@ class End:
     """The last message: training is over, or this worker must leave."""
 
     reason: str
+
+
+Live: TypeAlias = Callable[[LiveAsk, Sequence[Presence]], tuple[str, bytes]]
+"""Answers a page, given all sessions: JSON, and the observations of its steps. On the server's event-loop thread."""
 
 
 class Handler(Protocol):

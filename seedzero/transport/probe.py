@@ -1,4 +1,4 @@
-"""A question to a learner: health, or status."""
+"""A question to a learner: health, status, or its live view."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from seedzero.core import errors, json_object
-from seedzero.transport import inference_pb2, inference_pb2_grpc, proxy, security
+from seedzero.transport import inference_pb2, inference_pb2_grpc, messages, proxy, security
 from seedzero.transport import status as grpc_status
 
 DEADLINE_SECONDS = 5.0
 SERVING = "SERVING"
+_MAX_LIVE_BYTES = 16 << 20
 
 
 def health(address: str, access: security.Access = security.PLAIN) -> str:
@@ -41,6 +42,40 @@ def status(
         raise errors.ProtocolError(f"{address} answers with no status ({error}); is it a learner?") from None
 
 
+class LiveProbe:
+    """Asks one learner for its live view, again and again, over one connection; for one thread at a time."""
+
+    def __init__(self, address: str, access: security.Access = security.PLAIN) -> None:
+        """Raises UsageError for an address, or a file of `access`, of no use."""
+        self._secured = security.for_client(address, access)
+        self._channel = security.channel(self._secured, given=[("grpc.max_receive_message_length", _MAX_LIVE_BYTES)])
+        self._stub = inference_pb2_grpc.InferenceStub(self._channel)  # type: ignore[no-untyped-call]
+
+    def ask(
+        self, asked: messages.LiveAsk, *, deadline_seconds: float = DEADLINE_SECONDS
+    ) -> tuple[dict[str, Any], bytes]:
+        """Returns the learner's answer, and the observations of its steps.
+
+        Raises VersionMismatch for an older learner, and as `status`.
+        """
+        environment = 0 if asked.environment is None else asked.environment + 1
+        request = inference_pb2.LiveRequest(call=asked.call, environment=environment, step=asked.step)
+        try:
+            reply = self._stub.Live(request, timeout=deadline_seconds, metadata=self._secured.metadata)
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED and "ethod" in (error.details() or ""):
+                raise errors.VersionMismatch("not available: this learner is older than the page") from None
+            raise _explained(error, self._secured, deadline_seconds) from None
+        try:
+            return json_object.parse(reply.json), reply.observations
+        except ValueError as error:
+            raise errors.ProtocolError(f"{self._secured.address} answers with no live view ({error})") from None
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._channel.close()
+
+
 @contextlib.contextmanager
 def _asking(
     address: str, access: security.Access, deadline_seconds: float
@@ -51,10 +86,16 @@ def _asking(
             yield channel, secured.metadata
         return
     except grpc.RpcError as error:
-        code, details = error.code(), error.details() or ""
+        failed = error
+    raise _explained(failed, secured, deadline_seconds)
+
+
+def _explained(error: grpc.RpcError, secured: security.ClientSecurity, deadline_seconds: float) -> errors.Error:
+    """Returns the error of a call that failed, for the user."""
+    code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNAUTHENTICATED:
-        raise errors.AccessDenied(f"the learner at {secured.address} refuses this call: {details}")
-    raise security.explain(code, details, secured) or errors.ProtocolError(
+        return errors.AccessDenied(f"the learner at {secured.address} refuses this call: {details}")
+    return security.explain(code, details, secured) or errors.ProtocolError(
         f"no learner answers at {secured.address} within {deadline_seconds:g} s "
         f"({grpc_status.of_proxy(code, details) or f'{code.name}: {details}'}); is `seedzero train` running there?"
         f"{proxy.remark(secured.address)}"

@@ -22,6 +22,9 @@ from seedzero.transport import status as grpc_status
 
 _MAX_WATCHING = 2
 """Streams of strangers that stay: each may hold some megabytes that nobody reads."""
+_MAX_ASKING = 8
+"""Live calls at a time; each is answered at once when its request is there."""
+_ASK_SECONDS = 5.0
 _HEALTH_SERVICE = "grpc.health.v1.Health"
 _SERVING = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
 _NOT_SERVING = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.NOT_SERVING)
@@ -39,6 +42,7 @@ class Server:
         local: str = "",
         elsewhere: Callable[[], str] = lambda: "",
         clock: Callable[[], float] = time.monotonic,
+        live: messages.Live | None = None,
     ) -> None:
         """Prepares only; see start().
 
@@ -46,6 +50,7 @@ class Server:
         local: a second address, unix:PATH, for processes of this user alone; empty: none.
         elsewhere: returns the address of the run's host with the most room, as workers name it, or "" for none; asked
             on the server's thread for each worker that is refused for want of room, after its token. Must not block.
+        live: answers pages; None: as a learner that knows none.
         """
         self.has_started = False
         """Its addresses are bound, so that something may come of the run."""
@@ -53,7 +58,7 @@ class Server:
         """The configured address as workers name it, with the real port, once it has started."""
         self._settings, self._secured, self._local = settings, secured, local
         self._streams = streams.Streams(streams.LearnerSide(learner, settings, clock), elsewhere)
-        self._service = Service(learner, self._streams, security.Guard(secured.token, clock))
+        self._service = Service(learner, self._streams, security.Guard(secured.token, clock), live)
         # Answers from other threads; bounded, since a group has at most one unanswered step.
         self._mail: collections.deque[tuple[str, int, int, bytes]] = collections.deque()
         self._mail_announced = False
@@ -165,19 +170,27 @@ class Server:
 class Service:
     """Answers calls without reading them, except in `streams`. Runs on the server's event-loop thread."""
 
-    def __init__(self, learner: messages.Handler, workers: streams.Streams, guard: security.Guard) -> None:
-        self._learner, self._streams, self._guard = learner, workers, guard
-        self._num_watching = 0
+    def __init__(
+        self,
+        learner: messages.Handler,
+        workers: streams.Streams,
+        guard: security.Guard,
+        live: messages.Live | None = None,
+    ) -> None:
+        self._learner, self._streams, self._guard, self._live = learner, workers, guard, live
+        self._num_watching = self._num_asking = 0
 
     def methods(self) -> tuple[grpc.GenericRpcHandler[bytes, bytes], ...]:
         """Returns all methods for a grpc.aio server.
 
         Each is a stream to gRPC, which would read and keep the whole request of a unary one before the token is looked
-        at. Connect alone reads, raw bytes: `codec` decodes them.
+        at. Connect and Live alone read, raw bytes: `codec` decodes them.
         """
         unary, stream = grpc.stream_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
         reply, state = inference_pb2.StatusReply.SerializeToString, health_pb2.HealthCheckResponse.SerializeToString
+        live = unary(self.live, None, inference_pb2.LiveReply.SerializeToString)
         ours = {"Connect": stream(self.connect), "Status": unary(self.status, None, reply)}
+        ours |= {"Live": live} if self._live else {}
         health = {"Check": unary(self.check, None, state), "Watch": stream(self.watch, None, state)}
         return (
             grpc.method_handlers_generic_handler(codec.SERVICE, ours),
@@ -207,6 +220,27 @@ class Service:
             return inference_pb2.StatusReply(json=json.dumps(dict(self._learner.status())))
         except Exception as error:  # the text of an unexpected error must not reach the caller
             failure = grpc_status.failure_of(error)
+        await context.abort(failure.code, failure.details)
+
+    async def live(self, requests: object, context: streams.Context) -> inference_pb2.LiveReply:
+        """Returns the newest calls, the workers, and the steps of an environment."""
+        await self._refuse_strangers(context)
+        if self._num_asking == _MAX_ASKING:
+            many = f"{_MAX_ASKING} pages ask this learner at the moment; try again"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, many)
+        self._num_asking += 1
+        try:
+            async with asyncio.timeout(_ASK_SECONDS):
+                asked = codec.live_ask(await context.read())
+            assert self._live is not None
+            text, observations = self._live(asked, self._streams.side.present())
+            return inference_pb2.LiveReply(json=text, observations=observations)
+        except TimeoutError:
+            failure = grpc_status.Failure(grpc.StatusCode.DEADLINE_EXCEEDED, f"no request came for {_ASK_SECONDS:g} s")
+        except Exception as error:  # the text of an unexpected error must not reach the caller
+            failure = grpc_status.failure_of(error)
+        finally:
+            self._num_asking -= 1
         await context.abort(failure.code, failure.details)
 
     async def connect(self, requests: object, context: streams.Context) -> None:

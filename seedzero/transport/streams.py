@@ -165,6 +165,22 @@ class LearnerSide:
         if session and session.stream:
             self._send_restart(session.stream, reason)
 
+    def present(self) -> list[messages.Presence]:
+        """Returns all sessions with their last signs of life."""
+        now = self.clock()
+        return [
+            messages.Presence(
+                session.assignment.session_id,
+                session.worker_id,
+                session.assignment.role,
+                session.assignment.num_groups,
+                session.assignment.envs_per_group,
+                _state(session, now),
+                max(0.0, now - session.expires_at + self.settings.lease_seconds),
+            )
+            for session in self.sessions.values()
+        ]
+
     # --- from the streams ---
 
     def expire(self) -> None:
@@ -274,6 +290,15 @@ class LearnerSide:
         stream.idle_since = self.clock()
         stream.max_message_bytes = max(stream.max_message_bytes, handshake.HANDSHAKE_BYTES)
         stream.put(codec.from_learner(restart=dict(reason=reason)))
+
+
+def _state(session: Session, now: float) -> str:
+    if session.stream is None:
+        return "the connection is lost"
+    if session.spec is None:
+        return "makes its environments"
+    owed = now - session.owed_since
+    return "waits for actions" if owed == -math.inf else f"steps for {owed:.1f} s" if owed >= 1 else "steps"
 
 
 class Stream:

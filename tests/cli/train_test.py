@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import json
 import pathlib
 import shlex
@@ -299,3 +300,30 @@ def test_the_way_to_go_on_is_told_to_people_not_to_whoever_supervises(
     monkeypatch.setattr(signals, "terminate_with_input", lambda: None)
     assert commands.main(["train", "--preset=catch", f"--run_dir={tmp_path}", "--supervised"]) == 0
     assert "--supervised" not in calls[0]["command"]
+
+
+def test_a_page_is_asked_for_by_its_port(calls: list[dict[str, Any]], tmp_path: pathlib.Path) -> None:
+    assert commands.main(["train", "--preset=catch", f"--run_dir={tmp_path}", "--page=8000"]) == 0
+    assert commands.main(["train", "--preset=catch", f"--run_dir={tmp_path}"]) == 0
+    assert [call["page"] for call in calls] == [8000, None]
+    assert "--page=8000" in calls[0]["command"]
+
+
+@pytest.mark.parametrize("port", ["65536", "-1", "x"])
+def test_an_impossible_port_of_the_page_is_named(
+    calls: list[dict[str, Any]], port: str, capsys: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    assert commands.main(["train", "--preset=catch", f"--page={port}"]) == 2
+    said(capsys.readouterr().err, port)
+    assert not calls
+
+
+def test_a_page_without_its_packages_is_refused_before_anything_starts(
+    calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "starlette" else find(name))
+    assert commands.main(["train", "--preset=catch", "--page=0"]) == 2
+    text = capsys.readouterr().err
+    assert "--page needs the extra page" in text and "starlette is not installed" in text and "install" in text
+    assert not calls and not list(pathlib.Path().iterdir())

@@ -12,7 +12,7 @@ import subprocess
 import threading
 import urllib.parse
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import page_records
 import page_runs
@@ -20,8 +20,9 @@ import pytest
 import saved_league
 import uvicorn
 
-from seedzero.page import app, guard, thinker
+from seedzero.page import app, guard, live, thinker
 
+BACK = "\x1b[2J"
 EVIL = "<img src=x onerror=document.title='broken'>"
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
@@ -59,6 +60,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     saved_league.make(root / "league")
     page_records.write(root / "league", actions=["left", EVIL, "right"], task=EVIL)
     page = app.Page(root)
+    for environment in (None, 0):
+        feed = page.live._feeds[root / "league", environment] = live.Feed(root / "league", environment)
+        feed._learner = cast(Any, _Learner())
     page.thoughts = thinker.ThoughtAnswers(root, _Thinker(), trusted=False)  # type: ignore[arg-type]
     page.places.limit = 0  # virtual time would stand still beside an open stream; serve_test.py has streams
     made = app.make(page, hosts=guard.HostNames("127.0.0.1"))
@@ -66,6 +70,34 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server = uvicorn.Server(settings)
     with socket.create_server(("127.0.0.1", 0)) as listener, _running(server, listener):
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+
+
+class _Learner:
+    """In place of a running learner; its worker has a hostile name."""
+
+    def ask(self, *, environment: int | None, **asked: Any) -> tuple[dict[str, Any], bytes]:
+        found: dict[str, Any] = {"instance": "one"}
+        worker = {"name": EVIL + BACK, "role": "train", "environments": 4, "groups": 2, "state": EVIL}
+        if environment is None:
+            calls = [[1, "act", 0.0, 0.1, 0.2, 3, 4, 7, ""], [2, EVIL, 0.2, 0.2, 0.5, 0, 0, None, EVIL]]
+            found |= {"now": 1.0, "calls": calls, "means": {"batch_wait_seconds": 0.25}, "num_workers": 1234}
+            status = {"steps_stored": 56_789, "steps_discarded": {EVIL: 3}}
+            return {**found, "status": status, "workers": [{**worker, "quiet_seconds": 1.5}]}, b""
+        arrays = [
+            {"name": name, "shape": shape, "dtype": "uint8", "text": False, "low": 0, "high": 255}
+            for name, shape in (("camera", [32, 32, 3]), ("board", [3, 3, 2]), ("speed", [2]))
+        ]
+        columns: dict[str, Any] = {
+            "number": [4, 5],
+            "reward": [0.0, 0.75],
+            "action": [1, None],
+            "first": [True, False],
+        }
+        columns |= {"terminated": [False, True], "value": [0.5, None], "policy": [[0.125, 0.875], [0.25, 0.75]]}
+        found |= {"environments": {"train": [0], "evaluate": [7]}, "environment": 0, "role": "train", "note": EVIL}
+        spec = {"arrays": arrays, "tasks": []}
+        size = 32 * 32 * 3 + 3 * 3 * 2 + 2
+        return {**found, "spec": spec, "worker": EVIL + BACK, "steps": columns}, bytes([1] * 2 * size)
 
 
 @contextlib.contextmanager
@@ -94,6 +126,13 @@ def _open(url: str, profile: pathlib.Path) -> tuple[str, str]:
         ("#/compare?run=a+%3Cb%3E&run=league", ["<canvas", "2 runs compared", "a &lt;b&gt;"]),
         ("#/settings?run=a+%3Cb%3E", ["&lt;img src=x", "run.max_env_steps"]),
         ("#/league?run=league", ["Win rates", "Elo", "Lineage", saved_league.OLD]),
+        ("#/runtime?run=league", ["acting", "1,233 more", "56,789", "&lt;img src=x", "[2J", "1.5 s ago", "250 ms"]),
+        (
+            "#/game?run=league&environment=0",
+            ["0.750", "camera 32 ", "swatch", "<meter", "[2J", "evaluating 0"],
+        ),
+        ("#/game?run=a+%3Cb%3E", ["no learner is at work in this run"]),
+        ("#/runtime?run=a+%3Cb%3E", ["no learner is at work in this run"]),
         ("#/records?run=league", ["Recorded episodes", "episode-000000.npz", "&lt;img src=x"]),
         (
             "#/record?run=league&record=episode-000000.npz&step=1",

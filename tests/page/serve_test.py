@@ -73,6 +73,16 @@ def test_a_stream_tells_new_rows_and_a_signal_ends_it(root: pathlib.Path, number
         assert process.stderr is not None and process.stderr.read() == ""
 
 
+def test_a_supervised_page_leaves_with_its_input(root: pathlib.Path) -> None:
+    command = [sys.executable, "-m", "seedzero.cli", "page", f"--run_dir={root}", "--supervised"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stderr is not None and process.stdin is not None
+    with process.stderr, process.stdin:
+        assert b"http://" in process.stderr.readline()
+        process.stdin.close()
+        assert process.wait(_SECONDS) == 0
+
+
 def test_a_deleted_run_ends_its_stream_and_the_server_goes_on(root: pathlib.Path) -> None:
     with _serving(f"--run_dir={root}") as (_, url), httpx.Client(base_url=url, timeout=_SECONDS) as client:
         with client.stream("GET", "/api/stream", params={"run": "a", "cursor": ""}) as answer:

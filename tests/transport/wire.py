@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import queue
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class Learner:
     """Records what the server tells it; answers at once with the sequence number, unless told to hold."""
 
     def __init__(self, settings: sections.TransportConfig = SETTINGS, **options: Any) -> None:
-        self.server = servers.Server(self, settings, **options)
+        self.server = servers.Server(self, settings, live=self.live, **options)
         self.requests: queue.Queue[messages.StepRequest] = queue.Queue()
         self.begun: list[tuple[str, types.EnvSpec]] = []
         self.ended: queue.Queue[tuple[str, str]] = queue.Queue()
@@ -75,6 +76,9 @@ class Learner:
 
     def status(self) -> Mapping[str, object]:
         return {"env_steps": 7, "stalled": None}
+
+    def live(self, asked: messages.LiveAsk, present: Sequence[messages.Presence]) -> tuple[str, bytes]:
+        return json.dumps({"asked": list(asked), "workers": [list(map(str, one[1:6])) for one in present]}), b"abc"
 
     def next_request(self) -> messages.StepRequest:
         return self.requests.get(timeout=TIMEOUT_SECONDS)

@@ -27,9 +27,34 @@ export async function series(run, metrics, options, progress, alive) {
 const RETRY_MILLISECONDS = 2000;
 
 // Follows runs; cursors: by run. handlers: rows(event), summary(event), gone(text), lost(text). Returns a function
-// that ends it. A hidden page holds no stream.
+// that ends it.
 export function follow(cursors, handlers) {
   const current = { ...cursors };
+  const address = () => `/api/stream?${new URLSearchParams(Object.entries(current).flatMap(([run, cursor]) => [["run", run], ["cursor", cursor]]))}`;
+  const events = {
+    rows(value) {
+      current[value.run] = value.cursor;
+      handlers.rows(value);
+    },
+    summary: handlers.summary,
+    gone: (value) => handlers.gone(value.error),
+  };
+  return listen(address, events, handlers.lost);
+}
+
+// Follows an environment, or (null) the runtime of a run, after a cursor; live(event), lost(text). As `follow`.
+export function followLive(run, environment, cursor, live, lost) {
+  let current = cursor;
+  const rest = environment === null ? {} : { environment };
+  const take = (value) => {
+    current = value.cursor;
+    live(value);
+  };
+  return listen(() => `/api/live/stream?${new URLSearchParams({ run, cursor: current, ...rest })}`, { live: take }, lost);
+}
+
+// Keeps a stream of events open: handlers by event; "gone" is the last one. A hidden page holds no stream.
+function listen(address, handlers, lost) {
   let source = null;
   let timer = null;
   let isOver = false;
@@ -37,23 +62,18 @@ export function follow(cursors, handlers) {
   function open() {
     clearTimeout(timer);
     if (isOver || source || document.hidden) return;
-    const parameters = Object.entries(current).flatMap(([run, cursor]) => [["run", run], ["cursor", cursor]]);
-    source = new EventSource(`/api/stream?${new URLSearchParams(parameters)}`);
-    source.addEventListener("open", () => handlers.lost(""));
-    source.addEventListener("rows", (event) => {
-      const value = JSON.parse(event.data);
-      current[value.run] = value.cursor;
-      handlers.rows(value);
-    });
-    source.addEventListener("summary", (event) => handlers.summary(JSON.parse(event.data)));
-    source.addEventListener("gone", (event) => {
-      end();
-      handlers.gone(JSON.parse(event.data).error);
-    });
+    source = new EventSource(address());
+    source.addEventListener("open", () => lost(""));
+    for (const [name, handler] of Object.entries(handlers)) {
+      source.addEventListener(name, (event) => {
+        if (name === "gone") end();
+        handler(JSON.parse(event.data));
+      });
+    }
     source.addEventListener("error", () => {
       close();
       if (isOver) return;
-      handlers.lost("the server does not answer, or has no stream free; the page tries again");
+      lost("the server does not answer, or has no stream free; the page tries again");
       timer = setTimeout(open, RETRY_MILLISECONDS);
     });
   }

@@ -1,17 +1,21 @@
 // Shows the page that the address names: #/, #/run?run=NAME, #/compare?run=A&run=B, #/league, #/settings, #/records,
-// #/record?run=NAME&record=FILE&step=N.
+// #/record?run=NAME&record=FILE&step=N, #/runtime, #/game?run=NAME&environment=N.
 
 import { comparePage } from "./compare.js";
 import { el, notice, remember, remembered } from "./dom.js";
+import { gamePage } from "./game.js";
 import { leaguePage } from "./league.js";
 import { recordPage } from "./record.js";
 import { recordsPage } from "./records.js";
 import { runPage } from "./run.js";
 import { runsPage } from "./runs.js";
+import { runtimePage } from "./runtime.js";
 import { settingsPage } from "./settings.js";
 
-const OF_A_RUN = { run: runPage, league: leaguePage, settings: settingsPage, records: recordsPage, record: recordPage };
-const TITLES = { run: "curves", records: "records", settings: "settings", league: "league" };
+const OF_A_RUN = {
+  run: runPage, league: leaguePage, settings: settingsPage, records: recordsPage, record: recordPage, runtime: runtimePage, game: gamePage,
+};
+const TITLES = { run: "curves", runtime: "runtime", game: "game", records: "records", settings: "settings", league: "league" };
 let page = null;
 let isFirst = true;
 

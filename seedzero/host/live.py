@@ -1,0 +1,166 @@
+"""The live view of a learner, for a page: calls and workers, or the steps of one environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.core import types
+from seedzero.loop import roster as rosters
+from seedzero.loop import tap as taps
+from seedzero.monitoring import view as views
+from seedzero.transport import messages
+
+MAX_WORKERS = 200
+"""Listed workers."""
+MAX_LISTED = 512
+"""Listed environments of a role."""
+MAX_BYTES = 2 << 20
+"""Observations of one answer."""
+_MEANS = (
+    "batch_fill",
+    "batch_rows",
+    "batch_wait_seconds",
+    "policy_age",
+    "policy_lag",
+    "policy_lag_max",
+    "batch_padding",
+)
+
+
+@dataclasses.dataclass(eq=False)
+class LiveView:
+    """Answers the questions of pages, on the server's thread."""
+
+    view: views.View
+    roster: rosters.Roster
+    tap: taps.Tap
+    spec: Callable[[], types.EnvSpec | None]  # returns the environments' spec; None: it is not known yet
+
+    def __post_init__(self) -> None:
+        self._instance = secrets.token_hex(8)
+
+    def answer(self, asked: messages.LiveAsk, present: Sequence[messages.Presence]) -> tuple[str, bytes]:
+        """Returns JSON, and the observations of its steps; present: all sessions."""
+        self.tap.ask()
+        found: dict[str, Any] = {"instance": self._instance, "now": round(self.tap.clock(), 6)}
+        observations = b""
+        if asked.environment is None:
+            found |= self._runtime(asked.call, present)
+        else:
+            game, observations = self._game(asked.environment, asked.step)
+            found |= game
+        try:
+            return json.dumps(found, allow_nan=False), observations
+        except ValueError:  # of a network that diverged
+            return run_dirs.encode(found), observations
+
+    def _runtime(self, call: int, present: Sequence[messages.Presence]) -> dict[str, Any]:
+        means = self.view.gathered.means()
+        return {
+            "calls": self.tap.calls_since(call),
+            "status": self.view.status(),
+            "means": {name: means[name] for name in _MEANS if name in means},
+            "workers": [_worker(one) for one in present[:MAX_WORKERS]],
+            "num_workers": len(present),
+        }
+
+    def _game(self, environment: int, step: int) -> tuple[dict[str, Any], bytes]:
+        sessions = {role: self.roster.started(role) for role in types.Role}
+        slots = {
+            role.value: sorted(int(slot) for session in found for slot in session.all_slots)[:MAX_LISTED]
+            for role, found in sessions.items()
+        }
+        spec = self.spec()
+        found: dict[str, Any] = {
+            "environments": slots,
+            "environment": environment,
+            "spec": None if spec is None else _spec(spec),
+            **_of(environment, sessions),
+        }
+        kept = self.tap.steps_since(environment, step)
+        if kept is None:
+            return {**found, "note": f"{taps.MAX_WATCHED} environments of this run are watched already"}, b""
+        found["instance"] = f"{self._instance}-{kept.watch}"
+        steps, num_bytes = [], 0
+        for one in reversed(kept.steps):
+            num_bytes += len(one.observation)
+            if num_bytes > MAX_BYTES:
+                break
+            steps.append(one)
+        steps.reverse()
+        note = "an observation is too large to be shown" if kept.steps and not steps else ""
+        return {**found, "note": note, "steps": _columns(steps, kept, spec)}, b"".join(
+            one.observation for one in steps
+        )
+
+
+def _worker(one: messages.Presence) -> dict[str, Any]:
+    return {
+        "name": one.worker_id,
+        "role": one.role.value,
+        "groups": one.num_groups,
+        "environments": one.num_groups * one.envs_per_group,
+        "state": one.state,
+        "quiet_seconds": round(one.quiet_seconds, 2),
+    }
+
+
+def _of(environment: int, sessions: Mapping[types.Role, Sequence[rosters.Session]]) -> dict[str, Any]:
+    """Returns the role and the worker of an environment."""
+    for role, found in sessions.items():
+        for session in found:
+            if environment in session.all_slots:
+                return {"role": role.value, "worker": session.worker_id}
+    return {"role": "", "worker": ""}
+
+
+def _spec(spec: types.EnvSpec) -> dict[str, Any]:
+    arrays = [
+        {"name": array.name, "shape": array.shape, "dtype": array.dtype, "text": array.text}
+        | {"low": _finite(array.low), "high": _finite(array.high)}
+        for array in spec.arrays
+    ]
+    return {
+        "arrays": arrays,
+        "num_actions": spec.num_actions,
+        "num_players": spec.num_players,
+        "seats": spec.seats,
+        "tasks": spec.tasks,
+    }
+
+
+def _finite(bound: float) -> float | None:
+    return bound if math.isfinite(bound) else None
+
+
+def _columns(steps: Sequence[taps.SeenStep], kept: taps.Kept, spec: types.EnvSpec | None) -> dict[str, Any]:
+    """Returns steps by column; stored numbers are null where the agent, or this moment, has none."""
+    names = ("number", "reward", "first", "terminated", "truncated", "task", "action")
+    found: dict[str, Any] = {name: [getattr(step, name) for step in steps] for name in names}
+    begin = 0
+    for name, width in kept.columns:
+        rows = [None if step.stored is None else step.stored[begin : begin + width] for step in steps]
+        begin += width
+        if name in ("value", "log_prob"):
+            found[name] = [None if row is None else row[0] for row in rows]
+        elif spec is not None and not spec.is_continuous:
+            found["policy"] = [None if row is None else _shares(row, is_log=name == "logits") for row in rows]
+    return found
+
+
+def _shares(row: Sequence[float], *, is_log: bool) -> list[float]:
+    """Returns probabilities with few digits."""
+    values = np.array(row, np.float64)
+    if is_log:
+        values = np.exp(values - values.max())
+        values = values / values.sum()
+    shares: list[float] = np.round(values, 4).tolist()
+    return shares

@@ -1,0 +1,131 @@
+"""Numbers that the agent stored with the newest steps of an environment, read from the rings while a page watches.
+
+The program is one of its own, compiled on a thread when the first page asks; acting and learning go on meanwhile, and
+their programs stay as they are. The rings of evaluating environments do not exist, so these have no such numbers.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedzero.replay import rings as ring_store
+
+NAMES = ("value", "policy", "logits", "log_prob")
+"""Stored arrays that a page shows, where an agent has them."""
+MAX_ROWS = 512
+"""Newest rows of one look."""
+MAX_WIDTH = 128
+"""Numbers of a row; wider arrays are left out."""
+_ACTION = "action"
+_CANNOT = "the stored numbers of watched environments cannot be read"
+_log = logging.getLogger(__name__)
+
+
+class Filled(Protocol):
+    """A step that gets its stored numbers."""
+
+    number: int
+    reward: float
+    first: bool
+    action: Any
+    stored: list[float] | None
+
+
+class Looked(NamedTuple):
+    """A look under way: the newest rows of a ring [K, 2 + W], of which the last one is of step `number`.
+
+    A row has the reward, whether it is first, the action if that is a number, and the stored numbers.
+    """
+
+    rows: Any  # jax.Array; its types lack is_ready
+    num_rows: Any  # jax.Array, rows ever written
+    number: int
+    has_action: bool
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the rows are there."""
+        return all(array.is_ready() for array in (self.rows, self.num_rows))
+
+    def fill(self, steps: Iterable[Filled]) -> bool:
+        """Gives steps their numbers; returns whether the rows are of these steps: some seats' are not stored."""
+        rows, last = np.asarray(self.rows), self.number
+        begin = last + 1 - min(len(rows), int(self.num_rows))
+        found = [(step, rows[step.number - last - 1]) for step in steps if begin <= step.number <= last]
+        if not all(self._is_of(row, step) for step, row in found):
+            return False
+        for step, row in found:
+            step.stored = row[2 + self.has_action :].tolist()
+        return True
+
+    def _is_of(self, row: np.ndarray, step: Filled) -> bool:
+        is_same_action = not self.has_action or step.action is None or step.action == row[2]
+        return bool(row[0] == step.reward and bool(row[1]) == step.first and is_same_action)
+
+
+class Peek:
+    """The program that looks at the rings of a run."""
+
+    def __init__(self, rings: ring_store.Rings) -> None:
+        width = {name: int(np.prod(array.shape[2:])) for name, array in rings.stored.items()}
+        length = rings.reward.shape[1]
+        self.columns = [
+            (name, width[name])
+            for name in NAMES
+            if width.get(name, MAX_WIDTH) < MAX_WIDTH and rings.stored[name].shape[1] == length
+        ]
+        """Names and widths of the stored numbers, in their order."""
+        action = rings.stored.get(_ACTION)
+        self._has_action = action is not None and action.shape == (*rings.reward.shape,) and action.dtype == np.int32
+        if not rings.reward.is_fully_addressable:  # of several hosts, which would have to look together
+            self.columns = []
+        self._num_rows = min(MAX_ROWS, length)
+        self._program: Any = None
+        if self.columns:
+            shapes = jax.tree.map(
+                lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), self._arguments(rings)
+            )
+            # Not a daemon: Python would end it in the middle of XLA's code.
+            threading.Thread(target=self._compile, args=(shapes,), name="peek").start()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is compiled."""
+        return self._program is not None
+
+    def look(self, rings: ring_store.Rings, slot: int, number: int) -> Looked | None:
+        """Loop's thread: begins a look at a slot; number: of its newest step. None: the rings are others."""
+        try:
+            rows, num_rows = self._program(*self._arguments(rings), np.int32(slot))
+        except (TypeError, ValueError) as error:  # of the arguments; training goes on
+            self._program = None
+            _log.warning(_CANNOT, exc_info=error)
+            return None
+        return Looked(rows, num_rows, number, self._has_action)
+
+    def _arguments(self, rings: ring_store.Rings) -> tuple[Any, ...]:
+        names = [_ACTION] * self._has_action + [name for name, _ in self.columns]
+        return rings.reward, rings.first, rings.cursor, [rings.stored[name] for name in names]
+
+    def _compile(self, shapes: tuple[Any, ...]) -> None:
+        num_rows = self._num_rows
+
+        def run(
+            reward: jax.Array, first: jax.Array, cursor: jax.Array, stored: list[jax.Array], slot: jax.Array
+        ) -> tuple[jax.Array, jax.Array]:
+            end = cursor[slot]
+            time = (end - num_rows + jnp.arange(num_rows)) % reward.shape[1]
+            parts = [array[slot][time].reshape(num_rows, -1).astype(jnp.float32) for array in (reward, first, *stored)]
+            return jnp.concatenate(parts, axis=1), end
+
+        try:
+            self._program = jax.jit(run).lower(*shapes, jax.ShapeDtypeStruct((), np.int32)).compile()
+        except Exception as error:  # a page without these numbers is better than a run that ends
+            _log.warning(_CANNOT, exc_info=error)

@@ -1,0 +1,220 @@
+// One environment of a running learner: observations as the network gets them, actions, rewards, values; a pause, and
+// steps back.
+
+import { followLive, get } from "./api.js";
+import { board, isBoard, isVector, vector } from "./board.js";
+import { Chart } from "./chart.js";
+import { el, notice, table } from "./dom.js";
+import { number } from "./format.js";
+import { Picture } from "./picture.js";
+
+const MAX_KEPT = 512;
+const MAX_ACTIONS = 40;
+const MANY = 60; // points that are drawn as a line alone
+const KEYS = "space: pause; arrows: a step; Page Up and Down: an episode; End: live";
+
+export async function gamePage(main, run, parameters) {
+  const given = parameters?.get("environment");
+  const reason = el("p", { class: "reason", role: "status" });
+  const choice = el("select", { "aria-label": "environment", change: () => watch(Number(choice.value)) });
+  const pause = button("pause", "pause or go on", () => toggle());
+  const slider = el("input", { type: "range", class: "wide", min: 0, max: 0, step: 1, value: 0, "aria-label": "step", input: () => go(Number(slider.value)) });
+  const place = el("output", { class: "place" });
+  const boards = el("div", { class: "pictures" });
+  const picture = new Picture();
+  const told = el("dl", { class: "facts" });
+  const policy = el("div", { class: "choices" });
+  const charts = [["Return of the episode, as far as seen", ["return"]], ["Reward", ["reward"]], ["Value and log-probability of the action", ["value", "log_prob"]]].map(([title, names]) =>
+    Object.assign(new Chart(title, { x: "step", zoomed: (range) => zoom(range) }), { names }),
+  );
+  let steps = [];
+  let held = []; // steps of a pause
+  let info = {};
+  let shown = []; // boards
+  let form = "";
+  let current = -1; // place of the shown step
+  let isLive = true;
+  let isOver = false;
+  let end = () => {};
+  let watched = given === null || given === undefined ? 0 : Number(given);
+  let range = null;
+
+  main.replaceChildren(
+    el("h1", {}, "Game"),
+    reason,
+    el("div", { class: "tools replay" }, el("label", {}, "environment ", choice), pause, button("«", "the episode before", () => episode(-1)), button("◀", "a step back", () => go(current - 1)), button("▶", "a step on", () => go(current + 1)), button("»", "the next episode", () => episode(1)), slider, place),
+    el("p", { class: "faint keys" }, KEYS),
+    el("div", { class: "panels stage" }, panel("Observation", boards, picture.element), panel("Step", told, policy)),
+    el("div", { class: "panels curves" }, charts.map((chart) => chart.element)),
+  );
+
+  function take(event) {
+    if (isOver) return;
+    if (event.reset) [steps, held] = [[], []];
+    info = { ...info, ...event };
+    if (event.environments || event.reset) listEnvironments();
+    reason.textContent = info.error || info.note || (info.role ? "" : "no worker has this environment at the moment");
+    held = held.concat(event.steps || []).slice(-MAX_KEPT);
+    if (isLive) catchUp();
+  }
+
+  // Takes the steps that came during a pause, in which the others stay.
+  function catchUp() {
+    if (held.length) {
+      const isOfTwo = info.spec?.num_players === 2;
+      for (const one of held) {
+        const before = one.first || !steps.length ? 0 : steps[steps.length - 1].return;
+        steps.push({ ...one, return: isOfTwo ? null : before + (one.reward ?? 0) }); // two players' rewards do not add up
+      }
+      held = [];
+      steps = steps.slice(-MAX_KEPT);
+      slider.max = String(steps.length - 1);
+      draw();
+    }
+    go(steps.length - 1, true);
+  }
+
+  function listEnvironments() {
+    const { train = [], evaluate = [] } = info.environments || {};
+    const known = [...train.map((slot) => [slot, `training ${slot}`]), ...evaluate.map((slot, index) => [slot, `evaluating ${index}`])];
+    if (!known.some(([slot]) => slot === watched)) known.unshift([watched, `${watched}`]);
+    const text = JSON.stringify(known);
+    if (text === choice.dataset.known) return;
+    choice.dataset.known = text;
+    choice.replaceChildren(...known.map(([slot, name]) => el("option", { value: slot, selected: slot === watched }, name)));
+  }
+
+  function draw() {
+    const x = steps.map((one) => one.number);
+    for (const chart of charts) {
+      const curves = chart.names.map((label) => ({ label, x, y: steps.map((one) => one[label] ?? null) })).filter(({ y }) => y.some((value) => value !== null));
+      chart.element.hidden = !curves.length;
+      if (!curves.length || chart.range) continue;
+      if (chart.plot && chart.curves.length === curves.length && !(x.length >= MANY && chart.curves[0].x.length < MANY)) {
+        curves.forEach((curve, at) => Object.assign(chart.curves[at], curve));
+        chart.redraw();
+      } else chart.show(curves);
+    }
+  }
+
+  function zoom(wanted) {
+    range = wanted;
+    for (const chart of charts) if (chart.curves.length) chart.show(chart.curves, range);
+    if (!range) draw();
+  }
+
+  function go(wanted, staysLive = false) {
+    if (!steps.length) return;
+    if (!staysLive) setLive(false);
+    current = Math.min(Math.max(0, wanted), steps.length - 1);
+    const one = steps[current];
+    const arrays = (info.spec?.arrays || []).map((array, part) => ({ ...array, base64: one.observation[part] }));
+    try {
+      showArrays(arrays);
+    } catch (error) {
+      notice(error.message);
+    }
+    told.replaceChildren(...facts(one, info));
+    policy.replaceChildren(...(one.policy ? [actions(one)] : []));
+    slider.value = current;
+    place.textContent = isLive ? "live" : `${steps.length - 1 - current} steps ago`;
+    for (const chart of charts) if (chart.plot && !isLive) chart.plot.setCursor({ left: chart.plot.valToPos(one.number, "x"), top: 0 });
+  }
+
+  function showArrays(arrays) {
+    const now = JSON.stringify(arrays.map(({ name, shape, dtype }) => [name, shape, dtype]));
+    if (now !== form) {
+      form = now;
+      shown = arrays.map((array) => (isBoard(array) ? board(array) : isVector(array) ? vector(array) : null));
+      boards.replaceChildren(...shown.filter(Boolean).map((one) => one.element));
+    }
+    arrays.forEach((array, part) => shown[part] && shown[part].draw(array));
+    picture.show(arrays.filter((array) => !isVector(array)));
+  }
+
+  function setLive(wanted) {
+    isLive = wanted;
+    pause.textContent = isLive ? "pause" : "go on";
+    pause.setAttribute("aria-pressed", String(!isLive));
+    if (isLive) catchUp();
+  }
+
+  function toggle() {
+    setLive(!isLive);
+    if (!isLive) go(current);
+  }
+
+  function episode(direction) {
+    let at = current + (direction < 0 ? -1 : 1);
+    while (at > 0 && at < steps.length - 1 && !steps[at].first) at += direction;
+    go(at);
+  }
+
+  async function watch(environment) {
+    end();
+    watched = environment;
+    history.replaceState(null, "", `#/game?${new URLSearchParams({ run, environment })}`);
+    [steps, held] = [[], []];
+    current = -1;
+    setLive(true);
+    charts.forEach((chart) => chart.curves.length && chart.show([]));
+    const found = await get("/api/live", { run, environment }).catch((error) => (isOver || (reason.textContent = error.message), null));
+    if (isOver || watched !== environment) return;
+    if (found) take({ ...found, reset: true });
+    end = followLive(run, environment, found ? found.cursor : "", take, (text) => isOver || notice(text));
+  }
+
+  function press(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, select, button, a, summary, .plot") && event.target !== slider) return;
+    const keys = {
+      " ": () => toggle(), ArrowLeft: () => go(current - 1), ArrowRight: () => go(current + 1),
+      PageUp: () => episode(-1), PageDown: () => episode(1), Home: () => go(0), End: () => setLive(true),
+    };
+    if (!(event.key in keys)) return;
+    event.preventDefault();
+    keys[event.key]();
+  }
+  document.addEventListener("keydown", press);
+  listEnvironments();
+  await watch(watched);
+  return {
+    close() {
+      isOver = true;
+      end();
+      document.removeEventListener("keydown", press);
+      charts.forEach((chart) => chart.close());
+    },
+    repaint: () => charts.forEach((chart) => chart.plot && chart.draw()),
+  };
+}
+
+function button(text, label, click) {
+  return el("button", { type: "button", "aria-label": label, title: label, click }, text);
+}
+
+function panel(title, ...content) {
+  return el("section", { class: "panel" }, el("h2", {}, title), content);
+}
+
+function actionText(action) {
+  if (action === null || action === undefined) return "–";
+  return Array.isArray(action) ? action.map((value) => number(value, 3)).join(", ") : String(action);
+}
+
+function facts(one, info) {
+  const tasks = info.spec?.tasks || [];
+  const state = one.terminated ? "terminated" : one.truncated ? "truncated" : one.first ? "begins" : "goes on";
+  const rows = [
+    ["worker", info.worker || "–"], ["step", number(one.number)], ["action", actionText(one.action)], ["reward", number(one.reward)],
+    ["return seen", number(one.return)], ["value", number(one.value)], ["episode", state], ...(tasks.length ? [["task", tasks[one.task] ?? "–"]] : []),
+  ];
+  return rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)));
+}
+
+function actions(one) {
+  const bar = (value) => el("meter", { min: 0, max: 1, value: value ?? 0, "aria-hidden": "true" });
+  const name = (action) => el("span", { class: action === one.action ? "taken" : null }, String(action));
+  const rows = one.policy.slice(0, MAX_ACTIONS).map((value, action) => [name(action), value === null ? "–" : value.toFixed(3), bar(value)]);
+  return table(["action", "policy", ""], rows, new Set([1]), "policy");
+}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import errors, exit_codes
-from seedzero.host import result, together
+from seedzero.host import result
 from seedzero.processes import ensemble, signals, supervisor
 
 LOG = "host.log"
@@ -32,7 +32,7 @@ def run(
     flags, settings: of the run, without the hosts' own. Raises TrainingFailure, or UsageError if a host refuses its
     start; host 0 has said why.
     """
-    logs = [together.place(run_dir, index) / "logs" / LOG for index in range(num_hosts)]
+    logs = [run_dirs.of_host(run_dir, index) / "logs" / LOG for index in range(num_hosts)]
     for log in logs[1:]:
         try:
             log.parent.mkdir(parents=True, exist_ok=True)

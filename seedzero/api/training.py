@@ -138,7 +138,7 @@ def start(
     with contextlib.ExitStack() as met:
         hosts = None
         if several:
-            path = together.place(place, index)
+            path = run_dirs.of_host(place, index)
             hosts = met.enter_context(together.meeting(config, path, say))
             config, notes = request.resolve(asked)
             for note in notes:

@@ -10,6 +10,7 @@ RUN_DIR/lock            held (flock) by the learner of the directory; its text i
         checkpoints/    written by the checkpointer
         own.key         tells the run of a user's code from a copy (`own_runs`)
         logs/           what local workers print
+        hosts/I/        the run directory of learner host I, for I > 0
 """
 
 from __future__ import annotations
@@ -54,6 +55,11 @@ _FILES = (
 _FOLDERS = ("checkpoints", "wandb")
 _FULL_FOLDERS = ("logs", "tensorboard", "xla", *(f"checkpoints/{name}" for name in ("steps", "segments", "best")))
 """Names in a run directory that must be no links; of the last ones' entries, none may be."""
+
+
+def of_host(run_dir: pathlib.Path, index: int) -> pathlib.Path:
+    """Returns the directory of a learner host, below the run's."""
+    return run_dir / "hosts" / str(index) if index > 0 else run_dir
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`seedzero launch`: a learner and workers on a cluster."""
+"""`seedzero launch`: learners, mostly one, and workers on a cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_THE_ADDRESS = ("transport.listen", _TOKEN_FILE, "tls.cert_file", "tls.key_fi
 
 
 def run(arguments: parse.Arguments) -> int:
-    """Runs a learner and workers on a Ray cluster until training is over; returns the exit code.
+    """Runs learners and workers on a Ray cluster until training is over; returns the exit code.
 
     UsageError for wrong settings, no Ray, no cluster or no room on it; TrainingFailure after too many failures.
     """
@@ -33,8 +33,12 @@ def run(arguments: parse.Arguments) -> int:
     run_dir = given if "://" in given else os.path.abspath(given)  # as every node names it
     settings = {**arguments.settings, **dict.fromkeys(_OF_THE_ADDRESS, "")}
     settings |= {"worker.num": "0", "worker.num_remote": str(num_workers)}
+    if several := arguments.integer("num_learners", minimum=1):
+        settings["hosts.num"] = str(several)
     # The learner's node need not remember this user's own runs.
     asked = request.make({**arguments.flags, "run_dir": run_dir}, settings, is_here=False)
+    num_learners = asked.config.hosts.num
+    launch_plan.check_learners(num_learners, num_workers, run_dir)
     asked = request.check_early(asked, has_environments=False)
     token = _token(arguments.settings.get(_TOKEN_FILE, ""))
     options = dataclasses.replace(
@@ -47,29 +51,31 @@ def run(arguments: parse.Arguments) -> int:
 
     def learner_on(nodes: Sequence[Mapping[str, float]], *accelerator: Any) -> launch_plan.NodeResources:
         wanted = launch_plan.NodeResources(learner_cpus or wanted_cpus, *accelerator)
-        return wanted if learner_cpus else launch_plan.fit_learner(wanted, worker, num_workers, nodes)
+        return wanted if learner_cpus else launch_plan.fit_learner(wanted, worker, num_workers, nodes, num_learners)
 
     def check_here(nodes: Sequence[Mapping[str, float]]) -> None:
-        if problem := launch_plan.shortage(learner_on(nodes), worker, num_workers, nodes):
+        if problem := launch_plan.shortage(learner_on(nodes), worker, num_workers, nodes, num_learners):
             raise errors.UsageError(problem)
 
     ray_launch = _load()
     with ray_launch.connected(arguments.flags.get("address", ""), check_here) as is_own:
         there = ray_launch.nodes()
-        accelerator = launch_plan.find_accelerator(arguments.flags.get("accelerator", "auto"), there)
+        accelerator = launch_plan.find_accelerator(arguments.flags.get("accelerator", "auto"), there, num_learners)
         learner = learner_on(there, *accelerator)
         plan = launch_plan.Plan(
             run_dir=run_dir,
             num_workers=num_workers,
-            train_words=_train_words(arguments, run_dir),
+            train_words=_train_words(arguments, run_dir, num_learners),
             worker_options=options,
             learner=learner,
             worker=worker,
             port=arguments.integer("port", minimum=0) or 0,
             token=token,
+            num_learners=num_learners,
         )
         less = "" if learner_cpus or learner.cpus == wanted_cpus else f" (no room for CPU {wanted_cpus:g})"
-        output.say(f"{num_workers} worker(s), each of {worker}; a learner of {learner}{less}")
+        learners = "a learner" if num_learners == 1 else f"{num_learners} learners, each"
+        output.say(f"{num_workers} worker(s), each of {worker}; {learners} of {learner}{less}")
         finished = ray_launch.Launch(plan, is_own=is_own, say=output.say).run()
     resume = train.resume_command(run_dir, arguments, command=("launch", "ray"))
     if finished:
@@ -114,21 +120,24 @@ def _load() -> types.ModuleType:
     return ray_launch
 
 
-def _train_words(arguments: parse.Arguments, run_dir: str) -> tuple[str, ...]:
+def _train_words(arguments: parse.Arguments, run_dir: str, num_learners: int) -> tuple[str, ...]:
     flags = {key: value for key, value in arguments.flags.items() if key in ("preset", request.TRUST)}
     settings = {key: value for key, value in arguments.settings.items() if key != _TOKEN_FILE}
     goes_on = "preset" not in flags and "env.id" not in settings
     if goes_on:  # its workers speak TLS only if they are told to
         settings = {"tls.cert_file": "", "tls.key_file": "", **settings}
+    if num_learners > 1 or "num_learners" in arguments.flags:
+        settings["hosts.num"] = str(num_learners)
     return tuple(train.as_words({**flags, "run_dir": run_dir}, settings))
 
 
 COMMAND = parse.Command(
     summary="Runs a learner and workers on the nodes of a Ray cluster, and restarts programs that die.",
-    usage="ray --num_workers=N --run_dir=DIR [--address=HOST:PORT] [--preset=NAME] [--key=value ...]",
+    usage="ray --num_workers=N --run_dir=DIR [--num_learners=N] [--address=HOST:PORT] [--preset=NAME] [--key=value ...]",
     words=(("ray",),),
     flags={
         "num_workers=N": "workers that step environments, each an actor",
+        "num_learners=N": "learner hosts of the run, each an actor; each has as many workers (default: the run's, else 1)",
         "run_dir=DIR": "as for `seedzero train`; every node that may hold the learner must see it",
         "address=HOST:PORT|local": "of the cluster's head, or local: start Ray on this machine (default: RAY_ADDRESS, "
         "else the Ray that runs on this machine, else local)",
@@ -137,7 +146,7 @@ COMMAND = parse.Command(
         "accelerator=auto|none|GPU[:N]|TPU[:N]": "of the learner (default: auto, all of the node that has most)",
         "learner_cpus=X": "cores of the learner and of the worker that evaluates beside it (default: 2, and "
         "--worker.threads more where it evaluates; fewer where the cluster has no more)",
-        "port=N": "that the learner listens on (default: any free one)",
+        "port=N": "that the learner listens on (default: any free one); of several, the next on the next port",
         "tls.ca_file=FILE": "certificates by which workers trust the learner's --tls.cert_file",
         "tls.server_name=NAME": "name that the learner's certificate is for, as workers reach it by its address",
     },
@@ -148,6 +157,10 @@ Ray's resources: the learner takes --learner_cpus and its accelerator, each work
 Programs without room on a node wait, and an autoscaler adds nodes for them. In Ray's dashboard the actors are named
 "learner of DIR" and "worker-I of DIR".
 
+Several learners (--num_learners) take these resources each, and learn as the hosts of one run (docs/hosts.md); their actors
+are "learner-I of DIR". DIR is on a disk that all see, or the same path on every node: then each node keeps a part, and the run
+goes on with all of it while learners return to their nodes. After the loss of one all go on from the last common checkpoint.
+
 Every node needs the same version of seedzero with Ray (ray[default]). The learner listens on its node's
 address and asks for a token, a random one, or that of --token_file=FILE with which `seedzero status --server=...
 --token_file=FILE` may ask too; files named here are read on the node that uses them, the token's where this runs.
@@ -155,6 +168,7 @@ address and asks for a token, a random one, or that of --token_file=FILE with wh
 Examples:
   seedzero launch ray --num_workers=1 --run_dir=runs/catch --preset=catch
   seedzero launch ray --num_workers=8 --run_dir=/shared/pong --preset=atari --env=atari:Pong --worker.threads=4
+  seedzero launch ray --num_learners=2 --num_workers=8 --run_dir=/shared/two --preset=atari --accelerator=GPU:1
   ray job submit --address=http://HEAD:8265 --no-wait -- seedzero launch ray --num_workers=8 ...
 
 Ctrl-C saves and leaves; the same command resumes. When this process dies, all its programs end too.""",

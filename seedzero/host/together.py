@@ -30,8 +30,6 @@ from seedzero.loop import device_loop, facts
 from seedzero.loop import roster as rosters
 from seedzero.transport import security
 
-FOLDER = "hosts"
-"""Of the run directories of all hosts but host 0, below the run's."""
 _OF_A_HOST = {
     *("hosts.index", "hosts.worker_address", "transport.listen"),
     *("worker.threads", "env.level_cache", "metrics.port", "metrics.host"),
@@ -75,11 +73,6 @@ class SharedUploads:
         """As of the inner one."""
         if self.inner is not None:
             self.inner.prune(newest)
-
-
-def place(run_dir: pathlib.Path, index: int) -> pathlib.Path:
-    """Returns the directory of a host, below the run's."""
-    return run_dir / FOLDER / str(index) if index > 0 else run_dir
 
 
 def own_seed(config: configs.Config) -> int:

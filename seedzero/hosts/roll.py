@@ -25,7 +25,7 @@ class Roll:
         del self.joined[index]
 
     def admit(self, hello: messages.HostHello) -> None:
-        """Takes a host. Raises UsageError for one that does not belong to this run."""
+        """Takes a host. Raises UsageError for one that does not belong to this run, Occupied for one that is there."""
         own, name = self._own, f"host {hello.index}"
         if hello.version != own.version or hello.program != own.program:
             raise errors.UsageError(
@@ -38,7 +38,7 @@ class Roll:
                 "the same"
             )
         if hello.index in self.joined:
-            raise errors.UsageError(
+            raise errors.Occupied(
                 f"--hosts.index={hello.index} has joined already; start each host with an index of its own, "
                 f"{self._range()} beside host 0"
             )

@@ -1,4 +1,4 @@
-"""The actors on Ray's nodes: for the learner and for each worker. Each keeps a program running.
+"""The actors on Ray's nodes: for each learner and for each worker. Each keeps a program running.
 
 Every call of `report` carries the desired state and is answered with the actual state, once that changes. So an actor
 that Ray has restarted, on the same node or another, needs nothing but the next call. Ray carries these calls alone;
@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import os
 import pathlib
+import socket
 import sys
 import tempfile
 import threading
@@ -35,7 +36,11 @@ _ERROR = "seedzero: error: "
 
 @dataclasses.dataclass(frozen=True)
 class Order:
-    """The desired state. address: of the learner; "" for an unknown address, and for the learner itself."""
+    """The desired state.
+
+    address: where the program calls: a worker the learner, or several ("A,B"); a further learner the coordinator; ""
+    for an unknown address, and for the first learner.
+    """
 
     version: str
     plan: launch_plan.Plan
@@ -44,16 +49,23 @@ class Order:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The actual state. incarnation: name of this life of the actor, the process with the pid."""
+    """The actual state.
+
+    incarnation: name of this life of the actor, the process with the pid. coordinator: address where the first of
+    several learners awaits the others; "": the actor keeps another program.
+    """
 
     incarnation: str
     host: str
     pid: int
     program: keepers.ProgramSnapshot
+    coordinator: str = ""
 
 
 class _Actor:
     """Keeps a program running on a node, in a private directory, and shows the state in Ray's metrics."""
+
+    coordinator = ""
 
     def __init__(self, name: str, keeper: keepers.Keeper) -> None:
         self._name, self._keeper = name, keeper
@@ -112,41 +124,56 @@ class _Actor:
         self._starts.set(float(program.starts), tags)
         if program.state in keepers.OVER:
             self._directory.cleanup()
-        return Report(self._incarnation, self._host, os.getpid(), program)
+        return Report(self._incarnation, self._host, os.getpid(), program, self.coordinator)
 
 
 class Learner(_Actor):
     """Keeps `seedzero train` running on a node.
 
-    Its port stays the same while this actor lives, so that workers find it again by themselves.
+    Its ports stay the same while this actor lives, so that workers and other learners find it again by themselves.
     """
 
-    def __init__(self, num_accelerators: int) -> None:
-        self._port = 0
+    def __init__(self, num_accelerators: int, index: int = 0, name: str = "learner") -> None:
+        self._index, self._port = index, 0
         # A node's own JAX_PLATFORMS may ask for an accelerator, which this learner was not given.
         environment = {} if num_accelerators else {"JAX_PLATFORMS": "cpu"}
         system = programs.System(functools.partial(programs.launch, environment=environment))
         keeper = keepers.Keeper(announcement=ANNOUNCEMENT, judge=self._judge, write=_write, system=system)
-        super().__init__("learner", keeper)
+        super().__init__(name, keeper)
+        if index == 0:
+            self.coordinator = launch_plan.address_of(self._host, _free_port(self._host))
+
+    def _follow(self, order: Order) -> None:
+        if order.address or self._index == 0:
+            super()._follow(order)
 
     def _command(self) -> list[str]:
         assert self._order is not None
         plan = self._order.plan
         # A learner that lost its actor saves before it leaves: this one waits for it.
-        run_lock.wait_until_free(plan.run_dir, self._keeper.tell)
+        place = plan.run_dir if self._index == 0 else run_dirs.of_host(pathlib.Path(plan.run_dir), self._index)
+        run_lock.wait_until_free(place, self._keeper.tell)
         last = self._keeper.snapshot()
         if last.heard:
             self._port = int(last.heard.rpartition(":")[2])
         elif last.starts:
             self._port = 0  # it never listened: another program may have that port now
-        return plan.learner_command(self._host, plan.port or self._port, self._token_file(plan.token))
+        return plan.learner_command(
+            self._host,
+            plan.learner_port(self._index) or self._port,
+            self._token_file(plan.token),
+            index=self._index,
+            coordinator=self.coordinator or self._order.address,
+        )
 
     def _judge(self, death: programs.Death) -> keepers.Verdict | None:
         assert self._order is not None
         if death.status == exit_codes.BAD_USAGE:
             return keepers.Verdict(keepers.ProgramState.FAILED, death.last_line.removeprefix(_ERROR))
+        if self._index or death.status != exit_codes.DONE:
+            return None  # the first learner knows when training is over
         # It ends with exit code 0 on SIGTERM, too, as where a machine is taken away.
-        finished = _finished(self._order.plan.run_dir) if death.status == exit_codes.DONE else None
+        finished = _finished(self._order.plan.run_dir)
         return keepers.Verdict(keepers.ProgramState.FINISHED, finished) if finished else None
 
 
@@ -167,6 +194,13 @@ class Worker(_Actor):
         assert self._order is not None
         plan = self._order.plan
         return plan.worker_command(self._index, self._order.address, self._token_file(plan.token))
+
+
+def _free_port(host: str) -> int:
+    """Returns a free port of this node."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
 
 
 def _finished(place: str) -> str | None:

@@ -1,8 +1,10 @@
-"""Places a learner and workers on a Ray cluster, and supervises all of them.
+"""Places learners and workers on a Ray cluster, and supervises all of them.
 
 The launcher sends every actor the desired state and awaits the actual state (`ray_actors`). Ray restarts actors that
 died, on any node with room; the next call brings the new one up to date. The launcher itself decides little: workers
-follow the learner's newest address, and everything ends when the learner's program is over or the user stops it.
+follow the learners' newest addresses, further learners the first one's coordinator, and everything ends when the first
+learner's program is over or the user stops it. After the loss of one learner the others end by themselves, and their
+actors start them again.
 """
 
 from __future__ import annotations
@@ -106,6 +108,7 @@ class _Member:
     report: ray_actors.Report | None = None  # its last; None before the first, and after a loss
     call: Any = None  # the call without an answer, if any
     order: ray_actors.Order | None = None  # the desired state that this call carried
+    address: str = ""  # of a learner: the newest; workers keep trying it while the learner is away
 
     @property
     def program(self) -> keepers.ProgramSnapshot:
@@ -113,7 +116,7 @@ class _Member:
 
 
 class Launch:
-    """A learner and its workers, from start to end. Used by a single thread.
+    """The learners of a run and their workers, from start to end. Used by a single thread.
 
     is_own: the cluster is for this alone: programs without a place now never get one.
     """
@@ -130,6 +133,10 @@ class Launch:
         self._members: list[_Member] = []
         self._unplaced = ""
 
+    @property
+    def _learners(self) -> list[_Member]:
+        return self._members[: self._plan.num_learners]
+
     def run(self) -> str:
         """Runs to the end; returns the reason of finished training, "" after a stop by the user.
 
@@ -137,7 +144,7 @@ class Launch:
         TrainingFailure: the learner or a worker failed too often.
         """
         plan = self._plan
-        if problem := launch_plan.shortage(plan.learner, plan.worker, plan.num_workers, nodes()):
+        if problem := launch_plan.shortage(plan.learner, plan.worker, plan.num_workers, nodes(), plan.num_learners):
             if self._is_own:
                 raise errors.UsageError(problem)
             self._say(f"{problem}, or let nodes join: the programs wait for them")
@@ -166,16 +173,18 @@ class Launch:
     def _create(self) -> None:
         plan = self._plan
         try:
-            self._add("learner", ray_actors.Learner, plan.learner, plan.learner.num_accelerators)
+            for index in range(plan.num_learners):
+                name = "learner" if plan.num_learners == 1 else f"learner-{index}"
+                self._add(name, ray_actors.Learner, plan.learner, plan.learner.num_accelerators, index, name)
+            for index in range(plan.num_workers):
+                self._add(f"worker-{index}", ray_actors.Worker, plan.worker, index, scheduling_strategy="SPREAD")
         except ray.exceptions.ActorAlreadyExistsError:
             raise errors.UsageError(
                 f"--run_dir={plan.run_dir} has a launcher in this cluster already; end that one first"
             ) from None
-        for index in range(plan.num_workers):
-            self._add(f"worker-{index}", ray_actors.Worker, plan.worker, index, scheduling_strategy="SPREAD")
 
     def _add(
-        self, name: str, kind: type[Any], needs: launch_plan.NodeResources, *arguments: int, **options: str
+        self, name: str, kind: type[Any], needs: launch_plan.NodeResources, *arguments: int | str, **options: str
     ) -> None:
         resources = needs.as_resources()
         actor = ray.remote(kind).options(
@@ -213,10 +222,14 @@ class Launch:
             member.call, member.order = member.handle.report.remote(order, seen, POLL_SECONDS), order
 
     def _order(self, member: _Member) -> ray_actors.Order:
-        learner = self._members[0].program
-        address = member.order.address if member.order else ""  # a worker keeps trying it while the learner is away
-        if learner.state is State.RUNNING and member is not self._members[0]:
-            address = learner.heard or address
+        first, learners = self._members[0], self._learners
+        if member not in learners:
+            addresses = [learner.address for learner in learners]
+            address = ",".join(addresses) if all(addresses) else ""
+        elif member is first:
+            address = ""
+        else:
+            address = first.report.coordinator if first.report else member.order.address if member.order else ""
         return ray_actors.Order(seedzero.__version__, self._plan, address)
 
     def _hear(self, stop: threading.Event) -> None:
@@ -250,6 +263,8 @@ class Launch:
         else:
             self._tell_change(member, report)
             member.report = report
+            if member in self._learners and report.program.state is State.RUNNING:
+                member.address = report.program.heard or member.address
 
     def _tell_change(self, member: _Member, report: ray_actors.Report) -> None:
         before, program = member.report, report.program
@@ -261,13 +276,13 @@ class Launch:
         if program.starts != old.starts:
             self._say(f"{member.name}: started" + (f", {program.starts} times by now" if program.starts > 1 else ""))
         if program.heard and program.heard != old.heard:
-            self._say(f"{member.name}: {'listens on' if member is self._members[0] else 'joined'} {program.heard}")
+            self._say(f"{member.name}: {'listens on' if member in self._learners else 'joined'} {program.heard}")
 
     def _check_failures(self) -> None:
         for member in self._members:
             program = member.program
             if member.report and program.state is State.FAILED:
-                refused = member is self._members[0] and program.status == exit_codes.BAD_USAGE
+                refused = member in self._learners and program.status == exit_codes.BAD_USAGE
                 kind = errors.UsageError if refused else errors.TrainingFailure
                 raise kind(f"{member.name} on {member.report.host}: {program.problem}; its output above says more")
 
@@ -283,19 +298,20 @@ class Launch:
     # ------------------------------------------------------------------------------------ the end
 
     def _stop(self) -> keepers.ProgramSnapshot | None:
-        """Stops everything, the learner first; returns the learner's last state, None for a lost learner."""
-        saved = _stop_all(self._members[:1], SAVE_SECONDS)
-        _stop_all(self._members[1:], LEAVE_SECONDS)
+        """Stops everything, learners first; returns the first one's last state, None for a lost learner."""
+        saved = _stop_all(self._learners, SAVE_SECONDS)
+        _stop_all(self._members[self._plan.num_learners :], LEAVE_SECONDS)
         for member in self._members:
             ray.kill(member.handle, no_restart=True)
-        return saved[0].program if saved else None
+        first = saved.get(self._members[0].name) if self._members else None
+        return first.program if first else None
 
 
-def _stop_all(members: Sequence[_Member], seconds: float) -> list[ray_actors.Report]:
-    """Returns the last reports of all responding actors."""
-    calls = [member.handle.stop.remote(seconds) for member in members if member.report is not None]
-    reports = []
-    for call in ray.wait(calls, num_returns=len(calls), timeout=seconds + LEAVE_SECONDS)[0] if calls else ():
+def _stop_all(members: Sequence[_Member], seconds: float) -> dict[str, ray_actors.Report]:
+    """Returns the last reports of all responding actors, by name."""
+    calls = {member.handle.stop.remote(seconds): member.name for member in members if member.report is not None}
+    reports = {}
+    for call in ray.wait(list(calls), num_returns=len(calls), timeout=seconds + LEAVE_SECONDS)[0] if calls else ():
         with contextlib.suppress(ray.exceptions.RayError):
-            reports.append(ray.get(call))
+            reports[calls[call]] = ray.get(call)
     return reports

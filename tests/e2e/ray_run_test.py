@@ -14,6 +14,7 @@ import e2e_harness as harness
 import psutil
 import pytest
 
+from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import errors
 from seedzero.monitoring import status
@@ -45,7 +46,7 @@ class Launched:
         )
 
     def status(self) -> dict[str, Any] | None:
-        """Returns the learner's status, None where it does not answer; the accounting must hold every time."""
+        """Returns the first learner's status, None where it does not answer; the accounting must hold every time."""
         try:
             learner = run_dirs.read_learner(self.run)
             found = status.from_server(learner["address"], self._access) if learner else None
@@ -64,9 +65,9 @@ class Launched:
 
         return harness.wait_for(fits, what, alive=self.program)
 
-    def learner_pid(self) -> int:
-        """Returns the process id of the learner's program, not of the actor that keeps it."""
-        learner = run_dirs.read_learner(self.run)
+    def learner_pid(self, index: int = 0) -> int:
+        """Returns the process id of a learner's program, not of the actor that keeps it."""
+        learner = run_dirs.read_learner(run_dirs.of_host(self.run, index))
         assert learner is not None
         return int(learner["pid"])
 
@@ -171,6 +172,62 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(
     assert int(again.program.says(harness.RESUMED)[1]) == saved
     assert again.program.wait().code == 0
     assert status.from_run_dir(run)["updates"] == saved + 20
+
+
+@pytest.mark.slow
+def test_two_learners_go_on_together_though_programs_and_an_actor_are_killed(
+    host: harness.Host, cluster: Callable[..., Any], tmp_path: pathlib.Path
+) -> None:
+    run = tmp_path / "run"
+    nodes = cluster(num_cpus=2)
+    nodes.add_node(num_cpus=2)  # a learner and a worker on each
+    began = time.monotonic()
+    words = ("--num_learners=2", "--num_workers=2", "--checkpoint.every_seconds=2", "--replay.num_slots=4")
+    launched = Launched(host, nodes.address, run, *harness.TINY, *words)
+
+    def is_whole(found: dict[str, Any]) -> bool:
+        return bool(found["durable_update"]) and found["workers"] == 2
+
+    launched.until(is_whole, "both workers, a checkpoint of both")
+    print(f"two learners train with both workers after {time.monotonic() - began:.1f} s")
+    assert len(set(launched.said(r"learner-\d: listens on (\S+)"))) == 2
+
+    for what, index in (("the second learner's program", 1), ("the first learner's program", 0)):
+        before = launched.trains_on(1)
+        began = time.monotonic()
+        os.kill(launched.learner_pid(index), signal.SIGKILL)
+        _tell_joint_restart(launched, f"{what} killed", before, began)
+
+    for index in (1, 0):
+        (pid,) = launched.said(rf"learner-{index}: placed on \S+, actor pid (\d+)")
+        before = launched.trains_on(1)
+        began = time.monotonic()
+        os.kill(int(pid), signal.SIGKILL)
+        _tell_joint_restart(launched, f"the actor of learner {index} killed", before, began)
+
+    launched.program.send(signal.SIGINT)
+    ended = launched.program.wait()
+    assert ended.code == 0, launched.program.output()
+    harness.wait_for(lambda: not _learner_processes(run), "the learners have ended")
+    (saved,) = {harness.saved_steps(run_dirs.of_host(run, index))[-1] for index in range(2)}
+    last = Launched(host, nodes.address, run, *harness.TINY, *words, f"--max_updates={saved + 50}").program.wait()
+    assert last.code == 0 and "seedzero: finished: --max_updates=" in last.err, last.err
+    stored = 0
+    for index in range(2):
+        manifest = list(saved_files.manifests(run_dirs.of_host(run, index) / "checkpoints"))[-1]
+        assert manifest.step == saved + 50
+        ledger = manifest.host["ledger"]
+        assert ledger["acknowledged"] == ledger["stored"] + ledger["pending"] + sum(ledger["discarded"].values())
+        stored += ledger["stored"]
+    assert harness.metrics_rows(run)[-1]["env_steps"] == stored
+
+
+def _tell_joint_restart(launched: Launched, what: str, before: dict[str, Any], began: float) -> None:
+    """Waits until both learners train again with both workers, and tells how long that took."""
+    since = len(launched.said(r"resumed at update (\d+)"))
+    resumed = int(launched.until_said(r"resumed at update (\d+)", since + 2)[-1])
+    found = launched.until(lambda found: found["workers"] == 2 and found["updates"] > resumed, "training")
+    print(f"{what}: trains with both workers after {time.monotonic() - began:.1f} s, from update {resumed}; {found}")
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import pathlib
 
 import pytest
 
+from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.core import errors
 from seedzero.host import together
@@ -20,7 +21,7 @@ def _config(index: int = 1, **values: int | float | str) -> configs.Config:
 
 def test_host_0_keeps_the_directory_and_the_seed_of_the_run() -> None:
     run = pathlib.Path("run")
-    assert together.place(run, 0) == run and together.place(run, 2) == run / "hosts" / "2"
+    assert run_dirs.of_host(run, 0) == run and run_dirs.of_host(run, 2) == run / "hosts" / "2"
     seeds = [together.own_seed(_config(index, **{"run.seed": 5})) for index in range(3)]
     assert seeds[0] == 5 and len(set(seeds)) == 3
     assert together.own_seed(configs.override(configs.Config(), {"run.seed": 5})) == 5

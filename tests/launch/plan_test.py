@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import sys
 
@@ -40,6 +41,47 @@ def test_the_learner_gets_the_users_words_and_what_the_launcher_decides() -> Non
     assert arguments.switch("supervised")
 
 
+def test_one_learner_has_the_command_that_it_ever_had() -> None:
+    assert PLAN.learner_command("10.0.0.7", 7777, FILE, index=0, coordinator="10.0.0.7:1") == [
+        sys.executable, "-m", "seedzero.cli", "train", *PLAN.train_words, "--workers=0", "--worker.num_remote=6",
+        "--worker.threads=4", "--listen=10.0.0.7:7777", f"--token_file={FILE}", "--supervised",
+    ]  # fmt: skip
+
+
+def test_learners_share_the_workers_and_meet_at_the_first() -> None:
+    words = (*PLAN.train_words, "--hosts.num=3")
+    plan = dataclasses.replace(PLAN, num_learners=3, train_words=words, port=7777)
+    assert [plan.learner_port(index) for index in range(3)] == [7777, 7778, 7779]
+    assert [PLAN.learner_port(index) for index in range(3)] == [0, 0, 0]
+    command = plan.learner_command("10.0.0.8", 7779, FILE, index=2, coordinator="10.0.0.7:7800")
+    arguments = parse.read("train", train.COMMAND, command[4:])
+    asked = request.make(arguments.flags, arguments.settings)
+    hosts = asked.config.hosts
+    assert (hosts.num, hosts.index, hosts.coordinator, hosts.worker_address) == (3, 2, "10.0.0.7:7800", "")
+    assert asked.config.worker.num_remote == 2
+    seen = worker_options.read(plan.worker_command(0, "10.0.0.7:7777,10.0.0.8:7779", FILE)[3:])
+    assert seen.server == "10.0.0.7:7777,10.0.0.8:7779"
+
+
+@pytest.mark.parametrize(
+    ("num_learners", "num_workers", "run_dir", "texts"),
+    [
+        (2, 5, "/run", ["--num_workers=5: ", "--num_workers=4 or 6"]),
+        (4, 3, "/run", ["--num_workers=3: ", "give --num_workers=4,"]),
+        (2, 4, "gs://bucket/run", ["--num_learners=2: ", "gs://bucket/run", "--run_dir=DIR"]),
+    ],
+)
+def test_learners_that_cannot_share_are_refused(
+    num_learners: int, num_workers: int, run_dir: str, texts: list[str], said: golden.Said
+) -> None:
+    with pytest.raises(errors.UsageError) as raised:
+        launch_plan.check_learners(num_learners, num_workers, run_dir)
+    assert all(text in str(raised.value) for text in texts)
+    said(raised.value, texts[0])
+    launch_plan.check_learners(1, 5, "gs://bucket/run")
+    launch_plan.check_learners(3, 6, "/run")
+
+
 def test_an_ipv6_host_is_in_brackets() -> None:
     assert "--listen=[fd00::7]:0" in PLAN.learner_command("fd00::7", 0, FILE)
 
@@ -63,6 +105,7 @@ def test_the_token_is_in_no_command_and_no_text() -> None:
     [
         ({"worker.num": "3"}, "--workers=3: .*--num_workers=N"),
         ({"transport.listen": "0.0.0.0:7"}, "--listen=0.0.0.0:7: "),
+        ({"hosts.num": "2"}, "--hosts.num=2: .*--num_learners=N"),
         ({"env.id": "remote"}, "--env=remote "),
         ({"run.deterministic": "true"}, "--deterministic "),
     ],
@@ -101,6 +144,13 @@ def test_the_accelerator_that_is_asked_for(text: str, found: tuple[str, int]) ->
     assert launch_plan.find_accelerator(text, nodes) == found
 
 
+@pytest.mark.parametrize(("num_learners", "found"), [(1, 8), (2, 4), (3, 4), (4, 2), (5, 2), (12, 1), (13, 0)])
+def test_learners_have_equal_numbers_of_accelerators(num_learners: int, found: int) -> None:
+    nodes = [{"CPU": 8.0}, {"GPU": 8.0}, {"GPU": 4.0}]
+    assert launch_plan.find_accelerator("auto", nodes, num_learners) == (("GPU", found) if found else ("", 0))
+    assert launch_plan.find_accelerator("GPU", nodes, num_learners) == ("GPU", found or 1)
+
+
 def test_an_accelerator_that_is_not_there_yet_can_be_asked_for() -> None:
     assert launch_plan.find_accelerator("auto", [{"CPU": 8.0}]) == ("", 0)
     assert launch_plan.find_accelerator("GPU", [{"CPU": 8.0}]) == ("GPU", 1)
@@ -130,6 +180,16 @@ def test_a_shortage_names_what_is_needed_what_there_is_and_what_to_lower(said: g
     text = launch_plan.shortage(learner, worker, 2, [{"CPU": 2.0}, {"memory": 1.0}])
     assert " CPU 3, " in text and " 2 worker(s) CPU 1" in text
     assert "--num_workers" in text
+    said(text)
+
+
+def test_every_learner_needs_room(said: golden.Said) -> None:
+    learner, worker = launch_plan.NodeResources(3.0), launch_plan.NodeResources(1.0)
+    nodes = [{"CPU": 4.0}, {"CPU": 4.0}]
+    assert launch_plan.shortage(learner, worker, 2, nodes, 2) == ""
+    assert launch_plan.fit_learner(learner, worker, 4, nodes, 2) == launch_plan.NodeResources(2.0)
+    text = launch_plan.shortage(learner, worker, 4, nodes, 2)
+    assert " 2 learners " in text and " CPU 3, " in text
     said(text)
 
 

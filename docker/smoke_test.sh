@@ -7,7 +7,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 
 usage() {
     cat <<'TEXT'
-usage: docker/smoke_test.sh [--workers=N] [--clean]
+usage: docker/smoke_test.sh [--workers=N] [--hosts] [--clean]
 
 Builds the learner's and the workers' image, starts docker-compose.yml with catch and waits for an evaluation of 1.0.
 Then it kills the learner and a worker with -9, and waits for their restart and for further training. Every status must
@@ -15,6 +15,8 @@ satisfy acknowledged = stored + pending + discarded steps. Finally it stops ever
 0, and removes it. It ends with 0 if all checks passed; everything it started ends with it, also on Ctrl-C.
 
   --workers=N   number of workers (default: 2)
+  --hosts       with docker-compose.hosts.yml: two learner hosts with half of the workers each. The second one is
+                killed; both must restart and resume
   --clean       removes its directory on success: the next call rebuilds everything
 
 If no docker engine answers, it starts a private one, as root on Debian: apt-get installs docker.io and docker-compose
@@ -28,16 +30,20 @@ TEXT
 
 WORKERS=2
 CLEAN=""
+HOSTS=""
 while (($#)); do
     case "$1" in
         --workers=*) WORKERS=${1#*=} ;;
+        --hosts) HOSTS=yes ;;
         --clean) CLEAN=yes ;;
         -h | --help) usage; exit 0 ;;
-        *) echo "docker/smoke_test.sh: unknown argument '$1'; it takes --workers=N and --clean" >&2; exit 2 ;;
+        *) echo "docker/smoke_test.sh: unknown argument '$1'; it takes --workers=N, --hosts and --clean" >&2; exit 2 ;;
     esac
     shift
 done
 [[ $WORKERS =~ ^[1-4]$ ]] || { echo "docker/smoke_test.sh: --workers=$WORKERS: expected 1 to 4" >&2; exit 2; }
+[ -z "$HOSTS" ] || ((WORKERS % 2 == 0)) ||
+    { echo "docker/smoke_test.sh: --workers=$WORKERS: two hosts have equal numbers; expected 2 or 4" >&2; exit 2; }
 
 STATE=${SEEDZERO_DOCKER_STATE:-/var/tmp/seedzero-docker-$(id -u)}
 PROJECT=seedzero-smoke
@@ -49,7 +55,9 @@ chmod 700 "$STATE"
 exec 8>"$STATE/lock"
 flock --nonblock 8 || die "another smoke test uses $STATE"
 
-composed() { compose -p "$PROJECT" -f "$here/docker-compose.yml" "$@"; }
+composed() {
+    compose -p "$PROJECT" -f "$here/docker-compose.yml" ${HOSTS:+-f "$here/docker-compose.hosts.yml"} "$@"
+}
 
 finish() {
     local code=$?
@@ -107,7 +115,7 @@ field() { # NAME of a number in FOUND
 restarts() { "$DOCKER" inspect --format '{{.RestartCount}}' "$1"; }
 has_restarted() { (($(restarts "$1") > 0)); }
 
-joins() { "$DOCKER" logs "$1" 2>&1 | grep -c ': joined learner:7777' || true; }
+joins() { "$DOCKER" logs "$1" 2>&1 | grep -Ec ': joined learner1?:7777' || true; }
 has_joined_again() { (($(joins "$1") > $2)); }  # CONTAINER JOINS-BEFORE
 
 # Kills the child of the container's init from inside: `docker kill` would count as a user's stop.
@@ -162,13 +170,16 @@ make_token
 export SEEDZERO_LEARNER_IMAGE=seedzero-learner:smoke SEEDZERO_WORKER_IMAGE=seedzero-worker:smoke
 export SEEDZERO_TRAIN="--preset=catch --stop_at_return=inf --checkpoint.every_seconds=2 --metrics.every_seconds=5"
 export SEEDZERO_WORKERS=4  # a killed worker rejoins at once, beside what its last session holds
+export SEEDZERO_HOST_WORKERS=$((WORKERS / 2))  # no more room: else both could choose the same host
 UP=yes
 composed down --volumes --timeout=5 >"$STATE/down.log" 2>&1  # leftovers of a killed smoke test
 composed up -d --no-build --scale worker="$WORKERS" >"$STATE/up.log" 2>&1 || die "up failed, see $STATE/up.log"
 LEARNER=$(composed ps -q learner)
+learner_ids=("$LEARNER")
+[ -z "$HOSTS" ] || learner_ids+=("$(composed ps -q learner1)")
 mapfile -t worker_ids < <(composed ps -q worker)
 ((${#worker_ids[@]} == WORKERS)) || die "${#worker_ids[@]} workers were started; expected $WORKERS"
-say "the learner is healthy, $WORKERS workers started"
+say "${#learner_ids[@]} learner(s) healthy, $WORKERS workers started"
 
 POLL_SECONDS=2  # a request costs half a second of a core, which the learner needs
 wait_until 900 "an evaluation of 1.0" \
@@ -181,12 +192,16 @@ durable=$(field durable_update)
 say "evaluated to 1.0 after $before updates and $(field env_steps) steps; durable: update $durable"
 
 killed=$SECONDS
-kill_9 "$LEARNER"
-wait_until 120 "the learner's restart" has_restarted "$LEARNER" || die "the learner did not come back"
+kill_9 "${learner_ids[-1]}"
+for container in "${learner_ids[@]}"; do
+    wait_until 120 "the learner's restart" has_restarted "$container" || die "the learner $container did not come back"
+done
 wait_until 300 "the learner's answer" holds "updates >= $durable" || die "last status: ${FOUND:-none}"
 say "learner killed with -9 at update $before or later: answers after $((SECONDS - killed)) s"
-"$DOCKER" logs "$LEARNER" >"$STATE/learner.log" 2>&1
-grep -o 'resumed at update [0-9]*' "$STATE/learner.log" || die "the learner's log does not say that it resumed"
+for container in "${learner_ids[@]}"; do
+    "$DOCKER" logs "$container" >"$STATE/learner.log" 2>&1
+    grep -o 'resumed at update [0-9]*' "$STATE/learner.log" || die "the log of $container does not say that it resumed"
+done
 wait_until 300 "training with all workers" holds "updates > $before + 50 and workers == $everyone" ||
     die "last status: ${FOUND:-none}"
 say "all workers are back, at update $(field updates), $((SECONDS - killed)) s after the kill"
@@ -206,7 +221,7 @@ say "training goes on: $FOUND"
 stopped=$SECONDS
 # More than the 60 s of docker-compose.yml: a stop waits for a running compilation, which is slow on a busy machine.
 composed stop --timeout=300 >"$STATE/stop.log" 2>&1
-for container in "$LEARNER" "${worker_ids[@]}"; do
+for container in "${learner_ids[@]}" "${worker_ids[@]}"; do
     code=$("$DOCKER" inspect --format '{{.State.ExitCode}}' "$container")
     ((code == 0)) || die "$container ended with $code on SIGTERM; expected 0"
 done

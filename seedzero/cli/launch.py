@@ -133,11 +133,12 @@ def _train_words(arguments: parse.Arguments, run_dir: str, num_learners: int) ->
 
 COMMAND = parse.Command(
     summary="Runs a learner and workers on the nodes of a Ray cluster, and restarts programs that die.",
-    usage="ray --num_workers=N --run_dir=DIR [--num_learners=N] [--address=HOST:PORT] [--preset=NAME] [--key=value ...]",
+    usage="ray --num_workers=N --run_dir=DIR [--address=HOST:PORT] [--preset=NAME] [--key=value ...]",
     words=(("ray",),),
     flags={
         "num_workers=N": "workers that step environments, each an actor",
-        "num_learners=N": "learner hosts of the run, each an actor; each has as many workers (default: the run's, else 1)",
+        "num_learners=N": "learner hosts of the run, each an actor; they share the workers evenly (default: the run's "
+        "number, else 1)",
         "run_dir=DIR": "as for `seedzero train`; every node that may hold the learner must see it",
         "address=HOST:PORT|local": "of the cluster's head, or local: start Ray on this machine (default: RAY_ADDRESS, "
         "else the Ray that runs on this machine, else local)",
@@ -157,9 +158,9 @@ Ray's resources: the learner takes --learner_cpus and its accelerator, each work
 Programs without room on a node wait, and an autoscaler adds nodes for them. In Ray's dashboard the actors are named
 "learner of DIR" and "worker-I of DIR".
 
-Several learners (--num_learners) take these resources each, and learn as the hosts of one run (docs/hosts.md); their actors
-are "learner-I of DIR". DIR is on a disk that all see, or the same path on every node: then each node keeps a part, and the run
-goes on with all of it while learners return to their nodes. After the loss of one all go on from the last common checkpoint.
+Several learners (--num_learners) are hosts of one run, each with these resources; their actors are "learner-I of
+DIR". Give a DIR that all their nodes see, a shared directory. A DIR of the same name on each node's own disk does, too,
+as long as every learner comes back to its node. After the loss of one, all go on from the last common checkpoint.
 
 Every node needs the same version of seedzero with Ray (ray[default]). The learner listens on its node's
 address and asks for a token, a random one, or that of --token_file=FILE with which `seedzero status --server=...

@@ -21,7 +21,7 @@ import yaml
 from seedzero.core import errors
 
 DOCKER = deploy_files.ROOT / "docker"
-COMPOSE, GPU = DOCKER / "docker-compose.yml", DOCKER / "docker-compose.gpu.yml"
+COMPOSE, GPU, HOSTS = (DOCKER / f"docker-compose{name}.yml" for name in ("", ".gpu", ".hosts"))
 DOCKERFILES = [DOCKER / "learner.Dockerfile", DOCKER / "worker.Dockerfile"]
 
 
@@ -54,7 +54,7 @@ def _instructions(path: pathlib.Path) -> list[tuple[str, str]]:
     return [(words[0], words[2]) for line in joined.splitlines() if (words := line.partition(" "))[0]]
 
 
-@pytest.mark.parametrize("path", [COMPOSE, GPU], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [COMPOSE, GPU, HOSTS], ids=lambda path: path.name)
 def test_compose_would_take_the_file(path: pathlib.Path) -> None:
     done = _validate(path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -125,6 +125,29 @@ def test_the_gpu_s_file_changes_services_that_are_there() -> None:
     assert set(over) <= set(services)
     assert over["learner"]["build"]["args"]["EXTRA"] == "cuda"
     assert over["learner"]["image"] == over["tensorboard"]["image"] != services["learner"]["image"]
+
+
+def test_the_hosts_file_makes_two_hosts_of_one_run() -> None:
+    services, over = _services(SEEDZERO_RUN="pong"), _services(HOSTS, SEEDZERO_RUN="pong", SEEDZERO_HOST_WORKERS="3")
+    assert set(over) == {"learner", "learner1", "worker"}
+    assert over["learner1"]["extends"] == {"file": COMPOSE.name, "service": "learner"}
+    first, second = (shlex.split(over[name]["command"]) for name in ("learner", "learner1"))
+    differing = {"--hosts.index", "--hosts.worker_address"}
+    assert {word.partition("=")[0] for word in set(first) ^ set(second)} == differing
+    assert {"--hosts.index=0", "--hosts.worker_address=learner:7777", "--worker.num_remote=3"} < set(first)
+    assert {"--hosts.index=1", "--hosts.worker_address=learner1:7777"} < set(second)
+    assert {"--hosts.coordinator=learner:7800", "--listen=0.0.0.0:7777"} < set(first)
+    alone = [word for word in first if not word.startswith(("--hosts.", "--worker.num_remote="))]
+    assert alone == [word for word in shlex.split(services["learner"]["command"]) if "num_remote" not in word]
+    for words in (first, second, shlex.split(over["worker"]["command"])):
+        deploy_files.check_command(words)
+    assert "--server=learner:7777,learner1:7777" in over["worker"]["command"]
+    assert over["worker"]["depends_on"] == {"learner1": {"condition": "service_healthy"}}
+    for command in over["learner1"]["healthcheck"]["test"].split("||"):  # not the first one's socket
+        deploy_files.check_command(shlex.split(command)[1:])
+    assert "--server=unix:/runs/pong/hosts/1/learner.sock" in over["learner1"]["healthcheck"]["test"]
+    number = int(_services()["worker"]["deploy"]["replicas"])
+    assert f"--worker.num_remote={number // 2} " in _services(HOSTS)["learner"]["command"]
 
 
 def test_compose_builds_from_files_that_are_there_with_arguments_that_they_know() -> None:
@@ -207,7 +230,7 @@ def test_the_smoke_test_explains_itself_and_refuses_what_it_does_not_know() -> N
         return subprocess.run(["bash", DOCKER / "smoke_test.sh", *words], capture_output=True, text=True, check=False)
 
     assert call("--help").returncode == 0
-    assert call("--help").stdout.startswith("usage: docker/smoke_test.sh [--workers=N] [--clean]")
-    for wrong in ("--worker=2", "--workers=many", "--workers=9"):
-        done = call(wrong)
-        assert done.returncode == 2 and wrong in done.stderr
+    assert call("--help").stdout.startswith("usage: docker/smoke_test.sh [--workers=N] [--hosts] [--clean]")
+    for wrong in (["--worker=2"], ["--workers=many"], ["--workers=9"], ["--workers=3", "--hosts"]):
+        done = call(*wrong)
+        assert done.returncode == 2 and wrong[0] in done.stderr

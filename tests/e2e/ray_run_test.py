@@ -182,7 +182,7 @@ def test_two_learners_go_on_together_though_programs_and_an_actor_are_killed(
     nodes = cluster(num_cpus=2)
     nodes.add_node(num_cpus=2)  # a learner and a worker on each
     began = time.monotonic()
-    words = ("--num_learners=2", "--num_workers=2", "--checkpoint.every_seconds=2", "--replay.num_slots=4")
+    words = ("--num_learners=2", "--num_workers=2", "--checkpoint.every_seconds=2", "--replay.num_slots=8")
     launched = Launched(host, nodes.address, run, *harness.TINY, *words)
 
     def is_whole(found: dict[str, Any]) -> bool:

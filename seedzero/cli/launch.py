@@ -159,7 +159,7 @@ Programs without room on a node wait, and an autoscaler adds nodes for them. In 
 "learner of DIR" and "worker-I of DIR".
 
 Several learners (--num_learners) are hosts of one run, each with these resources; their actors are "learner-I of
-DIR". Give a DIR that all their nodes see, a shared directory. A DIR of the same name on each node's own disk does, too,
+DIR". Give a shared directory that all their nodes see. A directory of that name on each node's own disk does, too,
 as long as every learner comes back to its node. After the loss of one, all go on from the last common checkpoint.
 
 Every node needs the same version of seedzero with Ray (ray[default]). The learner listens on its node's

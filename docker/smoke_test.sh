@@ -176,14 +176,18 @@ composed down --volumes --timeout=5 >"$STATE/down.log" 2>&1  # leftovers of a ki
 composed up -d --no-build --scale worker="$WORKERS" >"$STATE/up.log" 2>&1 || die "up failed, see $STATE/up.log"
 LEARNER=$(composed ps -q learner)
 learner_ids=("$LEARNER")
-[ -z "$HOSTS" ] || learner_ids+=("$(composed ps -q learner1)")
+everywhere="True"  # all workers are there, as far as the status of a host says
+if [ -n "$HOSTS" ]; then
+    learner_ids+=("$(composed ps -q learner1)")
+    everywhere="' $((WORKERS / 2)) workers' in hosts[0]"
+fi
 mapfile -t worker_ids < <(composed ps -q worker)
 ((${#worker_ids[@]} == WORKERS)) || die "${#worker_ids[@]} workers were started; expected $WORKERS"
 say "${#learner_ids[@]} learner(s) healthy, $WORKERS workers started"
 
 POLL_SECONDS=2  # a request costs half a second of a core, which the learner needs
 wait_until 900 "an evaluation of 1.0" \
-    holds "last_evaluation and last_evaluation['mean_return'] >= 1 and durable_update" ||
+    holds "last_evaluation and last_evaluation['mean_return'] >= 1 and durable_update and $everywhere" ||
     die "last status: ${FOUND:-none}"
 everyone=$(field workers)
 POLL_SECONDS=0.5
@@ -202,7 +206,7 @@ for container in "${learner_ids[@]}"; do
     "$DOCKER" logs "$container" >"$STATE/learner.log" 2>&1
     grep -o 'resumed at update [0-9]*' "$STATE/learner.log" || die "the log of $container does not say that it resumed"
 done
-wait_until 300 "training with all workers" holds "updates > $before + 50 and workers == $everyone" ||
+wait_until 300 "training with all workers" holds "updates > $before + 50 and workers == $everyone and $everywhere" ||
     die "last status: ${FOUND:-none}"
 say "all workers are back, at update $(field updates), $((SECONDS - killed)) s after the kill"
 
@@ -214,7 +218,7 @@ wait_until 120 "the worker's join" has_joined_again "${worker_ids[0]}" "$before"
 say "worker killed with -9: rejoined after $((SECONDS - killed)) s"
 holds True || die "last status: ${FOUND:-none}"
 steps=$(field env_steps)
-wait_until 300 "training with all workers" holds "env_steps > $steps + 500 and workers == $everyone" ||
+wait_until 300 "training with all workers" holds "env_steps > $steps + 500 and workers == $everyone and $everywhere" ||
     die "last status: ${FOUND:-none}"
 say "training goes on: $FOUND"
 

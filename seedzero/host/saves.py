@@ -164,6 +164,8 @@ class Saves:
         self.directory.check_ours()
         step, mark = state.host["num_updates"], _mark(state.host, state.frozen)
         if mark == self._mark and self.durable_update == step:
+            if self.hosts is not None:  # another host may have acted since, and waits for all to have this checkpoint
+                self.hosts.link.send({"durable": step})
             return
         self._mark = mark
         host = self._host(state)

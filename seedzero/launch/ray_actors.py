@@ -144,7 +144,9 @@ class Learner(_Actor):
             self.coordinator = launch_plan.address_of(self._host, _free_port(self._host))
 
     def _follow(self, order: Order) -> None:
-        if order.address or self._index == 0:
+        if self._order is not None and self._keeper.snapshot().heard:
+            self._order = order  # it has met the first learner, with which it saves and ends by itself
+        elif order.address or self._index == 0:
             super()._follow(order)
 
     def _command(self) -> list[str]:

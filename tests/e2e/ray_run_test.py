@@ -225,14 +225,12 @@ def _is_whole(found: dict[str, Any]) -> bool:
 def _tell_joint_restart(launched: Launched, what: str, before: dict[str, Any], began: float) -> None:
     """Waits until both learners train again with a worker each, and tells how long that took."""
     since = len(launched.said(harness.RESUMED))
-    resumed = {int(found) for found in launched.until_said(harness.RESUMED, since + 2)[since:]}
-    assert len(resumed) == 1
+    resumed = int(launched.until_said(harness.RESUMED, since + 1)[-1])  # Ray shows a line of both only once
     listening = time.monotonic() - began
-    (first,) = resumed
-    found = launched.until(lambda found: _is_whole(found) and found["updates"] > first, "training")
+    found = launched.until(lambda found: _is_whole(found) and found["updates"] > resumed, "training")
     print(
-        f"{what}: both resumed after {listening:.1f} s, train with a worker each after {time.monotonic() - began:.1f} "
-        f"s; at least {before['updates'] - first} updates lost; discarded {found['steps_discarded']}"
+        f"{what}: resumed after {listening:.1f} s, train with a worker each after {time.monotonic() - began:.1f} "
+        f"s; at least {before['updates'] - resumed} updates lost; discarded {found['steps_discarded']}"
     )
 
 

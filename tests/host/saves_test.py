@@ -160,6 +160,23 @@ def test_a_save_that_was_abandoned_is_made_again(tmp_path: pathlib.Path) -> None
     assert made == [5_000] * 4
 
 
+def test_a_host_with_nothing_to_save_tells_the_others_that_it_has_the_checkpoint(tmp_path: pathlib.Path) -> None:
+    directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=False, check_ours=lambda: None))
+    log = cast(Any, python_types.SimpleNamespace(size_bytes=int))
+    told: list[Any] = []
+    hosts = cast(Any, python_types.SimpleNamespace(link=python_types.SimpleNamespace(send=told.append)))
+    saved = saving.Saves(configs.Config(), directory, log, pytest.fail, None, hosts=hosts)
+    saved.checkpointer.close()
+    saved.checkpointer = cast(Any, python_types.SimpleNamespace(save=lambda *parts: None))
+    host = {"num_updates": 9, "num_acts": 5_000, "evaluation_index": 0, "last_evaluation": None}
+    state = dispatchers.CheckpointState({}, None, migrations.counters(host, 1.0))
+    saved.save(state)
+    assert not told  # the uploader tells, once it is written
+    saved.durable_update = 9
+    saved.save(state)
+    assert told == [{"durable": 9}]
+
+
 def test_a_frozen_player_is_saved_with_the_next_checkpoint(tmp_path: pathlib.Path) -> None:
     directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=False, check_ours=lambda: None))
     log, name = cast(Any, python_types.SimpleNamespace(size_bytes=int)), player_files.new_name("main")

@@ -206,7 +206,8 @@ for container in "${learner_ids[@]}"; do
     "$DOCKER" logs "$container" >"$STATE/learner.log" 2>&1
     grep -o 'resumed at update [0-9]*' "$STATE/learner.log" || die "the log of $container does not say that it resumed"
 done
-wait_until 300 "training with all workers" holds "updates > $before + 50 and workers == $everyone and $everywhere" ||
+wait_until 300 "training with all workers" \
+    holds "updates > $before + 50 and durable_update > $before and workers == $everyone and $everywhere" ||
     die "last status: ${FOUND:-none}"
 say "all workers are back, at update $(field updates), $((SECONDS - killed)) s after the kill"
 

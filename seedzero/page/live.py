@@ -189,10 +189,10 @@ class LiveViews:
             raise queries.BadQuery("environment: expected the number of an environment")
         key, now = (path, None if text is None else int(text)), self._clock()
         with self._lock:
-            is_new = key not in self._feeds
-            idle = [old for old, feed in self._feeds.items() if is_new and now - feed.read_at > IDLE_SECONDS]
+            is_full = key not in self._feeds and len(self._feeds) >= MAX_FEEDS
+            idle = [old for old, feed in self._feeds.items() if is_full and now - feed.read_at > IDLE_SECONDS]
             dropped = [self._feeds.pop(old) for old in idle]
-            if is_new and len(self._feeds) >= MAX_FEEDS:
+            if is_full and not dropped:
                 raise errors.ResumeError(f"{MAX_FEEDS} live views are open; close other windows of this page")
             found = self._feeds.setdefault(key, Feed(path, key[1], self._clock))
             found.read_at = now

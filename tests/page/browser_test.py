@@ -75,6 +75,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 class _Learner:
     """In place of a running learner; its worker has a hostile name."""
 
+    def close(self) -> None:
+        pass
+
     def ask(self, *, environment: int | None, **asked: Any) -> tuple[dict[str, Any], bytes]:
         found: dict[str, Any] = {"instance": "one"}
         worker = {"name": EVIL + BACK, "role": "train", "environments": 4, "groups": 2, "state": EVIL}

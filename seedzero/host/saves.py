@@ -186,7 +186,8 @@ class Saves:
     def _host(self, state: dispatchers.CheckpointState) -> dict[str, Any]:
         """Returns the counters of a checkpoint, with the sizes of the files that a resume cuts back."""
         league = {} if self.history is None else {_LEAGUE_BYTES: self.history.size_bytes()}
-        return {**state.host, "metrics_bytes": self.log.size_bytes(), **league}
+        several = {} if self.hosts is None else {together.NUM_HOSTS: self.config.hosts.num}
+        return {**state.host, "metrics_bytes": self.log.size_bytes(), **league, **several}
 
     def freeze(self, snapshot: dispatchers.NewPlayer) -> bool:
         """Begins to save a frozen player, for the next checkpoint; the rest as of `Checkpointer.freeze`."""

@@ -36,6 +36,8 @@ _OF_A_HOST = {
 }
 _FILES = {"transport.token_file", "tls.cert_file", "tls.key_file", "hosts.ca_file"}
 """Settings that may differ from host to host."""
+NUM_HOSTS = "num_hosts"
+"""In a checkpoint's counters: the hosts of the run that made it; missing: one."""
 _SHUTDOWN_SECONDS = 10
 """Longest wait at the end of a process for the others, of which it has heard that they end, too."""
 _HOST = 11
@@ -132,6 +134,7 @@ def meeting(config: configs.Config, run_dir: pathlib.Path, say: Callable[[str], 
             secured=security.for_server(secured, config.tls),
             silence_seconds=hosts.silence_seconds,
             max_env_steps=most,
+            made_with=made_with(run_dir),
         )
         say(f"host 0 of {hosts.num} waits for the others at {found.address}")
     else:
@@ -196,8 +199,15 @@ def _program() -> str:
     return f"seedzero {seedzero.__version__}, jax {importlib.metadata.version('jax')}"
 
 
-def _steps(run_dir: pathlib.Path) -> tuple[int, ...]:
+def _steps(run_dir: pathlib.Path) -> tuple[int, ...] | None:
+    if not (run_dir / run_dirs.CONFIG_FILE).exists():
+        return None
     return tuple(saved_files.finished(run_dir / "checkpoints" / saved_files.STEPS))
+
+
+def made_with(run_dir: pathlib.Path) -> dict[int, int]:
+    """Returns the updates of a directory's checkpoints, and the number of hosts that made each."""
+    return {found.step: int(found.host.get(NUM_HOSTS, 1)) for found in saved_files.manifests(run_dir / "checkpoints")}
 
 
 def counters(loop: device_loop.DeviceLoop | None, roster: rosters.Roster, address: str) -> dict[str, Any]:

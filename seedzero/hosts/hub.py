@@ -39,9 +39,13 @@ class Hub(link.Link):
         secured: security.ServerSecurity = security.OPEN,
         silence_seconds: float,
         max_env_steps: int = 0,
+        made_with: Mapping[int, int] = {},
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """address: HOST:PORT; port 0: any free one. max_env_steps: as of `DecisionTally`."""
+        """address: HOST:PORT; port 0: any free one. max_env_steps: as of `DecisionTally`.
+
+        made_with: host 0's checkpoints, as of `roll.common_step`.
+        """
         super().__init__(hello, silence_seconds, clock)
         self._roll = roll.Roll(hello)
         self._tally = agreement.DecisionTally(hello.num, max_env_steps)
@@ -51,7 +55,7 @@ class Hub(link.Link):
         self._seen: dict[int, Mapping[str, Any]] = {}  # the newest counters of every host
         self._durable: dict[int, set[int]] = {}  # by update: the hosts that have the checkpoint
         self._leaving: set[int] = set()
-        self._begins = False
+        self._begins, self._made_with = False, made_with
         self.address = self._thread.run(self._serve(address, settings, secured))
 
     async def _serve(self, address: str, settings: sections.TransportConfig, secured: security.ServerSecurity) -> str:
@@ -86,7 +90,8 @@ class Hub(link.Link):
                 f"host {', '.join(map(str, missing))} did not join within {deadline_seconds:g} s at {self.address}; "
                 f"start {'it' if len(missing) == 1 else 'them'} with the same command, and --hosts.index"
             )
-        step = roll.common_step({index: hello.steps for index, hello in self._roll.joined.items()})
+        others = {index: hello.steps for index, hello in self._roll.joined.items() if index}
+        step = roll.common_step(self._made_with, others)
         begin = messages.Begin(_free_address(self.address), step)
         self._begins = True
         self._thread.post(self._tell_all, {"begin": [begin.devices, begin.step]})

@@ -37,7 +37,7 @@ class HostHello:
     settings: str  # digest of all settings that hosts share
     version: int = VERSION
     program: str = ""  # versions of the program and of JAX
-    steps: tuple[int, ...] = ()  # updates of its checkpoints
+    steps: tuple[int, ...] | None = None  # updates of its checkpoints; None: its directory is new
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,7 @@ def hello(message: Message) -> HostHello:
             str(found["settings"])[:MAX_TEXT],
             number(found["version"]),
             str(found["program"])[:MAX_TEXT],
-            tuple(number(step) for step in found["steps"]),
+            None if found["steps"] is None else tuple(number(step) for step in found["steps"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise errors.InvalidMessage(f"no host says hello like this: {error!r}") from None

@@ -58,19 +58,28 @@ class Roll:
         return "--hosts.index=1" if last == 1 else f"--hosts.index=1 to {last}"
 
 
-def common_step(steps: Mapping[int, tuple[int, ...]]) -> int:
-    """Returns the update of the newest checkpoint that all hosts with checkpoints have; -1: host 0 has none.
+def common_step(own: Mapping[int, int], others: Mapping[int, tuple[int, ...] | None]) -> int:
+    """Returns the update of the newest checkpoint that counts: every host that it was made with has it; -1: none does.
 
-    steps: updates of each host's checkpoints. If host 0 has some and no update is common, its newest one counts, and
-    the hosts without it begin with an empty replay. Raises UsageError if only other hosts have checkpoints.
+    If none does although some are older than the first, host 0's newest counts, and hosts without it begin with an
+    empty replay: their disks are lost, and the parameters are not.
+
+    Args:
+      own: updates of host 0's checkpoints -> hosts of the run that made each.
+      others: updates of each other host's checkpoints; None: its directory is new.
+
+    Raises UsageError if only other hosts have checkpoints.
     """
-    own, others = steps[0], {index: found for index, found in steps.items() if index and found}
     if not own:
-        if others:
+        if having := [index for index, steps in others.items() if steps]:
             raise errors.UsageError(
-                f"host {min(others)} has checkpoints and host 0 has none; start every host with the run directory "
+                f"host {min(having)} has checkpoints and host 0 has none; start every host with the run directory "
                 "that it had, or a new run in new ones"
             )
         return -1
-    shared = set(own).intersection(*others.values())
-    return max(shared or own)
+    for step in sorted(own, reverse=True):
+        needed = [steps for index, steps in others.items() if index < own[step] and steps is not None]
+        if all(step in steps for steps in needed):
+            return step
+    is_first = len(own) == 1 and any(steps == () for steps in others.values())  # they ended while it was written
+    return -1 if is_first else max(own)

@@ -46,21 +46,30 @@ def test_a_host_that_does_not_belong_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("steps", "expected"),
+    ("own", "others", "expected"),
     [
-        ({0: (), 1: ()}, -1),
-        ({0: (20, 40), 1: (20, 40)}, 40),
-        ({0: (20, 40), 1: (20,)}, 20),
-        ({0: (20, 40), 1: ()}, 40),
-        ({0: (20, 40), 1: (60,)}, 40),
-        ({0: (20, 40, 60), 1: (20, 40, 60), 2: (40,)}, 40),
+        ({}, {1: None}, -1),
+        ({}, {1: ()}, -1),
+        ({20: 2, 40: 2}, {1: (20, 40)}, 40),
+        ({20: 2, 40: 2}, {1: (20,)}, 20),  # it ended while 40 was written
+        ({20: 2}, {1: ()}, -1),  # while the first one was
+        ({20: 1, 40: 1}, {1: None}, 40),  # a run of one host goes on with two
+        ({20: 1, 40: 1}, {1: ()}, 40),  # at the second attempt
+        ({20: 1, 40: 2}, {1: ()}, 20),
+        ({20: 2, 40: 2}, {1: None}, 40),  # its disk is lost
+        ({20: 2, 40: 2}, {1: ()}, 40),
+        ({60: 1, 80: 1}, {1: (20, 40)}, 80),  # two, one, two
+        ({20: 3, 40: 3}, {1: (20, 40)}, 40),  # three, two
+        ({20: 3, 40: 3, 60: 3}, {1: (20, 40, 60), 2: (20, 40)}, 40),
     ],
 )
-def test_all_begin_from_the_newest_common_checkpoint(steps: dict[int, tuple[int, ...]], expected: int) -> None:
-    assert roll.common_step(steps) == expected
+def test_all_begin_from_the_newest_checkpoint_that_counts(
+    own: dict[int, int], others: dict[int, tuple[int, ...] | None], expected: int
+) -> None:
+    assert roll.common_step(own, others) == expected
 
 
 def test_checkpoints_without_those_of_host_0_are_refused(said: golden.Said) -> None:
     with pytest.raises(errors.UsageError, match="host 1 has checkpoints") as raised:
-        roll.common_step({0: (), 1: (20,)})
+        roll.common_step({}, {1: (20,)})
     said(raised.value)

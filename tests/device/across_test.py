@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import across_program
 import jax
 import numpy as np
 import pytest
+import quick_xla
 
 from seedzero.device import across, steps, tracing
 from seedzero.device import batch as batches
@@ -73,7 +75,9 @@ def test_two_hosts_learn_as_one_with_their_devices(
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     program = [sys.executable, across_program.__file__]
-    hosts = [subprocess.Popen([*program, str(index), address, str(tmp_path), agent]) for index in range(2)]
+    environment = {**os.environ, "XLA_FLAGS": quick_xla.flags()}
+    words = [[*program, str(index), address, str(tmp_path), agent] for index in range(2)]
+    hosts = [subprocess.Popen(command, env=environment) for command in words]
     assert [host.wait(300) for host in hosts] == [0, 0]
     found = [np.load(tmp_path / f"train-{index}.npz") for index in range(2)]
     stored = [np.load(tmp_path / f"rings-{index}.npz") for index in range(2)]

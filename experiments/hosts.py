@@ -165,8 +165,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--slow", type=float, default=0.5)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/hosts"))
-    parser.add_argument("settings", nargs="*")
-    arguments = parser.parse_args()
+    words = sys.argv[1:]
+    end = words.index("--") if "--" in words else len(words)
+    arguments = parser.parse_args(words[:end])
+    arguments.settings = words[end + 1 :]
     arguments.out = arguments.out.absolute()
     (compare if arguments.measurement == "updates" else replies)(arguments)
 

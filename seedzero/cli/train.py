@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from seedzero.api import training
 from seedzero.cli import output, page, parse, stopping
 from seedzero.config import config as configs
+from seedzero.config import hosts as hosts_config
 from seedzero.config import presets
 from seedzero.core import errors, exit_codes
 
@@ -44,8 +45,10 @@ def run(arguments: parse.Arguments) -> int:
 def resume_command(path: str, arguments: parse.Arguments, *, command: Sequence[str] = ("train",)) -> str:
     """Returns the shell command for resuming a run. command: its words without dashes."""
     flags = {**arguments.flags, "run_dir": path}
-    flags.pop("supervised", None)  # whoever reads it holds no pipe open
-    return shlex.join([*program_words(sys.argv), *command, *as_words(flags, arguments.settings)])
+    settings = dict(arguments.settings)
+    if flags.pop("supervised", None):  # whoever reads it holds no pipe open, and starts all hosts as this one was
+        settings = {name: value for name, value in settings.items() if name not in hosts_config.OF_A_PROCESS}
+    return shlex.join([*program_words(sys.argv), *command, *as_words(flags, settings)])
 
 
 def as_words(flags: Mapping[str, str], settings: Mapping[str, str]) -> list[str]:

@@ -124,12 +124,12 @@ def check(*variants: configs.Config) -> None:
 def _problems(config: configs.Config) -> Iterator[str]:
     """Yields the impossible combinations, each with a way out."""
     yield from _environment_problems(config)
+    yield from hosts_config.problems(config)
     yield from _connection_problems(config)
     yield from _deterministic_problems(config)
     yield from _replay_problems(config)
     yield from _search_problems(config)
     yield from league_rules.problems(config)
-    yield from hosts_config.problems(config)
     yield from _video_problems(config)
 
 

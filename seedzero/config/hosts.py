@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,6 +50,8 @@ def problems(config: Any) -> Iterator[str]:
         yield f"--hosts.index={hosts.index}: {several} has 0 to {hosts.num - 1}"
     if hosts.index >= 0 and not hosts.coordinator:
         yield f"--hosts.index={hosts.index}: give --hosts.coordinator=HOST:PORT, an address of host 0, on all hosts"
+    if hosts.coordinator and not re.fullmatch(r".+:\d+", hosts.coordinator):
+        yield f"--hosts.coordinator={hosts.coordinator}: expected HOST:PORT, an address of host 0"
     if "league" in config.agent.SECTIONS and config.league.on:
         yield f"{several}: a league has one host; leave out {config.league.asked}, or give --hosts.num=1"
     if config.training.acting_devices:

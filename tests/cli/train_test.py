@@ -327,3 +327,11 @@ def test_a_page_without_its_packages_is_refused_before_anything_starts(
     text = capsys.readouterr().err
     assert "--page needs the extra page" in text and "starlette is not installed" in text and "install" in text
     assert not calls and not list(pathlib.Path().iterdir())
+
+
+def test_a_supervised_host_shows_the_command_that_starts_all() -> None:
+    words = ["--preset=catch", "--supervised", "--hosts.num=2", "--hosts.index=0", "--hosts.coordinator=127.0.0.1:1"]
+    shown = train.resume_command("runs/two", parse.read("train", train.COMMAND, words))
+    assert shown.endswith("train --preset=catch --run_dir=runs/two --hosts.num=2")
+    alone = train.resume_command("runs/two", parse.read("train", train.COMMAND, [words[0], *words[2:]]))
+    assert "--hosts.index=0" in alone and "--hosts.coordinator=127.0.0.1:1" in alone

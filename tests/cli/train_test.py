@@ -199,7 +199,7 @@ def test_what_a_user_s_module_cannot_make_is_one_message_and_leaves_nothing(
     assert commands.main(["train", f"--env=gym:their_envs:{env}-v0"]) == exit_codes.BAD_USAGE
     *_, message = capsys.readouterr().err.splitlines()  # a busy machine is told before that it takes long
     assert message.startswith(f"seedzero: error: --env=gym:their_envs:{env}-v0: ") and reason in message
-    said(message, env)
+    said(message, env, {tmp_path.name: "DIRECTORY"})
     assert {path.name for path in tmp_path.iterdir()} <= {"their_envs.py", "__pycache__"}
     assert "their_envs" not in sys.modules
 

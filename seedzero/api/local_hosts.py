@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.util
+import os
 import pathlib
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
@@ -30,15 +33,22 @@ def run(
     """Trains with all hosts until the run is over; starts all again after a failure of one. Returns the result.
 
     flags, settings: of the run, without the hosts' own. Raises TrainingFailure, or UsageError if a host refuses its
-    start; host 0 has said why.
+    start (host 0 has said why) or there are fewer GPUs than hosts.
     """
+    gpus = visible_gpus()
+    if 0 < len(gpus) < num_hosts:
+        raise errors.UsageError(
+            f"--hosts.num={num_hosts}: each host needs a GPU of its own, and this machine has {len(gpus)} for them; "
+            f"give --hosts.num={len(gpus)}, or set JAX_PLATFORMS=cpu"
+        )
     logs = [run_dirs.of_host(run_dir, index) / "logs" / LOG for index in range(num_hosts)]
     for log in logs[1:]:
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise errors.UsageError(f"--run_dir={run_dir} cannot be made: {error.strerror}") from None
-    say(f"{num_hosts} hosts on this machine, with a share of its cores each; the others' output: {logs[1]}")
+    shared = "cores and GPUs" if gpus else "cores"
+    say(f"{num_hosts} hosts on this machine, with a share of its {shared} each; the others' output: {logs[1]}")
 
     def write(index: int, line: bytes) -> None:
         if index:
@@ -48,7 +58,7 @@ def run(
             sys.stderr.flush()
 
     together_run = ensemble.Ensemble(
-        functools.partial(commands, {**flags, "run_dir": str(run_dir)}, settings, num_hosts),
+        functools.partial(commands, {**flags, "run_dir": str(run_dir)}, settings, num_hosts, gpus),
         write=write,
         say=say,
         name="host {}".format,
@@ -67,11 +77,38 @@ def run(
     return dataclasses.replace(ended, num_env_steps=status.get("env_steps", ended.num_env_steps))
 
 
-def commands(flags: Mapping[str, str], settings: Mapping[str, str], num_hosts: int) -> list[Sequence[str]]:
-    """Returns the command of each host, with a free port for their meeting."""
+def commands(
+    flags: Mapping[str, str], settings: Mapping[str, str], num_hosts: int, gpus: Sequence[str] = ()
+) -> list[Sequence[str]]:
+    """Returns the command of each host, with a free port for their meeting, and an even share of the GPUs."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         coordinator = f"127.0.0.1:{probe.getsockname()[1]}"
     shared = [f"--{name}={value}" for name, value in {**flags, **settings, "hosts.coordinator": coordinator}.items()]
     words = [sys.executable, "-m", "seedzero.cli", "train", "--supervised", *shared]
-    return [[*words, f"--hosts.index={index}"] for index in range(num_hosts)]
+    share = len(gpus) // num_hosts
+    return [
+        [
+            *(["env", f"CUDA_VISIBLE_DEVICES={','.join(gpus[index * share : (index + 1) * share])}"] if gpus else []),
+            *words,
+            f"--hosts.index={index}",
+        ]
+        for index in range(num_hosts)
+    ]
+
+
+def visible_gpus() -> list[str]:
+    """Returns the GPUs that JAX will use here, as CUDA_VISIBLE_DEVICES names them, without loading JAX."""
+    platforms = os.environ.get("JAX_PLATFORMS", "")
+    if platforms and not {"cuda", "gpu"} & set(platforms.split(",")):
+        return []
+    if not any(importlib.util.find_spec(f"jax_cuda{version}_plugin") for version in (12, 13)):
+        return []
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is not None:
+        return [name for name in given.split(",") if name.strip() not in ("", "-1")]
+    try:
+        listing = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [str(index) for index in range(sum(line.startswith("GPU ") for line in listing.stdout.splitlines()))]

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib.util
 import math
 import os
 import pathlib
 import socket
 import struct
+import sys
+import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -25,6 +28,7 @@ SCORES = ("evaluation_mean_return", "evaluation_best_score", "episode_return")
 VIDEO = "eval/video"
 """Tag of an evaluation's videos."""
 
+_MESSAGES = ("api", "event", "plugin_hparams", "summary", "tensor")
 _OF_MACHINES = {"transport", "tls", "metrics", "bucket", "checkpoint", "batcher", "worker", "evaluation"}
 _OF_BUDGETS = {"run.max_env_steps", "run.max_updates", "run.max_seconds", "run.stop_at_return"}
 
@@ -77,8 +81,8 @@ class EventFile:
         self._file = file
 
     def _records(self, env_steps: int, values: list[dict[str, Any]]) -> bytes:
-        from tensorboardX.proto import event_pb2, summary_pb2  # type: ignore[import-untyped]
-
+        tb = _load()
+        event_pb2, summary_pb2 = tb.event_pb2, tb.summary_pb2
         now = self._wall_clock()
         events = []
         if self._file is None:
@@ -87,11 +91,11 @@ class EventFile:
                 started = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
                 events.append(event_pb2.Event(wall_time=now, step=self._purge_step, session_log=started))
             if self._config is not None:
-                shown = summary_pb2.Summary(value=_description(self._config, now))
+                shown = summary_pb2.Summary(value=_description(tb, self._config, now))
                 events.append(event_pb2.Event(wall_time=now, step=env_steps, summary=shown))
         summary = summary_pb2.Summary(value=[summary_pb2.Summary.Value(**value) for value in values])
         events.append(event_pb2.Event(wall_time=now, step=env_steps, summary=summary))
-        return b"".join(_record(event.SerializeToString()) for event in events)
+        return b"".join(_record(tb.crc32c, event.SerializeToString()) for event in events)
 
 
 def append(path: pathlib.Path, content: bytes) -> None:
@@ -137,15 +141,34 @@ def hyperparameters(config: configs.Config) -> dict[str, options.Value]:
     }
 
 
-def _description(config: configs.Config, now: float) -> Iterator[Any]:
-    """Yields summary values: the configuration as a table, and TensorBoard's plugin of hyperparameters."""
-    from tensorboardX.proto import api_pb2, plugin_hparams_pb2, summary_pb2, tensor_pb2
+def _load() -> types.SimpleNamespace:
+    """Returns tensorboardX's messages and checksum by module; raises ImportError.
 
+    They come without the package's own __init__: it imports PyTorch and the clouds' packages where they are installed,
+    which held up a whole training for 4 s.
+    """
+    modules, package = ["crc32c", *(f"proto.{name}_pb2" for name in _MESSAGES)], "tensorboardX"
+    spec, is_loaded = importlib.util.find_spec(package), package in sys.modules
+    if spec is None:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    if not is_loaded:
+        sys.modules[package] = importlib.util.module_from_spec(spec)
+    try:
+        loaded = [importlib.import_module(f"{package}.{module}") for module in modules]
+    finally:
+        if not is_loaded:
+            del sys.modules[package]
+    return types.SimpleNamespace(**{module.__name__.rpartition(".")[2]: module for module in loaded})
+
+
+def _description(tb: types.SimpleNamespace, config: configs.Config, now: float) -> Iterator[Any]:
+    """Yields summary values: the configuration as a table, and TensorBoard's plugin of hyperparameters."""
+    api_pb2, plugin_hparams_pb2, summary_pb2 = tb.api_pb2, tb.plugin_hparams_pb2, tb.summary_pb2
     shown = {name: printable.escape(options.shown(value)) for name, value in settings_of(config).items()}
     rows = ["| {} | `{}` |".format(name, text.replace("|", "\\|")) for name, text in shown.items()]
     text = "\n".join(["| setting | value |", "|---|---|", *rows])
-    table = tensor_pb2.TensorProto(dtype="DT_STRING", string_val=[text.encode()])
-    yield summary_pb2.Summary.Value(tag="configuration", tensor=table, metadata=_metadata("text", b""))
+    table = tb.tensor_pb2.TensorProto(dtype="DT_STRING", string_val=[text.encode()])
+    yield summary_pb2.Summary.Value(tag="configuration", tensor=table, metadata=_metadata(summary_pb2, "text", b""))
     given, infos = hyperparameters(config), []
     start = plugin_hparams_pb2.SessionStartInfo(start_time_secs=now)
     for name, value in given.items():
@@ -160,19 +183,22 @@ def _description(config: configs.Config, now: float) -> Iterator[Any]:
     experiment = api_pb2.Experiment(hparam_infos=infos, metric_infos=scores, time_created_secs=now)
     for part in (dict(experiment=experiment), dict(session_start_info=start)):
         content = plugin_hparams_pb2.HParamsPluginData(version=0, **part).SerializeToString()
-        yield summary_pb2.Summary.Value(tag=f"_hparams_/{next(iter(part))}", metadata=_metadata("hparams", content))
+        yield summary_pb2.Summary.Value(
+            tag=f"_hparams_/{next(iter(part))}", metadata=_metadata(summary_pb2, "hparams", content)
+        )
 
 
-def _metadata(plugin: str, content: bytes) -> Any:
-    from tensorboardX.proto import summary_pb2
-
+def _metadata(summary_pb2: Any, plugin: str, content: bytes) -> Any:
     data = summary_pb2.SummaryMetadata.PluginData(plugin_name=plugin, content=content)
     return summary_pb2.SummaryMetadata(plugin_data=data)
 
 
-def _record(data: bytes) -> bytes:
+def _record(crc32c: Any, data: bytes) -> bytes:
     """Returns one record of TensorFlow's record format: length, checksum of the length, data, checksum of the data."""
-    from tensorboardX import record_writer  # type: ignore[import-untyped]
+
+    def masked(part: bytes) -> int:
+        checksum: int = crc32c.crc32c(part)
+        return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
     parts = struct.pack("<Q", len(data)), data
-    return b"".join(part + struct.pack("<I", record_writer.masked_crc32c(part)) for part in parts)
+    return b"".join(part + struct.pack("<I", masked(part)) for part in parts)

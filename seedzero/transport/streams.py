@@ -187,6 +187,11 @@ class LearnerSide:
         """Ends sessions of workers that send nothing, or heartbeats alone for too long; names the latter before."""
         now, settings = self.clock(), self.settings
         for session in [session for session in self.sessions.values() if session.expires_at <= now]:
+            if session.stream and session.spec is None:
+                # It makes its environments, perhaps within one call that leaves its Python no time for heartbeats, as
+                # ALE does. HTTP/2's pings, which need no Python, end the stream of a dead one.
+                session.renew(now)
+                continue
             explanation = f"nothing came for {settings.lease_seconds:g} s"
             if session.stream:
                 explanation += (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pathlib
 import sys
 
+import golden
 import pytest
 
 from seedzero.api import local_hosts
@@ -30,7 +32,7 @@ def test_the_end_of_the_hosts_is_the_end_of_the_call(
 ) -> None:
     said: list[str] = []
     program = [sys.executable, "-c", f"print('a line'); raise SystemExit({code})"]
-    monkeypatch.setattr(local_hosts, "commands", lambda flags, settings, num: [program] * num)
+    monkeypatch.setattr(local_hosts, "commands", lambda flags, settings, num, gpus: [program] * num)
     monkeypatch.setattr(local_hosts.ensemble.programs, "MAX_DELAY_SECONDS", 0.01)
 
     def run() -> result.Result:
@@ -43,3 +45,50 @@ def test_the_end_of_the_hosts_is_the_end_of_the_call(
             run()
     log = tmp_path / "run" / "hosts" / "1" / "logs" / local_hosts.LOG
     assert log.read_text().startswith("a line") and str(log) in said[0]
+
+
+@pytest.fixture
+def smi(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """A machine with JAX for CUDA; returns the program that lists its GPUs, five and a part of one."""
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    lines = [f"GPU {index}: NVIDIA H100" for index in range(5)] + ["  MIG 1g.10gb Device 0: (UUID)"]
+    program.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "jax_cuda12_plugin")
+    return program
+
+
+def test_hosts_share_the_gpus_of_their_machine_evenly(smi: pathlib.Path) -> None:
+    hosts = local_hosts.commands({}, {}, 2, local_hosts.visible_gpus())
+    assert [words[:2] for words in hosts] == [["env", "CUDA_VISIBLE_DEVICES=0,1"], ["env", "CUDA_VISIBLE_DEVICES=2,3"]]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "found"),
+    [
+        ("JAX_PLATFORMS", "cpu", []),
+        ("JAX_PLATFORMS", "cuda,cpu", ["0", "1", "2", "3", "4"]),
+        ("CUDA_VISIBLE_DEVICES", "3,GPU-4", ["3", "GPU-4"]),
+        ("CUDA_VISIBLE_DEVICES", "-1", []),
+        ("PATH", "", []),
+    ],
+)
+def test_gpus_are_those_that_jax_will_use(
+    smi: pathlib.Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, found: list[str]
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert local_hosts.visible_gpus() == found
+
+
+def test_more_hosts_than_gpus_are_refused(
+    smi: pathlib.Path, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, said: golden.Said
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    with pytest.raises(errors.UsageError) as caught:
+        local_hosts.run({}, {}, tmp_path / "run", 2, pytest.fail, handles_signals=False)
+    said(caught.value)
+    assert not (tmp_path / "run").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import struct
+import sys
 from typing import Any
 
 import imageio.v3 as imageio
@@ -55,6 +56,14 @@ def test_a_file_begins_with_the_configuration_as_a_table(tmp_path: pathlib.Path)
         "| ppo.learning_rate | `0.25` |" in lines and r"| env.kwargs | `{\"a\|b\":\n1}` |".replace(r"\"", '"') in lines
     )
     assert not any("muzero." in line for line in lines)  # no setting of another agent
+
+
+def test_writing_runs_no_code_of_tensorboardx_that_imports_pytorch(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "tensorboardX")
+    make(tmp_path).write({"env_steps": 30, "loss": 1.0})
+    assert len(events(tmp_path)) == 3 and "tensorboardX" not in sys.modules
 
 
 def test_hyperparameters_have_numbers_texts_and_truth_values(tmp_path: pathlib.Path) -> None:

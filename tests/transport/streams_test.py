@@ -71,7 +71,7 @@ def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
 async def test_learner_that_stood_still_itself_blames_no_worker() -> None:
     learner = Learner()
     room = Room(learner, SETTINGS)
-    room.stream(handshake.encode_hello(HELLO))
+    room.stream(handshake.encode_hello(HELLO), ENCODED_SPEC)
     mute = room.stream()
     room.streams.watch_leases()
     room.streams._watched_at -= SETTINGS.lease_seconds  # as if this loop had not run for so long
@@ -79,6 +79,21 @@ async def test_learner_that_stood_still_itself_blames_no_worker() -> None:
     assert learner.ended.empty() and mute.phase is sessions.NEW
     room.wait(SETTINGS.lease_seconds)
     assert learner.next_end()[1].startswith(messages.WORKER_LOST) and mute.phase is sessions.CLOSED
+
+
+@in_a_loop
+async def test_a_connected_worker_may_be_mute_while_it_makes_environments() -> None:
+    learner = Learner()
+    room = Room(learner, SETTINGS)
+    stream = room.stream(handshake.encode_hello(HELLO))
+    room.wait(SETTINGS.lease_seconds)
+    room.wait(SETTINGS.lease_seconds)
+    assert learner.ended.empty()
+    room.streams._forget(stream)
+    room.wait(0.9 * SETTINGS.lease_seconds)
+    assert learner.ended.empty()
+    room.wait(0.1 * SETTINGS.lease_seconds)
+    assert learner.next_end()[1].startswith(messages.WORKER_LOST)
 
 
 @in_a_loop

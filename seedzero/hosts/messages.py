@@ -20,7 +20,7 @@ from seedzero.monitoring import counts
 
 SERVICE = "seedzero.hosts.Hosts"
 METHOD = "Join"
-VERSION = 1
+VERSION = 2
 """Of these messages: hosts of another one are refused."""
 MAX_BYTES = 2**20
 MAX_TEXT = 1000

@@ -1,11 +1,12 @@
 """Agreement between the learner hosts of one run: one list of decisions, in the same order on every host.
 
-    host 1: ready for its next update ----+
-    host 0: ready for its next update ----+--> DecisionTally, on host 0 --> UPDATE --> every host submits it
+    host 1: ready for updates up to 12 ---+
+    host 0: ready for updates up to 14 ---+--> DecisionTally, on host 0 --> UPDATE --> every host submits it
     host 0: a checkpoint is due ----------+                             --> SAVE   --> every host saves
 
 A host carries a decision out after all earlier ones. So every host saves, ends and stops after the same update, and an
-update, which waits for the other hosts on the device, is submitted only if all of them will submit it, too.
+update, which waits for the other hosts on the device, is submitted only if all of them will submit it, too. Hosts say
+so ahead, of all the updates that they owe: the words travel while the devices work.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class DecisionTally:
         self._num_hosts, self._max_env_steps = num_hosts, max_env_steps
         self._built: dict[int, int] = {}  # by host: updates done before
         self._resolved = ""
-        self._ready: dict[int, counts.Counts] = {}  # by host that waits for the next update: its counters
+        self._ready: dict[int, tuple[int, counts.Counts]] = {}  # by host: its newest `ready`
         self._stored: dict[int, int] = {}  # by host
         self._num_updates = 0  # agreed on
         self._last: Kind | None = None  # the newest decision about the run's end
@@ -87,18 +88,18 @@ class DecisionTally:
         self._num_updates = num_updates
         return [Decision(Kind.BEGIN, num_updates)]
 
-    def ready(self, host: int, num_updates: int, steps: counts.Counts = _NONE) -> list[Decision]:
-        """Notes a host that would submit its next update, with its counters; the last one ready decides."""
-        if num_updates != self._num_updates:
+    def ready(self, host: int, until: int, steps: counts.Counts = _NONE) -> list[Decision]:
+        """Notes that a host would submit all updates before a number, and its counters; decides for the slowest."""
+        if until < self._num_updates:
             raise errors.ProtocolError(
-                f"host {host} is at update {num_updates}, and the others at {self._num_updates}"
+                f"host {host} is ready for {until} updates, and {self._num_updates} are decided"
             )
-        self._ready[host] = steps
+        self._ready[host] = until, steps
         if len(self._ready) < self._num_hosts or self._last is not None:
             return []
-        found, self._ready = self._ready, {}
-        self._num_updates += 1
-        return [Decision(Kind.UPDATE, num_updates, steps=found)]
+        begin, self._num_updates = self._num_updates, min(number for number, _ in self._ready.values())
+        found = {index: seen for index, (_, seen) in self._ready.items()}
+        return [Decision(Kind.UPDATE, number, steps=found) for number in range(begin, self._num_updates)]
 
     def asked(self, kind: Kind, reason: str = "") -> list[Decision]:
         """Decides what a host asks for, unless that has been decided, or the run is over."""
@@ -133,7 +134,8 @@ class Agreed:
         self._decisions: collections.deque[Decision] = collections.deque()
         self._changed = threading.Condition()
         self._has_begun = False
-        self._asked_at = -1  # updates done before the one that this host waits for
+        self._promised = 0  # updates that this host will submit, as it has said
+        self._updated_last = False
 
     def follow(self, tell: Callable[[], None]) -> None:
         """Has `tell` called on another thread with every decision."""
@@ -166,7 +168,7 @@ class Agreed:
 
     def take_update(self) -> None:
         """Carries the decided update out: it is being submitted."""
-        steps = self._decisions.popleft().steps
+        steps, self._updated_last = self._decisions.popleft().steps, True
         self.others = {index: found for index, found in steps.items() if index != self.index}
 
     def take_other(self) -> Decision | None:
@@ -174,19 +176,41 @@ class Agreed:
         return self._decisions.popleft() if self._decisions and not self.has_update else None
 
     def next_call(
-        self, alone: Callable[[bool], scheduler.Call | scheduler.Wait], num_updates: int, *, can_update: bool
+        self,
+        alone: Callable[[bool], scheduler.Call | scheduler.Wait],
+        num_updates: int,
+        *,
+        num_due: int,
+        can_update: bool,
     ) -> scheduler.Call | scheduler.Wait:
         """Returns the next call of this host.
 
-        alone: whether an update may be chosen -> the call of a single host by its own pace. can_update: an update can
-        be submitted now. A host that chooses an update says so, and goes on acting as its pace allows without it.
+        alone: whether an update may be chosen -> the call of a single host by its own pace. num_due: updates that this
+        pace owes for the steps so far. can_update: an update can be submitted now.
+
+        The other hosts wait for a decided update on their devices, so it goes first; but one other call may go between
+        two updates. A host that waits for the others goes on acting as its pace allows without the update.
         """
-        if self.has_update:  # the other hosts wait for it on their devices
-            return scheduler.Call(limiter.Work.UPDATE, (0,)) if can_update else scheduler.Wait()
-        is_waiting = self._asked_at == num_updates
-        found = alone(not is_waiting)
-        if is_waiting or isinstance(found, scheduler.Wait) or found.kind is not limiter.Work.UPDATE:
-            return found
-        self._asked_at = num_updates
-        self._send({"ready": num_updates, "steps": dataclasses.asdict(self.steps())})
-        return alone(False)
+        if num_due:
+            self._promise(num_updates + num_due)
+        if not self.has_update and self._promised <= num_updates:
+            found = alone(True)
+            if isinstance(found, scheduler.Wait) or found.kind is not limiter.Work.UPDATE:
+                return self._chosen(found)
+            self._promise(num_updates + 1)
+        if self.has_update and can_update and not self._updated_last:
+            return scheduler.Call(limiter.Work.UPDATE, (0,))
+        found = alone(False)
+        if self.has_update and can_update and isinstance(found, scheduler.Wait):
+            return scheduler.Call(limiter.Work.UPDATE, (0,))
+        return self._chosen(found)
+
+    def _promise(self, until: int) -> None:
+        if until > self._promised:
+            self._promised = until
+            self._send({"ready": until, "steps": dataclasses.asdict(self.steps())})
+
+    def _chosen(self, call: scheduler.Call | scheduler.Wait) -> scheduler.Call | scheduler.Wait:
+        if isinstance(call, scheduler.Call):
+            self._updated_last = False
+        return call

@@ -173,8 +173,12 @@ class DeviceLoop:
 
         if self.agreed is None:
             return alone(True)
-        can_update = facts.can_update(self.dispatcher)
-        return self.agreed.next_call(alone, facts.num_updates(self.dispatcher.players), can_update=can_update)
+        return self.agreed.next_call(
+            alone,
+            facts.num_updates(self.dispatcher.players),
+            num_due=facts.num_due(self._config, self.dispatcher, self.course),
+            can_update=facts.can_update(self.dispatcher),
+        )
 
     def _submit(self, call: scheduler.Call) -> None:
         """Submits a call, possibly after waiting for earlier calls."""

@@ -16,6 +16,9 @@ from seedzero.loop import limiter, phase, scheduler
 from seedzero.loop import player as players
 from seedzero.monitoring import counts
 
+_MAX_DUE = 8
+"""Updates that are promised to the other hosts, at most: a save or a stop comes after the decided ones."""
+
 
 def gather(
     config: configs.Config, dispatcher: dispatchers.Dispatcher, course: phase.RunCourse, *, may_update: bool = True
@@ -125,6 +128,20 @@ def own_counts(learning: Sequence[players.Player]) -> counts.Counts:
 def can_update(dispatcher: dispatchers.Dispatcher) -> bool:
     """Returns whether the only player's next update can be submitted now."""
     return dispatcher.in_flight.has_room_in(in_flight_calls.UPDATING) and dispatcher.players[0].can_update
+
+
+def num_due(config: configs.Config, dispatcher: dispatchers.Dispatcher, course: phase.RunCourse) -> int:
+    """Returns the updates that the only player will submit, one after the other, whatever its environments do next.
+
+    0 where the next ones depend on more than that: in lock step, beside evaluations, once the run has all its steps.
+    """
+    player = dispatcher.players[0]
+    only_evaluates = course.ends or dispatcher.clock() < dispatcher.evaluator.pause_until
+    if config.run.deterministic or only_evaluates or course.over is not None or not player.can_update:
+        return 0
+    progress = _progress(config, dispatcher, player, can_fill=False, all_wait=False, may_update=True)
+    most = config.run.max_updates - progress.num_updates if config.run.max_updates else _MAX_DUE
+    return 0 if progress.only_learns else max(0, min(player.pacer.pace().num_due(progress), most, _MAX_DUE))
 
 
 def num_updates(learning: tuple[players.Player, ...]) -> int:

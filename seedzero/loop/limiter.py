@@ -61,6 +61,9 @@ class Pace(Protocol):
     def debt(self, progress: Progress) -> float:
         """Returns how far learning is behind acting, comparable between players; from 1 on it is due."""
 
+    def num_due(self, progress: Progress) -> int:
+        """Returns the updates that are owed for the steps so far."""
+
     @property
     def until(self) -> float:
         """The time at which `choose` may change its mind by itself; infinity: only with new progress."""
@@ -169,6 +172,12 @@ class Limiter(NamedTuple):
             return 0.0
         debt, refreshing = -self.surplus(progress) / self.half_width, self.refreshing
         return max(debt, refreshing.num_owed(progress) / refreshing.slack) if refreshing.per_insert else debt
+
+    def num_due(self, progress: Progress) -> int:
+        """Returns the updates short of the ratio; 0 before the first."""
+        if progress.num_kept < self.min_steps:
+            return 0
+        return max(0, math.ceil(-self.surplus(progress) / self.batch_size))
 
 
 def make(

@@ -53,6 +53,10 @@ class Backlog(NamedTuple):
         """Returns the full batches that wait for an update."""
         return self.num_batches
 
+    def num_due(self, progress: limiter.Progress) -> int:
+        """Returns the same."""
+        return int(self.num_batches)
+
 
 class QueuePacer(limiter.Pacer):
     """Follows the rows of all training slots, and saves none. slot_length: of a ring. lock_step: counters decide."""

@@ -96,7 +96,7 @@ def test_decisions_come_to_all_hosts_in_the_same_order(world: World) -> None:
     found: list[list[agreement.Decision]] = [[], [], []]
     for number in range(5):
         for one in hosts:
-            one.send({"ready": number, "steps": STEPS})
+            one.send({"ready": number + 1, "steps": STEPS})
         host.agreed.ask(agreement.Kind.SAVE)
         for decisions, those in zip(taken, found, strict=True):
             while [decision.kind for decision in those].count(agreement.Kind.UPDATE) <= number:

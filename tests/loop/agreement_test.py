@@ -27,20 +27,28 @@ def _begun(num_hosts: int = 2, num_updates: int = 0, **budget: int) -> agreement
 
 def test_the_last_host_that_is_ready_decides_an_update() -> None:
     tally = _begun(3, 7)
-    assert tally.ready(2, 7) == tally.ready(0, 7) == []
-    (update,) = tally.ready(1, 7, counts.Counts(stored=3))
+    assert tally.ready(2, 8) == tally.ready(0, 8) == []
+    (update,) = tally.ready(1, 8, counts.Counts(stored=3))
     assert update[:2] == (Kind.UPDATE, 7) and update.steps[1].stored == 3 and len(update.steps) == 3
-    assert tally.ready(0, 8) == []
+    assert tally.ready(0, 9) == []
+
+
+def test_as_many_updates_are_decided_as_all_hosts_are_ready_for() -> None:
+    tally = _begun()
+    tally.ready(0, 5)
+    assert [decision.num_updates for decision in tally.ready(1, 3)] == [0, 1, 2]
+    assert tally.ready(0, 6) == []
+    assert [decision.num_updates for decision in tally.ready(1, 9)] == [3, 4, 5]
 
 
 def test_a_host_that_asks_twice_is_ready_once() -> None:
     tally = _begun()
-    assert tally.ready(0, 0) == tally.ready(0, 0) == []
+    assert tally.ready(0, 1) == tally.ready(0, 1) == []
 
 
-def test_a_host_at_another_update_is_refused() -> None:
-    with pytest.raises(errors.ProtocolError, match="host 1 is at update 5, and the others at 0"):
-        _begun().ready(1, 5)
+def test_a_host_that_takes_its_word_back_is_refused() -> None:
+    with pytest.raises(errors.ProtocolError, match="host 1 is ready for 5 updates, and 7 are decided"):
+        _begun(num_updates=7).ready(1, 5)
 
 
 def test_hosts_that_begin_differently_are_refused() -> None:
@@ -59,8 +67,8 @@ def test_machines_that_imply_other_settings_are_refused() -> None:
 
 def test_a_save_comes_after_the_updates_decided_before() -> None:
     tally = _begun()
-    tally.ready(0, 0)
-    tally.ready(1, 0)
+    tally.ready(0, 1)
+    tally.ready(1, 1)
     assert tally.asked(Kind.SAVE) == [agreement.Decision(Kind.SAVE, 1)]
 
 
@@ -68,8 +76,8 @@ def test_a_run_ends_once_and_has_no_updates_then() -> None:
     tally = _begun()
     assert tally.asked(Kind.END, "spent") == [agreement.Decision(Kind.END, 0, "spent")]
     assert tally.asked(Kind.END, "spent") == tally.asked(Kind.SAVE) == []
-    tally.ready(0, 0)
-    assert tally.ready(1, 0) == []
+    tally.ready(0, 1)
+    assert tally.ready(1, 1) == []
     assert tally.asked(Kind.STOP, "interrupted") == [agreement.Decision(Kind.STOP, 0, "interrupted")]
     assert tally.asked(Kind.STOP, "interrupted") == tally.asked(Kind.SOLVED) == []
 
@@ -110,13 +118,14 @@ class Hosts:
         for decision, host in itertools.product(decisions, self.hosts):
             host.decide(decision)
 
-    def turn(self, index: int, alone: scheduler.Call | scheduler.Wait, *, can_update: bool) -> None:
+    def turn(self, index: int, alone: scheduler.Call | scheduler.Wait, *, num_due: int, can_update: bool) -> None:
         host = self.hosts[index]
         while (decision := host.take_other()) is not None:
             self.log[index].append(f"{decision.kind.value} after {self.num_updates[index]}")
         call = host.next_call(
             lambda may_update: alone if may_update or alone is not UPDATE else WAIT,
             self.num_updates[index],
+            num_due=num_due,
             can_update=can_update,
         )
         if call == UPDATE:
@@ -134,8 +143,9 @@ def test_all_hosts_do_the_same_in_the_same_order(seed: int) -> None:
         elif chance.random() < 0.02:
             hosts.hosts[0].ask(Kind.SAVE)
         else:
-            hosts.turn(chance.randrange(3), chance.choice([UPDATE, ACT, WAIT]), can_update=chance.random() < 0.7)
-    assert min(hosts.num_updates) > 50 and max(hosts.num_updates) - min(hosts.num_updates) <= 1
+            call, num_due = chance.choice([UPDATE, ACT, WAIT]), chance.choice([0, 0, 3])
+            hosts.turn(chance.randrange(3), call, num_due=num_due, can_update=chance.random() < 0.7)
+    assert min(hosts.num_updates) > 50 and max(hosts.num_updates) <= hosts.tally._num_updates
     longest = max(hosts.log, key=len)
     assert any("save" in line for line in longest)
     assert all(log == longest[: len(log)] for log in hosts.log)
@@ -144,17 +154,32 @@ def test_all_hosts_do_the_same_in_the_same_order(seed: int) -> None:
 def test_a_host_that_waits_for_others_goes_on_acting() -> None:
     hosts = Hosts(2)
     host = hosts.hosts[0]
-    assert host.next_call(lambda may: UPDATE if may else ACT, 0, can_update=True) == ACT
-    assert [(index, message["ready"]) for index, message in hosts.mail] == [(0, 0)]
-    assert host.next_call(lambda may: UPDATE if may else ACT, 0, can_update=True) == ACT
-    assert len(hosts.mail) == 1
+    for _ in range(2):
+        assert host.next_call(lambda may: UPDATE if may else ACT, 0, num_due=0, can_update=True) == ACT
+    assert [(index, message["ready"]) for index, message in hosts.mail] == [(0, 1)]
 
 
-def test_a_decided_update_goes_before_acting_and_waits_for_room() -> None:
+def test_a_host_promises_what_it_owes_and_more_as_that_grows() -> None:
+    hosts = Hosts(2)
+    for num_updates, num_due in ((0, 3), (1, 2), (1, 4), (2, 0)):
+        hosts.hosts[0].next_call(lambda may: ACT, num_updates, num_due=num_due, can_update=True)
+    assert [message["ready"] for _, message in hosts.mail] == [3, 5]
+
+
+def test_a_decided_update_goes_before_acting_and_then_they_take_turns() -> None:
     host = Hosts(2).hosts[0]
-    host.decide(agreement.Decision(Kind.UPDATE))
-    assert host.next_call(lambda may: ACT, 0, can_update=False) == WAIT
-    assert host.next_call(lambda may: ACT, 0, can_update=True) == UPDATE
+    for _ in range(3):
+        host.decide(agreement.Decision(Kind.UPDATE))
+
+    def turn(*, can_act: bool = True, can_update: bool = True) -> scheduler.Call | scheduler.Wait:
+        call = host.next_call(lambda may: ACT if can_act else WAIT, 0, num_due=0, can_update=can_update)
+        if call == UPDATE:
+            host.take_update()
+        return call
+
+    assert [turn(), turn(), turn(can_act=False)] == [UPDATE, ACT, UPDATE]
+    assert [turn(can_act=False, can_update=False), turn(can_update=False)] == [WAIT, ACT]
+    assert [turn(), turn(), turn()] == [UPDATE, ACT, ACT]
 
 
 def test_begin_waits_for_all_hosts() -> None:

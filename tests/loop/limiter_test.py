@@ -45,6 +45,11 @@ def test_after_the_last_step_updates_need_no_new_ones(surplus: float) -> None:
     assert limiter.choose(BAND, last._replace(can_evaluate=True)) is limiter.Work.EVALUATE
 
 
+def test_updates_are_due_while_windows_are_short_of_the_ratio() -> None:
+    assert [BAND.num_due(_at_surplus(windows)) for windows in (-160, 0, 160)] == [3, 1, 0]
+    assert BAND.num_due(_at_surplus(-160)._replace(num_kept=99)) == 0
+
+
 def test_a_debt_counts_in_half_widths_of_the_band() -> None:
     assert [BAND.debt(_at_surplus(windows)) for windows in (-160, 0, 160)] == pytest.approx([0.8, 0.16, -0.8])
     assert BAND.debt(_at_surplus(-160)._replace(num_kept=99)) == 0.0

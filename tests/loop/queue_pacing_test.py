@@ -135,6 +135,7 @@ class TestUnrolls:
             queue.act(0)
             assert queue.pacer.num_waiting == row
             assert (queue.choose() is limiter.Work.UPDATE) == (row >= L)
+        assert queue.pacer.pace().num_due(READY) == 3
         assert [queue.feed()[0] for _ in range(3)] == [[(0, 0)], [(0, L)], [(0, 2 * L)]]
         assert queue.learned == [(0, row) for row in range(1, 3 * L + 1)]
 

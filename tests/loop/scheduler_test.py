@@ -43,6 +43,9 @@ class Told(NamedTuple):
     def debt(self, progress: limiter.Progress) -> float:
         return self.owed
 
+    def num_due(self, progress: limiter.Progress) -> int:
+        return 0
+
 
 def _facts(*paces: limiter.Pace, progress: limiter.Progress = READY, **more: object) -> scheduler.Facts:
     return scheduler.Facts(10.0, (progress,) * len(paces), paces)._replace(**more)

@@ -145,6 +145,9 @@ class _Waits(limiter.Pace):
     def debt(self, progress: limiter.Progress) -> float:
         return 0.0
 
+    def num_due(self, progress: limiter.Progress) -> int:
+        return 0
+
 
 def test_a_mover_s_parameters_act_and_the_home_keeps_the_row_and_answers(catching: loop_world.Device) -> None:
     calls: list[tuple[Any, Any, int]] = []

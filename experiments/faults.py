@@ -1,0 +1,402 @@
+"""The scorecard of faults: each fault is injected into the real program, and a promise is looked at.
+
+    python experiments/faults.py [ROW ...] [--list] [--json] [--out=FILE.md]
+
+Rows of `fault_probes.py` are measured here; the other rows run tests of the suite, slow ones included, together in one
+process. ROW: names of rows, or their beginnings ("load"). --out writes the table of docs/reliability.md; --json ends
+with {"rows": [{"name", "passed", "figure"}]}. The exit status is 1 if a row has not passed. All rows: about 20 minutes
+on two quiet cores. Needs the extra `dev`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import fault_probes
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+class Row(NamedTuple):
+    """A fault, and the tests that inject it; none: a probe of the row's name does."""
+
+    name: str
+    fault: str
+    promise: str
+    tests: tuple[str, ...] = ()
+
+
+class Result(NamedTuple):
+    """A row's outcome."""
+
+    row: Row
+    passed: bool
+    figure: str
+
+
+E2E, WIRE = "tests/e2e/", "tests/transport/"
+ROWS = (
+    Row("load-1", "1 worker, 25 steps/s", "answered"),
+    Row("load-10", "10 workers, 250 steps/s", "answered"),
+    Row("load-100", "100 workers, 400 steps/s", "99 % within 100 ms"),
+    Row("load-1000", "1,000 workers join at once, 400 steps/s", "all join; 99 % within 1 s"),
+    Row(
+        "load-refused",
+        "four times as many workers as are allowed",
+        "each is refused by name within 1 s; health answers",
+    ),
+    Row("load-reset", "200 connections are reset at once", "the other workers go on, 99 % within 100 ms"),
+    Row(
+        "load-reader",
+        "a worker that asks and never reads",
+        "it is refused by name",
+        (WIRE + "server_client_test.py::test_worker_that_asks_on_without_reading_is_refused",),
+    ),
+    Row(
+        "load-slow",
+        "an environment that stands still for seconds",
+        "the others go on; heartbeats keep its place",
+        (
+            E2E + "worker_loss_test.py::test_a_worker_that_stands_still_does_not_slow_the_others",
+            WIRE + "server_client_test.py::test_heartbeats_keep_a_slow_environment_alive",
+        ),
+    ),
+    Row(
+        "process-worker",
+        "kill -9 of workers",
+        "they come back; no trajectory mixes two lives; the ledger's sum holds",
+        (
+            E2E + "worker_loss_test.py::test_killed_workers_come_back_and_no_trajectory_mixes_runs",
+            E2E + "vtrace_run_test.py::test_every_step_is_learned_from_at_most_once_though_workers_die",
+        ),
+    ),
+    Row(
+        "process-learner",
+        "kill -9 of the learner",
+        "it resumes at its last durable update; workers reconnect",
+        (E2E + "learner_loss_test.py",),
+    ),
+    Row(
+        "process-bits",
+        "kill -9 of a deterministic run of each agent",
+        "the bits of an undisturbed run",
+        (
+            E2E + "deterministic_run_test.py",
+            E2E + "vtrace_run_test.py::test_a_killed_run_has_the_same_parameters_as_one_of_its_seed",
+        ),
+    ),
+    Row(
+        "process-save",
+        "a kill between any two changes of the disk within a save",
+        "the old or the new state, nothing else, no rest",
+        (
+            "tests/checkpoints/durable_test.py",
+            "tests/checkpoints/player_files_test.py::test_a_kill_between_any_two_changes_of_the_disk_loses_no_player_and_leaves_none",
+            E2E + "stopping_test.py::test_killed_while_writing_its_replay_a_run_keeps_its_newest_parameters",
+        ),
+    ),
+    Row(
+        "process-league",
+        "kill -9 of a league around snapshots and resets",
+        "payoff, players and files of the last checkpoint",
+        (
+            E2E + "league_run_test.py::test_killed_around_a_freeze_it_goes_on_at_its_last_checkpoint",
+            E2E + "several_players_test.py::test_killed_around_a_reset_it_goes_on_at_its_last_checkpoint",
+        ),
+    ),
+    Row(
+        "process-host",
+        "kill -9 of one of two learner hosts",
+        "all start again together, with equal parameters",
+        (E2E + "hosts_run_test.py::test_two_hosts_learn_the_same_though_one_is_killed",),
+    ),
+    Row(
+        "process-host-stop",
+        "SIGSTOP of a learner host",
+        "named, killed, started again",
+        (E2E + "hosts_run_test.py::test_a_host_that_stands_still_is_noticed_and_all_start_again",),
+    ),
+    Row(
+        "process-signals",
+        "SIGINT, SIGTERM, SIGHUP; a second Ctrl-C",
+        "saved, exit, and the same command goes on",
+        (
+            E2E + "stopping_test.py::test_one_signal_saves_and_leaves_and_the_same_command_goes_on_from_there",
+            E2E + "running_learner_test.py::test_a_second_ctrl_c_leaves_at_once",
+            "tests/processes/signals_test.py",
+        ),
+    ),
+    Row(
+        "process-stop",
+        "SIGSTOP of the learner",
+        "workers notice, and go on with it",
+        (
+            WIRE + "server_client_test.py::test_client_notices_a_learner_that_stands_still",
+            WIRE + "streams_test.py::test_learner_that_stood_still_itself_blames_no_worker",
+        ),
+    ),
+    Row(
+        "process-fork",
+        "an environment that forks beside gRPC",
+        "it works",
+        (WIRE + "server_client_test.py::test_environments_may_fork_beside_grpc",),
+    ),
+    Row(
+        "process-second",
+        "a second learner in the same directory, or at the same port",
+        "refused by name, with the process's id",
+        (
+            E2E + "running_learner_test.py::test_an_occupied_run_directory_is_refused_with_the_pid",
+            E2E + "running_learner_test.py::test_a_port_in_use_is_refused",
+        ),
+    ),
+    Row(
+        "process-hang",
+        "environments that hang when made, reset or closed",
+        "killed, named, started again",
+        ("tests/processes/supervisor_test.py", "tests/host/deadline_test.py"),
+    ),
+    Row("network-delay-20", "20 ms each way", "no session ends"),
+    Row("network-delay-100", "100 ms each way", "no session ends"),
+    Row("network-delay-300", "300 ms each way", "no session ends"),
+    Row(
+        "network-cut",
+        "the connection is cut after a random number of bytes, 200 times",
+        "no step lost, doubled or mixed",
+    ),
+    Row("network-hole", "a network that swallows everything for 12 s", "the worker goes on where it was"),
+    Row(
+        "network-seeds",
+        "cuts, kills, freezes, repeats, swaps: 300 seeds on a virtual clock",
+        "no step lost, doubled or mixed; everybody is answered within 30 s of the last fault",
+        (WIRE + "protocol_test.py::test_no_step_is_lost_doubled_or_spliced_and_all_workers_are_answered",),
+    ),
+    Row(
+        "network-planted",
+        "13 planted defects of the protocol",
+        "the row above finds each",
+        (WIRE + "protocol_test.py::test_a_planted_defect_is_found",),
+    ),
+    Row("input-mutated", "20,000 mutated messages", "each taken or refused by name"),
+    Row("input-settings", "40 wrong settings", "each refused by its name, exit status 2"),
+    Row(
+        "input-messages",
+        "messages out of place, of wrong shapes, sizes and values",
+        "that worker alone is refused, by name",
+        (
+            WIRE + "server_client_test.py::test_bad_step_ends_that_worker_only",
+            WIRE + "server_client_test.py::test_bad_step_ends_its_session",
+            WIRE + "server_client_test.py::test_bad_first_message_is_refused",
+            WIRE + "server_client_test.py::test_bad_later_message_is_refused",
+            WIRE + "sessions_test.py",
+            E2E + "worker_protocol_test.py",
+        ),
+    ),
+    Row(
+        "input-environment",
+        "environments that show NaN, wrong shapes, dtypes, flags or spaces, raise, or leave",
+        "named with environment and step",
+        (
+            "tests/envs/gym_env_test.py",
+            "tests/envs/check_test.py",
+            E2E + "running_learner_test.py::test_an_environment_that_raises_once_is_started_again",
+            E2E + "stopping_test.py::test_an_environment_that_always_fails_ends_training_with_its_reason",
+        ),
+    ),
+    Row(
+        "storage-full",
+        "a full disk",
+        "training goes on and says so; the next save counts",
+        (
+            E2E + "stopping_test.py::test_a_full_disk_does_not_end_training",
+            E2E + "league_run_test.py::test_a_full_disk_is_named_once_a_snapshot_and_a_resume_goes_on",
+            "tests/monitoring/metrics_test.py::test_full_disk_is_reported_once_and_tried_again",
+        ),
+    ),
+    Row(
+        "storage-read-only",
+        "a read-only run directory, a file in its place, a link",
+        "refused by name",
+        (
+            "tests/checkpoints/run_dir_test.py::test_read_only_directory_is_refused",
+            "tests/checkpoints/run_dir_test.py::test_file_in_place_of_a_directory_is_refused",
+            "tests/checkpoints/run_dir_test.py::test_a_link_in_a_run_directory_is_refused_by_name_and_what_is_behind_it_stays",
+        ),
+    ),
+    Row("storage-damage", "each file of a checkpoint truncated, deleted, flipped", "verification names each"),
+    Row(
+        "storage-older",
+        "a checkpoint with a flipped bit",
+        "a resume takes the older one and says so",
+        (E2E + "catch_run_test.py::test_a_flipped_bit_makes_a_resume_take_the_older_checkpoint_and_say_so",),
+    ),
+    Row(
+        "storage-versions",
+        "run directories of earlier versions",
+        "they resume with their replay",
+        (E2E + "earlier_version_test.py", "tests/checkpoints/migrations_test.py", "tests/checkpoints/trees_test.py"),
+    ),
+    Row(
+        "storage-bucket",
+        "a bucket that is away, and a machine that is lost",
+        "an outage stops nothing; the run goes on elsewhere",
+        (E2E + "bucket_run_test.py", "tests/bucket"),
+    ),
+    Row(
+        "learning-stall",
+        "no worker, too few environments, a budget that ends too early",
+        "the reason on the screen and in the status",
+        (
+            E2E + "stopping_test.py::test_a_budget_that_is_over_before_anybody_joins_is_a_failure",
+            E2E + "vtrace_run_test.py::test_fewer_environments_than_a_batch_has_unrolls_are_no_reason_to_wait",
+            "tests/loop/facts_test.py",
+        ),
+    ),
+    Row(
+        "learning-nan",
+        "losses and gradients that are no numbers",
+        "the update is refused and counted; the run ends by name after too many",
+        ("tests/agents/learning_test.py",),
+    ),
+    Row(
+        "security-token",
+        "no token, a wrong one, a token in files and process lists",
+        "refused before anything is read; it stands in its file alone",
+        (
+            E2E + "fleet_test.py::test_workers_that_are_refused_say_why_and_end",
+            E2E + "fleet_test.py::test_the_token_is_in_its_file_and_nowhere_else",
+            WIRE + "server_test.py::test_nothing_is_read_of_a_request_that_needs_no_answer_of_its_own",
+            WIRE + "server_test.py::test_a_compressed_message_is_refused_before_it_is_inflated",
+            WIRE + "security_test.py",
+        ),
+    ),
+    Row(
+        "security-tls",
+        "workers with and without TLS at the other kind of learner",
+        "they say why, and end",
+        (E2E + "fleet_test.py::test_a_worker_with_tls_at_a_learner_without_says_why_and_ends",),
+    ),
+    Row(
+        "security-page",
+        "hostile readers of a run's page; names with markup",
+        "named answers; training goes on",
+        (
+            E2E + "watched_run_test.py::test_hostile_readers_get_named_answers_and_training_goes_on",
+            E2E + "watched_run_test.py::test_a_hostile_worker_s_name_stays_a_text",
+        ),
+    ),
+    Row(
+        "security-code",
+        "run directories that name code",
+        "nothing runs without consent",
+        ("tests/checkpoints/consent_test.py", "tests/checkpoints/own_runs_test.py"),
+    ),
+)
+
+
+def main() -> int:
+    """Runs rows, prints each, and returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="*")
+    parser.add_argument("--list", action="store_true", help="only name the rows")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--out", type=pathlib.Path)
+    arguments = parser.parse_args()
+    chosen = [row for row in ROWS if not arguments.rows or any(row.name.startswith(name) for name in arguments.rows)]
+    if not chosen:
+        parser.error(f"no row is called {' or '.join(arguments.rows)}; --list names them")
+    if arguments.list:
+        print("\n".join(f"{row.name:20} {row.fault}" for row in chosen))
+        return 0
+    results = []
+    for row in chosen:
+        if not row.tests:
+            results.append(_probed(row))
+            _show(results[-1])
+    tested = [row for row in chosen if row.tests]
+    for result in _tested(tested):
+        results.append(result)
+        _show(result)
+    results.sort(key=lambda result: chosen.index(result.row))
+    num_passed = sum(result.passed for result in results)
+    print(f"{num_passed} of {len(results)} rows passed")
+    if arguments.out:
+        arguments.out.write_text(table(results))
+    if arguments.json:
+        shown = [dict(name=row.name, passed=passed, figure=figure) for row, passed, figure in results]
+        print(json.dumps({"rows": shown}))
+    return int(num_passed < len(results))
+
+
+def table(results: Sequence[Result]) -> str:
+    """Returns the table of docs/reliability.md."""
+    lines = ["| row | fault | promise | figure | passed |", "|---|---|---|---|---|"]
+    for row, passed, figure in results:
+        lines.append(f"| {row.name} | {row.fault} | {row.promise} | {figure} | {'yes' if passed else '**no**'} |")
+    return "\n".join(lines) + "\n"
+
+
+def _show(result: Result) -> None:
+    print(f"{'passed' if result.passed else 'FAILED'}  {result.row.name:20} {result.figure}", flush=True)
+
+
+def _probed(row: Row) -> Result:
+    probe = fault_probes.PROBES[row.name]
+    try:
+        return Result(row, True, probe())
+    except Exception as raised:
+        error = raised
+        while isinstance(error, ExceptionGroup):  # of the tasks of a probe
+            error = error.exceptions[0]
+        return Result(row, False, f"{type(error).__name__}: {error}".removeprefix("Broken: "))
+
+
+def _tested(rows: Sequence[Row]) -> list[Result]:
+    """Runs the tests of all rows in one process, each once."""
+    if not rows:
+        return []
+    wanted = sorted({test for row in rows for test in row.tests})
+    with tempfile.TemporaryDirectory() as directory:
+        report = pathlib.Path(directory) / "report.xml"
+        began = time.monotonic()
+        # The last -m counts: pyproject.toml leaves slow tests out.
+        command = [sys.executable, "-m", "pytest", "-q", "-n0", "-m", "not tpu", f"--junitxml={report}", *wanted]
+        subprocess.run(command, cwd=ROOT, check=False, stdout=sys.stderr)
+        print(f"the tests took {time.monotonic() - began:.0f} s", file=sys.stderr)
+        cases = list(ElementTree.parse(report).getroot().iter("testcase"))
+    return [_result(row, [case for case in cases if _is_of(case, row.tests)]) for row in rows]
+
+
+def _is_of(case: ElementTree.Element, tests: Sequence[str]) -> bool:
+    """Returns whether a test case is one of FILE, FILE::NAME or DIRECTORY."""
+    name = case.get("name", "").partition("[")[0]
+    for test in tests:
+        file, _, wanted = test.partition("::")
+        module = file.removesuffix(".py").replace("/", ".")
+        if f"{case.get('classname', '')}.".startswith(f"{module}.") and wanted in ("", name):
+            return True
+    return False
+
+
+def _result(row: Row, cases: Sequence[ElementTree.Element]) -> Result:
+    failed = [case.get("name") for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    skipped = sum(case.find("skipped") is not None for case in cases)
+    seconds = sum(float(case.get("time", "0")) for case in cases)
+    num_run = len(cases) - skipped
+    figure = f"{num_run} tests, {seconds:.0f} s" + (f", {skipped} skipped" if skipped else "")
+    if failed:
+        figure = f"failed: {', '.join(map(str, failed))}"
+    return Result(row, num_run > 0 and not failed, figure)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -108,16 +108,15 @@ class Inbox:
         with self.news:
             taken: list[batches.Message] = []
             left: list[batches.Message] = []
-            counts: dict[int, np.ndarray] = {}  # rows of each home by shard
+            counts: dict[int, np.ndarray | int] = {}  # rows of each home by shard
             full = set()
             for message in self._waiting[role]:
                 at = home(message.slots)
                 if at is None or at in full:
                     left.append(message)
                     continue
-                shard, _ = layout.place(message.slots)
-                more = counts.get(at, 0) + np.bincount(shard, minlength=layout.num_shards)
-                if more.max() > max_rows:
+                more = counts.get(at, 0) + _rows(message.slots, layout)
+                if np.max(more) > max_rows:
                     full.add(at)
                     left.append(message)
                     continue
@@ -125,3 +124,11 @@ class Inbox:
                 taken.append(message)
             self._waiting[role] = left
             return taken
+
+
+def _rows(slots: np.ndarray, layout: batches.Layout) -> np.ndarray | int:
+    """Returns the number of slots on each shard; of one shard it is known, and this is asked for each message."""
+    if layout.num_shards == 1:
+        return len(slots)
+    shard, _ = layout.place(slots)
+    return np.bincount(shard, minlength=layout.num_shards)

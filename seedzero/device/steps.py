@@ -145,6 +145,8 @@ def learn_from(
     if setup.prioritization is None:
         return train, None, metrics
     assert priority is not None
+    # One window of a refused update has a number that no update survives: its priority would draw it for every batch.
+    priority = jnp.where(train.num_rejected > 0, 0.0, priority)
     # Where there was nothing to sample the drawn rows are arbitrary: they keep their priorities.
     return train, jnp.where(windows.weight > 0, priority, jnp.nan), metrics
 

@@ -329,6 +329,21 @@ def test_importance_weights_have_the_least_share_that_is_configured() -> None:
     assert found[0] < 0.8 * found[1]
 
 
+def test_a_number_that_no_update_survives_does_not_draw_every_batch() -> None:
+    how = sources.Prioritization(alpha=1.0, beta=0.0, beta_updates=0, epsilon=0.01)
+    made = fake_agent.make(fake_agent.ONE_ROW._replace(prioritization=how))
+    setup = fake_agent.make_setup(made, batch_size=2)
+    rewards = (0.0, 1.0, 1e30, 1e30, *[1.0] * 7)  # their squares are infinite
+    actor, _ = _acted(setup, *[fake_agent.batch(setup, [0], reward=[reward]) for reward in rewards])
+    rings, train = jax.device_put(actor.rings, meshes.sharded(setup.mesh)), states.init_train(setup, 0)
+    update, refused = steps.make_update(setup), []
+    for _ in range(40):
+        train, rings, metrics = update(fake_agent.SEED, train, rings, np.int32(10))
+        refused.append(int(metrics["num_rejected"]))
+    assert 1 in refused[:10]  # a priority drew it
+    assert max(refused) <= 3 and refused.count(0) > 30
+
+
 # Seeds -------------------------------------------------------------------------------------------------------------
 
 

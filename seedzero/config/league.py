@@ -116,6 +116,12 @@ class LeagueConfig(options.Section):
         "the player learns its opponents' moves too, from the rows that they move: its search then expects these of "
         "the other side, in place of its own best ones",
     )
+    win_rates: str = options.fixed(
+        "training",
+        "matches whose win rates draw opponents and decide on snapshots: training; evaluation: a fifth of a player's "
+        "matches against others, without exploration, from which it does not learn",
+        choices=("training", "evaluation"),
+    )
     prior: float = options.tunable(0.5, "win rate against an opponent not met yet", low=0, high=1)
     prior_games: float = options.tunable(1.0, "matches that league.prior weighs as much as", "matches", low=0)
     decay: float = options.tunable(

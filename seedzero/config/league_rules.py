@@ -43,6 +43,11 @@ def problems(config: configs.Config) -> Iterator[str]:
             f"{league.asked}: rows of a league's games are moved by several players, and "
             "muzero.off_policy_correction=true corrects the returns of one; leave one of them out"
         )
+    if league.win_rates == "evaluation" and not league.on:
+        yield (
+            "--league.win_rates=evaluation is for a league, and there is none; give --league.freeze_every=N, or leave "
+            "it out"
+        )
     yield from _opponent_model_problems(config)
     numbers = {name: getattr(league, name) for name in ("main_players", "main_exploiters", "league_exploiters")}
     more = [name for name, number in numbers.items() if number > (name == "main_players")]

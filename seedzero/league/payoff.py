@@ -105,14 +105,15 @@ class Recent(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Payoff:
-    """Results so far. `recent`: of training's matches between two players, by player and opponent.
+    """Results so far. `recent`: of rated matches between two players, by player and opponent.
 
-    before: rows of players that were reset, as they were then.
+    before: rows of players that were reset, as they were then. rated: types of the matches that win rates read.
     """
 
     rows: Mapping[Key, Tally] = dataclasses.field(default_factory=dict)
     recent: Mapping[tuple[str, str], Recent] = dataclasses.field(default_factory=dict)
     before: Mapping[Key, Tally] = dataclasses.field(default_factory=dict)
+    rated: tuple[str, ...] = BETWEEN
 
     def num_matches(self) -> dict[str, int]:
         """Returns the number of matches of each type."""
@@ -127,10 +128,10 @@ class Payoff:
         games = recent.games + prior_games
         return (recent.score + prior * prior_games) / games if games else prior
 
-    def since_reset(self, player: str, opponent: str, types: Iterable[str] = BETWEEN) -> Tally:
-        """Returns a player's counts against an opponent since either was reset, over both sides."""
+    def since_reset(self, player: str, opponent: str) -> Tally:
+        """Returns a player's counts of rated matches with an opponent since either was reset, over both sides."""
         found = Tally()
-        for kind, side in itertools.product(types, (0, 1)):
+        for kind, side in itertools.product(self.rated, (0, 1)):
             key = Key(kind, player, opponent, side)
             found = found.plus(self.rows.get(key, Tally())).minus(self.before.get(key, Tally()))
         return found
@@ -139,7 +140,7 @@ class Payoff:
         """Returns the results after a player took other parameters: counts stay, and win rates begin anew."""
         before = {key: row for key, row in self.rows.items() if player in (key.player, key.opponent)}
         recent = {pair: counts for pair, counts in self.recent.items() if player not in pair}
-        return Payoff(self.rows, recent, {**self.before, **before})
+        return dataclasses.replace(self, recent=recent, before={**self.before, **before})
 
     def pairs(self, types: Iterable[str] = BETWEEN) -> dict[tuple[str, str], Tally]:
         """Returns the counts over both sides of each two players, the first one by name before the other."""
@@ -220,7 +221,7 @@ def record(payoff: Payoff, matches: Sequence[Match], *, decay: float) -> Payoff:
             key = Key(seen.type, seen.player, seen.opponent, seen.side)
             counts = (int(seen.outcome == WIN), int(seen.outcome == DRAW), int(seen.outcome == LOSS))
             rows[key] = rows.get(key, Tally()).plus(Tally(*counts, seen.total))
-            if seen.type in BETWEEN:
+            if seen.type in payoff.rated:
                 pair = (seen.player, seen.opponent)
                 recent[pair] = recent.get(pair, Recent()).plus((1 + seen.outcome) / 2, decay)
     return dataclasses.replace(payoff, rows=rows, recent=recent)

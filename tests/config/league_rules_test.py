@@ -80,6 +80,14 @@ def test_a_model_of_opponents_excludes_settings_by_name(changes: dict[str, optio
     combinations.check(asked)
 
 
+def test_win_rates_of_evaluations_need_a_league(said: golden.Said) -> None:
+    asked = _league(league__win_rates="evaluation")
+    combinations.check(asked)
+    with pytest.raises(errors.ConfigError, match=r"--league\.win_rates=evaluation") as raised:
+        combinations.check(configs.override(asked, {"league.freeze_every": 0}))
+    said(raised.value)
+
+
 def test_a_learning_rate_that_falls_is_refused_where_ppo_may_be_reset(said: golden.Said) -> None:
     falls = configs.override(presets.get("league-kuhn"), {"league.builder": "alphastar", "ppo.decay_updates": 100})
     with pytest.raises(errors.ConfigError, match=r"--ppo\.decay_updates=0") as raised:

@@ -116,6 +116,14 @@ def test_a_player_that_has_not_learned_since_its_reset_goes_on(updates: int, pla
     assert {action.player for action in found} == players
 
 
+@pytest.mark.parametrize(("rated", "kinds"), [(payoffs.BETWEEN, []), ((payoffs.EVALUATION,), [FREEZE])])
+def test_a_player_is_beaten_by_matches_that_are_rated(rated: tuple[str, ...], kinds: list[str]) -> None:
+    pool, first = _pool().freeze("main", "0a", version=1, env_steps=0)
+    payoff = _played(payoffs.Payoff(rated=rated), pool, "main", first.name, 20 * "L")
+    won = payoffs.Match(payoffs.EVALUATION, "main", first.name, 0, 1, 1.0)
+    assert [action.kind for action in _star(pool, payoffs.record(payoff, 20 * [won], decay=0.99), 100)] == kinds
+
+
 def test_reasons_tell_the_least_rate_or_the_steps() -> None:
     pool, first = _pool().freeze("main", "0a", version=10, env_steps=100)
     payoff = _played(payoffs.Payoff(), pool, "main", first.name, 15 * "W" + 5 * "L")

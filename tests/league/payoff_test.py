@@ -205,6 +205,16 @@ def test_matches_of_all_types_between_two_players_tell_a_recent_win_rate() -> No
     assert found.num_matches() == {"self_play": 0, "evaluation": 0} | dict.fromkeys(payoffs.BETWEEN, 1)
 
 
+def test_win_rates_may_be_those_of_evaluations() -> None:
+    matches = [_won(), _won(type=payoffs.EVALUATION, outcome=payoffs.LOSS)]
+    found = payoffs.record(payoffs.Payoff(rated=(payoffs.EVALUATION,)), matches, decay=1.0)
+    assert found.recent == {("main", "main-1"): (0.0, 1.0), ("main-1", "main"): (1.0, 1.0)}
+    assert found.since_reset("main", "main-1") == payoffs.Tally(losses=1, total=-1.0)
+    assert found.pairs() == {("main", "main-1"): payoffs.Tally(wins=1, total=1.0)}
+    again = payoffs.record(found.reset("main-1"), matches, decay=1.0)
+    assert again.since_reset("main", "main-1").games == again.recent["main", "main-1"].games == 1
+
+
 def test_a_reset_player_s_win_rates_begin_anew_and_counts_stay() -> None:
     before = payoffs.record(_payoff(), [_won("main-2"), _won("main-2", side=1)], decay=0.5)
     found = before.reset("main-2")

@@ -1,4 +1,4 @@
-"""A step of a record thought over again, by the recording's checkpoint or another one of the run.
+"""A step of a record thought over again, by the recording's checkpoint, another one of the run, or a frozen player.
 
 The agent sees what it saw there: the frames before the observation, the record's actions in an LSTM's memory, and the
 random key of the recording.
@@ -48,10 +48,12 @@ def load(
     *,
     trusted: bool,
     num_simulations: int | None = None,
+    player: str | None = None,
 ) -> Rethinker:
     """Returns a checkpoint's agent for the records with a header; errors as of `policy.load`.
 
-    num_simulations: of the search; None: as in the recording.
+    player: the name of a frozen player, in place of a checkpoint. num_simulations: of the search; None: as in the
+    recording.
     """
     config, spec = acting_policy.read(path, trusted=trusted)
     wanted = num_simulations or _whole(header.get("num_simulations"), 1, MOST_SIMULATIONS)
@@ -59,7 +61,7 @@ def load(
         config = configs.override(config, {"search.num_simulations": wanted})
     mode = header.get("policy")
     is_known = isinstance(mode, str) and mode in types.MODES
-    saved = greedy.load(path, config, spec, step, policy=str(mode) if is_known else None)
+    saved = greedy.load(path, config, spec, step, player, policy=str(mode) if is_known else None)
     return Rethinker(saved, config, spec)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from starlette import requests
 
 from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import manifest, player_files
 from seedzero.core import errors, json_object, printable
 from seedzero.page import catalogue, queries, recordings, thoughts
 from seedzero.processes import program as programs
@@ -26,6 +27,8 @@ ANSWER_SECONDS = 180.0
 MAX_WAITING = 4
 """Questions that wait for their turn."""
 MAX_SIMULATIONS = 4096
+MAX_PLAYERS = 200
+"""Frozen players to choose from."""
 _MAX_ANSWER_BYTES = 16 << 20
 
 
@@ -166,24 +169,32 @@ class ThoughtAnswers:
         return {"/api/checkpoints": self.checkpoints, "/api/thought": self.thought}
 
     def checkpoints(self, request: requests.Request) -> dict[str, Any]:
-        """Returns the updates of a run's checkpoints, and of the best one."""
+        """Returns the updates of a run's checkpoints and of the best one, and its frozen players, the newest first."""
         place = catalogue.locate(self._root, request.query_params.get("run", "")) / "checkpoints"
         best = saved_files.finished(place / saved_files.BEST)
-        return {"steps": saved_files.finished(place / saved_files.STEPS), "best": max(best, default=None)}
+        steps = saved_files.finished(place / saved_files.STEPS)
+        return {"steps": steps, "best": max(best, default=None), "players": _newest(place)}
 
     def thought(self, request: requests.Request) -> dict[str, Any]:
-        """Returns the thought about a step of a record, by a checkpoint: an update's number, best or last."""
+        """Returns the thought about a step of a record, by a checkpoint.
+
+        It is an update's number, best, last, or a frozen player's name.
+        """
         run_dir = catalogue.locate(self._root, request.query_params.get("run", ""))
         record = recordings.locate(run_dir, request.query_params.get("record", ""))
         wanted = request.query_params.get("checkpoint", "last")
         is_number = wanted.isascii() and wanted.isdigit() and len(wanted) < 16
-        if not is_number and wanted not in ("best", "last"):
-            raise queries.BadQuery("checkpoint: expected the number of an update, best or last")
+        player = wanted if saved_files.FROZEN_NAME.fullmatch(wanted) else None
+        if not is_number and wanted not in ("best", "last", player):
+            raise queries.BadQuery(
+                "checkpoint: expected the number of an update, best, last or the name of a frozen player"
+            )
         question = {
             "run_dir": os.fspath(run_dir),
             "record": os.fspath(record),
             "number": queries.count(request, "step", 0, 10**9),
-            "step": int(wanted) if is_number else wanted,
+            "step": int(wanted) if is_number else None if player else wanted,
+            "player": player,
             "trusted": self._trusted,
             "num_simulations": queries.count(request, "simulations", 0, MAX_SIMULATIONS) or None,
         }
@@ -191,3 +202,13 @@ class ThoughtAnswers:
         if "error" in answer:
             raise ThinkingFailure(str(answer["error"]))
         return answer
+
+
+def _newest(directory: pathlib.Path) -> list[dict[str, Any]]:
+    """Returns the newest frozen players below a directory of checkpoints: names, and updates of their parents."""
+    found = list[dict[str, Any]]()
+    for name in player_files.names(directory):
+        with contextlib.suppress(errors.CheckpointError):
+            step = manifest.read(directory / saved_files.FROZEN / name, has_step=False).step
+            found.append({"name": name, "step": step})
+    return sorted(found, key=lambda one: -one["step"])[:MAX_PLAYERS]

@@ -59,16 +59,22 @@ class Agents:
 
         began = time.monotonic()
         path, file = pathlib.Path(request["run_dir"]), pathlib.Path(request["record"])
-        step, num_simulations = request["step"], request["num_simulations"]
+        step, player, num_simulations = request["step"], request["player"], request["num_simulations"]
         try:
             with history.opened(file) as stream:
                 found = records.read(stream, file, MAX_RECORD_BYTES)
         except OSError as error:
             raise errors.UsageError(f"{file.name} cannot be read: {error.strerror or error}") from None
-        key = (path, *_stamp(path / "checkpoints", step), str(found.header.get("policy")), num_simulations)
+        stamp = (player,) if player else _stamp(path / "checkpoints", step)  # a frozen player never changes
+        key = (path, *stamp, str(found.header.get("policy")), num_simulations)
         key = (*key, str(found.header.get("num_simulations")))
         agent = self._kept.pop(key, None) or rethinking.load(
-            path, step, found.header, trusted=request["trusted"], num_simulations=num_simulations
+            path,
+            step,
+            found.header,
+            trusted=request["trusted"],
+            num_simulations=num_simulations,
+            player=player,
         )
         self._kept[key] = agent
         if len(self._kept) > MAX_AGENTS:

@@ -14,8 +14,8 @@ import policies  # beside this file: see conftest.py
 import pytest
 
 import seedzero
+from seedzero.checkpoints import player_files, spec_file
 from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.checkpoints import spec_file
 from seedzero.config import config as configs
 from seedzero.config import presets
 from seedzero.core import errors, types
@@ -57,6 +57,17 @@ def test_the_numbers_are_those_of_the_recording(
                 shown = [getattr(choice, name) for choice in thought.choices]
                 np.testing.assert_allclose(shown, arrays[name], rtol=1e-5, atol=1e-6)
             np.testing.assert_allclose(thought.value or 0.0, arrays["value"], rtol=1e-5, atol=1e-6)
+
+
+def test_a_frozen_player_thinks_in_place_of_a_checkpoint(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (record, _), again = _recorded(tmp_path, monkeypatch, "catch")
+    path, name = tmp_path / "run", "main-0123456789ab"
+    player_files.write(path / "checkpoints", name, 5, again._saved.params, {}, time=0.0)
+    monkeypatch.undo()
+    found = rethinking.load(path, None, record.header, trusted=False, player=name).think(record, 2)
+    assert (found.step, again.think(record, 2).step) == (5, 7)
 
 
 def test_nodes_of_games_have_real_positions(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

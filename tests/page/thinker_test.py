@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import golden
+import numpy as np
 import page_client
 import page_records
 import page_runs
 import pytest
 
+from seedzero.checkpoints import player_files
 from seedzero.page import app, guard, thinker
 from seedzero.processes import program as programs
 
@@ -164,12 +166,15 @@ def test_a_question_names_run_record_step_and_checkpoint(tmp_path: pathlib.Path)
             "record": str(record),
             "number": 3,
             "step": 50,
+            "player": None,
             "trusted": True,
             "num_simulations": 9,
         }
     ]
     client.get("/api/thought", params={"run": "a", "record": record.name, "checkpoint": "best"})
     assert asked.questions[1]["step"] == "best" and asked.questions[1]["num_simulations"] is None
+    client.get("/api/thought", params={"run": "a", "record": record.name, "checkpoint": "main-0123456789ab"})
+    assert (asked.questions[2]["step"], asked.questions[2]["player"]) == (None, "main-0123456789ab")
 
 
 @pytest.mark.parametrize(
@@ -177,6 +182,8 @@ def test_a_question_names_run_record_step_and_checkpoint(tmp_path: pathlib.Path)
     [
         ({"checkpoint": "../5"}, 400),
         ({"checkpoint": "-1"}, 400),
+        ({"checkpoint": "main"}, 400),
+        ({"checkpoint": "../main-0123456789ab"}, 400),
         ({"simulations": "1000000"}, 400),
         ({"step": "x"}, 400),
         ({"record": "../config.npz"}, 404),
@@ -200,8 +207,15 @@ def test_the_reason_of_no_thought_is_told(tmp_path: pathlib.Path) -> None:
 def test_checkpoints_are_listed(tmp_path: pathlib.Path) -> None:
     page_runs.write(tmp_path / "a", page_runs.row(1))
     client, _ = _answers(tmp_path, {})
-    assert client.get("/api/checkpoints", params={"run": "a"}).json() == {"steps": [], "best": None}
+    empty = {"steps": [], "best": None, "players": []}
+    assert client.get("/api/checkpoints", params={"run": "a"}).json() == empty
     for name in ("steps/000000000010", "steps/000000000020", "best/000000000015"):
         (tmp_path / "a" / "checkpoints" / name).mkdir(parents=True)
         (tmp_path / "a" / "checkpoints" / name / "manifest.json").write_text("{}")
-    assert client.get("/api/checkpoints", params={"run": "a"}).json() == {"steps": [10, 20], "best": 15}
+    directory = tmp_path / "a" / "checkpoints"
+    for name, step in (("main-00000000000a", 5), ("main-00000000000b", 9), ("main-00000000000c", 7)):
+        player_files.write(directory, name, step, {"w": np.zeros(1, np.float32)}, {}, time=0.0)
+    (directory / "frozen" / "main-00000000000c" / "manifest.json").write_text("{")
+    found = client.get("/api/checkpoints", params={"run": "a"}).json()
+    assert (found["steps"], found["best"]) == ([10, 20], 15)
+    assert found["players"] == [{"name": "main-00000000000b", "step": 9}, {"name": "main-00000000000a", "step": 5}]

@@ -48,7 +48,15 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def _question(root: pathlib.Path, number: int = 0, step: Any = "last", **others: Any) -> dict[str, Any]:
     place = {"run_dir": str(root / "a"), "record": str(root / "a" / "records" / "episode-000000.npz")}
-    return {**place, "number": number, "step": step, "trusted": False, "num_simulations": None, **others}
+    return {
+        **place,
+        "number": number,
+        "step": step,
+        "player": None,
+        "trusted": False,
+        "num_simulations": None,
+        **others,
+    }
 
 
 @pytest.fixture
@@ -65,7 +73,7 @@ def _checkpoint(root: pathlib.Path, name: str) -> None:
 
 def test_a_thought_has_nodes_lines_and_nearest_observations(root: pathlib.Path, loads: list[Any]) -> None:
     answer = thoughts.Agents().answer(_question(root, 2, trusted=True, num_simulations=9))
-    assert loads == [(root / "a", "last", {"trusted": True, "num_simulations": 9})]
+    assert loads == [(root / "a", "last", {"trusted": True, "num_simulations": 9, "player": None})]
     assert (answer["step"], answer["name"], answer["value"], answer["num_nodes"]) == (7, "right", 0.5, 2)
     assert answer["choices"][0]["is_taken"] and answer["num_choices"] == 1
     assert answer["lines"][0]["nodes"] == [1] and answer["nodes"][0]["children"] == [1]
@@ -96,6 +104,13 @@ def test_agents_stay_in_memory_until_their_checkpoint_changes(root: pathlib.Path
         agents.answer(_question(root, num_simulations=number))
     agents.answer(_question(root, step=10))
     assert len(loads) == 4 + thoughts.MAX_AGENTS
+
+
+def test_frozen_players_stay_in_memory(root: pathlib.Path, loads: list[Any]) -> None:
+    agents = thoughts.Agents()
+    for player in ("main-0123456789ab", "main-0123456789ab", "main-0123456789cd"):
+        assert "error" not in agents.answer(_question(root, step=None, player=player))
+    assert [options["player"] for *_, options in loads] == ["main-0123456789ab", "main-0123456789cd"]
 
 
 def test_failures_are_answers(root: pathlib.Path, loads: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

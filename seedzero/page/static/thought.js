@@ -36,8 +36,9 @@ export function thoughtPanel(run, record, found, observe) {
       const wanted = { run, record, step, checkpoint: checkpoint.value || "last", simulations: Number(simulations.value) || 0 };
       const thought = await get("/api/thought", wanted);
       box.replaceChildren(...draw(thought, observe));
+      const player = isNaN(wanted.checkpoint) && wanted.checkpoint !== "last" ? `${wanted.checkpoint}, ` : "";
       const searched = thought.num_simulations === null ? "" : `, ${number(thought.num_simulations)} simulations`;
-      told.textContent = `step ${step} under update ${number(thought.step)}: ${thought.name}${searched}, ${thought.seconds.toFixed(2)} s`;
+      told.textContent = `step ${step} under ${player}update ${number(thought.step)}: ${thought.name}${searched}, ${thought.seconds.toFixed(2)} s`;
     } catch (error) {
       told.textContent = error.message;
     } finally {
@@ -58,10 +59,12 @@ export function thoughtPanel(run, record, found, observe) {
 }
 
 async function fill(run, select, recorded) {
-  const { steps, best } = await get("/api/checkpoints", { run });
+  const { steps, best, players } = await get("/api/checkpoints", { run });
   const numbers = [...new Set([...steps, ...(best === null ? [] : [best])])].sort((one, other) => other - one);
   const note = (step) => [step === best ? "best" : "", step === steps[steps.length - 1] ? "last" : "", step === recorded ? "recorded" : ""].filter(Boolean).join(", ");
-  select.replaceChildren(...numbers.map((step) => el("option", { value: step, selected: step === recorded }, `${number(step)}${note(step) ? ` (${note(step)})` : ""}`)));
+  const checkpoints = numbers.map((step) => el("option", { value: step, selected: step === recorded }, `${number(step)}${note(step) ? ` (${note(step)})` : ""}`));
+  const frozen = players.map((one) => el("option", { value: one.name }, `${one.name} (update ${number(one.step)})`));
+  select.replaceChildren(...checkpoints, ...(frozen.length ? [el("optgroup", { label: "frozen players" }, frozen)] : []));
 }
 
 function draw(thought, observe) {

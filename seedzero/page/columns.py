@@ -5,7 +5,6 @@ from __future__ import annotations
 import array
 import bisect
 import contextlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 
 from seedzero.core import json_object
 from seedzero.monitoring import metrics
-from seedzero.page import thinning
+from seedzero.page import number_lines, thinning
 
 MAX_NAMES = 4096
 """Metrics of a run; later metrics are left out."""
@@ -22,8 +21,8 @@ MAX_NAME_LETTERS = 200
 _RESTART_SECONDS = 1.0
 """A fall of `seconds` by more is a resume, whose process counts from 0."""
 
-_BATCH = 200
-"""Lines that are parsed at once; more would leave the processor's cache."""
+_BATCH = 2000
+"""Lines that are read at once."""
 _NOT_FINITE = ("nan", "inf", "-inf")
 """Numbers without a form in JSON."""
 
@@ -53,49 +52,58 @@ class Columns:
         """Metrics with numbers, sorted."""
         return sorted(self._rows)
 
-    def append(self, lines: Sequence[bytes]) -> None:
-        """Adds lines of metrics.jsonl; damaged lines are counted and left out."""
-        for start in range(0, len(lines), _BATCH):
-            rows = _rows(lines[start : start + _BATCH])
-            self.num_damaged += len(lines[start : start + _BATCH]) - len(rows)
-            self._append_rows(rows)
+    def append(self, content: bytes) -> None:
+        """Adds whole lines of metrics.jsonl; damaged lines are counted and left out."""
+        text = np.frombuffer(content, np.uint8)
+        ends = np.flatnonzero(text == ord("\n"))
+        starts = np.concatenate([[0], ends[:-1] + 1])
+        for at in range(0, len(ends), _BATCH):
+            self._append_batch(text, starts[at : at + _BATCH], ends[at : at + _BATCH])
 
-    def _append_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        shapes: dict[tuple[str, ...], tuple[list[int], list[tuple[Any, ...]]]] = {}
-        for number, row in enumerate(rows, len(self)):
-            numbers, values = shapes.setdefault(tuple(row), ([], []))
-            numbers.append(number)
-            values.append(tuple(row.values()))
-        first = [[row[name] for row in rows] for name in metrics.FIRST_KEYS]
-        self._append_x(np.array([_numbers(column)[1] for column in first]))
-        for names, (numbers, values) in shapes.items():
-            places = np.array(numbers, np.int32)
-            for name, column in zip(names, zip(*values, strict=True), strict=True):
-                is_text = isinstance(column[0], str) and column[0] not in _NOT_FINITE
-                if name not in self._x and not is_text:
-                    self._append(name, places, column)
+    def _append_batch(self, text: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> None:
+        """Adds lines; arguments as of `number_lines.read`."""
+        groups, is_row = list[number_lines.Read](), np.zeros(len(ends), bool)
+        for group in number_lines.read(text, starts, ends):
+            if group.columns.keys() >= self._x.keys():
+                groups.append(group)
+                is_row[group.places] = True
+        left = np.flatnonzero(~is_row).tolist()
+        for group in _parsed({place: text[starts[place] : ends[place]].tobytes() for place in left}):
+            groups.append(group)
+            is_row[group.places] = True
+        self.num_damaged += len(ends) - int(np.count_nonzero(is_row))
+        numbers = (len(self) + np.cumsum(is_row) - 1).astype(np.int32)
+        first, parts = np.zeros((len(self._x), len(ends))), dict[str, list[tuple[np.ndarray, np.ndarray]]]()
+        for places, columns in groups:
+            of_group = numbers[places]
+            for name, column in columns.items():
+                is_number, values = (..., column) if isinstance(column, np.ndarray) else _numbers(column)
+                if name in self._x:
+                    first[metrics.FIRST_KEYS.index(name), places] = values
+                else:
+                    parts.setdefault(name, []).append((of_group[is_number], values[is_number]))
+        self._append_x(first[:, is_row])
+        for name, found in parts.items():
+            places, values = found[0] if len(found) == 1 else map(np.concatenate, zip(*found, strict=True))
+            order = np.argsort(places) if len(found) > 1 else slice(None)
+            self._append(name, places[order], values[order])
 
     def _append_x(self, first: np.ndarray) -> None:
-        """Adds updates, steps and seconds [3, T] float64."""
-        seconds = np.array([self._elapsed(value) for value in first[2].tolist()])
-        for name, values in zip(metrics.FIRST_KEYS, (first[0], first[1], seconds), strict=True):
+        """Adds updates, steps and seconds [3, T] float64; seconds count on through the processes of a run."""
+        number = np.maximum.accumulate(np.where(np.isfinite(first[2]), np.arange(1, first.shape[1] + 1), 0))
+        seconds = np.concatenate([[self._last_seconds], first[2]])[np.concatenate([[0], number])]
+        is_resume = seconds[1:] < seconds[:-1] - _RESTART_SECONDS
+        earlier = self._earlier_seconds + np.cumsum(np.where(is_resume, seconds[:-1], 0.0))
+        for name, values in zip(metrics.FIRST_KEYS, (first[0], first[1], earlier + seconds[1:]), strict=True):
             column = self._x[name]
             low = column[-1] if column else 0.0
             clean = np.where(np.isfinite(values), values, low)
             column.frombytes(np.maximum(np.maximum.accumulate(clean), low).tobytes())
+        if len(earlier):
+            self._earlier_seconds, self._last_seconds = float(earlier[-1]), float(seconds[-1])
 
-    def _elapsed(self, seconds: float) -> float:
-        """Returns the seconds of all processes of the run."""
-        if seconds < self._last_seconds - _RESTART_SECONDS:
-            self._earlier_seconds += self._last_seconds
-        if math.isfinite(seconds):
-            self._last_seconds = seconds
-        return self._earlier_seconds + self._last_seconds
-
-    def _append(self, name: str, places: np.ndarray, column: Sequence[Any]) -> None:
-        """Adds the numbers of a metric; texts and other values are left out."""
-        is_number, values = _numbers(column)
-        places, values = places[is_number], values[is_number]
+    def _append(self, name: str, places: np.ndarray, values: np.ndarray) -> None:
+        """Adds the numbers of a metric in new rows."""
         if not len(values):
             return
         if name not in self._rows:
@@ -127,31 +135,27 @@ class Columns:
         return {"x": {name: list(column[start:]) for name, column in self._x.items()}, "metrics": found}
 
 
-def _rows(lines: Sequence[bytes]) -> list[dict[str, Any]]:
-    """Returns the rows in lines of JSON that have all first keys; parsed at once, if none is damaged."""
-    try:
-        found = json.loads(b"[" + b",".join(lines) + b"]")
-        if len(found) == len(lines) and all(map(_is_row, found)):
-            return list(found)
-    except (ValueError, RecursionError):
-        pass
-    found = []
-    for line in lines:
+def _parsed(lines: Mapping[int, bytes]) -> list[number_lines.Read]:
+    """Returns the values of lines by place, in groups of equal keys; damaged lines are left out."""
+    groups: dict[tuple[str, ...], tuple[list[int], list[tuple[Any, ...]]]] = {}
+    for place, line in lines.items():
         with contextlib.suppress(ValueError):
-            if _is_row(row := json_object.parse(line)):
-                found.append(row)
-    return found
-
-
-def _is_row(value: Any) -> bool:
-    return isinstance(value, dict) and all(name in value for name in metrics.FIRST_KEYS)
+            row = json_object.parse(line)
+            if all(name in row for name in metrics.FIRST_KEYS):
+                of_group, values = groups.setdefault(tuple(row), ([], []))
+                of_group.append(place)
+                values.append(tuple(row.values()))
+    return [
+        number_lines.Read(np.array(of_group), dict(zip(names, zip(*values, strict=True), strict=True)))
+        for names, (of_group, values) in groups.items()
+    ]
 
 
 def _numbers(column: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
     """Returns the mask of numbers [T] and the values [T] float64; other values are NaN."""
     try:
         values = np.array(column)
-        if values.dtype.kind in "fiub":
+        if values.ndim == 1 and values.dtype.kind in "fiub":
             return np.ones(len(column), bool), values.astype(np.float64)
     except (ValueError, TypeError, OverflowError):  # lists of several lengths, or numbers of hundreds of digits
         pass

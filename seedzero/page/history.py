@@ -21,7 +21,7 @@ PIECE_SECONDS = 0.4
 MAX_NEW_ROWS = 500
 """Rows that follow a cursor one by one; more are thinned anew."""
 MAX_LINE_BYTES = 4 << 20
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 4 << 20
 _MARK_BYTES = 256
 
 
@@ -98,7 +98,7 @@ class History:
                 whole = content
             if not whole:
                 break  # the last line is half written
-            self._columns.append(whole.splitlines())
+            self._columns.append(whole)
             self._offset += len(whole)
             self._mark = whole[-_MARK_BYTES:]
             stream.seek(self._offset)

@@ -11,7 +11,7 @@ from seedzero.page import columns
 
 def _columns(*rows: dict[str, object]) -> columns.Columns:
     found = columns.Columns()
-    found.append(page_runs.encode(*rows).splitlines())
+    found.append(page_runs.encode(*rows))
     return found
 
 
@@ -35,7 +35,7 @@ def test_damaged_lines_are_counted_and_left_out() -> None:
     found = columns.Columns()
     good = [json.dumps(page_runs.row(number, loss=1 + number)).encode() for number in (0, 2)]
     damaged = [b'{"update": 1', b"[]", b'{"loss": 2}', b"{}, {}", b"[" * 9999]
-    found.append([good[0], *damaged, good[1]])
+    found.append(b"".join(line + b"\n" for line in (good[0], *damaged, good[1])))
     assert found.num_damaged == 5
     assert found.series("loss", "update", 10) == {"x": [0.0, 20.0], "y": [1.0, 3.0]}
 
@@ -53,6 +53,16 @@ def test_values_of_another_hand_do_no_harm() -> None:
 def test_seconds_go_on_after_a_resume() -> None:
     rows = [{**page_runs.row(n, loss=n), "seconds": s} for n, s in enumerate([5.0, 10.0, 9.9, 3.0, 8.0])]
     assert _columns(*rows).series("loss", "seconds", 10)["x"] == [5.0, 10.0, 10.0, 12.9, 17.9]
+
+
+def test_rows_of_different_keys_keep_their_order() -> None:
+    rows = [page_runs.row(n, loss=float(n), **({"return": -1.5} if n % 3 else {})) for n in range(5000)]
+    rows[70]["loss"] = "nan"
+    found = _columns(*rows)
+    everything = found.series("loss", "update", 10_000)
+    assert everything["x"] == [10.0 * n for n in range(5000)] and len(found) == 5000
+    assert everything["y"] == [None if n == 70 else n for n in range(5000)]
+    assert found.series("return", "update", 10_000)["x"] == [10.0 * n for n in range(5000) if n % 3]
 
 
 def test_the_number_of_metrics_is_limited() -> None:

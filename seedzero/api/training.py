@@ -21,6 +21,7 @@ from seedzero.config import config as configs
 from seedzero.config import hosts as hosts_config
 from seedzero.config import options, presets
 from seedzero.core import env_ids, errors, plain_files, printable, user_code
+from seedzero.host import paging
 
 if TYPE_CHECKING:
     from seedzero.host import result
@@ -35,6 +36,7 @@ def train(
     preset: str | None = None,
     run_dir: str | os.PathLike[str] | None = None,
     trust_run_dir: bool = False,
+    page: int | None = None,
     **settings: options.Value | os.PathLike[str],
 ) -> result.Result:
     """Trains an agent until a budget is spent, a return is reached or the user stops; returns the reason and totals.
@@ -51,6 +53,7 @@ def train(
       preset: name of settings that work together; None: one that suits the environment.
       run_dir: directory or gs://BUCKET/PATH of the run; None: a new directory in ./runs.
       trust_run_dir: import the modules that `run_dir` names, though this call does not: they may do anything here.
+      page: port of a web page of the run on this machine, until the run ends; 0: any free one, which is printed.
       **settings: by their short names, or by SECTION.KEY in a dictionary, `**{"optimizer.learning_rate": 1e-3}`.
 
     Raises:
@@ -60,6 +63,7 @@ def train(
     """
     flags = {"preset": preset, "run_dir": None if run_dir is None else os.fspath(run_dir)}
     flags |= {request.TRUST: "true"} if trust_run_dir else {}
+    flags |= {} if page is None else {"page": str(page)}
     given = texts({**({} if env is None else {"env": env}), **settings})
     trusts = trust_run_dir or bool(user_code.named(given))
     return start(
@@ -90,6 +94,9 @@ def start(
       handles_signals: signals save and end the training; only on the main thread.
       leaves_when_late: ends the process where --max_seconds has passed and a call on the device does not return.
     """
+    page = paging.port("page", flags["page"]) if "page" in flags else None
+    if page is not None:
+        paging.check_packages("--page")
     user_code.check_may_train()
     if not ({"preset", "run_dir"} & flags.keys() or "env.id" in settings):
         raise errors.UsageError(
@@ -154,7 +161,7 @@ def start(
             handles_signals=handles_signals,
             leaves_when_late=leaves_when_late,
             hosts=hosts,
-            page=int(flags["page"]) if "page" in flags and index <= 0 else None,
+            page=page if index <= 0 else None,
         )
 
 
@@ -165,7 +172,7 @@ def texts(values: Mapping[str, options.Value | os.PathLike[str]]) -> dict[str, s
     found: dict[str, str] = {}
     for name, value in values.items():
         if name not in known:
-            nearest = configs.suggestion(name, [*known, "preset", "run_dir", request.TRUST], agent)
+            nearest = configs.suggestion(name, [*known, "preset", "run_dir", request.TRUST, "page"], agent)
             raise errors.ConfigError(f"unknown setting --{name}={value}{nearest}")
         if isinstance(value, os.PathLike):
             value = os.fspath(value)

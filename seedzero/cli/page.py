@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import pathlib
 import tempfile
 from collections.abc import Iterator
 
 from seedzero.bucket import bucket
 from seedzero.cli import output, parse
-from seedzero.core import errors, exit_codes, packages
-
-_PACKAGES = ("starlette", "uvicorn")
+from seedzero.core import errors, exit_codes
+from seedzero.host import paging
 
 
 def run(arguments: parse.Arguments) -> int:
     """Serves the page until Ctrl-C; returns the exit code."""
     place, host = arguments.flags["run_dir"], arguments.flags.get("host", "127.0.0.1")
-    port = checked_port(arguments, "port") or 0
+    port = paging.port("port", arguments.flags.get("port", "0"))
     if not host:
         raise errors.UsageError("--host is empty; give 127.0.0.1 (this machine), or an address of this machine")
     url = bucket.parse(place)
     if url is None and not pathlib.Path(place).is_dir():
         raise errors.ResumeError(f"--run_dir={place}: there is no such directory; give a run, or a directory of runs")
-    check_packages("seedzero page")
+    paging.check_packages("seedzero page")
     from seedzero.page import serve
     from seedzero.transport import security
 
@@ -45,14 +43,6 @@ def run(arguments: parse.Arguments) -> int:
     return exit_codes.DONE
 
 
-def checked_port(arguments: parse.Arguments, name: str) -> int | None:
-    """Returns the port of a flag; None: it is not given. Raises UsageError."""
-    port = arguments.integer(name, minimum=0)
-    if port is not None and port > 65535:
-        raise errors.UsageError(f"--{name}={port}: expected at most 65535")
-    return port
-
-
 @contextlib.contextmanager
 def _followed(url: bucket.Url) -> Iterator[pathlib.Path]:
     """Yields the directory of a copy that follows a run in a bucket."""
@@ -67,15 +57,6 @@ def _followed(url: bucket.Url) -> Iterator[pathlib.Path]:
             yield found.path
         finally:
             found.close()
-
-
-def check_packages(user: str) -> None:
-    """Raises UsageError without the packages of the extra; user: of the extra, for the message."""
-    if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
-        command = packages.install_command(*_PACKAGES)
-        raise errors.UsageError(
-            f"{user} needs the extra page, but {' and '.join(missing)} is not installed here: {command}"
-        )
 
 
 COMMAND = parse.Command(

@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 from seedzero.api import runs
 from seedzero.bucket import bucket
-from seedzero.cli import output, page, parse
+from seedzero.cli import output, parse
 from seedzero.core import errors, exit_codes
+from seedzero.host import paging
 
 _HOST = "127.0.0.1"
 
@@ -29,7 +30,7 @@ def run(
     if bucket.parse(run_dir) is not None:
         raise errors.UsageError(f"--run_dir={run_dir}: --page records into a run directory of this machine; give one")
     max_steps = arguments.integer("max_episode_steps", minimum=1)
-    page.check_packages("seedzero play --page")
+    paging.check_packages("seedzero play --page")
     path = pathlib.Path(run_dir).absolute()
     time = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
     folder = f"played-{time}"

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from seedzero.api import training
-from seedzero.cli import output, page, parse, stopping
+from seedzero.cli import output, parse, stopping
 from seedzero.config import config as configs
 from seedzero.config import hosts as hosts_config
 from seedzero.config import presets
@@ -19,8 +19,6 @@ from seedzero.core import errors, exit_codes
 def run(arguments: parse.Arguments) -> int:
     """Trains; returns the exit code. UsageError for wrong settings, or a run directory of another run."""
     supervised = arguments.switch("supervised")
-    if page.checked_port(arguments, "page") is not None:
-        page.check_packages("--page")
     with stopping.leaving_at_once("training"):
         if supervised:
             from seedzero.processes import signals

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import pathlib
 import re
@@ -10,11 +11,32 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
+from seedzero.config import options
+from seedzero.core import errors, packages
 from seedzero.processes import program as programs
 
 NICENESS = 19
 """Priority of the process: of the machine's cores it takes what training leaves."""
+LARGEST_PORT = 65535
+_PACKAGES = ("starlette", "uvicorn")
 _URL = re.compile(rb"http://\S+/")
+
+
+def port(name: str, text: str) -> int:
+    """Returns the port in a flag's text. Raises UsageError."""
+    found = int(options.parse(name, text, int))
+    if not 0 <= found <= LARGEST_PORT:
+        raise errors.UsageError(f"--{name}={found}: expected at {'least 0' if found < 0 else f'most {LARGEST_PORT}'}")
+    return found
+
+
+def check_packages(user: str) -> None:
+    """Raises UsageError without the packages of the extra; user: of the extra, for the message."""
+    if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
+        command = packages.install_command(*_PACKAGES)
+        raise errors.UsageError(
+            f"{user} needs the extra page, but {' and '.join(missing)} is not installed here: {command}"
+        )
 
 
 @contextlib.contextmanager

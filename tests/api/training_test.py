@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pathlib
 import subprocess
 import sys
@@ -48,6 +49,22 @@ def test_arguments_are_the_flags_of_the_command_line(calls: list[dict[str, Any]]
     config = call["config"]
     assert (config.search.num_simulations, config.run.deterministic, config.run.seed) == (3, True, 5)
     assert call["command"].endswith(f"train --run_dir={tmp_path / 'run'}")
+
+
+def test_a_page_is_asked_for_by_its_port(
+    calls: list[dict[str, Any]], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for page in (None, 0, 8000):
+        seedzero.train("catch", run_dir=tmp_path / "run", page=page)
+    assert [call["page"] for call in calls] == [None, 0, 8000]
+    for wrong, message in ((65536, "at most 65535"), (-1, "at least 0"), (True, "page=True"), ("x", "page=x")):
+        with pytest.raises(errors.UsageError, match=message):
+            seedzero.train("catch", run_dir=tmp_path / "new", page=wrong)  # type: ignore[arg-type]
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else find(name))
+    with pytest.raises(errors.UsageError, match="--page needs the extra page, but uvicorn is not installed"):
+        seedzero.train("catch", run_dir=tmp_path / "new", page=0)
+    assert len(calls) == 3 and not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("has_state", [False, True])

@@ -58,7 +58,7 @@ RUNS = {
 """Run directory -> settings of its training."""
 RECORDED = {"catch": (), "cartpole": (), "tictactoe": ("--policy=sample",)}
 """Run directory -> flags of `seedzero record`."""
-LIVE = ("--preset=tictactoe", "--max_seconds=600", "--stop_at_return=inf")
+LIVE = ("--preset=catch", "--max_seconds=600", "--stop_at_return=inf")
 """Settings of the training beside live screens."""
 SCREENS = (
     Screen("runs", "", height=420),

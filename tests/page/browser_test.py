@@ -161,3 +161,6 @@ def test_pages_are_drawn(url: str, address: str, expected: list[str], tmp_path: 
 def test_a_tree_of_50_simulations_is_drawn_whole(url: str, tmp_path: pathlib.Path) -> None:
     html, _ = _open(f"{url}#/record?run=league&record=episode-000000.npz&think=1", tmp_path)
     assert html.count('role="treeitem"') == 51 and "Before any action" in html
+    assert html.count('<span class="hidden"> visits </span>') == 51, "figures have names where heads are not seen"
+    assert html.count('aria-label="actions"') == html.count('aria-label="actions of the thought"') == 1
+    assert '<th scope="col"></th>' not in html

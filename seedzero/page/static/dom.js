@@ -20,7 +20,7 @@ export function table(heads, rows, numeric = new Set(), caption = "", isTall = f
     el(
       "table",
       {},
-      el("thead", {}, el("tr", {}, heads.map((head, place) => el("th", { scope: "col", class: kind(place) }, head)))),
+      el("thead", {}, el("tr", {}, heads.map((head, place) => (head ? el("th", { scope: "col", class: kind(place) }, head) : el("td", {}))))),
       el("tbody", {}, rows.map((row) => el("tr", {}, row.map((cell, place) => el("td", { class: kind(place) }, cell))))),
     ),
   );

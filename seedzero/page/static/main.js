@@ -1,8 +1,9 @@
 // Shows the page that the address names: #/, #/run?run=NAME, #/compare?run=A&run=B, #/league, #/settings, #/records,
 // #/record?run=NAME&record=FILE&step=N, #/runtime, #/game?run=NAME&environment=N.
 
+import { get } from "./api.js";
 import { comparePage } from "./compare.js";
-import { el, notice, remember, remembered } from "./dom.js";
+import { el, notice, remember, remembered, showLeague } from "./dom.js";
 import { gamePage } from "./game.js";
 import { leaguePage } from "./league.js";
 import { recordPage } from "./record.js";
@@ -33,6 +34,7 @@ async function show() {
   if (!isFirst) main.focus({ preventScroll: true });
   isFirst = false;
   window.scrollTo(0, 0);
+  if (["runtime", "game"].includes(kind)) get("/api/run", { run: runs[0] }).then((found) => showLeague(found.has_league), () => {});
   if (kind === "compare") page = await comparePage(main, runs);
   else if (kind) page = await OF_A_RUN[kind](main, runs[0], parameters);
   else page = runsPage(main);

@@ -5,7 +5,7 @@ import { el } from "./dom.js";
 import { number } from "./format.js";
 import { choiceTable } from "./choices.js";
 import { Picture } from "./picture.js";
-import { fixed, searchTree } from "./tree.js";
+import { FIGURES, fixed, searchTree } from "./tree.js";
 
 // found: of the record; observe(step): its observation, the arrays of `picture.js`.
 export function thoughtPanel(run, record, found, observe) {
@@ -71,14 +71,14 @@ function draw(thought, observe) {
   const more = thought.num_choices > thought.choices.length ? el("p", { class: "faint" }, `${number(thought.num_choices - thought.choices.length)} more actions`) : "";
   const searches = thought.value !== null;
   const value = searches ? el("p", {}, `value ${fixed(thought.value)}, of the network alone ${fixed(thought.network_value)}`) : "";
-  const actions = el("div", { class: "choices" }, value, choiceTable(thought.choices, searches), more);
+  const actions = el("div", { class: "choices" }, value, choiceTable(thought.choices, searches, "actions of the thought"), more);
   if (!thought.nodes.length) return [actions];
   const position = positionPanel(thought, observe);
   const tree = searchTree(thought.nodes, position.show);
   const lines = thought.lines.map((line) => el("li", {}, el("button", { type: "button", class: "line", click: () => tree.show(line.nodes[line.nodes.length - 1]) }, line.text)));
   const left = thought.num_nodes > thought.nodes.length ? `; the ${number(thought.nodes.length)} most visited of ${number(thought.num_nodes)} nodes` : "";
   const isTurns = thought.nodes.some((node) => node.discount < 0) ? el("p", { class: "faint" }, "a node's value counts for the player to move there") : "";
-  const heads = ["visits", "prior", "reward", "value"].map((head) => el("span", { class: "figure" }, head));
+  const heads = FIGURES.map((head) => el("span", { class: "figure" }, head));
   return [
     el("div", { class: "minds" }, actions, el("div", {}, el("h3", {}, "Principal lines"), el("ol", { class: "lines" }, lines))),
     el(

@@ -3,6 +3,8 @@
 import { el } from "./dom.js";
 import { number } from "./format.js";
 
+export const FIGURES = ["visits", "prior", "reward", "value"];
+
 export const fixed = (value) => (value === null || value === undefined ? "–" : `${value >= 0 ? "+" : "−"}${Math.abs(value).toFixed(3)}`);
 
 // nodes: of a thought. chosen: receives the node in focus. Returns the element; opens the main line.
@@ -18,29 +20,27 @@ export function searchTree(nodes, chosen) {
     const bar = el("meter", { min: 0, max: most, value: node.visits, "aria-hidden": "true" });
     const row = el(
       "div",
-      { class: "node" },
+      {
+        class: "node", role: "treeitem", tabindex: -1, "aria-level": level, "aria-selected": "false", "data-number": node.number,
+        "aria-expanded": node.children.length ? "false" : null,
+      },
       el("span", { class: node.is_legal === false ? "name illegal" : "name" }, name),
       node.is_legal === false ? el("span", { class: "faint" }, "illegal") : "",
       el("span", { class: "space" }),
       bar,
-      numbers.map((text) => el("span", { class: "figure" }, text)),
+      numbers.map((text, place) => el("span", { class: "figure" }, el("span", { class: "hidden" }, ` ${FIGURES[place]} `), text)),
     );
-    const told = `${name}, ${node.is_legal === false ? "illegal, " : ""}${numbers[0]} visits, prior ${numbers[1]}, reward ${numbers[2]}, value ${numbers[3]}`;
-    const made = el("li", {
-      role: "treeitem", tabindex: -1, "aria-level": level, "aria-selected": "false", "aria-label": told, "data-number": node.number,
-      "aria-expanded": node.children.length ? "false" : null,
-    }, row);
-    items.set(node.number, made);
-    return made;
+    items.set(node.number, row);
+    return el("li", { role: "none" }, row);
   }
 
   function open(made, isOpen = true) {
     const node = nodeOf(made);
     if (!node.children.length) return;
     made.setAttribute("aria-expanded", String(isOpen));
-    const group = made.querySelector(":scope > ul");
+    const group = made.nextElementSibling;
     if (group) group.hidden = !isOpen;
-    else if (isOpen) made.append(el("ul", { role: "group" }, node.children.map((child) => item(byNumber.get(child), Number(made.getAttribute("aria-level")) + 1))));
+    else if (isOpen) made.after(el("ul", { role: "group" }, node.children.map((child) => item(byNumber.get(child), Number(made.getAttribute("aria-level")) + 1))));
   }
 
   const nodeOf = (made) => byNumber.get(Number(made.dataset.number));
@@ -71,7 +71,7 @@ export function searchTree(nodes, chosen) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const all = shown();
     const place = all.indexOf(current);
-    const parent = current.parentElement.closest("[role=treeitem]");
+    const parent = items.get(nodeOf(current).parent);
     const moves = {
       ArrowDown: () => choose(all[Math.min(place + 1, all.length - 1)]),
       ArrowUp: () => choose(all[Math.max(place - 1, 0)]),

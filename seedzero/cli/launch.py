@@ -57,7 +57,7 @@ def run(arguments: parse.Arguments) -> int:
         if problem := launch_plan.shortage(learner_on(nodes), worker, num_workers, nodes, num_learners):
             raise errors.UsageError(problem)
 
-    ray_launch = _load()
+    ray_launch = load("seedzero launch ray")
     with ray_launch.connected(arguments.flags.get("address", ""), check_here) as is_own:
         there = ray_launch.nodes()
         accelerator = launch_plan.find_accelerator(arguments.flags.get("accelerator", "auto"), there, num_learners)
@@ -106,15 +106,15 @@ def _token(file: str) -> str:
     return security.read_token(file)
 
 
-def _load() -> types.ModuleType:
-    """Returns the module for Ray; UsageError without Ray."""
+def load(user: str) -> types.ModuleType:
+    """Returns the module for Ray; UsageError without Ray. user: of Ray, for the message."""
     try:
         from seedzero.launch import ray_launch
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "ray":
             raise
         raise errors.UsageError(
-            "`seedzero launch ray` needs Ray, which is not installed here; on every node: "
+            f"`{user}` needs Ray, which is not installed here; on every node: "
             + packages.install_command("ray[default]")
         ) from None
     return ray_launch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import os
 import pathlib
@@ -11,7 +12,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from seedzero.cli import compare, output, parse, stopping, train
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _PROGRESS_SECONDS = 30.0
 """Between two lines of each run."""
+_CPUS = 2
+"""Cores of a run on Ray."""
 _SHARE_OF_MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 """Variable of the part of a GPU's memory that JAX takes; runs beside each other share the GPU."""
 _CONSOLE = re.compile(r"\d+:\d\d  ")
@@ -51,21 +54,21 @@ def run(arguments: parse.Arguments) -> int:
         planned = sweeps.plan(values, fixed.flags, fixed.settings, directory)
         sweeps.check(planned)
         root = planned[0].path.parent
-        num_parallel = min(jobs or max(1, machines.num_cores() // 2), len(planned))
-        try:
-            root.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise errors.UsageError(f"--run_dir={root} cannot be made: {error.strerror}") from None
-        sweep = _Sweep(planned, num_parallel)
-        todo = len(planned) - len(sweep.states)
-        shared = machines.num_cores() // num_parallel or 1
-        output.say(
-            f"{len(planned)} runs in {root}, {num_parallel} at a time with {shared} core(s) each"
-            + (f"; {len(sweep.states)} have finished before, {todo} to do" if sweep.states else "")
-        )
-        stop = signals.StopSignals(sweep.stop, say=output.say, cleanup=sweep.kill)
-        with stop:
-            sweep.run()
+        with _place(arguments) as (launch, cpus, room):
+            try:
+                root.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise errors.UsageError(f"--run_dir={root} cannot be made: {error.strerror}") from None
+            num_parallel = min(jobs or room, len(planned))
+            sweep = _Sweep(planned, num_parallel, launch)
+            todo = len(planned) - len(sweep.states)
+            shared = cpus or machines.num_cores() // num_parallel or 1
+            output.say(
+                f"{len(planned)} runs in {root}, {num_parallel} at a time with {shared} core(s) each"
+                + (f"; {len(sweep.states)} have finished before, {todo} to do" if sweep.states else "")
+            )
+            with signals.StopSignals(sweep.stop, say=output.say, cleanup=sweep.kill):
+                sweep.run()
     rows, names = sweep.results(), [name for name in sweeps.swept(values) if name != run_groups.SEED]
     _tell(rows, names, root, as_json=as_json)
     if failed := [row for row in rows if row["state"] == FAILED]:
@@ -76,6 +79,28 @@ def run(arguments: parse.Arguments) -> int:
         rest = ["--", *arguments.rest] if arguments.rest else []
         output.say("stopped; to go on:", shlex.join([*train.program_words(sys.argv), "sweep", *words, *rest]))
     return exit_codes.FAILED if failed else exit_codes.DONE
+
+
+@contextlib.contextmanager
+def _place(arguments: parse.Arguments) -> Iterator[tuple[Any, int, int]]:
+    """Yields the function that starts programs, None: on this machine; a run's cores, 0: a share; the runs at a time.
+
+    Raises UsageError for flags of Ray without Ray, and a cluster without room.
+    """
+    cpus, gpus = (arguments.integer(name, minimum=0) for name in ("cpus", "gpus"))
+    if not arguments.switch("ray"):
+        if found := {"address", "cpus", "gpus"} & arguments.flags.keys():
+            raise errors.UsageError(f"--{min(found)} is for runs on a Ray cluster; give --ray too, or leave it out")
+        yield None, 0, max(1, machines.num_cores() // 2)
+        return
+    from seedzero.cli import launch
+
+    ray_launch = launch.load("seedzero sweep --ray")
+    from seedzero.launch import ray_programs
+
+    cpus = cpus or _CPUS
+    with ray_launch.connected(arguments.flags.get("address", ""), lambda nodes: None):
+        yield ray_programs.launcher(cpus, gpus or 0, os.getcwd()), cpus, ray_programs.room(cpus, gpus or 0)
 
 
 def _values(arguments: parse.Arguments) -> dict[str, list[str]]:
@@ -96,7 +121,8 @@ def _values(arguments: parse.Arguments) -> dict[str, list[str]]:
 class _Sweep:
     """The runs of a sweep and their states."""
 
-    def __init__(self, planned: Sequence[sweeps.PlannedRun], num_parallel: int) -> None:
+    def __init__(self, planned: Sequence[sweeps.PlannedRun], num_parallel: int, launch: Any) -> None:
+        """launch: of `_place`."""
         from seedzero.api import sweeps
         from seedzero.processes import pool
 
@@ -110,9 +136,10 @@ class _Sweep:
                 self.states[each.name] = (SKIPPED, reason)
         tasks = [self._task(each, pool) for each in planned if each.name not in self.states]
         environment: dict[str, str] = {}
-        if num_parallel > 1 and _SHARE_OF_MEMORY not in os.environ:
+        if launch is None and num_parallel > 1 and _SHARE_OF_MEMORY not in os.environ:
             environment[_SHARE_OF_MEMORY] = f"{0.9 / num_parallel:.3f}"
-        self._pool = pool.ProgramPool(tasks, num_parallel, environment=environment)
+        elsewhere: dict[str, Any] = {} if launch is None else {"launch": launch, "share_cores": False}
+        self._pool = pool.ProgramPool(tasks, num_parallel, environment=environment, **elsewhere)
 
     def _task(self, each: sweeps.PlannedRun, pool: Any) -> Any:
         words = train.as_words(each.flags, each.settings)
@@ -216,6 +243,11 @@ COMMAND = parse.Command(
         "jobs=N": "runs at a time, with an equal share of the cores each (default: half as many as cores; with a TPU "
         "give 1)",
         "run_dir=DIR": "directory of the runs, one below it each (default: one in runs/ by environment and settings)",
+        "ray": "run on the nodes of a Ray cluster, which share the directory; a run whose node is lost fails, and "
+        "starts again with the same command",
+        "address=HOST:PORT": "of the cluster, as for `seedzero launch ray`",
+        "cpus=N": f"cores of a run on Ray (default {_CPUS}); --jobs is as many as its nodes have room for",
+        "gpus=N": "GPUs of a run on Ray (default 0)",
         "json": "print one line of JSON in place of the tables",
     },
     takes_settings=True,
@@ -232,6 +264,7 @@ the others and skips the finished ones. A run that fails stops no other, and is 
 Examples:
   seedzero sweep --ppo.learning_rate=1e-3,1e-4 --seeds=1,2,3 -- --env=gym:CartPole-v1 --agent=ppo --max_seconds=120
   seedzero sweep --agent=ppo,vtrace --seeds=1,2,3 --jobs=1 --run_dir=runs/agents -- --preset=cartpole
+  seedzero sweep --ray --seeds=1,2,3,4 --cpus=4 --run_dir=/shared/seeds -- --preset=cartpole
   seedzero plot runs/agents
 
 The JSON has run_dir, sweep (name, run_dir, state: finished, finished before, stopped or failed, reason, log), and

@@ -37,9 +37,10 @@ class ProgramPool:
         *,
         environment: Mapping[str, str] = {},
         share_cores: bool = True,
+        launch: Callable[..., programs.Process] = programs.launch,
     ) -> None:
         """environment: added to the programs' own. share_cores: the programs of a moment share the cores evenly."""
-        system = programs.System(functools.partial(programs.launch, environment=environment))
+        system = programs.System(functools.partial(launch, environment=environment))
         self._tasks = [(task, programs.Program(task.write, system)) for task in tasks]
         self._waiting = list(reversed(self._tasks))
         self._lock = threading.Lock()

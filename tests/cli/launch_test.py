@@ -46,7 +46,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[launch_plan.Plan]:
             return ""
 
     fake = types.SimpleNamespace(connected=connected, nodes=lambda: NODES, Launch=Launch)
-    monkeypatch.setattr(launch, "_load", lambda: fake)
+    monkeypatch.setattr(launch, "load", lambda user: fake)
     return seen
 
 

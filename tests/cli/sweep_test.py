@@ -128,6 +128,8 @@ def test_ctrl_c_ends_all_runs_and_says_how_to_go_on(capsys: pytest.CaptureFixtur
         ["--seeds=1", *_FIXED, "--run_dir=x"],
         ["--seeds=1", "--run_dir=gs://runs/x", *_FIXED],
         ["--seeds=1", "--jobs=0", *_FIXED],
+        ["--seeds=1", "--cpus=2", *_FIXED],
+        ["--seeds=1", "--ray", "--gpus=-1", *_FIXED],
     ],
     ids=" ".join,
 )

@@ -139,6 +139,9 @@ class TestUnrolls:
         assert [queue.feed()[0] for _ in range(3)] == [[(0, 0)], [(0, L)], [(0, 2 * L)]]
         assert queue.learned == [(0, row) for row in range(1, 3 * L + 1)]
 
+    def test_an_update_without_unrolls_weighs_nothing(self) -> None:
+        assert Queue(batch_size=2).pacer.feed(0, 0.0).weight.tolist() == [0.0, 0.0]
+
     def test_the_way_to_the_next_episode_takes_a_place_but_is_no_step(self) -> None:
         queue = Queue(batch_size=1)
         for row in range(L + 1):

@@ -163,6 +163,29 @@ def load(num_workers: int, per_second: float, most_ms: float) -> str:
         return asyncio.run(measure(address))
 
 
+def load_more() -> str:
+    """Has 1,000 workers join 1,000 busy ones."""
+
+    async def measure(address: str) -> str:
+        busy, more, joined = Load(1000, 400.0), Load(1000, 400.0), [0.0]
+
+        async def crowd() -> None:
+            began = time.monotonic()
+
+            async def wait() -> None:
+                joined[0] = time.monotonic() - began
+                await asyncio.sleep(5.0)
+
+            await more.run(address, wait)
+
+        await busy.run(address, crowd)
+        promised(joined[0] <= 15.0, f"the last one joined after {joined[0]:.1f} s")
+        return f"all joined within {joined[0]:.1f} s, none dropped; {busy.figure(1000.0)}"
+
+    with served(max_workers=2048) as address:
+        return asyncio.run(measure(address))
+
+
 def load_refused() -> str:
     """Has 32 workers join a server for 8."""
 
@@ -519,6 +542,7 @@ PROBES: Mapping[str, Callable[[], str]] = {
     "load-10": lambda: load(10, 250.0, 100.0),
     "load-100": lambda: load(100, 400.0, 100.0),
     "load-1000": lambda: load(1000, 400.0, 1000.0),
+    "load-2000": load_more,
     "load-refused": load_refused,
     "load-reset": load_reset,
     "network-delay-20": lambda: network_delay(20),

@@ -49,6 +49,7 @@ ROWS = (
     Row("load-10", "10 workers, 250 steps/s", "answered"),
     Row("load-100", "100 workers, 400 steps/s", "99 % within 100 ms"),
     Row("load-1000", "1,000 workers join at once, 400 steps/s", "all join; 99 % within 1 s"),
+    Row("load-2000", "1,000 workers join 1,000 busy ones", "all join within 15 s; 99 % within 1 s"),
     Row(
         "load-refused",
         "four times as many workers as are allowed",

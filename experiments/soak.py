@@ -1,0 +1,241 @@
+"""A long run under faults, one a minute: memory, descriptors and threads, and the share of the updates that is left.
+
+    python experiments/soak.py [--minutes=60] [--preset=cartpole] [--agent=ppo] [--json] [-- SETTINGS ...]
+
+The faults take turns: a worker is killed, a worker stands still for 20 s, the learner stands still for 10 s, strangers
+write nonsense to its port, its disk is full for 15 s, the learner is killed and started again. Effective training time
+is the updates done against as many seconds of an undisturbed run of two minutes before. Needs the extra `dev`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psutil
+
+from seedzero.checkpoints import run_dir as run_dirs
+
+UNDISTURBED_SECONDS = 120.0
+LOOK_SECONDS = 5.0
+MOST_MB_AN_HOUR = 20.0
+LEAST_SHARE = 0.8
+
+
+class Run:
+    """A training of this command line, started again when it ends."""
+
+    def __init__(self, path: pathlib.Path, settings: Sequence[str]) -> None:
+        self.path = path
+        self._command = [sys.executable, "-m", "seedzero.cli", "train", *settings, f"--run_dir={path}"]
+        self._log = path.with_suffix(".log").open("ab")
+        self.process = self.start()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Starts the command, and resumes."""
+        self.process = subprocess.Popen(self._command, stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL)
+        return self.process
+
+    def workers(self) -> list[psutil.Process]:
+        """Returns the processes of its workers."""
+        try:
+            children = psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+        return [child for child in children if "seedzero.worker" in " ".join(_words(child))]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Returns the rows of its metrics."""
+        file = self.path / "metrics.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def end(self) -> None:
+        """Ends it as Ctrl-C does."""
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(120)
+        self._log.close()
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+# --- faults -------------------------------------------------------------------------------
+
+
+def kill_worker(run: Run) -> None:
+    """Kills a worker."""
+    for worker in run.workers()[:1]:
+        worker.kill()
+
+
+def stop_worker(run: Run) -> None:
+    """Has a worker stand still for 20 s: its lease ends."""
+    for worker in run.workers()[:1]:
+        _stand_still(worker.pid, 20.0)
+
+
+def stop_learner(run: Run) -> None:
+    """Has the learner stand still for 10 s."""
+    _stand_still(run.process.pid, 10.0)
+
+
+def _stand_still(pid: int, seconds: float) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(seconds)
+    os.kill(pid, signal.SIGCONT)
+
+
+def write_nonsense(run: Run) -> None:
+    """Has 100 strangers write nonsense to the learner's port."""
+    found = run_dirs.read_learner(run.path)
+    if found is None:
+        return
+    path = str(found["address"]).removeprefix("unix:")
+    for _ in range(100):
+        with socket.socket(socket.AF_UNIX) as stranger:
+            stranger.connect(path)
+            stranger.sendall(random.randbytes(200))
+
+
+def fill_disk(run: Run) -> None:
+    """Lets no file of the learner grow for 15 s."""
+    before = resource.prlimit(run.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(run.process.pid, resource.RLIMIT_FSIZE, (0, before[1]))
+    time.sleep(15.0)
+    resource.prlimit(run.process.pid, resource.RLIMIT_FSIZE, before)
+
+
+def kill_learner(run: Run) -> None:
+    """Kills the learner, and starts it again."""
+    run.process.kill()
+    run.process.wait()
+    run.start()
+
+
+FAULTS: tuple[Callable[[Run], None], ...] = (
+    kill_worker,
+    stop_worker,
+    stop_learner,
+    write_nonsense,
+    fill_disk,
+    kill_learner,
+)
+
+
+# --- measurement --------------------------------------------------------------------------
+
+
+def watch(run: Run, over: threading.Event, looks: list[dict[str, float]]) -> None:
+    """Notes the learner's memory, descriptors and threads, until it is over."""
+    began = time.monotonic()
+    while not over.wait(LOOK_SECONDS):
+        try:
+            learner = psutil.Process(run.process.pid)
+            found = {"mb": learner.memory_info().rss / 1e6, "fds": learner.num_fds(), "threads": learner.num_threads()}
+        except psutil.Error:
+            continue
+        looks.append({"seconds": time.monotonic() - began, "pid": run.process.pid, **found})
+
+
+def growth(looks: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Returns the slope an hour of each figure, by least squares over the smallest in each minute of a process's life.
+
+    A process's first minute, in which it compiles, is left out; lives are compared each with itself.
+    """
+    slopes = {}
+    for name in ("mb", "fds", "threads"):
+        above = below = 0.0
+        for pid in {look["pid"] for look in looks}:
+            life = [look for look in looks if look["pid"] == pid]
+            begin = life[0]["seconds"] + 60.0
+            least: dict[int, tuple[float, float]] = {}
+            for look in (look for look in life if look["seconds"] >= begin):
+                minute = int(look["seconds"] // 60)
+                least[minute] = min(least.get(minute, (float("inf"), 0.0)), (look[name], look["seconds"] / 3600))
+            if len(least) < 2:
+                continue
+            mean_y = sum(y for y, _ in least.values()) / len(least)
+            mean_x = sum(x for _, x in least.values()) / len(least)
+            above += sum((x - mean_x) * (y - mean_y) for y, x in least.values())
+            below += sum((x - mean_x) ** 2 for _, x in least.values())
+        slopes[name] = above / below if below else 0.0
+    return slopes
+
+
+def rate(rows: Sequence[dict[str, Any]]) -> float:
+    """Returns the updates/s of an undisturbed run, from the row in its middle to the last."""
+    trained = [(row["seconds"], row["update"]) for row in rows if row["update"] > 0]
+    (start, before), (end, after) = trained[len(trained) // 2], trained[-1]
+    return float((after - before) / (end - start))
+
+
+def main() -> int:
+    """Trains undisturbed, then under faults; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=int, default=60)
+    parser.add_argument("--preset", default="cartpole")
+    parser.add_argument("--agent", default="ppo")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/soak"))
+    parser.add_argument("--json", action="store_true")
+    words = sys.argv[1:]
+    end = words.index("--") if "--" in words else len(words)
+    arguments = parser.parse_args(words[:end])
+    shutil.rmtree(arguments.out, ignore_errors=True)
+    arguments.out.mkdir(parents=True)
+    settings = [f"--preset={arguments.preset}", f"--agent={arguments.agent}", "--stop_at_return=inf"]
+    settings += ["--checkpoint.every_seconds=20", "--evaluation.every_updates=0", *words[end + 1 :]]
+    alone = Run(arguments.out / "alone", settings)
+    time.sleep(UNDISTURBED_SECONDS)
+    alone.end()
+    undisturbed = rate(alone.rows())
+    print(f"undisturbed: {undisturbed:.1f} updates/s", flush=True)
+    run, over, looks = Run(arguments.out / "run", settings), threading.Event(), list[dict[str, float]]()
+    watcher = threading.Thread(target=watch, args=(run, over, looks))
+    watcher.start()
+    time.sleep(30.0)  # until it learns
+    began, first = time.monotonic(), _updates(run)
+    for minute in range(arguments.minutes):
+        fault = FAULTS[minute % len(FAULTS)]
+        fault(run)
+        time.sleep(max(0.0, began + 60.0 * (minute + 1) - time.monotonic()))
+        print(f"minute {minute + 1}: {fault.__name__}, {_updates(run)} updates", flush=True)
+    seconds, done = time.monotonic() - began, _updates(run) - first
+    over.set()
+    watcher.join()
+    run.end()
+    slopes, share = growth(looks), done / (undisturbed * seconds)
+    passed = share >= LEAST_SHARE and slopes["mb"] <= MOST_MB_AN_HOUR
+    figure = (
+        f"{arguments.minutes} min, effective training time {share:.2f}; an hour: {slopes['mb']:+.1f} MB, "
+        f"{slopes['fds']:+.1f} descriptors, {slopes['threads']:+.1f} threads"
+    )
+    print(f"{'passed' if passed else 'FAILED'}  {figure}")
+    if arguments.json:
+        print(json.dumps({"rows": [{"name": f"soak-{arguments.agent}", "passed": passed, "figure": figure}]}))
+    return int(not passed)
+
+
+def _updates(run: Run) -> int:
+    rows = run.rows()
+    return int(rows[-1]["update"]) if rows else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

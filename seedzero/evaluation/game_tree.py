@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse  # type: ignore[import-untyped]
 
 from seedzero.core import errors
 from seedzero.envs import spiel, spiel_seats
@@ -51,7 +50,7 @@ class GameTree(NamedTuple):
 
     text: str  # for pyspiel.load_game
     seats: tuple[InfoStates, InfoStates]
-    payoff: scipy.sparse.csr_array  # [S of seat 0, S of seat 1] seat 0's returns times the probability of chance
+    payoff: Any  # scipy.sparse.csr_array [S of seat 0, S of seat 1]: seat 0's returns times the probability of chance
     num_histories: int
 
     @property
@@ -127,6 +126,8 @@ def build(game: Any, *, max_histories: int = MAX_HISTORIES) -> GameTree:
 
     Raises UsageError for a game of more than `max_histories` histories.
     """
+    from scipy import sparse  # type: ignore[import-untyped]  # takes a moment, and few runs need it
+
     kind, turns = game.get_type(), in_turn(game)
     has_rewards = kind.reward_model != kind.RewardModel.TERMINAL
     found, ends = (_Found(), _Found()), list[tuple[int, int, float]]()
@@ -158,7 +159,7 @@ def build(game: Any, *, max_histories: int = MAX_HISTORIES) -> GameTree:
     seats = (found[0].listed(), found[1].listed())
     rows, columns, values = zip(*ends, strict=True)
     shape = (seats[0].num_sequences, seats[1].num_sequences)
-    payoff = scipy.sparse.coo_array((values, (rows, columns)), shape).tocsr()
+    payoff = sparse.coo_array((values, (rows, columns)), shape).tocsr()
     return GameTree(str(turns), seats, payoff, num_histories)
 
 

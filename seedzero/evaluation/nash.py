@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import scipy.optimize  # type: ignore[import-untyped]
 
 from seedzero.evaluation import game_tree
 
@@ -76,9 +75,11 @@ def equilibrium(returns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _maximin(returns: np.ndarray) -> np.ndarray:
     """Returns the rows' mixture [N] of the largest smallest mean over the columns of [N, M]."""
+    from scipy import optimize  # type: ignore[import-untyped]  # takes half a second, and only the judge needs it
+
     num_rows, num_columns = returns.shape
     # Of (weights, value): value - weights @ returns[:, j] <= 0 for each j; the weights add up to 1; value is largest.
-    found = scipy.optimize.linprog(
+    found = optimize.linprog(
         c=[*[0.0] * num_rows, -1.0],
         A_ub=np.hstack([-returns.T, np.ones((num_columns, 1))]),
         b_ub=np.zeros(num_columns),

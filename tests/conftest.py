@@ -8,6 +8,7 @@ imports JAX takes three seconds longer.
 """
 
 import atexit
+import functools
 import gc
 import importlib.util
 import itertools
@@ -35,6 +36,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # xdist's processes inherit the dir
 import jax
 import psutil
 import pytest
+from jax._src.interpreters import mlir
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))  # for helpers beside this file, as fake_gcs and golden
 
@@ -59,6 +61,10 @@ if _given is None:
     del os.environ["XLA_FLAGS"]
 else:
     os.environ["XLA_FLAGS"] = _given
+
+
+# JAX would make a context for each program, and load all operations into it: a fifth of a small program's time.
+mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -126,6 +132,7 @@ def _few_programs_in_memory() -> Iterator[None]:
     yield
     if psutil.Process().memory_info().rss > _LARGE_BYTES:
         jax.clear_caches()
+        mlir.make_ir_context.cache_clear()
 
 
 @pytest.fixture

@@ -234,7 +234,7 @@ SMALL: dict[str, options.Value] = {
     "network.width": 8,
     "network.head_width": 8,
     "network.num_bins": 11,
-    "search.num_simulations": 4,
+    "search.num_simulations": 3,
     "search.gumbel_scale": 0.0,
 }
 

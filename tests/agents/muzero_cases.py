@@ -24,7 +24,7 @@ SMALL: dict[str, options.Value] = {
     "network.head_width": 8,
     "network.num_bins": 11,
     "network.support_limit": 5.0,
-    "search.num_simulations": 4,
+    "search.num_simulations": 3,
     "muzero.unroll_steps": 2,
     "muzero.n_step": 2,
     "muzero.discount": 0.5,

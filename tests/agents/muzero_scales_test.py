@@ -114,7 +114,8 @@ def test_observations_in_other_units_are_seen_alike(factors: list[float]) -> Non
     observation = agent_cases.shown(windows)
     changed = jnp.asarray(factors) * (observation + 2.0)
     plain, scaled = _trained(windows), _trained(agent_cases.show(windows, changed))
-    here, there = _acted(plain, observation[:, 0]), _acted(scaled, changed[:, 0])
+    more = {"search__num_simulations": 4}
+    here, there = _acted(plain, observation[:, 0], **more), _acted(scaled, changed[:, 0], **more)
     np.testing.assert_allclose(here.stored["policy"], there.stored["policy"], atol=1e-2)
     np.testing.assert_allclose(here.stored["value"], there.stored["value"], atol=1e-2)
     assert np.ptp(np.asarray(here.stored["policy"]), axis=0).max() > 0.3

@@ -55,21 +55,26 @@ def _learned(
     return across_program.learn(made, learning, across_program.half(made, filled, 0), across_program.STORED)
 
 
-def test_one_host_alone_learns_the_same_bits(agent: str, filled: list[np.ndarray]) -> None:
+Learned = tuple[dict[str, np.ndarray], list[np.ndarray]]
+
+
+@pytest.fixture(scope="module")
+def alone(agent: str, filled: list[np.ndarray]) -> Learned:
+    """The state and the rings after learning without other hosts."""
+    return _learned(across_program.make(agent, 1, 2), strategies.Strategy(), filled)
+
+
+def test_one_host_alone_learns_the_same_bits(agent: str, filled: list[np.ndarray], alone: Learned) -> None:
     made = across_program.make(agent, 1, 2)
-    alone, together = (
-        _learned(made, strategies.Strategy(), filled),
-        _learned(made, across.AcrossHosts(made, 3), filled),
-    )
+    together = _learned(made, across.AcrossHosts(made, 3), filled)
     assert all(one.tobytes() == together[0][name].tobytes() for name, one in alone[0].items())
     assert all(one.tobytes() == other.tobytes() for one, other in zip(alone[1], together[1], strict=True))
 
 
 def test_two_hosts_learn_as_one_with_their_devices(
-    agent: str, filled: list[np.ndarray], tmp_path: pathlib.Path
+    agent: str, filled: list[np.ndarray], alone: Learned, tmp_path: pathlib.Path
 ) -> None:
-    made = across_program.make(agent, 1, 2)
-    alone, rings = _learned(made, strategies.Strategy(), filled)
+    state, rings = alone
     np.savez(tmp_path / "rings.npz", *filled)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -82,7 +87,7 @@ def test_two_hosts_learn_as_one_with_their_devices(
     found = [np.load(tmp_path / f"train-{index}.npz") for index in range(2)]
     stored = [np.load(tmp_path / f"rings-{index}.npz") for index in range(2)]
     num_moments = 0
-    for name, one in alone.items():
+    for name, one in state.items():
         first, second = (each[name] for each in found)
         assert first.tobytes() == second.tobytes()
         if ".mu" in name:  # Adam would make steps of rounding errors where a gradient is 0

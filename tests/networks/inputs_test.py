@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -54,10 +55,11 @@ def test_an_mlp_takes_all_as_one_vector(spec: types.EnvSpec) -> None:
 def test_each_array_has_moments_of_its_own_where_its_bounds_do_not_tell_its_scale() -> None:
     made, seen = network_inputs.InputFunctions("conv", SPEC, 1, normalizes=True), _show(SPEC)
     assert {name: moments.mean.shape for name, moments in made.no_moments().items()} == {"speed": (2,), "depth": (1,)}
-    moments = made.add_moments(made.no_moments(), seen, jnp.array([True, True, True, False]), None)
+    add = jax.jit(functools.partial(made.add_moments, axis_name=None))
+    moments = add(made.no_moments(), seen, np.array([True, True, True, False]))
     np.testing.assert_allclose(moments["speed"].mean, seen["speed"][:3].mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(moments["depth"].mean, [seen["depth"][:3].mean()], rtol=1e-5)
-    features = made.features(moments, seen)
+    features = jax.jit(made.features)(moments, seen)
     np.testing.assert_allclose(
         features.vector[:, 4:], statistics.normalize(moments["speed"], seen["speed"]), rtol=1e-6
     )
@@ -145,7 +147,7 @@ def test_networks_see_pixels_normalized_by_the_moments_among_their_parameters(ma
         steps = actor_critic.Steps(shown, flags, flags * 1.0, flags * 1)
         return jax.jit(network.unroll)(params, network.initial_state(4), steps)[1]
 
-    params = normalizing.init(jax.random.key(0))
+    params = jax.jit(normalizing.init)(jax.random.key(0))
     moments = params[network_inputs.MOMENTS]["camera"]
     # deviation + 0.02 of the range: twice the size around a mean of 1/255
     moments = moments._replace(mean=moments.mean + 1 / 255, variance=moments.variance * (0.25 - 0.02**2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import golden
@@ -20,9 +21,14 @@ SPEC = types.EnvSpec.of_arrays(
 )
 
 
+@jax.jit
+def _encoded(given: jax.Array) -> Any:
+    model = text.Encoder(jnp.float32)
+    return model.apply(model.init(jax.random.key(0), given), given)
+
+
 def _encode(*texts: str) -> np.ndarray:
-    model, given = text.Encoder(jnp.float32), jnp.asarray(packing.encode_texts(texts, 40))
-    return np.asarray(jax.jit(lambda: model.apply(model.init(jax.random.key(0), given), given))())
+    return np.asarray(_encoded(packing.encode_texts(texts, 40)))
 
 
 def test_other_words_and_another_order_are_other_features() -> None:
@@ -43,6 +49,15 @@ def _network(**changes: Any) -> actor_critic.RecurrentNetwork[Any]:
     return actor_critic.actor_critic(layers, SPEC, "cpu")
 
 
+@functools.cache
+def _unroll(network: actor_critic.RecurrentNetwork[Any]) -> Any:
+    def unroll(steps: actor_critic.Steps) -> Any:
+        params, memory = network.init(jax.random.key(1)), network.initial_state(len(steps.reward))
+        return network.unroll(params, memory, steps)[1]
+
+    return jax.jit(unroll)
+
+
 def _logits(network: actor_critic.RecurrentNetwork[Any], stack: int, *texts: str) -> np.ndarray:
     """Returns [B, 2]; with a stack, the texts are the frames of one environment, oldest first."""
     encoded = packing.encode_texts(texts, 40)
@@ -52,11 +67,7 @@ def _logits(network: actor_critic.RecurrentNetwork[Any], stack: int, *texts: str
     none = np.zeros((num_rows, 1), np.float32)
     steps: Any = actor_critic.Steps(observation, none > 0, none, none.astype(np.int32))  # numpy's arrays
 
-    @jax.jit
-    def unroll(steps: actor_critic.Steps) -> Any:
-        return network.unroll(network.init(jax.random.key(1)), network.initial_state(num_rows), steps)[1]
-
-    return np.asarray(unroll(steps)[:, 0])
+    return np.asarray(_unroll(network)(steps)[:, 0])
 
 
 def test_policy_and_value_depend_on_the_text() -> None:

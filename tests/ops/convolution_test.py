@@ -30,11 +30,17 @@ def test_a_product_of_patches_is_a_convolution(
     rng = np.random.default_rng(3)
     x = rng.normal(size=(2, *image, 3)).astype(np.float32)
     weights = rng.normal(size=(*kernel, 3, 5)).astype(np.float32)
-    expected, pull = jax.vjp(
-        lambda x, k: lax.conv_general_dilated(x, k, strides, padding, dimension_numbers=LAYOUT), x, weights
-    )
-    found, pull_found = jax.vjp(lambda x, k: convolution.convolve(x, k, strides, padding), x, weights)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-    change = rng.normal(size=expected.shape).astype(np.float32)
-    for one, other in zip(pull_found(change), pull(change), strict=True):
+    shape = jax.eval_shape(lambda: convolution.convolve(x, weights, strides, padding)).shape
+    change = rng.normal(size=shape).astype(np.float32)
+
+    def both(convolve: Any) -> Any:
+        def compute(x: Any, weights: Any, change: Any) -> Any:
+            made, pull = jax.vjp(convolve, x, weights)
+            return made, *pull(change)
+
+        return jax.jit(compute)(x, weights, change)
+
+    expected = both(lambda x, k: lax.conv_general_dilated(x, k, strides, padding, dimension_numbers=LAYOUT))
+    found = both(lambda x, k: convolution.convolve(x, k, strides, padding))
+    for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)

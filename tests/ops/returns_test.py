@@ -395,7 +395,9 @@ def test_targets_against_others_are_those_of_a_loop_over_their_positions() -> No
 
 def test_with_others_windows_from_own_rows_are_learned_whole_alone() -> None:
     seen, _ = _random_windows()
-    make = functools.partial(nstep.n_step_targets, discount=-0.9, n=3, num_positions=4)
+    make = jax.jit(
+        functools.partial(nstep.n_step_targets, discount=-0.9, n=3, num_positions=4), static_argnames="learns_others"
+    )
     found, alone, every = make(seen, learns_others=True), make(seen), make(seen._replace(own=None))
     begins = np.asarray(seen.own)[:, 0]
     assert np.asarray(found.policy_mask)[begins].sum() > np.asarray(alone.policy_mask)[begins].sum() > 0
@@ -407,10 +409,12 @@ def test_with_others_windows_from_own_rows_are_learned_whole_alone() -> None:
 
 
 def test_another_s_move_is_worth_the_reward_and_the_own_value_behind_it() -> None:
-    own = jnp.array([[True, False, True, False, True], [False, True, False, True, False]])
-    no = jnp.zeros_like(own)
-    seen = nstep.Experience(jnp.tile(jnp.array(REWARD), (2, 1)), jnp.tile(jnp.array(VALUE), (2, 1)), no, no, ~no, own)
-    found = nstep.n_step_targets(seen, discount=-0.5, n=2, num_positions=3, learns_others=True)
+    own = np.array([[True, False, True, False, True], [False, True, False, True, False]])
+    no = np.zeros_like(own)
+    reward, value = (np.tile(np.array(x, np.float32), (2, 1)) for x in (REWARD, VALUE))
+    seen = nstep.Experience(reward, value, no, no, ~no, own)  # type: ignore[arg-type]
+    make = functools.partial(nstep.n_step_targets, discount=-0.5, n=2, num_positions=3, learns_others=True)
+    found = jax.jit(make)(seen)
     # 1 - 2/2 + 30/4; another's: 2 - 30/2, in place of 2 - 4/2 + 40/4; 4 - 8/2 + 50/4.
     np.testing.assert_allclose(found.value[0], [7.5, -13.0, 12.5])
     np.testing.assert_array_equal(found.value_mask, [[True] * 3, [False] * 3])

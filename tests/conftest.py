@@ -1,10 +1,10 @@
 """JAX for the tests: four virtual CPU devices, quick compilation, and each program compiled once.
 
 Most of the tests' time is compilation. In these processes it takes a third of the time (`quick_xla`). Programs are
-cached for the session, by pytest's processes together. Processes that tests start have a cache of their own, and their
-environment no flags of XLA: they compile as users' do, save where a test gives them flags, as most of tests/e2e do.
-Python's bytecode is cached, too, where the environment forbids it beside the sources: without, each process that
-imports JAX takes three seconds longer.
+cached, by pytest's processes together, in pytest's cache: later sessions find them, and `pytest --cache-clear` removes
+them. Processes that tests start have a cache of their own, and their environment no flags of XLA: they compile as
+users' do, save where a test gives them flags, as most of tests/e2e do. Python's bytecode is cached, too, where the
+environment forbids it beside the sources: without, each process that imports JAX takes three seconds longer.
 """
 
 import atexit
@@ -18,12 +18,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterator
 
-if "PYTEST_XDIST_WORKER" not in os.environ:  # xdist's processes inherit the directory
+if "PYTEST_XDIST_WORKER" not in os.environ:  # xdist's processes inherit the directories
     _directory = pathlib.Path(tempfile.mkdtemp(prefix="seedzero-tests-"))
     atexit.register(shutil.rmtree, _directory, ignore_errors=True)
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_directory / "of-programs")
+    _root = pathlib.Path(__file__).parents[1]
+    _kept = _root / ".pytest_cache" / "d" / "seedzero" if os.access(_root, os.W_OK) else _directory
+    if sum(file.stat().st_size for file in _kept.rglob("*-cache")) > 1_000_000_000:  # programs of many versions
+        shutil.rmtree(_kept, ignore_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_kept / "of-programs")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["XDG_STATE_HOME"] = str(_directory / "state")  # not the user's own runs
     os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"  # nobody reads where in the sources an operation comes from
@@ -31,7 +36,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # xdist's processes inherit the dir
     os.environ |= {"MALLOC_TOP_PAD_": str(2**24), "MALLOC_TRIM_THRESHOLD_": str(2**27)}
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         sys.dont_write_bytecode = False
-        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(_directory / "bytecode")
+        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(_kept / "bytecode")
 
 import jax
 import psutil
@@ -49,7 +54,9 @@ _MAX_CORES = 8
 """More processes would gain nothing: importing JAX takes each of them seconds."""
 
 # The key of a cached program has flags of the environment alone, so differently compiled ones must not meet.
-_own_cache = pathlib.Path(os.environ["JAX_COMPILATION_CACHE_DIR"]).with_name("of-tests")
+_own_cache = pathlib.Path(os.environ["JAX_COMPILATION_CACHE_DIR"]).with_name(
+    f"of-tests-{zlib.crc32(quick_xla.flags().encode()):x}"
+)
 jax.config.update("jax_compilation_cache_dir", str(_own_cache))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_num_cpu_devices", 4)

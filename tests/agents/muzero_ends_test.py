@@ -133,8 +133,7 @@ def test_the_value_head_has_one_logit_more() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"muzero.value_prefix": True},
-        {"reanalyse.fresh_share": 1.0},
+        {"muzero.value_prefix": True, "reanalyse.fresh_share": 1.0},
         {"muzero.target_network_updates": 5, "muzero.off_policy_correction": True},
     ],
     ids=str,

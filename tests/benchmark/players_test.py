@@ -54,9 +54,9 @@ def test_every_player_acts_in_its_part_of_the_rows(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(acting, "make_act", counting)
     monkeypatch.setattr(timing, "interleave", interleave)
     told: list[timing.Row] = []
-    figures = players.run("catch", {**TINY, "run.agent": "muzero"}, players=(1, 2, 4), rows=(8,), report=told.append)
+    figures = players.run("catch", {**TINY, "run.agent": "ppo"}, players=(1, 2, 4), rows=(8,), report=told.append)
     assert figures["rows"] == told and figures["preset"] == "catch"
-    assert [(row["agent"], row["rows"], row["players"]) for row in told] == [("muzero", 8, n) for n in (1, 2, 4)]
+    assert [(row["agent"], row["rows"], row["players"]) for row in told] == [("ppo", 8, n) for n in (1, 2, 4)]
     assert told[1]["rows_per_second"] == pytest.approx(2_000) and told[1]["ratio_to_one"] == pytest.approx(0.25)
 
 

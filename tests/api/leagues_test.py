@@ -104,9 +104,9 @@ def playable(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     game = spiel.Game("tic_tac_toe")
 
     def params(config: configs.Config, seed: int = 0) -> Any:
-        agent = agents.make(config, game.spec, "cpu")
-        params = agent.acting(agent.init(jax.random.key(seed)))
-        return jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(seed), x.shape), params)
+        agent, random = agents.make(config, game.spec, "cpu"), np.random.default_rng(seed)
+        shapes = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
+        return jax.tree.map(lambda x: random.normal(size=x.shape).astype(x.dtype), shapes)
 
     small = dict(network__width=8, network__head_width=8, search__num_simulations=2)
     path = saved_league.make(tmp_path_factory.mktemp("playable") / "run", params=params, **small)

@@ -23,7 +23,7 @@ from seedzero.config import config as configs
 from seedzero.config import ppo as ppo_config
 from seedzero.config import shared
 from seedzero.core import types
-from seedzero.networks import actor_critic, observations
+from seedzero.networks import actor_critic, observations, own_torso
 from seedzero.ops import gae, gaussians, q_learning, statistics
 from seedzero.ops import returns as nstep
 from seedzero.replay import data as sources
@@ -98,6 +98,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         platform,
         initial_std=settings.initial_std,
         normalizes=settings.normalize_observations,
+        own_torso=own_torso.load("ppo", settings, spec),
     )
     adam = shared.Optimizer("adam", settings.learning_rate, settings.clip_norm, settings.adam_epsilon)
     parts = _Parts(settings, spec, network, learning.optimizer(adam))

@@ -18,7 +18,7 @@ from seedzero.config import config as configs
 from seedzero.config import r2d2 as r2d2_config
 from seedzero.config import shared
 from seedzero.core import types
-from seedzero.networks import actor_critic
+from seedzero.networks import actor_critic, own_torso
 from seedzero.ops import q_learning
 from seedzero.replay import data as sources
 
@@ -38,7 +38,9 @@ class QLearnerParts(NamedTuple, Generic[Config]):
 
 def make(config: configs.Config, settings: Config, spec: types.EnvSpec, platform: str) -> QLearnerParts[Config]:
     """Returns the parts for an agent's settings."""
-    network = actor_critic.dueling(shared.Layers.of(config.run.agent, settings), spec, platform)
+    agent = config.section
+    torso = own_torso.load(agent, settings, spec)
+    network = actor_critic.dueling(shared.Layers.of(agent, settings), spec, platform, own_torso=torso)
     kind = "adam" if settings.optimizer == "adam" else "centered"
     rates = (settings.learning_rate, settings.clip_norm, settings.optimizer_epsilon, settings.rmsprop_decay)
     optimizer = learning.optimizer(shared.Optimizer(kind, *rates))

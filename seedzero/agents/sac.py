@@ -21,6 +21,7 @@ from seedzero.config import config as configs
 from seedzero.config import sac as sac_config
 from seedzero.config import shared
 from seedzero.core import errors, types
+from seedzero.networks import own_torso
 from seedzero.networks import sac as sac_net
 from seedzero.ops import gaussians
 from seedzero.replay import data as sources
@@ -61,7 +62,8 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
             f"agent sac samples uniformly, but --replay.priority_alpha={config.replay.priority_alpha}; leave it out"
         )
     adam = shared.Optimizer("adam", settings.learning_rate, settings.clip_norm)
-    network = sac_net.make(shared.Layers.of("sac", settings), spec, platform)
+    torso = own_torso.load("sac", settings, spec)
+    network = sac_net.make(shared.Layers.of("sac", settings), spec, platform, own_torso=torso)
     parts = _Parts(settings, spec, network, learning.optimizer(adam))
     return base.Agent(
         data=sources.Replay(length=2, observe=(0, 1)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from seedzero.agents import apex, base, muzero, ppo, r2d2, sac, vtrace
+from seedzero.agents import apex, base, muzero, own, ppo, r2d2, sac, vtrace
 from seedzero.config import combinations
 from seedzero.config import config as configs
 from seedzero.core import types
@@ -26,4 +26,4 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
       ConfigError: the agent, or a torso of its settings, does not go with these environments.
     """
     combinations.check_environment(config, spec)
-    return AGENTS[config.run.agent](config, spec, platform)
+    return AGENTS.get(config.run.agent, own.make)(config, spec, platform)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,8 +19,8 @@ from seedzero.agents import base, learning
 from seedzero.config import config as configs
 from seedzero.config import shared
 from seedzero.config import vtrace as vtrace_config
-from seedzero.core import errors, types, user_code
-from seedzero.networks import actor_critic
+from seedzero.core import types
+from seedzero.networks import actor_critic, own_torso
 from seedzero.ops import popart, q_learning, vtrace
 from seedzero.ops import returns as nstep
 from seedzero.replay import data as sources
@@ -61,7 +60,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         shared.Layers.of("vtrace", settings),
         spec,
         platform,
-        own_torso=_own_torso(settings, spec) if settings.module else None,
+        own_torso=own_torso.load("vtrace", settings, spec),
         num_values=spec.num_tasks if settings.popart else 1,
     )
     descent = settings.descent
@@ -78,16 +77,6 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         policy=lambda params, memory, inputs: _policy(parts, params, memory, inputs),
         reads_reward=settings.lstm_width > 0,
     )
-
-
-def _own_torso(config: vtrace_config.VTraceConfig, spec: types.EnvSpec) -> nn.Module:
-    """Returns the Flax module of the user's function, made from spec and configuration."""
-    torso = user_code.load(config.module)(spec, config)
-    if not isinstance(torso, nn.Module):
-        raise errors.ConfigError(
-            f"--vtrace.module={config.module} returns {type(torso).__name__}; expected a flax.linen.Module"
-        )
-    return torso
 
 
 def _stored(config: vtrace_config.VTraceConfig, spec: types.EnvSpec) -> dict[str, sources.Stored]:

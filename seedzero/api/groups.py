@@ -40,7 +40,7 @@ class RunGroup:
 def values(run: run_places.RunRecord) -> dict[str, options.Value]:
     """Returns the settings of a run that its agent reads, by SECTION.KEY, its preset first."""
     config = run.saved.config
-    read = {name: value for name, value in configs.flatten(config).items() if configs.is_read(name, config.run.agent)}
+    read = {name: value for name, value in configs.flatten(config).items() if configs.is_read(name, config)}
     return {PRESET: run.saved.preset, **read}
 
 
@@ -98,7 +98,8 @@ def _counts(name: str, runs: Sequence[run_places.RunRecord]) -> bool:
         return True
     if name == SEED or name in ends.NONE or name.partition(".")[0] in _OF_THE_HOST:
         return False
-    is_chosen = name in _OF_THE_MACHINE or configs.fields()[name].metadata["resumable"] == options.FREE
+    field = configs.fields().get(name)  # None: of an agent of the user's own
+    is_chosen = name in _OF_THE_MACHINE or (field is not None and field.metadata["resumable"] == options.FREE)
     return not is_chosen or any(name in run.saved.given for run in runs)
 
 

@@ -42,6 +42,18 @@ class Request(NamedTuple):
         return self.given.keys() | (set() if shows_images else {"network.kind", "vtrace.torso", "ppo.torso"})
 
 
+def kind(agent: str, run_dir: str | None) -> type[configs.Config]:
+    """Returns the class of the configurations of an agent, or of the run in a directory where none is named ("").
+
+    Imports the module of a named agent alone. ConfigError: of that.
+    """
+    if agent or not run_dir or not (pathlib.Path(run_dir) / "config.json").exists():
+        return configs.kind_of(agent)
+    from seedzero.checkpoints import run_dir as run_dirs
+
+    return type(run_dirs.read_saved(run_dir).config)
+
+
 def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool = True) -> Request:
     """Returns the request of a command line.
 

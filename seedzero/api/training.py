@@ -19,7 +19,7 @@ from seedzero.api import request
 from seedzero.bucket import bucket
 from seedzero.config import config as configs
 from seedzero.config import hosts as hosts_config
-from seedzero.config import options, presets
+from seedzero.config import options, own_agents, preset_files, presets
 from seedzero.core import env_ids, errors, plain_files, printable, user_code
 from seedzero.host import paging
 
@@ -50,7 +50,7 @@ def train(
 
     Args:
       env: id of the environment; None: the preset's, or that of the run in `run_dir`.
-      preset: name of settings that work together; None: one that suits the environment.
+      preset: name of settings that work together, or a file of one's own; None: one that suits the environment.
       run_dir: directory or gs://BUCKET/PATH of the run; None: a new directory in ./runs.
       trust_run_dir: import the modules that `run_dir` names, though this call does not: they may do anything here.
       page: port of a web page of the run on this machine, until the run ends; 0: any free one, which is printed.
@@ -61,10 +61,16 @@ def train(
       BucketError: the bucket cannot be used.
       TrainingFailure, CheckpointError: training could not go on, or could not be saved.
     """
+    if preset is not None and preset_files.is_file(preset):
+        file = preset_files.read(preset)
+        named = {configs.ALIASES.get(name, name): value for name, value in settings.items()}
+        preset, settings = file.preset, {**file.settings, **named}
+        of_file = settings.pop("env.id", None)
+        env = env if env is not None or of_file is None else str(of_file)
     flags = {"preset": preset, "run_dir": None if run_dir is None else os.fspath(run_dir)}
     flags |= {request.TRUST: "true"} if trust_run_dir else {}
     flags |= {} if page is None else {"page": str(page)}
-    given = texts({**({} if env is None else {"env": env}), **settings})
+    given = texts({**({} if env is None else {"env": env}), **settings}, flags["run_dir"])
     trusts = trust_run_dir or bool(user_code.named(given))
     return start(
         {name: value for name, value in flags.items() if value is not None},
@@ -130,7 +136,7 @@ def start(
     config, notes = (asked.config, []) if several else request.resolve(asked)  # before JAX is used, hosts meet
     for note in (*asked.notes, *notes):
         say(note)
-    name = f"{env_ids.file_name(config.env.id)}-{config.run.agent}"
+    name = f"{env_ids.file_name(config.env.id)}-{config.section}"
     path = url or (place if given else run_dirs.new_path(runs, name, datetime.datetime.now()))
     command = resume_command(str(path))
     if not given:
@@ -165,10 +171,14 @@ def start(
         )
 
 
-def texts(values: Mapping[str, options.Value | os.PathLike[str]]) -> dict[str, str]:
-    """Returns settings as on a command line, by SECTION.KEY; ConfigError for unknown names and impossible values."""
-    known = [*configs.fields(), *configs.ALIASES]
+def texts(values: Mapping[str, options.Value | os.PathLike[str]], run_dir: str | None = None) -> dict[str, str]:
+    """Returns settings as on a command line, by SECTION.KEY; ConfigError for unknown names and impossible values.
+
+    run_dir: of a run that goes on with an agent of the user's own, whose settings are known too.
+    """
     agent = str(values.get("agent", values.get("run.agent", configs.agent_names()[0])))
+    known = [*configs.fields(request.kind(agent if {"agent", "run.agent"} & values.keys() else "", run_dir))]
+    known += configs.ALIASES
     found: dict[str, str] = {}
     for name, value in values.items():
         if name not in known:
@@ -187,8 +197,12 @@ def texts(values: Mapping[str, options.Value | os.PathLike[str]]) -> dict[str, s
 
 def _name_of(value: object, setting: str) -> str:
     """Returns the end of a message about an object in place of a name, with the right name; "": names no code."""
-    if setting not in (*user_code.ARGUMENTS, *user_code.NETWORKS):
+    if setting not in (user_code.AGENT, *user_code.ARGUMENTS, *user_code.NETWORKS):
         return ""
+    if isinstance(value, own_agents.OwnAgent):
+        module = user_code.importable(value.make.__module__)
+        names = [name for name, other in vars(sys.modules[value.make.__module__]).items() if other is value]
+        return f"; give the name, as other processes import it: {module}:{(names or ['NAME'])[0]}"
     is_env = setting == user_code.ENVIRONMENT
     registered = getattr(getattr(value, "spec", None), "id", None)
     found = user_code.named_by(value) or user_code.named_by(type(value))

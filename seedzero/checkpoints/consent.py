@@ -20,8 +20,11 @@ def check(
     asked: Mapping[str, str] | None = None,
     makes_environments: bool = True,
     is_here: bool = True,
-) -> None:
-    """Raises ResumeError for a run directory with modules to import and without the user's consent.
+) -> configs.Config:
+    """Returns the run's configuration, with the settings of an agent of the user's own, which is imported.
+
+    Raises ResumeError for a run directory with modules to import and without the user's consent; ConfigError for an
+    impossible agent of its own.
 
     Args:
       saved: of the directory; its file may be anybody's, so that `given` and `config` need not agree.
@@ -30,8 +33,20 @@ def check(
       makes_environments: false: only the agent's network is made.
       is_here: the code runs on this machine, so that own runs of this user count (`own_runs`).
     """
-    if trusted:
-        return
+    if not trusted:
+        _check(path, saved, asked, makes_environments=makes_environments, is_here=is_here)
+    return configs.loaded(saved.config)
+
+
+def _check(
+    path: str | os.PathLike[str],
+    saved: run_dirs.SavedConfig,
+    asked: Mapping[str, str] | None,
+    *,
+    makes_environments: bool,
+    is_here: bool,
+) -> None:
+    """Raises ResumeError, as `check` without the user's trust."""
     sources = (saved.given, configs.flatten(saved.config))
     found = {item for values in sources for item in user_code.named(values).items()} - (asked or {}).items()
     unused = {user_code.ENVIRONMENT} if not makes_environments else set()

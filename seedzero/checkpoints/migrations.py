@@ -38,8 +38,8 @@ def manifest(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def config(values: Mapping[str, options.Value]) -> configs.Config:
-    """Returns the configuration of config.json. Raises ConfigError."""
-    return configs.override(configs.override(configs.Config(), configs.earlier()), values)
+    """Returns the configuration of config.json; imports no agent of the user's own. Raises ConfigError."""
+    return configs.override(configs.override(configs.kind_of_saved(values)(), configs.earlier()), values)
 
 
 def learner(values: Mapping[str, Any]) -> dict[str, Any]:

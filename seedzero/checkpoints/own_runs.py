@@ -29,7 +29,7 @@ from seedzero.core import json_object, user_code
 MOST = 1000
 """Records kept: of the runs that were started last."""
 _KEY = re.compile(rb"[0-9a-f]{64}")
-_OF_CODE = ("run.agent", "env.", "network.", "vtrace.", "league.builder")
+_OF_CODE = (user_code.AGENT, "env.", "network.", "vtrace.", *user_code.NETWORKS, user_code.BUILDER)
 """Beginnings of the settings that name code, or are arguments of it."""
 _MOST_BYTES = 2**20
 """Longest file that is read."""
@@ -103,9 +103,9 @@ def digest(saved: run_dirs.SavedConfig) -> str:
     Both parts of config.json count. Values that are the default now are left out: a later version has more settings.
     """
     plain = configs.flatten(configs.Config())
-    config = {name: type(plain[name])(value) for name, value in configs.flatten(saved.config).items()}  # 1 for 1.0
-    values = {name: value for name, value in config.items() if value != plain[name]}
-    parts = [saved.preset, *(_of_code(part) for part in (saved.given, values))]
+    config = {name: type(plain.get(name, ""))(value) for name, value in configs.flatten(saved.config).items()}
+    values = {name: value for name, value in config.items() if value != plain.get(name)}  # 1 for 1.0
+    parts = [saved.preset, *(_of_code(part, saved.config) for part in (saved.given, values))]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -113,8 +113,11 @@ def _said(error: OSError) -> str:
     return f"{error.filename or 'the current directory'}: {error.strerror}"
 
 
-def _of_code(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name.startswith(_OF_CODE)}
+def _of_code(values: Mapping[str, Any], config: configs.Config) -> dict[str, Any]:
+    networks = (name.partition(".")[0] for name in user_code.named(configs.flatten(config)))
+    sections = {config.OWN_SECTION, *networks} - {"", "run", "env", "league"}
+    beginnings = (*_OF_CODE, *(f"{section}." for section in sections))
+    return {name: value for name, value in values.items() if name.startswith(beginnings)}
 
 
 def _record(path: str | os.PathLike[str], saved: run_dirs.SavedConfig) -> dict[str, Any]:
@@ -140,7 +143,7 @@ def _agreement(path: str | os.PathLike[str], saved: run_dirs.SavedConfig) -> str
 
 
 def _naming() -> tuple[str, ...]:
-    return (*user_code.ARGUMENTS, *user_code.ARGUMENTS.values(), *user_code.NETWORKS)
+    return (user_code.AGENT, *user_code.ARGUMENTS, *user_code.ARGUMENTS.values(), *user_code.NETWORKS)
 
 
 def _difference(known: Mapping[str, Any], path: str | os.PathLike[str], saved: run_dirs.SavedConfig) -> str | None:

@@ -332,13 +332,15 @@ def _finite(value: object) -> object:
 
 def _resume(path: pathlib.Path, saved: SavedConfig, asked: SavedConfig) -> tuple[SavedConfig, tuple[str, ...]]:
     """Returns the settings of the resumed run and the notes for the user; raises ResumeError with the fixed keys."""
+    if saved.config.run.agent == asked.config.run.agent:
+        saved = dataclasses.replace(saved, config=configs.loaded(saved.config))
     before, now = configs.flatten(saved.config), configs.flatten(asked.config)
-    resumable = {key: field.metadata["resumable"] for key, field in configs.fields().items()}
+    resumable = {key: field.metadata["resumable"] for key, field in configs.fields(type(asked.config)).items()}
     code = {*user_code.named(before)}  # never kept: the user is to name it, and its arguments
     code |= {arguments for name, arguments in user_code.ARGUMENTS.items() if name in code}
     kept: dict[str, options.Value] = {}
     notes, refused = [], []
-    for key in [key for key in now if now[key] != before[key] and key not in hosts_config.OF_A_PROCESS]:
+    for key in [key for key in now if now[key] != before.get(key, now[key]) and key not in hosts_config.OF_A_PROCESS]:
         flag, old, new = configs.flag(key), options.shown(before[key]), options.shown(now[key])
         is_given = key in asked.given and asked.given[key] != saved.given.get(key)
         is_new_end = before[key] == ends.NONE.get(key) and key not in {**saved.given, **asked.given}
@@ -360,6 +362,6 @@ def _resume(path: pathlib.Path, saved: SavedConfig, asked: SavedConfig) -> tuple
             f"{path} holds a run with another configuration:\n{lines}\n"
             f"give the saved values to resume it, or another --run_dir to start a new run"
         )
-    given = {key: value for key, value in saved.given.items() if resumable[key] != options.FREE}
+    given = {key: value for key, value in saved.given.items() if resumable.get(key) != options.FREE}
     given |= {key: value for key, value in asked.given.items() if resumable[key]}
     return SavedConfig(saved.preset, given, configs.override(asked.config, kept)), tuple(notes)

@@ -93,7 +93,7 @@ def _episodes(findings: check.Findings) -> dict[str, Any]:
 
 def _network(config: configs.Config, spec: types.EnvSpec) -> tuple[str, list[str]]:
     """Returns the setting of the network's kind, with the kind, and errors for environments without a fitting one."""
-    name = "network.kind" if "network" in config.agent.SECTIONS else f"{config.run.agent}.torso"
+    name = "network.kind" if "network" in config.agent.SECTIONS else f"{config.section}.torso"
     given = configs.flatten(config).get(name)
     if given is None:
         return "", []
@@ -173,7 +173,7 @@ COMMAND = parse.Command(
     summary="Steps an environment at random; prints its spaces, episodes and fitting settings; trains nothing.",
     usage="ENV [--preset=NAME] [--agent=NAME] [--env.KEY=VALUE ...] [--json]",
     flags={
-        "preset=NAME": "preset to judge by (default: the one that suits the environment)",
+        parse.PRESET: "preset to judge by (default: the one that suits the environment)",
         "steps=N": f"random steps (default: {NUM_STEPS}, or as many as {MAX_SECONDS:g} s allow)",
         "json": "print one line of JSON",
     },

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
+from typing import Any
 
 from seedzero.cli import output, parse
 from seedzero.config import combinations, families, options, presets
@@ -71,14 +73,13 @@ def config(arguments: parse.Arguments) -> int:
         if name.partition(".")[0] != section:
             section = name.partition(".")[0]
             print(f"\n[{section}]")
-        output.show(_entry(name, value, on_cpu.get(name)))
+        output.show(_entry(name, value, on_cpu.get(name), configs.fields(type(implied))[name].metadata))
     combinations.check(implied, configs.override(implied, on_cpu))
     return 0
 
 
-def _entry(name: str, value: options.Value, on_cpu: options.Value | None) -> str:
+def _entry(name: str, value: options.Value, on_cpu: options.Value | None, metadata: Mapping[str, Any]) -> str:
     """Returns a setting as `--name=value unit`, and below its meaning."""
-    metadata = configs.fields()[name].metadata
     cpu = "" if on_cpu is None else f"  (on a CPU: {_text(on_cpu)})"
     unit = f"  {metadata['unit']}" if metadata["unit"] else ""
     choices = f" [{' | '.join(metadata['choices'])}]" if metadata["choices"] else ""
@@ -98,7 +99,7 @@ ENVS = parse.Command(
 CONFIG = parse.Command(
     summary="Lists every setting of a preset with its value, unit and help.",
     usage="--preset=NAME [--SECTION.KEY=VALUE ...]",
-    flags={"preset=NAME": f"one of {', '.join(presets.PRESETS)}"},
+    flags={parse.PRESET: f"one of {', '.join(presets.PRESETS)}"},
     required=("preset",),
     takes_settings=True,
     run=config,

@@ -7,11 +7,14 @@ import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from seedzero.api import request
 from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import options, own_agents, preset_files
 from seedzero.core import errors
 
 WIDTH = 110
+PRESET = "preset=NAME|FILE"
+"""The flag of commands that take a preset from a file, too."""
 
 
 RUN_DIR = {"run_dir=DIR|gs://BUCKET/PATH": "of the training run"}
@@ -75,13 +78,16 @@ def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
     """Returns a command's arguments; UsageError for an unknown flag (with the nearest) or a missing value."""
     flags = {flag.partition("=")[0]: flag for flag in command.flags}
     switches = {flag for flag in command.flags if "=" not in flag}
-    settings = configs.fields() if command.takes_settings else {}
+    end = args.index("--") if command.takes_rest and "--" in args else len(args)
+    args, rest = [*args[:end]], args[end + 1 :]
+    is_file = PRESET in command.flags and preset_files.is_file(_last(args, "preset"))
+    file = preset_files.read(_last(args, "preset")) if is_file else preset_files.PresetFile("", {})
+    settings = configs.fields(_kind(args, file)) if command.takes_settings else {}
     aliases = configs.ALIASES if command.takes_settings else {}
     switches |= {key for key in [*settings, *aliases] if isinstance(settings[aliases.get(key, key)].default, bool)}
     everything = configs.LISTED if command.takes_settings else f"`seedzero {name} --help` lists all flags"
-    end = args.index("--") if command.takes_rest and "--" in args else len(args)
-    args, rest = args[:end], args[end + 1 :]
     words, given = _split(args, switches, known=[*flags, *aliases, *settings], everything=everything)
+    given |= {"preset": file.preset} if is_file else {}
     _check_words(name, command, words)
     for key in command.required:
         if key not in given:
@@ -93,9 +99,26 @@ def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
     return Arguments(
         words=tuple(words),
         flags={key: value for key, value in given.items() if key in flags},
-        settings={aliases.get(key, key): value for key, value in given.items() if key not in flags},
+        settings=file.settings | {aliases.get(key, key): value for key, value in given.items() if key not in flags},
         rest=tuple(rest),
     )
+
+
+def _kind(args: Sequence[str], file: preset_files.PresetFile) -> type[configs.Config]:
+    """Returns the class of configurations of the command line's settings; of several agents, the first own one's."""
+    agents = (_last(args, "agent") or _last(args, "run.agent") or file.settings.get("run.agent", "")).split(",")
+    return request.kind(next(filter(own_agents.is_own, agents), agents[0]), _last(args, "run_dir"))
+
+
+def _last(args: Sequence[str], key: str) -> str:
+    """Returns the last value of a flag; "": there is none."""
+    after = [*args[1:], ""]
+    found = [
+        follows if arg == f"--{key}" else arg.partition("=")[2]
+        for arg, follows in zip(args, after, strict=True)
+        if arg.partition("=")[0] == f"--{key}"
+    ]
+    return found[-1] if found else ""
 
 
 def _split(

@@ -74,7 +74,7 @@ COMMAND = parse.Command(
     summary="Trains an agent: the learner with its accelerator, and local workers beside it.",
     usage="--preset=NAME|--env=ENV|--run_dir=DIR [--key=value ...]",
     flags={
-        "preset=NAME": "settings that work together; see below",
+        parse.PRESET: "settings that work together, see below; or your own, a file with one --setting=value a line",
         "run_dir=DIR|gs://BUCKET/PATH": "directory of the run; an existing run resumes (default: a new one in "
         f"{training.RUNS}/)",
         "page=PORT": "serve `seedzero page` of this run on this machine until it ends; 0: any free port, which is "

@@ -31,6 +31,7 @@ class ApexConfig(options.AgentSection):
     optimizer_epsilon: float = shared.optimizer_epsilon(1.5e-7)
     clip_norm: float = shared.clip_norm(40.0)
     torso: str = shared.q_torso("auto")
+    module: str = shared.module()
     width: int = shared.width(512)
     frame_stack: int = shared.frame_stack(1)
     normalize_pixels: bool = shared.normalize_pixels()

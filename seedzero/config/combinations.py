@@ -62,7 +62,7 @@ def imply(
                 notes.append(f"--{name} is off: --network.module={config.network.module} has no such part")
     memory, setting = _MEMORY.fullmatch(config.env.id), config.agent.LEARNS_THROUGH
     if memory and setting:
-        name, needed = f"{config.run.agent}.{setting}", min(2 * int(memory[1]), 1000)  # not every step goes forward
+        name, needed = f"{config.section}.{setting}", min(2 * int(memory[1]), 1000)  # not every step goes forward
         if getattr(config.agent, setting) < needed and name not in explicit:
             changes[name] = needed
             notes.append(f"--{name}={needed}: {config.env.id} needs a memory of {memory[1]} steps")
@@ -324,7 +324,7 @@ def whole_games(
 
 def uneven_rows(config: configs.Config, spec: types.EnvSpec) -> list[str]:
     """Returns a note on rows of seats, which come unevenly, if one whole unroll of a row holds its group."""
-    agent = config.run.agent
+    agent = config.section
     if not spec.seats or getattr(config.agent, "max_lag", 0) != 1:
         return []
     return [

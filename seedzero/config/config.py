@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, ClassVar, cast
 
 from seedzero.config import apex as apex_config
 from seedzero.config import hosts as hosts_config
 from seedzero.config import league as league_config
 from seedzero.config import muzero as muzero_config
-from seedzero.config import options, sections
+from seedzero.config import options, own_agents, sections
 from seedzero.config import ppo as ppo_config
 from seedzero.config import r2d2 as r2d2_config
 from seedzero.config import sac as sac_config
@@ -24,7 +25,15 @@ from seedzero.core import errors
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """All settings of a run. An agent is a field of its name, an `options.AgentSection`."""
+    """All settings of a run. An agent is a field of its name, an `options.AgentSection`.
+
+    An agent of the user's own, MODULE:OBJECT, has a class of its own (`kind_of`) with one field more.
+    """
+
+    OWN: ClassVar[str] = ""
+    """The user's own agent whose settings this class has, as MODULE:OBJECT; empty: none."""
+    OWN_SECTION: ClassVar[str] = ""
+    """The name of that field."""
 
     run: sections.RunConfig = sections.RunConfig()
     env: sections.EnvConfig = sections.EnvConfig()
@@ -53,11 +62,12 @@ class Config:
     metrics: sections.MetricsConfig = sections.MetricsConfig()
 
     def __post_init__(self) -> None:
-        if self.run.agent not in agent_names():
+        if self.run.agent not in (*agent_names(), self.OWN or None):
             close = difflib.get_close_matches(self.run.agent, agent_names(), n=1)
             hint = f"; did you mean {close[0]}?" if close else "."
             raise errors.ConfigError(
-                f"unknown agent {self.run.agent!r}{hint} The agents are {', '.join(agent_names())}"
+                f"unknown agent {self.run.agent!r}{hint} The agents are {', '.join(agent_names())}; one "
+                "of your own is MODULE:OBJECT"
             )
         if self.transport.heartbeat_seconds * 2 > self.transport.lease_seconds:
             raise errors.ConfigError(
@@ -68,8 +78,13 @@ class Config:
     @property
     def agent(self) -> options.AgentSection:
         """The settings of the chosen agent."""
-        section: options.AgentSection = getattr(self, self.run.agent)
+        section: options.AgentSection = getattr(self, self.section)
         return section
+
+    @property
+    def section(self) -> str:
+        """The name of the chosen agent's section."""
+        return self.OWN_SECTION if self.run.agent == self.OWN else self.run.agent
 
 
 def agent_names() -> list[str]:
@@ -77,13 +92,70 @@ def agent_names() -> list[str]:
     return [field.name for field in dataclasses.fields(Config) if isinstance(field.default, options.AgentSection)]
 
 
-def is_read(name: str, agent: str) -> bool:
-    """Returns whether an agent reads the setting SECTION.KEY."""
-    section = name.partition(".")[0]
-    agents: dict[str, options.AgentSection] = {other: getattr(Config(), other) for other in agent_names()}
-    if any(section in (other, *its.SECTIONS) for other, its in agents.items()):
-        return section in (agent, *agents[agent].SECTIONS)
-    return agents[agent].SAMPLES or section != "replay" or name == "replay.num_slots"
+@functools.cache
+def kind_of(agent: str) -> type[Config]:
+    """Returns the class of an agent's configurations; imports the module of an agent MODULE:OBJECT.
+
+    Raises:
+      ConfigError: of the module or the object.
+    """
+    if not own_agents.is_own(agent):
+        return Config
+    own = own_agents.load(agent)
+    if own.name in _SECTIONS:
+        raise errors.ConfigError(f"--agent={agent}: its name {own.name!r} is that of other settings; choose another")
+    return _kind(agent, own.name, own.settings())
+
+
+def kind_of_saved(values: Mapping[str, options.Value]) -> type[Config]:
+    """Returns a class for saved values by SECTION.KEY; imports nothing: own settings are values of their types."""
+    agent = str(values.get("run.agent", ""))
+    if not own_agents.is_own(agent):
+        return Config
+    own = {name: value for name, value in values.items() if name.partition(".")[0] not in _SECTIONS}
+    section = next(iter(own), "own").partition(".")[0]
+    keys = {name.partition(".")[2]: value for name, value in own.items() if name.startswith(f"{section}.")}
+    declared = [(key, type(value), options.tunable(value, "of an agent of your own")) for key, value in keys.items()]
+    made = dataclasses.make_dataclass("SavedSection", declared, bases=(options.AgentSection,), frozen=True)
+    return _kind(agent, section, made())
+
+
+def loaded(config: Config) -> Config:
+    """Returns a saved configuration with its agent's own section; imports its module, so that consent comes before.
+
+    Raises:
+      ConfigError: of the module, the object, or a saved value that it does not have.
+    """
+    whole = kind_of(config.run.agent)
+    return config if isinstance(config, whole) else override(whole(), flatten(config))
+
+
+def _kind(agent: str, name: str, section: options.AgentSection) -> type[Config]:
+    of_class = {"OWN": agent, "OWN_SECTION": name, "__doc__": f"All settings of a run of {agent}."}
+    made = dataclasses.make_dataclass(
+        "OwnConfig", [(name, type(section), section)], bases=(Config,), namespace=of_class, frozen=True
+    )
+    return cast("type[Config]", made)
+
+
+_SECTIONS = frozenset(field.name for field in dataclasses.fields(Config))
+
+
+@functools.cache
+def of_agent(agent: str, like: Any = None) -> Config:
+    """Returns the default settings of an agent. like: the class; None: the agent's."""
+    return override((like or kind_of(agent))(), {"run.agent": agent})
+
+
+def is_read(name: str, of: str | Config) -> bool:
+    """Returns whether an agent, or that of a configuration, reads the setting SECTION.KEY."""
+    config = of_agent(of) if isinstance(of, str) else of
+    section, own = name.partition(".")[0], config.agent
+    sections = [field.name for field in dataclasses.fields(config) if isinstance(field.default, options.AgentSection)]
+    agents: list[options.AgentSection] = [getattr(config, other) for other in sections]
+    if section in sections or any(section in other.SECTIONS for other in agents):
+        return section in (config.section, *own.SECTIONS)
+    return own.SAMPLES or section != "replay" or name == "replay.num_slots"
 
 
 def check_read(given: Collection[str], agent: str) -> None:
@@ -103,8 +175,9 @@ def check_read(given: Collection[str], agent: str) -> None:
 
 def counterpart(name: str, agent: str) -> str:
     """Returns the agent's setting of the same name as another agent's SECTION.KEY; "": there is none."""
-    key, known = name.rpartition(".")[2], fields()
-    own = (f"{section}.{key}" for section in (agent, "replay", *getattr(Config(), agent).SECTIONS))
+    config = of_agent(agent)
+    key, known = name.rpartition(".")[2], fields(type(config))
+    own = (f"{section}.{key}" for section in (config.section, "replay", *config.agent.SECTIONS))
     return next((other for other in own if other in known and is_read(other, agent)), "")
 
 
@@ -149,11 +222,11 @@ def flatten(config: Config) -> dict[str, options.Value]:
     }
 
 
-def fields() -> dict[str, dataclasses.Field[Any]]:
+def fields(kind: type[Config] = Config) -> dict[str, dataclasses.Field[Any]]:
     """Returns every field by the name SECTION.KEY; help, unit, choices are in the metadata."""
     return {
         f"{section.name}.{field.name}": field
-        for section in dataclasses.fields(Config)
+        for section in dataclasses.fields(kind)
         for field in dataclasses.fields(section.default)  # type: ignore[arg-type]
     }
 
@@ -171,7 +244,10 @@ def override(config: Config, values: Mapping[str, options.Value | str]) -> Confi
     Raises:
       ConfigError: an unknown key (with the nearest right one), a wrong type, an impossible value.
     """
-    known = fields()
+    agent = str(values.get("run.agent", values.get("agent", config.run.agent)))
+    if own_agents.is_own(agent) and agent != config.OWN:
+        config = kind_of(agent)(**{section: getattr(config, section) for section in _SECTIONS})
+    known = fields(type(config))
     sections: dict[str, dict[str, options.Value]] = {}
     for key, raw in values.items():
         name = ALIASES.get(key, key)
@@ -203,12 +279,14 @@ def suggestion(key: str, names: Collection[str], agent: str, everything: str = L
     section, dot, tail = key.rpartition(".")
     common = _COMMON_NAMES.get(tail.lower().replace("-", "_"), tail)
     key = common if "." in common else section + dot + common
+    known = fields(kind_of(agent))
+    agents = [*agent_names(), *filter(own_agents.is_own, [agent])]
     meant = section if section in agent_names() else agent
-    read = [name for name in names if name not in fields() or meant not in agent_names() or is_read(name, meant)]
+    read = [name for name in names if name not in known or meant not in agents or is_read(name, meant)]
     name = nearest(key, read if _of_tail(key, read) else _of_tail(key, names) or read)
     if not name:
         return f"; {everything}"
-    if name not in fields() or agent not in agent_names() or is_read(name, agent):
+    if name not in known or agent not in agents or is_read(name, agent):
         return f"; did you mean --{name}?"
     return f"; did you mean --{name}? It is for --agent={'|'.join(_readers(name))}"
 

@@ -78,7 +78,7 @@ def problems(config: configs.Config) -> Iterator[str]:
             "muzero.search_value_start": config.muzero.search_value_start,
             "replay.priority_beta_updates": config.replay.priority_beta_updates,
         }
-        for name in (name for name, value in counted.items() if value and configs.is_read(name, config.run.agent)):
+        for name in (name for name, value in counted.items() if value and configs.is_read(name, config)):
             yield (
                 f"--{name}={counted[name]}: it counts a player's updates, which go on where builder {league.builder} "
                 f"resets the player; give --{name}=0"

@@ -65,6 +65,7 @@ class PPOConfig(options.AgentSection):
         "convolutions) for images; patches: two convolutions for small images, the first of patches of 4x4 pixels",
         choices=("auto", "mlp", "conv", "nature", "patches"),
     )
+    module: str = shared.module()
     width: int = shared.width(64)
     lstm_width: int = shared.lstm_width(0)
     frame_stack: int = shared.frame_stack(1)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from seedzero.config import apex as apex_config
 from seedzero.config import config as configs
-from seedzero.config import families, muzero_presets, options
+from seedzero.config import families, muzero_presets, options, own_agents
 from seedzero.config import ppo as ppo_config
 from seedzero.config import r2d2 as r2d2_config
 from seedzero.config import sac as sac_config
@@ -272,7 +272,8 @@ def find(name: str) -> Preset:
 
 def part(name: str, agent: str) -> options.Part:
     """Returns an agent's part of a preset; a missing part is empty: the agent's defaults."""
-    return PARTS.get(agent, {}).get(name, options.part())
+    parts = own_agents.load(agent).parts if own_agents.is_own(agent) else PARTS.get(agent, {})
+    return parts.get(name, options.part())
 
 
 def choose(env_id: str, spec: types.EnvSpec | None) -> tuple[str, str]:

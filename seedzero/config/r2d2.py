@@ -44,6 +44,7 @@ class R2D2Config(options.AgentSection):
     optimizer_epsilon: float = shared.optimizer_epsilon(1e-3)
     clip_norm: float = shared.clip_norm(40.0)
     torso: str = shared.q_torso("auto")
+    module: str = shared.module()
     width: int = shared.width(512)
     lstm_width: int = options.fixed(512, "units of the LSTM", low=1)
     frame_stack: int = shared.frame_stack(1)

@@ -26,6 +26,7 @@ class SACConfig(options.AgentSection):
     )
     reward_scale: float = shared.reward_scale(1.0)
     clip_norm: float = shared.clip_norm(0.0)
+    module: str = shared.module()
     width: int = options.fixed(256, "units of the two hidden layers", low=1)
     frame_stack: int = shared.frame_stack(1)
     compute_dtype: str = shared.compute_dtype("auto")

@@ -62,6 +62,9 @@ rmsprop_decay = _declared(options.tunable, "RMSProp: decay of its averages", low
 optimizer_epsilon = _declared(options.tunable, "added to the divisor of a step", low=1e-12)
 clip_norm = _declared(options.tunable, "largest global norm of the gradients; 0: no limit", low=0)
 
+module = functools.partial(
+    options.fixed, "", "MODULE:FUNCTION of your own that returns a torso in place of the agent's; empty: none"
+)
 width = _declared(options.fixed, "units of the hidden layers", low=1)
 lstm_width = _declared(options.fixed, "units of an LSTM behind the torso; 0: feed-forward", low=0)
 frame_stack = _declared(options.fixed, "newest frames in one observation", "frames", low=1, high=16)

@@ -48,9 +48,7 @@ class VTraceConfig(options.AgentSection):
         "convolutions",
         choices=("auto", "mlp", "conv", "deep", "shallow"),
     )
-    module: str = options.fixed(
-        "", "MODULE:FUNCTION of your own that returns a torso in place of vtrace.torso's; empty: none"
-    )
+    module: str = shared.module()
     width: int = shared.width(256)
     lstm_width: int = shared.lstm_width(0)
     frame_stack: int = shared.frame_stack(1)

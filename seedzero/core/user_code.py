@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import contextvars
 import difflib
 import importlib
@@ -18,8 +20,9 @@ from typing import Any
 
 from seedzero.core import errors
 
+AGENT = "run.agent"
 ENVIRONMENT = "env.id"
-NETWORKS = ("network.module", "vtrace.module")
+NETWORKS = ("network.module", *(f"{agent}.module" for agent in ("vtrace", "apex", "r2d2", "ppo", "sac")))
 """Settings that may name code of a user's."""
 BUILDER = "league.builder"
 ARGUMENTS = {ENVIRONMENT: "env.kwargs", BUILDER: "league.builder_args"}
@@ -75,8 +78,8 @@ def named(values: Mapping[str, object]) -> dict[str, str]:
     """Returns the settings with modules to import, of values by SECTION.KEY."""
     kind, _, rest = str(values.get(ENVIRONMENT, "")).partition(":")
     is_module = kind == "python" or (kind == "gym" and ":" in rest)
-    is_builder = ":" in str(values.get(BUILDER, ""))
-    names = (*NETWORKS, *([ENVIRONMENT] if is_module else []), *([BUILDER] if is_builder else []))
+    others = (name for name in (BUILDER, AGENT) if ":" in str(values.get(name, "")))
+    names = (*NETWORKS, *([ENVIRONMENT] if is_module else []), *others)
     return {name: str(values[name]) for name in names if values.get(name)}
 
 
@@ -119,13 +122,12 @@ def check_may_train() -> None:
         )
 
 
-def load(name: str) -> Callable[..., Any]:
-    """Returns a function by the name MODULE:FUNCTION; imports the module, also from the current directory.
+def find(name: str) -> Any:
+    """Returns an object by the name MODULE:OBJECT; None: the module, imported now, has none.
 
-    ConfigError: the name is incomplete, there is no such module or function, or the module would train.
+    ConfigError: there is no such module, or it would train.
     """
-    check(name)
-    module_name, _, function_name = name.partition(":")
+    module_name, _, object_name = name.partition(":")
     add_current_directory()
     before = serves.set(True)
     try:
@@ -138,20 +140,36 @@ def load(name: str) -> Callable[..., Any]:
         raise errors.ConfigError(f"{name!r}: {error}") from None
     finally:
         serves.reset(before)
-    function: Callable[..., Any] | None = getattr(module, function_name, None)
+    return getattr(module, object_name, None)
+
+
+def load(name: str) -> Callable[..., Any]:
+    """Returns a function by the name MODULE:FUNCTION; imports the module, also from the current directory.
+
+    ConfigError: the name is incomplete, there is no such module or function, or the module would train.
+    """
+    check(name)
+    function: Callable[..., Any] | None = find(name)
     if not callable(function):
-        near = difflib.get_close_matches(function_name, [key for key in vars(module) if not key.startswith("_")], n=1)
-        hint = f"; did you mean {module_name}:{near[0]}?" if near else ""
-        raise errors.ConfigError(f"{name!r}: module {module_name!r} has no function {function_name!r}{hint}")
+        raise errors.ConfigError(f"{name!r}: {missing(name, 'function')}")
     return function
 
 
-def call(function: Callable[..., Any], *args: Any, seconds: float, what: str) -> Any:
+def missing(name: str, kind: str) -> str:
+    """Returns the missing part of MODULE:OBJECT, of a kind, in an imported module, and the nearest name."""
+    module, _, wanted = name.partition(":")
+    near = difflib.get_close_matches(wanted, [key for key in vars(sys.modules[module]) if key[0] != "_"], n=1)
+    return f"module {module!r} has no {kind} {wanted!r}" + (f"; did you mean {module}:{near[0]}?" if near else "")
+
+
+def call(function: Callable[..., Any], *args: Any, seconds: float, what: str, module: str = "") -> Any:
     """Returns the result of a user's function, called in a thread of its own.
 
     Raises BuilderError, with file and line, if the function raises an error, or takes longer than `seconds`: then it
-    goes on alone. what: the setting that names the function, for messages.
+    goes on alone. what: the setting that names the function, for messages. module: has the place of an error, which is
+    a ConfigError then; seedzero's own errors stay as they are.
     """
+    kind, remedy = (errors.ConfigError, "mend it") if module else (errors.BuilderError, "mend it, and resume the run")
     found: futures.Future[Any] = futures.Future()
 
     def work() -> None:
@@ -164,24 +182,41 @@ def call(function: Callable[..., Any], *args: Any, seconds: float, what: str) ->
     thread.start()
     if not futures.wait([found], seconds).done:
         frame = sys._current_frames().get(thread.ident or 0)
-        place = place_of(function, traceback.extract_stack(frame) if frame else ())
-        raise errors.BuilderError(
-            f"{what} has not returned after {seconds:g} s, at {place}; mend it, and resume the run"
-        )
+        place = place_of(function, traceback.extract_stack(frame) if frame else (), module)
+        raise kind(f"{what} has not returned after {seconds:g} s, at {place}; {remedy}")
     if (error := found.exception()) is not None:
-        place = place_of(function, traceback.extract_tb(error.__traceback__))
-        raise errors.BuilderError(
-            f"{what} raised {type(error).__name__}: {error}, at {place}; mend it, and resume the run"
-        ) from error
+        if module and isinstance(error, errors.Error):
+            raise error
+        place = place_of(function, traceback.extract_tb(error.__traceback__), module)
+        if isinstance(error, SyntaxError) and error.filename:
+            place = f"{error.filename}:{error.lineno}"
+        raise kind(f"{what} raised {type(error).__name__}: {error}, at {place}; {remedy}") from error
     return found.result()
 
 
-def place_of(function: Callable[..., Any], frames: Sequence[traceback.FrameSummary] = ()) -> str:
-    """Returns FILE:LINE of the innermost frame in a function's file, or of the function itself."""
+def place_of(function: Callable[..., Any], frames: Sequence[traceback.FrameSummary] = (), module: str = "") -> str:
+    """Returns FILE:LINE of the innermost frame in a function's file, or of the function itself.
+
+    module: frames in the files of its outermost package come first.
+    """
     code = getattr(inspect.unwrap(function), "__code__", None) or getattr(type(function).__call__, "__code__", None)
     file, line = (code.co_filename, code.co_firstlineno) if code else ("an unknown file", 0)
-    inside = [frame for frame in frames if frame.filename == file]
-    return f"{file}:{inside[-1].lineno if inside else line}"
+    found = files(module) if module else []
+    of_module = [frame for frame in frames if any(os.path.realpath(frame.filename).startswith(each) for each in found)]
+    inside = of_module or [frame for frame in frames if frame.filename == file]
+    return f"{inside[-1].filename if inside else file}:{inside[-1].lineno if inside else line}"
+
+
+def line_of(name: str) -> str:
+    """Returns FILE:LINE of the last definition of MODULE:OBJECT, of an imported module."""
+    module, _, wanted = name.partition(":")
+    file, line = getattr(sys.modules[module], "__file__", None) or module, 1
+    with contextlib.suppress(OSError, SyntaxError):
+        for node in ast.parse(pathlib.Path(file).read_text(encoding="utf-8")).body:
+            targets = [getattr(node, "target", None), *getattr(node, "targets", [])]
+            if wanted in (getattr(node, "name", None), *(getattr(target, "id", None) for target in targets)):
+                line = node.lineno
+    return f"{file}:{line}"
 
 
 def add_current_directory() -> None:

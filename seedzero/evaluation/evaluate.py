@@ -42,8 +42,7 @@ def read_config(path: pathlib.Path, remedy: str, *, trusted: bool) -> configs.Co
     remedy: for environments of workers, which cannot be made here. trusted: as of `consent.check`.
     """
     saved = run_dirs.read_saved(path)
-    consent.check(path, saved, trusted=trusted)
-    config = saved.config
+    config = consent.check(path, saved, trusted=trusted)
     if config.env.id == env_ids.REMOTE:
         raise errors.UsageError(
             f"{path} was trained with --env=remote, so its environment comes with a worker; {remedy}"
@@ -205,15 +204,14 @@ def load_player(
 
 def _same_game(path: pathlib.Path, game: spiel.Game, *, trusted: bool) -> tuple[pathlib.Path, configs.Config]:
     """Returns an opponent's run directory and configuration; raises for a run of another game."""
-    saved = run_dirs.read_saved(path)
-    consent.check(path, saved, trusted=trusted)
-    env_id = saved.config.env.id
+    config = consent.check(path, run_dirs.read_saved(path), trusted=trusted)
+    env_id = config.env.id
     if env_id != f"spiel:{game.name}":
         raise errors.UsageError(
             f"--opponent={path} was trained with --env={env_id}, this run with --env=spiel:{game.name}; give a run of "
             f"the same game, {opponents.RANDOM}, mcts-N or {EXHAUSTIVE}"
         )
-    return path, saved.config
+    return path, config
 
 
 def _evaluate_alone(

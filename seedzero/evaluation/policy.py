@@ -59,10 +59,10 @@ def load(
 def read(path: pathlib.Path, *, trusted: bool) -> tuple[configs.Config, types.EnvSpec]:
     """Returns configuration and spec of a run; errors as of `load`."""
     saved, spec = run_dirs.read_saved(path), spec_file.read(path)
-    consent.check(path, saved, trusted=trusted, makes_environments=False)
+    config = consent.check(path, saved, trusted=trusted, makes_environments=False)
     if spec is None:
         raise errors.ResumeError(f"{path} has no checkpoint yet: no worker has joined its learner; train on")
-    return saved.config, spec
+    return config, spec
 
 
 @dataclasses.dataclass(frozen=True)

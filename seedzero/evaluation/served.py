@@ -85,14 +85,13 @@ def evaluate(
 def _read_config(path: pathlib.Path, access: configs.Config, *, trusted: bool) -> configs.Config:
     """Returns a run's configuration with this server's address, token and certificate."""
     saved = run_dirs.read_saved(path)
-    config = saved.config
     given = access.transport
-    if config.env.id != env_ids.REMOTE:
+    if saved.config.env.id != env_ids.REMOTE:
         raise errors.UsageError(
-            f"--listen={given.listen} is for runs with --env=remote; {path} was trained with --env={config.env.id}, "
-            "which this machine makes itself: leave it out"
+            f"--listen={given.listen} is for runs with --env=remote; {path} was trained with "
+            f"--env={saved.config.env.id}, which this machine makes itself: leave it out"
         )
-    consent.check(path, saved, trusted=trusted)
+    config = consent.check(path, saved, trusted=trusted)
     same = {name: getattr(given, name) for name in ("listen", "token_file", "insecure")}
     return dataclasses.replace(config, transport=dataclasses.replace(config.transport, **same), tls=access.tls)
 

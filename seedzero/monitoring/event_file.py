@@ -125,8 +125,7 @@ def cut(path: pathlib.Path, size_bytes: int) -> bytes:
 
 def settings_of(config: configs.Config) -> dict[str, options.Value]:
     """Returns the settings that the run's agent reads, by SECTION.KEY."""
-    agent = config.run.agent
-    return {name: value for name, value in configs.flatten(config).items() if configs.is_read(name, agent)}
+    return {name: value for name, value in configs.flatten(config).items() if configs.is_read(name, config)}
 
 
 def hyperparameters(config: configs.Config) -> dict[str, options.Value]:

@@ -9,7 +9,7 @@ import functools
 import math
 import sys
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from seedzero.config import config as configs
 from seedzero.config import options
@@ -65,14 +65,15 @@ class RunCase(NamedTuple):
 
 def setting(config: configs.Config, key: str) -> str:
     """Returns SECTION.KEY of a setting of the run's agent, first from the agent's own section; "": there is none."""
-    return _setting(config.run.agent, config.agent.SECTIONS, key)
+    kind: Any = type(config)
+    return _setting(kind, config.run.agent, key)
 
 
 @functools.cache
-def _setting(agent: str, own: tuple[str, ...], key: str) -> str:
-    names = (f"{section}.{key}" for section in (agent, *own, "replay", "run"))
-    known = configs.fields()
-    return next((name for name in names if name in known and configs.is_read(name, agent)), "")
+def _setting(kind: Any, agent: str, key: str) -> str:
+    config, known = configs.of_agent(agent, kind), configs.fields(kind)
+    names = (f"{section}.{key}" for section in (config.section, *config.agent.SECTIONS, "replay", "run"))
+    return next((name for name in names if name in known and configs.is_read(name, config)), "")
 
 
 def value(config: configs.Config, key: str) -> options.Value | None:

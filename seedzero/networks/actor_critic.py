@@ -105,17 +105,23 @@ def actor_critic(
 
 
 def dueling(
-    layers: shared.Layers, spec: types.EnvSpec, platform: str
+    layers: shared.Layers, spec: types.EnvSpec, platform: str, *, own_torso: nn.Module | None = None
 ) -> RecurrentNetwork[tuple[jax.Array, jax.Array]]:
-    """Returns the network of Q learning for discrete actions: state, Q values [B, T, A]."""
-    return _with_moments(_network(_Dueling, layers, spec, platform, "nature"))
+    """Returns the network of Q learning for discrete actions: state, Q values [B, T, A]. own_torso: as V-trace's."""
+    return _with_moments(_network(_Dueling, layers, spec, platform, "nature", own_torso=own_torso))
 
 
 def ppo(
-    layers: shared.Layers, spec: types.EnvSpec, platform: str, *, initial_std: float, normalizes: bool
+    layers: shared.Layers,
+    spec: types.EnvSpec,
+    platform: str,
+    *,
+    initial_std: float,
+    normalizes: bool,
+    own_torso: nn.Module | None = None,
 ) -> RecurrentNetwork[tuple[jax.Array, PpoPrediction]]:
-    """Returns PPO's network: state, prediction."""
-    more = {"num_dimensions": len(spec.action_low), "initial_std": initial_std}
+    """Returns PPO's network: state, prediction. own_torso: as V-trace's; policy and value share the features."""
+    more = {"num_dimensions": len(spec.action_low), "initial_std": initial_std, "own_torso": own_torso}
     return _network(_Ppo, layers, spec, platform, "nature", normalizes, **more)
 
 
@@ -198,6 +204,7 @@ class _Model(nn.Module):
     num_actions: int  # 0: they are vectors
     dtype: Any
     convolve: Any = None  # in place of `lax.conv_general_dilated`
+    own_torso: nn.Module | None = None
 
     @nn.compact
     def __call__(self, seen: _Seen, state: jax.Array, steps: Steps) -> tuple[Any, ...]:
@@ -209,6 +216,9 @@ class _Model(nn.Module):
 
     def torso(self, features: observations.Features, texts: tuple[jax.Array, ...]) -> Any:
         """Returns features [N, F]."""
+        if self.own_torso is not None:
+            x = self.own_torso(*features.given)
+            return x.reshape(x.shape[0], -1).astype(self.dtype)
         return _Torso(self.layers.torso, self.layers.width, self.dtype)(*features.given)
 
     def head(self, x: Any, steps: Steps) -> tuple[Any, ...]:
@@ -219,11 +229,10 @@ class _Model(nn.Module):
 class _ActorCritic(_Model):
     """Logits [B, T, A], values [B, T] of the steps' tasks. See `actor_critic`."""
 
-    own_torso: nn.Module | None = None
     num_values: int = 1
 
     def torso(self, features: observations.Features, texts: tuple[jax.Array, ...]) -> jax.Array:
-        x = self.own_torso(*features.given) if self.own_torso else super().torso(features, texts)
+        x = super().torso(features, texts)
         read = [text.Encoder(self.dtype)(given) for given in texts]
         return jnp.concatenate([x.reshape(x.shape[0], -1).astype(self.dtype), *read], axis=-1)
 
@@ -256,6 +265,8 @@ class _Ppo(_Model):
 
     def torso(self, features: observations.Features, texts: tuple[jax.Array, ...]) -> Any:
         layers = self.layers
+        if self.own_torso is not None:
+            return super().torso(features, texts).astype(jnp.float32)
         if layers.torso == "mlp" and layers.lstm_width:
             return self._vectors(features.main, "torso")
         if layers.torso == "mlp":

@@ -1,0 +1,93 @@
+"""An agent of the user's own, made and checked: `--agent=MODULE:OBJECT`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from seedzero.agents import base
+from seedzero.config import config as configs
+from seedzero.config import own_agents
+from seedzero.core import errors, types, user_code
+from seedzero.networks import observations
+from seedzero.replay import data as sources
+
+
+def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
+    """Returns the agent; a first observation is shown to its functions, as shapes alone.
+
+    Raises:
+      ConfigError: with file and line, for functions that raise, do not return, or return what they should not.
+    """
+    own = own_agents.load(config.run.agent)
+    module = config.run.agent.partition(":")[0]
+    what, seconds = f"--agent={config.run.agent}", own_agents.SECONDS
+    agent = user_code.call(own.make, config, spec, platform, seconds=seconds, what=f"{what}: make", module=module)
+    problem = None
+    if not isinstance(agent, base.Agent):
+        problem = f"returns {type(agent).__name__}; expected seedzero.agents.base.Agent"
+    else:
+        shown = user_code.call(_shapes, agent, spec, seconds=seconds, what=f"{what}: the agent", module=module)
+        problem = mismatch(config, agent) or _misfit(agent, spec, *shown)
+    if problem:
+        raise errors.ConfigError(f"{what} ({user_code.place_of(own.make)}): make {problem}")
+    made: base.Agent = agent
+    return made
+
+
+def mismatch(config: configs.Config, agent: base.Agent) -> str | None:
+    """Returns the contradiction of an agent's data and its settings; None: there is none."""
+    settings, data = config.agent, agent.data
+    if agent.samples != settings.SAMPLES:
+        return (
+            f"returns an agent with {type(data).__name__} as data, but its settings have SAMPLES={settings.SAMPLES}; "
+            "expected SAMPLES=True for a Replay, False for a Queue"
+        )
+    shared = settings.shared(config)
+    size = data.batch_size if isinstance(data, sources.Queue) else config.replay.batch_size
+    if size not in shared.values():
+        return f"returns an agent with batches of {size}, which `shared` of its settings does not name: {shared}"
+    return None
+
+
+def _shapes(agent: base.Agent, spec: types.EnvSpec) -> tuple[Any, Any, Any]:
+    """Returns the shapes of memory, of the memory after a first observation, and of `act`'s outputs."""
+    number, flag = jnp.zeros(1), jnp.zeros(1, bool)
+    inputs = base.Inputs(
+        observation=observations.zeros(spec, agent.stack, 1),
+        reward=number,
+        first=flag,
+        terminated=flag,
+        action_mask=jnp.ones((1, spec.num_actions), bool),
+        explore=jnp.full(1, types.EXPLORE),
+        slot=jnp.zeros(1, jnp.int32),
+        num_slots=1,
+        task=jnp.zeros(1, jnp.int32),
+    )
+
+    def play(key: jax.Array) -> tuple[Any, Any, base.Outputs]:
+        memory = agent.initial_memory(1)
+        return memory, *agent.act(agent.acting(agent.init(key)), memory, inputs, key)
+
+    found: tuple[Any, Any, Any] = jax.eval_shape(play, jax.random.key(0))
+    return found
+
+
+def _misfit(agent: base.Agent, spec: types.EnvSpec, before: Any, after: Any, outputs: Any) -> str | None:
+    """Returns what of a step's shapes differs from the agent's declarations; None: nothing."""
+
+    def layout(tree: Any) -> Any:
+        return jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", tree)
+
+    stored = {name: f"{array.dtype}{[1, *array.shape]}" for name, array in agent.stored.items()}
+    action = f"{'float32' if spec.is_continuous else 'int32'}{[1, *spec.action_shape]}"
+    for name, came, expected in (
+        ("memory", layout(after), layout(before)),
+        ("stored arrays", layout(dict(outputs.stored)), stored),
+        ("actions", layout(outputs.action), action),
+    ):
+        if came != expected:
+            return f"returns an agent whose `act` gives the {name} {came} for one row; expected {expected}"
+    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -29,7 +30,8 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
     if not isinstance(agent, base.Agent):
         problem = f"returns {type(agent).__name__}; expected seedzero.agents.base.Agent"
     else:
-        shown = user_code.call(_shapes, agent, spec, seconds=seconds, what=f"{what}: the agent", module=module)
+        show = functools.wraps(own.make)(lambda: _shapes(agent, spec))  # whose place an error has
+        shown = user_code.call(show, seconds=seconds, what=f"{what}: the agent", module=module)
         problem = mismatch(config, agent) or _misfit(agent, spec, *shown)
     if problem:
         raise errors.ConfigError(f"{what} ({user_code.place_of(own.make)}): make {problem}")

@@ -64,7 +64,7 @@ def _problem(found: object) -> str | None:
     kind = found.settings
     is_section = isinstance(kind, type) and issubclass(kind, options.AgentSection)
     if not (is_section and dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen):
-        return f"has the settings {_described(kind)}; expected a frozen dataclass, a subclass of options.AgentSection"
+        return f"has {_described(kind)} as settings; expected a frozen dataclass, a subclass of options.AgentSection"
     for field in dataclasses.fields(kind):
         if "resumable" not in field.metadata or not isinstance(field.default, _KINDS):
             return f"has the setting {field.name} without options.fixed, options.tunable or options.free"
@@ -81,4 +81,4 @@ def _problem(found: object) -> str | None:
 
 
 def _described(value: object) -> str:
-    return f"the class {value.__name__}" if isinstance(value, type) else f"of the type {type(value).__name__}"
+    return f"the class {value.__name__}" if isinstance(value, type) else f"an object of type {type(value).__name__}"

@@ -52,7 +52,7 @@ def read(path: str | os.PathLike[str]) -> PresetFile:
     except errors.ConfigError as error:
         names = {name: (f"--{name}", configs.flag(name)) for name in lines}
         at = [line for name, line in lines.items() if any(flag in str(error) for flag in names[name])]
-        raise errors.ConfigError(f"{path}:{(at or [1])[0]}: {error}") from None
+        raise errors.ConfigError(f"{path}:{(at or [lines.get(configs.ALIASES['agent'], 1)])[0]}: {error}") from None
     return PresetFile(preset, found)
 
 

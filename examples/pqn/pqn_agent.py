@@ -1,0 +1,259 @@
+"""PQN (Gallici et al. 2024, "Simplifying deep temporal difference learning") as an agent outside seedzero.
+
+    cd examples/pqn && seedzero train --preset=cartpole.preset
+
+Q-learning without a replay and without a target network: layer normalization keeps it stable. Every step is in one
+update, which goes over its batch several times in minibatches (algorithm 1), towards lambda returns of the Q values
+(equation 5). A step's action answers its observation; the action on an episode's last observation is none.
+
+Shape letters: B unrolls, L steps of an unroll, A actions, N = B * L.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from seedzero.agents import base, exploration, learning
+from seedzero.config import options, own_agents, shared
+from seedzero.networks import inputs as network_inputs
+from seedzero.networks import observations
+from seedzero.ops import gae, q_learning
+from seedzero.ops import returns as nstep
+from seedzero.replay import data as sources
+from seedzero.replay import windows as windowing
+
+# Settings ------------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class PQNConfig(options.AgentSection):
+    """The section `pqn`: every field is a flag, --pqn.FIELD. Defaults are those of purejaxql's CartPole."""
+
+    SUMMARY = "Q-learning from its newest steps, without replay and target network"
+    SAMPLES = False  # it consumes a queue of unrolls
+
+    discount: float = shared.discount(0.99)
+    trace_decay: float = options.tunable(0.95, "lambda of the returns", low=0, high=1)
+    reward_scale: float = shared.reward_scale(0.1)
+    clip_reward: float = shared.clip_reward(0.0)
+    unroll_length: int = shared.unroll_length(64)
+    batch_size: int = options.fixed(32, "unrolls of one update: as many as there are environments", low=1)
+    max_lag: int = shared.max_lag(1)
+    wait_seconds: float = shared.wait_seconds(10.0)
+    num_epochs: int = options.tunable(4, "times that an update learns from each of its steps", low=1)
+    num_minibatches: int = options.tunable(16, "parts of an epoch, with an optimizer step each", low=1)
+    epsilon: float = options.tunable(1.0, "first probability of a random action", low=0, high=1)
+    last_epsilon: float = options.tunable(0.2, "probability of a random action in the end", low=0, high=1)
+    epsilon_updates: int = options.tunable(50, "updates from the first probability to the last", "updates", low=1)
+    learning_rate: float = shared.learning_rate(1e-4)
+    decay_updates: int = shared.decay_updates(0)
+    clip_norm: float = shared.clip_norm(10.0)
+    width: int = shared.width(128)
+    num_layers: int = options.fixed(2, "hidden layers", low=1, high=16)
+    frame_stack: int = shared.frame_stack(1)
+
+    def decay_end(self, config: Any) -> tuple[str, int]:
+        return ("pqn.decay_updates", self.decay_updates) if self.decay_updates else ("", 0)
+
+    def shared(self, config: Any) -> dict[str, int]:
+        return {"pqn.batch_size": self.batch_size}
+
+
+# Network -------------------------------------------------------------------------------------------------------------
+
+
+class QNetwork(nn.Module):
+    """Vectors [N, F] -> Q values [N, A]: layers with layer normalization."""
+
+    width: int
+    num_layers: int
+    num_actions: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        for _ in range(self.num_layers):
+            x = nn.relu(nn.LayerNorm()(nn.Dense(self.width, kernel_init=nn.initializers.he_normal())(x)))
+        return nn.Dense(self.num_actions)(x)
+
+
+# The agent -----------------------------------------------------------------------------------------------------------
+
+
+class PqnActing(NamedTuple):
+    """What acts: the parameters, and the number of updates, by which random actions become rare."""
+
+    params: base.Params
+    num_updates: jax.Array
+
+
+class _Parts(NamedTuple):
+    config: PQNConfig
+    spec: Any
+    network: QNetwork
+    inputs: network_inputs.InputFunctions
+    optimizer: optax.GradientTransformation
+    schedule: Any
+
+
+class _Steps(NamedTuple):
+    """The steps of an update or a minibatch."""
+
+    observation: Mapping[str, jax.Array]  # {name: [N, *shape]}
+    action: jax.Array  # [N] int32
+    target: jax.Array  # [N]
+    counted: jax.Array  # [N], 1: a step; 0: an episode's last observation, or padding
+
+
+def make(config: Any, spec: Any, platform: str) -> base.Agent:
+    """Returns the agent for environments of this spec; `config.pqn` is its section."""
+    settings: PQNConfig = config.pqn
+    parts = _Parts(
+        settings,
+        spec,
+        QNetwork(settings.width, settings.num_layers, spec.num_actions),
+        network_inputs.InputFunctions("mlp", spec, settings.frame_stack, normalizes=False),
+        optax.chain(learning.clipping(settings.clip_norm), optax.scale_by_radam()),
+        learning.schedule(shared.Optimizer("adam", settings.learning_rate, 0.0, decay_updates=settings.decay_updates)),
+    )
+    return base.Agent(
+        data=sources.Queue(settings.unroll_length, settings.batch_size, settings.max_lag, settings.wait_seconds),
+        stack=settings.frame_stack,
+        stored={
+            "action": sources.Stored((), np.dtype(np.int32)),
+            "value": sources.Stored((), np.dtype(np.float32)),
+        },
+        init=lambda key: _init(parts, key),
+        acting=lambda state: PqnActing(state.params, state.num_updates),
+        initial_memory=lambda num_slots: (),
+        act=lambda params, memory, inputs, key: _act(parts, params, inputs, key),
+        update=lambda state, windows, key, axis_name: _update(parts, state, windows, key, axis_name),
+        has_policy=False,
+    )
+
+
+def _init(parts: _Parts, key: jax.Array) -> learning.TrainState:
+    one = observations.zeros(parts.spec, parts.config.frame_stack, 1)
+    return learning.init(parts.network.init(key, _vectors(parts, one))["params"], parts.optimizer)
+
+
+def _vectors(parts: _Parts, observation: Mapping[str, jax.Array]) -> jax.Array:
+    """Returns all arrays of observations {name: [N, *shape]} as vectors [N, F]."""
+    x = parts.inputs.features(None, observation).main
+    return x.reshape(x.shape[0], -1)
+
+
+def _q(parts: _Parts, params: base.Params, observation: Mapping[str, jax.Array]) -> jax.Array:
+    """Returns Q values [N, A] of observations {name: [N, *shape]}."""
+    return jnp.asarray(parts.network.apply({"params": params}, _vectors(parts, observation)))
+
+
+# Acting --------------------------------------------------------------------------------------------------------------
+
+
+def _act(parts: _Parts, params: PqnActing, inputs: base.Inputs, key: jax.Array) -> tuple[tuple[()], base.Outputs]:
+    """Acts: at random with a probability that falls from update to update; greedily in evaluations."""
+    q = _q(parts, params.params, inputs.observation)
+    greedy = q_learning.best_action(q, inputs.action_mask)
+    epsilon = jnp.where(inputs.explores, _epsilon(parts.config, params.num_updates), 0.0)
+    action = exploration.epsilon_greedy(key, greedy, epsilon, inputs.action_mask)
+    # The largest legal Q value bootstraps the returns; the parameters that act are those of the newest update.
+    return (), base.Outputs(action, {"action": action, "value": q_learning.of_action(q, greedy)})
+
+
+def _epsilon(config: PQNConfig, num_updates: jax.Array) -> jax.Array:
+    """Returns the probability of a random action after so many updates."""
+    share = jnp.minimum(num_updates / config.epsilon_updates, 1.0)
+    return config.epsilon + share * (config.last_epsilon - config.epsilon)
+
+
+# Learning ------------------------------------------------------------------------------------------------------------
+
+
+def _update(
+    parts: _Parts, state: learning.TrainState, windows: windowing.Windows, key: jax.Array, axis_name: str | None
+) -> tuple[learning.TrainState, None, base.Metrics]:
+    """Learns from a batch of unrolls; numbers that are not finite leave parameters and optimizer as they were."""
+    steps = _steps(parts, learning.clear_padding(windows))
+    rate = parts.schedule(state.num_updates)
+    (params, opt_state), metrics = _descend(parts, (state.params, state.opt_state), steps, rate, key, axis_name)
+    is_finite = jnp.all(jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["grad_norm"]))
+    params, opt_state = learning.where(is_finite, (params, opt_state), (state.params, state.opt_state))
+    num_rejected = jnp.where(is_finite, 0, state.num_rejected + 1)
+    metrics = {name: jnp.mean(x) for name, x in metrics.items()}
+    metrics |= {
+        "learning_rate": rate,
+        "num_rejected": num_rejected,
+        "epsilon": _epsilon(parts.config, state.num_updates),
+    }
+    new_state = learning.TrainState(params, (), opt_state, state.num_updates + 1, num_rejected)
+    return new_state, None, {name: jnp.asarray(x, jnp.float32) for name, x in metrics.items()}
+
+
+def _steps(parts: _Parts, windows: windowing.Windows) -> _Steps:
+    """Returns the steps of windows [B, L + 1, ...] with their lambda returns.
+
+    With V the largest Q value, the return of a step is G = r + discount ((1 - lambda) V' + lambda G'): a generalized
+    advantage (Schulman et al. 2016) plus V.
+    """
+    config, value = parts.config, windows.stored["value"]
+    reward = nstep.scaled_reward(windows.reward[:, 1:], config.reward_scale, config.clip_reward)
+    is_step = ~(windows.terminated | windows.truncated)[:, :-1]
+    discount = config.discount * ~windows.terminated[:, 1:]
+    advantage = gae.advantages(value, reward, discount, is_step, trace_decay=config.trace_decay)
+    counted = is_step & (windows.weight[:, None] > 0)
+    rows = (
+        windowing.observed(windows, slice(-1)),
+        windows.stored["action"][:, :-1],
+        advantage + value[:, :-1],
+        counted,
+    )
+    steps = _Steps(*jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows))
+    return steps._replace(counted=steps.counted.astype(jnp.float32))
+
+
+def _descend(
+    parts: _Parts,
+    learned: tuple[base.Params, Any],
+    steps: _Steps,
+    rate: jax.Array,
+    key: jax.Array,
+    axis_name: str | None,
+) -> tuple[tuple[base.Params, Any], base.Metrics]:
+    """Returns parameters and optimizer after all minibatches of all epochs, and the metrics of each."""
+
+    def descend(carry: tuple[base.Params, Any], rows: jax.Array) -> tuple[tuple[base.Params, Any], base.Metrics]:
+        params, opt_state = carry
+        batch = jax.tree.map(lambda x: x[rows], steps)
+        counted = batch.counted * (rows >= 0)
+        total = jnp.sum(counted)
+        num_steps = total if axis_name is None else jax.lax.pmean(total, axis_name)
+
+        def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, None]]:
+            chosen = q_learning.of_action(_q(parts, params, batch.observation), batch.action)
+
+            def mean(x: jax.Array) -> jax.Array:
+                return jnp.sum(counted * x) / jnp.maximum(num_steps, 1e-8)
+
+            value = mean(0.5 * jnp.square(chosen - batch.target))
+            return value, ({"loss": value, "q_mean": mean(chosen), "q_target_mean": mean(batch.target)}, None)
+
+        gradients, metrics, _ = learning.gradients(loss, params, axis_name)
+        directions, new_opt_state = parts.optimizer.update(gradients, opt_state, params)
+        new_params = jax.tree.map(lambda p, d: p - rate * d, params, directions)
+        carry = learning.where(num_steps > 0, (new_params, new_opt_state), carry)
+        return carry, {**metrics, "grad_norm": optax.tree.norm(gradients)}
+
+    config = parts.config
+    rows = learning.minibatches(key, len(steps.counted), config.num_minibatches, config.num_epochs, axis_name)
+    return jax.lax.scan(descend, learned, rows)
+
+
+AGENT = own_agents.OwnAgent(name="pqn", settings=PQNConfig, make=make)

@@ -1,0 +1,150 @@
+"""Agents of a user's own module: their settings beside all others, and refusals with file and line."""
+
+from __future__ import annotations
+
+import itertools
+import pathlib
+import sys
+import textwrap
+from collections.abc import Callable
+
+import golden
+import pytest
+
+from seedzero.checkpoints import migrations
+from seedzero.config import config as configs
+from seedzero.config import options, own_agents, presets
+from seedzero.core import errors
+
+_MODULE = """
+import dataclasses
+from seedzero.config import options, own_agents
+
+@dataclasses.dataclass(frozen=True)
+class Settings(options.AgentSection):
+    SECTIONS = ("league",)
+    bonus: float = options.tunable(0.5, "added to each reward", low=0)
+    limit: float = options.fixed(float("inf"), "of everything")
+
+def make(config, spec, platform):
+    return None
+
+AGENT = own_agents.OwnAgent("toy", Settings, make, {"catch": options.part(toy=dict(bonus=2.0))})
+"""
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def named(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Returns the name of the agent in a module of its own with this content."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def write(content: str) -> str:
+        module = f"toy_module_{next(_numbers)}"  # no name twice: a module is imported once
+        (tmp_path / f"{module}.py").write_text(textwrap.dedent(content))
+        return f"{module}:AGENT"
+
+    return write
+
+
+@pytest.fixture
+def toy(named: Callable[[str], str]) -> str:
+    return named(_MODULE)
+
+
+def test_its_settings_lie_beside_all_others(toy: str) -> None:
+    found = configs.override(configs.Config(), {"agent": toy, "toy.bonus": "3"})
+    assert found.agent.bonus == 3 and found.section == "toy"  # type: ignore[attr-defined]
+    assert configs.flatten(found)["toy.bonus"] == 3 and found.ppo == configs.Config().ppo
+    assert configs.fields(configs.kind_of(toy)).keys() - configs.fields().keys() == {"toy.bonus", "toy.limit"}
+    assert configs.override(found, {"seed": 2}).run.agent == toy
+    assert isinstance(found, configs.kind_of(toy)) and configs.kind_of("ppo") is configs.Config
+
+
+def test_it_has_parts_of_presets_or_its_defaults(toy: str) -> None:
+    assert configs.flatten(presets.get("catch", toy))["toy.bonus"] == 2.0
+    assert configs.flatten(presets.get("cartpole", toy))["toy.bonus"] == 0.5
+
+
+def test_it_reads_its_own_settings_and_those_of_its_sections(toy: str) -> None:
+    names = ("toy.bonus", "league.weighting", "run.seed", "replay.capacity", "ppo.width", "search.policy")
+    assert [configs.is_read(name, toy) for name in names] == [True, True, True, True, False, False]
+    assert not configs.is_read("toy.bonus", configs.override(configs.of_agent(toy), {"agent": "ppo"}))
+    assert configs.counterpart("ppo.width", toy) == "" and configs.counterpart("ppo.batch_size", toy)
+
+
+def test_a_wrong_setting_is_refused_with_the_nearest_one(toy: str, said: golden.Said) -> None:
+    for values in ({"toy.bonnus": "1"}, {"toy.bonus": "-1"}, {"toy.bonus": "much"}):
+        with pytest.raises(errors.ConfigError, match=next(iter(values))) as raised:
+            configs.override(configs.of_agent(toy), values)
+        said(raised.value, next(iter(values.values())))
+    with pytest.raises(errors.ConfigError, match=r"--ppo\.width .*ppo, .*toy_module") as raised:
+        configs.check_read(["ppo.width"], toy)
+
+
+def test_saved_settings_are_read_without_an_import_and_loaded_with_it(toy: str) -> None:
+    asked = configs.override(configs.Config(), {"agent": toy, "toy.bonus": "3"})
+    values = {name: "inf" if value == float("inf") else value for name, value in configs.flatten(asked).items()}
+    module = toy.partition(":")[0]
+    own_agents.load.cache_clear(), configs.kind_of.cache_clear(), sys.modules.pop(module)
+    saved = migrations.config(values)
+    assert module not in sys.modules
+    assert saved.run.agent == toy and configs.flatten(saved)["toy.bonus"] == 3.0
+    assert configs.is_read("toy.bonus", saved) and not configs.is_read("ppo.width", saved)
+    whole = configs.loaded(saved)
+    assert module in sys.modules and configs.flatten(whole) == configs.flatten(asked)
+    assert configs.loaded(whole) is whole and configs.loaded(configs.Config()) == configs.Config()
+
+
+def test_a_saved_setting_that_the_module_has_no_more_is_refused(toy: str) -> None:
+    saved = migrations.config({"run.agent": toy, "toy.earlier": 1})
+    with pytest.raises(errors.ConfigError, match=r"toy\.earlier=1"):
+        configs.loaded(saved)
+    assert configs.loaded(migrations.config({"run.agent": toy})).agent.bonus == 0.5  # type: ignore[attr-defined]
+
+
+_REFUSED = {
+    "raises": "import math\n\nmath.sqrt(-1)",
+    "syntax": "def make(:\n    pass",
+    "exits": "import sys\nsys.exit(3)",
+    "hangs": "import threading\n\nthreading.Event().wait()",
+    "trains": "import seedzero\n\nseedzero.train('catch')",
+    "has none": "AGNT = 1",
+    "is another thing": "import math\n\nAGENT = {}",
+    "name": _MODULE + "AGENT = AGENT._replace(name='my toy')",
+    "name of others": _MODULE + "AGENT = AGENT._replace(name='ppo')",
+    "settings": _MODULE + "AGENT = AGENT._replace(settings=dict)",
+    "settings that change": _MODULE.replace("(frozen=True)", "").replace("(options.AgentSection)", "") + "\n",
+    "undeclared setting": _MODULE.replace('options.fixed(float("inf"), "of everything")', "1.0"),
+    "defaults": _MODULE.replace("0.5", "-0.5"),
+    "make": _MODULE + "AGENT = AGENT._replace(make=None)",
+    "parts": _MODULE + "AGENT = AGENT._replace(parts={'catch': {'toy.bonus': 1}})",
+}
+
+
+@pytest.mark.parametrize("problem", _REFUSED)
+def test_an_impossible_agent_is_refused_with_file_and_line(
+    problem: str, named: Callable[[str], str], said: golden.Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_agents, "SECONDS", 0.5 if problem == "hangs" else 60.0)
+    name = named(_REFUSED[problem])
+    with pytest.raises(errors.ConfigError, match=name) as raised:
+        configs.kind_of(name)
+    module = name.partition(":")[0]
+    if problem not in ("has none", "trains", "name of others"):
+        assert f"{module}.py:" in str(raised.value)
+    said(raised.value, problem, replace={module: "MODULE"})
+
+
+def test_a_missing_module_and_a_missing_name_are_told(said: golden.Said) -> None:
+    for name in ("no_such_module_here:AGENT", "no_such_module_here:", "math:sqrt"):
+        with pytest.raises(errors.ConfigError, match=name) as raised:
+            configs.kind_of(name)
+        said(raised.value, name, replace={str(pathlib.Path.cwd()): "HERE"})
+
+
+def test_a_setting_of_text_may_be_empty(named: Callable[[str], str]) -> None:
+    name = named(_MODULE.replace("bonus: float", 'word: str = options.fixed("", "a word")\n    bonus: float'))
+    values = configs.flatten(configs.of_agent(name))
+    assert configs.flatten(migrations.config(values))["toy.word"] == ""
+    assert isinstance(configs.of_agent(name).agent, options.AgentSection)

@@ -1,0 +1,65 @@
+"""Presets in files: what they set, and refusals with file and line."""
+
+from __future__ import annotations
+
+import pathlib
+
+import golden
+import pytest
+
+from seedzero.config import preset_files, presets
+from seedzero.core import errors
+
+
+def _file(tmp_path: pathlib.Path, content: str) -> pathlib.Path:
+    file = tmp_path / "mine.preset"
+    file.write_text(content)
+    return file
+
+
+def test_a_file_changes_a_preset(tmp_path: pathlib.Path) -> None:
+    file = _file(tmp_path, "# of mine\n\n--preset=catch\n--agent=ppo\n--seed=3\n  \n--ppo.width=32 \n--listen=\n")
+    found = preset_files.read(file)
+    assert found.preset == "catch"
+    assert found.settings == {"run.agent": "ppo", "run.seed": "3", "ppo.width": "32", "transport.listen": ""}
+
+
+def test_no_preset_of_the_table_looks_like_a_file() -> None:
+    assert not any(map(preset_files.is_file, presets.PRESETS))
+    assert preset_files.is_file("mine.preset") and preset_files.is_file("./mine")
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("--seed=3\n", 1),
+        ("--preset=catch\nseed=3\n", 2),
+        ("--preset=catch\n--seed 3\n", 2),
+        ("--preset=catch\n\n--sed=3\n", 3),
+        ("--preset=catch\n--seed=three\n", 2),
+        ("--preset=catch\n--agent=ppo\n--ppo.width=0\n", 3),
+        ("--preset=catch\n--seed=1\n--run.seed=2\n", 3),
+        ("--preset=catch\n--ppo.width=8\n", 2),
+        ("# mine\n--preset=cach\n", 2),
+        ("--preset=catch\n--agent=pqn\n", 2),
+    ],
+)
+def test_a_bad_file_is_refused_with_its_line(
+    content: str, line: int, tmp_path: pathlib.Path, said: golden.Said
+) -> None:
+    with pytest.raises(errors.ConfigError, match=rf"mine\.preset:{line}: ") as raised:
+        preset_files.read(_file(tmp_path, content))
+    said(raised.value, content)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: pathlib.Path, said: golden.Said) -> None:
+    with pytest.raises(errors.ConfigError, match=r"none\.preset") as raised:
+        preset_files.read(tmp_path / "none.preset")
+    said(raised.value, "none")
+    with pytest.raises(errors.ConfigError, match=tmp_path.name) as raised:
+        preset_files.read(tmp_path)
+    said(raised.value, "directory")
+    (tmp_path / "bytes.preset").write_bytes(b"--preset=catch\n--seed=\xff")
+    with pytest.raises(errors.ConfigError, match=r"bytes\.preset:2: ") as raised:
+        preset_files.read(tmp_path / "bytes.preset")
+    said(raised.value, "bytes")

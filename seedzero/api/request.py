@@ -43,7 +43,7 @@ class Request(NamedTuple):
 
 
 def kind(agent: str, run_dir: str | None) -> type[configs.Config]:
-    """Returns the class of the configurations of an agent, or of the run in a directory where none is named ("").
+    """Returns the class of the configurations of an agent, or, without one (""), of the run in a directory.
 
     Imports the module of a named agent alone. ConfigError: of that.
     """

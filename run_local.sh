@@ -37,6 +37,7 @@ AGENT                muzero unless the game needs another
   r2d2               Ape-X with an LSTM, for environments that need a memory
   ppo                learns several times from its newest steps; discrete or continuous actions
   sac                learns continuous actions from few steps
+  MODULE:OBJECT      an agent of your own
 
 Examples
   ./run_local.sh catch
@@ -125,14 +126,9 @@ if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
     agent=$1
     shift
 fi
-agents=""
-while IFS= read -r line; do # the lines of the table: "muzero": muzero.make,
-    case "$line" in
-        '    "'*'": '*.make,) line=${line#*\"} && agents="$agents${line%%\"*} " ;;
-    esac
-done < "$root/seedzero/agents/table.py"
-case " $agents" in
-    *" ${agent:-muzero} "*) ;;
+agents=$(usage | sed -n '/^AGENT/,/^$/s/^  \([a-z0-9]*\) .*/\1/p' | tr '\n' ' ')
+case " $agents/$agent" in
+    *" ${agent:-muzero} "* | *?:?*) ;;
     *) die "unknown agent '$agent'; the agents are: ${agents% }" ;;
 esac
 

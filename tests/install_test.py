@@ -15,6 +15,7 @@ import sys
 import golden
 import pytest
 
+from seedzero.config import config as configs
 from seedzero.config import families
 from seedzero.envs import gym_env
 
@@ -158,6 +159,8 @@ def test_run_local_without_arguments_explains_itself() -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("usage: ./run_local.sh GAME [AGENT] [--key=value ...]")
     assert _run_local("--help").returncode == 0
+    listed = re.search(r"^AGENT.*?^$", done.stderr, re.MULTILINE | re.DOTALL)
+    assert listed and re.findall(r"^  ([a-z0-9]+) ", listed[0], re.MULTILINE) == configs.agent_names()
 
 
 @pytest.mark.parametrize(
@@ -203,7 +206,6 @@ def copy(tmp_path: pathlib.Path) -> pathlib.Path:
         "pyproject.toml",
         "scripts/venv.sh",
         "protos",
-        "seedzero/agents/table.py",
     ):
         target = tmp_path / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -300,6 +302,7 @@ def test_a_clone_that_was_moved_is_installed_anew(copy: pathlib.Path) -> None:
         (["football:5_vs_5"], "cuda", "[cuda,envpool]", "train --env=football:5_vs_5"),
         (["envpool:CartPole-v1"], "cpu", "[envpool]", "train --env=envpool:CartPole-v1"),
         (["mujoco", "sac"], "cpu", "[mujoco]", "train --preset=mujoco --agent=sac"),
+        (["catch", "mine:AGENT"], "cpu", "", "train --preset=catch --agent=mine:AGENT"),
         (["gym:Hopper-v5"], "cpu", "[mujoco]", "train --env=gym:Hopper-v5"),
         (
             ["gym:minigrid:MiniGrid-Empty-8x8-v0"],

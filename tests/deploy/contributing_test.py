@@ -14,8 +14,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-DOCUMENTS = ("CONTRIBUTING.md", "docs/tutorials/own_agent.md")
-"""In the order of a reader's steps."""
+DOCUMENTS = ("CONTRIBUTING.md",)
 _EDITED_TESTS = ("tests/agents/conformance_test.py",)
 
 
@@ -54,10 +53,8 @@ def test_no_command_edits_a_file_in_place() -> None:
         assert not [block for _, block in blocks if "sed -i" in block], "show a diff"
 
 
-def test_the_variant_and_the_tutorial_s_change_are_there(copy: pathlib.Path) -> None:
+def test_the_variant_is_there(copy: pathlib.Path) -> None:
     assert '"toy": {"run.agent": "toy"' in (copy / _EDITED_TESTS[0]).read_text(encoding="utf-8")
-    source = (copy / "seedzero" / "agents" / "toy.py").read_text(encoding="utf-8")
-    assert "best_action(_q(parts, state.target_params" in source
 
 
 def _seedzero(path: pathlib.Path, *words: str) -> str:

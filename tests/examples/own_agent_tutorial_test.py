@@ -1,0 +1,64 @@
+"""The tutorial of an own agent, followed step by step outside the package, with a small budget."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import e2e_harness as harness
+import pytest
+
+TEXT = (harness.ROOT / "docs" / "tutorials" / "own_agent.md").read_text(encoding="utf-8")
+BUDGET = 6
+
+
+def _blocks(language: str) -> list[str]:
+    """Returns the blocks of the numbered steps."""
+    found = re.findall(rf"^   ```{language}\n(.*?)^   ```$", TEXT, re.DOTALL | re.MULTILINE)
+    return [re.sub(r"^   ", "", block, flags=re.MULTILINE) for block in found]
+
+
+def _command(start: str) -> list[str]:
+    (words,) = {line for block in _blocks("") for line in block.splitlines() if line.startswith(start)}
+    return words.split()[1:]
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[harness.Host]:
+    root = tmp_path_factory.mktemp("tutorial")
+    (root / "examples").symlink_to(harness.ROOT / "examples")
+    subprocess.run(["bash", "-ec", _blocks("")[0]], cwd=root, check=True)
+    found = harness.Host(root / "my_agent")
+    yield found
+    found.end()
+
+
+def _run(host: harness.Host, *words: str) -> harness.Ended:
+    ended = host.start(host.command(*words), "command").wait()
+    assert ended.code == 0, ended.out + ended.err
+    return ended
+
+
+def test_the_copy_trains_is_changed_and_trains_again(host: harness.Host) -> None:
+    assert "toy.trace_decay" in _run(host, *_command("seedzero config ")).out
+    budget = (f"--max_updates={BUDGET}", "--evaluation.episodes=4", "--evaluation.num_envs=4")
+    _run(host, *_command("seedzero train --preset=cartpole.preset --run_dir=runs/max"), *budget)
+    before = (host.directory / "toy_agent.py").read_text()
+    (change,) = _blocks("diff")
+    subprocess.run(["git", "apply", "-"], cwd=host.directory, input=change, text=True, check=True)
+    assert (host.directory / "toy_agent.py").read_text() != before
+    _run(host, *_command("seedzero train --preset=cartpole.preset --run_dir=runs/sarsa"), *budget)
+    assert _run(host, *_command("seedzero evaluate "), "--episodes=2").json["mean_return"] > 0
+
+
+def test_the_check_passes_for_the_changed_copy(host: harness.Host) -> None:
+    (check,) = _blocks("python")
+    ended = host.start(
+        [sys.executable, "-c", check], "check", PYTHONPATH=os.pathsep.join([str(harness.ROOT), "."])
+    ).wait()
+    assert ended.code == 0, ended.err
+    assert pathlib.Path(host.directory / "runs" / "sarsa" / "own.key").exists()

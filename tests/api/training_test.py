@@ -16,6 +16,7 @@ import pytest
 
 import seedzero
 from seedzero.api import request, training
+from seedzero.config import options, own_agents
 from seedzero.core import errors
 from seedzero.host import learner, result
 
@@ -171,6 +172,22 @@ class _Env:
     pass
 
 
+def _make(config: Any, spec: Any, platform: str) -> Any:
+    return None
+
+
+_AGENT = own_agents.OwnAgent("mine", options.AgentSection, _make)
+
+
+def test_a_preset_of_a_file_is_changed_by_the_call(calls: list[dict[str, Any]], tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "mine.preset"
+    file.write_text("--preset=catch\n--agent=ppo\n--seed=3\n--ppo.width=32\n")
+    seedzero.train(preset=str(file), run_dir=tmp_path / "run", seed=4)
+    (call,) = calls
+    assert call["preset"] == "catch"
+    assert call["given"] == {"run.agent": "ppo", "run.seed": "4", "ppo.width": "32"}
+
+
 @pytest.mark.parametrize(
     ("setting", "value", "name"),
     [
@@ -180,6 +197,7 @@ class _Env:
         ("env", gymnasium.make("CartPole-v1"), "gym:CartPole-v1$"),
         ("network.module", training.texts, ": seedzero.api.training:texts$"),
         ("league.builder", training.texts, ": seedzero.api.training:texts$"),
+        ("agent", _AGENT, f"{__name__}:_AGENT$"),
         ("seed", _Env, "expected a text, a number, true or false$"),
     ],
 )

@@ -6,6 +6,7 @@ import contextlib
 import json
 import pathlib
 import re
+import sys
 from collections.abc import Callable, Mapping
 
 import golden
@@ -34,7 +35,7 @@ _TORSO = {"run.agent": "vtrace", "vtrace.module": "their_module:torso"}
 @pytest.fixture(autouse=True)
 def _here(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "their_module.py").write_text("open('was_run', 'w')\n")
+    (tmp_path / "their_module.py").write_text("open('was_run', 'w').close()\n")
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
@@ -69,6 +70,24 @@ def test_what_a_directory_names_does_not_run_without_consent(call: str, code: Ma
     with pytest.raises(errors.ResumeError, match=named if is_made else "^(?!.*--trust_run_dir)"):
         _CALLS[call](path)
     assert not pathlib.Path("was_run").exists()
+
+
+@pytest.mark.parametrize("call", _CALLS)
+@pytest.mark.parametrize("part", ["given", "config", "both"])
+def test_an_agent_of_a_module_is_not_imported_without_consent(call: str, part: str) -> None:
+    path, agent = _directory({}), {"run.agent": "their_module:AGENT", "theirs.size": 3}
+    saved = json.loads((path / run_dirs.CONFIG_FILE).read_text())
+    saved["given"] |= agent if part != "config" else {}
+    saved["config"] |= agent if part != "given" else {}
+    run_dirs.write_json_atomic(path / run_dirs.CONFIG_FILE, saved)
+    with pytest.raises(errors.ResumeError, match=r" here: --agent=their_module:AGENT\. .*--trust_run_dir"):
+        _CALLS[call](path)
+    assert not pathlib.Path("was_run").exists()
+    with pytest.raises(errors.ConfigError, match="has no agent 'AGENT'"):  # with consent it is imported
+        consent.check(path, run_dirs.read_saved(path), trusted=True)
+        seedzero.train(run_dir=path, trust_run_dir=True)
+    assert pathlib.Path("was_run").exists()
+    del sys.modules["their_module"]
 
 
 @pytest.mark.parametrize("call", _CALLS)

@@ -15,7 +15,7 @@ import pytest
 from seedzero.checkpoints import consent, own_runs
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
-from seedzero.core import errors, user_code
+from seedzero.core import errors, json_object, user_code
 
 _CODE = {"env.id": "python:my_env:make", "env.kwargs": '{"size": 3}', "network.module": "my_network:make"}
 _STRANGER = 12345
@@ -82,6 +82,25 @@ def test_nothing_in_the_directory_alone_is_consent(monkeypatch: pytest.MonkeyPat
     assert "of another user" in (_doubt(path) or "")
 
 
+def _with_agent(changes: Mapping[str, object]) -> pathlib.Path:
+    """Returns a run directory with an agent of a module; its settings are read without an import."""
+    path = _directory(given={})
+    saved = json_object.parse((path / run_dirs.CONFIG_FILE).read_bytes())
+    agent = {"run.agent": "my_env:AGENT", "mine.size": 3, "mine.limit": "inf", **changes}
+    saved["given"] = {name: str(value) for name, value in agent.items()}
+    saved["config"] |= agent
+    run_dirs.write_json_atomic(path / run_dirs.CONFIG_FILE, saved)
+    return path
+
+
+@pytest.mark.parametrize("changes", [{"mine.size": 4}, {"mine.more": 1}, {"run.agent": "my_env:OTHER"}], ids=str)
+def test_an_agent_and_its_settings_are_remembered(changes: Mapping[str, object]) -> None:
+    path = _with_agent({})
+    assert own_runs.remember(path, run_dirs.read_saved(path)) == "" and _doubt(path) is None
+    assert "changed" in (_doubt(_with_agent(changes)) or "")
+    assert _doubt(_with_agent({"run.seed": 3})) is None
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -93,6 +112,7 @@ def test_nothing_in_the_directory_alone_is_consent(monkeypatch: pytest.MonkeyPat
         {"network.module": "my_network:other"},
         {"network.width": "7"},
         {"vtrace.module": "my_network:make"},
+        {"ppo.module": "my_network:make"},
         {"league.builder": "my_network:build"},
         {"league.builder_args": '{"size": 3}'},
         {"run.agent": "vtrace"},

@@ -101,8 +101,8 @@ def test_the_agent_that_runs_has_the_section_of_its_name() -> None:
 @pytest.mark.parametrize(
     ("agent", "message"),
     [
-        ("mu_zero", "'mu_zero'; .* muzero.* muzero, vtrace, apex"),
-        ("zzz", "'zzz'.* muzero, vtrace, apex, r2d2, ppo, sac"),
+        ("mu_zero", "'mu_zero'; .* muzero.* " + ", ".join(configs.agent_names())),
+        ("zzz", f"'zzz'.* {', '.join(configs.agent_names())}; .*MODULE:OBJECT"),
         ("search", "'search'"),
     ],
 )
@@ -121,16 +121,12 @@ def test_an_unknown_agent_is_told_with_the_nearest_one_and_all(agent: str, messa
         ("replay.num_slots", configs.agent_names()),
         ("replay.capacity", SAMPLING),
         ("replay.priority_epsilon", SAMPLING),
-        ("muzero.discount", ["muzero"]),
         ("search.num_simulations", ["muzero"]),
         ("explore.epsilon", ["muzero"]),
         ("network.width", ["muzero"]),
         ("optimizer.learning_rate", ["muzero"]),
         ("reanalyse.per_insert", ["muzero"]),
-        ("vtrace.discount", ["vtrace"]),
-        ("apex.discount", ["apex"]),
-        ("r2d2.discount", ["r2d2"]),
-        ("ppo.discount", ["ppo"]),
+        *((f"{agent}.discount", [agent]) for agent in configs.agent_names()),
     ],
 )
 def test_an_agent_reads_its_own_settings_and_the_shared_ones(name: str, readers: list[str]) -> None:
@@ -182,7 +178,7 @@ def test_the_nearest_setting_is_one_that_the_agent_reads(agent: str, key: str, n
         ("vtrace", "ppo.learning_rat", "ppo.learning_rate? It is for --agent=ppo"),
         ("muzero", "ppo.gamma", "ppo.discount? It is for --agent=ppo"),
         ("muzero", "clip_ratio", "ppo.clip_ratio? It is for --agent=ppo"),
-        ("ppo", "buffer_size", "replay.capacity? It is for --agent=muzero|apex|r2d2|sac"),
+        ("ppo", "buffer_size", f"replay.capacity? It is for --agent={'|'.join(SAMPLING)}"),
         ("ppo", "ppo.learning_rat", "ppo.learning_rate?"),
     ],
 )

@@ -1,6 +1,6 @@
 import pytest
 
-from seedzero.config import sections
+from seedzero.config import families, sections
 from seedzero.core import errors, types
 from seedzero.envs import atari, catch, gym_env, registry, spiel
 
@@ -8,24 +8,17 @@ from seedzero.envs import atari, catch, gym_env, registry, spiel
 @pytest.mark.parametrize(
     "env_id",
     [
-        "catch",
-        "remote",
-        "gym:CartPole-v1",
+        *(family.offers[0].example for family in families.FAMILIES),
         "gym:CartPole",
         "gym:somebody:Their-v0",
-        "atari:Pong",
         "atari:ms_pacman",
         "gym:MinAtar/Breakout-v1",
         "gym:MinAtar/Seaquest",
-        "python:my_module:make",
-        "spiel:tic_tac_toe",
         "spiel:connect_four(rows=4,columns=5)",
         "dmlab:dmlab30",
-        "dmlab:rooms_watermaze",
         "dmlab:rooms_collect_good_objects_test",
         "dmlab:lt_chasm",
         "dmlab:mine/maze",
-        "memory:tmaze-20",
         "memory:repeat-4",
         "memory:cartpole",
     ],
@@ -39,8 +32,7 @@ def test_right_ids_are_known(env_id):
     [
         (
             "",
-            "catch | gym:ID | gym:module:ID | python:module:function | atari:GAME | dmlab:LEVEL | spiel:GAME | "
-            "memory:TASK",
+            families.FORMS,
         ),
         ("python:my_module", "environment 'python:my_module': 'my_module' is not complete; expected MODULE:FUNCTION"),
         ("cathc", "did you mean catch"),

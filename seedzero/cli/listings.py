@@ -26,6 +26,7 @@ def agents(arguments: parse.Arguments) -> int:
         output.show(textwrap.indent(listed, _INDENT))
     output.show(
         "\nseedzero train --agent=NAME ...; seedzero config --preset=PRESET --agent=NAME lists an agent's settings"
+        "\nAn agent of your own is --agent=MODULE:OBJECT"
     )
     return 0
 

@@ -19,7 +19,7 @@ PRESET = "preset=NAME|FILE"
 
 RUN_DIR = {"run_dir=DIR|gs://BUCKET/PATH": "of the training run"}
 TRUST = {
-    "trust_run_dir": "import and run the modules that the run directory names (an environment or a network in "
+    "trust_run_dir": "import and run the modules that the run directory names (environment, agent, network in "
     "Python), which may do anything here: for directories of makers you trust; runs that you trained here need none"
 }
 
@@ -112,10 +112,9 @@ def _kind(args: Sequence[str], file: preset_files.PresetFile) -> type[configs.Co
 
 def _last(args: Sequence[str], key: str) -> str:
     """Returns the last value of a flag; "": there is none."""
-    after = [*args[1:], ""]
     found = [
         follows if arg == f"--{key}" else arg.partition("=")[2]
-        for arg, follows in zip(args, after, strict=True)
+        for arg, follows in zip(args, [*args[1:], ""], strict=False)
         if arg.partition("=")[0] == f"--{key}"
     ]
     return found[-1] if found else ""

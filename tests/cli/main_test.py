@@ -48,7 +48,7 @@ MISTAKES = [
     (["status", "--run_dir=x", "--server=y"], "--run_dir=DIR .*--server"),
     (["status", "--run_dir=x", "--token_file=y"], "--token_file .*--server=HOST:PORT"),
     (["checkpoint", "--run_dir=x"], " list, verify"),
-    (["config"], "--preset=NAME "),
+    (["config"], r"--preset=NAME\|FILE "),
     (["config", "--preset=catch", "--agent=vtrac"], "'vtrac'; .*vtrace"),
     (["config", "--preset=catch", "--agent=search"], "'search'"),
     (["config", "--preset=catch", "--agent=vtrace", "--replay.capacity=99"], "--replay.capacity "),

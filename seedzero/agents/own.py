@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import traceback
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -30,13 +32,33 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
     if not isinstance(agent, base.Agent):
         problem = f"returns {type(agent).__name__}; expected seedzero.agents.base.Agent"
     else:
-        show = functools.wraps(own.make)(lambda: _shapes(agent, spec))  # whose place an error has
-        shown = user_code.call(show, seconds=seconds, what=f"{what}: the agent", module=module)
+        functions: Any = {name: _telling(getattr(agent, name), own, f"{what}: {name}") for name in _FUNCTIONS}
+        agent = agent._replace(**functions)
+        shown = user_code.call(_shapes, agent, spec, seconds=seconds, what=f"{what}: the agent", module=module)
         problem = mismatch(config, agent) or _misfit(agent, spec, *shown)
     if problem:
         raise errors.ConfigError(f"{what} ({user_code.place_of(own.make)}): make {problem}")
     made: base.Agent = agent
     return made
+
+
+_FUNCTIONS = ("init", "acting", "initial_memory", "act", "update")
+
+
+def _telling(function: Callable[..., Any], own: own_agents.OwnAgent, what: str) -> Callable[..., Any]:
+    """Returns the function with errors, raised where it is traced, as ConfigErrors with file and line."""
+
+    @functools.wraps(function)
+    def run(*args: Any) -> Any:
+        try:
+            return function(*args)
+        except errors.Error:
+            raise
+        except Exception as error:
+            place = user_code.place_of(own.make, traceback.extract_tb(error.__traceback__), own.make.__module__)
+            raise errors.ConfigError(f"{what} raised {type(error).__name__}: {error}, at {place}; mend it") from error
+
+    return run
 
 
 def mismatch(config: configs.Config, agent: base.Agent) -> str | None:

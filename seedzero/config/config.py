@@ -102,7 +102,7 @@ def kind_of(agent: str) -> type[Config]:
     if not own_agents.is_own(agent):
         return Config
     own = own_agents.load(agent)
-    if own.name in _SECTIONS:
+    if hasattr(Config, own.name):
         raise errors.ConfigError(f"--agent={agent}: its name {own.name!r} is that of other settings; choose another")
     return _kind(agent, own.name, own.settings())
 
@@ -115,6 +115,9 @@ def kind_of_saved(values: Mapping[str, options.Value]) -> type[Config]:
     own = {name: value for name, value in values.items() if name.partition(".")[0] not in _SECTIONS}
     section = next(iter(own), "own").partition(".")[0]
     keys = {name.partition(".")[2]: value for name, value in own.items() if name.startswith(f"{section}.")}
+    taken = [key for key in keys if key[:1] == "_" or hasattr(options.AgentSection, key)]
+    if taken or section[:1] == "_" or hasattr(Config, section):
+        raise errors.ConfigError(f"--agent={agent} has an impossible setting: {next(iter(own))}")
     declared = [(key, type(value), options.tunable(value, "of an agent of your own")) for key, value in keys.items()]
     made = dataclasses.make_dataclass("SavedSection", declared, bases=(options.AgentSection,), frozen=True)
     return _kind(agent, section, made())

@@ -68,8 +68,8 @@ _REFUSED = {
     "threading.Event().wait()": r"make has not returned after 0\.5 s, at .*\.py:20",
     "return agent._replace(data=sources.Queue(4, 4, 1, 1.0))": "SAMPLES=True; expected",
     "return agent._replace(stored={})": "stored arrays",
-    "return agent._replace(initial_memory=lambda slots: ())": "the agent raised|memory",
-    "return agent._replace(act=lambda *_: 1 / 0)": r"raised ZeroDivisionError: .*\.py:20",
+    "return agent._replace(initial_memory=lambda slots: ())": r"act raised TypeError: .*\.py:18",
+    "return agent._replace(act=lambda *_: 1 / 0)": r"act raised ZeroDivisionError: .*\.py:20",
     "raise errors.ConfigError('needs seats')": "^needs seats$",
 }
 
@@ -85,6 +85,16 @@ def test_an_impossible_agent_is_refused_with_file_and_line(
         agents.make(config, SPEC, "cpu")
     assert "errors.ConfigError" in line or f"{name.partition(':')[0]}.py:" in str(raised.value)
     said(raised.value, line, replace={name.partition(":")[0]: "MODULE"})
+
+
+def test_an_update_that_raises_is_told_with_file_and_line(named: Callable[[str], str]) -> None:
+    agent = agents.make(
+        configs.override(configs.Config(), {"agent": named("return agent._replace(update=lambda *_: 1 / 0)")}),
+        SPEC,
+        "cpu",
+    )
+    with pytest.raises(errors.ConfigError, match=r"update raised ZeroDivisionError: .*, at .*\.py:20; mend it"):
+        agent.update(None, None, None, None)  # type: ignore[arg-type]
 
 
 def test_a_queue_of_unnamed_size_is_refused(named: Callable[[str], str]) -> None:

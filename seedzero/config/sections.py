@@ -11,7 +11,7 @@ from seedzero.core import opponents
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig(options.Section):
-    agent: str = options.fixed("muzero", "learning algorithm")
+    agent: str = options.fixed("muzero", "learning algorithm; MODULE:OBJECT: one of your own")
     seed: int = options.fixed(0, "seed of everything random", low=0, high=2**31 - 1)
     deterministic: bool = options.fixed(False, "acting and training in lock step: the same bits every time on a CPU")
     max_env_steps: int = options.free(

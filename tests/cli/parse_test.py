@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import json
+import pathlib
 import re
+import sys
 
 import pytest
 
 from seedzero.cli import parse
+from seedzero.config import config as configs
 from seedzero.core import errors
 
 PLAIN = parse.Command(
@@ -19,7 +23,7 @@ PLAIN = parse.Command(
 TRAIN = parse.Command(
     summary="Trains.",
     usage="",
-    flags={"preset=NAME": "which"},
+    flags={parse.PRESET: "which", "run_dir=DIR": "where"},
     details="",
     takes_settings=True,
     run=lambda arguments: 0,
@@ -129,3 +133,29 @@ def test_words_after_two_minus_signs_are_left_to_another_command() -> None:
     assert parse.read("sweep", command, ["--seed=1"]).rest == ()
     with pytest.raises(errors.UsageError, match=" --"):
         _train("--seed=1", "--", "--env=catch")
+
+
+@pytest.mark.parametrize(
+    "words", [("--preset={}", "--seed=4"), ("--seed=4", "--preset", "{}"), ("--run.seed=4", "--preset={}")]
+)
+def test_the_command_line_comes_before_a_preset_s_file(words: tuple[str, ...], tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "mine.preset"
+    file.write_text("--preset=catch\n--agent=ppo\n--seed=3\n--ppo.width=32\n")
+    found = _train(*(word.format(file) for word in words))
+    assert found.flags == {"preset": "catch"}
+    assert found.settings == {"run.agent": "ppo", "run.seed": "4", "ppo.width": "32"}
+    with pytest.raises(errors.ConfigError, match=r"none\.preset"):
+        _train("--preset=none.preset")
+    assert _train("--preset=nothing").flags == {"preset": "nothing"}  # which `presets.find` refuses
+
+
+def test_the_settings_of_a_run_s_own_agent_are_flags_without_an_import(tmp_path: pathlib.Path) -> None:
+    own = {"run.agent": "their_module:AGENT", "theirs.size": 3, "theirs.wide": False}
+    values = {"preset": "catch", "given": {}, "config": {**configs.flatten(configs.Config()), **own}}
+    (tmp_path / "config.json").write_text(json.dumps(values).replace("Infinity", '"inf"'))
+    found = _train(f"--run_dir={tmp_path}", "--theirs.wide", "--theirs.size=4")
+    assert found.settings == {"theirs.wide": "true", "theirs.size": "4"} and "their_module" not in sys.modules
+    with pytest.raises(errors.UsageError, match=r"--theirs\.sizes=4; did you mean --theirs\.size\?"):
+        _train(f"--run_dir={tmp_path}", "--theirs.sizes=4")
+    with pytest.raises(errors.ConfigError, match="there is no module 'their_module'"):
+        _train(f"--run_dir={tmp_path}", "--agent=their_module:AGENT")

@@ -32,7 +32,9 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
     if not isinstance(agent, base.Agent):
         problem = f"returns {type(agent).__name__}; expected seedzero.agents.base.Agent"
     else:
-        functions: Any = {name: _telling(getattr(agent, name), own, f"{what}: {name}") for name in _FUNCTIONS}
+        functions: Any = {
+            name: _telling(getattr(agent, name), own.make, f"{what}: {name}", module) for name in _FUNCTIONS
+        }
         agent = agent._replace(**functions)
         shown = user_code.call(_shapes, agent, spec, seconds=seconds, what=f"{what}: the agent", module=module)
         problem = mismatch(config, agent) or _misfit(agent, spec, *shown)
@@ -45,8 +47,8 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
 _FUNCTIONS = ("init", "acting", "initial_memory", "act", "update")
 
 
-def _telling(function: Callable[..., Any], own: own_agents.OwnAgent, what: str) -> Callable[..., Any]:
-    """Returns the function with errors, raised where it is traced, as ConfigErrors with file and line."""
+def _telling(function: Callable[..., Any], make: Callable[..., Any], what: str, module: str) -> Callable[..., Any]:
+    """Returns the function with its errors, which it raises as it is traced, as ConfigErrors with file and line."""
 
     @functools.wraps(function)
     def run(*args: Any) -> Any:
@@ -55,7 +57,7 @@ def _telling(function: Callable[..., Any], own: own_agents.OwnAgent, what: str) 
         except errors.Error:
             raise
         except Exception as error:
-            place = user_code.place_of(own.make, traceback.extract_tb(error.__traceback__), own.make.__module__)
+            place = user_code.place_of(make, traceback.extract_tb(error.__traceback__), module)
             raise errors.ConfigError(f"{what} raised {type(error).__name__}: {error}, at {place}; mend it") from error
 
     return run

@@ -126,7 +126,14 @@ if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
     agent=$1
     shift
 fi
-agents=$(usage | sed -n '/^AGENT/,/^$/s/^  \([a-z0-9]*\) .*/\1/p' | tr '\n' ' ')
+agents="" listed=""
+while IFS= read -r line; do # the names below AGENT
+    case "$line" in
+        AGENT*) listed=1 ;;
+        "") listed="" ;;
+        "  "[a-z]*) [ -z "$listed" ] || { line=${line#  } && agents="$agents${line%% *} "; } ;;
+    esac
+done <<< "$(usage)"
 case " $agents/$agent" in
     *" ${agent:-muzero} "* | *?:?*) ;;
     *) die "unknown agent '$agent'; the agents are: ${agents% }" ;;

@@ -150,12 +150,12 @@ def test_the_command_line_comes_before_a_preset_s_file(words: tuple[str, ...], t
 
 
 def test_the_settings_of_a_run_s_own_agent_are_flags_without_an_import(tmp_path: pathlib.Path) -> None:
-    own = {"run.agent": "their_module:AGENT", "theirs.size": 3, "theirs.wide": False}
+    own = {"run.agent": "module_of_nobody:AGENT", "theirs.size": 3, "theirs.wide": False}
     values = {"preset": "catch", "given": {}, "config": {**configs.flatten(configs.Config()), **own}}
     (tmp_path / "config.json").write_text(json.dumps(values).replace("Infinity", '"inf"'))
     found = _train(f"--run_dir={tmp_path}", "--theirs.wide", "--theirs.size=4")
-    assert found.settings == {"theirs.wide": "true", "theirs.size": "4"} and "their_module" not in sys.modules
+    assert found.settings == {"theirs.wide": "true", "theirs.size": "4"} and "module_of_nobody" not in sys.modules
     with pytest.raises(errors.UsageError, match=r"--theirs\.sizes=4; did you mean --theirs\.size\?"):
         _train(f"--run_dir={tmp_path}", "--theirs.sizes=4")
-    with pytest.raises(errors.ConfigError, match="there is no module 'their_module'"):
-        _train(f"--run_dir={tmp_path}", "--agent=their_module:AGENT")
+    with pytest.raises(errors.ConfigError, match="there is no module 'module_of_nobody'"):
+        _train(f"--run_dir={tmp_path}", "--agent=module_of_nobody:AGENT")

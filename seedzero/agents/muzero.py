@@ -99,9 +99,11 @@ def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.St
 
 
 def _keeps_legal(config: configs.Config, spec: types.EnvSpec) -> bool:
-    """Returns whether rows store legal actions: for searches of stored positions, and for the policy gradient."""
+    """Returns whether rows store legal actions: for searches of stored positions, and for a loss of probabilities."""
+    muzero = config.muzero
     searches_again = config.reanalyse.per_insert or config.reanalyse.fresh_share
-    return spec.has_action_mask and bool(searches_again or config.muzero.policy_gradient_weight)
+    of_policy = muzero.policy_gradient_weight or muzero.entropy_weight or muzero.off_policy_correction
+    return spec.has_action_mask and bool(searches_again or of_policy)
 
 
 def _check_players(config: configs.Config, spec: types.EnvSpec) -> None:
@@ -142,15 +144,11 @@ def _check_consistency(config: muzero_config.MuZeroConfig) -> None:
 
 
 def _check_exploration(config: configs.Config, spec: types.EnvSpec) -> None:
-    explore, weight = config.explore, config.muzero.entropy_weight
+    explore = config.explore
     if _repeats(explore) and spec.num_players == 2:
         raise errors.ConfigError(
             f"explore.epsilon={explore.epsilon:g} and explore.first_steps={explore.first_steps} repeat actions of one "
             "player, but here two take turns; set both to 0, and see --env.random_opening"
-        )
-    if weight and spec.has_action_mask:
-        raise errors.ConfigError(
-            f"muzero.entropy_weight={weight:g} would make actions likely that are not legal here; set it to 0"
         )
 
 
@@ -165,7 +163,6 @@ def _check_correction(config: configs.Config, spec: types.EnvSpec) -> None:
             not muzero_loss.bootstraps(config),
         ),
         ("compares probabilities, but actions here are vectors", "set it to false", spec.is_continuous),
-        ("compares probabilities, but not all actions here are always legal", "set it to false", spec.has_action_mask),
         ("and muzero.n_step_decay_age both shorten returns", "leave one of them out", bool(muzero.n_step_decay_age)),
     ):
         if is_wrong:

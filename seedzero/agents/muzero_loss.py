@@ -110,8 +110,7 @@ def mix_search_values(
     # Terminated positions and positions after the end have no search value and keep their return.
     searched, num_positions = windows.valid & ~windows.terminated, config.unroll_steps + 1
     value = windows.stored["value"][:, :num_positions]
-    is_replaced = is_old[:, None] & searched[:, :num_positions]
-    return targets._replace(value=jnp.where(is_replaced, value, targets.value))
+    return targets._replace(value=jnp.where(is_old[:, None] & searched[:, :num_positions], value, targets.value))
 
 
 def _age(windows: windowing.Windows, num_updates: jax.Array | int) -> jax.Array:
@@ -143,7 +142,8 @@ def _network_opinions(
     values = values[:, jnp.clip(positions - offsets.start, 0, len(offsets) - 1)]
     if not parts.config.muzero.off_policy_correction:
         return values, jnp.zeros_like(values)
-    log_policy = jax.nn.log_softmax(policy_logits.reshape(*batch_shape, -1))
+    policy_logits = actor_critic.masked(policy_logits.reshape(*batch_shape, -1), windows.stored.get("legal"))
+    log_policy = jax.nn.log_softmax(policy_logits)
     taken = jnp.take_along_axis(log_policy, windows.stored["action"][..., None], axis=-1)[..., 0]
     return values, taken - jnp.log(jnp.maximum(windows.stored[PROBABILITY], 1e-8))
 
@@ -193,7 +193,8 @@ def loss_and_metrics(
     num_steps = config.unroll_steps
     actions, taken = windows.stored["action"][:, :num_steps], windows.valid[:, 1 : num_steps + 1]
     policy_logits, value_logits, reward_logits, hidden = unroll(parts, params, observation, actions, taken, key)
-    policy_errors, entropy = _policy_errors(parts, policy_logits, windows), _entropy(parts, policy_logits)
+    legal = jax.tree.map(lambda x: x[:, : num_steps + 1], windows.stored.get("legal"))
+    policy_errors, entropy = _policy_errors(parts, policy_logits, windows), _entropy(parts, policy_logits, legal)
     unit = muzero_model.unit(params)
     goes_on, of_value = muzero_model.on_and_value_logits(parts, value_logits)
     value_mask, rewards = targets.value_mask, targets.reward
@@ -269,19 +270,18 @@ def _policy_gradient_errors(
     seen = targets.policy_mask & targets.value_mask & (windows.weight[:, None] > 0)
     advantage = jnp.where(seen, targets.q_estimate - stored["value"], 0.0)
     size = statistics.batch_root_mean_square(advantage, seen, axis_name)
-    legal = stored["legal"] if parts.spec.has_action_mask else None
-    log_policy = jax.nn.log_softmax(actor_critic.masked(logits, legal))
+    log_policy = jax.nn.log_softmax(actor_critic.masked(logits, stored.get("legal")))
     log_taken = q_learning.of_action(log_policy, stored["action"])
     acting = jnp.maximum(stored[PROBABILITY], 1e-8)
     ratio = jnp.minimum(jax.lax.stop_gradient(jnp.exp(log_taken)) / acting, 1.0)
     return -ratio * advantage / jnp.maximum(size, 1e-8) * log_taken, size
 
 
-def _entropy(parts: muzero_model.Parts, logits: jax.Array) -> jax.Array:
-    """Returns [B, K+1] for logits [B, K+1, A] or [B, K+1, D * bins], in nats."""
+def _entropy(parts: muzero_model.Parts, logits: jax.Array, legal: jax.Array | None) -> jax.Array:
+    """Returns [B, K+1] for logits [B, K+1, A] or [B, K+1, D * bins], in nats; legal [B, K+1, A] bool; None: all."""
     if parts.spec.is_continuous:
         return binned_actions.entropy(logits, num_bins=parts.config.network.action_bins)
-    log_policy = jax.nn.log_softmax(logits)
+    log_policy = jax.nn.log_softmax(actor_critic.masked(logits, legal))
     return -jnp.sum(jnp.exp(log_policy) * log_policy, axis=-1)
 
 

@@ -95,6 +95,12 @@ class EnvConfig(options.Section):
         '\'["GrayscaleObservation", {"ResizeObservation": {"shape": [64, 64]}}]\'; empty: none. envpool: '
         "BoundAction and FilterObservation alone",
     )
+    action_mask: bool = options.fixed(
+        True,
+        "gym, python: take legal actions alone where the environment shows a mask of them: a part action_mask of its "
+        "observations, a method action_masks(), or info['action_mask']",
+        earlier=False,
+    )
     level_cache: str = options.free(
         "", "DMLab: DIR or gs://BUCKET/PATH that keeps compiled levels for all workers and runs; empty: none"
     )

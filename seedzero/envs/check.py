@@ -18,7 +18,7 @@ from gymnasium import spaces
 from seedzero.config import sections
 from seedzero.core import packing, types
 from seedzero.envs import base as env_base
-from seedzero.envs import gym_env, registry
+from seedzero.envs import gym_env, gym_masks, registry
 
 SLOW = 100.0
 """Steps a second of one environment below which it, not the agent, sets the pace."""
@@ -94,7 +94,11 @@ def look(
     with env_base.closing(_one(settings)) as env:
         findings = explore(env, num_steps, max_seconds=max_seconds)
         space = getattr(env, "observation_space", None)
-        found = Look(env.spec, findings, judge(env.spec, findings, space), None if space is None else str(space))
+        judged = judge(env.spec, findings, space)
+        if isinstance(env, gym_env.GymVectorEnv) and env.spec.has_action_mask:
+            noted = f"{env.mask_place} masks the legal actions; agents take no other ({gym_masks.IGNORE})"
+            judged = judged._replace(notes=(noted, *judged.notes))
+        found = Look(env.spec, findings, judged, None if space is None else str(space))
         if isinstance(env, gym_env.GymVectorEnv):
             tell(found)
             env.check_another()

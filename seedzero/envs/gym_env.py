@@ -40,11 +40,16 @@ class GymVectorEnv:
     """E copies of a Gymnasium environment, stepped one after another."""
 
     def __init__(
-        self, name: str, makers: Sequence[Callable[[], gymnasium.Env[Any, Any]]], *, render: bool = False
+        self,
+        name: str,
+        makers: Sequence[Callable[[], gymnasium.Env[Any, Any]]],
+        *,
+        render: bool = False,
+        masks: bool = True,
     ) -> None:
-        """Makes each environment by a call of its function.
+        """Makes each environment by a call of its function. The spec of masks in infos is complete after a reset.
 
-        name: in errors. render: they were asked for pictures.
+        name: in errors. render: they were asked for pictures. masks: masks of legal actions are used.
 
         EnvironmentFailure: unknown id, missing package, unsupported space, or an exception of the environment.
         """
@@ -58,12 +63,15 @@ class GymVectorEnv:
             self.originals = [getattr(env, "unwrapped", env) for env in envs]
             env_base.check_distinct(name, self.originals)
             self.observation_space = envs[0].observation_space
-            self.spec, self._encode, self._decode = gym_spaces.read(name, self.observation_space, envs[0].action_space)
+            own = self.observation_space, envs[0].action_space
+            self.spec, self._encode, self._decode = gym_spaces.read(name, *own, masks=masks)
+            self._sizes = gym_spaces.action_sizes(own[1]) if masks else []
             self._first, self._make = envs[0], makers[0]
             for env in envs[1:]:
                 self._check_alike(env.observation_space, env.action_space)
-            plain: list[Any] = [functools.partial(gym_protocol.Checked, name, env) for env in envs]
+            plain: list[Any] = [functools.partial(gym_protocol.Checked, name, env, self._sizes) for env in envs]
             self._envs = vector.SyncVectorEnv(plain, autoreset_mode=vector.AutoresetMode.NEXT_STEP, copy=False)
+            self._checked: list[Any] = self._envs.envs
 
     @classmethod
     def from_factory(cls, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> GymVectorEnv:
@@ -76,7 +84,20 @@ class GymVectorEnv:
         """Resets and steps the first environment, up to a time, as `gym_protocol.check`; a reset must follow."""
         with quiet():
             end = clock() + max_seconds
-            gym_protocol.check(self._name, self._first, num_steps, goes_on=lambda: clock() < end)
+            found = gym_protocol.check(
+                self._name,
+                self._first,
+                num_steps,
+                sizes=self._sizes,
+                decode=self._decode,
+                goes_on=lambda: clock() < end,
+            )
+        self.spec = dataclasses.replace(self.spec, has_action_mask=found)
+
+    @property
+    def mask_place(self) -> str:
+        """The place of the environments' masks, in words."""
+        return str(self._checked[0].mask_place)
 
     def check_another(self) -> None:
         """Makes one environment more and raises EnvironmentFailure if its spaces are others."""
@@ -105,13 +126,27 @@ class GymVectorEnv:
         env_base.check_seeds(seeds, self.num_envs)
         with env_base.failures_of(f"environment {self._name!r} raised in reset"), quiet():
             observation, _ = self._envs.reset(seed=[int(seed) for seed in seeds])
-        return types.EnvStep.first(self._encode(observation))
+        self.spec = dataclasses.replace(self.spec, has_action_mask=self._checked[0].mask is not None)
+        return types.EnvStep.first(self._encode(observation))._replace(action_mask=self._masks())
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
         env_base.check_actions(actions, self.num_envs, self.spec)
         with env_base.failures_of(f"environment {self._name!r} raised in step"):
             observation, reward, terminated, truncated, _ = self._envs.step(self._decode(actions))
-        return types.EnvStep(self._encode(observation), reward.astype(np.float32), terminated, truncated)
+        shown = self._encode(observation), reward.astype(np.float32), terminated, truncated
+        return types.EnvStep(*shown, action_mask=self._masks())
+
+    def _masks(self) -> np.ndarray | None:
+        """Returns the masks [E, A] of the last observations; None: there are none."""
+        masks = [env.mask for env in self._checked]
+        if masks[0] is None and all(mask is None for mask in masks):
+            return None
+        if missing := [index for index, mask in enumerate(masks) if mask is None]:
+            raise errors.EnvironmentFailure(
+                f"environment {self._name!r} showed {self.mask_place} in its first reset, but not each time it is "
+                f"made, such as in environment {missing[0]}; expected it always, or never"
+            )
+        return np.stack(masks)
 
     @property
     def frames_per_second(self) -> float | None:
@@ -171,7 +206,7 @@ def make(env_id: str, settings: sections.EnvConfig, num_envs: int, *, render: bo
             env: Any = gymnasium.make(env_id, disable_env_checker=True, **{**limit, **options})
         return gym_wrappers.apply(minatar.Corrected(env) if is_minatar else env, wrappers)
 
-    return GymVectorEnv(env_id, [make_one] * num_envs, render=render)
+    return GymVectorEnv(env_id, [make_one] * num_envs, render=render, masks=settings.action_mask)
 
 
 def from_user_code(name: str, settings: sections.EnvConfig, num_envs: int, *, render: bool = False) -> GymVectorEnv:
@@ -197,7 +232,7 @@ def from_user_code(name: str, settings: sections.EnvConfig, num_envs: int, *, re
         limit = settings.max_episode_steps
         return gym_wrappers.apply(gymnasium.wrappers.TimeLimit(env, limit) if limit else env, wrappers)
 
-    return GymVectorEnv(f"python:{name}", [make_limited] * num_envs, render=render)
+    return GymVectorEnv(f"python:{name}", [make_limited] * num_envs, render=render, masks=settings.action_mask)
 
 
 def check_id(env_id: str) -> None:

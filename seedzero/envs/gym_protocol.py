@@ -5,7 +5,8 @@ Gymnasium's own groups of environments would raise in numpy, far from the mistak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -14,6 +15,7 @@ from gymnasium import spaces
 
 from seedzero.core import errors
 from seedzero.envs import base as env_base
+from seedzero.envs import gym_masks
 
 _STEP = "(observation, reward, terminated, truncated, info)"
 _MEND = "mend it there, or in a wrapper that a function of yours returns: --env=python:MODULE:FUNCTION"
@@ -29,11 +31,19 @@ class Checked:
     Gymnasium's groups would make arrays of infos, and raise if two environments have different ones; they raise for a
     number of shape [1] and for one in a list, too. EnvironmentFailure, with the step of the episode: the environment
     returned something else than its spaces and Gymnasium's interface say.
+
+    Attributes:
+      mask: [A] bool of the last observation, true: legal; None: the environment shows no masks.
+      mask_place: where it shows masks, if it does.
     """
 
-    def __init__(self, name: str, env: gymnasium.Env[Any, Any]) -> None:
-        self.env, self._name, self._num_steps = env, name, 0
+    def __init__(self, name: str, env: gymnasium.Env[Any, Any], sizes: Sequence[int] = ()) -> None:
+        """sizes: the numbers of values of each whole number of an action; empty: masks are not read."""
+        self.env, self._name, self._num_steps, self._sizes = env, name, 0, sizes
         self._check = _observation_check(env.observation_space)
+        self.mask: np.ndarray | None = None
+        self.mask_place, self._find_mask = gym_masks.finder(env)
+        self._is_masked: bool | None = None  # by the first reset
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.env, name)
@@ -46,6 +56,7 @@ class Checked:
             if not (isinstance(shown, tuple) and len(shown) == 2 and isinstance(shown[1], Mapping)):
                 raise _Fault(f"{_described(shown)}; expected (observation, info), info a dict")
             self._check(shown[0])
+            self._read_mask(*shown, is_over=False)
         except _Fault as fault:
             raise self._wrong("reset", fault) from None
         return shown[0], {}
@@ -67,9 +78,35 @@ class Checked:
             if not isinstance(info, Mapping):
                 raise _Fault(f"{_described(info)} as info; expected a dict")
             self._check(observation)
-            return observation, _number(reward), _flag("terminated", terminated), _flag("truncated", truncated), {}
+            is_over = _flag("terminated", terminated)
+            self._read_mask(observation, info, is_over=is_over)
+            return observation, _number(reward), is_over, _flag("truncated", truncated), {}
         except _Fault as fault:
             raise self._wrong("step", fault) from None
+
+    def _read_mask(self, observation: Any, info: Mapping[str, Any], *, is_over: bool) -> None:
+        """Reads the mask of an observation; in a terminal state, where nothing is legal, there need be none."""
+        if not self._sizes:
+            return
+        found = self._find_mask(observation, info)
+        if self._is_masked is None:
+            self._is_masked = found is not None
+        if self._is_masked and found is None and not is_over:
+            raise _Fault(f"no {self.mask_place}, which its first reset had; expected it after each reset and step")
+        if found is not None and not self._is_masked:
+            raise _Fault(
+                f"{self.mask_place}, which its first reset had not; expected it after each reset and step, or never "
+                f"({gym_masks.IGNORE})"
+            )
+        try:
+            mask = None if found is None else gym_masks.read(found, self._sizes)
+        except ValueError as error:
+            raise _Fault(str(error)) from None
+        if self._is_masked and (mask is None or not mask.any()):
+            if not is_over:
+                raise _Fault(f"an {gym_masks.KEY} without a legal action, though the episode goes on")
+            mask = np.ones(math.prod(self._sizes), bool)
+        self.mask = mask
 
     def _wrong(self, call: str, fault: _Fault) -> errors.EnvironmentFailure:
         where = f"step (number {self._num_steps} of an episode)" if call == "step" else call
@@ -77,23 +114,34 @@ class Checked:
 
 
 def check(
-    name: str, env: gymnasium.Env[Any, Any], num_steps: int = 1, *, goes_on: Callable[[], bool] = lambda: True
-) -> None:
-    """Resets an environment and steps it; the next use must begin with a reset.
+    name: str,
+    env: gymnasium.Env[Any, Any],
+    num_steps: int = 1,
+    *,
+    sizes: Sequence[int] = (),
+    decode: Callable[[np.ndarray], Any] = np.asarray,
+    goes_on: Callable[[], bool] = lambda: True,
+) -> bool:
+    """Resets an environment and steps it; the next use must begin with a reset. Returns whether it shows masks.
 
+    sizes: as of `Checked`. decode: legal actions [E] of a mask -> a batch of the environment's.
     EnvironmentFailure: it raised, or as of `Checked`.
     """
     env.action_space.seed(1)  # not that of the resets, whose numbers it would draw
-    checked, is_over = Checked(name, env), True
+    random = np.random.default_rng(1)
+    checked, is_over = Checked(name, env, sizes), True
     for _ in range(num_steps):
         if is_over:
             with env_base.failures_of(f"environment {name!r} raised in reset"):
                 checked.reset(seed=0)
+        legal = None if checked.mask is None else random.choice(np.flatnonzero(checked.mask))
+        action = env.action_space.sample() if legal is None else decode(np.array([legal]))[0]
         with env_base.failures_of(f"environment {name!r} raised in step"):
-            _, _, terminated, truncated, _ = checked.step(env.action_space.sample())
+            _, _, terminated, truncated, _ = checked.step(action)
         is_over = terminated or truncated
         if not goes_on():
-            return
+            break
+    return checked.mask is not None
 
 
 def _is_unpacking(error: ValueError) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 
 from seedzero.core import errors, packing, types
-from seedzero.envs import space_text
+from seedzero.envs import gym_masks, space_text
 
 MAX_ONE_HOT = 1024
 """Whole numbers with more values, together, are shown as they are."""
@@ -41,14 +41,21 @@ class SpaceLeaf(NamedTuple):
     num_states: int = 0  # values of a number that is shown one-hot; 0: it is none
 
 
-def read(name: str, observation: spaces.Space[Any], action: spaces.Space[Any]) -> tuple[types.EnvSpec, Coder, Coder]:
+def read(
+    name: str, observation: spaces.Space[Any], action: spaces.Space[Any], *, masks: bool = False
+) -> tuple[types.EnvSpec, Coder, Coder]:
     """Returns the spec of environment `name`, the encoder of observations to [E, ...], and the decoder of actions.
 
     The encoder takes a batch of its space (as `gymnasium.vector.utils.batch_space`); the decoder returns a batch.
+    masks: a part `action_mask` of observations masks the actions, and is not encoded.
     EnvironmentFailure: a space that is not supported.
     """
     actions, decode = _read_actions(name, action)
-    found = list(leaves(name, observation))
+    shown = without_mask(observation) if masks and actions["num_actions"] else observation
+    if shown is not observation:
+        actions["has_action_mask"] = True
+        _check_mask(name, observation, action)
+    found = list(leaves(name, shown))
     if not found:
         raise errors.EnvironmentFailure(f"environment {name!r} has the observation space {observation}; it is empty")
     arrays = [leaf.spec for leaf in found]
@@ -73,6 +80,22 @@ def read(name: str, observation: spaces.Space[Any], action: spaces.Space[Any]) -
         array.shape, dtype, observation_low=array.low, observation_high=array.high, num_states=num_states, **actions
     )
     return spec, lambda batch: _array(found[0], batch).astype(dtype), decode
+
+
+def without_mask(observation: spaces.Space[Any]) -> spaces.Space[Any]:
+    """Returns the space of observations without a mask of actions among its parts."""
+    if not isinstance(observation, spaces.Dict) or not gym_masks.is_part(observation):
+        return observation
+    return spaces.Dict([part for part in observation.spaces.items() if part[0] != gym_masks.KEY])
+
+
+def _check_mask(name: str, observation: Any, action: spaces.Space[Any]) -> None:
+    part, length = observation[gym_masks.KEY], sum(action_sizes(action))
+    if part.shape != (length,):
+        raise errors.EnvironmentFailure(
+            f"environment {name!r} has {gym_masks.KEY!r} of {part} among its observations; expected a mask of "
+            f"{length} values, because its actions are of {action}; {gym_masks.IGNORE}, and observes it"
+        )
 
 
 def _array(leaf: SpaceLeaf, batch: Any) -> np.ndarray:
@@ -158,19 +181,32 @@ def _wire_dtype(box: spaces.Box) -> str:
 # Actions -----------------------------------------------------------------------------------------------------------
 
 
+def action_sizes(space: spaces.Space[Any]) -> list[int]:
+    """Returns the numbers of values of each whole number of an action; empty for vectors and other spaces."""
+    if isinstance(space, spaces.Discrete):
+        return [int(space.n)]
+    if isinstance(space, spaces.MultiBinary):
+        return [2] * math.prod(space.shape)
+    if isinstance(space, spaces.MultiDiscrete):
+        return [int(size) for size in space.nvec.reshape(-1)]
+    if isinstance(space, spaces.Box) and space.dtype.kind in "iu" and space.low.size:
+        numbers = np.asarray(space.high.astype(object) - space.low.astype(object) + 1)  # exact, whatever the dtype
+        found = [int(size) for size in numbers.reshape(-1)]
+        return found if max(found) <= MAX_COMBINATIONS else []
+    return []
+
+
 def _read_actions(name: str, space: spaces.Space[Any]) -> tuple[dict[str, Any], Coder]:
     """Returns EnvSpec's fields about actions, and the decoder of actions."""
     if isinstance(space, spaces.Discrete):
         first = int(space.start)
         return dict(num_actions=int(space.n)), lambda actions: (actions.astype(np.int64) + first).astype(space.dtype)
     if isinstance(space, spaces.MultiBinary):
-        return _read_combinations(name, space, [2] * math.prod(space.shape), np.zeros(space.shape, np.int64))
+        return _read_combinations(name, space, np.zeros(space.shape, np.int64))
     if isinstance(space, spaces.MultiDiscrete):
-        return _read_combinations(name, space, [int(size) for size in space.nvec.reshape(-1)], space.start)
-    if isinstance(space, spaces.Box) and space.dtype.kind in "iu" and space.low.size:
-        numbers = np.asarray(space.high.astype(object) - space.low.astype(object) + 1)  # exact, whatever the dtype
-        if max(sizes := [int(size) for size in numbers.reshape(-1)]) <= MAX_COMBINATIONS:
-            return _read_combinations(name, space, sizes, space.low.astype(np.int64))
+        return _read_combinations(name, space, space.start)
+    if isinstance(space, spaces.Box) and action_sizes(space):
+        return _read_combinations(name, space, space.low.astype(np.int64))
     if not isinstance(space, spaces.Box):
         raise errors.EnvironmentFailure(
             f"environment {name!r} has the action space {space}; expected Discrete, MultiDiscrete, MultiBinary or "
@@ -209,9 +245,10 @@ def _bounds_remedy(space: spaces.Box, low: np.ndarray, high: np.ndarray) -> str:
 
 
 def _read_combinations(
-    name: str, space: spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box, sizes: list[int], start: np.ndarray
+    name: str, space: spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box, start: np.ndarray
 ) -> tuple[dict[str, Any], Coder]:
     """Returns the same for several whole numbers at a time, from given starts: each combination is an action."""
+    sizes = action_sizes(space)
     num_actions = math.prod(sizes)
     if num_actions > MAX_COMBINATIONS:
         raise errors.EnvironmentFailure(

@@ -12,9 +12,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
+from numpy import typing as npt
 
 from seedzero.core import errors, types
-from seedzero.envs import envpool_spaces, gym_spaces, space_text
+from seedzero.envs import envpool_spaces, gym_masks, gym_spaces, space_text
 
 Action: TypeAlias = int | np.ndarray
 _MAX_ELEMENTS = 10_000
@@ -28,7 +29,8 @@ class Codec:
     # the environment's; where the run does not tell it, arrays of the spec's shapes
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]  # likewise
-    learned_space: spaces.Space[Any]  # `observation_space` with images [H, W, C], as the learner's arrays have them
+    # `observation_space` as the learner's arrays have it: with images [H, W, C], without a mask of actions
+    learned_space: spaces.Space[Any]
     to_rows: gym_spaces.Coder  # batch of `observation_space` -> [B, *EnvSpec.observation_shape]
     to_actions: gym_spaces.Coder  # [B] int32 or [B, D] float32 -> batch of `action_space`
 
@@ -46,6 +48,20 @@ class Codec:
             raise errors.UsageError(f"arrays have different numbers of rows: {rows}; None: it is one observation's")
         return self.to_rows(batch), None in rows.values()
 
+    def shown_mask(self, observation: Any) -> np.ndarray | None:
+        """Returns the masks, [A] or [B, A], that are a part of observations; None: they have none. As `encode`."""
+        if not gym_masks.is_part(self.observation_space):
+            return None
+        rows: _Rows = {}
+        masks: np.ndarray = _batch(self.observation_space, observation, "the observation", rows)[gym_masks.KEY]
+        return masks[0] if None in rows.values() else masks
+
+    def joint_mask(self, mask: npt.ArrayLike) -> np.ndarray:
+        """Returns masks of all actions [..., A]; an environment's mask has the values of each whole number instead."""
+        array, sizes = np.asarray(mask), gym_spaces.action_sizes(self.action_space)
+        is_of_numbers = len(sizes) > 1 and array.shape[-1:] == (sum(sizes),) and np.isin(array, (0, 1)).all()
+        return gym_masks.joint(array == 1, sizes) if is_of_numbers else array
+
     def decode(self, actions: np.ndarray, *, is_single: bool) -> Action:
         """Returns actions as `step` takes them; of one row without the leading axis, a whole number as an int."""
         taken = self.to_actions(actions)
@@ -60,8 +76,9 @@ def of(spec: types.EnvSpec) -> Codec:
         return _of_arrays(spec)
     try:
         pair = space_text.read(spec.spaces, max(_MAX_ELEMENTS, spec.observation_bytes))
-        read = envpool_spaces.of_pool if pair.channels_first else gym_spaces.read
-        found, to_rows, to_actions = read("of this run", pair.observation, pair.action)
+        masks = {} if pair.channels_first else {"masks": spec.has_action_mask}
+        read: Any = envpool_spaces.of_pool if pair.channels_first else gym_spaces.read
+        found, to_rows, to_actions = read("of this run", pair.observation, pair.action, **masks)
     except (ValueError, errors.EnvironmentFailure) as error:
         raise errors.ResumeError(f"spec.json is damaged at spaces ({error}); delete it to have it made anew") from None
     if _layout(found) != _layout(spec):
@@ -70,6 +87,8 @@ def of(spec: types.EnvSpec) -> Codec:
             "expected the same"
         )
     learned = envpool_spaces.channels_last(pair.observation) if pair.channels_first else pair.observation
+    if spec.has_action_mask:
+        learned = gym_spaces.without_mask(learned)
     return Codec(pair.observation, pair.action, learned, to_rows, to_actions)
 
 

@@ -72,9 +72,9 @@ class _Player:
         self.env: env_base.VectorEnv = registry.make(config.env.id, settings, num_envs, role=role, render=render)
         with contextlib.ExitStack() as undo:
             undo.callback(self.env.close)
+            self.step = self.env.reset(greedy.seeds(seed, num_envs))  # completes the spec
             self.saved = greedy.load(path, config, self.env.spec, step, player, policy)
             self._group = greedy.GroupPlayer(self.saved, self.env.spec, num_envs, seed)
-            self.step = self.env.reset(greedy.seeds(seed, num_envs))
             undo.pop_all()
         self.first = np.ones(num_envs, bool)
 

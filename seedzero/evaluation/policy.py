@@ -78,7 +78,7 @@ class Spec:
       num_actions: of the agent, 0 .. num_actions - 1, see `Policy.actions`; 0 where actions are vectors.
       action_low: [D] smallest values of a continuous action's numbers, float32; empty: actions are numbers.
       action_high: [D] largest ones.
-      has_action_mask: whether every call needs a mask of legal actions.
+      has_action_mask: whether every call needs a mask of legal actions, in its observation or beside.
       num_players: 1, or 2 in turn.
       tasks: names of the tasks that the environments of the run shared; empty: there was one.
     """
@@ -147,7 +147,8 @@ class Policy:
         Args:
           observation: of `spec.observation_space`, or a batch of such.
           reward: received on the way to the observation, one a row; needed by agents with an LSTM.
-          action_mask: [A] or [B, A] bool, or 0 and 1, true: legal; needed where the environment has one.
+          action_mask: [A] or [B, A] bool, or 0 and 1, true: legal, as the environment shows it in its info or by
+            `action_masks()`; needed where the environment has one, unless it is a part of observations.
           explore: act with the noise of training; false: greedily, or by draws from the policy, as loaded.
           num_simulations: of the search; None: as in training.
 
@@ -271,11 +272,14 @@ class Policy:
         num_rows = len(frame)
         if reward is None and self._agent.reads_reward and num_rows == len(self._first) and not self._first.all():
             raise errors.UsageError("reward is missing: this agent's LSTM reads the reward of the last step")
+        if action_mask is None and self._spec.has_action_mask:
+            action_mask = self._codec.shown_mask(observation)
         if self._spec.has_action_mask != (action_mask is not None):
             have, do = ("has", "give one") if self._spec.has_action_mask else ("has no", "leave it out")
             raise errors.UsageError(f"this environment {have} action mask; {do}")
         mask = None
         if action_mask is not None:
+            action_mask = self._codec.joint_mask(action_mask)
             mask = _rows_of("action_mask", action_mask, (num_rows, self._spec.num_actions), bool, is_single)
         rewards = _rows_of("reward", 0.0 if reward is None else reward, (num_rows,), np.float32, is_single)
         first = self._first if len(self._first) == num_rows else np.ones(num_rows, bool)
@@ -352,6 +356,6 @@ def _rows_of(name: str, value: npt.ArrayLike, shape: tuple[int, ...], dtype: Any
     if array.shape != shape:
         expected = shape[1:] if is_single else shape
         raise errors.UsageError(f"{name} has the shape {list(array.shape)}; expected {list(expected)}")
-    if dtype is bool and not (array.dtype == bool or (array.dtype.kind in "iu" and np.isin(array, (0, 1)).all())):
+    if dtype is bool and not (array.dtype == bool or (array.dtype.kind in "iuf" and np.isin(array, (0, 1)).all())):
         raise errors.UsageError(f"{name} has the dtype {array.dtype}; expected bool, or 0 and 1: legal")
     return array.astype(dtype)

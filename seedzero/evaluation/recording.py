@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 import os
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -80,7 +80,9 @@ def record(
     role = types.Role.EVALUATE if game is None else types.Role.TRAIN
     settings = dataclasses.replace(config.env.of_evaluation, random_opening=0)
     env = registry.make(config.env.id, settings, 1, role=role)
+    seeds = greedy.seeds(seed, num_episodes)
     with env_base.closing(env):
+        begun = env.reset(seeds[:1])  # completes the spec
         saved = greedy.load(path, config, env.spec, step, player, policy)
         if num_simulations is not None and saved.agent.search is None:
             raise errors.UsageError(
@@ -106,7 +108,8 @@ def record(
             limit = max_steps or config.evaluation.max_episode_steps
             total = 0
             with patience.telling(lambda: "" if total else "playing the first episode"):
-                for number, (arrays, episode) in enumerate(_episodes(env, saved, seed, num_episodes, limit, game)):
+                played = _episodes(env, begun, saved, seed, seeds, limit, game)
+                for number, (arrays, episode) in enumerate(played):
                     facts = {
                         "episode": number,
                         "return": episode.total,
@@ -131,18 +134,21 @@ def _actions(spec: types.EnvSpec) -> list[Any] | None:
 
 def _episodes(
     env: env_base.VectorEnv,
+    step: types.EnvStep,
     saved: greedy.SavedAgent,
     seed: int,
-    num_episodes: int,
+    seeds: Sequence[int],
     limit: int,
     game: spiel.Game | None,
 ) -> Iterator[tuple[dict[str, np.ndarray], RecordedEpisode]]:
-    """Yields the arrays of each episode. Draws follow from seed and call; limit: of steps; game: of two players."""
+    """Yields the arrays of each episode.
+
+    Draws follow from seed and call. step: the first. seeds: of the episodes. limit: of steps. game: of two players.
+    """
     decide = _decide(saved.agent, env.spec)
     carried = acting.initial(saved.agent, env.spec, 1)
-    seeds = greedy.seeds(seed, num_episodes)
-    step, calls = env.reset(seeds[:1]), itertools.count()
-    for number in range(num_episodes):
+    calls = itertools.count()
+    for number in range(len(seeds)):
         followed = evaluation.Episodes(1, env.spec.num_players)
         first, rows = np.ones(1, bool), list[dict[str, Any]]()
         observations = [step.observation[0]]
@@ -170,7 +176,7 @@ def _episodes(
         arrays |= _shown(env.spec, np.stack(observations))
         so_far, task = followed.so_far(0), env.spec.tasks[int(step.tasks[0])] if env.spec.tasks else ""
         yield arrays, RecordedEpisode(file_name(number), so_far.total, so_far.length, not step.final[0], task)
-        if number + 1 < num_episodes:
+        if number + 1 < len(seeds):
             # The action that answers a final observation is ignored.
             ignored = np.zeros((1, *env.spec.action_shape), np.float32 if env.spec.is_continuous else np.int32)
             step = env.step(ignored) if step.final[0] else env.reset(seeds[number + 1 : number + 2])

@@ -207,6 +207,7 @@ def _begin(learner: client.Client, assignment: types.Assignment, groups: Sequenc
     for index, group in enumerate(groups):
         with env_base.failures_of(f"environments of group {index} raised in reset"):
             steps.append(group.reset(assignment.seeds[index * size : (index + 1) * size]))
+    _check_alike(groups, assignment)  # now they know whether infos have masks
     learner.start(groups[0].spec)
     for index, step in enumerate(steps):
         learner.send(index, step)

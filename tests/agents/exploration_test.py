@@ -323,7 +323,6 @@ def test_evaluation_never_repeats() -> None:
             "explore.first_steps",
             "--env.random_opening",
         ),
-        (dataclasses.replace(SPEC, has_action_mask=True), "muzero.entropy_weight", ""),
     ],
 )
 def test_what_does_not_fit_the_environment_is_refused_by_name(

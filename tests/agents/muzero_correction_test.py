@@ -70,6 +70,20 @@ def test_rewards_count_as_far_as_the_network_would_act_alike() -> None:
     assert np.asarray(found.value_mask).all() and np.asarray(found.policy_mask).all()
 
 
+def test_ratios_are_of_legal_actions() -> None:
+    config = cases.make_config(**ON)
+    windows = cases.make_windows(config, 5)
+    params, _, policy = _opinions(config, windows)
+    action = np.asarray(windows.stored["action"])[..., None]
+    taken = np.take_along_axis(np.asarray(policy), action, axis=-1)[..., 0]
+    alike = agent_cases.store(windows, **{PROBABILITY: jnp.asarray(taken)})
+    # Where nothing else is legal, both policies take the action for certain.
+    legal, certain = jnp.asarray(action == np.arange(3)), jnp.ones(taken.shape)
+    forced = agent_cases.store(windows, **{PROBABILITY: certain, "legal": legal})
+    expected, found = _make_targets(config)(params, alike), _make_targets(config)(params, forced)
+    np.testing.assert_allclose(found.value, expected.value, rtol=1e-4, atol=1e-5)
+
+
 def test_ends_mean_what_they_mean_without_the_correction() -> None:
     """All ratios 1: only the number of rewards differs, and where the episode ends within n steps not even that."""
     plain, corrected = cases.make_config(muzero__target_network_updates=3), cases.make_config(**ON)
@@ -154,7 +168,6 @@ def test_windows_show_all_positions_that_are_compared() -> None:
     [
         ({"muzero__target_network_updates": 0}, cases.SPEC, "target_network_updates=100"),
         ({"muzero__n_step_decay_age": 5}, cases.SPEC, "n_step_decay_age"),
-        ({}, types.EnvSpec((4,), "float32", 3, has_action_mask=True), "legal"),
         ({}, types.EnvSpec((4,), "float32", 0, action_low=(-1.0,), action_high=(1.0,)), "vectors"),
     ],
 )

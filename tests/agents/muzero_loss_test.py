@@ -148,6 +148,17 @@ def test_the_policy_s_entropy_is_taken_off_with_its_weight_where_the_policy_coun
     np.testing.assert_allclose(difference, 0.3 * _two_way_entropy(1.0), rtol=1e-5)
 
 
+def test_the_entropy_is_of_legal_actions() -> None:
+    settings = dict(muzero__value_loss_weight=0.0, muzero__reward_loss_weight=0.0)
+    plain, config = _hand_model_config(), cases.make_config(**settings, muzero__entropy_weight=0.3)
+    windows, params = cases.hand_model_windows(config), {"p": 0.5, "q": 2.0}
+    legal = np.ones((cases.BATCH, windows.reward.shape[1], 2), bool)
+    legal[:, 1:, 1] = False  # from position 1 on there is no choice
+    windows = agent_cases.store(windows, legal=jnp.asarray(legal))
+    difference = _hand_model_loss(plain, windows, params) - _hand_model_loss(config, windows, params)
+    np.testing.assert_allclose(difference, 0.3 * _two_way_entropy(1.0), rtol=1e-5)
+
+
 def test_each_reward_is_trained_on_the_step_that_leads_to_its_position() -> None:
     """A dynamics function that says "the action's number" as reward is right when rewards repeat the action before."""
     config = cases.make_config(muzero__value_loss_weight=0.0, muzero__policy_loss_weight=0.0)

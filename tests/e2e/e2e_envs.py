@@ -84,5 +84,46 @@ class Switched(Paced):
         return super().step(action)
 
 
-for _kind in (Tagged, Raising, Unsupported, Paced, Switched):
+class Masked(gymnasium.Env[Any, np.int64]):
+    """Raises for illegal actions; shows legal ones, new ones each step, in `info`, by a `method` or as a `part`.
+
+    Nothing is legal in a terminal state. Episodes end after a few steps, by turns in a terminal state or cut off.
+    """
+
+    action_space = gymnasium.spaces.Discrete(5, start=3)
+
+    def __init__(self, place: str = "info") -> None:
+        self._place, self._step, self._episode = place, 0, 0
+        self._mask = np.ones(5, np.int8)
+        self.observation_space: gymnasium.spaces.Space[Any] = gymnasium.spaces.Box(0, 9, (2,), np.float32)
+        if place == "part":
+            parts = {"observation": self.observation_space, "action_mask": gymnasium.spaces.MultiBinary(5)}
+            self.observation_space = gymnasium.spaces.Dict(parts)
+        if place == "method":
+            self.action_masks = lambda: self._mask.astype(bool)
+
+    def reset(self, *, seed: int | None = None, options: object = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._step, self._episode = 0, self._episode + 1
+        return self._show(is_over=False)
+
+    def step(self, action: np.int64) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if not self._mask[action - 3]:
+            raise ValueError(f"action {action} is illegal: {self._mask}")
+        self._step += 1
+        is_last, is_even = self._step == EPISODE_LENGTH, self._episode % 2 == 0
+        observation, info = self._show(is_over=is_last and is_even)
+        return observation, float(action), is_last and is_even, is_last and not is_even, info
+
+    def _show(self, *, is_over: bool) -> tuple[Any, dict[str, Any]]:
+        self._mask = (self.np_random.random(5) < 0.3).astype(np.int8)
+        self._mask[self.np_random.integers(5)] = 1
+        self._mask *= not is_over
+        observation = np.array([self._step, self._episode % 10], np.float32)
+        if self._place == "part":
+            return {"observation": observation, "action_mask": self._mask.copy()}, {}
+        return observation, {"action_mask": self._mask.copy()} if self._place == "info" else {}
+
+
+for _kind in (Tagged, Raising, Unsupported, Paced, Switched, Masked):
     gymnasium.register(f"{_kind.__name__}-v0", entry_point=_kind, order_enforce=False, disable_env_checker=True)

@@ -132,6 +132,17 @@ def test_every_action_is_of_its_space(taken: str) -> None:
     np.testing.assert_array_equal(np.stack(ones), decoded)  # type: ignore[arg-type]
 
 
+def test_a_part_action_mask_is_observed_by_runs_without_masks() -> None:
+    parts = spaces.Dict(seen=spaces.Box(-9.0, 9.0, (2,)), action_mask=spaces.Box(0, 1, (3,), np.int8))
+    for masks in (False, True):
+        spec, _, _ = gym_spaces.read("mine", parts, spaces.Discrete(3), masks=masks)
+        codec = codecs.of(spec)
+        rows, is_single = codec.encode({"seen": np.zeros(2), "action_mask": [0, 1, 1]})
+        assert is_single and rows.shape == (1, *spec.observation_shape)
+        assert spec.has_action_mask == masks == ("action_mask" not in [array.name for array in spec.arrays])
+        assert codec.observation_space == parts
+
+
 def test_actions_are_listed_in_the_order_of_masks() -> None:
     spec = _spec(SHOWN["box"], spaces.MultiDiscrete([2, 2], start=[5, 0]))
     policy = acting_policy.Policy(*policies.saved(spec))

@@ -131,6 +131,15 @@ _NUMBERS, _, _ = gym_spaces.read("mine", spaces.Discrete(5, start=2), spaces.Mul
 _POOL, _, _ = envpool_spaces.read("mine", spaces.Box(0, 255, (3, 40, 36), np.uint8), spaces.Discrete(3, start=7), ())
 
 
+def test_a_mask_among_observations_is_an_input_of_its_own(tmp_path: pathlib.Path) -> None:
+    parts = spaces.Dict(seen=spaces.Box(-9.0, 9.0, (4,)), action_mask=spaces.Box(0, 1, (3,), np.int8))
+    spec, _, _ = gym_spaces.read("mine", parts, spaces.Discrete(3), masks=True)
+    _export(policies.saved(spec, run__agent="ppo", ppo__width=8), tmp_path)
+    inputs = json.loads((tmp_path / "manifest.json").read_text())["functions"]["act"]["inputs"]
+    assert {"observation/seen", "action_mask"} <= inputs.keys() and "observation/action_mask" not in inputs
+    assert inputs["action_mask"] == {"shape": ["B", 3], "dtype": "bool"}
+
+
 def test_actions_that_need_64_bits_are_refused(tmp_path: pathlib.Path) -> None:
     spec, _, _ = gym_spaces.read("mine", spaces.Discrete(2), spaces.Discrete(3, start=2**31 - 1))
     with pytest.raises(errors.UsageError, match=str(2**31 - 1)):

@@ -166,6 +166,31 @@ def test_illegal_actions_are_not_taken_and_masks_are_required(said: golden.Said)
     said(raised.value, "too much")
 
 
+def test_a_mask_may_be_a_part_of_observations() -> None:
+    parts = spaces.Dict(seen=spaces.Box(-9.0, 9.0, (4,)), action_mask=spaces.Box(0.0, 1.0, (3,)))
+    spec, _, _ = gym_spaces.read("mine", parts, spaces.Discrete(3, start=7), masks=True)
+    policy = _policy(spec)
+    assert policy.spec.has_action_mask and policy.spec.observation_space == parts
+    for action in range(3):
+        mask = (np.arange(3) == action).astype(np.float32)
+        one = {"seen": _SEEN[0, 0], "action_mask": mask}
+        assert policy(one) == 7 + action and policy.search(one).action == 7 + action
+        assert policy([one, one]).tolist() == [7 + action] * 2  # type: ignore[union-attr]
+    assert policy(one, action_mask=[1, 0, 0]) == 7
+    policy.reset()
+
+
+def test_masks_of_several_numbers_are_as_the_environment_shows_them() -> None:
+    taken = spaces.MultiDiscrete([2, 3], start=[1, 10])
+    spec, _, _ = gym_spaces.read("mine", spaces.Box(-9.0, 9.0, (4,)), taken)
+    policy = _policy(dataclasses.replace(spec, has_action_mask=True))
+    mask = np.array([1, 0, 0, 0, 1])
+    assert policy(_SEEN[0, 0], action_mask=mask).tolist() == [1, 12]  # type: ignore[union-attr]
+    assert policy(_SEEN[0], action_mask=[mask, mask]).tolist() == [[1, 12]] * 2  # type: ignore[union-attr]
+    joint = (policy.actions == [2, 11]).all(axis=1)
+    assert policy(_SEEN[0, 0], action_mask=joint).tolist() == [2, 11]  # type: ignore[union-attr]
+
+
 def test_a_search_of_no_simulations_is_refused() -> None:
     with pytest.raises(errors.UsageError, match=r"--search\.num_simulations .* 0; .* 1"):
         _policy()(_SEEN[0], num_simulations=0)

@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 import pytest
 import scaled_catch
+from gymnasium import spaces
 
 from seedzero.config import families, sections, worker_options
 from seedzero.core import errors, exit_codes, types
@@ -445,6 +446,24 @@ def test_groups_that_differ_are_refused(serve, run):
     learner = serve(dict(env="yours"))
     assert run(env_factory=lambda num_envs: catch.Catch(num_envs + 1)).code() == exit_codes.FAILED
     assert "expected 3" in learner.await_end()
+
+
+def test_groups_of_which_only_some_show_masks_are_refused(serve, run):
+    learner = serve(dict(env="yours"))
+    makers = iter(["Taxi-v4", "FrozenLake-v1"])
+
+    def factory(num_envs):
+        name = next(makers)
+
+        def make():
+            env = gymnasium.make(name)
+            env.observation_space, env.action_space = spaces.Discrete(500), spaces.Discrete(6)
+            return env
+
+        return gym_env.GymVectorEnv.from_factory(make, num_envs)
+
+    assert run(env_factory=factory).code() == exit_codes.FAILED
+    assert "has_action_mask=False" in learner.await_end()
 
 
 def test_groups_of_one_simulator_are_refused(serve, run, said: golden.Said):

@@ -1,0 +1,67 @@
+"""Masks of legal actions that Gymnasium environments show, in one of three ways; the first one that there is counts.
+
+- a Dict of observations has the key `action_mask` (PettingZoo, RLlib): the mask is no observation then;
+- a method `action_masks()` of the environment or a wrapper (Stable-Baselines3 contrib);
+- `info["action_mask"]` of every `reset` and `step`.
+
+Shape letters: A actions, N values of a mask: A, or with several whole numbers those of each, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+KEY, METHOD = "action_mask", "action_masks"
+IGNORE = "--env.action_mask=false ignores it"
+
+Finder = Callable[[Any, Mapping[str, Any]], Any]
+"""(observation, info) of a reset or step -> the mask as the environment shows it; None: it shows none."""
+
+
+def is_part(observation: spaces.Space[Any]) -> bool:
+    """Returns whether a space of observations has a mask among its parts."""
+    return isinstance(observation, spaces.Dict) and KEY in observation.spaces
+
+
+def finder(env: Any) -> tuple[str, Finder]:
+    """Returns the place of an environment's masks, in words, and the function that finds them; of info, if any."""
+    if is_part(env.observation_space):
+        return f"the part {KEY!r} of observations", lambda observation, info: observation[KEY]
+    is_gymnasiums = isinstance(env, gymnasium.Env)
+    if env.has_wrapper_attr(METHOD) if is_gymnasiums else hasattr(env, METHOD):
+        method = env.get_wrapper_attr(METHOD) if is_gymnasiums else getattr(env, METHOD)
+        return f"{METHOD}()", lambda observation, info: method()
+    return f"info[{KEY!r}]", lambda observation, info: info.get(KEY)
+
+
+def read(value: Any, sizes: Sequence[int]) -> np.ndarray:
+    """Returns [A] bool of an environment's mask: 0 and 1, or truth values, [N] or a tuple of arrays, which are joined.
+
+    sizes: the numbers of values of each whole number of an action (`gym_spaces.action_sizes`).
+    Raises ValueError, with the expectation, for a mask of another length, type or value.
+    """
+    try:
+        array = np.concatenate(value) if isinstance(value, tuple) and len(sizes) > 1 else np.asarray(value)
+    except Exception as error:  # a value may bring a conversion of its own: foreign code
+        raise ValueError(f"an {KEY} that numpy cannot read ({type(error).__name__})") from error
+    if array.shape != (sum(sizes),):
+        of_each = f": {' + '.join(map(str, sizes))}" if len(sizes) > 1 else ""
+        raise ValueError(f"an {KEY} of shape {list(array.shape)}; expected [{sum(sizes)}], 1: legal{of_each}")
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"an {KEY} of dtype {array.dtype}; expected 0 and 1, or truth values, 1: legal")
+    if not (is_wrong := ~np.isin(array, (0, 1))).any():
+        return joint(array == 1, sizes)
+    raise ValueError(f"an {KEY} with the value {array[is_wrong][0]}; expected 0 and 1, or truth values, 1: legal")
+
+
+def joint(mask: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+    """Returns [..., A] bool for masks [..., N] bool: a combination of legal numbers is legal."""
+    first, *others = np.split(mask, np.cumsum(sizes)[:-1], axis=-1)
+    for other in others:
+        first = (first[..., :, np.newaxis] & other[..., np.newaxis, :]).reshape(*mask.shape[:-1], -1)
+    return first

@@ -24,7 +24,7 @@ from seedzero.core import env_ids, errors, plain_files, printable, user_code
 from seedzero.host import paging
 
 if TYPE_CHECKING:
-    from seedzero.host import result
+    from seedzero.host import callbacks, result
 
 RUNS = pathlib.Path("runs")
 """Directory of new runs, below the current one."""
@@ -37,6 +37,8 @@ def train(
     run_dir: str | os.PathLike[str] | None = None,
     trust_run_dir: bool = False,
     page: int | None = None,
+    on_row: callbacks.Function | None = None,
+    on_evaluation: callbacks.Function | None = None,
     **settings: options.Value | os.PathLike[str],
 ) -> result.Result:
     """Trains an agent until a budget is spent, a return is reached or the user stops; returns the reason and totals.
@@ -54,12 +56,16 @@ def train(
       run_dir: directory or gs://BUCKET/PATH of the run; None: a new directory in ./runs.
       trust_run_dir: import the modules that `run_dir` names, though this call does not: they may do anything here.
       page: port of a web page of the run on this machine, until the run ends; 0: any free one, which is printed.
+      on_row: takes each row of metrics.jsonl, as a dictionary. A returned text ends the run as a spent budget does,
+        with that reason. Calls are on a thread of their own, one after the other, and training does not wait.
+      on_evaluation: takes each evaluation during training: `update`, `env_steps`, `mean_return`, ...; likewise.
       **settings: by their short names, or by SECTION.KEY in a dictionary, `**{"optimizer.learning_rate": 1e-3}`.
 
     Raises:
       UsageError: an unknown or unsuitable setting, an impossible environment, or a run directory that does not fit.
       BucketError: the bucket cannot be used.
-      TrainingFailure, CheckpointError: training could not go on, or could not be saved.
+      TrainingFailure, CheckpointError: training could not go on, or could not be saved; CallbackError: a function
+        raised an error or returned something else; the run is saved before.
     """
     if preset is not None and preset_files.is_file(preset):
         file = preset_files.read(preset)
@@ -67,6 +73,10 @@ def train(
         preset, settings = file.preset, {**file.settings, **named}
         of_file = settings.pop("env.id", None)
         env = env if env is not None or of_file is None else str(of_file)
+    given_functions = {"on_row": on_row, "on_evaluation": on_evaluation}
+    functions = {name: function for name, function in given_functions.items() if function is not None}
+    if wrong := [name for name, function in functions.items() if not callable(function)]:
+        raise errors.UsageError(f"{wrong[0]}={functions[wrong[0]]!r}: expected a function that takes a dictionary")
     flags = {"preset": preset, "run_dir": None if run_dir is None else os.fspath(run_dir)}
     flags |= {request.TRUST: "true"} if trust_run_dir else {}
     flags |= {} if page is None else {"page": str(page)}
@@ -78,6 +88,7 @@ def train(
         say=printable.say,
         resume_command=functools.partial(_resume_command, trusts=trusts),
         handles_signals=threading.current_thread() is threading.main_thread(),
+        functions=functions,
     )
 
 
@@ -89,6 +100,7 @@ def start(
     resume_command: Callable[[str], str],
     handles_signals: bool = True,
     leaves_when_late: bool = False,
+    functions: Mapping[str, callbacks.Function] | None = None,
 ) -> result.Result:
     """Trains; returns the result. Errors as in `train`, and ConfigError in a module imported for a training.
 
@@ -99,6 +111,7 @@ def start(
       resume_command: run directory -> command line that goes on with it, for the user.
       handles_signals: signals save and end the training; only on the main thread.
       leaves_when_late: ends the process where --max_seconds has passed and a call on the device does not return.
+      functions: on_row and on_evaluation, where given.
     """
     page = paging.port("page", flags["page"]) if "page" in flags else None
     if page is not None:
@@ -142,6 +155,11 @@ def start(
     if not given:
         say(f"run directory {path}; to go on later:", command)
     if num_hosts > 1 and not several:
+        if functions:
+            raise errors.UsageError(
+                f"--hosts.num={num_hosts}: hosts are processes of their own, and do not get {', '.join(functions)}; "
+                "give --hosts.index in a call for each host, or leave it out"
+            )
         from seedzero.api import local_hosts
 
         assert isinstance(path, pathlib.Path)
@@ -168,6 +186,7 @@ def start(
             leaves_when_late=leaves_when_late,
             hosts=hosts,
             page=page if index <= 0 else None,
+            functions=functions,
         )
 
 
@@ -182,7 +201,7 @@ def texts(values: Mapping[str, options.Value | os.PathLike[str]], run_dir: str |
     found: dict[str, str] = {}
     for name, value in values.items():
         if name not in known:
-            nearest = configs.suggestion(name, [*known, "preset", "run_dir", request.TRUST, "page"], agent)
+            nearest = configs.suggestion(name, [*known, "preset", "run_dir", request.TRUST, "page", "on_row", "on_evaluation"], agent)
             raise errors.ConfigError(f"unknown setting --{name}={value}{nearest}")
         if isinstance(value, os.PathLike):
             value = os.fspath(value)

@@ -322,6 +322,7 @@ class BucketConfig(options.Section):
 class MetricsConfig(options.Section):
     every_seconds: float = options.free(10.0, "time between rows of metrics.jsonl and TensorBoard", "s", low=0.1)
     every_updates: int = options.fixed(100, "deterministic mode: updates between rows", "updates", low=1)
+    console: str = options.free("", "more metrics for the console's line, by their names: epsilon,loss; empty: none")
     tensorboard: bool = options.free(True, "write TensorBoard files into the run directory")
     wandb: str = options.free(
         "", "send metrics to Weights & Biases too, as a run of this PROJECT or ENTITY/PROJECT; empty: off"

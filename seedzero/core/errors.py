@@ -19,7 +19,8 @@
     ├── CheckpointError       a checkpoint is missing, damaged or could not be written
     ├── RecordError           a recorded episode is damaged, or of another version
     └── TrainingFailure       training cannot go on (non-finite loss, dead workers, a failed device call)
-        └── BuilderError      a league's builder failed: a function of the user's
+        ├── BuilderError      a league's builder failed: a function of the user's
+        └── CallbackError     a function that `seedzero.train` was given raised an error
 
 A message gives the name of the thing, what came, what was expected, and what to do next.
 """
@@ -83,3 +84,6 @@ class TrainingFailure(Error): ...
 
 
 class BuilderError(TrainingFailure): ...
+
+
+class CallbackError(TrainingFailure): ...

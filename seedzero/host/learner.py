@@ -23,7 +23,7 @@ from seedzero.config import combinations, ends
 from seedzero.config import config as configs
 from seedzero.core import env_ids, errors, types, user_code
 from seedzero.device import compilation_cache
-from seedzero.host import deadline, local_socket, paging, result, starting, together
+from seedzero.host import callbacks, deadline, local_socket, paging, result, starting, together
 from seedzero.host import parts as learner_parts
 from seedzero.host import stage as stages
 from seedzero.loop import device_loop
@@ -47,6 +47,7 @@ def train(
     leaves_when_late: bool = False,
     hosts: together.Together | None = None,
     page: int | None = None,
+    functions: Mapping[str, callbacks.Function] | None = None,
 ) -> result.Result:
     """Trains until a budget is spent, a return is reached or the user stops; returns the result.
 
@@ -61,6 +62,7 @@ def train(
         passed and a call on the device does not return (`deadline`); false: training ends when it returns.
       hosts: the run's other hosts; None: there are none.
       page: port of a page of the run, on this machine alone; 0: any free one; None: there is no page.
+      functions: of the caller, as in `callbacks.Callbacks`.
 
     Raises:
       UsageError: an unsuitable configuration, directory, address or memory.
@@ -101,7 +103,7 @@ def train(
             is_remote = config.env.id == env_ids.REMOTE
             # On the CPU: the learner's accelerator has no room for a second process.
             watch = "" if is_remote else f"JAX_PLATFORMS=cpu {program} play {at} --video=play.mp4"
-            parts = learner_parts.make(directory, screen, mirrored, local, spec, watch, hosts)
+            parts = learner_parts.make(directory, screen, mirrored, local, spec, watch, hosts, functions)
             finished, had_finished = _hosted(parts, handles_signals=handles_signals, leaves_when_late=leaves_when_late)
         except errors.UsageError:
             if (parts is None or not parts.server.has_started) and (mirrored is None or directory.resumed):
@@ -180,6 +182,7 @@ def run(parts: learner_parts.LearnerParts) -> str:
     loop = stage.loop
     if loop is None or ending.is_interrupted:  # by then `stopping.Exit` may have found no loop to stop
         return ""
+    parts.callbacks.start()
     with device_loop.running(loop, ending.notify) as over:
         keep_time(parts, loop, over)
     if parts.seconds_left() <= 0 and not (reception.has_trained or directory.resumed):
@@ -189,7 +192,10 @@ def run(parts: learner_parts.LearnerParts) -> str:
     # fails between two calls, and the last state is saved.
     if isinstance(failure := over.exception(), errors.BuilderError):
         ending.failure = failure
-    return parts.exit.finish("" if ending.failure else over.result())
+    finished = parts.exit.finish("" if ending.failure else over.result())
+    if late := parts.callbacks.finish():
+        parts.view.screen.message(late)
+    return finished
 
 
 def stop(parts: learner_parts.LearnerParts, finished: str) -> None:
@@ -198,6 +204,7 @@ def stop(parts: learner_parts.LearnerParts, finished: str) -> None:
     view.progress.end("leaving")
     parts.workers.finish()
     parts.films.stop()
+    parts.callbacks.close()
     if parts.stage.loop is not None:
         parts.stage.loop.close()
     parts.server.stop(finished=bool(finished), reason=finished or "the learner stops")
@@ -217,7 +224,7 @@ def keep_time(parts: learner_parts.LearnerParts, loop: device_loop.DeviceLoop, o
     next_row = now + config.metrics.every_seconds
     is_told = parts.hosts is not None and parts.hosts.index > 0  # when to save
     next_save = float("inf") if deterministic or is_told else now + (config.checkpoint.every_seconds or float("inf"))
-    reported_late = False
+    reported_late = is_told_to_end = False
     while not over.done():
         parts.ending.wait(_TICK_SECONDS)
         now = time.monotonic()
@@ -239,6 +246,9 @@ def keep_time(parts: learner_parts.LearnerParts, loop: device_loop.DeviceLoop, o
                 f"a checkpoint is due, but the last one is still on its way to {parts.mirrored.url}: it waits; "
                 f"raise --checkpoint.every_seconds={config.checkpoint.every_seconds:g} if that goes on"
             )
+        if parts.callbacks.reason and not is_told_to_end:
+            is_told_to_end = True
+            loop.end(parts.callbacks.reason)
         if parts.seconds_left() <= 0:
             loop.end(f"--max_seconds={config.run.max_seconds:g} passed")
 

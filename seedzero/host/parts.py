@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from seedzero.bucket import mirror as mirrors
 from seedzero.checkpoints import run_dir as run_dirs
@@ -15,7 +15,7 @@ from seedzero.config import worker_options
 from seedzero.core import env_ids, types
 from seedzero.device import batch as batches
 from seedzero.device import mesh as meshes
-from seedzero.host import build, filming, reports, stopping, together
+from seedzero.host import build, callbacks, filming, reports, stopping, together
 from seedzero.host import ending as endings
 from seedzero.host import reception as receptions
 from seedzero.host import saves as saving
@@ -50,6 +50,7 @@ class LearnerParts:
     films: filming.Filmer
     stage: stages.RunStage
     exit: stopping.Exit
+    callbacks: callbacks.Callbacks
     hosts: together.Together | None = None  # None: there is one
 
     @property
@@ -70,8 +71,9 @@ def make(
     spec: types.EnvSpec | None,
     watch: str,
     hosts: together.Together | None = None,
+    functions: Mapping[str, callbacks.Function] | None = None,
 ) -> LearnerParts:
-    """Returns a run's parts; arguments as in `LearnerParts`, watch as in `View`.
+    """Returns a run's parts; arguments as in `LearnerParts`, watch as in `View`, functions as in `Callbacks`.
 
     Raises UsageError for an unsuitable configuration.
     """
@@ -79,6 +81,7 @@ def make(
     acting, _ = meshes.split(meshes.make(config.training.num_devices), config.training.acting_devices)
     layout, sizes = batches.plan(config, acting.devices.size)
     ending, gathered, key = endings.Ending(), aggregator.Aggregator(), secrets.token_hex()
+    called = callbacks.Callbacks(functions or {}, ending)
     log = metrics.MetricsLog(directory.path, tensorboard=config.metrics.tensorboard, report=say, config=config)
     history = league_log.LeagueLog(directory.path, say) if config.league.on else None
     saves = saving.Saves(together.budgeted(config), directory, log, say, mirrored, history, hosts=hosts)
@@ -98,6 +101,7 @@ def make(
         hours,
         watch,
         history=history,
+        on_row=functools.partial(called.note, "on_row"),
     )
     workers = _workers(directory, local, key, ending, screen, has_evaluator=layout.num_evaluate > 0)
     check = functools.partial(build.check, config)
@@ -107,7 +111,8 @@ def make(
     expected = spec if config.worker.num else None  # workers elsewhere may have other versions of it
     films = filming.Filmer(directory.path, config.evaluation.video_every, write=log.write_video, say=say)
     loop_workers = dispatchers.Workers(reception.inbox, roster, server.reply, server.restart)
-    evaluated, row = functools.partial(reports.evaluated, view, saves, films), functools.partial(view.write_row, {})
+    evaluated = functools.partial(reports.evaluated, view, saves, films, called)
+    row = functools.partial(view.write_row, {})
     note = (lambda decision: None) if history is None else history.note
     hooks = device_loop.Hooks(evaluated, saves.save, row, say, saves.freeze, note)
     stage = stages.RunStage(
@@ -137,6 +142,7 @@ def make(
         films,
         stage,
         leaving,
+        called,
         hosts,
     )
 

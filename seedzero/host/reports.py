@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from seedzero.core import opponents
-from seedzero.host import filming
+from seedzero.host import callbacks, filming
 from seedzero.host import saves as saving
 from seedzero.loop import evaluator as evaluators
 from seedzero.monitoring import view as views
 
 
-def evaluated(view: views.View, saves: saving.Saves, films: filming.Filmer, ended: evaluators.Ended) -> None:
+def evaluated(
+    view: views.View,
+    saves: saving.Saves,
+    films: filming.Filmer,
+    called: callbacks.Callbacks,
+    ended: evaluators.Ended,
+) -> None:
     """Shows and writes the result of an evaluation; saves the best parameters."""
     result, update = ended.result, ended.running.update
     values = {f"evaluation_{name}": value for name, value in result.flat().items()}
@@ -20,6 +26,8 @@ def evaluated(view: views.View, saves: saving.Saves, films: filming.Filmer, ende
         values["evaluation_best_score"] = ended.best_score
     began = {"update": update, "env_steps": ended.running.env_steps}  # training may have gone on meanwhile
     view.write_row({**began, "kind": "evaluation", **values}, gathered=False)
+    scores = {"human_normalized": normalized, "best_score": ended.best_score, "is_best": ended.is_best}
+    called.note("on_evaluation", {**began, **result.to_json(), **scores})
     cut = f", {result.cut_off} of them cut off as too long" if result.cut_off else ""
     best = "; the best so far" if ended.is_record else ""
     if result.unfinished:

@@ -42,6 +42,7 @@ class ConsoleSnapshot:
     policy_age: float | None = None  # updates between the acting parameters and the newest
     budget_seconds: float | None = None  # time to the nearest budget
     durable_update: int | None = None  # of the newest checkpoint on disk
+    more: tuple[tuple[str, float | None], ...] = ()  # further metrics by name
     note: str = ""  # why training stands still; "": it does not
 
 
@@ -200,6 +201,7 @@ def _fields(snapshot: ConsoleSnapshot) -> list[tuple[int, str]]:
         (11, f"age {_number(snapshot.policy_age)}"),
         (7, "budget spent" if seconds == 0 else f"budget {left}"),
         (10, f"saved {_count(snapshot.durable_update)}"),
+        *((1, f"{name} {_number(value)}") for name, value in snapshot.more),
     ]
     return [*ranked, (1, snapshot.note)] if snapshot.note else ranked
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -49,10 +50,14 @@ class View:
     watch: str = ""  # command that plays the run's newest checkpoint, until it is shown; "": none
     others: Callable[[], Sequence[str]] = tuple  # returns a line about each of the run's other hosts
     history: league_log.LeagueLog | None = None  # gets the matches at each row; None: they are not kept
+    on_row: Callable[[Mapping[str, Any]], None] = lambda row: None  # takes each row
 
     def __post_init__(self) -> None:
         self._decay = decay.Decay(self.config)
         self._newest_row: Mapping[str, metrics.Value] = {}
+        self._known: dict[str, Any] = {}  # newest values of all rows
+        self._more = [name.strip() for name in self.config.metrics.console.split(",") if name.strip()]
+        self._more_to_check = self._more
         self._wandb: wandb_run.WandbRun | None = None
         self._watch = watch.Watch(self.config, self.directory.path, self.screen.message)
         self._league = league_line.LeagueLine()
@@ -116,6 +121,7 @@ class View:
                 (budget.max_updates, updates, rates["updates_per_second"]),
             ),
             durable_update=self.durable_update(),
+            more=tuple((name, recent.get(name, self._known.get(name))) for name in self._more),
             note="" if last else self._awaited(seconds),
         )
 
@@ -143,6 +149,16 @@ class View:
             f"no episode has ended in {seconds:.0f} s, after {num_steps // num_envs} steps in each environment: there "
             f"is no return yet{remedy if is_limited else ''}"
         )
+
+    def _check_more(self) -> None:
+        """Says once, at the first row with an update, which names of --metrics.console are unknown."""
+        (names, self._more_to_check), known = (self._more_to_check, []), self._known
+        for name in names:
+            if name not in known and not name.startswith(("evaluation_", "episode")):
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
+                given = f"--metrics.console={self.config.metrics.console}"
+                self.screen.message(f"{given}: no metric {name!r} so far; {hint}")
 
     def _rates(self, snapshot: counts.Snapshot) -> dict[str, float]:
         steps_per_second = self.progress.per_second(lambda snapshot: snapshot.counts.stored)
@@ -217,7 +233,11 @@ class View:
                 self.history.count(snapshot.matches, update=snapshot.num_updates, env_steps=stored)
         row = {**usual, **values}
         self._watch.begin()
+        self._known = {**self._known, **row}  # read by other threads
+        if gathered and snapshot.num_updates:
+            self._check_more()
         self.log.write(row)
+        self.on_row(row)
         if self._wandb is not None:
             self._wandb.write(row)
         if gathered:

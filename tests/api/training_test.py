@@ -94,6 +94,23 @@ def test_the_learner_is_told_the_spec_that_this_machine_knows(
     assert (None if call["spec"] is None else call["spec"].num_actions) == num_actions
 
 
+def test_functions_of_the_caller_reach_the_learner(calls: list[dict[str, Any]], tmp_path: pathlib.Path) -> None:
+    seedzero.train("catch", run_dir=tmp_path / "run", on_row=print)
+    assert calls[0]["functions"] == {"on_row": print}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [({"on_row": 5}, "on_row=5"), ({"on_evaluation": print, "hosts.num": 2}, "--hosts.num=2")],
+)
+def test_what_cannot_be_called_is_refused(
+    arguments: dict[str, Any], named: str, tmp_path: pathlib.Path, said: golden.Said
+) -> None:
+    with pytest.raises(errors.UsageError, match=named) as raised:
+        seedzero.train("catch", run_dir=tmp_path / "run", **arguments)
+    said(raised.value, named)
+
+
 def test_another_thread_leaves_signals_alone(calls: list[dict[str, Any]], tmp_path: pathlib.Path) -> None:
     thread = threading.Thread(target=lambda: seedzero.train(preset="catch", run_dir=tmp_path))
     thread.start()

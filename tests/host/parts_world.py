@@ -12,11 +12,11 @@ from seedzero.config import sections
 from seedzero.core import types
 from seedzero.device import batch as batches
 from seedzero.envs import registry
+from seedzero.host import callbacks, stopping
 from seedzero.host import ending as endings
 from seedzero.host import parts as learner_parts
 from seedzero.host import reception as receptions
 from seedzero.host import stage as stages
-from seedzero.host import stopping
 from seedzero.loop import roster as rosters
 from seedzero.monitoring import counts
 from seedzero.monitoring import progress as progress_lines
@@ -134,6 +134,7 @@ class PartsWorld:
             cast(Any, _Named(stop=lambda: None)),
             self.stage,
             stopping.Exit(workers, view, self.ending, self.stage, self.saves, bucket),
+            callbacks.Callbacks({}, self.ending),
         )
 
     def _status(self) -> None:

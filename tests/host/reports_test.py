@@ -23,6 +23,7 @@ class Told:
         self.said: list[str] = []
         self.saved: list[evaluators.Ended] = []
         self.filmed: list[int | None] = []
+        self.noted: list[tuple[str, dict[str, Any]]] = []
 
     def evaluated(self, ended: evaluators.Ended) -> None:
         view: Any = _Named(
@@ -30,7 +31,8 @@ class Told:
         )
         saves: Any = _Named(durable_update=2, save_best=self.saved.append)
         films: Any = _Named(evaluated=self.filmed.append)
-        reports.evaluated(view, saves, films, ended)
+        called: Any = _Named(note=lambda name, values: self.noted.append((name, values)))
+        reports.evaluated(view, saves, films, called, ended)
 
 
 def _ended(result: evaluation.Scores, **options: bool) -> evaluators.Ended:
@@ -48,6 +50,9 @@ def test_a_row_of_an_evaluation_has_the_steps_of_its_parameters() -> None:
     assert row["evaluation_best_score"] == 2.5
     assert (row["update"], row["env_steps"], row["kind"], row["evaluation_mean_return"]) == (3, 40, "evaluation", 1.0)
     assert told.saved == []
+    ((name, noted),) = told.noted
+    assert name == "on_evaluation" and (noted["update"], noted["env_steps"], noted["mean_return"]) == (3, 40, 1.0)
+    assert noted["best_score"] == 2.5 and noted["is_best"] is False and noted["episodes"] == 2
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,24 @@ def test_rows_go_to_weights_and_biases_too_while_they_are_sent(
         assert not rows
 
 
+def test_metrics_of_the_user_s_choice_stand_in_the_line(tmp_path: pathlib.Path, said: golden.Said) -> None:
+    rows: list[Any] = []
+    shown, screen, gathered = _view(tmp_path, metrics__console="loss, batch_fil, evaluation_mean_return")
+    shown.on_row = rows.append
+    assert [value for _, value in shown.shown().more] == [None] * 3
+    shown.write_row({})
+    assert not screen.messages  # there is no update yet
+    shown.progress.follow(lambda: counts.Snapshot(num_updates=3))
+    gathered.add_means({"loss": 1.5, "batch_fill": 0.5})
+    shown.write_row({})
+    shown.write_row({"evaluation_mean_return": 7.0}, gathered=False)
+    shown.write_row({})
+    assert shown.shown().more == (("loss", 1.5), ("batch_fil", None), ("evaluation_mean_return", 7.0))
+    assert " loss 1.5 " in console.line_of(shown.shown()) and len(rows) == 4
+    (text,) = screen.messages
+    said(text)
+
+
 @pytest.mark.parametrize("share, num_messages", [(0.0, 0), (symptoms.CLIPPED_SHARE / 2, 0), (0.25, 1)])
 def test_clipped_targets_are_reported_once(tmp_path: pathlib.Path, share: float, num_messages: int) -> None:
     shown, screen, gathered = _view(tmp_path, network__support_limit=7.0)

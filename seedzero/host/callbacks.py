@@ -1,0 +1,94 @@
+"""A caller's functions of `seedzero.train`, called on a thread of their own, one after the other.
+
+Training never waits for them: rows and evaluations queue up behind a slow function, heartbeats, metrics and
+checkpoints go on.
+"""
+
+from __future__ import annotations
+
+import functools
+import queue
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from seedzero.core import errors, user_code
+from seedzero.host import ending as endings
+
+Function: TypeAlias = Callable[[dict[str, Any]], str | None]
+"""Takes a row, or an evaluation; a returned text ends the run."""
+
+CLOSE_SECONDS = 10.0
+"""Longest wait for functions at the end of a run."""
+
+
+class Callbacks:
+    """The functions, by the names of their arguments. `note` is for any thread, all else for the main thread.
+
+    Attributes:
+      reason: text that a function has returned, in one line; "": none so far.
+    """
+
+    def __init__(self, functions: Mapping[str, Function], ending: endings.Ending) -> None:
+        """ending: is told of a function that raises, and wakes the main thread for a reason."""
+        self.reason = ""
+        self._functions, self._ending = functions, ending
+        self._waiting: queue.SimpleQueue[tuple[str, dict[str, Any]] | None] = queue.SimpleQueue()
+        self._now = ""
+        self._thread = threading.Thread(target=self._run, name="callbacks", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread, if there are functions."""
+        if self._functions:
+            self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread after the calls so far."""
+        self._waiting.put(None)
+
+    def note(self, name: str, values: Mapping[str, Any]) -> None:
+        """Has the function `name`, if there is one, called with a copy of the values."""
+        if name in self._functions:
+            self._waiting.put((name, dict(values)))
+
+    def finish(self) -> str:
+        """Waits for all calls, up to a time; returns a sentence about missing ones, or "". Raises CallbackError."""
+        if not self._functions:
+            return ""
+        self.close()
+        self._thread.join(CLOSE_SECONDS)
+        self._ending.check()
+        if not self._thread.is_alive():
+            return ""
+        frame, name = sys._current_frames().get(self._thread.ident or 0), self._now
+        place = user_code.place_of(self._functions[name], traceback.extract_stack(frame) if frame else ())
+        missed = f"{self._waiting.qsize() - 1} later calls are left out"
+        return f"{name} has not returned {CLOSE_SECONDS:g} s after the end of training, at {place}; {missed}"
+
+    def _run(self) -> None:
+        while (call := self._waiting.get()) is not None:
+            self._now, values = call
+            function = self._functions[self._now]
+            place = functools.partial(user_code.place_of, function)
+            try:
+                found = function(values)
+            except BaseException as error:  # also SystemExit, which would end the thread alone
+                at = place(traceback.extract_tb(error.__traceback__))
+                self._fail(f"{self._now} raised {type(error).__name__}: {error}, at {at}", error)
+                return
+            if isinstance(found, str) and found.strip():
+                self.reason = self.reason or " ".join(found.split())
+                self._ending.notify()
+            elif found is not None:
+                self._fail(
+                    f"{self._now} returned {found!r:.80}, at {place()}; expected None, or a text that ends the run"
+                )
+                return
+
+    def _fail(self, text: str, cause: BaseException | None = None) -> None:
+        failure = errors.CallbackError(f"{text}; mend it, and resume the run")
+        failure.__cause__ = cause
+        self._ending.failure = self._ending.failure or failure
+        self._ending.notify()

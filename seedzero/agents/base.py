@@ -45,6 +45,7 @@ class Inputs(NamedTuple):
     num_slots: int  # training slots of the run; slots from here on evaluate
     # [B] int32, place in `EnvSpec.tasks`; 0 in a run of one task. An agent that learns by tasks stores it.
     task: jax.Array
+    num_updates: jax.Array | int = 0  # scalar int32, updates of the acting parameters: for exploration that anneals
 
     @property
     def draws(self) -> jax.Array:
@@ -65,6 +66,8 @@ class Outputs(NamedTuple):
     stored: dict[str, jax.Array]
     # [B] of the transitions that these observations complete; None, or not finite: the largest one so far
     priority: jax.Array | None = None
+    # {name: [B]} averaged over the rows of training, without NaN, for the rows of metrics.jsonl
+    metrics: Mapping[str, jax.Array] = {}
 
 
 class Searched(NamedTuple):

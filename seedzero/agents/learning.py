@@ -158,6 +158,54 @@ def add_moments(
     return state._replace(params=params)
 
 
+def learn_in_minibatches(
+    state: Any,
+    rows: jax.Array,
+    minibatch: Callable[[jax.Array], tuple[Any, jax.Array]],
+    loss: Callable[[base.Params, Any, jax.Array], tuple[jax.Array, base.Metrics]],
+    *,
+    optimizer: optax.GradientTransformation,
+    learning_rate: jax.Array,
+    axis_name: str | None,
+) -> tuple[Any, jax.Array, base.Metrics]:
+    """Returns the state after a step of the optimizer for each minibatch, whether they are accepted, and mean metrics.
+
+    A loss or gradient that is not finite refuses all of them: parameters and optimizer stay as before the first.
+
+    Args:
+      state: a NamedTuple with `params`, `opt_state`, `num_updates` and `num_rejected`; its other fields stay.
+      rows: [minibatches, M] parts of each, -1: none; of `minibatches`.
+      minibatch: rows [M] -> the minibatch, and its number of steps: a mean over devices; 0 leaves the minibatch out.
+      loss: (parameters, minibatch, number of steps) -> loss, and metrics, "loss" among them.
+      optimizer: without its learning rate.
+    """
+
+    def learn(carry: tuple[base.Params, Any], rows: jax.Array) -> tuple[tuple[base.Params, Any], base.Metrics]:
+        params, opt_state = carry
+        batch, num_steps = minibatch(rows)
+
+        def alone(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, None]]:
+            value, metrics = loss(params, batch, num_steps)
+            return value, (metrics, None)
+
+        found, metrics, _ = gradients(alone, params, axis_name)
+        directions, new_opt_state = optimizer.update(found, opt_state, params)
+        new_params = jax.tree.map(lambda p, d: p - learning_rate * d, params, directions)
+        carry = where(num_steps > 0, (new_params, new_opt_state), (params, opt_state))
+        return carry, {**metrics, "grad_norm": optax.tree.norm(found)}
+
+    before = (state.params, state.opt_state)
+    after, metrics = jax.lax.scan(learn, before, rows)
+    accepted = jnp.all(jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["grad_norm"]))
+    params, opt_state = where(accepted, after, before)
+    num_rejected = jnp.where(accepted, 0, state.num_rejected + 1)
+    metrics = {name: jnp.mean(x) for name, x in metrics.items()}
+    metrics |= {"learning_rate": learning_rate, "num_rejected": num_rejected}
+    counts = {"num_updates": state.num_updates + 1, "num_rejected": num_rejected}
+    new_state = state._replace(params=params, opt_state=opt_state, **counts)
+    return new_state, accepted, {name: jnp.asarray(x, jnp.float32) for name, x in metrics.items()}
+
+
 def minibatches(
     key: jax.Array, num_parts: int, num_minibatches: int, num_epochs: int, axis_name: str | None = None
 ) -> jax.Array:

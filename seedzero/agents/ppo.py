@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped]
 
-from seedzero.agents import base, learning, sampled
+from seedzero.agents import base, bonus, learning, sampled
 from seedzero.config import config as configs
 from seedzero.config import ppo as ppo_config
 from seedzero.config import shared
@@ -52,6 +52,7 @@ class PpoTrainState(NamedTuple):
     num_rejected: jax.Array
     moments: Any
     returns: Any
+    bonus: Any = ()  # state of a bonus on rewards; an empty tuple: there is none
 
 
 class Past(NamedTuple):
@@ -87,6 +88,7 @@ class _Parts(NamedTuple):
     spec: types.EnvSpec
     network: actor_critic.RecurrentNetwork[tuple[jax.Array, actor_critic.PpoPrediction]]
     optimizer: optax.GradientTransformation
+    bonus: bonus.Bonus | None = None
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
@@ -101,7 +103,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         own_torso=own_torso.load("ppo", settings, spec),
     )
     adam = shared.Optimizer("adam", settings.learning_rate, settings.clip_norm, settings.adam_epsilon)
-    parts = _Parts(settings, spec, network, learning.optimizer(adam))
+    parts = _Parts(settings, spec, network, learning.optimizer(adam), bonus.load(settings.bonus, spec))
     return base.Agent(
         data=sources.Queue(settings.unroll_length, settings.batch_size, settings.max_lag, settings.wait_seconds),
         stack=settings.frame_stack,
@@ -141,6 +143,7 @@ def _init(parts: _Parts, key: jax.Array) -> PpoTrainState:
         num_rejected=jnp.zeros((), jnp.int32),
         moments=parts.network.no_moments(),
         returns=statistics.no_moments(1) if parts.config.normalize_rewards else (),
+        bonus=() if parts.bonus is None else parts.bonus.init(jax.random.fold_in(key, 1)),
     )
 
 
@@ -227,51 +230,55 @@ def _update(
 ) -> tuple[PpoTrainState, None, base.Metrics]:
     windows = learning.clear_padding(windows)
     moments, returns = _count(parts, state, windows, axis_name)
-    batch = _steps(parts, returns, windows)
+    counted, extra = state.bonus, None
+    if parts.bonus is not None:
+        counted, extra = parts.bonus.add(counted, windows, axis_name)
+    batch = _steps(parts, returns, windows, extra)
     rate, clip_ratio = _rates(parts.config, state.num_updates)
 
-    def learn(carry: tuple[base.Params, Any], rows: jax.Array) -> tuple[tuple[base.Params, Any], base.Metrics]:
-        params, opt_state = carry
-        minibatch = jax.tree.map(lambda x: x[rows], batch)
-        minibatch = minibatch._replace(counted=minibatch.counted * (rows >= 0)[:, None])
-        minibatch = _normalized(parts.config, minibatch, axis_name)
-        num_steps = _sum(minibatch.counted, axis_name)
+    def minibatch(rows: jax.Array) -> tuple[_Steps, jax.Array]:
+        found = jax.tree.map(lambda x: x[rows], batch)
+        found = _normalized(parts.config, found._replace(counted=found.counted * (rows >= 0)[:, None]), axis_name)
+        return found, _sum(found.counted, axis_name)
 
-        def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, None]]:
-            value, metrics = _loss_and_metrics(parts, params, state.moments, minibatch, num_steps, clip_ratio)
-            return value, (metrics, None)
-
-        gradients, metrics, _ = learning.gradients(loss, params, axis_name)
-        directions, new_opt_state = parts.optimizer.update(gradients, opt_state, params)
-        new_params = jax.tree.map(lambda p, d: p - rate * d, params, directions)
-        carry = learning.where(num_steps > 0, (new_params, new_opt_state), (params, opt_state))
-        return carry, {**metrics, "grad_norm": optax.tree.norm(gradients)}
+    def loss(params: base.Params, minibatch: _Steps, num_steps: jax.Array) -> tuple[jax.Array, base.Metrics]:
+        return _loss_and_metrics(parts, params, state.moments, minibatch, num_steps, clip_ratio)
 
     num_minibatches, num_epochs = parts.config.num_minibatches, parts.config.num_epochs
-    rows = learning.minibatches(key, len(batch.counted), num_minibatches, num_epochs, axis_name)
-    (params, opt_state), metrics = jax.lax.scan(learn, (state.params, state.opt_state), rows)
-    is_finite = jnp.all(jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["grad_norm"]))
-    # Refused as a whole: the moments have seen its rewards and observations, too.
-    before = (state.params, state.opt_state, state.moments, state.returns)
-    params, opt_state, moments, returns = learning.where(is_finite, (params, opt_state, moments, returns), before)
-    num_rejected = jnp.where(is_finite, 0, state.num_rejected + 1)
-    metrics = {name: jnp.mean(x) for name, x in metrics.items()}
-    metrics |= {"learning_rate": rate, "num_rejected": num_rejected}
-    new_state = PpoTrainState(params, opt_state, state.num_updates + 1, num_rejected, moments, returns)
-    return new_state, None, {name: jnp.asarray(x, jnp.float32) for name, x in metrics.items()}
+    learned, accepted, metrics = learning.learn_in_minibatches(
+        state,
+        learning.minibatches(key, len(batch.counted), num_minibatches, num_epochs, axis_name),
+        minibatch,
+        loss,
+        optimizer=parts.optimizer,
+        learning_rate=rate,
+        axis_name=axis_name,
+    )
+    # Refused with the parameters: moments and bonus have seen the update's rewards and observations, too.
+    before = (state.moments, state.returns, state.bonus)
+    moments, returns, counted = learning.where(accepted, (moments, returns, counted), before)
+    if extra is not None:
+        is_step = windows.weight[:, None] * ~(windows.terminated | windows.truncated)[:, :-1]
+        num_steps = jnp.maximum(_sum(is_step, axis_name), 1.0)
+        metrics |= {"bonus_mean": _sum(is_step * extra, axis_name) / num_steps}
+    return learned._replace(moments=moments, returns=returns, bonus=counted), None, metrics
 
 
-def _steps(parts: _Parts, returns: Any, windows: windowing.Windows) -> _Steps:
+def _steps(parts: _Parts, returns: Any, windows: windowing.Windows, extra: jax.Array | None = None) -> _Steps:
     """Returns the windows' steps in parts, with advantages and targets from the values that were found when acting.
 
     returns: moments of discounted returns, these windows included: else the first reward ever seen would be divided
-      by a deviation of 0.
+      by a deviation of 0. extra: bonus [B, L] on rewards; None: there is none.
     """
-    config, stored = parts.config, windows.stored
-    reward = nstep.scaled_reward(windows.reward[:, 1:], config.reward_scale, config.clip_reward)
+    config, stored, reward = parts.config, windows.stored, windows.reward[:, 1:]
+    if extra is not None and config.bonus_place == "before":
+        reward = reward + extra
+    reward = nstep.scaled_reward(reward, config.reward_scale, config.clip_reward)
     if config.normalize_rewards:
         reward = reward * jax.lax.rsqrt(returns.variance[0] + 1e-8)
         reward = jnp.clip(reward, -_LARGEST_REWARD, _LARGEST_REWARD)
+    if extra is not None and config.bonus_place == "after":
+        reward = reward + extra
     is_step = ~(windows.terminated | windows.truncated)[:, :-1]
     value, discount = stored["value"], config.discount * ~windows.terminated[:, 1:]
     advantage = gae.advantages(value, reward, discount, is_step, trace_decay=config.trace_decay)

@@ -100,11 +100,13 @@ def obstacle() -> str:
 def digest(saved: run_dirs.SavedConfig) -> str:
     """Returns a digest of the settings that name code or are arguments of it, hexadecimal.
 
-    Both parts of config.json count. Values that are the default now are left out: a later version has more settings.
+    Both parts of config.json count. Values that are the default now, or were before there was the setting, are left
+    out: a later version has more settings.
     """
     plain = configs.flatten(configs.Config())
+    usual = plain | configs.earlier()
     config = {name: type(plain.get(name, ""))(value) for name, value in configs.flatten(saved.config).items()}
-    values = {name: value for name, value in config.items() if value != plain.get(name)}  # 1 for 1.0
+    values = {name: x for name, x in config.items() if x not in (plain.get(name), usual.get(name))}  # 1 for 1.0
     parts = [saved.preset, *(_of_code(part, saved.config) for part in (saved.given, values))]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

@@ -48,6 +48,13 @@ class PPOConfig(options.AgentSection):
     normalize_rewards: bool = options.fixed(
         True, "rewards are divided by the running standard deviation of discounted returns"
     )
+    bonus: str = options.fixed("", "MODULE:FUNCTION of your own that returns a bonus on rewards; empty: none")
+    bonus_place: str = options.fixed(
+        "after",
+        "before: the bonus is in the environment's units, and scaled, clipped and normalized with its rewards; after: "
+        "it is added to the result",
+        choices=("before", "after"),
+    )
     reward_scale: float = shared.reward_scale(1.0)
     clip_reward: float = shared.clip_reward(0.0)
     initial_std: float = options.fixed(

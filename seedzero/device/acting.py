@@ -53,24 +53,26 @@ class Seen(NamedTuple):
     slot: jax.Array
     terminated: jax.Array | None = None  # None: evaluations, whose steps nobody learns from
     task: jax.Array | None = None  # None: 0 everywhere
+    num_updates: jax.Array | int = 0  # scalar, of the acting parameters
 
 
-def make_act(setup: setups.Setup) -> Callable[..., tuple[ActorState, jax.Array]]:
+def make_act(setup: setups.Setup) -> Callable[..., tuple[ActorState, Any]]:
     """Returns the jitted acting step, which donates the state.
 
     (seed, params, ActorState, Batch, Counters) -> (ActorState, action [R] int32 or [R, D] float32): pushes the new
     frames, lets the agent act with one version of the parameters, and writes rows into the rings that `Batch.ring`
-    names.
+    names. Of an agent with `Outputs.metrics`, the second result is (action, metrics {name: [R]}).
     """
 
     def run(
         seed: jax.Array, params: base.Params, actor: ActorState, batch: Any, counters: steps.Counters
-    ) -> tuple[ActorState, jax.Array]:
+    ) -> tuple[ActorState, Any]:
         shard = jax.lax.axis_index(meshes.AXIS)
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed + 1), counters.num_calls), shard)
         carried = take_carried(actor.carried, batch.slot)
         shown = (batch.observation, batch.reward, batch.first, batch.action_mask, batch.explore)
-        seen = Seen(*shown, setup.layout.number(batch.slot, shard), batch.terminated, batch.task)
+        slot = setup.layout.number(batch.slot, shard)
+        seen = Seen(*shown, slot, batch.terminated, batch.task, counters.version)
         carried, outputs = act(setup.agent, setup.spec, setup.layout.num_train, params, carried, seen, key)
         carried = put_carried(actor.carried, batch.slot, carried)
         row = _row(setup, batch, outputs, counters)
@@ -78,7 +80,7 @@ def make_act(setup: setups.Setup) -> Callable[..., tuple[ActorState, jax.Array]]
         rings = ring_store.write(actor.rings, batch.ring, row, counters.num_inserts, stack, crosses_episodes=crosses)
         if row.weight is not None and rings.max_weight is not None:  # every shard holds the same number
             rings = rings._replace(max_weight=jax.lax.pmax(rings.max_weight, meshes.AXIS))
-        return ActorState(carried, rings), outputs.action
+        return ActorState(carried, rings), (outputs.action, outputs.metrics) if outputs.metrics else outputs.action
 
     in_specs = (meshes.REPLICATED, meshes.REPLICATED, meshes.SHARDED, meshes.SHARDED, meshes.REPLICATED)
     return meshes.over_devices(run, setup.mesh, in_specs, (meshes.SHARDED, meshes.SHARDED), donate=(2,))
@@ -156,6 +158,7 @@ def look(
         slot=seen.slot,
         num_slots=num_slots,
         task=jnp.zeros_like(seen.slot) if seen.task is None else seen.task,
+        num_updates=seen.num_updates,
     )
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from seedzero.agents import base
@@ -101,10 +100,10 @@ class Programs:
         actor: acting.ActorState,
         batch: batches.Batch,
         counters: steps.Counters,
-    ) -> tuple[acting.ActorState, jax.Array]:
+    ) -> tuple[acting.ActorState, Any]:
         """Runs the acting program of the batch's size, waiting for its compilation; raises a compilation's error."""
         program = self._act[len(batch.slot) // self._num_shards].result()
-        acted: tuple[acting.ActorState, jax.Array] = program(seed, params, actor, batch, counters)
+        acted: tuple[acting.ActorState, Any] = program(seed, params, actor, batch, counters)
         return acted
 
     def close(self) -> None:

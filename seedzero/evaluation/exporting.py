@@ -69,7 +69,7 @@ def export(
     # It computes in float32 if one of the platforms is a CPU, else as configured.
     platform = "cpu" if "cpu" in platforms else {"tpu": "tpu"}.get(platforms[0], "gpu")
     agent = agents.make(config, spec, platform)
-    programs = _programs(agent, spec, lambda given: _pick("", saved.params, given), saved.mode)
+    programs = _programs(agent, spec, lambda given: _pick("", saved.params, given), saved)
     parameters = {name: np.asarray(leaf) for name, leaf in _named("", saved.params).items()}
     size: Any = batch_size or jax_export.symbolic_shape("B")[0]
     functions, contents = {}, {}
@@ -150,10 +150,10 @@ def _lower(program: _Program, parameters: Arrays, size: Any, platforms: Sequence
 
 
 def _programs(
-    agent: base.Agent, spec: types.EnvSpec, unpack: Callable[[Arrays], base.Params], mode: np.int8
+    agent: base.Agent, spec: types.EnvSpec, unpack: Callable[[Arrays], base.Params], saved: greedy.SavedAgent
 ) -> dict[str, _Program]:
-    """Returns the functions of an agent by name; unpack: arrays by name -> parameters; mode: of rows without noise."""
-    programs = {"act": _act(agent, spec, unpack, mode)}
+    """Returns the functions of an agent by name; unpack: arrays by name -> parameters."""
+    programs = {"act": _act(agent, spec, unpack, saved)}
     if agent.model is None:
         return programs
     model = agent.model
@@ -191,7 +191,9 @@ def _programs(
     }
 
 
-def _act(agent: base.Agent, spec: types.EnvSpec, unpack: Callable[[Arrays], base.Params], mode: np.int8) -> _Program:
+def _act(
+    agent: base.Agent, spec: types.EnvSpec, unpack: Callable[[Arrays], base.Params], saved: greedy.SavedAgent
+) -> _Program:
     """Returns the whole way from the newest frame to an action, with a row's memory as inputs and outputs."""
     carried = jax.eval_shape(lambda: acting.initial(agent, spec, 1))
     row: dict[str, Any] = {"reward": np.float32} if agent.reads_reward else {}
@@ -213,8 +215,9 @@ def _act(agent: base.Agent, spec: types.EnvSpec, unpack: Callable[[Arrays], base
             reward=inputs.get("reward", jnp.zeros(first.shape)),
             first=first,
             action_mask=inputs.get("action_mask", jnp.ones((*first.shape, spec.num_actions), bool)),
-            explore=jnp.where(inputs["explore"], types.EXPLORE, mode),
+            explore=jnp.where(inputs["explore"], types.EXPLORE, saved.mode),
             slot=jnp.arange(first.shape[0], dtype=jnp.int32),
+            num_updates=jnp.int32(saved.update),
         )
         key = jax.random.wrap_key_data(inputs["key"])
         state, params = _pick("state", carried, inputs), unpack(parameters)
@@ -222,7 +225,7 @@ def _act(agent: base.Agent, spec: types.EnvSpec, unpack: Callable[[Arrays], base
         return {"action": values.decode(outputs.action), **_named("state", after)}
 
     explore = "explore: act with noise, from key, two new numbers each call"
-    if mode == types.SAMPLE:
+    if saved.mode == types.SAMPLE:
         explore = "key: two new numbers each call, from which actions are drawn; explore: with the noise of training"
     return _Program(
         "newest observations -> actions, both as the environment has them. "

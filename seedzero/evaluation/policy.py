@@ -284,7 +284,8 @@ class Policy:
         rewards = _rows_of("reward", 0.0 if reward is None else reward, (num_rows,), np.float32, is_single)
         first = self._first if len(self._first) == num_rows else np.ones(num_rows, bool)
         mode = types.EXPLORE if explore else self._mode
-        return greedy.seen(self._spec, frame, rewards, first, mask, explore=mode), is_single
+        shown = greedy.seen(self._spec, frame, rewards, first, mask, explore=mode, num_updates=self.step)
+        return shown, is_single
 
     def _rows(self, seen: acting.Seen) -> acting.Carried:
         """Returns the rows' memory; raises UsageError for a changed number of rows."""

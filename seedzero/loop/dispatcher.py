@@ -73,6 +73,7 @@ class _Acted(NamedTuple):
     actions: jax.Array
     rows: np.ndarray
     mine: np.ndarray | None  # [N] bool; None: all, B = N
+    metrics: Mapping[str, jax.Array] = {}  # {name: [R]} of the agent's own in training
 
 
 class _Dealt(NamedTuple):
@@ -217,11 +218,13 @@ class Dispatcher:
         counters = steps.counters(num_inserts, version, self._num_acts, own=hand.own)
         self._num_acts += 1
         params = player.params if hand.params is None else hand.params
-        self._carried, actions = player.run_act(self._carried, batch, params, counters)
+        self._carried, acted = player.run_act(self._carried, batch, params, counters)
+        actions, metrics = acted if isinstance(acted, tuple) else (acted, {})
         self.gathered.add_batch(len(rows), len(batch.slot), self.clock() - messages[0].arrived)
         if self.tap.is_on:
             self.tap.count(len(rows), len(batch.slot), player.num_updates - version)
-        return _Acted(actions, rows, hand.mine)
+        trains = hand.own and hand.explore == types.EXPLORE
+        return _Acted(actions, rows, hand.mine, metrics if trains else {})
 
     def _deliver(self, tick: Sequence[_Dealt]) -> None:
         """Completion thread: waits for the actions of a tick and sends the replies."""
@@ -230,6 +233,11 @@ class Dispatcher:
                 self.workers.reply(*message.answer(actions), dealt.version)
                 if self.tap.is_on:
                     self.tap.answer(message, actions)
+            for call in dealt.calls:
+                for name, values in call.metrics.items():
+                    known = np.asarray(values)[call.rows]
+                    known = known[~np.isnan(known)]
+                    self.gathered.add_means({name: float(known.sum()) / max(1, known.size)}, weight=known.size)
 
     def update(self, player: players.Player) -> None:
         """Learns once, and publishes due parameters."""

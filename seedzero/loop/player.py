@@ -90,8 +90,8 @@ class Player:
 
     def run_act(
         self, carried: acting.Carried, batch: batches.Batch, params: base.Params, counters: steps.Counters
-    ) -> tuple[acting.Carried, jax.Array]:
-        """Acts on a batch; returns the environments' new memory, and the actions of its rows."""
+    ) -> tuple[acting.Carried, Any]:
+        """Acts on a batch; returns the environments' new memory, and the results of `acting.make_act` for its rows."""
         if not self.strategy.holds_frames:
             self.strategy.keep(batch)
         actor = acting.ActorState(carried, self.rings)

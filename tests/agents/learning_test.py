@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import muzero_cases as cases
 import numpy as np
+import optax
 import pytest
 
-from seedzero.agents import learning, muzero_loss
+from seedzero.agents import base, learning, muzero_loss
 from seedzero.config import shared
 
 
@@ -46,6 +47,34 @@ def test_an_update_that_is_not_finite_is_refused_and_counted_until_one_is_good()
     state, _, _ = cases.update(config, state, good)
     assert int(state.num_rejected) == 0
     assert not agent_cases.equal(state.params, before.params)
+
+
+def test_minibatches_are_learned_one_after_the_other_or_refused_together() -> None:
+    """The loss pulls a number towards the mean of a minibatch; one without steps is left out."""
+
+    def learn(numbers: Any) -> Any:
+        state = learning.init({"w": jnp.zeros(())}, optax.identity())
+        rows = jnp.array([[0, 1], [2, -1], [-1, -1]])
+
+        def minibatch(rows: jax.Array) -> tuple[Any, jax.Array]:
+            counted = (rows >= 0).astype(jnp.float32)
+            return (jnp.asarray(numbers)[rows], counted), jnp.sum(counted)
+
+        def loss(params: Any, batch: Any, num_steps: jax.Array) -> tuple[jax.Array, base.Metrics]:
+            error = jnp.sum(batch[1] * jnp.square(params["w"] - batch[0])) / jnp.maximum(num_steps, 1.0)
+            return error, {"loss": error}
+
+        rate = jnp.float32(0.25)
+        return learning.learn_in_minibatches(
+            state, rows, minibatch, loss, optimizer=optax.identity(), learning_rate=rate, axis_name=None
+        )
+
+    state, accepted, metrics = jax.jit(learn)(np.array([1.0, 3.0, 5.0], np.float32))
+    # 0 -> 2 / 2 -> 1 + 4 / 2
+    assert accepted and state.params["w"] == 3.0 and state.num_updates == 1 and state.num_rejected == 0
+    assert metrics.keys() == {"loss", "grad_norm", "learning_rate", "num_rejected"} and metrics["loss"] == 7.0
+    state, accepted, metrics = jax.jit(learn)(np.array([1.0, 3.0, np.nan], np.float32))
+    assert not accepted and state.params["w"] == 0.0 and state.num_updates == 1 and metrics["num_rejected"] == 1
 
 
 def test_the_target_network_copies_no_moments_of_a_refused_update() -> None:

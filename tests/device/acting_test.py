@@ -13,7 +13,8 @@ import pytest
 
 from seedzero.agents import base
 from seedzero.core import types
-from seedzero.device import acting
+from seedzero.device import acting, steps
+from seedzero.device import state as states
 
 SPEC = types.EnvSpec((2, 2, 1), "uint8", 3, observation_high=9)
 SHOWN = [(1, True), (2, False), (3, False), (4, False), (7, True), (8, False)]
@@ -50,6 +51,22 @@ def test_a_number_alone_is_seen_as_a_vector() -> None:
     assert stacked[types.OBSERVATION].tolist() == [[5, 5], [0, 6]]
     _, alone = acting.push(spec, 1, {}, jnp.array([5, 6], jnp.int32), jnp.array([True, False]))
     assert alone[types.OBSERVATION].tolist() == [[5], [6]]
+
+
+def test_the_agent_knows_the_updates_of_its_parameters_and_reports_its_own_metrics() -> None:
+    agent = fake_agent.make()
+
+    def act(params: Any, memory: Any, inputs: base.Inputs, key: Any) -> Any:
+        memory, outputs = agent.act(params, memory, inputs, key)
+        return memory, outputs._replace(metrics={"epsilon": inputs.reward / (1.0 + inputs.num_updates)})
+
+    setup = fake_agent.make_setup(agent._replace(act=act))
+    batch, rows = fake_agent.batch(setup, [0, 2], reward=np.array([4.0, 8.0]))
+    params = {"weight": jnp.ones(()), "bias": jnp.zeros(())}
+    program = acting.make_act(setup)
+    _, (action, metrics) = program(fake_agent.SEED, params, states.init_actor(setup), batch, steps.counters(0, 3, 0))
+    assert np.asarray(action)[rows].tolist() == [0, 2] and metrics.keys() == {"epsilon"}
+    assert np.asarray(metrics["epsilon"])[rows].tolist() == [1.0, 2.0]
 
 
 def test_channels_of_a_frame_stay_together() -> None:

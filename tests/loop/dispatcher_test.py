@@ -46,6 +46,29 @@ def test_each_message_of_a_call_gets_the_actions_of_its_own_rows(device: loop_wo
     assert [(request.group, actions) for request, actions, _ in world.replies] == [(1, [21, 21]), (0, [10, 10])]
 
 
+def test_metrics_of_the_agent_s_acting_are_means_over_rows_of_training(device: loop_world.Device) -> None:
+    def act(seed: Any, params: Any, actor: Any, batch: Any, counters: Any) -> Any:
+        shown = batch.observation[:, 0]
+        return actor, (
+            shown.astype(np.int32),
+            {"epsilon": np.where(shown > 50, np.nan, shown), "never": shown * np.nan},
+        )
+
+    broken: Any = loop_world.Broken(device.programs, run_act=act)
+    world = loop_world.World(device._replace(programs=broken))
+    session = world.join()
+    for group, shown in ((0, 10.0), (1, 21.0)):
+        world.show(session, group, shown, first=True)
+        world.dispatcher.act([0])
+        world.complete()
+    world.show(session, 0, 60.0)
+    world.dispatcher.act([0])
+    world.complete()
+    means = world.gathered.means()
+    assert means["epsilon"] == 15.5 and "never" not in means
+    assert list(world.replies[-1][1]) == [60, 60]
+
+
 def test_acting_says_how_full_and_how_late_its_batches_are(make: loop_world.Make) -> None:
     world = make()
     world.show(world.join(), 0, 0.0, first=True)

@@ -58,7 +58,7 @@ def test_what_the_document_shows_runs(host: harness.Host, trained: tuple[pathlib
     text = (harness.ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
     shown = [block for block in blocks if "seedzero.train(" not in block]
-    assert len(shown) == len(blocks) - 1 == 5
+    assert len(shown) == len(blocks) - 2 == 5
     (host.directory / "runs").mkdir()
     (host.directory / "runs" / "cartpole").symlink_to(trained[0])
     script = host.directory / "shown.py"
@@ -88,6 +88,22 @@ def test_an_environment_of_one_s_own_needs_no_registration(host: harness.Host) -
     given_away = shutil.copytree(host.directory / "corridor", host.directory / "given_away")
     refused = host.seedzero("evaluate", f"--run_dir={given_away}")
     assert refused.code == 2 and "names code" in refused.err and "--env=python:own_environment:Corridor" in refused.err
+
+
+def test_a_bonus_of_one_s_own_counts_and_goes_on(host: harness.Host) -> None:
+    found = harness.Host(host.directory / "bonus")
+    found.environment["PYTHONPATH"] = os.pathsep.join([host.environment["PYTHONPATH"], str(EXAMPLES / "count_bonus")])
+    run = found.directory / "run"
+    small = ("--ppo.unroll_length=16", "--ppo.batch_size=8", "--ppo.num_minibatches=2", "--worker.envs_per_group=4")
+    names = ("--env=python:count_bonus:deep_sea", "--ppo.bonus=count_bonus:make")
+    for updates in (4, 8):
+        flags = (*names, "--agent=ppo", *small, "--evaluation.every_updates=0", f"--max_updates={updates}")
+        ended = found.train(run, *flags, "--metrics.every_seconds=0.3").wait()
+        assert ended.code == 0, ended.err
+    means = [row["bonus_mean"] for row in harness.metrics_rows(run) if "bonus_mean" in row]
+    assert means and 0 < means[-1] < means[0] <= 1.0
+    counts = [array for array in harness.saved_params(run) if array.shape == (2**18,)]
+    assert len(counts) == 1 and counts[0].sum() > 4 * 8 * 16
 
 
 def test_a_network_of_one_s_own_learns(host: harness.Host) -> None:

@@ -84,14 +84,9 @@ class GymVectorEnv:
         """Resets and steps the first environment, up to a time, as `gym_protocol.check`; a reset must follow."""
         with quiet():
             end = clock() + max_seconds
-            found = gym_protocol.check(
-                self._name,
-                self._first,
-                num_steps,
-                sizes=self._sizes,
-                decode=self._decode,
-                goes_on=lambda: clock() < end,
-            )
+            of_actions: dict[str, Any] = {"sizes": self._sizes, "decode": self._decode}
+            goes_on = lambda: clock() < end  # noqa: E731
+            found = gym_protocol.check(self._name, self._first, num_steps, goes_on=goes_on, **of_actions)
         self.spec = dataclasses.replace(self.spec, has_action_mask=found)
 
     @property

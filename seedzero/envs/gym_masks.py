@@ -28,6 +28,13 @@ def is_part(observation: spaces.Space[Any]) -> bool:
     return isinstance(observation, spaces.Dict) and KEY in observation.spaces
 
 
+def without(observation: Any) -> spaces.Space[Any]:
+    """Returns the space of observations without their mask, if they have one."""
+    if not is_part(observation):
+        return observation  # type: ignore[no-any-return]
+    return spaces.Dict([part for part in observation.spaces.items() if part[0] != KEY])
+
+
 def finder(env: Any) -> tuple[str, Finder]:
     """Returns the place of an environment's masks, in words, and the function that finds them; of info, if any."""
     if is_part(env.observation_space):
@@ -51,7 +58,7 @@ def read(value: Any, sizes: Sequence[int]) -> np.ndarray:
         raise ValueError(f"an {KEY} that numpy cannot read ({type(error).__name__})") from error
     if array.shape != (sum(sizes),):
         of_each = f": {' + '.join(map(str, sizes))}" if len(sizes) > 1 else ""
-        raise ValueError(f"an {KEY} of shape {list(array.shape)}; expected [{sum(sizes)}], 1: legal{of_each}")
+        raise ValueError(f"an {KEY} of shape {list(array.shape)}; expected [{sum(sizes)}]{of_each} ({IGNORE})")
     if array.dtype.kind not in "biuf":
         raise ValueError(f"an {KEY} of dtype {array.dtype}; expected 0 and 1, or truth values, 1: legal")
     if not (is_wrong := ~np.isin(array, (0, 1))).any():

@@ -51,11 +51,8 @@ def read(
     EnvironmentFailure: a space that is not supported.
     """
     actions, decode = _read_actions(name, action)
-    shown = without_mask(observation) if masks and actions["num_actions"] else observation
-    if shown is not observation:
-        actions["has_action_mask"] = True
-        _check_mask(name, observation, action)
-    found = list(leaves(name, shown))
+    actions["has_action_mask"] = masks and bool(actions["num_actions"]) and gym_masks.is_part(observation)
+    found = list(leaves(name, gym_masks.without(observation) if actions["has_action_mask"] else observation))
     if not found:
         raise errors.EnvironmentFailure(f"environment {name!r} has the observation space {observation}; it is empty")
     arrays = [leaf.spec for leaf in found]
@@ -80,22 +77,6 @@ def read(
         array.shape, dtype, observation_low=array.low, observation_high=array.high, num_states=num_states, **actions
     )
     return spec, lambda batch: _array(found[0], batch).astype(dtype), decode
-
-
-def without_mask(observation: spaces.Space[Any]) -> spaces.Space[Any]:
-    """Returns the space of observations without a mask of actions among its parts."""
-    if not isinstance(observation, spaces.Dict) or not gym_masks.is_part(observation):
-        return observation
-    return spaces.Dict([part for part in observation.spaces.items() if part[0] != gym_masks.KEY])
-
-
-def _check_mask(name: str, observation: Any, action: spaces.Space[Any]) -> None:
-    part, length = observation[gym_masks.KEY], sum(action_sizes(action))
-    if part.shape != (length,):
-        raise errors.EnvironmentFailure(
-            f"environment {name!r} has {gym_masks.KEY!r} of {part} among its observations; expected a mask of "
-            f"{length} values, because its actions are of {action}; {gym_masks.IGNORE}, and observes it"
-        )
 
 
 def _array(leaf: SpaceLeaf, batch: Any) -> np.ndarray:

@@ -88,7 +88,7 @@ def of(spec: types.EnvSpec) -> Codec:
         )
     learned = envpool_spaces.channels_last(pair.observation) if pair.channels_first else pair.observation
     if spec.has_action_mask:
-        learned = gym_spaces.without_mask(learned)
+        learned = gym_masks.without(learned)
     return Codec(pair.observation, pair.action, learned, to_rows, to_actions)
 
 

@@ -6,7 +6,6 @@ checkpoints go on.
 
 from __future__ import annotations
 
-import functools
 import queue
 import sys
 import threading
@@ -71,24 +70,18 @@ class Callbacks:
         while (call := self._waiting.get()) is not None:
             self._now, values = call
             function = self._functions[self._now]
-            place = functools.partial(user_code.place_of, function)
             try:
                 found = function(values)
+                if found is not None and not (isinstance(found, str) and found.strip()):
+                    raise TypeError(f"it returned {found!r:.80}; expected None, or a text that ends the run")
             except BaseException as error:  # also SystemExit, which would end the thread alone
-                at = place(traceback.extract_tb(error.__traceback__))
-                self._fail(f"{self._now} raised {type(error).__name__}: {error}, at {at}", error)
+                at = user_code.place_of(function, traceback.extract_tb(error.__traceback__))
+                text = f"{self._now} raised {type(error).__name__}: {error}, at {at}; mend it, and resume the run"
+                failure = errors.CallbackError(text)
+                failure.__cause__ = error
+                self._ending.failure = self._ending.failure or failure
+                self._ending.notify()
                 return
-            if isinstance(found, str) and found.strip():
+            if found is not None:
                 self.reason = self.reason or " ".join(found.split())
                 self._ending.notify()
-            elif found is not None:
-                self._fail(
-                    f"{self._now} returned {found!r:.80}, at {place()}; expected None, or a text that ends the run"
-                )
-                return
-
-    def _fail(self, text: str, cause: BaseException | None = None) -> None:
-        failure = errors.CallbackError(f"{text}; mend it, and resume the run")
-        failure.__cause__ = cause
-        self._ending.failure = self._ending.failure or failure
-        self._ending.notify()

@@ -143,7 +143,7 @@ def test_masks_of_some_environments_alone_are_refused(said: golden.Said) -> None
 
 def test_a_part_of_another_length_is_refused_or_observed(said: golden.Said) -> None:
     with pytest.raises(errors.EnvironmentFailure, match=r"action_mask=false") as raised:
-        _group(place="part", masks=[np.ones(4, np.int8)])
+        _group(place="part", masks=[np.ones(4, np.int8)]).reset([0])
     said(raised.value)
 
 

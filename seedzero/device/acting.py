@@ -53,7 +53,7 @@ class Seen(NamedTuple):
     slot: jax.Array
     terminated: jax.Array | None = None  # None: evaluations, whose steps nobody learns from
     task: jax.Array | None = None  # None: 0 everywhere
-    num_updates: jax.Array | int = 0  # scalar, of the acting parameters
+    num_updates: jax.Array | None = None  # scalar, of the acting parameters; None: 0
 
 
 def make_act(setup: setups.Setup) -> Callable[..., tuple[ActorState, Any]]:
@@ -158,7 +158,7 @@ def look(
         slot=seen.slot,
         num_slots=num_slots,
         task=jnp.zeros_like(seen.slot) if seen.task is None else seen.task,
-        num_updates=seen.num_updates,
+        num_updates=0 if seen.num_updates is None else seen.num_updates,
     )
 
 

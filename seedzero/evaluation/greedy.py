@@ -185,7 +185,7 @@ def seen(
     *,
     explore: np.int8 = types.GREEDY,
     task: np.ndarray | None = None,
-    num_updates: int = 0,
+    num_updates: int | None = None,
 ) -> acting.Seen:
     """Returns the environments' observations; fields as of `acting.Seen`, without a mask every action is legal."""
     num_rows = len(observation)
@@ -197,7 +197,7 @@ def seen(
         explore=np.full(num_rows, explore),
         slot=np.arange(num_rows, dtype=np.int32),
         task=np.zeros(num_rows, np.int32) if task is None else task,
-        num_updates=np.int32(num_updates),
+        num_updates=None if num_updates is None else np.int32(num_updates),
     )
     return acting.Seen(**arrays)
 

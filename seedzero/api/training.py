@@ -201,7 +201,7 @@ def texts(values: Mapping[str, options.Value | os.PathLike[str]], run_dir: str |
     found: dict[str, str] = {}
     for name, value in values.items():
         if name not in known:
-            nearest = configs.suggestion(name, [*known, "preset", "run_dir", request.TRUST, "page", "on_row", "on_evaluation"], agent)
+            nearest = configs.suggestion(name, [*known, "preset", "run_dir", request.TRUST, "page"], agent)
             raise errors.ConfigError(f"unknown setting --{name}={value}{nearest}")
         if isinstance(value, os.PathLike):
             value = os.fspath(value)

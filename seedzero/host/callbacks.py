@@ -1,6 +1,6 @@
 """A caller's functions of `seedzero.train`, called on a thread of their own, one after the other.
 
-Training never waits for them: rows and evaluations queue up behind a slow function, heartbeats, metrics and
+Training never waits for them: up to 1,000 rows and evaluations wait for a slow function, heartbeats, metrics and
 checkpoints go on.
 """
 
@@ -21,6 +21,8 @@ Function: TypeAlias = Callable[[dict[str, Any]], str | None]
 
 CLOSE_SECONDS = 10.0
 """Longest wait for functions at the end of a run."""
+MOST_WAITING = 1000
+"""Calls that wait for a function that is behind; later ones are left out, and counted."""
 
 
 class Callbacks:
@@ -35,7 +37,7 @@ class Callbacks:
         self.reason = ""
         self._functions, self._ending = functions, ending
         self._waiting: queue.SimpleQueue[tuple[str, dict[str, Any]] | None] = queue.SimpleQueue()
-        self._now = ""
+        self._now, self._num_left_out = "", 0
         self._thread = threading.Thread(target=self._run, name="callbacks", daemon=True)
 
     def start(self) -> None:
@@ -48,8 +50,12 @@ class Callbacks:
         self._waiting.put(None)
 
     def note(self, name: str, values: Mapping[str, Any]) -> None:
-        """Has the function `name`, if there is one, called with a copy of the values."""
-        if name in self._functions:
+        """Has the function `name`, if there is one, called with a copy of the values, unless too many calls wait."""
+        if name not in self._functions:
+            return
+        if self._waiting.qsize() >= MOST_WAITING:
+            self._num_left_out += 1
+        else:
             self._waiting.put((name, dict(values)))
 
     def finish(self) -> str:
@@ -60,10 +66,11 @@ class Callbacks:
         self._thread.join(CLOSE_SECONDS)
         self._ending.check()
         if not self._thread.is_alive():
-            return ""
+            left_out = f"{self._num_left_out} calls were left out: {MOST_WAITING} others waited for the functions"
+            return left_out if self._num_left_out else ""
         frame, name = sys._current_frames().get(self._thread.ident or 0), self._now
         place = user_code.place_of(self._functions[name], traceback.extract_stack(frame) if frame else ())
-        missed = f"{self._waiting.qsize() - 1} later calls are left out"
+        missed = f"{self._waiting.qsize() - 1 + self._num_left_out} later calls are left out"
         return f"{name} has not returned {CLOSE_SECONDS:g} s after the end of training, at {place}; {missed}"
 
     def _run(self) -> None:

@@ -429,7 +429,7 @@ def test_configuration_of_another_version_is_named(tmp_path: pathlib.Path, said:
 
 def test_a_key_unknown_to_an_older_version_gets_its_earlier_meaning(tmp_path: pathlib.Path) -> None:
     (tmp_path / "config.json").write_text('{"preset": "catch", "given": {}, "config": {"run.seed": 5}}')
-    then = {"muzero.scale_rewards": False, "network.normalize_observations": False}
+    then = {"muzero.scale_rewards": False, "network.normalize_observations": False, "env.action_mask": False}
     expected = configs.override(configs.Config(), {"run.seed": 5, **then})
     assert run_dirs.read_saved(tmp_path).config == expected
 

@@ -79,6 +79,24 @@ def test_a_hanging_function_is_left_behind_by_name(monkeypatch: pytest.MonkeyPat
     assert text.startswith("on_evaluation has not returned") and f"{__file__}:" in text and "2 later calls" in text
 
 
+def test_calls_beyond_a_number_that_wait_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callbacks, "MOST_WAITING", 2)
+    release, began, got = threading.Event(), threading.Event(), list[int]()
+
+    def take(row: dict[str, Any]) -> None:
+        began.set()
+        release.wait(60)
+        got.append(row["number"])
+
+    called = _Called(on_row=take)
+    called.callbacks.note("on_row", {"number": 0})
+    assert began.wait(60)
+    for number in range(1, 6):
+        called.callbacks.note("on_row", {"number": number})
+    release.set()
+    assert called.callbacks.finish().startswith("3 calls were left out") and got == [0, 1, 2]
+
+
 def test_without_functions_there_is_no_thread() -> None:
     called = _Called()
     called.callbacks.note("on_row", {})

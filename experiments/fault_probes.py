@@ -247,13 +247,13 @@ def load_reset() -> str:
 
 
 class Proxy:
-    """A connection between workers and a server that delays, swallows, or cuts after a number of bytes."""
+    """A network between workers and a server that delays, is away for a time, or cuts after a number of bytes."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         self._there = host, int(port)
         self.delay = 0.0  # each way, in seconds
-        self.swallows = False
+        self.is_away = False
         self.bytes_left: float = float("inf")  # until the cut
         self.num_cuts = 0
 
@@ -276,8 +276,8 @@ class Proxy:
     async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
         while data := await source.read(65536):
-            if self.swallows:
-                continue
+            while self.is_away:
+                await asyncio.sleep(0.05)
             if len(data) >= self.bytes_left:
                 target.write(data[: int(self.bytes_left)])
                 self.bytes_left, self.num_cuts = float("inf"), self.num_cuts + 1
@@ -338,7 +338,7 @@ def _through(beside: Callable[[Proxy, Worker], Awaitable[str]]) -> str:
             figure = await beside(proxy, worker)
         finally:
             worker.is_over.set()
-            proxy.delay, proxy.swallows = 0.0, False
+            proxy.delay, proxy.is_away = 0.0, False
             await asyncio.to_thread(worker.join, 30.0)
         promised(not worker.failure, worker.failure)
         return figure
@@ -380,19 +380,19 @@ def network_cut() -> str:
     return _through(beside)
 
 
-def network_hole() -> str:
-    """Swallows everything for 12 s: pings end the connection, and the session waits for its worker."""
+def network_hole(seconds: float, most_lives: int) -> str:
+    """Nothing comes through for a time: pings end the connection, and the session waits for its worker."""
 
     async def beside(proxy: Proxy, worker: Worker) -> str:
         await asyncio.sleep(2.0)
-        proxy.swallows = True
-        await asyncio.sleep(12.0)
-        before, proxy.swallows, began = worker.num_steps, False, time.monotonic()
+        proxy.is_away = True
+        await asyncio.sleep(seconds)
+        before, proxy.is_away, began = worker.num_steps, False, time.monotonic()
         while worker.num_steps < before + 10 and time.monotonic() < began + 30:
             await asyncio.sleep(0.05)
         promised(worker.num_steps >= before + 10, "no step within 30 s")
-        promised(worker.num_lives == 1, f"{worker.num_lives} lives")
-        return f"goes on {time.monotonic() - began:.1f} s after, in the same session"
+        promised(worker.num_lives <= most_lives, f"{worker.num_lives} lives")
+        return f"goes on {time.monotonic() - began:.1f} s after, lives: {worker.num_lives}"
 
     return _through(beside)
 
@@ -549,7 +549,8 @@ PROBES: Mapping[str, Callable[[], str]] = {
     "network-delay-100": lambda: network_delay(100),
     "network-delay-300": lambda: network_delay(300),
     "network-cut": network_cut,
-    "network-hole": network_hole,
+    "network-hole-12": lambda: network_hole(12.0, 1),
+    "network-hole-40": lambda: network_hole(40.0, 2),
     "input-mutated": input_mutated,
     "input-settings": input_settings,
     "storage-damage": storage_damage,

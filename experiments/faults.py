@@ -4,8 +4,9 @@
 
 Rows of `fault_probes.py` are measured here; the other rows run tests of the suite, slow ones included, together in one
 process. ROW: names of rows, or their beginnings ("load"). --out writes the table of docs/reliability.md; --json ends
-with {"rows": [{"name", "passed", "figure"}]}. The exit status is 1 if a row has not passed. All rows: about 20 minutes
-on two quiet cores. Needs the extra `dev`.
+with {"rows": [{"name", "passed", "figure"}]}. --report takes the outcomes of tests from a run of the suite:
+`./run_tests.sh --junitxml=FILE`, which leaves slow tests out. The exit status is 1 if a row has not passed. Needs the
+extra `dev`.
 """
 
 from __future__ import annotations
@@ -174,7 +175,10 @@ ROWS = (
         "the connection is cut after a random number of bytes, 200 times",
         "no step lost, doubled or mixed",
     ),
-    Row("network-hole", "a network that swallows everything for 12 s", "the worker goes on where it was"),
+    Row("network-hole-12", "nothing comes through for 12 s", "the worker goes on where it was"),
+    Row(
+        "network-hole-40", "nothing comes through for 40 s", "the worker begins a new session, mixes nothing, goes on"
+    ),
     Row(
         "network-seeds",
         "cuts, kills, freezes, repeats, swaps: 300 seeds on a virtual clock",
@@ -311,6 +315,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="only name the rows")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--report", type=pathlib.Path, metavar="FILE")
     arguments = parser.parse_args()
     chosen = [row for row in ROWS if not arguments.rows or any(row.name.startswith(name) for name in arguments.rows)]
     if not chosen:
@@ -324,7 +329,7 @@ def main() -> int:
             results.append(_probed(row))
             _show(results[-1])
     tested = [row for row in chosen if row.tests]
-    for result in _tested(tested):
+    for result in _tested(tested, arguments.report):
         results.append(result)
         _show(result)
     results.sort(key=lambda result: chosen.index(result.row))
@@ -361,18 +366,19 @@ def _probed(row: Row) -> Result:
         return Result(row, False, f"{type(error).__name__}: {error}".removeprefix("Broken: "))
 
 
-def _tested(rows: Sequence[Row]) -> list[Result]:
-    """Runs the tests of all rows in one process, each once."""
+def _tested(rows: Sequence[Row], report: pathlib.Path | None) -> list[Result]:
+    """Runs the tests of all rows in one process, each once, or reads the report of an earlier run."""
     if not rows:
         return []
     wanted = sorted({test for row in rows for test in row.tests})
     with tempfile.TemporaryDirectory() as directory:
-        report = pathlib.Path(directory) / "report.xml"
-        began = time.monotonic()
-        # The last -m counts: pyproject.toml leaves slow tests out.
-        command = [sys.executable, "-m", "pytest", "-q", "-n0", "-m", "not tpu", f"--junitxml={report}", *wanted]
-        subprocess.run(command, cwd=ROOT, check=False, stdout=sys.stderr)
-        print(f"the tests took {time.monotonic() - began:.0f} s", file=sys.stderr)
+        if report is None:
+            report = pathlib.Path(directory) / "report.xml"
+            began = time.monotonic()
+            # The last -m counts: pyproject.toml leaves slow tests out.
+            command = [sys.executable, "-m", "pytest", "-q", "-n0", "-m", "not tpu", f"--junitxml={report}", *wanted]
+            subprocess.run(command, cwd=ROOT, check=False, stdout=sys.stderr)
+            print(f"the tests took {time.monotonic() - began:.0f} s", file=sys.stderr)
         cases = list(ElementTree.parse(report).getroot().iter("testcase"))
     return [_result(row, [case for case in cases if _is_of(case, row.tests)]) for row in rows]
 

@@ -46,10 +46,10 @@ class Result(NamedTuple):
 
 E2E, WIRE = "tests/e2e/", "tests/transport/"
 ROWS = (
-    Row("load-1", "1 worker, 25 steps/s", "answered"),
-    Row("load-10", "10 workers, 250 steps/s", "answered"),
-    Row("load-100", "100 workers, 400 steps/s", "99 % within 100 ms"),
-    Row("load-1000", "1,000 workers join at once, 400 steps/s", "all join; 99 % within 1 s"),
+    Row("load-1", "1 worker, 25 steps a second", "answered"),
+    Row("load-10", "10 workers, 250 steps a second", "answered"),
+    Row("load-100", "100 workers, 400 steps a second", "99 % within 100 ms"),
+    Row("load-1000", "1,000 workers join at once, 400 steps a second", "all join; 99 % within 1 s"),
     Row("load-2000", "1,000 workers join 1,000 busy ones", "all join within 15 s; 99 % within 1 s"),
     Row(
         "load-refused",

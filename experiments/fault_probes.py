@@ -375,7 +375,7 @@ def network_cut() -> str:
         before = worker.num_steps
         await asyncio.sleep(3.0)
         promised(worker.num_steps > before, "the worker does not go on")
-        return f"200 cuts, {worker.num_steps} steps in {worker.num_lives} lives, none twice, none mixed"
+        return f"200 cuts, {worker.num_steps} steps, lives: {worker.num_lives}, none twice, none mixed"
 
     return _through(beside)
 

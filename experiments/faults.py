@@ -89,7 +89,7 @@ ROWS = (
     ),
     Row(
         "process-bits",
-        "kill -9 of a deterministic run of each agent",
+        "kill -9 of a deterministic run (slow tests: of each agent)",
         "the bits of an undisturbed run",
         (
             E2E + "deterministic_run_test.py",
@@ -399,7 +399,7 @@ def _result(row: Row, cases: Sequence[ElementTree.Element]) -> Result:
     skipped = sum(case.find("skipped") is not None for case in cases)
     seconds = sum(float(case.get("time", "0")) for case in cases)
     num_run = len(cases) - skipped
-    figure = f"{num_run} tests, {seconds:.0f} s" + (f", {skipped} skipped" if skipped else "")
+    figure = f"{num_run} test{'s' * (num_run != 1)}, {seconds:.0f} s" + (f", {skipped} skipped" if skipped else "")
     if failed:
         figure = f"failed: {', '.join(map(str, failed))}"
     return Result(row, num_run > 0 and not failed, figure)

@@ -40,7 +40,7 @@ def test_a_row_counts_the_cases_of_its_tests_alone() -> None:
     others = [_case("tests.loop.ledger_test", "test_sums_of_others"), _case("tests.bucketed_test", "test_z")]
     found = [case for case in [*mine, *others] if faults._is_of(case, ROW.tests)]
     assert found == mine
-    assert faults._result(ROW, found) == (ROW, True, "1 tests, 3 s, 1 skipped")
+    assert faults._result(ROW, found) == (ROW, True, "1 test, 3 s, 1 skipped")
 
 
 @pytest.mark.parametrize("outcome", ["failure", "error"])

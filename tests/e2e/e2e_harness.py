@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple, TypeVar
 
+import forked
 import jax
 import numpy as np
 import psutil
@@ -35,6 +36,7 @@ from seedzero.monitoring import status
 
 ROOT = pathlib.Path(__file__).parents[2]
 HERE = pathlib.Path(__file__).parent
+CLI = [sys.executable, "-m", "seedzero.cli"]
 DEADLINE_SECONDS = 300.0
 """Of everything that is awaited: compilation on a busy machine takes longest."""
 POLL_SECONDS = 0.02
@@ -132,15 +134,19 @@ class Program:
 
     def __init__(self, command: Sequence[str], stem: pathlib.Path, environment: Mapping[str, str]) -> None:
         self._out, self._err = stem.with_suffix(".out"), stem.with_suffix(".err")
-        self.popen = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            cwd=stem.parent,
-            start_new_session=True,
-        )
+        self.popen: subprocess.Popen[bytes] | forked.Forked
+        if [*command[: len(CLI)]] == CLI and command[len(CLI)] == "train" and forked.suits(environment):
+            self.popen = forked.Forked(command[len(CLI) :], environment, stem.parent)
+        else:
+            self.popen = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                cwd=stem.parent,
+                start_new_session=True,
+            )
         pairs = ((self.popen.stdout, self._out), (self.popen.stderr, self._err))
         self._readers = [threading.Thread(target=_copy_lines, args=pair, daemon=True) for pair in pairs]
         for file, reader in zip((self._out, self._err), self._readers, strict=True):
@@ -201,7 +207,8 @@ class Program:
             reader.join(_READ_SECONDS)
 
 
-def _copy_lines(pipe: IO[bytes], file: pathlib.Path) -> None:
+def _copy_lines(pipe: IO[bytes] | None, file: pathlib.Path) -> None:
+    assert pipe is not None
     with pipe, file.open("wb", buffering=0) as copy:
         for line in pipe:
             copy.write(line)
@@ -294,7 +301,7 @@ class Host:
         return self.directory / f"{name}-{len(self._programs)}"
 
     def command(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "seedzero.cli", *words]
+        return [*CLI, *words]
 
     def start(self, command: Sequence[str], name: str, **environment: str) -> Program:
         """Starts any program."""

@@ -60,6 +60,7 @@ def test_every_player_acts_in_its_part_of_the_rows(monkeypatch: pytest.MonkeyPat
     assert told[1]["rows_per_second"] == pytest.approx(2_000) and told[1]["ratio_to_one"] == pytest.approx(0.25)
 
 
+@pytest.mark.slow
 def test_without_an_agent_all_that_the_preset_suits_are_measured() -> None:
     figures = players.run("catch", TINY, players=(2,), rows=(8,), seconds=0.02)
     assert [row["agent"] for row in figures["rows"]] == ["muzero", "ppo"]

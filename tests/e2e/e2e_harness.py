@@ -36,7 +36,6 @@ from seedzero.monitoring import status
 
 ROOT = pathlib.Path(__file__).parents[2]
 HERE = pathlib.Path(__file__).parent
-CLI = [sys.executable, "-m", "seedzero.cli"]
 DEADLINE_SECONDS = 300.0
 """Of everything that is awaited: compilation on a busy machine takes longest."""
 POLL_SECONDS = 0.02
@@ -135,8 +134,8 @@ class Program:
     def __init__(self, command: Sequence[str], stem: pathlib.Path, environment: Mapping[str, str]) -> None:
         self._out, self._err = stem.with_suffix(".out"), stem.with_suffix(".err")
         self.popen: subprocess.Popen[bytes] | forked.Forked
-        if [*command[: len(CLI)]] == CLI and command[len(CLI)] == "train" and forked.suits(environment):
-            self.popen = forked.Forked(command[len(CLI) :], environment, stem.parent)
+        if forked.suits(command, environment):
+            self.popen = forked.Forked(command, environment, stem.parent)
         else:
             self.popen = subprocess.Popen(
                 command,
@@ -301,7 +300,7 @@ class Host:
         return self.directory / f"{name}-{len(self._programs)}"
 
     def command(self, *words: str) -> list[str]:
-        return [*CLI, *words]
+        return [sys.executable, "-m", "seedzero.cli", *words]
 
     def start(self, command: Sequence[str], name: str, **environment: str) -> Program:
         """Starts any program."""

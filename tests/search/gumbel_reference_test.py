@@ -30,11 +30,11 @@ def case(
 _NARROW = {"max_depth": 3, "gumbel_scale": 0.5, "value_scale": 1.0, "max_visit_init": 5.0}
 
 CASES = [
-    case(4, 40, 16, 30, max_depth=2, min_value_range=0.5),
+    case(4, 40, 16, 20, max_depth=2, min_value_range=0.5),
     case(5, 33, 1, 30, masked=True, value_scale=1.0),
-    case(8, 30, 8, 60, masked=True, **_NARROW),
-    case(18, 50, 16, 60, masked=True),
-    case(64, 4, 5, 30, masked=True),
+    case(8, 30, 8, 24, masked=True, **_NARROW),
+    case(18, 50, 16, 24, masked=True),
+    case(64, 4, 5, 16, masked=True),
 ]
 LARGE = [
     case(1, 200, 16, 2),

@@ -47,7 +47,7 @@ LARGE_PUCT = [
 _NARROW = {"num_considered": 8, "max_depth": 3, "gumbel_scale": 0.5, "value_scale": 1.0, "max_visit_init": 5.0}
 
 # Cases of the reference's test, too, and searched once.
-GUMBEL = [case("gumbel", 8, 30, 60, masked=True, **_NARROW), case("gumbel", 18, 50, 60, masked=True)]
+GUMBEL = [case("gumbel", 8, 30, 24, masked=True, **_NARROW), case("gumbel", 18, 50, 24, masked=True)]
 LARGE_GUMBEL = [
     case("gumbel", 2, 60, 60, masked=True),
     case("gumbel", 6, 40, 60, masked=True, num_considered=1, max_visit_init=10.0, min_value_range=0.5),

@@ -23,7 +23,7 @@ def run(arguments: parse.Arguments) -> int:
     """Steps an environment at random and prints its findings; returns the exit code. UsageError for a wrong flag."""
     given = arguments.integer("steps", minimum=1)
     num_steps, max_seconds = (given, math.inf) if given else (NUM_STEPS, MAX_SECONDS)
-    if "env.id" in arguments.settings:
+    if "env.id" in arguments.settings.keys() - arguments.of_file:
         raise errors.UsageError("leave --env out: the environment follows check-env, as in `seedzero check-env catch`")
     preset, env_id = arguments.flags.get("preset"), arguments.words[0]
     report: dict[str, Any] = {"env": env_id, "errors": [], "warnings": [], "notes": []}

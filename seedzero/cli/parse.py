@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from typing import Any
 
 from seedzero.api import request
@@ -41,6 +41,7 @@ class Arguments:
     flags: Mapping[str, str]  # values of the command's own flags as given; switches "true" or "false"
     settings: Mapping[str, str]  # values of configuration settings as given, by SECTION.KEY
     rest: tuple[str, ...] = ()  # words after --, for another command
+    of_file: Set[str] = frozenset()  # names of settings that a preset's file alone gives
 
     def switch(self, name: str) -> bool:
         """Returns whether a switch is on."""
@@ -96,11 +97,13 @@ def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
         if not given[key]:
             placeholder = flags[key].partition("=")[2]
             raise errors.UsageError(f"--{key}= is empty; expected {placeholder}: {command.flags[flags[key]]}")
+    named = {aliases.get(key, key): value for key, value in given.items() if key not in flags}
     return Arguments(
         words=tuple(words),
         flags={key: value for key, value in given.items() if key in flags},
-        settings=file.settings | {aliases.get(key, key): value for key, value in given.items() if key not in flags},
+        settings=file.settings | named,
         rest=tuple(rest),
+        of_file=file.settings.keys() - named.keys(),
     )
 
 

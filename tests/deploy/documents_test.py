@@ -58,7 +58,12 @@ def test_seedzero_takes_the_command_lines(name: str, tmp_path: pathlib.Path, mon
     for language, module in _blocks(text):
         if language == "python":
             (tmp_path / "my_module.py").write_text(module, encoding="utf-8")  # which the commands below it name
-    for module in ("own_environment.py", "count_bonus/count_bonus.py"):
+    for module in (
+        "own_environment.py",
+        "count_bonus/count_bonus.py",
+        "treasure/treasure.py",
+        "treasure/treasure.preset",
+    ):
         shutil.copy(ROOT / "examples" / module, tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     commands = _commands(text)

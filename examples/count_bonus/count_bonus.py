@@ -51,7 +51,10 @@ class DeepSea(gymnasium.Env[Any, Any]):
     Only one way in 2^size leads there (Osband et al. 2020, "bsuite": deep sea, without its random actions).
     """
 
-    def __init__(self, size: int = 12) -> None:
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 5}  # noqa: RUF012
+
+    def __init__(self, size: int = 12, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
         self.observation_space = gymnasium.spaces.Discrete(size * size)
         self.action_space = gymnasium.spaces.Discrete(2)
         self._size, self._row, self._column = size, 0, 0
@@ -68,6 +71,11 @@ class DeepSea(gymnasium.Env[Any, Any]):
         self._row += not is_last
         self._column = min(self._column, self._size - 1)
         return self._row * self._size + self._column, reward, is_last, False, {}
+
+    def render(self) -> np.ndarray:
+        shown = np.zeros((self._size, self._size, 3), np.uint8)
+        shown[self._row, self._column] = 255
+        return shown.repeat(16, axis=0).repeat(16, axis=1)
 
 
 deep_sea = DeepSea

@@ -73,9 +73,13 @@ def group(runs: Sequence[run_places.RunRecord], by: Sequence[str] | None = None)
     return result
 
 
-def read_names(text: str) -> list[str]:
-    """Returns the settings in a list, as agent,ppo.learning_rate; UsageError for an unknown name or the seed."""
-    known, found = configs.fields(), []
+def read_names(text: str, runs: Sequence[run_places.RunRecord]) -> list[str]:
+    """Returns the settings in a list, as agent,ppo.learning_rate; UsageError for an unknown name or the seed.
+
+    runs: have the settings of their agents of the user's own.
+    """
+    known = dict.fromkeys([*configs.fields(), *(name for run in runs for name in values(run))])
+    found = []
     for name in filter(None, (part.strip() for part in text.split(","))):
         full = configs.ALIASES.get(name, name)
         if full != PRESET and full not in known:

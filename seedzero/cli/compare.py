@@ -16,8 +16,8 @@ def run(arguments: parse.Arguments) -> int:
     from seedzero.api import groups as run_groups
     from seedzero.api import scores
 
-    by = None if "by" not in arguments.flags else run_groups.read_names(arguments.flags["by"])
     runs = plot.read_runs(arguments.words, scores.METRICS)
+    by = None if "by" not in arguments.flags else run_groups.read_names(arguments.flags["by"], runs)
     groups = run_groups.group(runs, by)
     environments = sorted({run.saved.config.env.id for run in runs})
     notes = [_OF_SEVERAL.format(" and ".join(environments))] if len(environments) > 1 else []

@@ -45,12 +45,12 @@ def run(arguments: parse.Arguments) -> int:
     from seedzero.api import curve_plot
     from seedzero.api import groups as run_groups
 
-    by = None if "by" not in arguments.flags else run_groups.read_names(arguments.flags["by"])
     if draws:
         if out.suffix.lower() not in curve_plot.FORMATS:
             raise errors.UsageError(f"--out={out}: the name must end in {', '.join(curve_plot.FORMATS)}")
         curve_plot.check()
     runs = read_runs(arguments.words, (_Y.get(y, y),))
+    by = None if "by" not in arguments.flags else run_groups.read_names(arguments.flags["by"], runs)
     kept = _with_points(runs, y)
     found = [(group, band) for group in run_groups.group(kept, by) if (band := _band(group, x, smooth))]
     if not found:

@@ -73,12 +73,26 @@ def test_given_names_part_runs_and_other_differences_are_hidden(tmp_path: pathli
 
 
 def test_names_of_settings_may_be_short() -> None:
-    assert run_groups.read_names("agent, ppo.learning_rate,preset,") == ["run.agent", "ppo.learning_rate", "preset"]
-    assert run_groups.read_names("") == []
+    assert run_groups.read_names("agent, ppo.learning_rate,preset,", []) == [
+        "run.agent",
+        "ppo.learning_rate",
+        "preset",
+    ]
+    assert run_groups.read_names("", []) == []
 
 
 @pytest.mark.parametrize("text", ["ppo.learning_rat", "agent,seed"])
 def test_an_unknown_name_and_the_seed_are_refused(text: str, said: golden.Said) -> None:
     with pytest.raises(errors.UsageError, match=f"--by={text}") as raised:
-        run_groups.read_names(text)
+        run_groups.read_names(text, [])
     said(raised.value, text)
+
+
+def test_settings_of_own_agents_are_names(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(pathlib.Path(__file__).parents[2] / "examples" / "pqn"))
+    agent = "pqn_agent:AGENT"
+    runs = _runs(tmp_path, *(dict(run__agent=agent, pqn__num_epochs=epochs) for epochs in (2, 4)))
+    by = run_groups.read_names("pqn.num_epochs", runs)
+    assert _shown(run_groups.group(runs, by)) == {"pqn.num_epochs=2": 1, "pqn.num_epochs=4": 1}
+    with pytest.raises(errors.UsageError, match=r"did you mean --pqn\.num_epochs"):
+        run_groups.read_names("pqn.num_epoch", runs)

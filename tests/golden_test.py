@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 
 import golden
 import pytest
+
+from seedzero.cli import main as commands
+from seedzero.config import config as configs
 
 CONFTEST = """
 import golden
@@ -134,3 +138,14 @@ def test_two_texts_of_one_test_need_labels() -> None:
     said("two", "label")
     with pytest.raises(AssertionError, match="labels"):
         said("two")
+
+
+def test_messages_name_settings_that_there_are() -> None:
+    known = {*configs.fields(), *configs.ALIASES}
+    known |= {flag.partition("=")[0] for command in commands.COMMANDS.values() for flag in command.flags}
+    sections = {name.partition(".")[0] for name in known if "." in name}
+    lines = [line for line in golden.FILE.read_text(encoding="utf-8").splitlines() if line.startswith("    ")]
+    text = re.sub(r"unknown setting \S+|--(?:toy|agent)\.\w+", "", "\n".join(lines))  # a mistake; tests' own agents
+    named = set(re.findall(r"--([a-z_]+\.[a-z_0-9]+)", text))
+    named |= {name for name in re.findall(r"(?<![\w./-])(\w+\.\w+)=", text) if name.partition(".")[0] in sections}
+    assert len(named) > 90 and not named - known

@@ -323,9 +323,10 @@ _COMMON_NAMES: Mapping[str, str] = {
 
 
 def nearest(key: str, names: Collection[str]) -> str | None:
-    """Returns the name most like `key`, first of all one of another section; None: none is near."""
-    close = _of_tail(key, names) or difflib.get_close_matches(key, names, n=1, cutoff=0.4)
-    return close[0] if close else None
+    """Returns the name most like `key`, first of all one of a section much like its own, or of any; None: none."""
+    tails = _of_tail(key, names)
+    close = difflib.get_close_matches(key, tails, n=1, cutoff=0.9) if "." in key else []
+    return next(iter(close or tails or difflib.get_close_matches(key, names, n=1, cutoff=0.4)), None)
 
 
 def _of_tail(key: str, names: Collection[str]) -> list[str]:

@@ -17,7 +17,7 @@ from seedzero.replay import data as sources
 from seedzero.replay import windows as windowing
 
 Params: TypeAlias = Any
-"""A pytree of float32 arrays."""
+"""A pytree of arrays of any dtypes."""
 
 Memory: TypeAlias = Any
 """A pytree of arrays [S, ...]; an empty tuple where an agent carries nothing."""

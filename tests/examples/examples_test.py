@@ -68,6 +68,13 @@ def test_what_the_document_shows_runs(host: harness.Host, trained: tuple[pathlib
     assert (host.directory / "exported" / "manifest.json").is_file()
 
 
+def test_the_parts_alone_run_as_shown() -> None:
+    text = (harness.ROOT / "docs" / "libraries.md").read_text(encoding="utf-8")
+    shown = "".join(re.findall(r"^```python\n(.*?)^```", text, re.M | re.S))
+    assert shown.count("assert ") == 5
+    exec(compile(shown, "libraries.md", "exec"), {})
+
+
 def test_a_checkpoint_that_is_not_there_is_named(trained: tuple[pathlib.Path, str]) -> None:
     with pytest.raises(seedzero.errors.CheckpointError, match=rf" 5 .*: {BUDGET}"):
         seedzero.load(trained[0], 5)

@@ -5,9 +5,7 @@ Shape letters: B windows, L steps of each.
 
 from __future__ import annotations
 
-import contextlib
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -33,34 +31,22 @@ def load(name: str, spec: types.EnvSpec) -> Bonus | None:
     """Returns the bonus of a user's function, whose errors have file and line; None: none is named."""
     if not name:
         return None
-    make = user_code.load(name)
-    with _named(name, make):
-        made = make(spec)
-        if not isinstance(made, Bonus):
-            raise TypeError(f"it returns {type(made).__name__}; expected seedzero.agents.bonus.Bonus(init, add)")
-    found: Bonus = made
-
-    def init(key: jax.Array) -> Any:
-        with _named(name, found.init):
-            return found.init(key)
+    make, what = user_code.load(name), f"--ppo.bonus={name}"
+    found: Any = user_code.telling(make, what)(spec)
+    if not isinstance(found, Bonus):
+        kind = type(found).__name__
+        raise errors.ConfigError(
+            f"{what} ({user_code.place_of(make)}) returns {kind}; expected seedzero.agents.bonus.Bonus(init, add)"
+        )
 
     def add(state: Any, windows: windowing.Windows, axis_name: str | None) -> tuple[Any, jax.Array]:
         shape = (windows.reward.shape[0], windows.reward.shape[1] - 1)
-        with _named(name, found.add):
-            after, bonus = found.add(state, windows, axis_name)
-            if bonus.shape != shape:
-                raise ValueError(f"the bonus has the shape {bonus.shape}; expected {shape}, one of each step")
-            return after, bonus
+        after, bonus = found.add(state, windows, axis_name)
+        if bonus.shape != shape:
+            raise errors.ConfigError(
+                f"{what} ({user_code.place_of(found.add)}): the bonus has the shape {bonus.shape}; expected {shape}, "
+                "one of each step"
+            )
+        return after, bonus
 
-    return Bonus(init, add)
-
-
-@contextlib.contextmanager
-def _named(name: str, function: Callable[..., Any]) -> Iterator[None]:
-    try:
-        yield
-    except errors.Error:
-        raise
-    except Exception as error:  # foreign code may raise anything
-        at = user_code.place_of(function, traceback.extract_tb(error.__traceback__))
-        raise errors.ConfigError(f"--ppo.bonus={name}: {type(error).__name__}: {error}, at {at}") from error
+    return Bonus(user_code.telling(found.init, what), user_code.telling(add, what, at=found.add))

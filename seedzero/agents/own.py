@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import traceback
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -33,7 +30,8 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         problem = f"returns {type(agent).__name__}; expected seedzero.agents.base.Agent"
     else:
         functions: Any = {
-            name: _telling(getattr(agent, name), own.make, f"{what}: {name}", module) for name in _FUNCTIONS
+            name: user_code.telling(getattr(agent, name), f"{what}: {name}", at=own.make, module=module)
+            for name in _FUNCTIONS
         }
         agent = agent._replace(**functions)
         shown = user_code.call(_shapes, agent, spec, seconds=seconds, what=f"{what}: the agent", module=module)
@@ -45,22 +43,6 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
 
 
 _FUNCTIONS = ("init", "acting", "initial_memory", "act", "update")
-
-
-def _telling(function: Callable[..., Any], make: Callable[..., Any], what: str, module: str) -> Callable[..., Any]:
-    """Returns the function with its errors, which it raises as it is traced, as ConfigErrors with file and line."""
-
-    @functools.wraps(function)
-    def run(*args: Any) -> Any:
-        try:
-            return function(*args)
-        except errors.Error:
-            raise
-        except Exception as error:
-            place = user_code.place_of(make, traceback.extract_tb(error.__traceback__), module)
-            raise errors.ConfigError(f"{what} raised {type(error).__name__}: {error}, at {place}; mend it") from error
-
-    return run
 
 
 def mismatch(config: configs.Config, agent: base.Agent) -> str | None:
@@ -78,20 +60,25 @@ def mismatch(config: configs.Config, agent: base.Agent) -> str | None:
     return None
 
 
-def _shapes(agent: base.Agent, spec: types.EnvSpec) -> tuple[Any, Any, Any]:
-    """Returns the shapes of memory, of the memory after a first observation, and of `act`'s outputs."""
-    number, flag = jnp.zeros(1), jnp.zeros(1, bool)
-    inputs = base.Inputs(
-        observation=observations.zeros(spec, agent.stack, 1),
-        reward=number,
+def first_inputs(agent: base.Agent, spec: types.EnvSpec, num_rows: int) -> base.Inputs:
+    """Returns rows of training in the middle of episodes, with observations of 0 and all actions legal."""
+    flag, slot = jnp.zeros(num_rows, bool), jnp.arange(num_rows, dtype=jnp.int32)
+    return base.Inputs(
+        observation=observations.zeros(spec, agent.stack, num_rows),
+        reward=jnp.zeros(num_rows),
         first=flag,
         terminated=flag,
-        action_mask=jnp.ones((1, spec.num_actions), bool),
-        explore=jnp.full(1, types.EXPLORE),
-        slot=jnp.zeros(1, jnp.int32),
-        num_slots=1,
-        task=jnp.zeros(1, jnp.int32),
+        action_mask=jnp.ones((num_rows, spec.num_actions), bool),
+        explore=jnp.full(num_rows, types.EXPLORE),
+        slot=slot,
+        num_slots=num_rows,
+        task=jnp.zeros_like(slot),
     )
+
+
+def _shapes(agent: base.Agent, spec: types.EnvSpec) -> tuple[Any, Any, Any]:
+    """Returns the shapes of memory, of the memory after a first observation, and of `act`'s outputs."""
+    inputs = first_inputs(agent, spec, 1)
 
     def play(key: jax.Array) -> tuple[Any, Any, base.Outputs]:
         memory = agent.initial_memory(1)

@@ -52,16 +52,10 @@ class AgentCase(NamedTuple):
         random = np.random.default_rng(seed)
         usual = {
             "observation": jax.tree.map(jnp.asarray, _observations(random, self.spec, self.agent.stack)),
-            "reward": jnp.zeros(SLOTS),
             "action_mask": _masks(random, self.spec),
             "first": jnp.asarray(random.random(SLOTS) < 0.3),
-            "terminated": jnp.zeros(SLOTS, bool),
-            "explore": jnp.full(SLOTS, types.EXPLORE),
-            "slot": jnp.arange(SLOTS, dtype=jnp.int32),
-            "num_slots": SLOTS,
-            "task": jnp.zeros(SLOTS, jnp.int32),
         }
-        return base.Inputs(**{**usual, **changes})
+        return own.first_inputs(self.agent, self.spec, SLOTS)._replace(**{**usual, **changes})
 
     def step(self, inputs: base.Inputs, seed: int = 0) -> Any:
         """Returns the memory and the outputs of rows without a past."""

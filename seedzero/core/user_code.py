@@ -6,6 +6,7 @@ import ast
 import contextlib
 import contextvars
 import difflib
+import functools
 import importlib
 import inspect
 import os
@@ -187,11 +188,38 @@ def call(function: Callable[..., Any], *args: Any, seconds: float, what: str, mo
     if (error := found.exception()) is not None:
         if module and isinstance(error, errors.Error):
             raise error
-        place = place_of(function, traceback.extract_tb(error.__traceback__), module)
-        if isinstance(error, SyntaxError) and error.filename:
-            place = f"{error.filename}:{error.lineno}"
-        raise kind(f"{what} raised {type(error).__name__}: {error}, at {place}; {remedy}") from error
+        raise kind(raised(what, error, function, module, remedy)) from error
     return found.result()
+
+
+def raised(
+    what: str, error: BaseException, function: Callable[..., Any], module: str = "", remedy: str = "mend it"
+) -> str:
+    """Returns the sentence about an error that a user's function has raised, with file and line."""
+    place = place_of(function, traceback.extract_tb(error.__traceback__), module)
+    if isinstance(error, SyntaxError) and error.filename:
+        place = f"{error.filename}:{error.lineno}"
+    return f"{what} raised {type(error).__name__}: {error}, at {place}; {remedy}"
+
+
+def telling(
+    function: Callable[..., Any], what: str, *, at: Callable[..., Any] | None = None, module: str = ""
+) -> Callable[..., Any]:
+    """Returns a function whose errors, raised as it is called or traced, are ConfigErrors with file and line.
+
+    what, module: as in `call`. at: the user's function, where `function` only calls it.
+    """
+
+    @functools.wraps(function)
+    def run(*args: Any) -> Any:
+        try:
+            return function(*args)
+        except errors.Error:
+            raise
+        except Exception as error:
+            raise errors.ConfigError(raised(what, error, at or function, module)) from error
+
+    return run
 
 
 def place_of(function: Callable[..., Any], frames: Sequence[traceback.FrameSummary] = (), module: str = "") -> str:

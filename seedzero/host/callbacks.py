@@ -82,8 +82,7 @@ class Callbacks:
                 if found is not None and not (isinstance(found, str) and found.strip()):
                     raise TypeError(f"it returned {found!r:.80}; expected None, or a text that ends the run")
             except BaseException as error:  # also SystemExit, which would end the thread alone
-                at = user_code.place_of(function, traceback.extract_tb(error.__traceback__))
-                text = f"{self._now} raised {type(error).__name__}: {error}, at {at}; mend it, and resume the run"
+                text = user_code.raised(self._now, error, function, remedy="mend it, and resume the run")
                 failure = errors.CallbackError(text)
                 failure.__cause__ = error
                 self._ending.failure = self._ending.failure or failure

@@ -96,7 +96,7 @@ def test_without_a_bonus_nothing_is_imported() -> None:
 
 @pytest.mark.parametrize("name", ["wrong", "short", "raising", "never"])
 def test_a_bonus_that_fails_is_named_with_its_line(name: str, said: golden.Said) -> None:
-    with pytest.raises(errors.ConfigError, match=rf"--ppo.bonus=own_bonus:{name}: .*own_bonus.py:\d+") as raised:
+    with pytest.raises(errors.ConfigError, match=rf"--ppo.bonus=own_bonus:{name} .*own_bonus.py:\d+") as raised:
         agent = ppo.make(cases.make_config(bonus=f"own_bonus:{name}"), cases.SPEC, "cpu")
         state = agent.init(jax.random.key(0))
         agent.update(state, cases.make_windows(), jax.random.key(1), None)

@@ -51,7 +51,9 @@ def run(arguments: parse.Arguments) -> int:
         from seedzero.processes import signals
 
         values = _values(arguments)
-        planned = sweeps.plan(values, fixed.flags, fixed.settings, directory)
+        replaced = fixed.of_file & values.keys()  # what a preset's file names is no repetition
+        settings = {name: value for name, value in fixed.settings.items() if name not in replaced}
+        planned = sweeps.plan(values, fixed.flags, settings, directory)
         sweeps.check(planned)
         root = planned[0].path.parent
         with _place(arguments) as (launch, cpus, room):

@@ -79,6 +79,12 @@ def test_every_run_is_trained_once_and_the_command_repeated_skips_all(
     assert found["groups"][0]["last"]["mean"] == 2.5 and len(found["runs"]) == 4 and found["run_dir"] == "out"
 
 
+def test_values_go_over_those_of_a_preset_s_file() -> None:
+    pathlib.Path("own.preset").write_text("--preset=catch\n--agent=ppo\n--ppo.learning_rate=0.5\n--max_updates=5\n")
+    assert commands.main([*_ARGS, "--", "--preset=own.preset"]) == 0
+    assert _calls()[::2] == ["ppo.learning_rate=0.1_seed=1", "ppo.learning_rate=0.2_seed=1"]
+
+
 def test_a_failed_run_stops_no_other_and_is_named_with_its_log(
     capsys: pytest.CaptureFixture[str], said: golden.Said
 ) -> None:

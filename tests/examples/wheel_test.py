@@ -113,9 +113,7 @@ def test_an_example_goes_its_whole_way(name: str, host: _Installed, clone: pathl
     video = host.directory / f"{name}.mp4"
     timed("play", host.start(host.command("play", flag, f"--video={video}"), "play"))
     assert video.stat().st_size > 0
-    script = host.directory / "load_it.py"
-    script.write_text(LOAD)
-    loaded = timed("load", host.start([sys.executable, str(script), str(target), str(run)], "load"))
+    loaded = timed("load", host.start([sys.executable, "-c", LOAD, str(target), str(run)], "load"))
     assert loaded.out.strip().endswith(str(last))
     exported = host.directory / f"{name}-exported"
     timed("export", host.start(host.command("export", flag, f"--out={exported}"), "export"))

@@ -181,6 +181,8 @@ def watch(run: Run, over: threading.Event, looks: list[dict[str, float]]) -> Non
             found = {"mb": learner.memory_info().rss / 1e6, "fds": learner.num_fds(), "threads": learner.num_threads()}
         except psutil.Error:
             continue
+        if not found["threads"] or not found["mb"]:  # it has just been killed
+            continue
         looks.append({"seconds": time.monotonic() - began, "pid": run.process.pid, **found})
 
 

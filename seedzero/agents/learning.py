@@ -14,7 +14,6 @@ from seedzero.agents import base
 from seedzero.config import shared
 from seedzero.networks import actor_critic, observations
 from seedzero.networks import inputs as network_inputs
-from seedzero.ops import averaging
 from seedzero.replay import windows as windowing
 
 
@@ -101,7 +100,7 @@ def gradients(
     local = params if axis_name is None else jax.lax.pcast(params, axis_name, to="varying")
     (_, (metrics, others)), found = jax.value_and_grad(loss, has_aux=True)(local)
     if axis_name is not None:
-        found, metrics = averaging.mean((found, metrics), axis_name)
+        found, metrics = jax.lax.pmean((found, metrics), axis_name)
     return found, metrics, others
 
 

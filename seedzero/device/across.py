@@ -23,6 +23,7 @@ from seedzero.device import setup as setups
 from seedzero.device import state as states
 from seedzero.device import steps, tracing
 from seedzero.device import strategy as strategies
+from seedzero.ops import averaging
 from seedzero.replay import data as sources
 from seedzero.replay import rings as ring_store
 
@@ -31,9 +32,10 @@ class AcrossHosts(strategies.Strategy):
     """The strategy of one of several hosts; all have as many devices. seed: of the run, the same on every host."""
 
     def __init__(self, setup: setups.Setup, seed: int) -> None:
-        self._seed = np.int32(seed)
         self._mesh = setup.mesh
         self._everywhere = meshes.of_all_hosts(setup.mesh)
+        placed = jax.device_put(np.int32(seed), meshes.replicated(setup.mesh))
+        self._seed = _assembled(placed, (), meshes.replicated(self._everywhere))
         self._num_hosts = setup.num_hosts
         num_shards = setup.layout.num_shards * setup.num_hosts
         self._setup = setup._replace(
@@ -47,7 +49,7 @@ class AcrossHosts(strategies.Strategy):
         rings, feed = self._shapes(tracer.actor.rings), self._shapes(_by_shard(tracer.setup, tracer.feed))
         actor = tracer.actor._replace(rings=rings)
         whole = tracing.ProgramTracer(self._setup, train, actor, lambda _: ())
-        given = (train, rings), (feed,)
+        given = (train, *self._split(rings)), (feed,)
         trace = functools.partial(whole.program, "update", make_update, *given, donate=(1, 2), has_metrics=True)
         return {"update": trace}
 
@@ -56,8 +58,14 @@ class AcrossHosts(strategies.Strategy):
     ) -> strategies.Updated:
         _, train, rings = given
         feed = jax.device_put(_by_shard(self._setup, feed, self._mesh.devices.size), meshes.sharded(self._mesh))
-        train, rings, values = run["update"](self._seed, train, self._joined(rings), self._joined(feed))
-        return train, self._own(rings), values.addressable_data(0)
+        split = self._split(self._joined(rings))
+        train, written, values = run["update"](self._seed, train, *split, self._joined(feed))
+        return train, rings._replace(**self._own(written)), values.addressable_data(0)
+
+    def _split(self, rings: ring_store.Rings) -> tuple[dict[str, Any], ring_store.Rings]:
+        """Returns the arrays of the rings that an update writes, and the rings without these."""
+        names = ("weight", "max_weight") if self._setup.prioritization else ()
+        return {name: getattr(rings, name) for name in names}, rings._replace(**dict.fromkeys(names))
 
     def spread(self, train: base.TrainState) -> base.TrainState:
         """Returns host 0's train state, as updates take it; all hosts call it together."""
@@ -92,7 +100,7 @@ class AcrossHosts(strategies.Strategy):
 
 def _assembled(x: jax.Array, shape: tuple[int, ...], sharding: jax.sharding.Sharding) -> jax.Array:
     """Returns an array of the same parts on this host's devices, without a copy."""
-    return jax.make_array_from_single_device_arrays(shape, sharding, [part.data for part in x.addressable_shards])
+    return jax.make_array_from_single_device_arrays(shape, sharding, meshes.parts(x))
 
 
 def _by_shard(setup: setups.Setup, feed: steps.Feed, num_shards: int = 0) -> Any:
@@ -105,17 +113,25 @@ def _by_shard(setup: setups.Setup, feed: steps.Feed, num_shards: int = 0) -> Any
     return np.full(number, feed, np.int32)
 
 
-def make_update(setup: setups.Setup) -> Callable[..., steps.Updated]:
-    """Returns `steps.make_update` for feeds that differ from host to host: of a replay, `num_inserts` [D]."""
+def make_update(setup: setups.Setup) -> Callable[..., tuple[base.TrainState, dict[str, Any], base.Metrics]]:
+    """Returns `steps.make_update` for feeds that differ from host to host: of a replay, `num_inserts` [D].
+
+    Arrays of the rings that an update writes are an argument and a result of their own; the other arrays stay.
+    """
     is_queue = isinstance(setup.agent.data, sources.Queue)
 
-    def update(seed: jax.Array, train: base.TrainState, rings: ring_store.Rings, feed: steps.Feed) -> steps.Updated:
-        own = feed if is_queue else feed[0]
-        return steps.learn(setup, seed, train, rings, steps.draw(setup, seed, rings, train.num_updates, own))
+    def update(
+        seed: jax.Array, train: base.TrainState, written: dict[str, Any], rings: ring_store.Rings, feed: steps.Feed
+    ) -> tuple[base.TrainState, dict[str, Any], base.Metrics]:
+        own, rings = feed if is_queue else feed[0], rings._replace(**written)
+        windows = steps.draw(setup, seed, rings, train.num_updates, own)
+        train, after, metrics = steps.learn(setup, seed, train, rings, windows)
+        return train, {name: getattr(after, name) for name in written}, metrics
 
-    in_specs = (meshes.REPLICATED, meshes.REPLICATED, meshes.SHARDED, meshes.SHARDED)
+    in_specs = (meshes.REPLICATED, meshes.REPLICATED, *[meshes.SHARDED] * 3)
     out_specs = (meshes.REPLICATED, meshes.SHARDED, meshes.REPLICATED)
-    return meshes.over_devices(update, setup.mesh, in_specs, out_specs, donate=(1, 2))
+    joined = averaging.joined(update, meshes.AXIS)
+    return meshes.over_devices(joined, setup.mesh, in_specs, out_specs, donate=(1, 2))
 
 
 def broadcast(tree: Any) -> Any:

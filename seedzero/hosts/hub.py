@@ -182,9 +182,11 @@ class Hub(link.Link):
                     self._tell_all({"left": True})
 
     def _decide(self, decisions: list[agreement.Decision]) -> None:
-        for kind, number, reason, steps in decisions:
-            seen = {str(index): dataclasses.asdict(found) for index, found in steps.items()}
-            self._tell_all({"decision": [kind.value, number, reason, seen]})
+        if not decisions:
+            return
+        seen = {str(index): dataclasses.asdict(found) for index, found in decisions[-1].steps.items()}
+        made = [[kind.value, number, reason] for kind, number, reason, _ in decisions]
+        self._tell_all({"decisions": made, "steps": seen})
 
     def _tell_all(self, message: messages.Message) -> None:
         data = messages.encode(message)

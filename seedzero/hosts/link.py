@@ -104,11 +104,10 @@ class Link(abc.ABC):
     def receive(self, message: messages.Message) -> None:
         """Handles a message of host 0. Raises InvalidMessage."""
         for kind, value in message.items():
-            if kind == "decision":
-                name, number, reason, steps = value
-                found = {int(index): messages.steps(each) for index, each in steps.items()}
-                decision = agreement.Decision(agreement.Kind(name), messages.number(number), str(reason), found)
-                self.agreed.decide(decision)
+            if kind == "decisions":
+                steps = {int(index): messages.steps(each) for index, each in message["steps"].items()}
+                made = [(agreement.Kind(name), messages.number(number), str(reason)) for name, number, reason in value]
+                self.agreed.decide(*(agreement.Decision(*each, steps) for each in made))
             elif kind == "beat":
                 self.details = {int(index): found for index, found in value.items() if int(index) != self.hello.index}
                 if not self.lock_step:

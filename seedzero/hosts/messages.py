@@ -2,7 +2,7 @@
 
 host -> host 0                                        host 0 -> host
 hello: `HostHello`                                    begin: `Begin`
-built, ready, ask: for `loop.agreement`               decision: of `loop.agreement`
+built, ready, ask: for `loop.agreement`               decisions: of `loop.agreement`, and the counters at them
 beat: counters, every second                          beat: the other hosts' counters, every second
 durable: update of a checkpoint on this host's disk   complete: update of a checkpoint that every host has
 leaving: this host is done                            left: all are; lost: the reason for the run's end
@@ -20,7 +20,7 @@ from seedzero.monitoring import counts
 
 SERVICE = "seedzero.hosts.Hosts"
 METHOD = "Join"
-VERSION = 2
+VERSION = 3
 """Of these messages: hosts of another one are refused."""
 MAX_BYTES = 2**20
 MAX_TEXT = 1000

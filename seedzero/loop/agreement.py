@@ -138,16 +138,17 @@ class Agreed:
         self._updated_last = False
 
     def follow(self, tell: Callable[[], None]) -> None:
-        """Has `tell` called on another thread with every decision."""
+        """Has `tell` called on another thread with new decisions."""
         self._tell = tell
 
-    def decide(self, decision: Decision) -> None:
-        """Any thread: takes the next decision."""
+    def decide(self, *decisions: Decision) -> None:
+        """Any thread: takes the next decisions."""
         with self._changed:
-            if decision.kind is Kind.BEGIN:
-                self._has_begun = True
-            else:
-                self._decisions.append(decision)
+            for decision in decisions:
+                if decision.kind is Kind.BEGIN:
+                    self._has_begun = True
+                else:
+                    self._decisions.append(decision)
             self._changed.notify_all()
         self._tell()
 

@@ -11,7 +11,7 @@ HELLO = {"index": 1, "num": 2, "settings": "same", "version": 1, "program": "thi
 
 
 def test_a_message_comes_out_as_it_went_in() -> None:
-    message = {"decision": ["update", 3, ""]}
+    message = {"decisions": [["update", 3, ""]], "steps": {}}
     assert messages.decode(messages.encode(message)) == message
 
 

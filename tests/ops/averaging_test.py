@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-import functools
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,13 +11,74 @@ import pytest
 from seedzero.ops import averaging
 
 
-@pytest.mark.parametrize("mean", [averaging.mean, averaging.joined_mean])
-def test_every_array_becomes_its_mean_over_the_devices(mean: object) -> None:
+def _mean(tree: Any) -> Any:
+    return jax.lax.pmean(tree, "i")
+
+
+def _chain(tree: Any) -> Any:
+    """Two sums that may travel together with an extreme, and two that wait for them."""
+    total = jax.lax.psum(tree["vector"], "i")
+    mean, largest = jax.lax.pmean(tree["scalar"], "i"), jax.lax.pmax(tree["matrix"], "i")
+    least = jax.lax.pmin(largest * jax.lax.axis_index("i") + mean, "i")
+    return total, mean, largest, least, jax.lax.psum(total * tree["vector"], "i")
+
+
+def _loop(tree: Any) -> Any:
+    """Each step sums two arrays, and the next one needs one of them."""
+
+    def step(carry: Any, x: Any) -> Any:
+        total = jax.lax.psum(carry * x, "i")
+        return total / 7.0, jax.lax.psum(jnp.sin(carry), "i")
+
+    return jax.lax.scan(step, tree["scalar"], tree["vector"])
+
+
+def _tree() -> dict[str, np.ndarray]:
     random = np.random.RandomState(0)
     shapes = {"matrix": (4, 3, 2), "vector": (4, 5), "scalar": (4,), "empty": (4, 0)}
-    tree = {name: random.randn(*shape).astype(np.float32) for name, shape in shapes.items()}
-    tree["half"] = random.randn(4, 2).astype(np.float16)
-    found = jax.jit(jax.vmap(functools.partial(mean, axis_name="i"), axis_name="i"))(tree)  # type: ignore[arg-type]
+    return {name: random.randn(*shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def _sums(traced: Any) -> list[str]:
+    """Returns the names of the sums and extremes in a traced function, and in its loops."""
+    found = [equation.primitive.name for equation in traced.eqns if equation.primitive.name in averaging._ACROSS]
+    inner = [equation.params["jaxpr"].jaxpr for equation in traced.eqns if equation.primitive.name == "scan"]
+    return [*found, *(name for each in inner for name in _sums(each))]
+
+
+@pytest.mark.parametrize("function", [_mean, _chain, _loop])
+def test_joined_sums_have_the_same_bits(function: Callable[[Any], Any]) -> None:
+    expected = jax.jit(jax.vmap(function, axis_name="i"))(_tree())
+    found = jax.jit(jax.vmap(averaging.joined(function, "i"), axis_name="i"))(_tree())
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert one.dtype == other.dtype and one.shape == other.shape
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("function", "number"), [(_mean, 1), (_chain, 2), (_loop, 1)])
+def test_sums_that_wait_for_nothing_are_one_message(function: Callable[[Any], Any], number: int) -> None:
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("i",))
+    specs = jax.sharding.PartitionSpec()
+    given = {name: x[0] for name, x in _tree().items()}
+
+    def counted(function: Callable[[Any], Any]) -> list[str]:
+        inner: list[str] = []
+
+        def traced(_: Any) -> Any:
+            inner.extend(_sums(jax.make_jaxpr(function)(given).jaxpr))
+            return jnp.zeros(1)
+
+        jax.make_jaxpr(jax.shard_map(traced, mesh=mesh, in_specs=specs, out_specs=specs, check_vma=False))(jnp.ones(1))
+        return inner
+
+    assert len(counted(function)) > number
+    assert counted(averaging.joined(function, "i")) == ["psum"] * number
+
+
+def test_every_array_becomes_its_mean_over_the_devices() -> None:
+    tree = {**_tree(), "half": np.random.RandomState(1).randn(4, 2).astype(np.float16)}
+    found = jax.jit(jax.vmap(averaging.joined(_mean, "i"), axis_name="i"))(tree)
     for name, array in tree.items():
         assert found[name].dtype == array.dtype and found[name].shape == array.shape
         expected = np.broadcast_to(array.astype(np.float64).mean(0), array.shape)
@@ -24,5 +86,5 @@ def test_every_array_becomes_its_mean_over_the_devices(mean: object) -> None:
 
 
 def test_nothing_has_no_mean() -> None:
-    found = jax.vmap(lambda x: (averaging.joined_mean({}, "i"), x), axis_name="i")(jnp.zeros(2))
+    found = jax.vmap(lambda x: (averaging.joined(_mean, "i")({}), x), axis_name="i")(jnp.zeros(2))
     assert found[0] == {}

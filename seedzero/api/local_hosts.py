@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
+from seedzero.bucket import bucket
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import errors, exit_codes
 from seedzero.host import result
@@ -24,7 +25,7 @@ LOG = "host.log"
 def run(
     flags: Mapping[str, str],
     settings: Mapping[str, str],
-    run_dir: pathlib.Path,
+    place: pathlib.Path | bucket.Url,
     num_hosts: int,
     say: Callable[..., None],
     *,
@@ -32,8 +33,8 @@ def run(
 ) -> result.Result:
     """Trains with all hosts until the run is over; starts all again after a failure of one. Returns the result.
 
-    flags, settings: of the run, without the hosts' own. Raises TrainingFailure, or UsageError if a host refuses its
-    start (host 0 has said why) or there are fewer GPUs than hosts.
+    flags, settings: of the run, without the hosts' own. place: run directory, or its place in a bucket. Raises
+    TrainingFailure, or UsageError if a host refuses its start (host 0 has said why) or GPUs are fewer than hosts.
     """
     gpus = visible_gpus()
     if 0 < len(gpus) < num_hosts:
@@ -41,12 +42,18 @@ def run(
             f"--hosts.num={num_hosts}: each host needs a GPU of its own, and this machine has {len(gpus)} for them; "
             f"give --hosts.num={len(gpus)}, or set JAX_PLATFORMS=cpu"
         )
-    logs = [run_dirs.of_host(run_dir, index) / "logs" / LOG for index in range(num_hosts)]
+    own = [
+        bucket.scratch(bucket.of_host(place, index))
+        if isinstance(place, bucket.Url)
+        else run_dirs.of_host(place, index)
+        for index in range(num_hosts)
+    ]
+    logs = [path / "logs" / LOG for path in own]
     for log in logs[1:]:
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise errors.UsageError(f"--run_dir={run_dir} cannot be made: {error.strerror}") from None
+            raise errors.UsageError(f"--run_dir={place} cannot be made: {error.strerror}") from None
     shared = "cores and GPUs" if gpus else "cores"
     say(f"{num_hosts} hosts on this machine, with a share of its {shared} each; the others' output: {logs[1]}")
 
@@ -58,7 +65,7 @@ def run(
             sys.stderr.flush()
 
     together_run = ensemble.Ensemble(
-        functools.partial(commands, {**flags, "run_dir": str(run_dir)}, settings, num_hosts, gpus),
+        functools.partial(commands, {**flags, "run_dir": str(place)}, settings, num_hosts, gpus),
         write=write,
         say=say,
         name="host {}".format,
@@ -72,8 +79,8 @@ def run(
         raise errors.UsageError(f"a host refused its start, see above, or {', '.join(map(str, logs[1:]))}")
     if code != exit_codes.DONE:
         raise errors.TrainingFailure(f"the hosts ended with a failure; see above, and {', '.join(map(str, logs[1:]))}")
-    status = run_dirs.read_status(run_dir) or {}
-    ended = result.read(run_dir / "checkpoints", str(run_dir), finished=status.get("finished") or "")
+    status = run_dirs.read_status(own[0]) or {}
+    ended = result.read(own[0] / "checkpoints", str(place), finished=status.get("finished") or "")
     return dataclasses.replace(ended, num_env_steps=status.get("env_steps", ended.num_env_steps))
 
 

@@ -135,10 +135,8 @@ def start(
         flags = {**flags, "run_dir": str(place)}
     asked = request.check_early(request.make(flags, settings))
     num_hosts, index = asked.config.hosts.num, asked.config.hosts.index
-    if num_hosts > 1 and url is not None:
-        raise errors.UsageError(f"--hosts.num={num_hosts}: several hosts keep their run in a directory, not in {url}")
     if num_hosts > 1 and index >= 0 and not given:
-        raise errors.UsageError(f"--hosts.index={index}: give --run_dir=DIR, the same on all hosts")
+        raise errors.UsageError(f"--hosts.index={index}: give --run_dir, the same on all hosts")
     if asked.config.metrics.wandb:
         from seedzero.monitoring import wandb_run
 
@@ -162,14 +160,13 @@ def start(
             )
         from seedzero.api import local_hosts
 
-        assert isinstance(path, pathlib.Path)
         return local_hosts.run(flags, settings, path, num_hosts, say, handles_signals=handles_signals)
     from seedzero.host import learner, together
 
     with contextlib.ExitStack() as met:
         hosts = None
         if several:
-            path = run_dirs.of_host(place, index)
+            path = run_dirs.of_host(place, index) if url is None else bucket.of_host(url, index)
             hosts = met.enter_context(together.meeting(config, path, say))
             config, notes = request.resolve(asked)
             for note in notes:

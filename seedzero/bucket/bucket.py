@@ -70,6 +70,11 @@ def parse(place: str, *, flag: str = "run_dir") -> Url | None:
     return Url(found["scheme"], found["bucket"], path)
 
 
+def of_host(url: Url, index: int) -> Url:
+    """Returns the place of a learner host, below the run's, as in a directory."""
+    return dataclasses.replace(url, path=f"{url.path}/hosts/{index}") if index > 0 else url
+
+
 def scratch(url: Url) -> pathlib.Path:
     """Returns the directory of a run's local copy, always the same for a URL; UsageError: this user has none."""
     name = url.path.rpartition("/")[2]

@@ -33,9 +33,17 @@ def token(path: pathlib.Path) -> str:
 
 
 def fill(
-    store: bucket.Store, path: pathlib.Path, keys: set[str], *, keep: bool, report: Callable[[str], None]
+    store: bucket.Store,
+    path: pathlib.Path,
+    keys: set[str],
+    *,
+    keep: bool,
+    report: Callable[[str], None],
+    step: int | None = None,
 ) -> tuple[remote.Checkpoints, int | None]:
     """Fetches the files, the newest checkpoint and the best checkpoint of a run with objects of these `keys`.
+
+    step: of the only checkpoint that counts, if the bucket has it; None: the newest one counts.
 
     Returns the checkpoints in the bucket, and the step of a checkpoint that only the local copy has. keep: the local
     copy, locked by the caller, was the last one to write; its own files and checkpoints stay.
@@ -53,7 +61,7 @@ def fill(
     if not keep:
         copy.delete_unknown(keys)
     remote.download_all(store, path, [key for key in keys if _is_file(key) and not (keep and (path / key).exists())])
-    ahead = copy.fetch_newest()
+    ahead = copy.fetch_newest() if step is None else copy.fetch_one(step)
     if not (keep and saved_files.finished(path / "checkpoints" / saved_files.BEST)):
         copy.fetch_best()
     return objects, ahead
@@ -106,6 +114,11 @@ class _LocalCopy:
                 f"none of the checkpoints in {self.store.url} can be used, see above; start with another --run_dir"
             )
         return None
+
+    def fetch_one(self, step: int) -> None:
+        """Fetches a checkpoint, if there is one of this step. Raises CheckpointError for a damaged one."""
+        if step in self.objects.steps() and not self._fetch_usable(step):
+            raise errors.CheckpointError(f"checkpoint {step} in {self.store.url} cannot be used, see above")
 
     def _fetch_usable(self, step: int) -> bool:
         """Fetches a checkpoint, without a damaged replay; returns whether its state is present."""

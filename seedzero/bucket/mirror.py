@@ -29,10 +29,11 @@ class Mirror:
         checkpoints: sections.CheckpointConfig,
         *,
         report: Callable[[str], None],
+        step: int | None = None,
     ) -> None:
-        """`report` receives sentences for the user."""
+        """`report` receives sentences for the user. step: as of `local_copy.fill`."""
         self.url, self.path = url, bucket.scratch(url)  # the path is that of the local copy
-        self._config, self._keep = config, checkpoints.keep
+        self._config, self._keep, self._step = config, checkpoints.keep, step
         self._report = self._on_lost = report
         self._store = bucket.open_store(url, config.retry_seconds)
         self._lease: lease.Lease | None = None
@@ -55,7 +56,9 @@ class Mirror:
         self._lease = held
         self._start("bucket-lease", held.renew_seconds, held.renew)
         keys = self._store.list(proof=lease.NAME)
-        objects, self._ahead = local_copy.fill(self._store, self.path, keys, keep=is_newest, report=self._report)
+        objects, self._ahead = local_copy.fill(
+            self._store, self.path, keys, keep=is_newest, report=self._report, step=self._step
+        )
         self.uploads = bucket_uploads.Uploads(
             self._store, self.path, held, objects, keep=self._keep, report=self._report
         )

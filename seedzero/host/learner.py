@@ -74,7 +74,8 @@ def train(
         opened.callback(screen.close)
         mirrored = None
         if isinstance(path, bucket.Url):
-            mirrored = mirrors.Mirror(path, config.bucket, config.checkpoint, report=screen.message)
+            step = None if hosts is None else hosts.step
+            mirrored = mirrors.Mirror(path, config.bucket, config.checkpoint, report=screen.message, step=step)
             opened.callback(mirrored.finish)
             compilation_cache.enable(mirrored.path / remote.PROGRAMS)
             with bucket.naming(mirrored.path, path):

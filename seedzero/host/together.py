@@ -20,10 +20,12 @@ from typing import Any
 import numpy as np
 
 import seedzero
+from seedzero.bucket import bucket, lease, remote
 from seedzero.checkpoints import checkpointer as checkpointers
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
+from seedzero.config import sections
 from seedzero.core import errors
 from seedzero.hosts import hub, link, member, messages
 from seedzero.loop import device_loop, facts
@@ -110,19 +112,24 @@ def budgeted(config: configs.Config) -> configs.Config:
 
 
 @contextlib.contextmanager
-def meeting(config: configs.Config, run_dir: pathlib.Path, say: Callable[[str], None]) -> Iterator[Together]:
+def meeting(
+    config: configs.Config, place: pathlib.Path | bucket.Url, say: Callable[[str], None]
+) -> Iterator[Together]:
     """While entered, this process is a host of the run, and a process of JAX's cluster.
 
-    config: before the machine's values. run_dir: of this host.
+    config: before the machine's values. place: run directory of this host, or its place in a bucket.
 
     Raises:
       UsageError: the hosts do not fit each other.
+      BucketError: the bucket cannot be read.
       TrainingFailure: not all came in time.
     """
     import jax
 
     hosts = config.hosts
-    hello = messages.HostHello(hosts.index, hosts.num, digest(config), program=_program(), steps=_steps(run_dir))
+    kept = in_bucket(place, config.bucket) if isinstance(place, bucket.Url) else made_with(place)
+    steps = None if kept is None else tuple(kept)
+    hello = messages.HostHello(hosts.index, hosts.num, digest(config), program=_program(), steps=steps)
     secured = config.transport.token_file
     found: link.Link
     if hosts.index == 0:
@@ -134,7 +141,7 @@ def meeting(config: configs.Config, run_dir: pathlib.Path, say: Callable[[str], 
             secured=security.for_server(secured, config.tls),
             silence_seconds=hosts.silence_seconds,
             max_env_steps=most,
-            made_with=made_with(run_dir),
+            made_with=kept or {},
         )
         say(f"host 0 of {hosts.num} waits for the others at {found.address}")
     else:
@@ -199,15 +206,20 @@ def _program() -> str:
     return f"seedzero {seedzero.__version__}, jax {importlib.metadata.version('jax')}"
 
 
-def _steps(run_dir: pathlib.Path) -> tuple[int, ...] | None:
+def made_with(run_dir: pathlib.Path) -> dict[int, int] | None:
+    """Returns the updates of a directory's checkpoints, and the number of hosts that made each; None: it is new."""
     if not (run_dir / run_dirs.CONFIG_FILE).exists():
         return None
-    return tuple(saved_files.finished(run_dir / "checkpoints" / saved_files.STEPS))
-
-
-def made_with(run_dir: pathlib.Path) -> dict[int, int]:
-    """Returns the updates of a directory's checkpoints, and the number of hosts that made each."""
     return {found.step: int(found.host.get(NUM_HOSTS, 1)) for found in saved_files.manifests(run_dir / "checkpoints")}
+
+
+def in_bucket(url: bucket.Url, settings: sections.BucketConfig) -> dict[int, int] | None:
+    """Returns the same of a host's place in a bucket, whatever its local copy has. Raises BucketError."""
+    store = bucket.open_store(url, settings.lease_seconds / 3)
+    if store.read(lease.NAME).content is None:
+        return None
+    found = remote.read_checkpoints(store, store.list(proof=lease.NAME)).steps()
+    return {step: int(known.manifest.host.get(NUM_HOSTS, 1)) for step, known in found.items()}
 
 
 def counters(loop: device_loop.DeviceLoop | None, roster: rosters.Roster, address: str) -> dict[str, Any]:

@@ -43,10 +43,10 @@ class Machine:
     def steps(self) -> list[int]:
         return saved_files.finished(self.path / "checkpoints/steps")
 
-    def open(self, **kept: int) -> mirrors.Mirror:
+    def open(self, step: int | None = None, **kept: int) -> mirrors.Mirror:
         """Begins a session: everything that the learner does before it trains."""
         self.path.mkdir(parents=True, exist_ok=True)
-        found = mirrors.Mirror(URL, SETTINGS, sections.CheckpointConfig(**kept), report=self.said.append)
+        found = mirrors.Mirror(URL, SETTINGS, sections.CheckpointConfig(**kept), report=self.said.append, step=step)
         self.opened.append(found)
         found.fill()
         saved_files.prepare(self.path / "checkpoints")
@@ -214,6 +214,42 @@ def test_a_lost_machine_s_run_goes_on_elsewhere(machine: Make, gcs: fake_gcs.Fak
     again.uploads.upload(30)
     again.uploads.prune(30)
     assert steps(gcs) == [10, 20, 30]
+
+
+def test_of_several_hosts_their_common_checkpoint_is_fetched(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+    one, other = machine("one"), machine("other")
+    opened = one.open()
+    for step in (10, 20):
+        one.write(step, "a")
+        opened.uploads.upload(step)
+    opened.finish()
+    other.open(step=10)
+    assert other.steps == [10] and (other.path / "checkpoints/segments/a/rows").exists()
+    assert steps(gcs) == [10, 20]  # the later one goes once another of its update is there
+
+
+@pytest.mark.parametrize("step", [-1, 20])
+def test_a_host_without_the_common_checkpoint_begins_with_none(machine: Make, step: int) -> None:
+    one, other = machine("one"), machine("other")
+    opened = one.open()
+    one.write(10, "a")
+    opened.uploads.upload(10)
+    opened.finish()
+    other.open(step=step)
+    assert other.steps == []
+
+
+def test_a_damaged_common_checkpoint_is_refused(machine: Make, gcs: fake_gcs.FakeGcs, said: golden.Said) -> None:
+    one, other = machine("one"), machine("other")
+    opened = one.open()
+    for step in (10, 20):
+        one.write(step, "a")
+        opened.uploads.upload(step)
+    opened.finish()
+    gcs.put("runs", "team/one/checkpoints/steps/000000000010/params/data", b"something else")
+    with pytest.raises(errors.CheckpointError) as raised:
+        other.open(step=10)
+    said(raised.value)
 
 
 def test_whole_files_of_the_local_copy_are_not_fetched_again(machine: Make, gcs: fake_gcs.FakeGcs) -> None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import pathlib
 import re
+import shutil
 import signal
+import threading
 
 import e2e_harness as harness
+import fake_gcs
 import numpy as np
 import psutil
 import pytest
 
+from seedzero.bucket import bucket
 from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import manifest
 from seedzero.checkpoints import run_dir as run_dirs
 
 EVERY, UPDATES = 20, 60
@@ -134,6 +139,53 @@ def test_a_host_that_stands_still_is_noticed_and_all_start_again(
     assert f"host {index} has been silent for " in said or "stood still for 5 s" in said
     assert learner.wait(600).code == 0
     _assert_alike(*_dirs(run))
+
+
+@pytest.mark.slow
+def test_hosts_in_a_bucket_resume_from_the_last_common_checkpoint(
+    host: harness.Host, gcs: fake_gcs.FakeGcs, tmp_path: pathlib.Path
+) -> None:
+    """Host 1 is killed while its third checkpoint is on its way; later both machines are lost."""
+    url = bucket.Url("gs", "runs", "two")
+    scratch = tmp_path / "scratch"
+    host.environment |= gcs.environment | {bucket.SCRATCH_VARIABLE: str(scratch)}
+    words = (*HOSTS, "--bucket.lease_seconds=2")
+    third = f"checkpoints/steps/{3 * EVERY:012d}/"
+    sent = threading.Event()
+
+    def fault(request: fake_gcs.Request) -> int | None:
+        if request.kind != "write" or f"two/hosts/1/{third}" not in request.name:
+            return None
+        sent.set()
+        return 503
+
+    gcs.fault = fault
+    run, other = (scratch / bucket.scratch(bucket.of_host(url, index)).name for index in range(2))
+    learner = host.train(run, *words, f"--max_updates={5 * EVERY}", url=str(url))
+    harness.wait_for(sent.is_set, "the third checkpoint of host 1", alive=learner)
+    whole = f"two/{third}{manifest.NAME}"
+    harness.wait_for(lambda: whole in gcs.names("runs"), "the third checkpoint of host 0", alive=learner)
+    _kill(other, learner)
+    gcs.fault = lambda request: None
+    learner.says("host 1: killed by SIGKILL.*; all start again together")
+    assert int(learner.says(harness.RESUMED)[1]) == 2 * EVERY
+    ended = learner.wait()
+    assert ended.code == 0, ended.err
+    _assert_alike(run, other)
+
+    shutil.rmtree(scratch)
+    again = host.train(run, *words, f"--max_updates={6 * EVERY}", url=str(url))
+    assert int(again.says(harness.RESUMED)[1]) == 5 * EVERY
+    ended = again.wait()
+    assert ended.code == 0 and harness.FILLS_ANEW not in ended.err, ended.err
+    assert _steps(run) == _steps(other) and _steps(run)[-1] == 6 * EVERY
+    _assert_alike(run, other)
+    for place in ("two", "two/hosts/1"):
+        last = f"{place}/checkpoints/steps/{6 * EVERY:012d}/{manifest.NAME}"
+        assert (
+            gcs.content("runs", last)
+            == (run if place == "two" else other).joinpath(last.removeprefix(f"{place}/")).read_bytes()
+        )
 
 
 def test_hosts_that_do_not_fit_are_named_and_refused(host: harness.Host, tmp_path: pathlib.Path) -> None:

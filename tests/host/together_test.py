@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pathlib
 
+import fake_gcs
 import pytest
 
+from seedzero.bucket import bucket, lease
+from seedzero.checkpoints import manifest
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.core import errors
@@ -93,3 +96,19 @@ def test_a_checkpoint_is_uploaded_before_the_others_are_told() -> None:
     assert told == [("upload", 20), ("prune", 20)] and not link._durable
     together.SharedUploads(link, None).upload(40)
     link.stop()
+
+
+def test_the_checkpoints_in_a_bucket_count_whatever_the_local_copy_has(
+    gcs: fake_gcs.FakeGcs, tmp_path: pathlib.Path
+) -> None:
+    url, settings = bucket.of_host(bucket.Url("gs", "runs", "one"), 1), _config().bucket
+    assert str(url) == "gs://runs/one/hosts/1"
+    assert together.in_bucket(url, settings) is None
+    gcs.put("runs", f"{url.path}/{lease.NAME}", b"{}")
+    assert together.in_bucket(url, settings) == {}
+    for step, host in ((10, {}), (20, {together.NUM_HOSTS: 2})):
+        manifest.write(tmp_path, manifest.Manifest(step, 0.0, 1, host=host))
+        whole = (tmp_path / manifest.NAME).read_bytes()
+        gcs.put("runs", f"{url.path}/checkpoints/steps/{step:012d}/{manifest.NAME}", whole)
+    gcs.put("runs", f"{url.path}/checkpoints/steps/{30:012d}/params/data", b"an upload that broke off")
+    assert together.in_bucket(url, settings) == {10: 1, 20: 2}

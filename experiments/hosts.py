@@ -1,10 +1,11 @@
 """The price of a second learner host, and of a slow one, on one machine.
 
-    python experiments/hosts.py updates [--pairs=6] [--seconds=40] [-- SETTINGS ...]
+    python experiments/hosts.py updates [--presets=catch,minatar] [--pairs=6] [--seconds=40] [-- SETTINGS ...]
     python experiments/hosts.py replies [--seconds=60] [--slow=0.5]
 
 updates: pairs of runs, in turn: one host on half of the cores, and two hosts on half each, with the same batch for
-each host. The figure is the ratio of their updates/s (1: the second host costs nothing).
+each host. The figure is the ratio of their updates/s (1: the second host costs nothing), for a small network (catch)
+and one of ordinary size (minatar).
 
 replies: two hosts; the environments of host 0 note the time that each reply takes, first as it is, then while host 1
 stands still for `slow` seconds in each update (SIGSTOP). A reply may wait for one update.
@@ -31,7 +32,7 @@ import numpy as np
 
 from seedzero.checkpoints import run_dir as run_dirs
 
-SETTINGS = ("--preset=catch", "--stop_at_return=inf", "--evaluation.every_updates=0", "--metrics.every_seconds=1")
+SETTINGS = ("--stop_at_return=inf", "--evaluation.every_updates=0", "--metrics.every_seconds=1")
 TIMES = "SEEDZERO_REPLY_TIMES"
 """Variable with the file of an environment's times."""
 
@@ -95,14 +96,16 @@ def updates_per_second(run: pathlib.Path, num_hosts: int, seconds: float, settin
 
 
 def compare(arguments: argparse.Namespace) -> None:
-    """Prints each pair, and the ratio."""
-    pairs = []
-    for number in range(arguments.pairs):
-        order = (1, 2) if number % 2 == 0 else (2, 1)
-        found = {num: updates_per_second(arguments.out, num, arguments.seconds, arguments.settings) for num in order}
-        pairs.append((found[1], found[2]))
-        print(f"pair {number}: {found[1]:.2f} updates/s of one host, {found[2]:.2f} of two", flush=True)
-    print(json.dumps(ratios(pairs)))
+    """Prints each pair of runs of each preset, and the ratio."""
+    for preset in arguments.presets.split(","):
+        settings, pairs = (f"--preset={preset}", *arguments.settings), []
+        for number in range(arguments.pairs):
+            order = (1, 2) if number % 2 == 0 else (2, 1)
+            found = {num: updates_per_second(arguments.out, num, arguments.seconds, settings) for num in order}
+            pairs.append((found[1], found[2]))
+            one, two = (f"{found[num]:.2f} ({1000 / found[num]:.0f} ms each)" for num in (1, 2))
+            print(f"{preset}, pair {number}: {one} updates/s of one host, {two} of two", flush=True)
+        print(json.dumps({"preset": preset, **ratios(pairs)}), flush=True)
 
 
 def replies(arguments: argparse.Namespace) -> None:
@@ -112,7 +115,7 @@ def replies(arguments: argparse.Namespace) -> None:
     times.unlink(missing_ok=True)
     here = str(pathlib.Path(__file__).parent)
     env = {**os.environ, TIMES: str(times), "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])}
-    words = (*SETTINGS[1:], "--preset=cartpole", "--env=python:hosts:Timed", "--hosts.num=2", *arguments.settings)
+    words = (*SETTINGS, "--preset=cartpole", "--env=python:hosts:Timed", "--hosts.num=2", *arguments.settings)
     command = [sys.executable, "-m", "seedzero.cli", "train", *words, f"--run_dir={arguments.out}"]
     with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as process:
         row = _wait_for_rows(arguments.out, 20)
@@ -161,6 +164,7 @@ def main() -> None:
     """Runs a measurement."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("measurement", choices=("updates", "replies"))
+    parser.add_argument("--presets", default="catch,minatar")
     parser.add_argument("--pairs", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--slow", type=float, default=0.5)

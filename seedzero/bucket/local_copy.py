@@ -61,7 +61,7 @@ def fill(
     if not keep:
         copy.delete_unknown(keys)
     remote.download_all(store, path, [key for key in keys if _is_file(key) and not (keep and (path / key).exists())])
-    ahead = copy.fetch_newest() if step is None else copy.fetch_one(step)
+    ahead = copy.fetch_newest(step)
     if not (keep and saved_files.finished(path / "checkpoints" / saved_files.BEST)):
         copy.fetch_best()
     return objects, ahead
@@ -97,8 +97,15 @@ class _LocalCopy:
                 f"deleted from the local copy {self.path}, because {self.store.url} has them not: {', '.join(deleted)}"
             )
 
-    def fetch_newest(self) -> int | None:
-        """Fetches the newest whole checkpoint, unless the local copy is as new; returns the local step, else None."""
+    def fetch_newest(self, only: int | None = None) -> int | None:
+        """Fetches the newest whole checkpoint, unless the local copy is as new; returns the local step, else None.
+
+        only: as `step` of `fill`.
+        """
+        if only is not None:
+            if only in self.objects.steps() and not self._fetch_usable(only):
+                raise errors.CheckpointError(f"checkpoint {only} in {self.store.url} cannot be used, see above")
+            return None
         local, _ = saved_files.newest_verified(self.path / "checkpoints", "replay")
         for step in sorted(self.objects.steps(), reverse=True):
             if local is not None and local.step >= step:
@@ -114,11 +121,6 @@ class _LocalCopy:
                 f"none of the checkpoints in {self.store.url} can be used, see above; start with another --run_dir"
             )
         return None
-
-    def fetch_one(self, step: int) -> None:
-        """Fetches a checkpoint, if there is one of this step. Raises CheckpointError for a damaged one."""
-        if step in self.objects.steps() and not self._fetch_usable(step):
-            raise errors.CheckpointError(f"checkpoint {step} in {self.store.url} cannot be used, see above")
 
     def _fetch_usable(self, step: int) -> bool:
         """Fetches a checkpoint, without a damaged replay; returns whether its state is present."""

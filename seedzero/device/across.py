@@ -65,7 +65,8 @@ class AcrossHosts(strategies.Strategy):
     def _split(self, rings: ring_store.Rings) -> tuple[dict[str, Any], ring_store.Rings]:
         """Returns the arrays of the rings that an update writes, and the rings without these."""
         names = ("weight", "max_weight") if self._setup.prioritization else ()
-        return {name: getattr(rings, name) for name in names}, rings._replace(**dict.fromkeys(names))
+        left: dict[str, Any] = dict.fromkeys(names)
+        return {name: getattr(rings, name) for name in names}, rings._replace(**left)
 
     def spread(self, train: base.TrainState) -> base.TrainState:
         """Returns host 0's train state, as updates take it; all hosts call it together."""

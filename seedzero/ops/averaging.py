@@ -6,14 +6,14 @@ Between processes each array of a sum is a message, half a millisecond with gloo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.extend import core
 
-_ACROSS = {"psum": jnp.sum, "pmax": jnp.max, "pmin": jnp.min}
+_ACROSS: Mapping[str, Callable[..., jax.Array]] = {"psum": jnp.sum, "pmax": jnp.max, "pmin": jnp.min}
 """Primitives that travel together, each as a function over the values of all devices."""
 
 
@@ -40,7 +40,8 @@ def _run(closed: core.ClosedJaxpr, arguments: Sequence[Any], axis_name: str) -> 
 
     waiting = list(traced.eqns)
     while waiting:
-        sums, later, unknown = [], [], set()
+        sums, later = [], []
+        unknown: set[Any] = set()
         for equation in waiting:
             if unknown.intersection(atom for atom in equation.invars if not isinstance(atom, core.Literal)):
                 later.append(equation)
@@ -62,7 +63,7 @@ def _travels(equation: core.JaxprEqn, axis_name: str) -> bool:
         equation.primitive.name in _ACROSS
         and tuple(equation.params["axes"]) == (axis_name,)
         and equation.params["axis_index_groups"] is None
-        and all(atom.aval.dtype == jnp.float32 for atom in equation.invars)
+        and all(getattr(atom.aval, "dtype", None) == jnp.float32 for atom in equation.invars)
     )
 
 

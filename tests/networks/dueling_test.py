@@ -74,18 +74,3 @@ def test_the_mean_of_the_values_is_the_value_stream() -> None:
     shifted = {**params[advantage_head], "bias": params[advantage_head]["bias"] + 2.0}
     _, after = jax.jit(network.unroll)({**params, advantage_head: shifted}, network.initial_state(B), steps)
     np.testing.assert_allclose(after, before, atol=1e-5)
-
-
-def test_an_lstm_goes_on_from_its_state_and_begins_anew_with_an_episode() -> None:
-    network, steps = _make(VECTOR, lstm_width=6), _steps(VECTOR)
-    params, unroll = jax.jit(network.init)(jax.random.key(0)), jax.jit(network.unroll)
-    whole_state, whole = unroll(params, network.initial_state(B), steps)
-    state, head = unroll(params, network.initial_state(B), jax.tree.map(lambda x: x[:, :2], steps))
-    state, tail = unroll(params, state, jax.tree.map(lambda x: x[:, 2:], steps))
-    np.testing.assert_allclose(np.concatenate([head, tail], axis=1), whole, atol=1e-6)
-    np.testing.assert_allclose(state, whole_state, atol=1e-6)
-    begins = steps._replace(first=steps.first | (np.arange(T) == 2))
-    _, q = unroll(params, network.initial_state(B), begins)
-    _, anew = unroll(params, np.ones((B, 12), np.float32), jax.tree.map(lambda x: x[:, 2:], begins))
-    np.testing.assert_allclose(q[:, 2:], anew, atol=1e-6)
-    assert np.abs(q[:, 2:] - whole[:, 2:]).max() > 1e-3

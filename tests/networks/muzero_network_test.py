@@ -302,46 +302,6 @@ def test_normalized_observations_do_not_depend_on_their_units(spec: types.EnvSpe
     np.testing.assert_allclose(represent(scales * x + 3 * scales), represent(x), atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "dtype", "value", "scaled"),
-    [
-        (0, 255, "uint8", 51, 0.2),
-        (0, 4, "uint8", 1, 0.25),
-        (-np.inf, np.inf, "uint8", 51, 0.2),
-        (-10, 5, "int32", -5, -0.5),
-        (-np.inf, np.inf, "int32", 7, 7.0),
-        (0, 10, "float32", 5, 5.0),
-    ],
-)
-def test_integers_are_scaled_by_their_range(low: float, high: float, dtype: str, value: int, scaled: float) -> None:
-    spec = types.EnvSpec((4,), dtype, 3, observation_low=low, observation_high=high)
-    network, plain = muzero_net.make(_config(), spec, "cpu"), muzero_net.make(_config(), VECTOR, "cpu")
-    pattern = np.array([[0, 0, 1, 1]])
-
-    @jax.jit
-    def represent() -> Any:
-        params = network.init(jax.random.key(0))
-        scaled_already = jnp.asarray(pattern * scaled, jnp.float32)
-        return (
-            network.represent(params, _one(jnp.asarray(pattern * value, dtype))),
-            plain.represent(params, _one(scaled_already)),
-        )
-
-    hidden, expected = represent()
-    np.testing.assert_allclose(hidden, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_stacked_frames_of_a_grid_without_channels_become_its_channels() -> None:
-    flat = types.EnvSpec((10, 5), "uint8", 3, observation_high=1)
-    config = _config(frame_stack=2)
-    with_channels, without = muzero_net.make(config, GRID, "cpu"), muzero_net.make(config, flat, "cpu")
-    params = jax.jit(with_channels.init)(jax.random.key(0))
-    frames = np.random.default_rng(0).integers(0, 2, (2, 1, 10, 5)).astype(np.uint8)
-    last_axis = np.concatenate([frames[0], frames[1]], axis=-1)
-    expected = jax.jit(with_channels.represent)(params, _one(np.stack([frames[0], frames[1]], axis=-1)))
-    np.testing.assert_array_equal(jax.jit(without.represent)(params, _one(last_axis)), expected)
-
-
 def test_a_scalar_observation_counts_as_a_vector_of_one() -> None:
     spec = types.EnvSpec((), "float32", 2)
     network = muzero_net.make(_config(frame_stack=3), spec, "cpu")

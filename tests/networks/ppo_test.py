@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from seedzero.config import shared
-from seedzero.core import errors, types
+from seedzero.core import types
 from seedzero.networks import actor_critic
 from seedzero.ops import statistics
 
@@ -119,11 +119,6 @@ def test_an_lstm_sees_the_last_action_and_reward_and_begins_anew_with_an_episode
     np.testing.assert_allclose(anew[:, 2:], unroll(-state, cut), rtol=1e-5)
     action[:, 2] = 1
     np.testing.assert_array_equal(unroll(state, steps._replace(first=first, last_action=action))[0], anew[0])
-
-
-def test_convolutions_are_refused_for_vectors_by_name() -> None:
-    with pytest.raises(errors.ConfigError, match=r"ppo\.torso=conv"):
-        _make(VECTOR, torso="conv")
 
 
 @pytest.mark.parametrize("spec", [VECTOR, GRID, IMAGE], ids=["vector", "grid", "image"])

@@ -18,8 +18,6 @@ from seedzero.replay import windows as windowing
 
 
 class TrainState(NamedTuple):
-    """Learning state of an agent."""
-
     params: base.Params  # newest parameters
     target_params: base.Params  # parameters of the target network; an empty tuple where there is none
     opt_state: Any  # of the optimizer

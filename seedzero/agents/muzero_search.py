@@ -23,8 +23,6 @@ _SAMPLE_KEY = 2**20 + 1
 
 
 class RootSearch(NamedTuple):
-    """The outcome of a search."""
-
     action: jax.Array  # [B] int32, or [B, D] in -1 to 1
     result: mcts.Result  # of the engine
     root: mcts.Root  # that it ran on

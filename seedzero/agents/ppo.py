@@ -92,7 +92,6 @@ class _Parts(NamedTuple):
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-    """Returns the agent; reads the configuration's section ppo."""
     settings = config.ppo
     network = actor_critic.ppo(
         shared.Layers.of("ppo", settings),

@@ -37,7 +37,6 @@ class QLearnerParts(NamedTuple, Generic[Config]):
 
 
 def make(config: configs.Config, settings: Config, spec: types.EnvSpec, platform: str) -> QLearnerParts[Config]:
-    """Returns the parts for an agent's settings."""
     agent = config.section
     torso = own_torso.load(agent, settings, spec)
     network = actor_critic.dueling(shared.Layers.of(agent, settings), spec, platform, own_torso=torso)
@@ -60,7 +59,6 @@ def stored(spec: types.EnvSpec) -> dict[str, sources.Stored]:
 
 
 def taken(parts: QLearnerParts[Config], action: jax.Array, inputs: base.Inputs) -> dict[str, jax.Array]:
-    """Returns an action's arrays of `stored`."""
     return {"action": action, **({"legal": inputs.action_mask} if parts.spec.has_action_mask else {})}
 
 

@@ -54,7 +54,6 @@ class _Parts(NamedTuple):
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-    """Returns the agent; reads the configuration's section vtrace."""
     settings = config.vtrace
     network = actor_critic.actor_critic(
         shared.Layers.of("vtrace", settings),
@@ -146,7 +145,6 @@ def _look(
 def _update(
     parts: _Parts, state: Any, windows: windowing.Windows, axis_name: str | None
 ) -> tuple[Any, None, base.Metrics]:
-    """Returns the state after one update, of unchanged type, and metrics."""
     windows = learning.clear_padding(windows)
     returns = state.returns if parts.config.popart else None
 

@@ -232,7 +232,6 @@ def _place(crash: str) -> str:
 
 
 def _refused(settings: sections.EnvConfig, reason: str) -> errors.ConfigError:
-    """Returns the error for an environment, naming the environment once."""
     names = (settings.id, settings.id.partition(":")[2])
     reason = functools.reduce(lambda text, name: text.replace(f"environment {name!r}", "it", 1), names, reason)
     return errors.ConfigError(f"--env={settings.id}: {reason.removeprefix('it: ')}")

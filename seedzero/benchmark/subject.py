@@ -97,7 +97,6 @@ def facts(subject: Subject) -> dict[str, str | int]:
 
 
 def filled_actor(subject: Subject) -> acting.ActorState:
-    """Returns an acting state with full rings."""
     setup = subject.setup
     actor = states.init_actor(setup)
 

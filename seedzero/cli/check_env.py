@@ -121,7 +121,6 @@ def _beyond_support(config: configs.Config, largest: float, rewards: Sequence[fl
 
 
 def _lines(report: Mapping[str, Any]) -> list[str]:
-    """Returns the report as text."""
     rows: list[tuple[str, str]] = []
     for array in report.get("observations", ()):
         shape = "x".join(map(str, array["shape"])) or "1"

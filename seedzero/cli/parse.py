@@ -44,7 +44,6 @@ class Arguments:
     of_file: Set[str] = frozenset()  # names of settings that a preset's file alone gives
 
     def switch(self, name: str) -> bool:
-        """Returns whether a switch is on."""
         return bool(options.parse(name, self.flags.get(name, "false"), bool))
 
     def integer(self, name: str, *, minimum: int) -> int | None:
@@ -61,8 +60,6 @@ class Arguments:
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A command of `seedzero`."""
-
     summary: str  # one line for the list of commands
     usage: str  # what follows `seedzero COMMAND`
     flags: Mapping[str, str]  # its own flags as NAME=PLACEHOLDER, switches as NAME -> help
@@ -170,7 +167,6 @@ def _check_words(name: str, command: Command, words: Sequence[str]) -> None:
 
 
 def help_text(name: str, command: Command) -> str:
-    """Returns the help of a command."""
     lines = [f"usage: seedzero {name} {command.usage}", "", textwrap.fill(command.summary, WIDTH)]
     flags = {**command.flags, **(_short_settings() if command.takes_settings else {})}
     if flags:

@@ -32,8 +32,6 @@ class _Arguments(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class BiasedArguments(_Arguments):
-    """Arguments of the builder `biased`."""
-
     nash_conv: float = options.fixed(0.5, "of the main player, ends the first phase", low=0)
     every: int = options.fixed(10_000, "steps between snapshots", low=1, high=options.LARGEST_COUNT)
 

@@ -66,7 +66,6 @@ def _listing(values: Mapping[str, options.Value]) -> str:
 
 
 def _automatic(config: configs.Config, machine: Machine) -> dict[str, options.Value]:
-    """Returns values for the settings still AUTO."""
     num_devices = config.training.num_devices or machine.num_devices
     num_acting = config.training.acting_devices or num_devices
     num_slots, num_sharing = _slots(config)

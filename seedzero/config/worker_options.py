@@ -70,7 +70,6 @@ FLAGS: Mapping[str, dataclasses.Field[Any]] = {
 
 
 def of_learner(config: configs.Config) -> WorkerOptions:
-    """Returns the options in a learner's configuration."""
     transport = config.transport
     return WorkerOptions(
         threads=config.worker.threads,

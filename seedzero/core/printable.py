@@ -23,7 +23,6 @@ def escape(text: str) -> str:
 
 
 def escape_lines(text: str) -> str:
-    """Returns a text of several lines, each escaped by `escape`."""
     return "\n".join(map(escape, text.split("\n")))
 
 

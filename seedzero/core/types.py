@@ -245,7 +245,6 @@ class EnvSpec:
 
     @property
     def observation_bytes(self) -> int:
-        """Bytes of an observation of an environment."""
         return math.prod(self.observation_shape) * np.dtype(self.observation_dtype).itemsize
 
 

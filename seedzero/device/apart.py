@@ -95,7 +95,6 @@ class Apart(strategies.Strategy):
         return train, rings if self._setup.ahead else self._prioritized(run, seed, rings), values
 
     def _prioritized(self, run: tracing.Bundle, seed: np.int32, rings: ring_store.Rings) -> ring_store.Rings:
-        """Returns the rings with the finished priorities."""
         while self._learning and (not self._setup.ahead or is_there(self._learning[0][1])):
             places, priority = self._learning.popleft()
             rings = run["write_back"](seed, rings, places, transfer.move(priority, self._setup.mesh))

@@ -61,7 +61,6 @@ def compile_within(name: str, lowered: jax.stages.Lowered, elsewhere: int, limit
 
 
 def needs(compiled: jax.stages.Compiled, elsewhere: int = 0) -> ProgramMemory:
-    """Returns the memory of a compiled program on each device."""
     found: Any = compiled.memory_analysis()
     results = found.output_size_in_bytes - found.alias_size_in_bytes
     return ProgramMemory(found.argument_size_in_bytes, found.temp_size_in_bytes + results, elsewhere)

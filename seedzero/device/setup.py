@@ -47,7 +47,6 @@ class Setup(NamedTuple):
 
     @property
     def learns_on(self) -> jax.sharding.Mesh:
-        """The learning devices."""
         return self.learners or self.mesh
 
     @property

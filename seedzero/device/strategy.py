@@ -59,7 +59,6 @@ class Strategy:
         return {"update": trace}
 
     def trace_refresh(self, tracer: tracing.ProgramTracer) -> tracing.Traces:
-        """Returns the programs of a refresh, likewise."""
         given = (tracer.params, tracer.actor.rings), (tracer.counters,)
         trace = functools.partial(tracer.program, "refresh", steps.make_refresh, *given, donate=(2,), has_metrics=True)
         return {"refresh": trace}

@@ -80,7 +80,6 @@ class ProgramTracer:
         self._state_bytes = memory.device_bytes(actor) + setup.num_players * of_player
 
     def act(self, num_rows: int) -> UncompiledProgram:
-        """Traces acting on so many rows a device."""
         batch = batches.padding(self.setup.spec, self.setup.layout, num_rows)
         placed = meshes.placed(batch, meshes.sharded(self.setup.mesh))
         return self.program("act", acting.make_act, (self.params, self.actor), (placed, self.counters), donate=(2,))

@@ -76,6 +76,5 @@ def shapes(pieces: Pieces, mesh: jax.sharding.Mesh) -> Pieces:
 
 
 def _number_there(pieces: Pieces, mesh: jax.sharding.Mesh) -> int:
-    """Returns the pieces of each device of the other mesh."""
     here: int = jax.tree.leaves(pieces[0])[0].sharding.num_devices
     return here * len(pieces) // mesh.devices.size

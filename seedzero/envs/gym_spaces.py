@@ -151,7 +151,6 @@ def _bounds(box: spaces.Box) -> tuple[float, float]:
 
 
 def _wire_dtype(box: spaces.Box) -> str:
-    """Returns the wire's dtype of a Box's elements."""
     if box.dtype in (np.uint8, np.bool_):
         return "uint8"
     bounds = np.iinfo(np.int32)

@@ -54,7 +54,6 @@ class LevelCache:
         return is_there
 
     def write(self, key: str, pk3_path: str) -> None:
-        """Keeps the level at a path for a key."""
         with self._reported("written"):
             self._write(_name(key), pathlib.Path(pk3_path).read_bytes())
 

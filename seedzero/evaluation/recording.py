@@ -30,8 +30,6 @@ _REMOTE = "episodes of a worker cannot be recorded: record them in the environme
 
 
 class RecordedEpisode(NamedTuple):
-    """A recorded episode."""
-
     file: str
     total: float  # sum of rewards, of the first mover
     length: int  # steps
@@ -40,7 +38,6 @@ class RecordedEpisode(NamedTuple):
 
 
 def file_name(number: int) -> str:
-    """Returns the name of an episode's file."""
     return f"episode-{number:06d}.npz"
 
 

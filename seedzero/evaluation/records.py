@@ -65,7 +65,6 @@ class Record:
 
     @property
     def spec(self) -> types.EnvSpec:
-        """The spec of the environment."""
         return types.EnvSpec.from_json(self.header["spec"])
 
 

@@ -35,8 +35,6 @@ from seedzero.transport import server as servers
 
 @dataclasses.dataclass(frozen=True)
 class LearnerParts:
-    """The parts of a learner."""
-
     directory: run_dirs.RunDir
     mirrored: mirrors.Mirror | None  # the run's bucket; None: it is in none
     local: str  # unix socket of local workers

@@ -85,7 +85,6 @@ class Plan:
 
 
 def address_of(host: str, port: int) -> str:
-    """Returns HOST:PORT."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

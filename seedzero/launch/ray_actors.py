@@ -199,7 +199,6 @@ class Worker(_Actor):
 
 
 def _free_port(host: str) -> int:
-    """Returns a free port of this node."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])

@@ -40,7 +40,6 @@ class Boards:
 
     @classmethod
     def empty(cls, num_slots: int) -> Boards:
-        """Returns boards without matches."""
         return cls(np.full(num_slots, _NONE, np.int64), np.zeros(num_slots), np.zeros(num_slots, np.int64))
 
     def side(self, slots: np.ndarray) -> np.ndarray:
@@ -106,7 +105,6 @@ class SeatBoards:
 
     @classmethod
     def empty(cls, num_slots: int) -> SeatBoards:
-        """Returns boards without matches."""
         pairs = (num_slots, 2)
         none = np.zeros(num_slots, bool)
         return cls(np.zeros(pairs, bool), np.zeros(pairs, bool), np.zeros(pairs), none, none)

@@ -145,7 +145,6 @@ def num_due(config: configs.Config, dispatcher: dispatchers.Dispatcher, course: 
 
 
 def num_updates(learning: tuple[players.Player, ...]) -> int:
-    """Returns the updates of all players."""
     return sum(player.num_updates for player in learning)
 
 

@@ -221,7 +221,6 @@ class LeagueSeating(seats.Seating):
 
 
 def _match(pool: members.Pool, moves: matches.Moves, row: int, home: str, opponent: str) -> payoffs.Match:
-    """Returns the match that ends with a row."""
     kind = payoffs.type_of(pool.of(home), pool.of(opponent))
     side, outcome, total = int(moves.side[row]), int(moves.outcome[row]), float(moves.total[row])
     return payoffs.Match(kind, home, opponent, side, outcome, total)

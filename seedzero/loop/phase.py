@@ -31,8 +31,6 @@ CUT_SHORT = "cut_short"
 
 
 class Phase(enum.Enum):
-    """The phases of a run."""
-
     RUNNING = "running"
     LAST_EVALUATION = "last evaluation"  # a budget is spent: the newest parameters are evaluated, nothing else runs
     OVER = "over"
@@ -40,8 +38,6 @@ class Phase(enum.Enum):
 
 
 class Event(enum.Enum):
-    """Events that may change the phase."""
-
     SPENT = "a budget is spent"
     SOLVED = "an evaluation reached the return that was asked for"
     EVALUATED = "the last evaluation is complete, or cut at its bound"

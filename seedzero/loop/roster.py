@@ -72,7 +72,6 @@ class Roster:
         self.epoch += 1
 
     def next_evaluation(self) -> None:
-        """An evaluation is complete."""
         self.evaluation_index += 1
 
     def assign(self, hello: messages.Hello) -> types.Assignment:
@@ -197,7 +196,6 @@ class Roster:
             return session
 
     def get(self, session_id: str) -> Session | None:
-        """Returns a living session."""
         with self._lock:
             return self._sessions.get(session_id)
 

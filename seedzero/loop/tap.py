@@ -44,7 +44,6 @@ class TimedCall:
     reason: str = ""  # of a wait
 
     def row(self) -> list[Any]:
-        """Returns the call for JSON."""
         times = (self.began, self.dispatched, self.ended)
         return [self.kind, *(round(time, 6) for time in times), self.rows, self.size, self.age, self.reason]
 

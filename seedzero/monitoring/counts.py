@@ -25,7 +25,6 @@ class Counts:
 
 
 def total(several: Sequence[Counts]) -> Counts:
-    """Returns the sums of several counters."""
     discarded = sum((collections.Counter(found.discarded) for found in several), collections.Counter[str]())
     return Counts(
         sum(found.acknowledged for found in several),

@@ -42,7 +42,6 @@ class Course:
     evaluation: tuple[int, float] | None = None  # those of the newest one
 
     def after(self, row: Mapping[str, metrics.Value]) -> Course:
-        """Returns the course with another row."""
         numbers = _numbers(row)
         update = int(numbers.get("update", 0))
         if "evaluation_mean_return" in numbers:

@@ -212,7 +212,6 @@ def rules(config: configs.Config) -> Iterator[Rule]:
 
 
 def judge(rule: Rule, case: symptoms.RunCase) -> RuleVerdict:
-    """Returns a rule's verdict."""
     course = case.course
     if symptoms.num_steps(case) < rule.min_steps or len(course.recent) < rule.min_rows:
         return RuleVerdict(rule, TOO_EARLY)
@@ -230,7 +229,6 @@ def _missing(rule: Rule, course: courses.Course) -> str:
 
 
 def verdicts(case: symptoms.RunCase) -> list[RuleVerdict]:
-    """Returns the verdicts of all rules for a run's agent."""
     return [judge(rule, case) for rule in rules(case.config)]
 
 

@@ -62,7 +62,6 @@ class Followed:
             self._fetch_checkpoint()
 
     def start(self) -> None:
-        """Begins to follow."""
         self._thread.start()
 
     def close(self) -> None:

@@ -20,8 +20,6 @@ HEAD_CHANNELS = 16
 
 @dataclasses.dataclass(frozen=True)
 class ResNetSize:
-    """The size of a network."""
-
     channels: int  # of the hidden state
     stage_blocks: int  # residual blocks after each of the first three downsamplings
     tower_blocks: int  # residual blocks of the representation after the last downsampling

@@ -23,7 +23,6 @@ END = "gone"
 
 
 def encode(event: Event) -> bytes:
-    """Returns an event on the wire."""
     name, value = event
     return f"event: {name}\ndata: {json.dumps(value, allow_nan=False)}\n\n".encode()
 

@@ -29,8 +29,6 @@ still saves.
 
 
 class ProgramState(enum.StrEnum):
-    """The state of a program."""
-
     IDLE = "idle"  # before `start`
     PREPARING = "preparing"  # before its next start
     RUNNING = "running"
@@ -45,8 +43,6 @@ OVER = frozenset({ProgramState.FINISHED, ProgramState.FAILED, ProgramState.STOPP
 
 @dataclasses.dataclass(frozen=True)
 class ProgramSnapshot:
-    """A program at a moment."""
-
     number: int = 0  # of changes before
     state: ProgramState = ProgramState.IDLE
     starts: int = 0  # their number

@@ -56,7 +56,6 @@ class Supervisor:
         self._failed = False
 
     def start(self) -> None:
-        """Starts the workers."""
         for index in range(len(self._programs)):
             thread = threading.Thread(target=self._keep_running, args=(index,), name=f"worker-{index}", daemon=True)
             self._threads.append(thread)

@@ -80,7 +80,6 @@ def prioritize(
 
 
 def weights(priority: jax.Array, prioritization: sources.Prioritization) -> jax.Array:
-    """Returns the sampling weights of priorities."""
     return (priority + prioritization.epsilon) ** prioritization.alpha
 
 

@@ -133,7 +133,6 @@ def _halve(position: _Position, race: _Race, width: int) -> tuple[_Race, list[se
 
 
 def _run_round(position: _Position, race: _Race, round_: schedule.Round, plan: _Plan) -> _Race:
-    """Returns the race after the sweeps of one round."""
     rules = _rules(position, race.actions)
     race = race._replace(forest=search_forest.enlarge(race.forest, round_.end - round_.begin, apart=True))
 

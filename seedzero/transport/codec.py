@@ -134,7 +134,6 @@ def from_learner(**content: Any) -> bytes:
 
 
 def decode_learner(data: bytes) -> inference_pb2.LearnerMessage:
-    """Returns a learner's message."""
     return _parsed(inference_pb2.LearnerMessage, data, data)
 
 
@@ -227,7 +226,6 @@ def split(data: bytes) -> tuple[bytes, memoryview]:
 
 
 def undecodable(data: bytes) -> errors.InvalidMessage:
-    """Returns the error for undecodable bytes."""
     return errors.InvalidMessage(f"{len(data)} bytes that begin with {data[:16].hex()!r} cannot be decoded")
 
 

@@ -32,7 +32,6 @@ _ROLE_OF = {number: role for role, number in _ROLES.items()}
 
 
 def encode_hello(hello: messages.Hello) -> bytes:
-    """Returns a Hello message."""
     roles = [_ROLES[role] for role in hello.roles]
     fields = dict(dataclasses.asdict(hello), roles=roles, protocol_version=PROTOCOL_VERSION)
     return codec.from_worker(hello=fields)
@@ -118,7 +117,6 @@ def _arrays_of(fields: inference_pb2.Spec) -> tuple[types.ArraySpec, ...]:
 
 
 def encode_assign(assignment: types.Assignment, settings: sections.TransportConfig) -> bytes:
-    """Returns an Assign message."""
     times = dict(heartbeat_seconds=settings.heartbeat_seconds, lease_seconds=settings.lease_seconds)
     fields = dict(dataclasses.asdict(assignment), role=_ROLES[assignment.role], **times)
     return codec.from_learner(assign=fields)

@@ -17,7 +17,6 @@ Options = list[tuple[str, int]]
 
 
 def server(settings: sections.TransportConfig) -> Options:
-    """Returns a server's options."""
     return [
         *_keepalive(settings),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 100),

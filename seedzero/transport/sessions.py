@@ -23,8 +23,6 @@ _ON_FIRST = "on an episode's first observation; expected next-step auto-reset, s
 
 
 class StreamPhase(enum.IntEnum):
-    """The phase of a stream, on either side of it."""
-
     NEW = 0  # before Assign
     ASSIGNED = 1  # Assign was sent: the session's Spec is next
     STARTED = 2  # Start was sent: steps and answers follow

@@ -84,7 +84,6 @@ def run(
 
 
 def _log(error: errors.Error) -> int:
-    """Logs an error and returns the exit code."""
     if isinstance(error, errors.UsageError):
         _logger.error("%s", error)
         return exit_codes.BAD_USAGE

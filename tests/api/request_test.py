@@ -96,11 +96,6 @@ def test_an_accelerator_that_is_asked_for_first_must_be_there(platforms: str) ->
         jax.config.update("jax_platforms", before)
 
 
-def test_another_environment_does_not_stop_at_the_preset_s_return() -> None:
-    asked = request.make({"preset": "cartpole"}, {"env.id": "gym:Acrobot-v1"})
-    assert math.isinf(asked.config.run.stop_at_return)
-
-
 @pytest.mark.parametrize(
     ("settings", "bar"),
     [
@@ -179,15 +174,6 @@ def test_an_agent_without_a_part_is_told_that_its_defaults_hold() -> None:
     asked = request.make({"preset": "spiel"}, {"run.agent": "vtrace", "env.id": "catch"})
     assert any("preset spiel " in note and "agent vtrace:" in note for note in asked.notes)
     assert asked.config.vtrace == configs.Config().vtrace
-
-
-def test_a_run_directory_brings_its_agent(tmp_path: pathlib.Path) -> None:
-    given = {"run.agent": "vtrace", "vtrace.batch_size": "8"}
-    asked = request.make({"preset": "catch"}, given)
-    with run_dirs.open_run_dir(tmp_path, asked.config, preset="catch", given=given):
-        pass
-    again = request.make({"run_dir": str(tmp_path)}, {"run.max_updates": "9"})
-    assert again.config == configs.override(asked.config, {"run.max_updates": 9})
 
 
 def test_the_agent_chooses_its_part_of_the_preset_that_suits_an_environment() -> None:

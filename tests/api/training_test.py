@@ -122,10 +122,8 @@ def test_another_thread_leaves_signals_alone(calls: list[dict[str, Any]], tmp_pa
     ("settings", "message"),
     [
         ({"lr": 1e-3}, r"--lr=0\.001; .*--optimizer\.learning_rate"),
-        ({"lr": 1e-3, "agent": "vtrace"}, r"--vtrace\.learning_rate"),
         ({"max_updates": "many"}, "max_updates=many: "),
         ({"search.num_simulations": [3]}, r"--search\.num_simulations=\[3\]: "),
-        ({"agent": "vtrace", "search.num_simulations": 3}, r"--search\.num_simulations .*muzero, .*--agent=vtrace"),
     ],
 )
 def test_wrong_settings_get_the_command_line_s_suggestions(settings: dict[str, Any], message: str) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import json
 import pathlib
 import shlex
@@ -150,15 +149,6 @@ def test_a_program_that_the_path_finds_is_called_by_its_name(
     assert train.resume_command("r", _read("--preset=catch")).startswith("seedzero train --preset=catch")
 
 
-def test_a_run_directory_that_is_not_there_is_no_run_to_go_on_with(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], said: golden.Said
-) -> None:
-    assert commands.main(["train", f"--run_dir={tmp_path / 'missing'}"]) == exit_codes.BAD_USAGE
-    err = capsys.readouterr().err
-    assert "--env=ENV" in err and "--preset=NAME" in err
-    said(err)
-
-
 def test_a_file_in_place_of_a_run_directory_is_refused_early(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], said: golden.Said
 ) -> None:
@@ -167,14 +157,6 @@ def test_a_file_in_place_of_a_run_directory_is_refused_early(
     err = capsys.readouterr().err
     assert f"{tmp_path / 'file'} " in err
     said(err)
-
-
-def test_an_impossible_environment_is_refused_before_a_run_directory_is_made(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert commands.main(["train", "--env=gym:"]) == 2
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -307,26 +289,6 @@ def test_a_page_is_asked_for_by_its_port(calls: list[dict[str, Any]], tmp_path: 
     assert commands.main(["train", "--preset=catch", f"--run_dir={tmp_path}"]) == 0
     assert [call["page"] for call in calls] == [8000, None]
     assert "--page=8000" in calls[0]["command"]
-
-
-@pytest.mark.parametrize("port", ["65536", "-1", "x"])
-def test_an_impossible_port_of_the_page_is_named(
-    calls: list[dict[str, Any]], port: str, capsys: pytest.CaptureFixture[str], said: golden.Said
-) -> None:
-    assert commands.main(["train", "--preset=catch", f"--page={port}"]) == 2
-    said(capsys.readouterr().err, port)
-    assert not calls
-
-
-def test_a_page_without_its_packages_is_refused_before_anything_starts(
-    calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "starlette" else find(name))
-    assert commands.main(["train", "--preset=catch", "--page=0"]) == 2
-    text = capsys.readouterr().err
-    assert "--page needs the extra page" in text and "starlette is not installed" in text and "install" in text
-    assert not calls and not list(pathlib.Path().iterdir())
 
 
 def test_a_supervised_host_shows_the_command_that_starts_all() -> None:

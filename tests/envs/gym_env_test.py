@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from seedzero.config import sections
 from seedzero.core import errors, user_code
-from seedzero.envs import gym_env, minatar, pictures
+from seedzero.envs import gym_env, minatar
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -215,11 +215,6 @@ def test_an_environment_that_cannot_be_made_here_may_be_made_elsewhere(monkeypat
     gym_env.check_id("LunarLander-v3")
 
 
-def test_an_unknown_id_is_refused_with_gymnasiums_hint():
-    with pytest.raises(errors.EnvironmentFailure, match=r"'CartPol-v1'.*Did you mean: `CartPole`"):
-        gym_env.make("CartPol-v1", sections.EnvConfig(), 1)
-
-
 @pytest.mark.parametrize(
     ("modules", "wanted", "message"),
     [
@@ -347,18 +342,6 @@ def test_minatar_loads_no_plotting_and_leaves_logging_and_standard_error_alone()
     )
     assert done.stdout == "3\n", done.stderr
     assert not done.stderr
-
-
-def test_a_painted_cell_has_the_colour_of_its_last_plane():
-    planes = np.zeros((2, 3, 12), np.float32)
-    planes[0, 0, 0] = planes[0, 1, 0] = planes[0, 1, 1] = planes[1, 0, 11] = 1
-    picture = pictures.paint(planes)
-    assert picture.dtype == np.uint8
-    cells = picture.reshape(2, 32, 3, 32, 3)
-    assert np.all(cells == cells[:, :1, :, :1])
-    first, second, again = (cells[row, 0, column, 0].tolist() for row, column in ((0, 0), (0, 1), (1, 0)))
-    assert first != second == again
-    assert not cells[0, :, 2].any()
 
 
 def test_what_an_environment_raises_is_told():

@@ -75,12 +75,6 @@ def test_first_flags_follow_next_step_auto_reset() -> None:
     assert play(make_session(), *steps) == [[True, True], [False, False], [True, False], [False, True]]
 
 
-def test_request_carries_what_the_learner_needs() -> None:
-    session = make_session()
-    request = session.accept(1, 0, make_step())
-    assert (request.session_id, request.role, request.group, request.sequence) == ("id-1", types.Role.TRAIN, 1, 0)
-
-
 def test_repeated_step_joins_the_pending_one_or_gets_its_answer() -> None:
     session = make_session()
     assert session.look_up(0, 0) is sessions.Repeat.NEW
@@ -118,11 +112,6 @@ def test_next_step_before_the_answer_is_refused() -> None:
     session.accept(0, 0, make_step())
     with pytest.raises(errors.SequenceError, match=r"1 of group 0 .* step 0"):
         session.look_up(0, 1)
-
-
-def test_first_number_is_0() -> None:
-    with pytest.raises(errors.SequenceError, match="step 1 of group 0"):
-        make_session().look_up(0, 1)
 
 
 def test_unknown_group_is_refused() -> None:

@@ -7,9 +7,11 @@ real one says them. `python tests/fake_gcs.py BUCKET...` serves until it is ende
 from __future__ import annotations
 
 import collections
+import contextlib
 import http.server
 import json
 import signal
+import socket
 import sys
 import threading
 import urllib.parse
@@ -19,6 +21,8 @@ from typing import Any, NamedTuple
 PAGE = 50
 """Objects in one answer to a listing: small, so that tests meet the next page."""
 TOKEN = "token-of-the-tests"
+CUT, UNANSWERED = 1, 2
+"""Faults that are no HTTP status: the connection ends within the request's or answer's body, or after the work."""
 
 
 class Object(NamedTuple):
@@ -41,7 +45,7 @@ class FakeGcs:
     Attributes:
       buckets: {name: {object's name: object}}.
       requests: how many of each kind were answered.
-      fault: asked before each request: the HTTP status to fail with, or None.
+      fault: asked before each request: the HTTP status to fail with, CUT, UNANSWERED, or None.
       answering: while it is clear, requests are accepted and nothing is answered.
       authorized: values of the Authorization header that are let in; None: everybody.
     """
@@ -120,6 +124,7 @@ class FakeGcs:
 class _Handler(http.server.BaseHTTPRequestHandler):
     gcs: FakeGcs
     protocol_version = "HTTP/1.1"
+    _is_cut = False
     disable_nagle_algorithm = True  # else every answer waits 40 ms for an acknowledgement
 
     def log_message(self, *_: object) -> None:
@@ -135,18 +140,24 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._answer()
 
     def _answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         parsed = urllib.parse.urlsplit(self.path)
         query = dict(urllib.parse.parse_qsl(parsed.query))
         words = parsed.path.removeprefix("/upload").split("/")  # "", storage, v1, b, BUCKET, o, NAME
         if words[:4] != ["", "storage", "v1", "b"] or words[5] != "o":
+            self.close_connection = True  # its body is not read
             return self._fail(400, f"no such method: {self.command} {self.path}")
         bucket, name = words[4], urllib.parse.unquote("/".join(words[6:]))
         kinds = {"POST": "write", "DELETE": "delete", "GET": "read" if name else "list"}
         request = Request(kinds[self.command], name or query.get("name", "") or query.get("prefix", ""))
         self.gcs.answering.wait()
         self.gcs.requests[request.kind] += 1
-        status = self.gcs.fault(request) or self._access(bucket)
+        fault = self.gcs.fault(request)
+        num_bytes = int(self.headers.get("Content-Length", 0))
+        self._is_cut = fault in (CUT, UNANSWERED)
+        body = self.rfile.read(num_bytes // 2 if fault == CUT else num_bytes)
+        if fault == CUT and request.kind in ("write", "delete"):
+            return self._close()
+        status = self._access(bucket) if self._is_cut or fault is None else fault
         if status:
             return self._fail(
                 status,
@@ -209,12 +220,20 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         content = {"error": {"code": status, "message": text, "errors": [{"message": text, "domain": "global"}]}}
         self._send(status, json.dumps(content).encode(), {"Content-Type": "application/json"})
 
+    def _close(self) -> None:
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
     def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
         self.send_response(status)
         for key, value in {**headers, "Content-Length": str(len(body))}.items():
             self.send_header(key, value)
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(body[: len(body) // 2] if self._is_cut else body)
+        if self._is_cut:
+            self.wfile.flush()
+            self._close()
 
 
 def _described(bucket: str, name: str, found: Object) -> dict[str, Any]:

@@ -121,7 +121,8 @@ class Store:
     def read(self, key: str) -> Value:
         """Returns an object; a missing bucket has none."""
         found = self.read_if_new(key, None)
-        assert found is not None
+        if found is None:
+            raise self._refusal(f"reading {self.url}/{key}")
         return found
 
     def read_if_new(self, key: str, generation: bytes | None) -> Value | None:
@@ -133,13 +134,17 @@ class Store:
 
     def write(self, key: str, content: bytes, *, if_equal: bytes | None = None) -> bytes | None:
         """Writes an object and returns its generation; None: the generation differs from `if_equal`."""
-        written = self._objects.write(key, content, if_equal=if_equal)
-        stamp = self._wait(written, f"writing {self.url}/{key}", num_bytes=len(content))
-        return stamp.generation or None
+        written, action = self._objects.write(key, content, if_equal=if_equal), f"writing {self.url}/{key}"
+        generation = self._wait(written, action, num_bytes=len(content)).generation or None
+        if generation is None and if_equal is None:
+            raise self._refusal(action)
+        return generation
 
     def delete(self, key: str) -> None:
         """Deletes an object, if present."""
-        self._wait(self._objects.write(key, None), f"deleting {self.url}/{key}")
+        action = f"deleting {self.url}/{key}"
+        if not self._wait(self._objects.write(key, None), action).generation:
+            raise self._refusal(action)
 
     def list(self, proof: str) -> set[str]:
         """Returns the keys of all objects.
@@ -152,6 +157,13 @@ class Store:
             refused = f"listing {self.url} is refused, or {proof} was just deleted"
             raise errors.BucketError(f"{refused}; {_rights(self.url)}")
         return keys
+
+    def _refusal(self, action: str) -> errors.BucketError:
+        """Returns the error of a condition that fails though the request had none."""
+        return errors.BucketError(
+            f"{action}: refused by a condition of the bucket itself (HTTP status 412); look at the policies of "
+            f"{self.url.bucket}"
+        )
 
     def _wait(self, future: Any, action: str, *, num_bytes: int = 0) -> Any:
         seconds = self._retry_seconds + _ANSWER_SECONDS + num_bytes / _SLOWEST_BYTES_PER_SECOND

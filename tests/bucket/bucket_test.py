@@ -162,12 +162,33 @@ def test_a_conditional_write_fails_where_somebody_else_wrote(gcs: fake_gcs.FakeG
     assert store.read("a").content == b"3"
 
 
-@pytest.mark.parametrize("status", [429, 503])
-def test_what_fails_for_a_moment_is_repeated(gcs: fake_gcs.FakeGcs, store: bucket.Store, status: int) -> None:
-    failures = [status]
-    gcs.fault = lambda request: failures.pop() if failures else None
-    store.write("a", b"1")
-    assert gcs.requests["write"] == 2 and store.read("a").content == b"1"
+@pytest.mark.parametrize("kind", ["write", "read", "list", "delete"])
+@pytest.mark.parametrize("fault", [408, 429, 503, fake_gcs.CUT, fake_gcs.UNANSWERED])
+def test_what_fails_for_a_moment_is_repeated(
+    gcs: fake_gcs.FakeGcs, fault: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket, "_FIRST_PAUSE_SECONDS", 0.01)
+    store = bucket.open_store(URL, 1.0)
+    store.write("a", b"0" * 1000)
+    failures = [fault]
+    gcs.fault = lambda request: failures.pop() if failures and request.kind == kind else None
+    store.write("a", b"1" * 1000)
+    assert store.read("a").content == b"1" * 1000 and store.list(proof="a") == {"a"}
+    store.delete("a")
+    assert not failures and gcs.names("runs") == []
+
+
+def test_a_condition_that_nobody_set_is_an_error(
+    gcs: fake_gcs.FakeGcs, store: bucket.Store, said: golden.Said
+) -> None:
+    """Such as a policy of the organization: else an object would count as written that is not there."""
+    first = store.write("a", b"1")
+    gcs.fault = lambda request: 412
+    for action in (lambda: store.write("a", b"2"), lambda: store.delete("a"), lambda: store.read("a")):
+        with pytest.raises(errors.BucketError, match=r"gs://runs/team/one/a: .* 412.* runs$") as raised:
+            action()
+    said(raised.value)
+    assert store.write("a", b"2", if_equal=first) is None  # which tells its caller enough
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """A run in a bucket: what is uploaded in which order, what comes back, and what becomes of it when things fail."""
 
+import contextlib
+import hashlib
+import itertools
 import json
 import pathlib
 import re
@@ -13,7 +16,7 @@ import golden
 import numpy as np
 import pytest
 
-from seedzero.bucket import bucket, lease
+from seedzero.bucket import bucket, lease, remote
 from seedzero.bucket import mirror as mirrors
 from seedzero.bucket import uploads as bucket_uploads
 from seedzero.checkpoints import checkpoint, checkpoint_dir, durable, manifest, player_files, trees
@@ -587,6 +590,80 @@ def test_another_learner_s_takeover_is_told_and_nothing_is_written_any_more(
     with pytest.raises(errors.LeaseLost):
         opened.uploads.upload(10)
     assert names(gcs) == before
+
+
+def _half_checkpoints(gcs: fake_gcs.FakeGcs) -> list[int]:
+    """Returns the checkpoints in the bucket that lack a file, or have another one's."""
+    half, found = [], names(gcs)
+    for step in steps(gcs):
+        prefix = remote.step_prefix(step)
+        known = manifest.parse(gcs.content("runs", f"{URL.path}/{prefix}/{manifest.NAME}"), step)
+        own = {f"{prefix}/{name}": file.sha256 for name, file in known.files.items()}
+        damaged = [
+            key
+            for key, digest in own.items()
+            if key in found and hashlib.sha256(gcs.content("runs", f"{URL.path}/{key}")).hexdigest() != digest
+        ]
+        if damaged or remote.all_keys(prefix, known) - found:
+            half.append(step)
+    return half
+
+
+def _fail_at(gcs: fake_gcs.FakeGcs, place: int, fault: int) -> list[str]:
+    """Has the object of a request fail from then on, the lease aside; returns its name, once it has failed."""
+    asked, failing = itertools.count(), list[str]()
+
+    def answer(request: fake_gcs.Request) -> int | None:
+        if not request.name.endswith(lease.NAME) and next(asked) == place:
+            failing.append(request.name)
+        return fault if request.name in failing else None
+
+    gcs.fault = answer
+    return failing
+
+
+@pytest.mark.parametrize("fault", [412, 429, 503, fake_gcs.CUT, fake_gcs.UNANSWERED])
+def test_a_request_that_fails_for_good_at_any_place_loses_nothing_and_leaves_nothing_half(
+    fault: int, machine: Make, gcs: fake_gcs.FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket, "_FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(bucket, "_num_retries", lambda seconds: 2)
+    here = machine("a")
+    opened = here.open(keep=2)
+    for step in itertools.count(1):
+        here.write(step, f"s{step // 2}")
+        (here.path / "metrics.jsonl").write_text(f"{step}")
+        failing = _fail_at(gcs, step - 1, fault)
+        try:
+            opened.uploads.upload(step)
+            opened.uploads.prune(step)
+        except errors.BucketError as error:
+            assert failing and failing[0] in str(error)
+        gcs.fault = lambda request: None
+        assert not _half_checkpoints(gcs)
+        opened.uploads.upload(step)
+        assert not _half_checkpoints(gcs) and step in steps(gcs)
+        opened.uploads.prune(step)
+        if not failing:
+            break
+    assert step > 5 and steps(gcs) == [step - 1, step]
+    opened.finish()
+
+    elsewhere = machine("b")
+    for place in itertools.count():
+        shutil.rmtree(elsewhere.path, ignore_errors=True)
+        failing = _fail_at(gcs, place, fault)
+        with contextlib.suppress(errors.BucketError):
+            elsewhere.open()
+        gcs.fault = lambda request: None
+        assert all(row["ok"] for row in saved_files.list_steps(elsewhere.path / "checkpoints", content=True))
+        elsewhere.opened[-1].finish()
+        if not failing:
+            break
+        elsewhere.open().finish()
+        assert elsewhere.steps == [step]
+        assert (elsewhere.path / "metrics.jsonl").read_text() == f"{step}"
+    assert place > 5 and not _half_checkpoints(gcs)
 
 
 def _params(step: int) -> dict[str, Any]:

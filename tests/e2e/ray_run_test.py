@@ -96,7 +96,7 @@ def cluster() -> Iterator[Callable[..., Any]]:
     """Starts clusters, head node first; what runs on their nodes has the environment of other tests' programs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAX_PLATFORMS", "cpu")
-        patch.setenv("PYTHONPATH", str(harness.ROOT))
+        patch.setenv("PYTHONPATH", str(harness.ROOT), prepend=os.pathsep)
         patch.delenv("RAY_ADDRESS", raising=False)
         started = []
 

@@ -1,13 +1,15 @@
 """Crash-safe files: checksums, fsync, and directories with all of their content or none.
 
 A new directory is written under a temporary name, flushed and renamed; after a flush of its parent it is durable.
-A directory is renamed before it is deleted, so a half-deleted one never looks finished. One that is replaced gets
-another name than one that is deleted: a crash may come before the new one has its place.
+A directory is renamed before it is deleted, so a half-deleted one never looks finished. One that is replaced exchanges
+its name with the new one. Where the disk cannot do that, it gets another name than one that is deleted: a crash may
+come before the new one has its place.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import functools
 import hashlib
@@ -104,13 +106,22 @@ def new_directory(final: pathlib.Path) -> Iterator[pathlib.Path]:
     try:
         yield temporary
         flush_tree(temporary)
-        replaced = _move_aside(final, REPLACED_SUFFIX)
-        temporary.rename(final)
+        replaced: pathlib.Path | None = temporary
+        if not _exchange(temporary, final):
+            replaced = _move_aside(final, REPLACED_SUFFIX)
+            temporary.rename(final)
         flush(final.parent)
         if replaced is not None:
             shutil.rmtree(replaced, ignore_errors=True)  # the next start deletes the rest
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _exchange(one: pathlib.Path, other: pathlib.Path) -> bool:
+    """Exchanges the names of two directories in one change; returns False if one is missing, or the disk cannot."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)  # of Linux
+    at_current, exchange = -100, 2
+    return rename is not None and rename(at_current, os.fsencode(one), at_current, os.fsencode(other), exchange) == 0
 
 
 def remove(path: pathlib.Path) -> None:
@@ -138,12 +149,15 @@ def numbered(parent: pathlib.Path) -> list[int]:
     return sorted(int(name) for name in names if name == f"{int(name):012d}")
 
 
-def remove_leftovers(parent: pathlib.Path) -> None:
-    """Deletes a crash's half-written and half-deleted directories; renames one back into an empty place."""
+def remove_leftovers(parent: pathlib.Path, name: str = "") -> None:
+    """Deletes a crash's half-written and half-deleted directories; renames one back into an empty place.
+
+    name: of the only directory that is looked after; "": all.
+    """
     for path in list(parent.iterdir()):
-        if not _LEFTOVER.fullmatch(path.name) or not path.is_dir():
-            continue  # somebody else's
         final = path.with_suffix("").with_suffix("")
+        if not _LEFTOVER.fullmatch(path.name) or not path.is_dir() or name not in ("", final.name):
+            continue  # somebody else's
         if path.suffix == REPLACED_SUFFIX and not final.exists():
             path.rename(final)
         else:

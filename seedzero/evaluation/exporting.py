@@ -101,6 +101,8 @@ def export(
 
 def _write(directory: pathlib.Path, parameters: Arrays, contents: dict[str, bytes], manifest: dict[str, Any]) -> None:
     try:
+        if directory.parent.is_dir():
+            durable.remove_leftovers(directory.parent, directory.name)
         with durable.new_directory(directory) as temporary:
             with (temporary / PARAMETERS).open("wb") as file:
                 np.savez(file, **parameters)

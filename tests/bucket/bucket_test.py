@@ -178,9 +178,7 @@ def test_what_fails_for_a_moment_is_repeated(
     assert not failures and gcs.names("runs") == []
 
 
-def test_a_condition_that_nobody_set_is_an_error(
-    gcs: fake_gcs.FakeGcs, store: bucket.Store, said: golden.Said
-) -> None:
+def test_a_condition_that_nobody_set_fails(gcs: fake_gcs.FakeGcs, store: bucket.Store, said: golden.Said) -> None:
     """Such as a policy of the organization: else an object would count as written that is not there."""
     first = store.write("a", b"1")
     gcs.fault = lambda request: 412

@@ -78,6 +78,7 @@ def test_what_only_looks_like_a_leftover_stays(tmp_path: pathlib.Path) -> None:
 def test_a_kill_while_a_directory_is_replaced_leaves_the_old_one(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(durable, "_exchange", lambda one, other: False)  # a disk without
     with durable.new_directory(tmp_path / "7") as temporary:
         (temporary / "content").write_text("old")
     rename = pathlib.Path.rename
@@ -94,6 +95,25 @@ def test_a_kill_while_a_directory_is_replaced_leaves_the_old_one(
     assert not (tmp_path / "7").exists()
     durable.remove_leftovers(tmp_path)
     assert (tmp_path / "7" / "content").read_text() == "old"
+
+
+def test_a_place_is_never_empty_while_a_directory_is_replaced(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    final = tmp_path / "7"
+    with durable.new_directory(final) as temporary:
+        (temporary / "content").write_text("old")
+    monkeypatch.setattr(pathlib.Path, "rename", lambda path, to: pytest.fail("two changes"))
+    with durable.new_directory(final) as temporary:
+        (temporary / "content").write_text("new")
+    assert (final / "content").read_text() == "new" and list(tmp_path.iterdir()) == [final]
+
+
+def test_leftovers_of_another_name_stay(tmp_path: pathlib.Path) -> None:
+    for name in ("a.12345678.tmp", "b.12345678.tmp", "b.c.12345678.tmp"):
+        (tmp_path / name).mkdir()
+    durable.remove_leftovers(tmp_path, "b")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.12345678.tmp", "b.c.12345678.tmp"]
 
 
 def test_removing_what_is_not_there_is_nothing(tmp_path: pathlib.Path) -> None:

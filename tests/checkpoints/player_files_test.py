@@ -549,7 +549,8 @@ class Process:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, last: int) -> None:
         self.num_changes, self._last = 0, last
-        for place, name in ((durable, "flush"), (durable, "flush_tree"), (pathlib.Path, "rename"), (shutil, "rmtree")):
+        changes = [(durable, name) for name in ("flush", "flush_tree", "_exchange")]
+        for place, name in (*changes, (pathlib.Path, "rename"), (shutil, "rmtree")):
             monkeypatch.setattr(place, name, self._counted(getattr(place, name)))
 
     @property

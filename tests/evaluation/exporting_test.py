@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import golden
@@ -19,6 +23,7 @@ from gymnasium import spaces
 from gymnasium.vector import utils as batches
 from jax import export as jax_export
 
+from seedzero.checkpoints import durable
 from seedzero.core import errors, types
 from seedzero.envs import envpool_spaces, gym_spaces
 from seedzero.evaluation import exporting
@@ -258,6 +263,56 @@ def test_an_export_takes_the_place_of_an_earlier_one_whole_or_not_at_all(tmp_pat
     exporting._write(place, {}, {"act.stablehlo": b"2"}, {"step": 2})
     assert {file.name for file in out.iterdir()} == {"act.stablehlo", "manifest.json", "parameters.npz"}
     assert out.is_symlink() and {path.name for path in tmp_path.iterdir()} == {"out", "disk"}
+
+
+class Killed(BaseException):
+    """Stands in for kill -9."""
+
+
+_CHANGES = (
+    *((durable, name) for name in ("flush", "flush_tree", "_exchange")),
+    *((pathlib.Path, name) for name in ("mkdir", "rename", "write_bytes", "write_text")),
+    (shutil, "rmtree"),
+    (np, "savez"),
+)
+
+
+def _kill_after(num_changes: int, patched: pytest.MonkeyPatch) -> None:
+    """Has the process die after as many changes of the disk: none of the later ones is made."""
+    done = itertools.count()
+    for place, name in _CHANGES:
+        change = getattr(place, name)
+
+        def counted(*args: Any, change: Callable[..., Any] = change, **options: Any) -> Any:
+            if next(done) >= num_changes:
+                raise Killed
+            return change(*args, **options)
+
+        patched.setattr(place, name, counted)
+
+
+@pytest.mark.parametrize("exchanges", [True, False], ids=["exchanges names", "renames twice"])
+def test_an_export_killed_at_any_change_of_the_disk_leaves_the_old_or_the_new_one(
+    exchanges: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not exchanges:  # as on NFS
+        monkeypatch.setattr(durable, "_exchange", lambda one, other: False)
+    seen = []
+    for num_changes in itertools.count():
+        out = tmp_path / str(num_changes) / "out"
+        exporting._write(out, {}, {"act.stablehlo": b"old"}, {"step": 1})
+        with monkeypatch.context() as patched:
+            _kill_after(num_changes, patched)
+            with contextlib.suppress(Killed):
+                exporting._write(out, {}, {"act.stablehlo": b"new"}, {"step": 2})
+                break
+        if not exchanges and not out.exists():
+            durable.remove_leftovers(out.parent, "out")
+        assert {file.name for file in out.iterdir()} == {"act.stablehlo", "manifest.json", "parameters.npz"}
+        seen.append(((out / "act.stablehlo").read_bytes(), json.loads((out / "manifest.json").read_text())["step"]))
+        exporting._write(out, {}, {"act.stablehlo": b"later"}, {"step": 3})
+        assert [path.name for path in out.parent.iterdir()] == ["out"]
+    assert len(seen) > 6 and list(dict.fromkeys(seen)) == [(b"old", 1), (b"new", 2)]
 
 
 @pytest.mark.parametrize(

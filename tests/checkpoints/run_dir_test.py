@@ -19,7 +19,8 @@ import pytest
 
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import ends, options
+from seedzero.config import hosts as hosts_config
 from seedzero.core import errors
 
 
@@ -178,6 +179,52 @@ def test_what_shapes_or_means_stored_data_is_fixed() -> None:
     meanings = {"env.id", "env.kwargs", "muzero.discount", "muzero.stored_value", "network.value_transform"}
     assert shapes | meanings <= fixed
     assert not {name for name in fixed if name.startswith(("optimizer.", "evaluation.", "explore."))}
+
+
+def _other(name: str) -> options.Value:
+    """Returns a value of a setting that is not its default, and allowed beside the defaults of all others."""
+    field = configs.fields()[name]
+    default, about = field.default, field.metadata
+    if isinstance(default, bool):
+        return not default
+    if isinstance(default, str):
+        choices = about["choices"] or (configs.agent_names() if name == "run.agent" else [f"{default}x"])
+        return next(choice for choice in choices if choice != default)
+    for value in (2 * default + 1, default / 2 if isinstance(default, float) else default // 2, 0, 1, 0.1):
+        with contextlib.suppress(errors.ConfigError):
+            if value != default:
+                configs.override(configs.Config(), {name: value})
+                return type(default)(value)
+    raise AssertionError(name)
+
+
+@pytest.mark.parametrize("is_given", [True, False], ids=["given", "chosen by the machine"])
+def test_every_changed_setting_is_taken_refused_or_kept_by_name(
+    is_given: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    open_with(tmp_path).close()
+    saved = (tmp_path / "config.json").read_bytes()
+    outcomes = set()
+    for name, field in configs.fields().items():
+        if name in hosts_config.OF_A_PROCESS:
+            continue
+        new, flag = {name: _other(name)}, re.escape(configs.flag(name))
+        old, kind = configs.flatten(configs.Config())[name], field.metadata["resumable"]
+        (tmp_path / "config.json").write_bytes(saved)
+        if kind == "" and is_given:
+            with pytest.raises(errors.ResumeError, match=rf"  {flag}: saved .*, given "):
+                open_with(tmp_path, new)
+            assert (tmp_path / "config.json").read_bytes() == saved
+            outcomes.add("refused")
+            continue
+        is_taken = is_given or (kind == options.FREE and name not in ends.NONE)
+        with open_with(tmp_path, new if is_given else {}, chosen=new) as run:
+            assert configs.flatten(run.config)[name] == (new[name] if is_taken else old), name
+            (note,) = run.notes
+        assert re.match(rf"{flag} was .* from now on$" if is_taken else rf"{flag} stays ", note), note
+        outcomes.add("taken" if is_taken else "kept")
+    assert outcomes == ({"taken", "refused"} if is_given else {"taken", "kept"})
 
 
 def test_change_that_cannot_resume_is_refused_with_every_key_and_value(tmp_path: pathlib.Path) -> None:

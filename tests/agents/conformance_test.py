@@ -160,6 +160,18 @@ def test_an_agent_keeps_its_promises(variant: str, spec_name: str, check: str) -
 
 
 @every_case
+def test_a_single_reward_of_any_size_is_learned_or_refused_and_learning_goes_on(variant: str, spec_name: str) -> None:
+    case = _case(variant, spec_name)
+    for reward in (1e30, -3e38):
+        huge = case.windows._replace(reward=case.windows.reward.at[0, 1].set(reward))
+        before, _, metrics = case.update(case.state, huge, jax.random.key(1))
+        assert metrics["num_rejected"] == 1 or np.isfinite(metrics["loss"])
+        after, _, metrics = case.update(before, case.windows, jax.random.key(2))
+        conformance._finite((before, after, metrics))
+        assert metrics["num_rejected"] == 0 and not conformance.equal(after.params, before.params)
+
+
+@every_case
 def test_actor_critics_have_a_policy_and_a_search_is_refreshed_where_asked(variant: str, spec_name: str) -> None:
     case = _case(variant, spec_name)
     actor_critic = variant.startswith(("vtrace", "ppo")) and not case.spec.is_continuous

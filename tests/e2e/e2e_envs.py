@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pathlib
+import signal
 import time
 from typing import Any
 
@@ -76,11 +78,25 @@ class Paced(Tagged):
 
 
 class Switched(Paced):
-    """Raises while the file named by E2E_RAISE exists."""
+    """Raises while the file named by E2E_RAISE exists; does as it says where it has a word."""
 
     def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        if pathlib.Path(os.environ["E2E_RAISE"]).exists():
+        try:
+            word = pathlib.Path(os.environ["E2E_RAISE"]).read_text()
+        except FileNotFoundError:
+            return super().step(action)
+        if word == "crash":  # as an engine in C++ may
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if word != "fork":
             raise ValueError("switched to raising")
+        if (child := os.fork()) == 0:
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        context = multiprocessing.get_context("fork")
+        process = context.Process(target=os.getpid)
+        process.start()
+        process.join()
+        assert process.exitcode == 0
         return super().step(action)
 
 

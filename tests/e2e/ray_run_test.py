@@ -254,7 +254,10 @@ def _tell_joint_restart(launched: Launched, what: str, before: dict[str, Any], b
 
 @pytest.mark.slow
 def test_catch_is_learned_though_actors_are_killed_and_a_node_is_lost(
-    host: harness.Host, cluster: Callable[..., Any], tmp_path: pathlib.Path
+    host: harness.Host,
+    cluster: Callable[..., Any],
+    tmp_path: pathlib.Path,
+    record_property: Callable[[str, object], None],
 ) -> None:
     run = tmp_path / "run"
     nodes = cluster(num_cpus=1)  # has room for a worker alone
@@ -274,12 +277,16 @@ def test_catch_is_learned_though_actors_are_killed_and_a_node_is_lost(
     before = launched.trains_on(1)
     began = time.monotonic()
     os.kill(int(pid), signal.SIGKILL)
-    _tell_resumed(launched, "the learner's actor killed", 1, before, began)
+    after_actor = _tell_resumed(launched, "the learner's actor killed", 1, before, began)
 
     before = launched.trains_on(1)
     began = time.monotonic()
     os.kill(launched.learner_pid(), signal.SIGKILL)
-    _tell_resumed(launched, "the learner's program killed", 2, before, began)
+    after_program = _tell_resumed(launched, "the learner's program killed", 2, before, began)
+    figure = (
+        f"updates with both workers {after_actor:.0f} s after its actor's end, {after_program:.0f} s after its own"
+    )
+    record_property("cluster-ray-learner", figure)
 
     before = launched.trains_on(1)
     nodes.remove_node(second, allow_graceful=False)
@@ -288,7 +295,8 @@ def test_catch_is_learned_though_actors_are_killed_and_a_node_is_lost(
     harness.wait_for(lambda: not _learner_processes(run), "nothing of the node is left")
     began = time.monotonic()
     nodes.add_node(num_cpus=4)
-    _tell_resumed(launched, "the learner's node lost, from the start of the new one", 3, before, began)
+    after_node = _tell_resumed(launched, "the learner's node lost, from the start of the new one", 3, before, began)
+    record_property("cluster-ray-node", f"updates with both workers {after_node:.0f} s after a new node began")
 
     ended = launched.program.wait()
     assert ended.code == 0, launched.program.output()
@@ -297,16 +305,18 @@ def test_catch_is_learned_though_actors_are_killed_and_a_node_is_lost(
     assert evaluated.json["mean_return"] == 1.0
 
 
-def _tell_resumed(launched: Launched, what: str, times: int, before: dict[str, Any], began: float) -> None:
-    """Waits until a lost learner trains again with both workers, and tells how long that took and what was lost."""
+def _tell_resumed(launched: Launched, what: str, times: int, before: dict[str, Any], began: float) -> float:
+    """Waits until a lost learner trains again with both workers; tells and returns the seconds, and tells the loss."""
     resumed = int(launched.until_said(r"resumed at update (\d+)", times)[-1])
     back = launched.until(lambda found: found["updates"] >= resumed, "a status of the new learner")
     listening = time.monotonic() - began
     found = launched.until(
         lambda found: found["workers"] == 2 and found["updates"] > resumed and not found["stalled"], "training"
     )
+    seconds = time.monotonic() - began
     print(
-        f"{what}: listens after {listening:.1f} s, trains with both workers after {time.monotonic() - began:.1f} s; "
+        f"{what}: listens after {listening:.1f} s, trains with both workers after {seconds:.1f} s; "
         f"at least {before['updates'] - resumed} updates and {before['env_steps'] - back['env_steps']} steps lost; "
         f"discarded {found['steps_discarded']}"
     )
+    return seconds

@@ -92,6 +92,26 @@ def test_an_environment_that_raises_once_is_started_again(running: Running) -> N
     learner.until(lambda found: found["environments"] == 8, "its environments are back")
 
 
+def test_an_environment_that_crashes_its_worker_is_started_again(running: Running) -> None:
+    learner = running.learner
+    before = learner.trains_on()["steps_discarded"]["worker_lost"]
+    running.switch.write_text("crash")
+    learner.until(lambda found: found["steps_discarded"]["worker_lost"] > before, "its worker is lost")
+    running.switch.unlink()
+    learner.until(lambda found: found["environments"] == 8, "its environments are back")
+    learner.trains_on()
+
+
+def test_an_environment_may_fork_within_a_step(running: Running) -> None:
+    learner = running.learner
+    before = learner.trains_on()
+    running.switch.write_text("fork")
+    after = learner.trains_on()
+    running.switch.unlink()
+    assert after["steps_discarded"] == before["steps_discarded"]
+    assert (after["workers"], after["environments"]) == (1, 8)
+
+
 def test_a_second_ctrl_c_leaves_at_once(running: Running) -> None:
     """Last: it ends the learner."""
     learner = running.learner

@@ -53,6 +53,27 @@ def test_a_row_fails_with_a_case_or_without_any(outcome: str) -> None:
     assert "| a | a fault | a promise | failed: test_y | **no** |" in faults.table([failed])
 
 
+def test_a_row_without_its_package_is_named_and_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = faults.Row("cluster-x", "a fault", "a promise", ("tests/bucket",), needs="no_such_package")
+    monkeypatch.setattr(faults, "ROWS", (row,))
+    monkeypatch.setattr("sys.argv", ["faults.py"])
+    assert faults.main() == 0
+    assert "not run cluster-x" in (shown := capsys.readouterr().out) and "no_such_package" in shown
+    assert "| needs the package no_such_package | not run |" in faults.table(
+        [faults.Result(row, None, "needs the package no_such_package")]
+    )
+
+
+def test_a_figure_that_a_test_recorded_is_its_row_s() -> None:
+    case = _case("tests.bucket.x_test", "test_x")
+    properties = ElementTree.SubElement(case, "properties")
+    for name in ("a", "b"):
+        ElementTree.SubElement(properties, "property", name=name, value=f"{name}: 3 s")
+    assert faults._result(ROW, [case]) == (ROW, True, "a: 3 s")
+
+
 def test_a_step_that_does_not_follow_is_answered_as_wrong() -> None:
     answers = fault_probes.Answers()
     steps = [(1, 0), (1, 1), (2, 0), (1, 1), (1, 3), (2, 1)]

@@ -1,0 +1,25 @@
+"""Clocks of a machine jump: what is decided, leases, budgets and pauses, is measured by a clock that does not."""
+
+import pathlib
+import re
+
+PACKAGE = pathlib.Path(__file__).parents[1] / "seedzero"
+_WALL_CLOCK = re.compile(r"\btime\.time(?:_ns)?\b|\bdatetime\.(?:datetime|date)\.(?:now|utcnow|today)\(")
+SHOWN = {
+    "api/training.py": "the name of a new run directory",
+    "bucket/lease.py": "shown by `seedzero status`; other learners watch the object change",
+    "checkpoints/checkpointer.py": "the age of checkpoints in their listing",
+    "cli/checkpoint.py": "the same",
+    "cli/play_page.py": "the name of a recording",
+    "envs/level_cache.py": "old rests; one that a process still writes is a level that is made anew",
+    "host/starting.py": "shown in learner.json",
+    "monitoring/metrics.py": "the axis of TensorBoard",
+    "monitoring/status.py": "whether a learner on another machine renews its lease, said with its age",
+    "monitoring/view.py": "lines of JSON on the screen",
+}
+"""Files that read the wall clock, and what for."""
+
+
+def test_the_wall_clock_is_for_people_alone() -> None:
+    files = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in PACKAGE.rglob("*.py")}
+    assert {file for file, source in files.items() if _WALL_CLOCK.search(source)} == SHOWN.keys()

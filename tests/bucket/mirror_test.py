@@ -623,7 +623,7 @@ def _fail_at(gcs: fake_gcs.FakeGcs, place: int, fault: int) -> list[str]:
 
 
 @pytest.mark.parametrize("fault", [412, 429, 503, fake_gcs.CUT, fake_gcs.UNANSWERED])
-def test_a_request_that_fails_for_good_at_any_place_loses_nothing_and_leaves_nothing_half(
+def test_a_request_that_fails_for_good_loses_nothing_and_leaves_nothing_half(
     fault: int, machine: Make, gcs: fake_gcs.FakeGcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bucket, "_FIRST_PAUSE_SECONDS", 0.001)

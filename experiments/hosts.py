@@ -122,7 +122,8 @@ def replies(arguments: argparse.Namespace) -> None:
         began = time.time()
         time.sleep(arguments.seconds)
         quiet = time.time()
-        rate = (_rows(arguments.out)[-1]["update"] - row["update"]) / (quiet - began)
+        row_at_quiet = _rows(arguments.out)[-1]
+        rate = (row_at_quiet["update"] - row["update"]) / (quiet - began)
         over = threading.Event()
         learner = run_dirs.read_learner(arguments.out / "hosts" / "1")
         assert learner is not None
@@ -132,9 +133,11 @@ def replies(arguments: argparse.Namespace) -> None:
         over.set()
         thread.join()
         slow = time.time()
+        since = [row for row in _rows(arguments.out) if row["update"] and row["seconds"] > row_at_quiet["seconds"]]
+        each = (since[-1]["seconds"] - since[0]["seconds"]) / max(1, since[-1]["update"] - since[0]["update"])
         process.send_signal(signal.SIGINT)
     found = np.loadtxt(times)
-    print(f"{rate:.2f} updates/s undisturbed")
+    print(f"an update took {1 / rate:.3f} s undisturbed, {each:.2f} s with a slow peer")
     for name, first, last in (("undisturbed", began, quiet), (f"peer slowed by {arguments.slow} s", quiet, slow)):
         part = found[(found[:, 0] > first) & (found[:, 0] < last), 1]
         shown = ", ".join(f"p{share} {np.percentile(part, share) * 1000:.0f} ms" for share in (50, 90, 99))

@@ -116,6 +116,7 @@ class _World:
         return found
 
 
+@pytest.mark.slow
 def test_as_many_devices_apart_learn_the_same_bits() -> None:
     together, split = _World(2, 0), _World(2, 2)
     jax.tree.map(np.testing.assert_array_equal, together.live(), split.live())

@@ -63,7 +63,7 @@ def test_a_text_of_an_evaluation_ends_the_run_with_this_reason(host: harness.Hos
     assert "--metrics.console=loss,batch_fil: no metric 'batch_fil' so far; did you mean batch_fill?" in err
 
 
-@pytest.mark.parametrize("hangs", [False, True])
+@pytest.mark.parametrize("hangs", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_function_that_fails_loses_nothing_and_one_that_hangs_holds_nothing_up(
     host: harness.Host, hangs: bool
 ) -> None:

@@ -189,7 +189,7 @@ def test_seats_of_a_workers_own_game_learn_though_one_is_killed(host: harness.Ho
 
     def learned() -> list[float]:
         """Returns the mean return of each seat, by chance a third of 1, 1 and 3, once the first one's is large."""
-        found = [[row[seat] for seat in seats] for row in harness.metrics_rows(run) if seats[0] in row]
+        found = [[row[seat] for seat in seats] for row in harness.metrics_rows(run) if row.keys() >= {*seats}]
         return found[-1] if found and found[-1][0] > 0.9 else []
 
     _, second, third = harness.wait_for(learned, "numbers are named", alive=learner)

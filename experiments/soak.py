@@ -176,14 +176,18 @@ def watch(run: Run, over: threading.Event, looks: list[dict[str, float]]) -> Non
     """Notes the learner's memory, descriptors and threads, until it is over."""
     began = time.monotonic()
     while not over.wait(LOOK_SECONDS):
-        try:
-            learner = psutil.Process(run.process.pid)
-            found = {"mb": learner.memory_info().rss / 1e6, "fds": learner.num_fds(), "threads": learner.num_threads()}
-        except psutil.Error:
-            continue
-        if not found["threads"] or not found["mb"]:  # it has just been killed
-            continue
-        looks.append({"seconds": time.monotonic() - began, "pid": run.process.pid, **found})
+        if found := look(run.process.pid):
+            looks.append({"seconds": time.monotonic() - began, "pid": run.process.pid, **found})
+
+
+def look(pid: int) -> dict[str, float]:
+    """Returns a process's memory, descriptors and threads; nothing of one that has just been killed."""
+    try:
+        process = psutil.Process(pid)
+        found = {"mb": process.memory_info().rss / 1e6, "fds": process.num_fds(), "threads": process.num_threads()}
+    except psutil.Error:
+        return {}
+    return found if found["mb"] else {}
 
 
 def growth(looks: Sequence[dict[str, float]]) -> dict[str, float]:

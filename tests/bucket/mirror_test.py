@@ -56,6 +56,14 @@ class Machine:
         found.begin(self._lose)
         return found
 
+    def run(self, *steps: int) -> None:
+        """A whole session with a checkpoint at each of these updates."""
+        opened = self.open()
+        for step in steps:
+            self.write(step, "a")
+            opened.uploads.upload(step)
+        opened.finish()
+
     def _lose(self, reason: str) -> None:
         self.said.append(reason)
         self.lost.set()
@@ -221,11 +229,7 @@ def test_a_lost_machine_s_run_goes_on_elsewhere(machine: Make, gcs: fake_gcs.Fak
 
 def test_of_several_hosts_their_common_checkpoint_is_fetched(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
     one, other = machine("one"), machine("other")
-    opened = one.open()
-    for step in (10, 20):
-        one.write(step, "a")
-        opened.uploads.upload(step)
-    opened.finish()
+    one.run(10, 20)
     other.open(step=10)
     assert other.steps == [10] and (other.path / "checkpoints/segments/a/rows").exists()
     assert steps(gcs) == [10, 20]  # the later one goes once another of its update is there
@@ -234,21 +238,14 @@ def test_of_several_hosts_their_common_checkpoint_is_fetched(machine: Make, gcs:
 @pytest.mark.parametrize("step", [-1, 20])
 def test_a_host_without_the_common_checkpoint_begins_with_none(machine: Make, step: int) -> None:
     one, other = machine("one"), machine("other")
-    opened = one.open()
-    one.write(10, "a")
-    opened.uploads.upload(10)
-    opened.finish()
+    one.run(10)
     other.open(step=step)
     assert other.steps == []
 
 
 def test_a_damaged_common_checkpoint_is_refused(machine: Make, gcs: fake_gcs.FakeGcs, said: golden.Said) -> None:
     one, other = machine("one"), machine("other")
-    opened = one.open()
-    for step in (10, 20):
-        one.write(step, "a")
-        opened.uploads.upload(step)
-    opened.finish()
+    one.run(10, 20)
     gcs.put("runs", "team/one/checkpoints/steps/000000000010/params/data", b"something else")
     with pytest.raises(errors.CheckpointError) as raised:
         other.open(step=10)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import gymnasium
 import pytest
 import soak
@@ -45,3 +49,13 @@ def test_an_environment_in_real_time_steps_at_its_ticks(monkeypatch: pytest.Monk
 def test_the_rate_is_that_of_the_last_half() -> None:
     rows = [{"seconds": float(second), "update": max(0, second - 5) * 10} for second in range(12)]
     assert soak.rate(rows) == pytest.approx(10.0)
+
+
+def test_a_process_that_has_been_killed_is_not_looked_at() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert soak.look(process.pid)["mb"] > 0
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has taken its status
+    assert soak.look(process.pid) == {}
+    process.communicate()
+    assert soak.look(process.pid) == {}

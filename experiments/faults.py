@@ -359,7 +359,7 @@ ROWS = (
     ),
     Row(
         "security-token",
-        "no token, a wrong one, a token in files and process lists",
+        "no token, a wrong one; a token in files, process lists and core files",
         "refused before anything is read; it stands in its file alone",
         (
             E2E + "fleet_test.py::test_workers_that_are_refused_say_why_and_end",

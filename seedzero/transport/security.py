@@ -17,6 +17,7 @@ import logging
 import os
 import pathlib
 import re
+import resource
 import socket
 import ssl
 import stat
@@ -75,7 +76,11 @@ def for_server(token_file: str, tls: sections.TlsConfig) -> ServerSecurity:
 
 
 def read_token(token_file: str) -> str:
-    """Returns the token in a file, without surrounding white space; UsageError for one unfit for a header."""
+    """Returns the token in a file, without surrounding white space; UsageError for one unfit for a header.
+
+    From now on this process, and those that it starts, leave no core files: the token would stand in them.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     name = f"--token_file={token_file}"
     data = _read("--token_file", token_file)
     token = data.decode("ascii", errors="replace").strip()

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+import signal
 import socket
 import stat
 import subprocess
@@ -101,6 +102,18 @@ def test_a_token_that_everybody_can_read_is_warned_of(tmp_path: pathlib.Path, mo
     assert (warning is not None) == warned
     assert not warned or f"(mode {mode:o}); chmod 600" in str(warning)
     assert security.exposure("") is None
+
+
+def test_a_process_that_knows_a_token_leaves_no_core_file(token_file: str, tmp_path: pathlib.Path) -> None:
+    program = (
+        "import os, resource, sys; from seedzero.transport import security; "
+        "hard = resource.getrlimit(resource.RLIMIT_CORE)[1]; resource.setrlimit(resource.RLIMIT_CORE, (hard, hard)); "
+        "security.read_token(sys.argv[1]); assert resource.getrlimit(resource.RLIMIT_CORE) == (0, hard); os.abort()"
+    )
+    words = [sys.executable, "-c", program, token_file]
+    ended = subprocess.run(words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
+    assert ended.returncode == -signal.SIGABRT
+    assert [path.name for path in tmp_path.iterdir()] == [pathlib.Path(token_file).name]
 
 
 def test_what_holds_a_token_does_not_show_it(token_file: str) -> None:

@@ -296,7 +296,7 @@ ROWS = (
     ),
     Row(
         "storage-bucket",
-        "a bucket that is away, and a machine that is lost",
+        "a bucket that is away, or takes long for each answer; a machine that is lost",
         "an outage stops nothing; the run goes on elsewhere",
         (E2E + "bucket_run_test.py", "tests/bucket"),
     ),

@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 import signal
+import time
 
 import e2e_harness as harness
 import fake_gcs
@@ -104,6 +105,10 @@ def test_an_outage_stops_nothing_and_a_second_learner_is_refused(
     learner.says(f"{URL} answers again")
     after = learner.until(lambda found: found["durable_update"] > during["updates"], "uploads after the outage")
     assert after["durable_update"] > before
+
+    gcs.fault = lambda request: time.sleep(0.5)  # which delays the answer
+    dawdled = learner.trains_on()
+    learner.until(lambda found: found["durable_update"] > dawdled["updates"], "uploads by answers that take long")
     learner.send(signal.SIGINT)
     assert learner.wait().code == 0
     last = learner.polls[-1]["updates"]

@@ -90,7 +90,8 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool
         notes.append(f"--env={env}{reason}: preset {preset}; or give --preset=NAME")
     agent = given.get("run.agent") or presets.agent_of(preset)
     base, part = presets.get(preset, agent), presets.part(preset, agent)
-    if not part.values:
+    has_own = any(not hasattr(configs.Config, key.partition(".")[0]) for key in given)  # as a file for one's own agent
+    if not part.values and not has_own:
         notes.append(f"preset {preset} has no part for agent {agent}: its defaults hold")
     configs.check_read(given, agent)
     config, implied = combinations.imply(

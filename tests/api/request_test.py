@@ -176,6 +176,15 @@ def test_an_agent_without_a_part_is_told_that_its_defaults_hold() -> None:
     assert asked.config.vtrace == configs.Config().vtrace
 
 
+@pytest.mark.parametrize("given", [{}, {"pqn.num_epochs": "2"}])
+def test_an_agent_of_one_s_own_that_has_settings_needs_no_part(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
+) -> None:
+    monkeypatch.syspath_prepend(str(pathlib.Path(__file__).parents[2] / "examples" / "pqn"))
+    asked = request.make({"preset": "cartpole"}, {"run.agent": "pqn_agent:AGENT", **given})
+    assert any("defaults hold" in note for note in asked.notes) == (not given)
+
+
 def test_the_agent_chooses_its_part_of_the_preset_that_suits_an_environment() -> None:
     asked = request.make({}, {"env.id": "gym:MinAtar/Breakout-v1", "run.agent": "vtrace"})
     assert (asked.preset, asked.config.vtrace.width) == ("minatar", 128)

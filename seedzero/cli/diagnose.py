@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def run(arguments: parse.Arguments) -> int:
     """Prints a verdict for each row of the table; returns the exit code, 1 for symptoms."""
-    place = arguments.words[0]
+    place = arguments.flags["run_dir"]
     from seedzero.bucket import run_copy
     from seedzero.checkpoints import run_dir as run_dirs
     from seedzero.checkpoints import spec_file
@@ -68,9 +68,9 @@ def _lines(found: Sequence[diagnosis.RuleVerdict]) -> Iterator[str]:
 
 COMMAND = parse.Command(
     summary="Reads a run's metrics for symptoms of runs that do not learn: healthy or not, and the setting to change.",
-    usage="RUN_DIR|gs://BUCKET/PATH [--json]",
-    words=((),),
-    flags={"json": "print one line of JSON in place of the table"},
+    usage="--run_dir=DIR [--json]",
+    flags={**parse.RUN_DIR, "json": "print one line of JSON in place of the table"},
+    required=("run_dir",),
     details="""
 A row for each symptom of the table in docs/troubleshooting.md that concerns the run's agent: healthy; not healthy,
 with the numbers and the setting to change first; not recorded, with the missing metrics (a run of an earlier version,

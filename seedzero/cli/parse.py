@@ -17,7 +17,7 @@ PRESET = "preset=NAME|FILE"
 """The flag of commands that take a preset from a file, too."""
 
 
-RUN_DIR = {"run_dir=DIR|gs://BUCKET/PATH": "of the training run"}
+RUN_DIR = {"run_dir=DIR|gs://BUCKET/PATH": "of the training run; DIR alone means the same"}
 TRUST = {
     "trust_run_dir": "import and run the modules that the run directory names (environment, agent, network in "
     "Python), which may do anything here: for directories of makers you trust; runs that you trained here need none"
@@ -86,6 +86,9 @@ def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
     everything = configs.LISTED if command.takes_settings else f"`seedzero {name} --help` lists all flags"
     words, given = _split(args, switches, known=[*flags, *aliases, *settings], everything=everything)
     given |= {"preset": file.preset} if is_file else {}
+    of_run = "run_dir" in flags and not command.takes_settings and not command.more_words
+    if of_run and "run_dir" not in given and len(words) == len(command.words) + 1:
+        given["run_dir"] = words.pop()
     _check_words(name, command, words)
     for key in command.required:
         if key not in given:

@@ -126,6 +126,17 @@ def test_further_words_are_taken_up_to_a_number() -> None:
         parse.read("league", command, ["match", "a", "b", "c"])
 
 
+def test_a_directory_alone_is_the_run() -> None:
+    command = parse.Command("", "", {**parse.RUN_DIR, "json": ""}, lambda arguments: 0, words=(("list",),))
+    assert parse.read("checkpoint", command, ["list", "runs/a", "--json"]).flags["run_dir"] == "runs/a"
+    assert parse.read("checkpoint", command, ["list", "--run_dir", "runs/a"]).words == ("list",)
+    for words in (["list", "runs/a", "runs/b"], ["list", "runs/b", "--run_dir=runs/a"]):
+        with pytest.raises(errors.UsageError, match="unexpected word"):
+            parse.read("checkpoint", command, words)
+    with pytest.raises(errors.UsageError, match="unexpected word"):  # a directory, a preset, an environment?
+        _train("catch")
+
+
 def test_words_after_two_minus_signs_are_left_to_another_command() -> None:
     command = parse.Command("", "", {"json": ""}, lambda arguments: 0, takes_settings=True, takes_rest=True)
     arguments = parse.read("sweep", command, ["--seed=1", "--json", "--", "--env=catch", "--", "x"])

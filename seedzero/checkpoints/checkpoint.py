@@ -63,6 +63,7 @@ class Restored(NamedTuple):
     losses: list[str]  # one sentence for each newer checkpoint that is damaged, a replay, a frozen player
     newest: Newest  # the start of the next save, for `Checkpointer.continue_from`
     frozen: Mapping[str, manifest.Files] = types.MappingProxyType({})  # the whole frozen players, by name
+    state_sha256: str = ""  # as of `Manifest`
 
 
 def saves_replay(config: sections.CheckpointConfig, rings_bytes: int) -> bool:
@@ -113,6 +114,11 @@ def parts_of(state: Mapping[str, trees.Tree]) -> dict[str, trees.Tree]:
     return parts
 
 
+def digest(state: Mapping[str, trees.Tree]) -> str:
+    """Returns the `state_sha256` of a state's manifest; state: in parts as given to `save`, from `trees.copy`."""
+    return trees.digest(parts_of(state))
+
+
 def described(frames: Any) -> dict[str, jax.ShapeDtypeStruct]:
     """Returns the shape and dtype of the rings' observations as files have them, by name."""
     return {OBSERVATION: jax.ShapeDtypeStruct(frames.shape, frames.dtype)}
@@ -127,7 +133,7 @@ def all_but_observation(rings: ring_store.Rings) -> dict[str, Any]:
 
 def restore(
     directory: pathlib.Path,
-    like: Mapping[str, trees.Tree],
+    like: Mapping[str, trees.Tree] | None,
     rings_like: ring_store.Rings | None,
     step: saved_files.Step = "last",
     *,
@@ -140,16 +146,19 @@ def restore(
 
     Args:
       directory: of the checkpoints.
-      like: parts as given to `save`; shapes, dtypes and shardings are enough.
+      like: parts as given to `save`; shapes, dtypes and shardings are enough. None: the state is not read.
       rings_like: the same for the replay; None: it is not read.
       needs_replay: only a checkpoint with all of its replay and its frozen players will do.
 
-    Raises CheckpointError if no checkpoint is usable, ResumeError if the checkpoint does not fit.
+    Raises CheckpointError if no checkpoint is usable, ResumeError if the checkpoint does not fit, or lacks the state.
     """
     if not saved_files.finished(directory / saved_files.STEPS):
         return None
     path, found, skipped = saved_files.find(directory, step, "all" if needs_replay else "state")
-    state = saved_files.load(path, found, like, tuple(name for name in found.arrays if name not in _REPLAY_PARTS))
+    state: dict[str, trees.Tree] = {}
+    if like is not None:
+        saved_files.check_has_state(directory.parent, found)
+        state = saved_files.load(path, found, like, tuple(name for name in found.arrays if name not in _REPLAY_PARTS))
     rings, replay, losses = None, None, list(skipped.values())
     if rings_like is not None and found.has_replay:
         try:
@@ -159,7 +168,8 @@ def restore(
             losses.append(f"the replay of checkpoint {found.step} is lost: {error}")
     frozen, problems = player_files.usable(directory, found.frozen)
     newest = Newest(found.step, found.ordinal, replay, frozenset(skipped))
-    return Restored(found.step, state, found.host, rings, [*losses, *problems], newest, frozen)
+    losses += problems
+    return Restored(found.step, state, found.host, rings, losses, newest, frozen, found.state_sha256)
 
 
 def _load_small(path: pathlib.Path, found: manifest.Manifest, like: ring_store.Rings) -> dict[str, Any]:

@@ -48,8 +48,17 @@ class CheckpointDir:
     `newest` is the newest checkpoint with all rows of its replay; the next one builds on it.
     """
 
-    def __init__(self, path: pathlib.Path, config: sections.CheckpointConfig, clock: Callable[[], float]) -> None:
-        """Makes the directory and deletes the leftovers of a crash. Raises CheckpointError as `files.prepare`."""
+    def __init__(
+        self,
+        path: pathlib.Path,
+        config: sections.CheckpointConfig,
+        clock: Callable[[], float],
+        host: int | None = None,
+    ) -> None:
+        """Makes the directory and deletes the leftovers of a crash. Raises CheckpointError as `files.prepare`.
+
+        host: number of a host among several; host 0 alone writes the state, and all write its digest.
+        """
         saved_files.prepare(path)
         self.path = path
         self.newest = checkpoint.Newest(
@@ -57,6 +66,7 @@ class CheckpointDir:
         )
         self._config = config
         self._clock = clock
+        self._host = host
         self._lock = threading.RLock()  # over steps/: `write_state` runs beside a long `write` and `prune`
         self._last_state = -1
         self._frozen: dict[str, _Frozen] = {}  # by name; every change of it is atomic, and needs no lock
@@ -135,10 +145,20 @@ class CheckpointDir:
                 has_replay=replay is not None,
                 frozen=files,
             )
-            _write(saved_files.step_directory(self.path, step), parts, described)
+            _write(saved_files.step_directory(self.path, step), *self._shared(parts, described))
             unusable = self.newest.unusable - {step}  # an earlier one of this step was damaged; this one is whole
             self.newest = self.newest._replace(step=step, ordinal=ordinal, replay=replay, unusable=unusable)
         return problems
+
+    def _shared(
+        self, parts: Mapping[str, trees.Tree], described: manifest.Manifest
+    ) -> tuple[Mapping[str, trees.Tree], manifest.Manifest]:
+        """Returns the parts that are this host's to write, and the manifest with the digest of the state."""
+        if self._host is None:
+            return parts, described
+        own = {name: part for name, part in parts.items() if name == saved_files.REPLAY}
+        digest = trees.digest({name: part for name, part in parts.items() if name not in own})
+        return own if self._host else parts, dataclasses.replace(described, state_sha256=digest)
 
     def _files_of_frozen(self, names: Collection[str]) -> tuple[dict[str, manifest.Files], list[str]]:
         """Returns the files of frozen players, and sentences for vanished players; writes those that failed before."""
@@ -189,7 +209,7 @@ class CheckpointDir:
                         segments=last.segments,
                         has_replay=True,
                     )
-            _write(saved_files.step_directory(self.path, step), parts, described, replay_from)
+            _write(saved_files.step_directory(self.path, step), *self._shared(parts, described), replay_from)
             self.newest = self.newest._replace(unusable=self.newest.unusable - {step})
             self._last_state = step
         return problems

@@ -84,6 +84,7 @@ class Checkpointer:
         on_durable: Callable[[int], None],
         on_error: Callable[[str], None],
         uploader: Uploader | None = None,
+        host: int | None = None,
         max_copy_bytes: int = checkpoint.MAX_COPY_BYTES,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -95,12 +96,13 @@ class Checkpointer:
           on_error: receives a sentence about each failed save, damaged replay, or deletion of old checkpoints that
             failed, on either thread; training may go on. Where the save succeeds, `on_durable` comes later.
           uploader: of a run in a bucket; a checkpoint there is durable once it is uploaded.
+          host: as of `CheckpointDir`.
           max_copy_bytes: bound of the copied replay rows that wait for the disk.
           clock: seconds since the epoch.
 
         Raises CheckpointError if the directory cannot be written, or a manifest in it cannot be read.
         """
-        self._directory = checkpoint_dir.CheckpointDir(directory, config, clock)
+        self._directory = checkpoint_dir.CheckpointDir(directory, config, clock, host)
         self._on_durable = on_durable
         self._on_error = on_error
         self._uploader = uploader

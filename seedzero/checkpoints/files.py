@@ -2,6 +2,7 @@
 
     DIRECTORY/steps/000000001000/     manifest.json and a directory of arrays for each part: params, state, replay
                                       (of several players, players/NAME/params and players/NAME/state)
+                                      (of host I > 0 of several, the replay alone; host 0 has the rest for all)
     DIRECTORY/segments/NAME/          observations of the replay, shared between steps
     DIRECTORY/frozen/NAME/            manifest.json and params of a frozen player, shared between steps
     DIRECTORY/best/000000000500/      manifest.json and params
@@ -152,6 +153,15 @@ def verified(
     return found
 
 
+def check_has_state(run: object, found: manifest.Manifest) -> None:
+    """Raises ResumeError for a checkpoint of a host that leaves the parameters to host 0. run: its path or URL."""
+    if not found.has_state:
+        raise errors.ResumeError(
+            f"{run} is the part of one of several learner hosts, without parameters: host 0 saves them "
+            "for all; give the run directory of host 0, which is the one above hosts/"
+        )
+
+
 def check_segments(directory: pathlib.Path, segments: Mapping[str, manifest.Files], *, content: bool) -> None:
     """Raises CheckpointError for a missing or damaged file of a segment; segments: their files by name."""
     for name, files in segments.items():
@@ -183,8 +193,15 @@ def find(
     """Returns a whole checkpoint, and for "last" the errors of newer checkpoints by step.
 
     step: updates done, "last" (the newest that is whole) or "best". Raises CheckpointError if it is missing, or a
-    file of this scope is damaged.
+    file of this scope is damaged; ResumeError if parameters are asked for, and it has none.
     """
+    path, found, skipped = _find(directory, step, scope)
+    if scope == "params":
+        check_has_state(directory.parent, found)
+    return path, found, skipped
+
+
+def _find(directory: pathlib.Path, step: Step, scope: Scope) -> tuple[pathlib.Path, manifest.Manifest, dict[int, str]]:
     if step == "last":
         newest, skipped = newest_verified(directory, scope)
         if newest is None:
@@ -203,7 +220,7 @@ def find(
         return path, verified(directory, path, scope=scope), {}
     except errors.CheckpointError as error:
         if not path.is_dir():  # a running learner has deleted it meanwhile
-            return find(directory, step, scope)
+            return _find(directory, step, scope)
         raise errors.CheckpointError(f"checkpoint {step} in {directory} cannot be used: {error}") from error
 
 

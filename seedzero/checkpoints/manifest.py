@@ -35,6 +35,12 @@ class Manifest:
     segments: Mapping[str, Files] = dataclasses.field(default_factory=dict)  # files of the replay, by segment
     has_replay: bool = False  # whether the checkpoint includes the replay
     frozen: Mapping[str, Files] = dataclasses.field(default_factory=dict)  # files of frozen players, by name
+    state_sha256: str = ""  # of several hosts: digest of the state that is host 0's to save; "": of a host alone
+
+    @property
+    def has_state(self) -> bool:
+        """Whether the checkpoint has parameters; of several hosts, only host 0's."""
+        return not self.state_sha256 or "params" in self.arrays
 
     @property
     def num_bytes(self) -> int:
@@ -44,8 +50,9 @@ class Manifest:
 
 
 def write(directory: pathlib.Path, manifest: Manifest) -> None:
-    """Writes the manifest into a checkpoint's directory; without frozen players, as earlier versions did."""
-    fields = {name: value for name, value in dataclasses.asdict(manifest).items() if value or name != "frozen"}
+    """Writes the manifest into a checkpoint's directory; without later versions' fields, unless they are needed."""
+    later = ("frozen", "state_sha256")
+    fields = {name: value for name, value in dataclasses.asdict(manifest).items() if value or name not in later}
     body = json.dumps({"format": _FORMAT, **fields}, sort_keys=True)
     text = json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "body": body})
     (directory / NAME).write_text(text)
@@ -94,6 +101,8 @@ def _checked(fields: Mapping[str, Any], step: int | None) -> Manifest:
         raise ValueError(f"it is that of checkpoint {found.step}, not {step}")
     if not isinstance(found.host, Mapping):
         raise ValueError("its counters are none")
+    if not isinstance(found.state_sha256, str):
+        raise ValueError("its state's checksum is none")
     directories = [found.files, *(files for named in shared.values() for files in (named, *named.values()))]
     for name in itertools.chain(*directories):
         if {"", ".", ".."} & set(name.split("/")):  # they become paths

@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import hashlib
 import math
 import pathlib
 from collections.abc import Sequence
@@ -75,6 +76,16 @@ def copy(tree: Tree) -> Tree:
 def num_bytes(tree: Tree) -> int:
     """Returns the bytes of all leaves."""
     return sum(leaf.num_bytes for leaf in describe(tree))
+
+
+def digest(tree: Tree) -> str:
+    """Returns a sha256 of names, shapes, dtypes and bits of a tree from `copy`, or of numpy's arrays, by name."""
+    found = hashlib.sha256()
+    leaves = {leaf.name: (leaf, value) for leaf, value in zip(describe(tree), jax.tree.leaves(tree), strict=True)}
+    for name, (leaf, value) in sorted(leaves.items()):
+        found.update(f"{name} {leaf.dtype}{list(leaf.shape)}\n".encode())
+        found.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+    return found.hexdigest()
 
 
 def save(directory: pathlib.Path, tree: Tree) -> None:

@@ -38,7 +38,7 @@ def run(arguments: parse.Arguments) -> int:
     # The learner's node need not remember this user's own runs.
     asked = request.make({**arguments.flags, "run_dir": run_dir}, settings, is_here=False)
     num_learners = asked.config.hosts.num
-    launch_plan.check_learners(num_learners, num_workers, run_dir)
+    launch_plan.check_learners(num_learners, num_workers)
     asked = request.check_early(asked, has_environments=False)
     token = _token(arguments.settings.get(_TOKEN_FILE, ""))
     options = dataclasses.replace(

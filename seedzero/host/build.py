@@ -72,14 +72,15 @@ def device_loop_for(
         homes = seats.homes(setup.layout.num_train, config.worker.envs_per_group, len(names))
         with slow_compile.without_alarm():
             resumed = saves.restore(setup.agent, train, strategy.whole(actor.rings) if is_saved else None, names)
-            trains, restored = resumed or (
-                {name: states.init_train(setup, seed_of(config.run.seed, at)) for at, name in enumerate(names)},
-                None,
-            )
+            trains, restored = resumed or ({}, None)
+            trains = trains or {
+                name: states.init_train(setup, seed_of(config.run.seed, at)) for at, name in enumerate(names)
+            }
             if hosts is not None:  # the others may have no checkpoint, or no worker so far
                 hosts.link.agreed.begin(max(0, hosts.step), hosts.resolved)
                 assert isinstance(strategy, across.AcrossHosts)
                 trains = {name: strategy.spread(state) for name, state in trains.items()}
+                saving.check_same(setup.agent, trains, restored, saves.directory)
             carried, rings = first_actor(setup, restored, strategy, is_deterministic=config.run.deterministic)
         shared, learning = players.SharedRings(rings), []
         for number, name in enumerate(names):

@@ -103,7 +103,8 @@ def train(
             at += " --trust_run_dir" if needs_trust else ""
             is_remote = config.env.id == env_ids.REMOTE
             # On the CPU: the learner's accelerator has no room for a second process.
-            watch = "" if is_remote else f"JAX_PLATFORMS=cpu {program} play {at} --video=play.mp4"
+            is_first = hosts is None or hosts.index == 0  # the others have no parameters to show
+            watch = "" if is_remote or not is_first else f"JAX_PLATFORMS=cpu {program} play {at} --video=play.mp4"
             parts = learner_parts.make(directory, screen, mirrored, local, spec, watch, hosts, functions)
             finished, had_finished = _hosted(parts, handles_signals=handles_signals, leaves_when_late=leaves_when_late)
         except errors.UsageError:
@@ -114,7 +115,7 @@ def train(
             has_checkpoint = parts.saves.durable_update is not None
             if parts.view.progress.snapshot().num_updates == 0:
                 screen.message(f"nothing to score: {result.without_updates(directory.config)}; train longer")
-            elif has_checkpoint:
+            elif has_checkpoint and is_first:
                 _show_next(screen, program, at, directory.config, parts.reception.spec)
             if finished:
                 screen.message(f"finished: {finished}")

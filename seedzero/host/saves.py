@@ -19,6 +19,7 @@ from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.core import errors
+from seedzero.device import mesh as meshes
 from seedzero.device import state as states
 from seedzero.host import together
 from seedzero.loop import dispatcher as dispatchers
@@ -55,6 +56,7 @@ class Saves:
             on_durable=self._durable,
             on_error=self._not_saved,
             uploader=_uploader(mirror, self.hosts),
+            host=None if self.hosts is None else self.hosts.index,
         )
 
     # ------------------------------------------------------------------------------------ the beginning
@@ -110,21 +112,20 @@ class Saves:
     ) -> tuple[dict[str, base.TrainState], checkpoint.Restored] | None:
         """Returns the newest verified checkpoint, with the states of the learning players, and reports it.
 
-        None for a new run. train, rings: shapes, dtypes and shardings of a player's state, and of the replay with its
-        frames; None: this run's checkpoints leave the replay out. names: of the players.
+        None for a new run; of several hosts, host 0 alone has states, and the others {}. train, rings: shapes, dtypes
+        and shardings of a player's state, and of the replay with its frames; None: this run's checkpoints leave the
+        replay out. names: of the players.
         """
         self._includes_replay = rings is not None
-        like = checkpoint.by_player(dict.fromkeys(names, states.parts(agent, train)))
-        step: saved_files.Step = "last"
-        if self.hosts is not None and self.hosts.step in saved_files.finished(
-            self.directory.checkpoints / saved_files.STEPS
-        ):
-            step = self.hosts.step
+        hosts, checkpoints = self.hosts, self.directory.checkpoints
+        if hosts is not None and hosts.index > 0:
+            names = ()
+        like = checkpoint.by_player(dict.fromkeys(names, states.parts(agent, train))) if names else None
         restored = None
-        if self.hosts is None or step != "last":
-            restored = checkpoint.restore(
-                self.directory.checkpoints, like, rings, step, needs_replay=self.config.run.deterministic
-            )
+        if hosts is None or (hosts.has_part and hosts.step in saved_files.finished(checkpoints / saved_files.STEPS)):
+            step: saved_files.Step = "last" if hosts is None else hosts.step
+            needs_replay = self.config.run.deterministic
+            restored = checkpoint.restore(checkpoints, like, rings, step, needs_replay=needs_replay)
         if restored is None:
             self._truncate(0, -1, 0)
             return None
@@ -243,6 +244,27 @@ class Saves:
 def _uploader(mirror: mirrors.Mirror | None, hosts: together.Together | None) -> checkpointers.Uploader | None:
     inner = None if mirror is None else mirror.uploads
     return inner if hosts is None else together.SharedUploads(hosts.link, inner)
+
+
+def check_same(
+    agent: base.Agent,
+    trains: Mapping[str, base.TrainState],
+    restored: checkpoint.Restored | None,
+    directory: run_dirs.RunDir,
+) -> None:
+    """Raises ResumeError if the states of all hosts are others than a host's own checkpoint was made with.
+
+    trains: by player, as host 0 has restored them for all.
+    """
+    if restored is None or not restored.state_sha256:  # of an earlier version, or of a host alone
+        return
+    parts = checkpoint.by_player({name: states.parts(agent, meshes.own(train)) for name, train in trains.items()})
+    if checkpoint.digest(parts) != restored.state_sha256:
+        raise errors.ResumeError(
+            f"checkpoint {restored.step} in {directory.path} was made with other parameters than host 0 has: the "
+            "directories are of different runs. Give every host the directory that it had, or delete this host's, "
+            "which then begins with an empty replay"
+        )
 
 
 @contextlib.contextmanager

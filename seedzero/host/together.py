@@ -23,11 +23,12 @@ import seedzero
 from seedzero.bucket import bucket, lease, remote
 from seedzero.checkpoints import checkpointer as checkpointers
 from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import manifest
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.hosts import hub, link, member, messages
+from seedzero.hosts import hub, link, member, messages, roll
 from seedzero.loop import device_loop, facts
 from seedzero.loop import roster as rosters
 from seedzero.transport import security
@@ -52,6 +53,7 @@ class Together:
 
     link: link.Link
     step: int  # update of the checkpoint that all resume from; -1: a new run
+    has_part: bool = True  # false: that checkpoint was made without this host
     resolved: str = ""  # digest of the settings, with the machine's values
 
     @property
@@ -127,31 +129,34 @@ def meeting(
     import jax
 
     hosts = config.hosts
-    kept = in_bucket(place, config.bucket) if isinstance(place, bucket.Url) else made_with(place)
-    steps = None if kept is None else tuple(kept)
+    found = in_bucket(place, config.bucket) if isinstance(place, bucket.Url) else on_disk(place)
+    if hosts.index == 0:
+        for one in found or ():
+            saved_files.check_has_state(place, one)
+    steps = None if found is None else {one.step: one.state_sha256 for one in found}
     hello = messages.HostHello(hosts.index, hosts.num, digest(config), program=_program(), steps=steps)
     secured = config.transport.token_file
-    found: link.Link
+    linked: link.Link
     if hosts.index == 0:
         most = 0 if config.agent.SAMPLES else config.run.max_env_steps
-        found = hub.Hub(
+        linked = hub.Hub(
             hello,
             hosts.coordinator,
             config.transport,
             secured=security.for_server(secured, config.tls),
             silence_seconds=hosts.silence_seconds,
             max_env_steps=most,
-            made_with=kept or {},
+            made={one.step: roll.Made(int(one.host.get(NUM_HOSTS, 1)), one.state_sha256) for one in found or ()},
         )
-        say(f"host 0 of {hosts.num} waits for the others at {found.address}")
+        say(f"host 0 of {hosts.num} waits for the others at {linked.address}")
     else:
         access = security.Access(secured, hosts.ca_file)
-        found = member.HostMember(
+        linked = member.HostMember(
             hello, hosts.coordinator, config.transport, access=access, silence_seconds=hosts.silence_seconds
         )
-    found.lock_step = config.run.deterministic
+    linked.lock_step = config.run.deterministic
     try:
-        begin = found.meet(hosts.join_seconds)
+        begin = linked.meet(hosts.join_seconds)
         is_local = begin.devices.startswith(("127.", "localhost:", "[::1]:"))
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         try:
@@ -168,12 +173,12 @@ def meeting(
                 f"host {hosts.index} cannot join JAX's cluster at {begin.devices}: {error}; a process that has used "
                 "JAX before cannot, and a firewall may be in the way"
             ) from error
-        with _watched(found, hosts.silence_seconds):
-            yield Together(found, begin.step)
-            if found.leave():
+        with _watched(linked, hosts.silence_seconds):
+            yield Together(linked, begin.step, hosts.index < begin.num_hosts)
+            if linked.leave():
                 jax.distributed.shutdown()
     finally:
-        found.stop()
+        linked.stop()
 
 
 def digest(config: configs.Config) -> str:
@@ -206,20 +211,20 @@ def _program() -> str:
     return f"seedzero {seedzero.__version__}, jax {importlib.metadata.version('jax')}"
 
 
-def made_with(run_dir: pathlib.Path) -> dict[int, int] | None:
-    """Returns the updates of a directory's checkpoints, and the number of hosts that made each; None: it is new."""
+def on_disk(run_dir: pathlib.Path) -> list[manifest.Manifest] | None:
+    """Returns the checkpoints of a host's directory; None: it is new."""
     if not (run_dir / run_dirs.CONFIG_FILE).exists():
         return None
-    return {found.step: int(found.host.get(NUM_HOSTS, 1)) for found in saved_files.manifests(run_dir / "checkpoints")}
+    return list(saved_files.manifests(run_dir / "checkpoints"))
 
 
-def in_bucket(url: bucket.Url, settings: sections.BucketConfig) -> dict[int, int] | None:
+def in_bucket(url: bucket.Url, settings: sections.BucketConfig) -> list[manifest.Manifest] | None:
     """Returns the same of a host's place in a bucket, whatever its local copy has. Raises BucketError."""
     store = bucket.open_store(url, settings.lease_seconds / 3)
     if store.read(lease.NAME).content is None:
         return None
     found = remote.read_checkpoints(store, store.list(proof=lease.NAME)).steps()
-    return {step: int(known.manifest.host.get(NUM_HOSTS, 1)) for step, known in found.items()}
+    return [known.manifest for known in found.values()]
 
 
 def counters(loop: device_loop.DeviceLoop | None, roster: rosters.Roster, address: str) -> dict[str, Any]:

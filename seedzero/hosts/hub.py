@@ -39,12 +39,12 @@ class Hub(link.Link):
         secured: security.ServerSecurity = security.OPEN,
         silence_seconds: float,
         max_env_steps: int = 0,
-        made_with: Mapping[int, int] = {},
+        made: Mapping[int, roll.Made] = {},
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """address: HOST:PORT; port 0: any free one. max_env_steps: as of `DecisionTally`.
 
-        made_with: host 0's checkpoints, as of `roll.common_step`.
+        made: host 0's checkpoints, as of `roll.common_step`.
         """
         super().__init__(hello, silence_seconds, clock)
         self._roll = roll.Roll(hello)
@@ -55,7 +55,7 @@ class Hub(link.Link):
         self._seen: dict[int, Mapping[str, Any]] = {}  # the newest counters of every host
         self._durable: dict[int, set[int]] = {}  # by update: the hosts that have the checkpoint
         self._leaving: set[int] = set()
-        self._begins, self._made_with = False, made_with
+        self._begins, self._made = False, made
         self.address = self._thread.run(self._serve(address, settings, secured))
 
     async def _serve(self, address: str, settings: sections.TransportConfig, secured: security.ServerSecurity) -> str:
@@ -91,10 +91,11 @@ class Hub(link.Link):
                 f"start {'it' if len(missing) == 1 else 'them'} with the same command, and --hosts.index"
             )
         others = {index: hello.steps for index, hello in self._roll.joined.items() if index}
-        step = roll.common_step(self._made_with, others)
-        begin = messages.Begin(_free_address(self.address), step)
+        step = roll.common_step(self._made, others)
+        num_hosts = self._made[step].num_hosts if step in self._made else 1
+        begin = messages.Begin(_free_address(self.address), step, num_hosts)
         self._begins = True
-        self._thread.post(self._tell_all, {"begin": [begin.devices, begin.step]})
+        self._thread.post(self._tell_all, {"begin": [begin.devices, begin.step, begin.num_hosts]})
         return begin
 
     def send(self, message: messages.Message) -> None:

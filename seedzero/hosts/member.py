@@ -134,8 +134,8 @@ class HostMember(link.Link):
 
     def _take(self, message: messages.Message) -> None:
         if "begin" in message and self._begin is not None and not self._begin.done():
-            devices, step = message["begin"]
-            self._begin.set_result(messages.Begin(str(devices), messages.number(step)))
+            devices, step, num_hosts = message["begin"]
+            self._begin.set_result(messages.Begin(str(devices), messages.number(step), messages.number(num_hosts)))
             return
         self.receive(message)
 

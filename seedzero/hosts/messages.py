@@ -20,7 +20,7 @@ from seedzero.monitoring import counts
 
 SERVICE = "seedzero.hosts.Hosts"
 METHOD = "Join"
-VERSION = 3
+VERSION = 4
 """Of these messages: hosts of another one are refused."""
 MAX_BYTES = 2**20
 MAX_TEXT = 1000
@@ -37,7 +37,7 @@ class HostHello:
     settings: str  # digest of all settings that hosts share
     version: int = VERSION
     program: str = ""  # versions of the program and of JAX
-    steps: tuple[int, ...] | None = None  # updates of its checkpoints; None: its directory is new
+    steps: Mapping[int, str] | None = None  # updates of its checkpoints -> digests of their states; None: none so far
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Begin:
 
     devices: str  # HOST:PORT of the meeting of JAX's processes
     step: int  # update of the checkpoint that all resume from; -1: a new run
+    num_hosts: int = 1  # that made it
 
 
 def encode(message: Message) -> bytes:
@@ -71,9 +72,9 @@ def hello(message: Message) -> HostHello:
             str(found["settings"])[:MAX_TEXT],
             number(found["version"]),
             str(found["program"])[:MAX_TEXT],
-            None if found["steps"] is None else tuple(number(step) for step in found["steps"]),
+            None if found["steps"] is None else {number(int(step)): str(own) for step, own in found["steps"].items()},
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise errors.InvalidMessage(f"no host says hello like this: {error!r}") from None
 
 

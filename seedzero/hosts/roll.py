@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from seedzero.core import errors
 from seedzero.hosts import messages
+
+
+class Made(NamedTuple):
+    """A checkpoint of host 0."""
+
+    num_hosts: int  # of the run that made it
+    state_sha256: str = ""  # digest of its parameters; "": of an earlier version, or of a host alone
 
 
 class Roll:
@@ -58,15 +66,16 @@ class Roll:
         return "--hosts.index=1" if last == 1 else f"--hosts.index=1 to {last}"
 
 
-def common_step(own: Mapping[int, int], others: Mapping[int, tuple[int, ...] | None]) -> int:
+def common_step(own: Mapping[int, Made], others: Mapping[int, Mapping[int, str] | None]) -> int:
     """Returns the update of the newest checkpoint that counts: every host that it was made with has it; -1: none does.
 
-    If none does although some are older than the first, host 0's newest counts, and hosts without it begin with an
-    empty replay: their disks are lost, and the parameters are not.
+    One with other parameters is another checkpoint: of an abandoned past, or of another run. If none does although
+    some are older than the first, host 0's newest counts, and hosts without it begin with an empty replay: their disks
+    are lost, and the parameters are not.
 
     Args:
-      own: updates of host 0's checkpoints -> hosts of the run that made each.
-      others: updates of each other host's checkpoints; None: its directory is new.
+      own: host 0's checkpoints, by their updates.
+      others: of each other host, as of `HostHello.steps`.
 
     Raises UsageError if only other hosts have checkpoints.
     """
@@ -78,8 +87,9 @@ def common_step(own: Mapping[int, int], others: Mapping[int, tuple[int, ...] | N
             )
         return -1
     for step in sorted(own, reverse=True):
-        needed = [steps for index, steps in others.items() if index < own[step] and steps is not None]
-        if all(step in steps for steps in needed):
+        made = own[step]
+        needed = [steps for index, steps in others.items() if index < made.num_hosts and steps is not None]
+        if all(steps.get(step) == made.state_sha256 for steps in needed):
             return step
-    is_first = len(own) == 1 and any(steps == () for steps in others.values())  # they ended while it was written
+    is_first = len(own) == 1 and any(steps == {} for steps in others.values())  # they ended while it was written
     return -1 if is_first else max(own)

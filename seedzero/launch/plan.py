@@ -102,14 +102,9 @@ def check_settings(settings: Mapping[str, str]) -> None:
         raise errors.UsageError("--deterministic needs the learner's own workers; run `seedzero train` instead")
 
 
-def check_learners(num_learners: int, num_workers: int, run_dir: str) -> None:
-    """Raises UsageError unless so many learners can share the workers, and keep their run there."""
+def check_learners(num_learners: int, num_workers: int) -> None:
+    """Raises UsageError unless so many learners can share the workers."""
     several = f"--num_learners={num_learners}"
-    if num_learners > 1 and "://" in run_dir:
-        raise errors.UsageError(
-            f"{several}: several learners keep their run in a directory that all of them see, not in {run_dir}; give "
-            "--run_dir=DIR, or --num_learners=1"
-        )
     if left := num_workers % num_learners:
         fewer, more = num_workers - left, num_workers - left + num_learners
         raise errors.UsageError(

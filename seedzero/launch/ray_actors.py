@@ -152,9 +152,10 @@ class Learner(_Actor):
     def _command(self) -> list[str]:
         assert self._order is not None
         plan = self._order.plan
-        # A learner that lost its actor saves before it leaves: this one waits for it.
-        place = plan.run_dir if self._index == 0 else run_dirs.of_host(pathlib.Path(plan.run_dir), self._index)
-        run_lock.wait_until_free(place, self._keeper.tell)
+        # A learner that lost its actor saves before it leaves: this one waits for it; in a bucket, by its lease.
+        if "://" not in plan.run_dir:
+            place = run_dirs.of_host(pathlib.Path(plan.run_dir), self._index)
+            run_lock.wait_until_free(place, self._keeper.tell)
         last = self._keeper.snapshot()
         if last.heard:
             self._port = int(last.heard.rpartition(":")[2])

@@ -19,10 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from seedzero.checkpoints import checkpoint, durable, player_files, segments, trees
 from seedzero.checkpoints import checkpointer as checkpointers
-from seedzero.checkpoints import durable, player_files, segments, trees
 from seedzero.checkpoints import files as saved_files
 from seedzero.config import sections
+from seedzero.core import errors
 from seedzero.replay import rings as ring_store
 
 
@@ -210,6 +211,35 @@ def test_a_state_without_new_rows_is_saved_beside_the_replay_as_it_was(
     checkpointer.save(9, harness.make_state(9), {"num_updates": 9}, rings)
     harness.assert_same(harness.on_host(harness.restore(reopen(), harness.make_state(), rings).rings), after)
     assert events.errors == []
+
+
+def test_a_host_among_several_saves_its_replay_and_names_the_state_of_all(
+    reopen: harness.Open, events: harness.Events, tmp_path: pathlib.Path
+) -> None:
+    state, rings = harness.make_state(1), harness.go_on(harness.make_rings(), np.random.default_rng(0), 5)
+    plain = {**state, "keys": jnp.zeros(2)}
+    for host in (1, 0):  # the same directory: host 0 replaces what host 1 wrote
+        checkpointer = reopen(host=host)
+        checkpointer.save(1, plain, {"num_acts": 3}, rings)
+        checkpointer.wait()
+        checkpointer.save_state(2, state, {"num_acts": 4})
+        first, second = (saved_files.verified(tmp_path, path) for path in sorted((tmp_path / "steps").iterdir()))
+        for found, saved in ((first, plain), (second, state)):
+            assert found.state_sha256 == checkpoint.digest(harness.on_host(saved)) and found.has_replay
+            assert found.has_state == (host == 0)
+            assert ({"params", "state"} <= {path.split("/")[0] for path in found.files}) == (host == 0)
+        restored = checkpoint.restore(tmp_path, None, harness.abstract(rings), 1)
+        assert restored is not None and restored.state == {} and restored.state_sha256 == first.state_sha256
+        harness.assert_same(harness.on_host(restored.rings), harness.on_host(rings))
+    assert events.errors == []
+
+
+def test_the_part_of_a_host_is_no_checkpoint_of_a_run_of_one(reopen: harness.Open) -> None:
+    checkpointer, state = reopen(host=1), harness.make_state()
+    checkpointer.save(1, state, {}, None)
+    checkpointer.wait()
+    with pytest.raises(errors.ResumeError, match="host 0"):
+        harness.restore(checkpointer, state)
 
 
 def test_a_state_that_is_saved_first_of_all_has_no_replay(reopen: harness.Open, events: harness.Events) -> None:

@@ -29,6 +29,7 @@ def reopen(tmp_path: pathlib.Path, events: harness.Events) -> Iterator[harness.O
 
     def open_one(**settings: Any) -> checkpointers.Checkpointer:
         limit = settings.pop("max_copy_bytes", checkpoint.MAX_COPY_BYTES)
+        host = settings.pop("host", None)
         for one in opened:
             one.close()
         opened[:] = [
@@ -37,6 +38,7 @@ def reopen(tmp_path: pathlib.Path, events: harness.Events) -> Iterator[harness.O
                 sections.CheckpointConfig(**settings),
                 on_durable=events.durable.append,
                 on_error=events.errors.append,
+                host=host,
                 max_copy_bytes=limit,
                 clock=lambda: 1.5,
             )

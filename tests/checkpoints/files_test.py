@@ -6,6 +6,7 @@ import shutil
 from typing import Any, NamedTuple
 
 import checkpoint_harness as harness
+import golden
 import jax
 import jax.numpy as jnp
 import pytest
@@ -35,6 +36,21 @@ def test_parameters_alone_need_nothing_else_to_be_whole(
     assert saved_files.restore_params(tmp_path, "last", LIKE)[1].step == 1
     with pytest.raises(errors.CheckpointError, match=r"checkpoint 2 .*params/manifest.ocdbt"):
         saved_files.restore_params(tmp_path, 2, LIKE)
+
+
+def test_the_part_of_a_host_has_no_parameters_and_says_so(
+    reopen: harness.Open, tmp_path: pathlib.Path, said: golden.Said
+) -> None:
+    checkpointer = reopen(host=1)
+    checkpointer.save(1, harness.make_state(), {}, None)
+    checkpointer.wait()
+    path = tmp_path / "run" / "hosts" / "1" / "checkpoints"
+    shutil.copytree(tmp_path / "steps", path / "steps")
+    for step in ("last", 1):
+        with pytest.raises(errors.ResumeError) as raised:
+            saved_files.restore_params(path, step, LIKE)  # type: ignore[arg-type]
+    said(raised.value)
+    assert [row["ok"] for row in saved_files.list_steps(path, content=True)] == [True]
 
 
 def test_parameters_alone_fit_a_template(tmp_path: pathlib.Path, reopen: harness.Open) -> None:

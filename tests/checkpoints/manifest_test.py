@@ -57,12 +57,16 @@ def test_without_frozen_players_a_manifest_is_written_as_before_byte_for_byte(tm
     manifest.write(path, dataclasses.replace(found, frozen={"main-0123456789ab": {"params/d/1": FILE_SUM}}))
     assert manifest.read(path).frozen == {"main-0123456789ab": {"params/d/1": FILE_SUM}}
     assert manifest.read(path).num_bytes == 9
+    assert found.state_sha256 == "" and found.has_state
+    manifest.write(path, dataclasses.replace(found, state_sha256="ab", arrays={}))
+    assert manifest.read(path).state_sha256 == "ab" and not manifest.read(path).has_state
 
 
 SHARED = ("segments", "frozen")
 WRONG: list[dict[str, Any]] = [
     *({name: value} for name in WHOLE if name != "format" for value in (None, "text", [1], [[]])),
     *({name: {"a": value}} for name in (*SHARED, "arrays", "files") for value in (None, 3, [3], {"b": 3})),
+    *({"state_sha256": value} for value in (None, 3)),
     {"frozen": None},
     {"frozen": {"main/..": {}}},
     {"frozen": {"one": {"/a": FILE}}},

@@ -22,6 +22,24 @@ def test_a_tree_that_orbax_wrote_for_an_earlier_version_is_read_bit_for_bit(tmp_
     harness.assert_same(trees.load(tmp_path / "tree", leaves), [np.asarray(x) for x in jax.tree.leaves(tree)])
 
 
+def test_a_digest_tells_every_bit_name_shape_and_dtype_and_no_place() -> None:
+    state = harness.on_host(harness.make_state(1))
+    digest = trees.digest(state)
+    assert trees.digest(trees.copy(harness.make_state(1))) == digest  # on the device
+    leaves = zip(trees.describe(state), jax.tree.leaves(state), strict=True)
+    assert trees.digest({leaf.name: value for leaf, value in reversed(list(leaves))}) == digest  # as files have it
+    kernel = state["params"]["dense"]["kernel"]
+    bits = kernel.view(np.uint32).copy()
+    bits[3, 4] ^= 1
+    for changed in (bits.view(np.float32), kernel.reshape(5, 4), kernel.view(np.uint32)):
+        other = {**state, "params": {"dense": {**state["params"]["dense"], "kernel": changed}}}
+        assert trees.digest(other) != digest
+    assert trees.digest({**state, "parameters": state["params"]}) != digest
+    zeros = [np.zeros(2, np.float32), -np.zeros(2, np.float32)]
+    assert len({trees.digest({"x": x}) for x in zeros}) == 2
+    assert len({trees.digest({"x": np.zeros(shape, np.float32)}) for shape in ((0,), (0, 2), ())}) == 3
+
+
 def test_a_save_leaves_nothing_behind_in_memory(tmp_path: pathlib.Path) -> None:
     tree = trees.copy({str(index): np.zeros(4) for index in range(50)})
     num_saves, num_bytes = 4, []

@@ -161,9 +161,10 @@ def test_a_run_directory_is_absolute_and_a_url_stays(
     plans: list[launch_plan.Plan], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for given in ("runs/a", "gs://bucket/a"):
-        assert commands.main([*ARGS, "--address=10.0.0.1:6379", f"--run_dir={given}"]) == 0
-    assert [found.run_dir for found in plans] == [f"{tmp_path}/runs/a", "gs://bucket/a"]
+    for given, more in (("runs/a", []), ("gs://bucket/a", []), ("gs://bucket/a", ["--num_learners=3"])):
+        assert commands.main([*ARGS, "--address=10.0.0.1:6379", f"--run_dir={given}", *more]) == 0
+    assert [found.run_dir for found in plans] == [f"{tmp_path}/runs/a", "gs://bucket/a", "gs://bucket/a"]
+    assert [found.num_learners for found in plans] == [1, 1, 3]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,6 @@ def test_a_run_directory_is_absolute_and_a_url_stays(
         (["--num_workers=0"], "--num_workers=0: "),
         (["--num_learners=0"], "--num_learners=0: "),
         (["--num_learners=2"], "--num_workers=3: "),
-        (["--num_learners=3", "--run_dir=gs://bucket/run"], "--num_learners=3: "),
         (["--hosts.num=3"], "--hosts.num=3: "),
         (["--replay.batchsize=3"], "--replay.batch_size?"),
         (["--num_worker=3"], "--num_workers?"),

@@ -27,9 +27,9 @@ import numpy as np
 import psutil
 import quick_xla
 
+from seedzero.checkpoints import checkpoint, segments, trees
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.checkpoints import segments, trees
 from seedzero.cli import main as commands
 from seedzero.core import errors
 from seedzero.monitoring import status
@@ -365,6 +365,19 @@ def saved_params(run: pathlib.Path) -> list[np.ndarray]:
     """Returns the arrays of the newest parameters."""
     path, found, _ = saved_files.find(run / "checkpoints", "last", "params")
     return trees.load(path / saved_files.PARAMS, found.arrays[saved_files.PARAMS])
+
+
+def state_digest(run: pathlib.Path) -> str:
+    """Returns the digest of the newest parameters and optimizer; host I > 0, which saves none, names it."""
+    path, found, _ = saved_files.find(run / "checkpoints", "last", "state")
+    parts = [name for name in found.arrays if name not in (saved_files.REPLAY, checkpoint.OBSERVATION)]
+    if not parts:
+        return found.state_sha256
+    assert len(parts) == 2 and sum(len(found.arrays[name]) for name in parts) > 10
+    arrays = [zip(found.arrays[name], trees.load(path / name, found.arrays[name]), strict=True) for name in parts]
+    flat = {f"{name}/{leaf.name}": x for name, part in zip(parts, arrays, strict=True) for leaf, x in part}
+    assert found.state_sha256 == trees.digest(flat)
+    return found.state_sha256
 
 
 def saved_steps(run: pathlib.Path) -> list[int]:

@@ -7,9 +7,11 @@ import types as python_types
 from typing import Any, cast
 
 import golden
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from seedzero.agents import learning
 from seedzero.checkpoints import checkpoint, checkpoint_dir, migrations, player_files
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
@@ -44,7 +46,7 @@ def test_of_several_hosts_the_common_checkpoint_says_whether_a_run_is_finished(
     found = [python_types.SimpleNamespace(step=step, host={**base, "num_updates": step}) for step in (2, 4)]
     config = configs.override(configs.Config(), {"run.max_updates": 4})
     directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=True))
-    hosts = cast(Any, python_types.SimpleNamespace(step=common, link=None))
+    hosts = cast(Any, python_types.SimpleNamespace(step=common, link=None, index=0))
     saved = saving.Saves(config, directory, cast(Any, None), pytest.fail, None, hosts=hosts)
     monkeypatch.setattr(saved_files, "manifests", lambda path: found)
     monkeypatch.setattr(saved_files, "newest_verified", lambda path, scope: (found[-1], {}))
@@ -164,7 +166,7 @@ def test_a_host_with_nothing_to_save_tells_the_others_that_it_has_the_checkpoint
     directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=False, check_ours=lambda: None))
     log = cast(Any, python_types.SimpleNamespace(size_bytes=int))
     told: list[Any] = []
-    hosts = cast(Any, python_types.SimpleNamespace(link=python_types.SimpleNamespace(send=told.append)))
+    hosts = cast(Any, python_types.SimpleNamespace(link=python_types.SimpleNamespace(send=told.append), index=0))
     saved = saving.Saves(configs.Config(), directory, log, pytest.fail, None, hosts=hosts)
     saved.checkpointer.close()
     saved.checkpointer = cast(Any, python_types.SimpleNamespace(save=lambda *parts: None))
@@ -175,6 +177,62 @@ def test_a_host_with_nothing_to_save_tells_the_others_that_it_has_the_checkpoint
     saved.durable_update = 9
     saved.save(state)
     assert told == [{"durable": 9}]
+
+
+AGENT = cast(Any, python_types.SimpleNamespace(acting=lambda train: train.params, samples=True))
+TRAIN = learning.TrainState({"w": jnp.arange(3.0)}, (), {"mu": jnp.zeros(3)}, jnp.int32(4), jnp.int32(0))
+
+
+def _part_of_host(index: int | None, directory: Any) -> None:
+    """Writes a host's part of checkpoint 4; None: as hosts alone do, and all did in earlier versions."""
+    log = cast(Any, python_types.SimpleNamespace(size_bytes=int))
+    hosts = None if index is None else cast(Any, python_types.SimpleNamespace(link=None, index=index))
+    saved = saving.Saves(configs.Config(), directory, log, pytest.fail, None, hosts=hosts)
+    saved.checkpointer._uploader = None  # no other host is there
+    host = {"num_updates": 4, "num_acts": 9, "evaluation_index": 0, "last_evaluation": None, "best_return": None}
+    counters = migrations.counters({**host, "ledger": {"stored": 9}}, 1.0)
+    saved.save(dispatchers.CheckpointState({checkpoint.MAIN: states.parts(AGENT, TRAIN)}, None, counters))
+    saved.checkpointer.close()
+
+
+def _resumed(index: int, directory: Any, step: int = 4, *, has_part: bool = True) -> Any:
+    log = cast(Any, python_types.SimpleNamespace(truncate=lambda size, stored: None))
+    hosts = cast(Any, python_types.SimpleNamespace(link=None, index=index, has_part=has_part, step=step))
+    saved = saving.Saves(configs.Config(), directory, log, lambda text: None, None, hosts=hosts)
+    found = saved.restore(AGENT, TRAIN, None)
+    saved.checkpointer.close()
+    return found
+
+
+@pytest.fixture
+def host_dir(tmp_path: pathlib.Path) -> Any:
+    """Stands for a host's directory."""
+    return python_types.SimpleNamespace(path=tmp_path, checkpoints=tmp_path, resumed=True, check_ours=lambda: None)
+
+
+def test_parts_of_an_earlier_version_have_parameters_and_resume(host_dir: Any) -> None:
+    _part_of_host(None, host_dir)
+    trains, restored = _resumed(1, host_dir)
+    assert trains == {} and restored.step == 4  # host 0 has them, too
+    saving.check_same(AGENT, {checkpoint.MAIN: TRAIN}, restored, host_dir)
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_hosts_resume_only_with_the_parameters_that_they_had(host_dir: Any, index: int, said: golden.Said) -> None:
+    _part_of_host(index, host_dir)
+    assert _resumed(index, host_dir, has_part=False) is None and _resumed(index, host_dir, 2) is None
+    trains, restored = _resumed(index, host_dir)
+    assert (restored.step, list(trains)) == (4, [checkpoint.MAIN] if index == 0 else [])
+    saving.check_same(AGENT, {checkpoint.MAIN: TRAIN}, restored, host_dir)
+    saving.check_same(AGENT, {checkpoint.MAIN: TRAIN}, None, host_dir)
+    for other in (
+        TRAIN._replace(params={"w": TRAIN.params["w"].at[0].set(-0.0)}),  # equal but for a bit
+        TRAIN._replace(opt_state={"mu": jnp.full(3, 1e-45)}),
+    ):
+        with pytest.raises(errors.ResumeError) as raised:
+            saving.check_same(AGENT, {checkpoint.MAIN: other}, restored, host_dir)
+        saving.check_same(AGENT, {checkpoint.MAIN: other}, restored._replace(state_sha256=""), host_dir)  # earlier
+    said(raised.value)
 
 
 def test_a_frozen_player_is_saved_with_the_next_checkpoint(tmp_path: pathlib.Path) -> None:

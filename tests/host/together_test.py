@@ -105,10 +105,21 @@ def test_the_checkpoints_in_a_bucket_count_whatever_the_local_copy_has(
     assert str(url) == "gs://runs/one/hosts/1"
     assert together.in_bucket(url, settings) is None
     gcs.put("runs", f"{url.path}/{lease.NAME}", b"{}")
-    assert together.in_bucket(url, settings) == {}
+    assert together.in_bucket(url, settings) == []
     for step, host in ((10, {}), (20, {together.NUM_HOSTS: 2})):
         manifest.write(tmp_path, manifest.Manifest(step, 0.0, 1, host=host))
         whole = (tmp_path / manifest.NAME).read_bytes()
         gcs.put("runs", f"{url.path}/checkpoints/steps/{step:012d}/{manifest.NAME}", whole)
     gcs.put("runs", f"{url.path}/checkpoints/steps/{30:012d}/params/data", b"an upload that broke off")
-    assert together.in_bucket(url, settings) == {10: 1, 20: 2}
+    assert {one.step for one in together.in_bucket(url, settings) or ()} == {10, 20}
+
+
+def test_the_directory_of_another_host_is_refused_before_hosts_meet(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "checkpoints" / "steps" / f"{20:012d}"
+    path.mkdir(parents=True)
+    manifest.write(path, manifest.Manifest(20, 0.0, 1, state_sha256="ab"))
+    assert together.on_disk(tmp_path) is None
+    (tmp_path / run_dirs.CONFIG_FILE).write_text("{}")
+    meeting = together.meeting(_config(0), tmp_path, pytest.fail)
+    with pytest.raises(errors.ResumeError, match=f"{tmp_path} .*host 0"), meeting:
+        pass

@@ -15,7 +15,7 @@ import pytest
 
 from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.hosts import hub, link, member, messages
+from seedzero.hosts import hub, link, member, messages, roll
 from seedzero.loop import agreement
 from seedzero.transport import security
 
@@ -42,7 +42,7 @@ class World:
     links: list[link.Link] = dataclasses.field(default_factory=list)
 
     def hub(self, num: int = 2, *, clock: Callable[[], float] | None = None, token: str = "", **given: Any) -> hub.Hub:
-        hello = dataclasses.replace(HELLO, num=num, steps=given.pop("steps", ()))
+        hello = dataclasses.replace(HELLO, num=num, steps=given.pop("steps", {}))
         options = {} if clock is None else {"clock": clock}
         secured = security.ServerSecurity(token)
         found = hub.Hub(hello, "127.0.0.1:0", SETTINGS, secured=secured, silence_seconds=20, **options, **given)
@@ -82,9 +82,14 @@ def _taken(one: link.Link) -> queue.Queue[agreement.Decision]:
 
 
 def test_hosts_meet_and_begin_alike(world: World) -> None:
-    _, _, begins = world.met(3, steps=())
-    assert len(set(begins)) == 1 and begins[0].step == -1
+    _, _, begins = world.met(3, steps={})
+    assert len(set(begins)) == 1 and (begins[0].step, begins[0].num_hosts) == (-1, 1)
     assert begins[0].devices.startswith("127.0.0.1:")
+
+
+def test_all_hosts_know_how_many_made_their_checkpoint(world: World) -> None:
+    _, _, begins = world.met(3, made={20: roll.Made(3, "a"), 40: roll.Made(2, "b")})
+    assert {(begin.step, begin.num_hosts) for begin in begins} == {(40, 2)}  # the others' directories are new
 
 
 def test_decisions_come_to_all_hosts_in_the_same_order(world: World) -> None:

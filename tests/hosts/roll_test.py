@@ -63,13 +63,33 @@ def test_a_host_that_does_not_belong_is_refused(
         ({20: 3, 40: 3, 60: 3}, {1: (20, 40, 60), 2: (20, 40)}, 40),
     ],
 )
+@pytest.mark.parametrize("digest", ["", "ab"])
 def test_all_begin_from_the_newest_checkpoint_that_counts(
-    own: dict[int, int], others: dict[int, tuple[int, ...] | None], expected: int
+    own: dict[int, int], others: dict[int, tuple[int, ...] | None], expected: int, digest: str
 ) -> None:
-    assert roll.common_step(own, others) == expected
+    made = {step: roll.Made(num_hosts, digest) for step, num_hosts in own.items()}
+    seen = {index: None if steps is None else dict.fromkeys(steps, digest) for index, steps in others.items()}
+    assert roll.common_step(made, seen) == expected
+
+
+@pytest.mark.parametrize(
+    ("num_hosts", "steps", "expected"),
+    [
+        (2, {20: "a", 40: "b"}, 40),
+        (2, {20: "a", 40: "x"}, 20),  # 40 of a past that was abandoned when it was not everywhere
+        (2, {20: "a", 40: ""}, 20),
+        (2, {20: "x", 40: "x"}, 40),  # another run's: a comparison with host 0's parameters refuses it
+        (1, {20: "x", 40: "x"}, 40),  # made without this host
+    ],
+)
+def test_a_checkpoint_with_other_parameters_is_another_one(
+    num_hosts: int, steps: dict[int, str], expected: int
+) -> None:
+    own = {20: roll.Made(num_hosts, "a"), 40: roll.Made(num_hosts, "b")}
+    assert roll.common_step(own, {1: steps}) == expected
 
 
 def test_checkpoints_without_those_of_host_0_are_refused(said: golden.Said) -> None:
     with pytest.raises(errors.UsageError, match="host 1 has checkpoints") as raised:
-        roll.common_step({}, {1: (20,)})
+        roll.common_step({}, {1: {20: "a"}})
     said(raised.value)

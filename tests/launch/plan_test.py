@@ -64,22 +64,21 @@ def test_learners_share_the_workers_and_meet_at_the_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_learners", "num_workers", "run_dir", "texts"),
+    ("num_learners", "num_workers", "texts"),
     [
-        (2, 5, "/run", ["--num_workers=5: ", "--num_workers=4 or 6"]),
-        (4, 3, "/run", ["--num_workers=3: ", "give --num_workers=4,"]),
-        (2, 4, "gs://bucket/run", ["--num_learners=2: ", "gs://bucket/run", "--run_dir=DIR"]),
+        (2, 5, ["--num_workers=5: ", "--num_workers=4 or 6"]),
+        (4, 3, ["--num_workers=3: ", "give --num_workers=4,"]),
     ],
 )
 def test_learners_that_cannot_share_are_refused(
-    num_learners: int, num_workers: int, run_dir: str, texts: list[str], said: golden.Said
+    num_learners: int, num_workers: int, texts: list[str], said: golden.Said
 ) -> None:
     with pytest.raises(errors.UsageError) as raised:
-        launch_plan.check_learners(num_learners, num_workers, run_dir)
+        launch_plan.check_learners(num_learners, num_workers)
     assert all(text in str(raised.value) for text in texts)
     said(raised.value, texts[0])
-    launch_plan.check_learners(1, 5, "gs://bucket/run")
-    launch_plan.check_learners(3, 6, "/run")
+    launch_plan.check_learners(1, 5)
+    launch_plan.check_learners(3, 6)
 
 
 def test_an_ipv6_host_is_in_brackets() -> None:

@@ -9,6 +9,9 @@ import sys
 import fake_gcs
 import pytest
 
+from seedzero.config import worker_options
+from seedzero.launch import plan as launch_plan
+
 ray_actors = pytest.importorskip(
     "seedzero.launch.ray_actors", reason="Ray is not installed: pip install '.[ray]'", exc_type=ImportError
 )
@@ -25,6 +28,25 @@ def test_a_finished_run_is_known_on_a_disk_and_in_a_bucket(tmp_path: pathlib.Pat
     gcs.put("runs", "team/one/config.json", b"{}")
     gcs.put("runs", "team/one/status.json", ENDED.encode())
     assert ray_actors._finished("gs://runs/team/one") == "50 updates of --max_updates=50"
+
+
+@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("place", ["RUN", "gs://runs/one"])
+def test_each_learner_waits_for_its_own_directory_and_in_a_bucket_for_its_lease(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, place: str, index: int
+) -> None:
+    waited: list[pathlib.Path] = []
+    monkeypatch.setattr(ray_actors.run_lock, "wait_until_free", lambda path, report: waited.append(path))
+    run_dir = place.replace("RUN", str(tmp_path))
+    needs = launch_plan.NodeResources(1.0)
+    words = (f"--run_dir={run_dir}", "--hosts.num=2")
+    plan = launch_plan.Plan(run_dir, 2, words, worker_options.WorkerOptions(), needs, needs, 0, "abc", 2)
+    learner = ray_actors.Learner(0, index)
+    learner._order = ray_actors.Order(plan, "10.0.0.7:7800")
+    command = learner._command()
+    assert words[0] in command and f"--hosts.index={index}" in command
+    assert waited == ([] if "://" in place else [tmp_path / "hosts" / "1" if index else tmp_path])
+    learner._directory.cleanup()
 
 
 @pytest.mark.parametrize(("num_accelerators", "platforms"), [(0, "cpu"), (2, "cuda,cpu")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import re
 import shutil
@@ -88,11 +89,44 @@ def test_two_hosts_learn_the_same_though_one_is_killed(host: harness.Host, tmp_p
     assert ended.code == 0, ended.err
     assert _steps(run) == _steps(run / "hosts" / "1") and _steps(run)[-1] == UPDATES
     _assert_alike(*_dirs(run))
+    alone = host.seedzero("evaluate", f"--run_dir={run / 'hosts' / '1'}")
+    assert alone.code == 2 and "give the run directory of host 0" in alone.err, alone.err
     stored = _check_ledgers(run)
     assert harness.metrics_rows(run)[-1]["env_steps"] == stored
     one = host.train(run, *HOSTS, "--hosts.num=1", f"--max_updates={UPDATES + EVERY}").wait()
     assert one.code == 0 and "resumed at update 60" in one.err, one.err
     assert _steps(run)[-1] == UPDATES + EVERY
+
+
+@pytest.mark.slow
+def test_parts_of_other_parameters_do_not_count_and_another_run_is_refused(
+    host: harness.Host, tmp_path: pathlib.Path
+) -> None:
+    run = tmp_path / "run"
+    assert host.train(run, *HOSTS, f"--max_updates={UPDATES}").wait().code == 0
+    newest = max((run / "hosts" / "1" / "checkpoints" / "steps").iterdir())
+    _name_other_parameters(newest)
+    ended = host.train(run, *HOSTS, f"--max_updates={UPDATES + EVERY}").wait()
+    assert ended.code == 0 and f"resumed at update {UPDATES - EVERY}\n" in ended.err, ended.err
+    _assert_alike(*_dirs(run))
+    assert _steps(run)[-1] == UPDATES + EVERY
+    for path in newest.parent.iterdir():
+        _name_other_parameters(path)
+    ended = host.train(run, *HOSTS, f"--max_updates={UPDATES + 2 * EVERY}").wait()
+    assert ended.code == 2 and "a host refused its start" in ended.err, ended.err
+    said = (run / "hosts" / "1" / "logs" / "host.log").read_text()
+    assert f"checkpoint {UPDATES + EVERY} in {run}/hosts/1 was made with other parameters than host 0 has" in said
+    shutil.rmtree(run / "hosts" / "1")
+    ended = host.train(run, *HOSTS, f"--max_updates={UPDATES + 2 * EVERY}").wait()
+    assert ended.code == 0 and f"resumed at update {UPDATES + EVERY}\n" in ended.err, ended.err
+    _assert_alike(*_dirs(run))
+
+
+def _name_other_parameters(path: pathlib.Path) -> None:
+    """Changes the checksum in the manifest of a host's checkpoint."""
+    found = manifest.read(path)
+    assert len(found.state_sha256) == 64
+    manifest.write(path, dataclasses.replace(found, state_sha256=found.state_sha256[::-1]))
 
 
 @pytest.mark.slow

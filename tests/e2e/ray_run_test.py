@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import e2e_harness as harness
+import fake_gcs
 import psutil
 import pytest
 
+from seedzero.bucket import bucket
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import errors
@@ -33,17 +36,13 @@ TOKEN = "0123456789abcdef"
 class Launched:
     """A launcher, and the learner that it has somewhere."""
 
-    def __init__(self, host: harness.Host, address: str, run: pathlib.Path, *words: str) -> None:
+    def __init__(self, host: harness.Host, address: str, run: pathlib.Path, *words: str, url: str = "") -> None:
         token_file = run.with_name("token")
         token_file.write_text(TOKEN)
         token_file.chmod(0o600)
         self.run, self._access = run, security.Access(str(token_file))
-        self.program = host.start(
-            host.command(
-                "launch", "ray", f"--address={address}", f"--run_dir={run}", f"--token_file={token_file}", *words
-            ),
-            "launch",
-        )
+        words = (f"--address={address}", f"--run_dir={url or run}", f"--token_file={token_file}", *words)
+        self.program = host.start(host.command("launch", "ray", *words), "launch")
 
     def status(self) -> dict[str, Any] | None:
         """Returns the first learner's status, None where it does not answer; the accounting must hold every time."""
@@ -233,6 +232,31 @@ def test_two_learners_go_on_together_though_a_program_and_an_actor_are_killed(
         ledger = manifest.host["ledger"]
         assert ledger["acknowledged"] == ledger["stored"] + ledger["pending"] + sum(ledger["discarded"].values())
         assert ledger["stored"] > 100  # a sum of both in metrics.jsonl may be a second old
+
+
+@pytest.mark.slow
+def test_two_learners_keep_their_run_in_a_bucket(
+    host: harness.Host,
+    cluster: Callable[..., Any],
+    gcs: fake_gcs.FakeGcs,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scratch = tmp_path / "scratch"
+    host.environment |= gcs.environment | {bucket.SCRATCH_VARIABLE: str(scratch)}
+    for name in ("XLA_FLAGS", *gcs.environment, bucket.SCRATCH_VARIABLE):  # which nodes pass on
+        monkeypatch.setenv(name, host.environment[name])
+    address = cluster(num_cpus=4).address
+    words = (*harness.TINY, "--num_learners=2", "--num_workers=2", "--replay.num_slots=8")
+    for budget in (40, 80):
+        given = (*words, f"--max_updates={budget}")
+        ended = Launched(host, address, tmp_path / "run", *given, url="gs://runs/two").program.wait()
+        assert ended.code == 0 and f"finished: --max_updates={budget} " in ended.err, ended.err
+        assert ("resumed at update 40" in ended.out) == (budget == 80), ended.out
+        last = f"checkpoints/steps/{budget:012d}"
+        assert {f"two/{last}/manifest.json", f"two/hosts/1/{last}/manifest.json"} <= set(gcs.names("runs"))
+        assert gcs.names("runs", f"two/{last}/params/") and not gcs.names("runs", f"two/hosts/1/{last}/params/")
+        shutil.rmtree(scratch)  # the machines are lost
 
 
 def _is_whole(found: dict[str, Any]) -> bool:

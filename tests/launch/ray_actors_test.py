@@ -42,7 +42,7 @@ def test_each_learner_waits_for_its_own_directory_and_in_a_bucket_for_its_lease(
     words = (f"--run_dir={run_dir}", "--hosts.num=2")
     plan = launch_plan.Plan(run_dir, 2, words, worker_options.WorkerOptions(), needs, needs, 0, "abc", 2)
     learner = ray_actors.Learner(0, index)
-    learner._order = ray_actors.Order(plan, "10.0.0.7:7800")
+    learner._order = ray_actors.Order("1", plan, "10.0.0.7:7800")
     command = learner._command()
     assert words[0] in command and f"--hosts.index={index}" in command
     assert waited == ([] if "://" in place else [tmp_path / "hosts" / "1" if index else tmp_path])

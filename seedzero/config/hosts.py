@@ -58,3 +58,8 @@ def problems(config: Any) -> Iterator[str]:
         yield (f"{several}: all devices of a host act and learn; give --training.acting_devices=0, or --hosts.num=1")
     if config.replay.placement == "host" and config.agent.SAMPLES:
         yield f"{several}: each host's replay is on its devices; give --replay.placement=device, or --hosts.num=1"
+    if config.checkpoint.keep == 1:
+        yield (
+            f"{several}: --checkpoint.keep=1 deletes a host's last checkpoint before the other hosts have the next "
+            "one; give --checkpoint.keep=2 or more"
+        )

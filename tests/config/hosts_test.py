@@ -30,6 +30,7 @@ def test_several_hosts_go_with_the_defaults_of_every_agent() -> None:
         {"league.freeze_every": 1000, "env.id": "spiel:tic_tac_toe"},
         {"training.acting_devices": 1},
         {"replay.placement": "host"},
+        {"checkpoint.keep": 1},
     ],
     ids=lambda changed: next(iter(changed)),
 )

@@ -130,8 +130,9 @@ _SPECS_OF = {
     "sac with everything": ("image and vector, continuous",),
 }
 """Sampled MuZero has tests of its own: `sampled_test.py`."""
+_SLOW = ("muzero with a policy gradient",)  # muzero_policy_gradient_test.py acts and learns with it
 CASES = [
-    pytest.param(variant, spec, id=f"{variant}, {spec}")
+    pytest.param(variant, spec, id=f"{variant}, {spec}", marks=pytest.mark.slow if variant in _SLOW else ())
     for variant in VARIANTS
     for spec in _SPECS_OF.get(variant, ("image and vector",) if variant.endswith("everything") else ("masked",))
 ]

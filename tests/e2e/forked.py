@@ -16,7 +16,7 @@ from typing import IO
 import jax
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["seedzero.cli.main", "seedzero.host.learner", "seedzero.host.starting"])
+_context.set_forkserver_preload(["seedzero.cli.main", "seedzero.host.learner", "seedzero.host.starting", "gymnasium"])
 
 
 class Forked:

@@ -95,13 +95,6 @@ def to(run: pathlib.Path, num_players: int) -> str:
     return f"--max_env_steps={newest(run).host['ledger']['stored'] + num_players * EVERY}"
 
 
-def test_a_resume_with_another_time_between_snapshots_is_refused_by_name(
-    host: harness.Host, league: pathlib.Path
-) -> None:
-    ended = host.seedzero("train", *LEAGUE, "--league.freeze_every=400", f"--run_dir={league}")
-    assert ended.code == 2 and f"--league.freeze_every: saved {EVERY}, given 400" in ended.err
-
-
 @pytest.mark.slow  # tests/checkpoints/player_files_test.py kills between changes of the disk within a process
 def test_killed_around_a_freeze_it_goes_on_at_its_last_checkpoint(
     host: harness.Host, tmp_path: pathlib.Path, league: pathlib.Path
@@ -204,6 +197,7 @@ def damage(run: pathlib.Path, name: str) -> None:
     harness.flip_a_bit(run / "checkpoints" / saved_files.FROZEN / name)
 
 
+@pytest.mark.slow  # tests/checkpoints/player_files_test.py names damaged players, and resumes without them
 def test_damaged_and_missing_players_are_named_and_a_resume_goes_on_without_them(
     host: harness.Host, tmp_path: pathlib.Path, league: pathlib.Path
 ) -> None:

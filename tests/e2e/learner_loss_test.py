@@ -27,14 +27,15 @@ def test_a_killed_learner_resumes_at_its_last_durable_update_and_workers_reconne
     learner = host.train(run, *command)  # which such leftovers do not stop
     learner.until(lambda found: found["updates"] > 0, "updates")
     assert "resumed" not in learner.output()
-    for _ in range(num_kills):
+    for left in reversed(range(num_kills)):
         learner.until(lambda found: found["durable_update"], "a durable update")
         goal = learner.polls[-1]["updates"] + moments.randrange(60)
         found = learner.until(lambda found, goal=goal: found["updates"] >= goal, "a random moment")
         learner.kill()
         newest = list(saved_files.manifests(run / "checkpoints"))[-1]
         assert newest.step >= found["durable_update"]
-        learner = host.train(run, *command)
+        budget = newest.step + 100
+        learner = host.train(run, *command, *([] if left else [f"--max_updates={budget}"]))
         assert int(learner.says(harness.RESUMED)[1]) == newest.step
         back = learner.until(lambda found: found["workers"] == 1, "the worker reconnects")
         assert back["updates"] >= newest.step
@@ -45,10 +46,7 @@ def test_a_killed_learner_resumes_at_its_last_durable_update_and_workers_reconne
         assert back["steps_discarded"]["worker_lost"] == saved["discarded"].get("worker_lost", 0) + saved["pending"]
         learner.trains_on()
     assert worker.popen.poll() is None
-    learner.kill()
-    budget = learner.polls[-1]["updates"] + 50
-    last = host.train(run, *command, f"--max_updates={budget}")
-    assert last.wait().code == 0
+    assert learner.wait().code == 0
     ended = worker.wait()
     assert ended.code == 0, ended.err
     assert f"--max_updates={budget} reached" in ended.err

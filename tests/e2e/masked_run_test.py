@@ -56,7 +56,7 @@ def test_the_cases_are_all_agents_with_discrete_actions() -> None:
 
 
 @pytest.mark.parametrize(
-    "agent", [pytest.param(name, marks=pytest.mark.slow) if name not in ("ppo", "vtrace") else name for name in _OWN]
+    "agent", [pytest.param(name, marks=pytest.mark.slow) if name != "ppo" else name for name in _OWN]
 )
 def test_no_agent_takes_an_illegal_action(agent: str, host: harness.Host) -> None:
     path, place = host.directory / agent, _PLACES[agent]

@@ -190,6 +190,7 @@ def test_an_environment_that_cannot_be_made_is_one_message_and_no_run(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow  # checkpointer_test.py and metrics_test.py have full disks within a process
 def test_a_full_disk_does_not_end_training(host: harness.Host, tmp_path: pathlib.Path) -> None:
     """Files that must not grow behave like a full disk: every write beyond fails."""
     settings = ("--checkpoint.every_seconds=0.5", "--metrics.every_seconds=0.1")

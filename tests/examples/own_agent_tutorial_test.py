@@ -55,6 +55,7 @@ def test_the_copy_trains_is_changed_and_trains_again(host: harness.Host) -> None
     assert _run(host, *_command("seedzero evaluate "), "--episodes=2").json["mean_return"] > 0
 
 
+@pytest.mark.slow  # tests/api/conformance_test.py checks the agent of the example
 def test_the_check_passes_for_the_changed_copy(host: harness.Host) -> None:
     (check,) = _blocks("python")
     ended = host.start(

@@ -91,15 +91,19 @@ def _same(one: Any, other: Any) -> bool:
     return all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs)
 
 
-def test_both_learn_catch_each_from_the_groups_at_home_with_it(catching: loop_world.Device) -> None:
+@pytest.mark.parametrize(
+    "num_steps", [pytest.param(120, id="some"), pytest.param(1200, id="until-learned", marks=pytest.mark.slow)]
+)
+def test_both_learn_catch_each_from_the_groups_at_home_with_it(catching: loop_world.Device, num_steps: int) -> None:
     world = loop_world.World(catching, ByParity(SIZE))
     game = Game(world, world.join())
-    game.play(1200)
+    game.play(num_steps)
     one, other = world.players
     assert not _same(one.train, other.train) and not _same(one.params, other.params)
     for player, returns in zip(world.players, game.returns, strict=True):
-        assert player.num_updates > 20 and player.version == player.num_updates
-        assert np.mean(returns[:100]) < 0.0 < 0.8 < np.mean(returns[-100:])
+        assert player.num_updates >= num_steps // 60 and player.version == player.num_updates
+        assert np.mean(returns[:100]) < 0.0
+        assert num_steps < 1200 or np.mean(returns[-100:]) > 0.8
     written = [np.asarray(player.rings.cursor).reshape(NUM_GROUPS, SIZE) > 0 for player in world.players]
     assert [groups.all(axis=1).tolist() for groups in written] == [[True, False] * 2, [False, True] * 2]
     assert not (written[0] & written[1]).any()

@@ -93,9 +93,14 @@ def test_two_hosts_learn_the_same_though_one_is_killed(host: harness.Host, tmp_p
     assert alone.code == 2 and "give the run directory of host 0" in alone.err, alone.err
     stored = _check_ledgers(run)
     assert harness.metrics_rows(run)[-1]["env_steps"] == stored
-    one = host.train(run, *HOSTS, "--hosts.num=1", f"--max_updates={UPDATES + EVERY}").wait()
-    assert one.code == 0 and "resumed at update 60" in one.err, one.err
-    assert _steps(run)[-1] == UPDATES + EVERY
+
+
+@pytest.mark.slow  # host 0 leaves what a run without other hosts does
+def test_one_host_goes_on_with_the_run_of_two(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    for num, updates in ((2, UPDATES), (1, UPDATES + EVERY)):
+        ended = host.train(tmp_path / "run", *HOSTS, f"--hosts.num={num}", f"--max_updates={updates}").wait()
+        assert ended.code == 0 and _steps(tmp_path / "run")[-1] == updates, ended.err
+    assert f"resumed at update {UPDATES}" in ended.err
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import e2e_harness as harness
 import pytest
 
 TEXT = (harness.ROOT / "docs" / "tutorials" / "own_agent.md").read_text(encoding="utf-8")
-BUDGET = 6
+BUDGET = ("--max_updates=6", "--evaluation.episodes=4", "--evaluation.num_envs=4")
 
 
 def _blocks(language: str) -> list[str]:
@@ -43,15 +43,18 @@ def _run(host: harness.Host, *words: str) -> harness.Ended:
     return ended
 
 
-def test_the_copy_trains_is_changed_and_trains_again(host: harness.Host) -> None:
+@pytest.mark.slow  # pqn_test.py trains the agent that is copied
+def test_the_copy_trains(host: harness.Host) -> None:
+    _run(host, *_command("seedzero train --preset=cartpole.preset --run_dir=runs/max"), *BUDGET)
+
+
+def test_the_copy_is_changed_and_trains(host: harness.Host) -> None:
     assert "toy.trace_decay" in _run(host, *_command("seedzero config ")).out
-    budget = (f"--max_updates={BUDGET}", "--evaluation.episodes=4", "--evaluation.num_envs=4")
-    _run(host, *_command("seedzero train --preset=cartpole.preset --run_dir=runs/max"), *budget)
     before = (host.directory / "toy_agent.py").read_text()
     (change,) = _blocks("diff")
     subprocess.run(["git", "apply", "-"], cwd=host.directory, input=change, text=True, check=True)
     assert (host.directory / "toy_agent.py").read_text() != before
-    _run(host, *_command("seedzero train --preset=cartpole.preset --run_dir=runs/sarsa"), *budget)
+    _run(host, *_command("seedzero train --preset=cartpole.preset --run_dir=runs/sarsa"), *BUDGET)
     assert _run(host, *_command("seedzero evaluate "), "--episodes=2").json["mean_return"] > 0
 
 

@@ -46,6 +46,7 @@ def test_a_wrong_level_gets_the_nearest(host: harness.Host) -> None:
     assert ended.code == 1 and "did you mean gym:treasure:Maze-v0?" in ended.out + ended.err
 
 
+@pytest.mark.slow  # the other examples begin trainings in Python, too
 def test_the_block_of_python_runs(host: harness.Host) -> None:
     (block,) = re.findall(r"^   ```python\n(.*?)^   ```$", TEXT, re.DOTALL | re.MULTILINE)
     script = pathlib.Path(host.directory / "in_python.py")

@@ -51,6 +51,7 @@ def test_a_killed_run_has_the_same_parameters_as_one_of_its_seed(host: harness.H
     assert all(np.array_equal(a, b) for a, b in zip(params, harness.saved_params(killed), strict=True))
 
 
+@pytest.mark.slow  # worker_loss_test.py kills workers, tests/loop/device_loop_test.py cuts unrolls
 def test_every_step_is_learned_from_at_most_once_though_workers_die(host: harness.Host) -> None:
     learner = host.train(
         host.directory / "run",

@@ -7,7 +7,6 @@ import pathlib
 import socket
 import subprocess
 import sys
-from typing import Any
 
 import across_program
 import jax
@@ -24,12 +23,11 @@ from seedzero.device import strategy as strategies
 SPEC = across_program.SPEC
 
 
-def _cases(slow: str) -> list[Any]:
-    """Returns the agents; each of the two statements has another one that is always run."""
-    return [pytest.param(name, marks=pytest.mark.slow if name == slow else ()) for name in across_program.AGENTS]
+_SLOW = ("muzero",)  # tests/e2e/hosts_run_test.py has two hosts with it
+_CASES = [pytest.param(x, marks=pytest.mark.slow if x in _SLOW else ()) for x in sorted(across_program.AGENTS)]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=_CASES)
 def agent(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -70,7 +68,6 @@ def alone(agent: str, filled: list[np.ndarray]) -> Learned:
     return _learned(across_program.make(agent, 1, 2), strategies.Strategy(), filled)
 
 
-@pytest.mark.parametrize("agent", _cases(slow="muzero"), indirect=True, scope="module")
 def test_one_host_alone_learns_the_same_bits(agent: str, filled: list[np.ndarray], alone: Learned) -> None:
     made = across_program.make(agent, 1, 2)
     together = _learned(made, across.AcrossHosts(made, 3), filled)
@@ -78,7 +75,6 @@ def test_one_host_alone_learns_the_same_bits(agent: str, filled: list[np.ndarray
     assert all(one.tobytes() == other.tobytes() for one, other in zip(alone[1], together[1], strict=True))
 
 
-@pytest.mark.parametrize("agent", _cases(slow="ppo"), indirect=True, scope="module")
 def test_two_hosts_learn_as_one_with_their_devices(
     agent: str, filled: list[np.ndarray], alone: Learned, tmp_path: pathlib.Path
 ) -> None:

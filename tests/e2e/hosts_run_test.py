@@ -95,14 +95,6 @@ def test_two_hosts_learn_the_same_though_one_is_killed(host: harness.Host, tmp_p
     assert harness.metrics_rows(run)[-1]["env_steps"] == stored
 
 
-@pytest.mark.slow  # host 0 leaves what a run without other hosts does
-def test_one_host_goes_on_with_the_run_of_two(host: harness.Host, tmp_path: pathlib.Path) -> None:
-    for num, updates in ((2, UPDATES), (1, UPDATES + EVERY)):
-        ended = host.train(tmp_path / "run", *HOSTS, f"--hosts.num={num}", f"--max_updates={updates}").wait()
-        assert ended.code == 0 and _steps(tmp_path / "run")[-1] == updates, ended.err
-    assert f"resumed at update {UPDATES}" in ended.err
-
-
 @pytest.mark.slow
 def test_parts_of_other_parameters_do_not_count_and_another_run_is_refused(
     host: harness.Host, tmp_path: pathlib.Path
@@ -125,6 +117,8 @@ def test_parts_of_other_parameters_do_not_count_and_another_run_is_refused(
     ended = host.train(run, *HOSTS, f"--max_updates={UPDATES + 2 * EVERY}").wait()
     assert ended.code == 0 and f"resumed at update {UPDATES + EVERY}\n" in ended.err, ended.err
     _assert_alike(*_dirs(run))
+    one = host.train(run, *HOSTS, "--hosts.num=1", f"--max_updates={UPDATES + 3 * EVERY}").wait()
+    assert one.code == 0 and f"resumed at update {UPDATES + 2 * EVERY}\n" in one.err, one.err
 
 
 def _name_other_parameters(path: pathlib.Path) -> None:

@@ -112,7 +112,6 @@ def _killed_run(host: harness.Host, directory: pathlib.Path, *words: str) -> pat
     raise AssertionError("every run was through before it could be killed")
 
 
-@pytest.mark.slow  # seats_run_test.py kills and compares, tests/loop/device_loop_test.py has MuZero
 def test_a_seed_gives_the_same_bits_and_metrics_though_killed_and_resumed(
     host: harness.Host, tmp_path: pathlib.Path, reference: pathlib.Path
 ) -> None:

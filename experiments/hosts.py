@@ -34,7 +34,7 @@ from seedzero.checkpoints import run_dir as run_dirs
 
 SETTINGS = ("--stop_at_return=inf", "--evaluation.every_updates=0", "--metrics.every_seconds=1")
 TIMES = "SEEDZERO_REPLY_TIMES"
-"""Variable with the file of an environment's times."""
+"""Variable with the begin of the name of the file of an environment's times."""
 
 
 class Timed(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -43,7 +43,8 @@ class Timed(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(self) -> None:
         super().__init__(gymnasium.make("CartPole-v1"))
         self._ended = 0.0
-        self._file = pathlib.Path(os.environ[TIMES]).open("a", buffering=1)  # noqa: SIM115 (closed with the process)
+        name = f"{os.environ[TIMES]}.{os.getppid()}"  # the worker's learner
+        self._file = pathlib.Path(name).open("a", buffering=1)  # noqa: SIM115 (closed with the process)
 
     def step(self, action: Any) -> Any:
         """Steps."""
@@ -112,13 +113,15 @@ def replies(arguments: argparse.Namespace) -> None:
     """Prints quantiles of the times of replies, without and with a slow peer."""
     shutil.rmtree(arguments.out, ignore_errors=True)
     times = arguments.out.with_suffix(".times")
-    times.unlink(missing_ok=True)
+    times.parent.mkdir(parents=True, exist_ok=True)
     here = str(pathlib.Path(__file__).parent)
     env = {**os.environ, TIMES: str(times), "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])}
     words = (*SETTINGS, "--preset=cartpole", "--env=python:hosts:Timed", "--hosts.num=2", *arguments.settings)
     command = [sys.executable, "-m", "seedzero.cli", "train", *words, f"--run_dir={arguments.out}"]
     with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as process:
-        row = _wait_for_rows(arguments.out, 20)
+        row = _wait_for_rows(arguments.out, 20, process)
+        host = run_dirs.read_learner(arguments.out)
+        assert host is not None
         began = time.time()
         time.sleep(arguments.seconds)
         quiet = time.time()
@@ -136,7 +139,7 @@ def replies(arguments: argparse.Namespace) -> None:
         since = [row for row in _rows(arguments.out) if row["update"] and row["seconds"] > row_at_quiet["seconds"]]
         each = (since[-1]["seconds"] - since[0]["seconds"]) / max(1, since[-1]["update"] - since[0]["update"])
         process.send_signal(signal.SIGINT)
-    found = np.loadtxt(times)
+    found = np.loadtxt(f"{times}.{host['pid']}")
     print(f"an update took {1 / rate:.3f} s undisturbed, {each:.2f} s with a slow peer")
     for name, first, last in (("undisturbed", began, quiet), (f"peer slowed by {arguments.slow} s", quiet, slow)):
         part = found[(found[:, 0] > first) & (found[:, 0] < last), 1]
@@ -156,11 +159,12 @@ def _rows(run: pathlib.Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def _wait_for_rows(run: pathlib.Path, num_updates: int) -> dict[str, Any]:
-    while True:
+def _wait_for_rows(run: pathlib.Path, num_updates: int, process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    while process.poll() is None:
         if (rows := _rows(run)) and rows[-1]["update"] >= num_updates:
             return rows[-1]
         time.sleep(1.0)
+    raise SystemExit("the run has ended before its updates")
 
 
 def main() -> None:

@@ -149,7 +149,7 @@ def add_moments(
         return state
     before = state.params[network_inputs.MOMENTS]
     shape = next(iter(windows.observation.values())).shape[:2]
-    counted = jnp.broadcast_to(windows.weight[:, None] > 0, shape).reshape(-1)
+    counted = jnp.broadcast_to(windows.counts[:, None], shape).reshape(-1)
     after = network.add_moments(before, observations.flat(windows.observation), counted, axis_name)
     params = {**state.params, network_inputs.MOMENTS: where(state.num_rejected == 0, after, before)}
     return state._replace(params=params)

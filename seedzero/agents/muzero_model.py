@@ -67,7 +67,7 @@ def init(parts: Parts, key: jax.Array) -> base.Params:
 
 def observe(parts: Parts, params: base.Params, windows: windowing.Windows, axis_name: str | None) -> base.Params:
     """Returns the parameters with the statistics of windows of any weight added; the same on all mapped devices."""
-    params, counted = dict(params), windows.weight > 0
+    params, counted = dict(params), windows.counts
     if (moments := params.get(network_inputs.MOMENTS)) is not None:
         seen = windowing.observed(windows, 0)
         params[network_inputs.MOMENTS] = parts.network.add_moments(moments, seen, counted, axis_name)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
+import types
 
 import jax
 
@@ -32,6 +34,20 @@ def enable(directory: pathlib.Path | None = None) -> str:
     _chosen_here.add(str(directory))
     jax.config.update("jax_compilation_cache_dir", str(directory))
     return ""
+
+
+def write_on_every_host() -> None:
+    """Has this process of a `jax.distributed` cluster write its programs, too: JAX has the first one write alone.
+
+    That spares file systems on which many processes write the same file. Most programs of another host are its own:
+    they name its devices. With a JAX of other internals nothing changes.
+    """
+    with contextlib.suppress(ImportError, AttributeError):
+        from jax._src import compiler
+
+        first = types.SimpleNamespace(global_state=types.SimpleNamespace(process_id=0))
+        code, seen = compiler._cache_write.__code__, {**vars(compiler), "distributed": first}
+        compiler._cache_write = types.FunctionType(code, seen)
 
 
 def _is_usable(directory: pathlib.Path) -> bool:

@@ -28,6 +28,7 @@ from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.config import sections
 from seedzero.core import errors
+from seedzero.device import compilation_cache
 from seedzero.hosts import hub, link, member, messages, roll
 from seedzero.loop import device_loop, facts
 from seedzero.loop import roster as rosters
@@ -173,6 +174,7 @@ def meeting(
                 f"host {hosts.index} cannot join JAX's cluster at {begin.devices}: {error}; a process that has used "
                 "JAX before cannot, and a firewall may be in the way"
             ) from error
+        compilation_cache.write_on_every_host()
         with _watched(linked, hosts.silence_seconds):
             yield Together(linked, begin.step, hosts.index < begin.num_hosts)
             if linked.leave():

@@ -183,35 +183,39 @@ class Agreed:
         *,
         num_due: int,
         can_update: bool,
+        awaits_last: bool = False,
     ) -> scheduler.Call | scheduler.Wait:
         """Returns the next call of this host.
 
         alone: whether an update may be chosen -> the call of a single host by its own pace. num_due: updates that this
-        pace owes for the steps so far. can_update: an update can be submitted now.
+        pace owes for the steps so far. can_update: an update can be submitted now. awaits_last: it waits for
+        the end of the last one.
 
         The other hosts wait for a decided update on their devices, so it goes first; but one other call may go between
-        two updates. A host that waits for the others goes on acting as its pace allows without the update.
+        two updates. A host that waits for the others goes on acting as its pace allows without the update. Where
+        updates are slow, a call that waits at the end of one goes before the next: a reply waits for one at most.
         """
+        can_update = can_update and not awaits_last
         if num_due:
             self._promise(num_updates + num_due)
         if not self.has_update and self._promised <= num_updates:
             found = alone(True)
             if isinstance(found, scheduler.Wait) or found.kind is not limiter.Work.UPDATE:
-                return self._chosen(found)
+                return self._chosen(found, awaits_last)
             self._promise(num_updates + 1)
         if self.has_update and can_update and not self._updated_last:
             return scheduler.Call(limiter.Work.UPDATE, (0,))
         found = alone(False)
         if self.has_update and can_update and isinstance(found, scheduler.Wait):
             return scheduler.Call(limiter.Work.UPDATE, (0,))
-        return self._chosen(found)
+        return self._chosen(found, awaits_last)
 
     def _promise(self, until: int) -> None:
         if until > self._promised:
             self._promised = until
             self._send({"ready": until, "steps": dataclasses.asdict(self.steps())})
 
-    def _chosen(self, call: scheduler.Call | scheduler.Wait) -> scheduler.Call | scheduler.Wait:
-        if isinstance(call, scheduler.Call):
+    def _chosen(self, call: scheduler.Call | scheduler.Wait, awaits_last: bool) -> scheduler.Call | scheduler.Wait:
+        if isinstance(call, scheduler.Call) and not awaits_last:
             self._updated_last = False
         return call

@@ -178,6 +178,7 @@ class DeviceLoop:
             facts.num_updates(self.dispatcher.players),
             num_due=facts.num_due(self._config, self.dispatcher, self.course),
             can_update=facts.can_update(self.dispatcher),
+            awaits_last=self.dispatcher.update_times.awaits_slow,
         )
 
     def _submit(self, call: scheduler.Call) -> None:

@@ -128,6 +128,7 @@ class Dispatcher:
         self.evaluator = evaluators.Evaluator(evaluation, config.env.id, hardest=hardest, now=clock())
         lanes = learning[0].strategy.lanes(config.training.max_in_flight)
         self.in_flight = in_flight_calls.InFlight(workers.inbox.news, *lanes, tap=self.tap)
+        self.update_times = in_flight_calls.UpdateTimes(clock)
         self.evaluated_last = False
         """Whether the last acting call was an evaluation's: it and training alternate."""
         self._num_acts = 0
@@ -245,9 +246,11 @@ class Dispatcher:
         if player.num_updates % self._publish_every == 0:
             player.publish()
         names, settle = player.programs.update.result().metric_names, player.strategy.when_there()
+        ended = self.update_times.begin()
 
         def collect() -> None:
             fetched = dict(zip(names, np.asarray(values).tolist(), strict=True))
+            ended()
             self.gathered.add_means({**fetched, **symptoms.clipped(self._clip_norm, fetched)})
             if fetched["num_rejected"] >= _MAX_REJECTED:
                 raise errors.TrainingFailure(

@@ -19,6 +19,10 @@ ACTING, UPDATING = 0, -1
 """Lanes: the first and the last one; they are the same where all devices do all."""
 
 
+_SLOW_SECONDS = 0.05
+"""Of an update: replies may wait for several that are shorter."""
+
+
 class Lane:
     """Calls completed in the order of their dispatch; `number` are in flight."""
 
@@ -26,6 +30,34 @@ class Lane:
         self.maximum = maximum
         self.number = 0
         self.waiting: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=maximum + 1)  # and the end's mark
+
+
+class UpdateTimes:
+    """Measures the updates of one of several hosts, each of which waits on the devices for the other hosts.
+
+    A device runs calls in the order of their dispatch, so an acting call behind two updates waits for both.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._num_begun = self._num_ended = 0  # counted by the loop's thread, and by a completion thread
+        self._ended, self._seconds = clock(), 0.0  # of the last one
+
+    def begin(self) -> Callable[[], None]:
+        """Counts a submitted update; returns a function to call at its end."""
+        began, self._num_begun = self._clock(), self._num_begun + 1
+
+        def end() -> None:
+            now = self._clock()
+            self._seconds, self._ended = now - max(began, self._ended), now
+            self._num_ended += 1
+
+        return end
+
+    @property
+    def awaits_slow(self) -> bool:
+        """Whether an update is on its way, and the one before took long: the next one waits for its end."""
+        return self._num_begun > self._num_ended and self._seconds > _SLOW_SECONDS
 
 
 class InFlight:

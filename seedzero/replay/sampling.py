@@ -70,9 +70,12 @@ def sample(
     slot, time, total = (draw if beta is None else _draw_by_priority)(weight, key, batch_size)
     mean = total if axis_name is None else jax.lax.pmean(total, axis_name)
     loss_weight = jnp.full((batch_size,), jnp.where(mean > 0, total / jnp.where(mean > 0, mean, 1.0), 0.0))
+    counted = jnp.full((batch_size,), total > 0)
     if beta is not None:
         loss_weight = loss_weight * _importance(weight[slot, time], beta, least, axis_name)
-    return windowing.from_data(rings, slot, time, replay, stack)._replace(weight=loss_weight)
+        counted &= weight[slot, time] > 0
+    windows = windowing.from_data(rings, slot, time, replay, stack)
+    return windows._replace(weight=loss_weight, counted=counted)
 
 
 def draw(weight: jax.Array, key: jax.Array, batch_size: int) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -43,6 +43,13 @@ class Windows(NamedTuple):
     weight: jax.Array
     slot: jax.Array  # [B] int32, local
     time: jax.Array  # [B] int32, position 0's place in the ring
+    # [B] bool, whether `weight` is above 0; None: look there. Known before the shards have heard of each other
+    counted: jax.Array | None = None
+
+    @property
+    def counts(self) -> jax.Array:
+        """[B] bool, false: padding, or nothing to sample."""
+        return self.weight > 0 if self.counted is None else self.counted
 
 
 def at(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pathlib
+import subprocess
+import sys
 
 import golden
 import jax
@@ -108,3 +110,26 @@ def test_what_is_said_about_its_time_follows_from_what_is_known(
     assert compilation_cache.expectation("cpu", has_images=False) == vectors
     (tmp_path / "seedzero" / "xla" / "jit_update-0").touch()
     said(compilation_cache.expectation("cpu", has_images=False), "an earlier run")
+
+
+_AS_HOST_1 = """
+import sys
+import jax
+from jax._src import distributed
+from seedzero.device import compilation_cache
+
+distributed.global_state.process_id = 1
+jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+if sys.argv[2:]:
+    compilation_cache.write_on_every_host()
+jax.block_until_ready(jax.jit(lambda x: x + 1)(1))
+"""
+
+
+@pytest.mark.parametrize("words", [(), ("write",)])
+def test_a_host_that_is_not_the_first_writes_programs_when_told(
+    words: tuple[str, ...], tmp_path: pathlib.Path
+) -> None:
+    subprocess.run([sys.executable, "-c", _AS_HOST_1, str(tmp_path), *words], check=True)
+    assert bool(list(tmp_path.glob("*-cache"))) == bool(words)

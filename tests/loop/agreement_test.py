@@ -182,6 +182,24 @@ def test_a_decided_update_goes_before_acting_and_then_they_take_turns() -> None:
     assert [turn(), turn(), turn()] == [UPDATE, ACT, ACT]
 
 
+def test_a_call_that_waits_at_the_end_of_a_slow_update_goes_before_the_next() -> None:
+    host = Hosts(2).hosts[0]
+    for _ in range(3):
+        host.decide(agreement.Decision(Kind.UPDATE))
+
+    def turn(*, can_act: bool = True, awaits_last: bool = False) -> scheduler.Call | scheduler.Wait:
+        alone = ACT if can_act else WAIT
+        call = host.next_call(lambda may: alone, 0, num_due=0, can_update=True, awaits_last=awaits_last)
+        if call == UPDATE:
+            host.take_update()
+        return call
+
+    assert turn() == UPDATE
+    assert [turn(awaits_last=True), turn(awaits_last=True, can_act=False)] == [ACT, WAIT]
+    assert [turn(), turn()] == [ACT, UPDATE]
+    assert [turn(awaits_last=True, can_act=False), turn(can_act=False)] == [WAIT, UPDATE]
+
+
 def test_begin_waits_for_all_hosts() -> None:
     sent: list[Mapping[str, object]] = []
     host, told = agreement.Agreed(1, 2, sent.append), threading.Event()

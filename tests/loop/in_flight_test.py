@@ -137,3 +137,30 @@ def test_a_failure_in_one_lane_stops_the_other() -> None:
     assert not done
     with pytest.raises(errors.TrainingFailure, match="learning"):
         calls.check()
+
+
+def test_after_a_slow_update_one_is_on_its_way_at_a_time() -> None:
+    now = [0.0]
+    times = in_flight_calls.UpdateTimes(lambda: now[0])
+
+    def takes(seconds: float) -> bool:
+        """Returns whether the update after one of so many seconds would be awaited."""
+        first, second = times.begin(), times.begin()
+        now[0] += seconds
+        first()
+        found = times.awaits_slow
+        second()
+        return found and not times.awaits_slow
+
+    assert [takes(0.01), takes(0.5), takes(0.01)] == [False, True, False]
+
+
+def test_an_update_is_not_slow_for_the_time_behind_another() -> None:
+    now = [0.0]
+    times = in_flight_calls.UpdateTimes(lambda: now[0])
+    ends = [times.begin() for _ in range(3)]
+    for end in ends:
+        now[0] += 0.04
+        end()
+    times.begin()
+    assert not times.awaits_slow

@@ -34,6 +34,8 @@ _MAX_ASK_BYTES = 1024
 _TAG = inference_pb2.WorkerMessage.OBSERVATION_FIELD_NUMBER << 3 | 2
 _FLOAT = np.dtype("<f4")
 _INTEGER = np.dtype("<i4")
+_NATURAL = np.dtype("<u4")
+_BOOL = np.dtype("bool")
 _FLAGS = b"\0\1"
 _NAMES = {np.dtype(name): name for name in types.SUPPORTED_OBSERVATION_DTYPES}  # dtype.name is slow
 
@@ -52,21 +54,23 @@ def encode_step(group: int, sequence: int, step: types.EnvStep) -> bytes:
         if not observation.dtype.isnative:
             observation = observation.astype(observation.dtype.newbyteorder("="))
         packed = observation.data.cast("B") if observation.size else b""
-        fields = inference_pb2.Step(
-            group=group,
-            sequence=sequence,
-            observation_shape=step.observation.shape,
-            observation_dtype=_NAMES.get(observation.dtype) or observation.dtype.name,
-            reward=np.asarray(step.reward, _FLOAT).tobytes(),
-            terminated=np.asarray(step.terminated, np.bool_).tobytes(),
-            truncated=np.asarray(step.truncated, np.bool_).tobytes(),
-            action_mask=b"" if step.action_mask is None else np.asarray(step.action_mask, np.bool_).tobytes(),
-            task=b"" if step.task is None else np.asarray(step.task, _INTEGER).tobytes(),
-            shown=b"" if step.shown is None else np.asarray(step.shown, np.bool_).tobytes(),
-        )
+        message = inference_pb2.WorkerMessage()
+        fields = message.step  # filled where it lies: a Step made apart would be copied
+        fields.group, fields.sequence = group, sequence
+        fields.observation_shape.extend(step.observation.shape)
+        fields.observation_dtype = _NAMES.get(observation.dtype) or observation.dtype.name
+        fields.reward = np.asarray(step.reward, _FLOAT).tobytes()
+        fields.terminated = np.asarray(step.terminated, _BOOL).tobytes()
+        fields.truncated = np.asarray(step.truncated, _BOOL).tobytes()
+        if step.action_mask is not None:
+            fields.action_mask = np.asarray(step.action_mask, _BOOL).tobytes()
+        if step.task is not None:
+            fields.task = np.asarray(step.task, _INTEGER).tobytes()
+        if step.shown is not None:
+            fields.shown = np.asarray(step.shown, _BOOL).tobytes()
     except (AttributeError, TypeError, ValueError) as error:
         raise errors.InvalidMessage(f"the step of group {group} is not made of arrays of numbers: {error}") from None
-    return join(inference_pb2.WorkerMessage(step=fields).SerializeToString(), packed)
+    return join(message.SerializeToString(), packed)
 
 
 def from_worker(**content: Any) -> bytes:
@@ -86,6 +90,7 @@ class StepLayout:
     def __init__(self, spec: types.EnvSpec, num_envs: int) -> None:
         self.num_envs = num_envs
         self.shape = (num_envs, *spec.observation_shape)
+        self.axes = list(self.shape)  # as protobuf compares them
         self.dtype_name = spec.observation_dtype
         self.dtype = np.dtype(spec.observation_dtype).newbyteorder("<")
         self.observation_bytes = num_envs * spec.observation_bytes
@@ -97,17 +102,17 @@ class StepLayout:
 def step_of(fields: inference_pb2.Step, observation: memoryview, layout: StepLayout) -> types.EnvStep:
     """Returns the arrays of a Step, read-only views of the message wherever alignment allows; checks their layout."""
     num_envs, group, reward = layout.num_envs, fields.group, fields.reward
-    check_counts(errors.InvalidMessage, "Step", fields, observation_shape=MAX_AXES + 1)
-    shape = tuple(fields.observation_shape)
-    if shape != layout.shape or fields.observation_dtype != layout.dtype_name:
+    axes, dtype = fields.observation_shape, fields.observation_dtype
+    if len(axes) != len(layout.axes) or axes != layout.axes or dtype != layout.dtype_name:
+        check_counts(errors.InvalidMessage, "Step", fields, observation_shape=MAX_AXES + 1)
         raise errors.InvalidMessage(
-            f"observation of group {group} has shape {shape} and dtype {fields.observation_dtype[:MAX_NAME]!r}; "
+            f"observation of group {group} has shape {tuple(axes)} and dtype {dtype[:MAX_NAME]!r}; "
             f"expected {layout.shape} and {layout.dtype_name!r}"
         )
     check_length("observation", group, len(observation), layout.observation_bytes)
     check_length("reward", group, len(reward), 4 * num_envs)
     return types.EnvStep(
-        observation=aligned(np.frombuffer(observation, layout.dtype).reshape(shape)),
+        observation=aligned(np.ndarray(layout.shape, layout.dtype, observation)),
         reward=np.frombuffer(reward, _FLOAT),
         terminated=flags("terminated", group, fields.terminated, num_envs),
         truncated=flags("truncated", group, fields.truncated, num_envs),
@@ -124,8 +129,10 @@ def encode_actions(group: int, sequence: int, actions: np.ndarray, weights_versi
     """Returns an Actions message. actions: [E] of any integer dtype, or [E, D] of any float dtype."""
     dtype = _FLOAT if actions.dtype.kind == "f" else _INTEGER
     packed = actions.astype(dtype, casting="same_kind", copy=False).tobytes()
-    fields = inference_pb2.Actions(group=group, sequence=sequence, action=packed, weights_version=weights_version)
-    return inference_pb2.LearnerMessage(actions=fields).SerializeToString()
+    message = inference_pb2.LearnerMessage()
+    fields = message.actions  # filled where it lies: half the time of a message made apart and copied
+    fields.group, fields.sequence, fields.action, fields.weights_version = group, sequence, packed, weights_version
+    return message.SerializeToString()
 
 
 def from_learner(**content: Any) -> bytes:
@@ -142,12 +149,15 @@ def actions_of(fields: inference_pb2.Actions, num_envs: int, spec: types.EnvSpec
     shape, dtype = (num_envs, *spec.action_shape), _FLOAT if spec.is_continuous else _INTEGER
     check_length("action", fields.group, len(fields.action), 4 * math.prod(shape))
     actions = np.frombuffer(fields.action, dtype).reshape(shape)
-    low, high = spec.action_bounds if spec.is_continuous else (0, spec.num_actions - 1)
-    in_range = (actions >= low) & (actions <= high)  # false for NaN
+    if spec.is_continuous:
+        low, high = spec.action_bounds
+        in_range = (actions >= low) & (actions <= high)  # false for NaN
+    else:
+        in_range = actions.view(_NATURAL) < spec.num_actions  # false for negative numbers
     if not all_true(in_range):
         wrong = f"actions of group {fields.group} have {actions[~in_range][0]}"
         if not spec.is_continuous:
-            raise errors.InvalidMessage(f"{wrong} among them; expected {low} to {high}")
+            raise errors.InvalidMessage(f"{wrong} among them; expected 0 to {spec.num_actions - 1}")
         index = np.argwhere(~in_range)[0, 1]
         lowest, highest = spec.action_bounds[:, index]
         raise errors.InvalidMessage(f"{wrong} as number {index} of a vector; expected {lowest} to {highest}")
@@ -230,6 +240,8 @@ def undecodable(data: bytes) -> errors.InvalidMessage:
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    if position < len(data) and (value := data[position]) < 0x80:
+        return value, position + 1
     value = 0
     for index, byte in enumerate(data[position : position + 10]):
         value |= (byte & 0x7F) << (7 * index)
@@ -265,8 +277,9 @@ def aligned(array: np.ndarray) -> np.ndarray:
 
 def action_mask(group: int, data: bytes, shape: tuple[int, int] | None) -> np.ndarray | None:
     """Returns bool of this shape; None without a mask, and then the bytes must be empty."""
-    values = flags("action_mask", group, data, math.prod(shape or (0,)))
-    return None if shape is None else values.reshape(shape)
+    if shape is None and not data:
+        return None
+    return flags("action_mask", group, data, math.prod(shape or (0,))).reshape(shape or 0)
 
 
 def flags(name: str, group: int, data: bytes, length: int) -> np.ndarray:
@@ -274,7 +287,7 @@ def flags(name: str, group: int, data: bytes, length: int) -> np.ndarray:
     check_length(name, group, len(data), length)
     if others := data.strip(_FLAGS):  # begins with the first byte that is neither
         raise errors.InvalidMessage(f"{name} of group {group} has a byte {others[0]}; expected 0 or 1")
-    return np.frombuffer(data, np.bool_)
+    return np.frombuffer(data, _BOOL)
 
 
 def shown(group: int, data: bytes, length: int, *, has_seats: bool) -> np.ndarray | None:

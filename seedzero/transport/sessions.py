@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from seedzero.core import errors, packing, types
 from seedzero.transport import codec, messages
 
 StreamT = TypeVar("StreamT")
+Place: TypeAlias = Callable[[], str]
+"""Names a group and its step, for an error."""
 _ON_FIRST = "on an episode's first observation; expected next-step auto-reset, see inference.proto"
 
 
@@ -138,18 +140,21 @@ class LearnerSession(Generic[StreamT]):
     def accept(self, group: int, sequence: int, step: types.EnvStep) -> messages.StepRequest:
         """Takes a NEW step, pending from now on; InvalidMessage for impossible values."""
         state = self._groups[group]
-        first, final = state.final, step.final
-        shown = np.ones_like(first) if step.shown is None else step.shown
+        first, final, shown = state.final, step.final, step.shown
+
+        def place() -> str:
+            return f"of group {group} ({self.assignment.env}), {sequence} steps after its reset,"
+
         if self._num_seats:
+            shown = np.ones_like(first) if shown is None else shown
             first, final = first & shown, np.where(shown, final, first)
-        place = f"of group {group} ({self.assignment.env}), {sequence} steps after its reset,"
-        if not self._num_seats and step.shown is not None:
-            _refuse(place, ~step.shown, "a row that is not shown; expected all: an evaluation's rows are games")
+        elif shown is not None:
+            _refuse(place, ~shown, "a row that is not shown; expected all: an evaluation's rows are games")
         _check_values(place, step, shown, self.spec.packed if self.spec else ())
         if state.any_final:
             _refuse(place, first & final, f"terminated or truncated {_ON_FIRST}")
             _refuse(place, first & (step.reward != 0), f"a reward other than 0 {_ON_FIRST}")
-        if self._num_seats:
+        if shown is not None and self._num_seats:
             _check_seats(place, step, shown, final, self._num_seats)
         state.final, state.any_final = final, codec.any_true(final)
         state.next_sequence, state.pending, state.last_reply = sequence + 1, True, b""
@@ -165,10 +170,12 @@ class LearnerSession(Generic[StreamT]):
         return True
 
 
-def _check_values(place: str, step: types.EnvStep, shown: np.ndarray, packed: Sequence[types.ArraySpec]) -> None:
+def _check_values(
+    place: Place, step: types.EnvStep, shown: np.ndarray | None, packed: Sequence[types.ArraySpec]
+) -> None:
     """Raises InvalidMessage if a number is not finite, or no action is legal.
 
-    place: the group and its step, for the error. packed: `EnvSpec.packed`.
+    shown: [E] bool; None: all. packed: `EnvSpec.packed`.
     """
     arrays = {"reward": step.reward, "observation": step.observation}
     if packed:
@@ -178,10 +185,11 @@ def _check_values(place: str, step: types.EnvStep, shown: np.ndarray, packed: Se
             wrong = ~finite.reshape(len(values), -1).all(axis=1)
             _refuse(place, wrong, f"{values[~finite][0]} in its {name}; expected finite numbers: mend the environment")
     if step.action_mask is not None:
-        _refuse(place, shown & ~np.any(step.action_mask, axis=1), "an action_mask without a legal action")
+        wrong = ~np.any(step.action_mask, axis=1)
+        _refuse(place, wrong if shown is None else wrong & shown, "an action_mask without a legal action")
 
 
-def _check_seats(place: str, step: types.EnvStep, shown: np.ndarray, final: np.ndarray, num_seats: int) -> None:
+def _check_seats(place: Place, step: types.EnvStep, shown: np.ndarray, final: np.ndarray, num_seats: int) -> None:
     """Raises InvalidMessage for rows of seats that make no game; final: [E] bool, after the step."""
     _refuse(place, ~shown & (step.final | (step.reward != 0)), "a reward or an end in a row that is not shown")
     games = (-1, num_seats)
@@ -193,6 +201,6 @@ def _check_seats(place: str, step: types.EnvStep, shown: np.ndarray, final: np.n
     _refuse(place, np.repeat(~moves & ~ends, num_seats), "a game in which no seat moves, and which is not over")
 
 
-def _refuse(place: str, wrong: np.ndarray, fault: str) -> None:
+def _refuse(place: Place, wrong: np.ndarray, fault: str) -> None:
     if codec.any_true(wrong):
-        raise errors.InvalidMessage(f"environment {int(wrong.argmax())} {place} has {fault}")
+        raise errors.InvalidMessage(f"environment {int(wrong.argmax())} {place()} has {fault}")

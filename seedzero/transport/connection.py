@@ -20,7 +20,18 @@ from grpc import aio
 
 from seedzero.config import sections
 from seedzero.core import errors, types
-from seedzero.transport import codec, handshake, hosts, inference_pb2, messages, options, proxy, security, sessions
+from seedzero.transport import (
+    codec,
+    handshake,
+    hosts,
+    inference_pb2,
+    messages,
+    options,
+    outbox,
+    proxy,
+    security,
+    sessions,
+)
 from seedzero.transport import status as grpc_status
 
 _CONNECT_SECONDS = 10.0
@@ -48,12 +59,12 @@ class WorkerStream:
     def __init__(self, call: aio.StreamStreamCall[bytes, bytes]) -> None:
         self.call = call  # gRPC's side of it
         self.phase = sessions.NEW
-        self._outbox: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._outbox = outbox.Outbox(lambda data: call.write(data))
         self._tasks = [asyncio.create_task(self._write())]
 
     def put(self, data: bytes | None) -> None:
         """Queues a message; None: the stream ends after the waiting messages."""
-        self._outbox.put_nowait(data)
+        self._outbox.put(data)
 
     def beat_every(self, seconds: float) -> None:
         """Has heartbeats written from now on."""
@@ -70,15 +81,13 @@ class WorkerStream:
     async def _beat(self, seconds: float) -> None:
         while True:
             await asyncio.sleep(seconds)
-            if self._outbox.empty():  # a message that waits renews the lease as well
+            if not self._outbox.waiting:  # a message that waits renews the lease as well
                 self.put(codec.HEARTBEAT)
 
     async def _write(self) -> None:
         """Writes messages until None or the stream's end; the reader knows the reason of the latter."""
         try:
-            while (data := await self._outbox.get()) is not None:
-                await self.call.write(data)
-                del data  # its memory is free for the next one
+            await self._outbox.write_all()
             await self.call.done_writing()
         except (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError):
             return

@@ -20,7 +20,7 @@ from grpc import aio
 
 from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.transport import codec, handshake, inference_pb2, messages, sessions
+from seedzero.transport import codec, handshake, inference_pb2, messages, outbox, sessions
 from seedzero.transport import status as grpc_status
 
 _MAX_UNREAD = messages.MAX_GROUPS + 16
@@ -316,25 +316,24 @@ class Stream:
         self.idle_since = now  # time since which it has had no session; means nothing while it has one
         self.max_message_bytes = handshake.HANDSHAKE_BYTES  # larger messages are refused
         self.failure: grpc_status.Failure | None = None  # end of the stream; None: OK
-        self._outbox: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._outbox = outbox.Outbox(lambda data: context.write(data))
 
     def put(self, data: bytes) -> None:
         """Has a message written; never blocks. The protocol bounds how many wait."""
         if self.phase is not sessions.CLOSED:
-            self._outbox.put_nowait(data)
+            self._outbox.put(data)
 
     def check_unread(self) -> None:
         """Raises InvalidMessage for a worker sending requests without reading answers."""
-        if (waiting := self._outbox.qsize()) > _MAX_UNREAD:
+        if (waiting := len(self._outbox.waiting)) > _MAX_UNREAD:
             raise errors.InvalidMessage(f"{waiting} answers wait to be read; read them before asking again")
 
     def close(self, failure: grpc_status.Failure | None = None) -> None:
         """Ends the stream once all is written. The first call counts."""
         if self.phase is not sessions.CLOSED:
             self.phase, self.failure = self.phase.after("close"), failure
-            self._outbox.put_nowait(None)
+            self._outbox.put(None)
 
     async def write_until_closed(self) -> None:
         """Writes messages until close()."""
-        while (data := await self._outbox.get()) is not None:
-            await self.context.write(data)
+        await self._outbox.write_all()

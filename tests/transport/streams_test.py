@@ -52,7 +52,7 @@ class Room:
 
     def told(self, stream: streams.Stream) -> str:
         """Returns the reason of the Restart that was written last."""
-        while (data := stream._outbox.get_nowait()) is not None:
+        while (data := stream._outbox.waiting.popleft()) is not None:
             message = codec.decode_learner(data)
         return message.restart.reason
 

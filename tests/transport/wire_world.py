@@ -240,11 +240,11 @@ class World:
     def can_read_down(self, wire: Wire) -> bool:
         """Returns whether a message of the learner can reach a worker."""
         is_open = wire.reads_down and not wire.is_broken
-        return is_open and wire.worker.is_awake and not wire.stream._outbox.empty()
+        return is_open and wire.worker.is_awake and bool(wire.stream._outbox.waiting)
 
     def read_down(self, wire: Wire) -> None:
         """A worker reads a message of the learner, or the stream's end."""
-        worker, data = wire.worker, wire.stream._outbox.get_nowait()
+        worker, data = wire.worker, wire.stream._outbox.waiting.popleft()
         if data is None:
             self._lose_down(wire)
             kind = grpc_status.error_of(cast(Any, _Ended(wire.stream.failure))) if wire.stream.failure else None

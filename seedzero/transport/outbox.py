@@ -1,0 +1,58 @@
+"""Messages that wait to be written to a gRPC stream. Everything here runs on an event loop's thread."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias
+
+Write: TypeAlias = Callable[[bytes], Coroutine[Any, Any, None]]
+"""A stream's write: a coroutine that waits for nothing but futures, as those of grpc.aio do."""
+
+
+class Outbox:
+    """Writes one message after another: by callbacks, since a task that sleeps and wakes costs as much as a message.
+
+    waiting: None: the end.
+    """
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+        self.waiting: collections.deque[bytes | None] = collections.deque()
+        self._is_idle = False  # it writes, and nothing waits
+        self._over: asyncio.Future[None]  # from write_all() on
+
+    def put(self, data: bytes | None) -> None:
+        """Has a message written; never blocks. None: the end."""
+        self.waiting.append(data)
+        if self._is_idle:
+            self._is_idle = False
+            # After all messages that are there to be read: to read and write by turns takes longer.
+            self._over.get_loop().call_soon(self._write_next)
+
+    async def write_all(self) -> None:
+        """Writes messages until the end; raises the error of a write."""
+        self._over = asyncio.get_running_loop().create_future()
+        self._write_next()
+        await self._over
+
+    def _write_next(self) -> None:
+        self._is_idle = not self.waiting
+        if self._is_idle or self._over.done():
+            return
+        if (data := self.waiting.popleft()) is None:
+            self._over.set_result(None)
+        else:
+            self._go_on(self._write(data))
+
+    def _go_on(self, write: Coroutine[Any, Any, None], waited: object = None) -> None:
+        """Runs a write up to its next wait, or its end."""
+        try:
+            write.send(None).add_done_callback(functools.partial(self._go_on, write))
+        except StopIteration:
+            self._write_next()
+        except Exception as error:
+            if not self._over.done():
+                self._over.set_exception(error)

@@ -1,0 +1,96 @@
+"""Messages are written in order, one at a time, until the end or an error."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from seedzero.transport import outbox
+
+
+class Wire:
+    """A stream whose writes end when told to."""
+
+    def __init__(self) -> None:
+        self.begun: list[bytes] = []
+        self.writes: list[asyncio.Future[None]] = []
+        self.outbox = outbox.Outbox(self.write)
+
+    async def write(self, data: bytes) -> None:
+        self.begun.append(data)
+        self.writes.append(asyncio.get_running_loop().create_future())
+        await self.writes[-1]
+
+    async def end_write(self) -> None:
+        self.writes[-1].set_result(None)
+        await rest()
+
+
+async def rest() -> None:
+    """Lets all callbacks run that are due."""
+    for _ in range(4):
+        await asyncio.sleep(0)
+
+
+def test_messages_are_written_in_order_and_one_at_a_time() -> None:
+    async def run() -> None:
+        wire = Wire()
+        wire.outbox.put(b"before")
+        assert not wire.begun
+        task = asyncio.create_task(wire.outbox.write_all())
+        await rest()
+        wire.outbox.put(b"second")
+        wire.outbox.put(b"third")
+        assert wire.begun == [b"before"] and list(wire.outbox.waiting) == [b"second", b"third"]
+        for expected in (b"second", b"third"):
+            await wire.end_write()
+            assert wire.begun[-1] == expected
+        await wire.end_write()
+        wire.outbox.put(b"after a rest")
+        assert wire.begun[-1] == b"third"  # not at once: whatever else is due comes first
+        wire.outbox.put(b"last")
+        wire.outbox.put(None)
+        await rest()
+        await wire.end_write()
+        assert wire.begun[-2:] == [b"after a rest", b"last"] and not task.done()
+        await wire.end_write()
+        assert task.done() and task.result() is None
+
+    asyncio.run(run())
+
+
+def test_the_error_of_a_write_ends_it() -> None:
+    async def run() -> None:
+        wire = Wire()
+        task = asyncio.create_task(wire.outbox.write_all())
+        await rest()
+        wire.outbox.put(b"first")
+        wire.outbox.put(b"second")
+        await rest()
+        wire.writes[-1].set_exception(ConnectionResetError())
+        with pytest.raises(ConnectionResetError):
+            await task
+        wire.outbox.put(b"third")
+        await rest()
+        assert wire.begun == [b"first"]
+
+    asyncio.run(run())
+
+
+def test_nothing_is_written_once_it_is_cancelled() -> None:
+    async def run() -> None:
+        wire = Wire()
+        task = asyncio.create_task(wire.outbox.write_all())
+        await rest()
+        wire.outbox.put(b"first")
+        await rest()
+        wire.outbox.put(b"second")
+        task.cancel()
+        await rest()
+        await wire.end_write()
+        wire.outbox.put(b"third")
+        await rest()
+        assert task.cancelled() and wire.begun == [b"first"]
+
+    asyncio.run(run())

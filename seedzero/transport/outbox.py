@@ -53,6 +53,8 @@ class Outbox:
             write.send(None).add_done_callback(functools.partial(self._go_on, write))
         except StopIteration:
             self._write_next()
+        except asyncio.CancelledError:  # as of a call that is over
+            self._over.cancel()
         except Exception as error:
             if not self._over.done():
                 self._over.set_exception(error)

@@ -78,6 +78,19 @@ def test_the_error_of_a_write_ends_it() -> None:
     asyncio.run(run())
 
 
+def test_a_cancelled_write_cancels_it() -> None:
+    async def run() -> None:
+        wire = Wire()
+        task = asyncio.create_task(wire.outbox.write_all())
+        wire.outbox.put(b"first")
+        await rest()
+        wire.writes[-1].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+
+
 def test_nothing_is_written_once_it_is_cancelled() -> None:
     async def run() -> None:
         wire = Wire()

@@ -8,7 +8,8 @@ each host. The figure is the ratio of their updates/s (1: the second host costs 
 and one of ordinary size (minatar).
 
 replies: two hosts; the environments of host 0 note the time that each reply takes, first as it is, then while host 1
-stands still for `slow` seconds in each update (SIGSTOP). A reply may wait for one update.
+stands still for `slow` seconds in each update (SIGSTOP). A reply may wait for one update. Samples per insert are few
+(0.5, unless the settings say otherwise): else the pace has environments wait for as many updates as their steps owe.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import numpy as np
 from seedzero.checkpoints import run_dir as run_dirs
 
 SETTINGS = ("--stop_at_return=inf", "--evaluation.every_updates=0", "--metrics.every_seconds=1")
+FEW = "--replay.samples_per_insert=0.5"
 TIMES = "SEEDZERO_REPLY_TIMES"
 """Variable with the begin of the name of the file of an environment's times."""
 
@@ -116,7 +118,7 @@ def replies(arguments: argparse.Namespace) -> None:
     times.parent.mkdir(parents=True, exist_ok=True)
     here = str(pathlib.Path(__file__).parent)
     env = {**os.environ, TIMES: str(times), "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])}
-    words = (*SETTINGS, "--preset=cartpole", "--env=python:hosts:Timed", "--hosts.num=2", *arguments.settings)
+    words = (*SETTINGS, "--preset=cartpole", "--env=python:hosts:Timed", "--hosts.num=2", FEW, *arguments.settings)
     command = [sys.executable, "-m", "seedzero.cli", "train", *words, f"--run_dir={arguments.out}"]
     with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as process:
         row = _wait_for_rows(arguments.out, 20, process)

@@ -21,6 +21,8 @@ ACTING, UPDATING = 0, -1
 
 _SLOW_SECONDS = 0.05
 """Of an update: replies may wait for several that are shorter."""
+_KEPT = 0.8
+"""Share of a slow update's time that counts at the next one."""
 
 
 class Lane:
@@ -41,7 +43,8 @@ class UpdateTimes:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._num_begun = self._num_ended = 0  # counted by the loop's thread, and by a completion thread
-        self._ended, self._seconds = clock(), 0.0  # of the last one
+        self._ended = clock()  # the last one
+        self._seconds = 0.0  # of the last ones: a peer that is slow now and then is slow
 
     def begin(self) -> Callable[[], None]:
         """Counts a submitted update; returns a function to call at its end."""
@@ -49,14 +52,15 @@ class UpdateTimes:
 
         def end() -> None:
             now = self._clock()
-            self._seconds, self._ended = now - max(began, self._ended), now
+            self._seconds = max(now - max(began, self._ended), _KEPT * self._seconds)
+            self._ended = now
             self._num_ended += 1
 
         return end
 
     @property
     def awaits_slow(self) -> bool:
-        """Whether an update is on its way, and the one before took long: the next one waits for its end."""
+        """Whether an update is on its way, and one of the last took long: the next one waits for its end."""
         return self._num_begun > self._num_ended and self._seconds > _SLOW_SECONDS
 
 

@@ -152,7 +152,8 @@ def test_after_a_slow_update_one_is_on_its_way_at_a_time() -> None:
         second()
         return found and not times.awaits_slow
 
-    assert [takes(0.01), takes(0.5), takes(0.01)] == [False, True, False]
+    assert [takes(0.01), takes(0.5), takes(0.01), takes(0.01)] == [False, True, True, True]
+    assert [takes(0.01) for _ in range(10)][-1] is False
 
 
 def test_an_update_is_not_slow_for_the_time_behind_another() -> None:

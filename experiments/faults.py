@@ -463,7 +463,7 @@ def _tested(rows: Sequence[Row], report: pathlib.Path | None) -> list[Result]:
     """Runs the tests of all rows in one process, each once, or reads the report of an earlier run."""
     if not rows:
         return []
-    wanted = sorted({test for row in rows for test in row.tests})
+    wanted = sorted({test for row in rows for test in row.tests}, key=_place)
     with tempfile.TemporaryDirectory() as directory:
         if report is None:
             report = pathlib.Path(directory) / "report.xml"
@@ -474,6 +474,12 @@ def _tested(rows: Sequence[Row], report: pathlib.Path | None) -> list[Result]:
             print(f"the tests took {time.monotonic() - began:.0f} s", file=sys.stderr)
         cases = list(ElementTree.parse(report).getroot().iter("testcase"))
     return [_result(row, [case for case in cases if _is_of(case, row.tests)]) for row in rows]
+
+
+def _place(test: str) -> tuple[str, int]:
+    """Returns the file of a test, and its place there: the last one may end the learner of all."""
+    file, _, name = test.partition("::")
+    return file, (ROOT / file).read_text(encoding="utf-8").index(f"def {name}(") if name else 0
 
 
 def _is_of(case: ElementTree.Element, tests: Sequence[str]) -> bool:

@@ -66,6 +66,13 @@ def test_a_row_without_its_package_is_named_and_does_not_count(
     )
 
 
+def test_tests_of_a_file_run_in_its_order() -> None:
+    file = "tests/e2e/running_learner_test.py::"
+    tests = [test for row in faults.ROWS for test in row.tests if test.startswith(file)]
+    assert sorted(tests, key=faults._place)[-1] == file + "test_a_second_ctrl_c_leaves_at_once"
+    assert faults._place("tests/bucket") == ("tests/bucket", 0)
+
+
 def test_a_figure_that_a_test_recorded_is_its_row_s() -> None:
     case = _case("tests.bucket.x_test", "test_x")
     properties = ElementTree.SubElement(case, "properties")

@@ -86,8 +86,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # of xdist
 def pytest_xdist_auto_num_workers() -> int:
-    """Two processes more than cores: tests that start processes mostly wait for them."""
-    return min(os.cpu_count() or 1, _MAX_CORES) + 2
+    """One process more than cores: tests that start processes mostly wait for them; two more take longer."""
+    return min(os.cpu_count() or 1, _MAX_CORES) + 1
 
 
 @pytest.hookimpl(optionalhook=True)  # of xdist

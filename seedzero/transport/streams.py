@@ -1,7 +1,7 @@
 """The learner's end of workers' streams, and its side of the protocol.
 
 way of a step:    Streams.serve -> receive -> LearnerSide.receive -> _on_step -> Handler.step
-way of an answer: Server.reply -> LearnerSide.deliver -> Stream.put -> the stream
+way of an answer: Server.reply -> LearnerSide.deliver -> Stream.put -> Outbox -> the stream
 
 Everything here runs on the server's event-loop thread.
 """

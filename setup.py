@@ -12,6 +12,7 @@ PROTOS = ("seedzero/transport/inference.proto",)
 
 # What a machine needs that runs environments alone; requirements/worker.txt is its lock file.
 WORKER = [
+    "absl-py>=2.5,<3",
     "ale-py>=0.12,<0.13",
     "grpcio>=1.85.1,<2",  # the stubs refuse an older grpcio and protobuf than those that generated them
     "grpcio-health-checking>=1.85.1,<2",

@@ -7,7 +7,6 @@ Secret Manager: none of these is in the job's description, and the secret is on 
 
 from __future__ import annotations
 
-import logging
 import os
 import pathlib
 import sys
@@ -17,7 +16,7 @@ from typing import NamedTuple
 
 from seedzero.cli import main as commands
 from seedzero.cli import output, parse
-from seedzero.core import errors, exit_codes
+from seedzero.core import errors, exit_codes, logs
 from seedzero.launch import google_cloud
 from seedzero.processes import respawn
 
@@ -38,8 +37,7 @@ class Files(NamedTuple):
 
 def main(args: Sequence[str] | None = None) -> int:
     """Runs a command line (default: this process's) and returns the exit code."""
-    logging.basicConfig(format="seedzero gcp: %(message)s", stream=sys.stderr)
-    logging.getLogger("seedzero").setLevel(logging.INFO)
+    logs.show("seedzero gcp", 0)
     try:
         return _run(list(sys.argv[1:] if args is None else args), os.environ)
     except errors.Error as error:

@@ -115,8 +115,8 @@ def _run(args: list[str]) -> int:
         print(f"seedzero {seedzero.__version__}")
         return exit_codes.DONE
     command = _find(name)
-    if {"--help", "-h"} & set(rest):
-        output.show(parse.help_text(name, command))
+    if {"--help", "-h", "--helpfull"} & set(rest):
+        output.show(parse.help_text(name, command, full="--helpfull" in rest))
         return exit_codes.DONE
     return command.run(parse.read(name, command, rest))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from seedzero.api import request
@@ -69,22 +70,35 @@ class Command:
     words: tuple[tuple[str, ...], ...] = ()  # the choices of each word, no choices: any; empty: it takes none
     more_words: int = 0  # number of any further words that it may take
     takes_settings: bool = False  # whether every SECTION.KEY of the configuration is a flag too
+    takes_lists: bool = False  # whether settings have lists of values, which the command checks itself
     takes_rest: bool = False  # whether words after -- are left to another command
 
 
 def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
     """Returns a command's arguments; UsageError for an unknown flag (with the nearest) or a missing value."""
+    from seedzero.config import command_line  # absl, which `seedzero --version` need not wait for
+
     flags = {flag.partition("=")[0]: flag for flag in command.flags}
-    switches = {flag for flag in command.flags if "=" not in flag}
     end = args.index("--") if command.takes_rest and "--" in args else len(args)
-    args, rest = [*args[:end]], args[end + 1 :]
+    args, rest = command_line.with_files(args[:end]), args[end + 1 :]
     is_file = PRESET in command.flags and preset_files.is_file(_last(args, "preset"))
     file = preset_files.read(_last(args, "preset")) if is_file else preset_files.PresetFile("", {})
     settings = configs.fields(_kind(args, file)) if command.takes_settings else {}
-    aliases = configs.ALIASES if command.takes_settings else {}
-    switches |= {key for key in [*settings, *aliases] if isinstance(settings[aliases.get(key, key)].default, bool)}
+    aliases = {alias: key for alias, key in configs.ALIASES.items() if command.takes_settings and alias not in flags}
+    checks = {key: functools.partial(configs.read_value, key, field) for key, field in settings.items()}
+    switches = {flag for flag in command.flags if "=" not in flag}
+    switches |= {key for key, field in settings.items() if isinstance(field.default, bool)}
+    known = command_line.define(
+        {**dict.fromkeys(flags), **(dict.fromkeys(checks) if command.takes_lists else checks)}, switches
+    )
+    agent = _last(args, "agent") or configs.agent_names()[0]
     everything = configs.LISTED if command.takes_settings else f"`seedzero {name} --help` lists all flags"
-    words, given = _split(args, switches, known=[*flags, *aliases, *settings], everything=everything)
+    words, given = command_line.read(
+        known,
+        args,
+        lambda key: configs.suggestion(key.lstrip("-"), [*flags, *aliases, *settings], agent, everything),
+        aliases,
+    )
     given |= {"preset": file.preset} if is_file else {}
     of_run = "run_dir" in flags and not command.takes_settings and not command.more_words
     if of_run and "run_dir" not in given and len(words) == len(command.words) + 1:
@@ -93,11 +107,10 @@ def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
     for key in command.required:
         if key not in given:
             raise errors.UsageError(f"--{flags[key]} is missing: {command.flags[flags[key]]}")
-    for key in command.required:
         if not given[key]:
             placeholder = flags[key].partition("=")[2]
             raise errors.UsageError(f"--{key}= is empty; expected {placeholder}: {command.flags[flags[key]]}")
-    named = {aliases.get(key, key): value for key, value in given.items() if key not in flags}
+    named = {key: value for key, value in given.items() if key in settings}
     return Arguments(
         words=tuple(words),
         flags={key: value for key, value in given.items() if key in flags},
@@ -123,38 +136,6 @@ def _last(args: Sequence[str], key: str) -> str:
     return found[-1] if found else ""
 
 
-def _split(
-    args: Sequence[str], switches: Collection[str], known: Collection[str], everything: str
-) -> tuple[list[str], dict[str, str]]:
-    """Returns words and values; the last of several values for one key counts.
-
-    everything: says where all that is known is listed.
-    """
-    words: list[str] = []
-    given: dict[str, str] = {}
-    rest = list(args)
-    while rest:
-        arg = rest.pop(0)
-        if not arg.startswith("-"):
-            words.append(arg)
-            continue
-        key, has_value, value = arg.removeprefix("--").partition("=")
-        if key not in known:
-            later = (arg.removeprefix("--agent=") for arg in rest if arg.startswith("--agent="))
-            agent = given.get("agent") or next(later, configs.agent_names()[0])
-            nearest = configs.suggestion(key.lstrip("-"), known, agent, everything)
-            raise errors.UsageError(f"unknown setting {arg}{nearest}")
-        if key in switches and not has_value:
-            value = rest.pop(0) if rest and rest[0].lower() in options.BOOLEANS else "true"
-        elif not has_value:
-            if not rest or rest[0].startswith("--"):
-                raise errors.UsageError(f"--{key} has no value; write --{key}=VALUE")
-            value = rest.pop(0)
-        given.pop(key, None)
-        given[key] = value
-    return words, given
-
-
 def _check_words(name: str, command: Command, words: Sequence[str]) -> None:
     if len(words) > (most := len(command.words) + command.more_words):
         extra = words[most]
@@ -169,9 +150,10 @@ def _check_words(name: str, command: Command, words: Sequence[str]) -> None:
             raise errors.UsageError(f"seedzero {name} {words[position]}: unknown; choose one of: {listing}")
 
 
-def help_text(name: str, command: Command) -> str:
+def help_text(name: str, command: Command, *, full: bool = False) -> str:
+    """Returns a command's help. full: with every setting, in place of those with a short name."""
     lines = [f"usage: seedzero {name} {command.usage}", "", textwrap.fill(command.summary, WIDTH)]
-    flags = {**command.flags, **(_short_settings() if command.takes_settings else {})}
+    flags = {**command.flags, **(_settings(full) if command.takes_settings else {})}
     if flags:
         width = max(map(len, flags))
         lines += ["", *(_row(f"  --{flag:<{width}}  ", text) for flag, text in flags.items())]
@@ -180,13 +162,16 @@ def help_text(name: str, command: Command) -> str:
     return "\n".join(lines)
 
 
-def _short_settings() -> dict[str, str]:
-    """Returns flags for the settings with a short name, and one line for all others."""
-    fields, placeholders = configs.fields(), {bool: "", int: "N", float: "X", str: "TEXT"}
-    return {
-        _flag(alias, placeholders[type(fields[name].default)]): fields[name].metadata["help"]
-        for alias, name in configs.ALIASES.items()
-    } | {"SECTION.KEY=VALUE": "any other setting; `seedzero config --preset=NAME` lists them all"}
+def _settings(full: bool) -> dict[str, str]:
+    """Returns flags for all settings, or for those with a short name and one line for all others."""
+    placeholders = {bool: "", int: "N", float: "X", str: "TEXT"}
+    shown = {name: name for name in configs.fields()} if full else configs.ALIASES
+    rows = {
+        _flag(key, placeholders[type(field.default)]): field.metadata["help"]
+        for key, field in ((key, configs.fields()[name]) for key, name in shown.items())
+    }
+    listed = "any other setting: --helpfull explains all, `seedzero config --preset=NAME` lists all with their values"
+    return rows if full else rows | {"SECTION.KEY=VALUE": listed}
 
 
 def _row(left: str, text: str) -> str:

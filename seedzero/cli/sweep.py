@@ -253,6 +253,7 @@ COMMAND = parse.Command(
         "json": "print one line of JSON in place of the tables",
     },
     takes_settings=True,
+    takes_lists=True,
     takes_rest=True,
     details="""
 Before --, a comma separates values; a value with a comma stands in double quotes, as in CSV:

@@ -259,8 +259,7 @@ def override(config: Config, values: Mapping[str, options.Value | str]) -> Confi
                 f"unknown setting --{key}={raw}{suggestion(key, [*known, *ALIASES], config.run.agent)}"
             )
         section, _, field_name = name.partition(".")
-        kind = type(known[name].default)
-        sections.setdefault(section, {})[field_name] = options.parse(_SHORT.get(name, name), raw, kind)
+        sections.setdefault(section, {})[field_name] = read_value(name, known[name], raw)
     for section, changes in sections.items():
         try:
             changed = dataclasses.replace(getattr(config, section), **changes)
@@ -268,6 +267,16 @@ def override(config: Config, values: Mapping[str, options.Value | str]) -> Confi
             raise errors.ConfigError(f"--{section}.{error}") from None
         config = dataclasses.replace(config, **{section: changed})
     return config
+
+
+def read_value(name: str, field: dataclasses.Field[Any], raw: options.Value | str) -> options.Value:
+    """Returns the value of a setting SECTION.KEY; ConfigError for a wrong type, choice or bound."""
+    value: options.Value = options.parse(_SHORT.get(name, name), raw, type(field.default))
+    try:
+        options.check(field, value)
+    except errors.ConfigError as error:
+        raise errors.ConfigError(f"--{name.partition('.')[0]}.{error}") from None
+    return value
 
 
 LISTED = "`seedzero config --preset=NAME` lists all settings"

@@ -76,17 +76,21 @@ def parse(key: str, raw: Value | str, kind: type[Any]) -> Any:
     return value
 
 
+def check(field: dataclasses.Field[Any], value: Value) -> None:
+    """Checks a value against a field's choices and bounds; ConfigError, which begins with the field's name."""
+    choices, low, high = (field.metadata[key] for key in ("choices", "low", "high"))
+    if choices and value not in choices:
+        raise errors.ConfigError(f"{field.name} is {value!r}; choose one of {', '.join(choices)}")
+    if isinstance(value, (int, float)) and not low <= value <= high:
+        raise errors.ConfigError(f"{field.name} is {value}; it must be {_range(low, high)}")
+
+
 class Section:
-    """A section; checks the fields against types, choices and bounds."""
+    """A section; checks the fields against choices and bounds."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            value, choices = getattr(self, field.name), field.metadata["choices"]
-            if choices and value not in choices:
-                raise errors.ConfigError(f"{field.name} is {value!r}; choose one of {', '.join(choices)}")
-            low, high = field.metadata["low"], field.metadata["high"]
-            if isinstance(value, (int, float)) and not low <= value <= high:
-                raise errors.ConfigError(f"{field.name} is {value}; it must be {_range(low, high)}")
+            check(field, getattr(self, field.name))
 
 
 def shown(value: Value) -> str:

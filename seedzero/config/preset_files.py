@@ -1,4 +1,4 @@
-"""Presets of the user's own: files with one --setting=value a line; lines that begin with # are comments."""
+"""Presets of the user's own: files with one --setting=value a line; a line that begins with # or // is a comment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read(path: str | os.PathLike[str]) -> PresetFile:
     found: dict[str, str] = {}
     lines: dict[str, int] = {}
     for number, text in enumerate(_text(path).splitlines(), 1):
-        if not text.strip() or text.startswith("#"):
+        if not text.strip() or text.startswith(("#", "//")):
             continue
         key, has_value, value = text.strip().removeprefix("--").partition("=")
         key = configs.ALIASES.get(key, key)

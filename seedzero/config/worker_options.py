@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
@@ -59,6 +58,9 @@ class WorkerOptions:
     close_seconds: float = _option(
         sections.WorkerConfig().close_seconds, "once told to stop, environments must close within this", "X"
     )
+    verbosity: int = _option(
+        0, "messages: -2 errors alone, -1 warnings too, 0 what it does, 1 more than you want", "N", minimum=-2
+    )
     supervised: bool = _option(False, "end when standard input is closed: for a program that starts this one")
 
 
@@ -90,19 +92,19 @@ def command(options: WorkerOptions, *, server: str, worker_id: str, role: str, t
     return [sys.executable, "-m", "seedzero.worker", *words]
 
 
-def read(words: Sequence[str] | None = None) -> WorkerOptions:
-    """Returns the options in a command line (default: this process's); exits with BAD_USAGE on mistakes."""
-    parser = argparse.ArgumentParser("python -m seedzero.worker", description="Steps environments for a learner.")
-    for name, field in FLAGS.items():
-        placeholder = field.metadata["placeholder"]
-        switch: dict[str, Any] = {} if placeholder else dict(nargs="?", const="true")
-        shown = dict(help=field.metadata["help"], metavar=placeholder or None)
-        parser.add_argument(f"--{name}", required=name == "server", **shown, **switch)
-    given = vars(parser.parse_args(words))
-    try:
-        return parse({name: text for name, text in given.items() if text is not None})
-    except errors.UsageError as error:
-        parser.error(str(error))
+def read(words: Sequence[str]) -> WorkerOptions:
+    """Returns the options in the words of a worker's command line; UsageError for mistakes."""
+    from seedzero.config import command_line  # absl, which a learner's own start need not wait for
+
+    switches = [name for name, field in FLAGS.items() if field.default is False]
+    rest, given = command_line.read(
+        command_line.define(dict.fromkeys(FLAGS), switches), words, lambda key: "; see `seedzero worker --help`"
+    )
+    if rest:
+        raise errors.UsageError(f"unexpected word {rest[0]!r}; see `seedzero worker --help`")
+    if "server" not in given:
+        raise errors.UsageError(f"--server={FLAGS['server'].metadata['placeholder']} is missing")
+    return parse(given)
 
 
 def parse(texts: Mapping[str, str]) -> WorkerOptions:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import os
 import queue
 import signal
@@ -12,13 +11,18 @@ import threading
 from collections.abc import Sequence
 
 from seedzero.config import worker_options
-from seedzero.core import exit_codes
+from seedzero.core import errors, exit_codes, logs, printable
 from seedzero.worker import worker
 
 
 def main(words: Sequence[str] | None = None, *, env_factory: worker.EnvFactory | None = None) -> int:
     """Runs a worker by a command line (default: the process's); returns the exit code. See `run`."""
-    return run(worker_options.read(words), env_factory=env_factory)
+    try:
+        options = worker_options.read(sys.argv[1:] if words is None else words)
+    except errors.UsageError as error:
+        printable.say(f"error: {error}")
+        return exit_codes.BAD_USAGE
+    return run(options, env_factory=env_factory)
 
 
 def run(options: worker_options.WorkerOptions, *, env_factory: worker.EnvFactory | None = None) -> int:
@@ -28,8 +32,7 @@ def run(options: worker_options.WorkerOptions, *, env_factory: worker.EnvFactory
     of standard input, however it came.
     """
     options = dataclasses.replace(options, worker_id=options.worker_id or worker.default_worker_id())
-    logging.basicConfig(format=f"seedzero worker {options.worker_id}: %(message)s", stream=sys.stderr)
-    logging.getLogger("seedzero").setLevel(logging.INFO)
+    logs.show(f"seedzero worker {options.worker_id}", options.verbosity)
     stop, ended = threading.Event(), threading.Event()
     # A second signal may interrupt the first one's handler: Event.set would wait for itself, this put does not.
     told: queue.SimpleQueue[bool] = queue.SimpleQueue()  # true: the supervisor is gone, or is ending its workers

@@ -13,7 +13,7 @@ from seedzero.core import errors
 
 def test_a_command_line_brings_every_option_back() -> None:
     options = worker_options.WorkerOptions(
-        "unix:a b", "token", "ca.pem", "name", 7, 3, "train", "local-1", 1.5, 2.5, 0.5, 3.5, supervised=True
+        "unix:a b", "token", "ca.pem", "name", 7, 3, "train", "local-1", 1.5, 2.5, 0.5, 3.5, -1, supervised=True
     )
     assert all(getattr(options, field.name) != field.default for field in worker_options.FLAGS.values())
     words = worker_options.command(

@@ -18,6 +18,7 @@ from seedzero.envs import spiel
 from seedzero.evaluation import game_tree, greedy, nash, tabular
 from seedzero.evaluation import policy as acting_policy
 from seedzero.league import players as members
+from seedzero.monitoring import counts as step_counts
 
 EQUILIBRIUM, LEAGUE, UNIFORM, LAST = "equilibrium", "league", "uniform", "last"
 """Mixtures: by the linear programme; by main's shares of its next opponents, itself included; frozen players alike;
@@ -121,7 +122,7 @@ def judge(path: pathlib.Path, place: str, step: saved_files.Step = "last", *, tr
     given = {LAST: {members.MAIN: 1.0}}
     if league is None:
         _, found, _ = saved_files.find(path / "checkpoints", step, "params")
-        counts = saved[0].update, int(found.host["ledger"]["stored"])
+        counts = saved[0].update, step_counts.Counts(**found.host["ledger"]).env_steps
     else:
         counts, past = (league.update, league.env_steps), league.pool.past()
         shares = {row["opponent"]: row["share"] for row in league.opponents()}

@@ -16,6 +16,7 @@ from seedzero.core import errors
 from seedzero.league import elo, lineage, matchmaking
 from seedzero.league import payoff as payoffs
 from seedzero.league import players as members
+from seedzero.monitoring import counts as step_counts
 
 
 class SavedLeague(NamedTuple):
@@ -139,7 +140,8 @@ def play(
 
 
 def _parse(host: Mapping[str, Any], settings: league_config.LeagueConfig) -> SavedLeague:
-    saved, update, env_steps = host["league"], int(host["num_updates"]), int(host["ledger"]["stored"])
+    saved, update = host["league"], int(host["num_updates"])
+    env_steps = step_counts.Counts(**host["ledger"]).env_steps
     pool = members.Pool.from_json(saved["pool"])
     for member in pool.members:
         if member.learns:

@@ -1,6 +1,6 @@
 """`python -m seedzero.evaluation RUN_DIR FILE.gif`: films the newest checkpoint of a run, beside its training.
 
-It prints a line of JSON: the result of `evaluate.play`, and `env_steps`, the training steps before the checkpoint. The
+It prints a line of JSON: the result of `evaluate.play`, and `ledger`, the checkpoint's counts of training steps. The
 process ends when its standard input is closed; as the leader of a group it takes its children with it.
 """
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from seedzero.core import exit_codes
+from seedzero.monitoring import counts
 from seedzero.processes import program as programs
 
 NICENESS = 19
@@ -70,7 +71,7 @@ class Filmer:
             if death.status != exit_codes.DONE:
                 return self._give_up(str(death))
             try:
-                self._write(target.read_bytes(), int(json.loads(death.last_line)["env_steps"]))
+                self._write(target.read_bytes(), counts.Counts(**json.loads(death.last_line)["ledger"]).env_steps)
             except (OSError, ValueError, LookupError, TypeError) as error:
                 self._give_up(str(error) if isinstance(error, OSError) else death.last_line)
 

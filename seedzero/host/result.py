@@ -7,6 +7,7 @@ import pathlib
 
 from seedzero.checkpoints import files as saved_files
 from seedzero.config import config as configs
+from seedzero.monitoring import counts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +46,7 @@ def read(checkpoints: pathlib.Path, run_dir: str, *, finished: str) -> Result:
     host, last = newest.host, newest.host["last_evaluation"]
     return dataclasses.replace(
         ended,
-        num_env_steps=host["ledger"]["stored"],
+        num_env_steps=counts.Counts(**host["ledger"]).env_steps,
         num_updates=host["num_updates"],
         best_return=host["best_return"],
         last_return=None if last is None else last["mean_return"],

@@ -25,7 +25,7 @@ from seedzero.host import together
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import evaluator as evaluators
 from seedzero.loop import limiter, phase
-from seedzero.monitoring import league_log, metrics
+from seedzero.monitoring import counts, league_log, metrics
 from seedzero.replay import rings as ring_store
 
 _LEAGUE_BYTES = "league_bytes"
@@ -131,7 +131,7 @@ class Saves:
             return None
         with reading_counters(restored.step):
             host = self._counters(restored.host)
-            num_bytes, num_steps = int(host["metrics_bytes"]), int(host["ledger"]["stored"])
+            num_bytes, num_steps = int(host["metrics_bytes"]), counts.Counts(**host["ledger"]).env_steps
             self._mark = _mark(host, restored.frozen)
             if not self.config.run.deterministic:  # there, the evaluations after the checkpoint come again
                 host["best_return"] = best_return_of(self.directory.checkpoints, host)

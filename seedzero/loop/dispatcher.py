@@ -308,7 +308,7 @@ class Dispatcher:
         for session in self.workers.roster.started(types.Role.EVALUATE)[:1]:
             player, now = self.players[0], self.clock()
             params = player.copy_params()
-            env_steps = sum(one.books.ledger.counts.stored for one in self.players)
+            env_steps = sum(one.books.ledger.counts.env_steps for one in self.players)
             self.evaluator.begin(session, player.num_updates, params, now=now, env_steps=env_steps)
 
     def end(self, left_out: tuple[int, int]) -> phase.RunEnd:

@@ -23,6 +23,11 @@ class Counts:
     pending: int = 0
     discarded: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
+    @property
+    def env_steps(self) -> int:
+        """Training steps that were ever stored: `stored` falls when a queue's waiting steps are discarded."""
+        return self.stored + self.discarded.get(UNFINISHED_UNROLL, 0)
+
 
 def total(several: Sequence[Counts]) -> Counts:
     discarded = sum((collections.Counter(found.discarded) for found in several), collections.Counter[str]())

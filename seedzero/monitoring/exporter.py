@@ -29,7 +29,7 @@ Scrape = tuple[Mapping[str, Any], Mapping[str, metrics.Value]]
 
 # A resume continues counters; they get the suffix _total. A zero is left out: a resume begins with it.
 _COUNTERS = {
-    "env_steps": "training steps stored",
+    "env_steps": "training steps, those that no update has seen among them",
     "updates": "updates done",
     "steps_acknowledged": "training steps whose action went out: stored, pending or discarded",
     "steps_stored": "training steps stored",

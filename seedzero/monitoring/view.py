@@ -99,13 +99,13 @@ class View:
         """Returns the state for the console; last: the run is over."""
         spec, snapshot, seconds = self.progress.spec, self.progress.snapshot(), self.progress.seconds()
         recent, rates, budget = self.gathered.means(), self._rates(snapshot), self.config.run
-        env_steps, updates = snapshot.counts.stored, snapshot.num_updates
-        steps_budget = (budget.max_env_steps, env_steps, rates["env_steps_per_second"])
+        updates = snapshot.num_updates
+        steps_budget = (budget.max_env_steps, snapshot.counts.stored, rates["env_steps_per_second"])
         if snapshot.owed_updates and rates["updates_per_second"]:
             steps_budget = (snapshot.owed_updates, updates, rates["updates_per_second"])
         return console.ConsoleSnapshot(
             seconds=seconds,
-            env_steps=env_steps,
+            env_steps=snapshot.counts.env_steps,
             updates=updates,
             frames_per_second=rates["frames_per_second"],
             updates_per_second=rates["updates_per_second"],
@@ -132,7 +132,7 @@ class View:
 
     def _report_endless(self, snapshot: counts.Snapshot, seconds: float) -> None:
         """Says once that no episode has ended in a while, or before the run's last evaluation."""
-        env_steps = snapshot.counts.stored
+        env_steps = snapshot.counts.env_steps
         if self._stored_before is None and self.progress.read is not None:
             self._stored_before = env_steps
         num_envs, num_steps = sum(self.workers()), env_steps - (self._stored_before or 0)
@@ -161,7 +161,7 @@ class View:
                 self.screen.message(f"{given}: no metric {name!r} so far; {hint}")
 
     def _rates(self, snapshot: counts.Snapshot) -> dict[str, float]:
-        steps_per_second = self.progress.per_second(lambda snapshot: snapshot.counts.stored)
+        steps_per_second = self.progress.per_second(lambda snapshot: snapshot.counts.env_steps)
         frames_per_step = self.progress.spec.frames_per_step if self.progress.spec else 1
         return {
             "env_steps_per_second": steps_per_second,
@@ -179,7 +179,7 @@ class View:
         snapshot, workers = self.progress.snapshot(), self.workers()
         steps, rates = snapshot.counts, self._rates(snapshot)
         return {
-            "env_steps": steps.stored,
+            "env_steps": steps.env_steps,
             "updates": snapshot.num_updates,
             "weights_version": snapshot.version,
             "durable_update": self.durable_update(),
@@ -216,10 +216,10 @@ class View:
         gathered: true: include rates, ratios, and the means and totals since the last such row.
         """
         snapshot = self.progress.snapshot()
-        stored = snapshot.counts.stored
+        env_steps = snapshot.counts.env_steps
         usual: dict[str, Any] = {
             "update": snapshot.num_updates,
-            "env_steps": stored,
+            "env_steps": env_steps,
             "seconds": round(self.progress.seconds(), 3),
             "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }
@@ -227,10 +227,10 @@ class View:
             usual |= {**self._rates(snapshot), "weights_version": snapshot.version, **self.gathered.drain()}
             if snapshot.num_refreshed is not None:
                 usual["refreshed_per_second"] = self.progress.per_second(lambda snapshot: snapshot.num_refreshed or 0)
-                usual["refreshed_per_insert"] = snapshot.num_refreshed / max(1, stored)
+                usual["refreshed_per_insert"] = snapshot.num_refreshed / max(1, snapshot.counts.stored)
             usual |= {f"{tags.MATCHES}{name}": count for name, count in snapshot.matches.items()}
             if self.history is not None:
-                self.history.count(snapshot.matches, update=snapshot.num_updates, env_steps=stored)
+                self.history.count(snapshot.matches, update=snapshot.num_updates, env_steps=env_steps)
         row = {**usual, **values}
         self._watch.begin()
         self._known = {**self._known, **row}  # read by other threads

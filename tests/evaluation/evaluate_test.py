@@ -155,7 +155,7 @@ def test_a_film_is_small_and_names_the_steps_before_its_checkpoint(
     agent = _counting_agent()
     monkeypatch.setattr(greedy, "load", lambda *args: greedy.SavedAgent(agent, (), args[3], "given"))
     found = scoring.film(path, tmp_path / "film.gif", 4, 20)
-    assert (found["step"], found["env_steps"], found["frames"]) == (7, 640, 5)
+    assert (found["step"], found["ledger"], found["frames"]) == (7, {"stored": 640}, 5)
     assert max(imageio.imread(tmp_path / "film.gif").shape[1:3]) <= 20
 
 

@@ -20,6 +20,9 @@ from seedzero.processes import program as programs
 DEADLINE_SECONDS = 60.0
 
 
+FILMED = json.dumps({"ledger": {"stored": 600, "discarded": {"unfinished_unroll": 40}}})
+
+
 class Process:
     """Writes the video and prints its last line, once it may."""
 
@@ -55,7 +58,7 @@ class Process:
 class World:
     """A filmer with imitated processes."""
 
-    def __init__(self, every: int, last: str = json.dumps({"env_steps": 640}), status: int = 0) -> None:
+    def __init__(self, every: int, last: str = FILMED, status: int = 0) -> None:
         self.commands: list[Sequence[str]] = []
         self.written: list[tuple[bytes, int]] = []
         self.said: list[str] = []
@@ -167,7 +170,7 @@ _LEAVES_ANOTHER = """
 import subprocess, sys
 subprocess.Popen([sys.executable, "-S", "-c", "open(%r).read()"], start_new_session=True, stdin=subprocess.DEVNULL)
 open(sys.argv[-1], "wb").write(b"GIF89a")
-print('{"env_steps": 640}', flush=True)
+print('{"ledger": {"stored": 600, "discarded": {"unfinished_unroll": 40}}}', flush=True)
 """
 
 

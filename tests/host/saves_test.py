@@ -294,9 +294,10 @@ def test_a_resume_knows_the_best_but_repeats_evaluations_in_deterministic_mode(
 ) -> None:
     config = configs.override(configs.Config(), {"run.deterministic": deterministic})
     directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=True))
-    log = cast(Any, python_types.SimpleNamespace(truncate=lambda size, stored: None))
+    cut_at: list[int] = []
+    log = cast(Any, python_types.SimpleNamespace(truncate=lambda size, steps: cut_at.append(steps)))
     counters = {"num_updates": 4, "num_acts": 1, "evaluation_index": 1, "last_evaluation": None, "metrics_bytes": 0}
-    host = {**counters, "ledger": {"stored": 9}, "best_return": 3.0}
+    host = {**counters, "ledger": {"stored": 9, "discarded": {"unfinished_unroll": 2}}, "best_return": 3.0}
     found = checkpoint.Restored(4, {}, host, None, (), checkpoint.Newest())
     saved = saving.Saves(config, directory, log, lambda text: None, None)
     writer = checkpoint_dir.CheckpointDir(tmp_path, config.checkpoint, lambda: 0.0)
@@ -308,6 +309,7 @@ def test_a_resume_knows_the_best_but_repeats_evaluations_in_deterministic_mode(
     restored = saved.restore(agent, cast(Any, None), cast(Any, None))
     saved.checkpointer.close()
     assert restored is not None and restored[1].host["best_return"] == expected
+    assert cut_at == [11]  # points up to here stay in TensorBoard
 
 
 def test_the_end_waits_for_a_save_aloud_and_hides_no_earlier_failure(

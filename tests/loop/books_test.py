@@ -129,6 +129,7 @@ def test_a_cut_discards_what_is_pending_and_what_fills_no_unroll() -> None:
     assert (found.acknowledged, found.stored, found.pending) == (12, 4, 2)
     assert found.discarded == {"worker_lost": 2, "unfinished_unroll": 4}
     assert pacer.num_waiting == 4
+    assert found.env_steps == 8  # as before the cut: steps of rows never fall
 
 
 def test_an_agent_that_samples_discards_no_stored_step() -> None:
@@ -183,3 +184,4 @@ def test_steps_that_waited_for_an_update_are_discarded_on_resume(is_old: bool) -
     again.restore(migrations.counters(saved, 1.0), has_replay=False)
     found = again.ledger.counts
     assert (found.stored, found.discarded.get("unfinished_unroll", 0)) == ((6, 0) if is_old else (0, 6))
+    assert found.env_steps == world.books.ledger.counts.env_steps == 6

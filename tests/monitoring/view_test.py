@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import pathlib
 from typing import Any, cast
@@ -246,6 +247,17 @@ def test_a_league_s_matches_are_in_status_rows_history_and_console(tmp_path: pat
     assert (line["update"], line["env_steps"], line["types"]["past"]) == (7, 90, 2)
     shown.observe(1.0)
     assert [text for text in screen.messages if text.startswith("league: ")]
+
+
+def test_steps_that_a_queue_gave_up_stay_in_every_count_of_environment_steps(tmp_path: pathlib.Path) -> None:
+    shown, _, _ = _view(tmp_path)
+    given_up = counts.Counts(acknowledged=90, stored=60, discarded={counts.UNFINISHED_UNROLL: 30})
+    for found in (counts.Counts(acknowledged=90, stored=90), given_up):
+        shown.progress.follow(functools.partial(counts.Snapshot, counts=found))
+        shown.write_row({})
+        assert shown.status()["env_steps"] == shown.shown().env_steps == 90
+    rows = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert [row["env_steps"] for row in rows] == [90, 90]
 
 
 def test_without_a_league_no_view_mentions_one(tmp_path: pathlib.Path) -> None:

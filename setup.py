@@ -27,6 +27,7 @@ LEARNER = [
     "imageio-ffmpeg>=0.6",
     "jax>=0.10,<0.12",
     "optax>=0.2.8,<0.3",
+    "orjson>=3.11,<4",  # metrics.jsonl: three times as fast as json
     "prometheus_client>=0.22,<1",
     "rich>=14,<16",
     "scipy>=1.13,<2",  # the linear programmes of `seedzero league nash`; jax brings it too

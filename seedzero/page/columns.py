@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import array
 import bisect
-import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from seedzero.core import json_object
-from seedzero.monitoring import metrics
-from seedzero.page import number_lines, thinning
+from seedzero.monitoring import metrics, rows
+from seedzero.page import thinning
 
 MAX_NAMES = 4096
 """Metrics of a run; later metrics are left out."""
@@ -21,6 +19,7 @@ MAX_NAME_LETTERS = 200
 _RESTART_SECONDS = 1.0
 """A fall of `seconds` by more is a resume, whose process counts from 0."""
 
+_FIRST_KEYS = frozenset(metrics.FIRST_KEYS)
 _BATCH = 2000
 """Lines that are read at once."""
 _NOT_FINITE = ("nan", "inf", "-inf")
@@ -54,39 +53,33 @@ class Columns:
 
     def append(self, content: bytes) -> None:
         """Adds whole lines of metrics.jsonl; damaged lines are counted and left out."""
-        text = np.frombuffer(content, np.uint8)
-        ends = np.flatnonzero(text == ord("\n"))
-        starts = np.concatenate([[0], ends[:-1] + 1])
-        for at in range(0, len(ends), _BATCH):
-            self._append_batch(text, starts[at : at + _BATCH], ends[at : at + _BATCH])
+        lines = content.split(b"\n")[:-1]
+        for at in range(0, len(lines), _BATCH):
+            self._append_batch(lines[at : at + _BATCH])
 
-    def _append_batch(self, text: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> None:
-        """Adds lines; arguments as of `number_lines.read`."""
-        groups, is_row = list[number_lines.Read](), np.zeros(len(ends), bool)
-        for group in number_lines.read(text, starts, ends):
-            if group.columns.keys() >= self._x.keys():
-                groups.append(group)
-                is_row[group.places] = True
-        left = np.flatnonzero(~is_row).tolist()
-        for group in _parsed({place: text[starts[place] : ends[place]].tobytes() for place in left}):
-            groups.append(group)
-            is_row[group.places] = True
-        self.num_damaged += len(ends) - int(np.count_nonzero(is_row))
-        numbers = (len(self) + np.cumsum(is_row) - 1).astype(np.int32)
-        first, parts = np.zeros((len(self._x), len(ends))), dict[str, list[tuple[np.ndarray, np.ndarray]]]()
-        for places, columns in groups:
-            of_group = numbers[places]
-            for name, column in columns.items():
-                is_number, values = (..., column) if isinstance(column, np.ndarray) else _numbers(column)
+    def _append_batch(self, lines: Sequence[bytes]) -> None:
+        found = list(filter(None, map(_parsed, lines)))
+        self.num_damaged += len(lines) - len(found)
+        groups: dict[tuple[str, ...], tuple[list[int], list[Any]]] = {}  # places and values of rows with the same keys
+        for place, row in enumerate(found):
+            of_group, values = groups.setdefault(tuple(row), ([], []))
+            of_group.append(place)
+            values.append(row.values())
+        first, parts = np.zeros((len(self._x), len(found))), dict[str, list[tuple[np.ndarray, np.ndarray]]]()
+        for names, (of_group, values) in groups.items():
+            places = np.array(of_group)
+            for name, column in zip(names, zip(*values, strict=True), strict=True):
+                is_number, numbers = _numbers(column)
                 if name in self._x:
-                    first[metrics.FIRST_KEYS.index(name), places] = values
+                    first[metrics.FIRST_KEYS.index(name), places] = numbers
                 else:
-                    parts.setdefault(name, []).append((of_group[is_number], values[is_number]))
-        self._append_x(first[:, is_row])
-        for name, found in parts.items():
-            places, values = found[0] if len(found) == 1 else map(np.concatenate, zip(*found, strict=True))
-            order = np.argsort(places) if len(found) > 1 else slice(None)
-            self._append(name, places[order], values[order])
+                    parts.setdefault(name, []).append((places[is_number], numbers[is_number]))
+        begin = len(self)
+        self._append_x(first)
+        for name, pieces in parts.items():
+            places, numbers = pieces[0] if len(pieces) == 1 else map(np.concatenate, zip(*pieces, strict=True))
+            order = np.argsort(places) if len(pieces) > 1 else slice(None)
+            self._append(name, (begin + places[order]).astype(np.int32), numbers[order])
 
     def _append_x(self, first: np.ndarray) -> None:
         """Adds updates, steps and seconds [3, T] float64; seconds count on through the processes of a run."""
@@ -127,28 +120,21 @@ class Columns:
     def since(self, start: int) -> Numbers:
         """Returns the rows from number `start` on: x by name, and of each metric its numbers and places in x."""
         found = {}
-        for name, rows in self._rows.items():
-            first = bisect.bisect_left(rows, start)
-            if first < len(rows):
+        for name, places in self._rows.items():
+            first = bisect.bisect_left(places, start)
+            if first < len(places):
                 values = thinning.shown(np.array(self._values[name][first:], np.float64))
-                found[name] = {"rows": [row - start for row in rows[first:]], "values": values}
+                found[name] = {"rows": [row - start for row in places[first:]], "values": values}
         return {"x": {name: list(column[start:]) for name, column in self._x.items()}, "metrics": found}
 
 
-def _parsed(lines: Mapping[int, bytes]) -> list[number_lines.Read]:
-    """Returns the values of lines by place, in groups of equal keys; damaged lines are left out."""
-    groups: dict[tuple[str, ...], tuple[list[int], list[tuple[Any, ...]]]] = {}
-    for place, line in lines.items():
-        with contextlib.suppress(ValueError):
-            row = json_object.parse(line)
-            if all(name in row for name in metrics.FIRST_KEYS):
-                of_group, values = groups.setdefault(tuple(row), ([], []))
-                of_group.append(place)
-                values.append(tuple(row.values()))
-    return [
-        number_lines.Read(np.array(of_group), dict(zip(names, zip(*values, strict=True), strict=True)))
-        for names, (of_group, values) in groups.items()
-    ]
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """Returns a row; None: the line is damaged."""
+    try:
+        row = rows.parse(line)
+    except ValueError:
+        return None
+    return row if row.keys() >= _FIRST_KEYS else None
 
 
 def _numbers(column: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:

@@ -315,10 +315,21 @@ ROWS = (
     Row(
         "storage-export",
         "a kill between any two changes of the disk within an export",
-        "the old or the new one, no rest after the next",
+        "the old or the new one, no file left after the next",
         (
             "tests/evaluation/exporting_test.py::test_an_export_killed_at_any_change_of_the_disk_leaves_the_old_or_the_new_one",
             "tests/evaluation/exporting_test.py::test_an_export_takes_the_place_of_an_earlier_one_whole_or_not_at_all",
+        ),
+    ),
+    Row(
+        "storage-neighbour",
+        "files of yours beside an export whose names look like temporary ones; a link in place of its mark",
+        "they stay",
+        (
+            "tests/evaluation/exporting_test.py::test_an_export_leaves_its_neighbours_alone",
+            "tests/evaluation/exporting_test.py::test_an_export_leaves_what_another_one_still_writes",
+            "tests/checkpoints/durable_test.py::test_among_others_files_a_mark_tells_a_leftover",
+            "tests/checkpoints/durable_test.py::test_a_mark_does_not_follow_a_link",
         ),
     ),
     Row(

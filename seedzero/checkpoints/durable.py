@@ -4,6 +4,8 @@ A new directory is written under a temporary name, flushed and renamed; after a 
 A directory is renamed before it is deleted, so a half-deleted one never looks finished. One that is replaced exchanges
 its name with the new one. Where the disk cannot do that, it gets another name than one that is deleted: a crash may
 come before the new one has its place.
+
+Among a user's own files (an export) a temporary directory has a mark inside. Only what has the mark is deleted there.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import fcntl
 import functools
 import hashlib
 import os
@@ -25,6 +28,9 @@ TRASH_SUFFIX = ".trash"
 REPLACED_SUFFIX = ".replaced"
 LEFTOVERS = (TEMPORARY_SUFFIX, TRASH_SUFFIX, REPLACED_SUFFIX)
 """Suffixes of directories that a crash may leave."""
+MARK = ".seedzero-leftover"
+"""The file inside a temporary directory among a user's files; its text is the number in the directory's name, so a
+renamed copy is not one. The process that writes the directory holds the file's lock."""
 _NUMBER = re.compile(r"[0-9]{12,18}")
 _LEFTOVER = re.compile(rf".+\.[0-9a-f]+({'|'.join(map(re.escape, LEFTOVERS))})")
 
@@ -96,25 +102,49 @@ def links(*directories: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 @contextlib.contextmanager
-def new_directory(final: pathlib.Path) -> Iterator[pathlib.Path]:
+def new_directory(final: pathlib.Path, *, is_marked: bool = False) -> Iterator[pathlib.Path]:
     """Yields an empty temporary directory that becomes `final`, durably, when the block ends without an error.
 
     It replaces an earlier `final`, which is deleted when the new one stands. An error deletes the temporary directory.
+
+    is_marked: `final` lies among a user's files; after a crash `remove_marked_leftovers` finds the rest.
     """
-    temporary = final.with_name(f"{final.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
+    token = secrets.token_hex(4)
+    temporary = _aside(final, token, TEMPORARY_SUFFIX)
     temporary.mkdir(parents=True)
-    try:
+    with contextlib.ExitStack() as marks:
+        marks.callback(shutil.rmtree, temporary, ignore_errors=True)
+        if is_marked:
+            marks.callback(_unmark, final)
+            marks.enter_context(_marked(temporary, token))
         yield temporary
         flush_tree(temporary)
+        if is_marked and final.is_dir():
+            marks.enter_context(_marked(final, token))  # of what will be deleted
         replaced: pathlib.Path | None = temporary
         if not _exchange(temporary, final):
-            replaced = _move_aside(final, REPLACED_SUFFIX)
+            replaced = _move_aside(final, token, REPLACED_SUFFIX)
             temporary.rename(final)
         flush(final.parent)
         if replaced is not None:
             shutil.rmtree(replaced, ignore_errors=True)  # the next start deletes the rest
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _marked(directory: pathlib.Path, token: str) -> Iterator[None]:
+    """Marks a directory as a leftover that somebody still writes."""
+    (directory / MARK).unlink(missing_ok=True)  # of a crash, or a link that somebody put there
+    with (directory / MARK).open("x") as file:
+        with contextlib.suppress(OSError):  # a disk without locks
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.write(token)
+        file.flush()
+        yield
+
+
+def _unmark(directory: pathlib.Path) -> None:
+    with contextlib.suppress(OSError):
+        (directory / MARK).unlink()
 
 
 def _exchange(one: pathlib.Path, other: pathlib.Path) -> bool:
@@ -126,19 +156,23 @@ def _exchange(one: pathlib.Path, other: pathlib.Path) -> bool:
 
 def remove(path: pathlib.Path) -> None:
     """Deletes a directory, if present; a crash leaves a whole directory, possibly renamed."""
-    trash = _move_aside(path, TRASH_SUFFIX)
+    trash = _move_aside(path, secrets.token_hex(4), TRASH_SUFFIX)
     if trash is not None:
         shutil.rmtree(trash)
 
 
-def _move_aside(path: pathlib.Path, suffix: str) -> pathlib.Path | None:
+def _move_aside(path: pathlib.Path, token: str, suffix: str) -> pathlib.Path | None:
     """Renames a directory for `remove_leftovers` to find; returns the new path, None without a directory."""
-    aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}{suffix}")
+    aside = _aside(path, token, suffix)
     try:
         path.rename(aside)
     except FileNotFoundError:
         return None
     return aside
+
+
+def _aside(path: pathlib.Path, token: str, suffix: str) -> pathlib.Path:
+    return path.with_name(f"{path.name}.{token}{suffix}")
 
 
 def numbered(parent: pathlib.Path) -> list[int]:
@@ -149,16 +183,47 @@ def numbered(parent: pathlib.Path) -> list[int]:
     return sorted(int(name) for name in names if name == f"{int(name):012d}")
 
 
-def remove_leftovers(parent: pathlib.Path, name: str = "") -> None:
+def remove_leftovers(parent: pathlib.Path) -> None:
     """Deletes a crash's half-written and half-deleted directories; renames one back into an empty place.
 
-    name: of the only directory that is looked after; "": all.
+    `parent` is the program's alone: names decide. Among a user's files, use `remove_marked_leftovers`.
     """
-    for path in list(parent.iterdir()):
-        final = path.with_suffix("").with_suffix("")
-        if not _LEFTOVER.fullmatch(path.name) or not path.is_dir() or name not in ("", final.name):
-            continue  # somebody else's
-        if path.suffix == REPLACED_SUFFIX and not final.exists():
-            path.rename(final)
-        else:
-            shutil.rmtree(path)
+    for path in _leftovers(parent):
+        _clear(path)
+
+
+def remove_marked_leftovers(final: pathlib.Path) -> None:
+    """Deletes what `new_directory` left of `final` in a crash, by its mark; renames one back into an empty place.
+
+    Anybody else's directory stays, whatever its name, and so does one that another process still writes.
+    """
+    for path in _leftovers(final.parent):
+        if _place(path) == final and _is_abandoned(path):
+            _clear(path)
+            _unmark(final)
+
+
+def _leftovers(parent: pathlib.Path) -> list[pathlib.Path]:
+    return [path for path in parent.iterdir() if _LEFTOVER.fullmatch(path.name) and path.is_dir()]
+
+
+def _place(leftover: pathlib.Path) -> pathlib.Path:
+    """Returns the path that a leftover had, or was to have."""
+    return leftover.with_suffix("").with_suffix("")
+
+
+def _clear(leftover: pathlib.Path) -> None:
+    if leftover.suffix == REPLACED_SUFFIX and not _place(leftover).exists():
+        leftover.rename(_place(leftover))
+    else:
+        shutil.rmtree(leftover)
+
+
+def _is_abandoned(leftover: pathlib.Path) -> bool:
+    """Whether a directory has its own mark, which no process holds."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(leftover / MARK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return b"." + file.read(64) == os.fsencode(leftover.with_suffix("").suffix)
+    return False

@@ -102,8 +102,8 @@ def export(
 def _write(directory: pathlib.Path, parameters: Arrays, contents: dict[str, bytes], manifest: dict[str, Any]) -> None:
     try:
         if directory.parent.is_dir():
-            durable.remove_leftovers(directory.parent, directory.name)
-        with durable.new_directory(directory) as temporary:
+            durable.remove_marked_leftovers(directory)
+        with durable.new_directory(directory, is_marked=True) as temporary:
             with (temporary / PARAMETERS).open("wb") as file:
                 np.savez(file, **parameters)
             for name, content in contents.items():
@@ -127,7 +127,8 @@ def _check_replaceable(directory: pathlib.Path) -> None:
         ) from None
     except (OSError, ValueError):
         is_export, names = False, [MANIFEST]
-    others = [name for name in names if name not in (MANIFEST, PARAMETERS) and not name.endswith(_PROGRAM)]
+    own = (MANIFEST, PARAMETERS, durable.MARK)
+    others = [name for name in names if name not in own and not name.endswith(_PROGRAM)]
     if others or not is_export:
         other = others[0] if others else MANIFEST
         raise errors.UsageError(

@@ -109,11 +109,28 @@ def test_a_place_is_never_empty_while_a_directory_is_replaced(
     assert (final / "content").read_text() == "new" and list(tmp_path.iterdir()) == [final]
 
 
-def test_leftovers_of_another_name_stay(tmp_path: pathlib.Path) -> None:
-    for name in ("a.12345678.tmp", "b.12345678.tmp", "b.c.12345678.tmp"):
+def test_among_others_files_a_mark_tells_a_leftover(tmp_path: pathlib.Path) -> None:
+    final = tmp_path / "b"
+    marks = {"a.12345678.tmp": "12345678", "b.12345678.tmp": "12345678", "b.c.12345678.tmp": "12345678"}
+    marks |= {"b.11111111.tmp": "12345678", "b.22222222.replaced": "22222222", "b.33333333.trash": ""}
+    for name, mark in marks.items():
         (tmp_path / name).mkdir()
-    durable.remove_leftovers(tmp_path, "b")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.12345678.tmp", "b.c.12345678.tmp"]
+        (tmp_path / name / durable.MARK).write_text(mark)
+    (tmp_path / "b.44444444.tmp").mkdir()
+    (tmp_path / "b.44444444.tmp" / durable.MARK).symlink_to(tmp_path / "b.12345678.tmp" / durable.MARK)
+    durable.remove_marked_leftovers(final)
+    kept = ["a.12345678.tmp", "b", "b.11111111.tmp", "b.33333333.trash", "b.44444444.tmp", "b.c.12345678.tmp"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == kept
+    assert not any(final.iterdir())  # its mark is gone
+
+
+def test_a_mark_does_not_follow_a_link(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "one" / durable.MARK).symlink_to(tmp_path / "mine")
+    with durable.new_directory(tmp_path / "one", is_marked=True):
+        pass
+    assert (tmp_path / "mine").read_text() == "mine" and not any((tmp_path / "one").iterdir())
 
 
 def test_removing_what_is_not_there_is_nothing(tmp_path: pathlib.Path) -> None:

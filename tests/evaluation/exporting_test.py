@@ -271,7 +271,7 @@ class Killed(BaseException):
 
 _CHANGES = (
     *((durable, name) for name in ("flush", "flush_tree", "_exchange")),
-    *((pathlib.Path, name) for name in ("mkdir", "rename", "write_bytes", "write_text")),
+    *((pathlib.Path, name) for name in ("mkdir", "open", "rename", "unlink", "write_bytes", "write_text")),
     (shutil, "rmtree"),
     (np, "savez"),
 )
@@ -297,7 +297,7 @@ def test_an_export_killed_at_any_change_of_the_disk_leaves_the_old_or_the_new_on
 ) -> None:
     if not exchanges:  # as on NFS
         monkeypatch.setattr(durable, "_exchange", lambda one, other: False)
-    seen = []
+    seen, empty = [], 0
     for num_changes in itertools.count():
         out = tmp_path / str(num_changes) / "out"
         exporting._write(out, {}, {"act.stablehlo": b"old"}, {"step": 1})
@@ -307,12 +307,40 @@ def test_an_export_killed_at_any_change_of_the_disk_leaves_the_old_or_the_new_on
                 exporting._write(out, {}, {"act.stablehlo": b"new"}, {"step": 2})
                 break
         if not exchanges and not out.exists():
-            durable.remove_leftovers(out.parent, "out")
-        assert {file.name for file in out.iterdir()} == {"act.stablehlo", "manifest.json", "parameters.npz"}
+            durable.remove_marked_leftovers(out)
+        names = {file.name for file in out.iterdir()} - {durable.MARK}  # which stays after a kill at the very end
+        assert names == {"act.stablehlo", "manifest.json", "parameters.npz"}
         seen.append(((out / "act.stablehlo").read_bytes(), json.loads((out / "manifest.json").read_text())["step"]))
         exporting._write(out, {}, {"act.stablehlo": b"later"}, {"step": 3})
-        assert [path.name for path in out.parent.iterdir()] == ["out"]
+        rest = [path for path in out.parent.iterdir() if path != out]
+        assert not any(any(path.iterdir()) for path in rest) and not (out / durable.MARK).exists()
+        empty += len(rest)
+    assert empty == 2, "killed before its mark is there, a directory is empty, and nobody can tell whose it is"
     assert len(seen) > 6 and list(dict.fromkeys(seen)) == [(b"old", 1), (b"new", 2)]
+
+
+@pytest.mark.parametrize("suffix", durable.LEFTOVERS)
+def test_an_export_leaves_its_neighbours_alone(suffix: str, tmp_path: pathlib.Path) -> None:
+    out = tmp_path / "policy"
+    neighbour = tmp_path / f"policy.20261127{suffix}"
+    neighbour.mkdir()
+    (neighbour / "thesis").write_text("mine")
+    (neighbour / durable.MARK).write_text("12345678")  # a copy of a leftover, renamed
+    for step in (1, 2):
+        exporting._write(out, {}, {"act.stablehlo": b"1"}, {"step": step})
+    assert sorted(tmp_path.iterdir()) == sorted([out, neighbour])
+    assert (neighbour / "thesis").read_text() == "mine"
+
+
+def test_an_export_leaves_what_another_one_still_writes(tmp_path: pathlib.Path) -> None:
+    out = tmp_path / "policy"
+    with durable.new_directory(out, is_marked=True) as temporary:
+        exporting._write(out, {}, {"act.stablehlo": b"1"}, {"step": 1})
+        (temporary / "act.stablehlo").write_bytes(b"2")
+    assert (out / "act.stablehlo").read_bytes() == b"2"
+    assert [path.name for path in tmp_path.iterdir()] == ["policy"] and [path.name for path in out.iterdir()] == [
+        "act.stablehlo"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,18 @@ ROWS = (
         ),
     ),
     Row(
+        "process-fork-learner",
+        "a process that is forked beside a learner, signalled, and outlives it, killed or not",
+        "the learner leaves; directory, port and pipes are free; a signal is the child's alone",
+        (
+            "tests/core/forks_test.py",
+            "tests/processes/signals_test.py::test_a_forked_process_has_its_own_signals_and_keeps_nobody_from_leaving",
+            "tests/checkpoints/run_lock_test.py::test_what_a_learner_has_forked_does_not_keep_its_lock",
+            "tests/checkpoints/run_lock_test.py::test_a_lock_that_a_dead_process_has_left_names_no_living_one",
+            WIRE + "server_client_test.py::test_what_a_killed_learner_had_forked_does_not_keep_its_port",
+        ),
+    ),
+    Row(
         "process-crash",
         "SIGSEGV within a step, as of an engine in C++; kill -9 of processes that share compiled levels",
         "the worker comes back; a level is whole or absent",
@@ -393,6 +405,17 @@ ROWS = (
         (
             E2E + "watched_run_test.py::test_hostile_readers_get_named_answers_and_training_goes_on",
             E2E + "watched_run_test.py::test_a_hostile_worker_s_name_stays_a_text",
+        ),
+    ),
+    Row(
+        "security-lock",
+        "another user who would hold or read a run's lock; a pipe, a link or a directory in its place",
+        "the lock is its user's alone; others are told that nothing is known",
+        (
+            "tests/checkpoints/run_lock_test.py::test_a_lock_is_its_user_s_alone_and_an_earlier_one_becomes_so",
+            "tests/checkpoints/run_lock_test.py::test_whoever_may_not_read_a_lock_does_not_know",
+            "tests/checkpoints/run_lock_test.py::test_what_is_no_file_is_no_lock",
+            "tests/monitoring/status_test.py::test_whoever_may_not_read_the_lock_is_told_that_nothing_is_known",
         ),
     ),
     Row(

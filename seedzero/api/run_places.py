@@ -14,7 +14,7 @@ from seedzero.checkpoints import run_lock, spec_file
 from seedzero.core import errors
 from seedzero.monitoring import metrics, series
 
-TRAINING, FINISHED, STOPPED = "training", "finished", "stopped"
+TRAINING, FINISHED, STOPPED, UNKNOWN = "training", "finished", "stopped", run_lock.UNKNOWN
 """States of a run: a learner is at work; a budget or a return ended it; it can go on."""
 
 
@@ -83,9 +83,10 @@ def read(place: str, wanted: Sequence[str]) -> RunRecord:
     with run_copy.local(place, lambda copy: copy.fetch(metrics.METRICS_FILE)) as path:
         saved, spec, status = run_dirs.read_saved(path), spec_file.read(path), run_dirs.read_status(path) or {}
         found = series.read(path, wanted)
-        is_training = status.get("alive", False) if "://" in place else run_lock.holder(path) is not None
+        holder = run_dirs.holder(path)
+        is_training = status.get("alive", False) if "://" in place else holder is not None
     finished = str(status.get("finished") or "")
-    state = TRAINING if is_training else FINISHED if finished else STOPPED
+    state = UNKNOWN if holder == run_lock.UNKNOWN else TRAINING if is_training else FINISHED if finished else STOPPED
     return RunRecord(place, saved, found, spec.frames_per_step if spec else 1, state, finished)
 
 

@@ -1,6 +1,6 @@
 """The run directory: one run's configuration, lock and files, and the rules of a resume.
 
-RUN_DIR/lock            held (flock) by the learner of the directory; its text is that learner's pid
+RUN_DIR/lock            held (flock) by the learner of the directory, its user's alone; its text is the learner's pid
         config.json     preset, the user's settings, and every value of the run
         learner.json    addresses, pid and start time of the running learner
         learner.sock    its unix socket for processes of the same user
@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import io
 import itertools
 import json
 import math
@@ -79,7 +80,7 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
     saved: SavedConfig  # as config.json has it now; a resume keeps the machine's first choices
     resumed: bool  # true: the directory held a run already
     notes: tuple[str, ...]  # one sentence for the user about each value that a resume changed or kept
-    lock: int  # descriptor of the locked file
+    lock: io.FileIO  # the locked file
     earlier: Mapping[str, Any] | None = None  # content of a resumed run's config.json before
 
     @property
@@ -103,8 +104,8 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
         except OSError:  # a network's file system that does not answer now: what is written next tells
             return True
         try:
-            return os.path.samestat(there, os.fstat(self.lock))
-        except OSError:  # there, a file that was deleted elsewhere
+            return os.path.samestat(there, os.fstat(self.lock.fileno()))
+        except (OSError, ValueError):  # there, a file that was deleted elsewhere; or it was released
             return False
 
     def check_ours(self) -> None:
@@ -155,7 +156,7 @@ class RunDir(contextlib.AbstractContextManager["RunDir"]):
         if self.is_ours():
             with contextlib.suppress(OSError):
                 (self.path / LEARNER_FILE).unlink(missing_ok=True)
-        os.close(self.lock)
+        run_lock.release(self.lock)
 
     def __exit__(self, *exception: object) -> None:
         self.close()
@@ -290,6 +291,12 @@ def read_learner(path: str | os.PathLike[str]) -> Mapping[str, Any] | None:
     if not (isinstance(learner.get("address"), str) and isinstance(pid, int) and 0 < pid < 2**31):
         raise errors.ResumeError(f"{file} lacks the address or pid of a learner; delete it to go on without it")
     return migrations.learner(learner)
+
+
+def holder(path: str | os.PathLike[str]) -> str | None:
+    """Returns the pid of a directory's learner, as `run_lock.holder`; one that has left by itself is none for all."""
+    found = run_lock.holder(path)
+    return None if found == run_lock.UNKNOWN and not (pathlib.Path(path) / LEARNER_FILE).exists() else found
 
 
 def read_status(path: str | os.PathLike[str]) -> Mapping[str, Any] | None:

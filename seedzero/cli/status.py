@@ -68,8 +68,8 @@ COMMAND = parse.Command(
 The last line on standard output: env_steps, updates, weights_version, durable_update, workers, environments,
 steps_acknowledged = steps_stored + steps_pending + steps_discarded (by reason), samples_per_insert,
 env_steps_per_second, updates_per_second, stalled (null, or why), last_evaluation, finished (null, or the
-budget or return that was reached), alive, and in a league matches (by type, void ones too). From a bucket also
-host, and renewed_seconds_ago: the age of the learner's lease.""",
+budget or return that was reached), alive ("unknown" of another user's run), and in a league matches (by type, void
+ones too). From a bucket also host, and renewed_seconds_ago: the age of the learner's lease.""",
     run=run,
 )
 HEALTH = parse.Command(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.core import errors
+from seedzero.core import errors, forks
 
 SUFFIXES = (".mp4", ".gif")
 SHORTEST_GIF_MILLISECONDS = 20
@@ -96,6 +96,7 @@ def _write_mp4(path: pathlib.Path, frames: Iterator[np.ndarray], fps: float) -> 
     count = 0
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         assert process.stdin is not None
+        forks.keep(process.stdin)
         with contextlib.suppress(BrokenPipeError):  # ffmpeg has ended with a message on standard error
             for frame in itertools.chain([first], map(_even, frames)):
                 process.stdin.write(frame.tobytes())

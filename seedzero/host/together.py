@@ -27,7 +27,7 @@ from seedzero.checkpoints import manifest
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.config import sections
-from seedzero.core import errors
+from seedzero.core import errors, forks
 from seedzero.device import compilation_cache
 from seedzero.hosts import hub, link, member, messages, roll
 from seedzero.loop import device_loop, facts
@@ -196,6 +196,7 @@ def _watched(found: link.Link, seconds: float) -> Iterator[None]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdin is not None
         stdin = process.stdin
+        forks.keep(stdin)
 
         def tick() -> None:
             with contextlib.suppress(OSError):  # it has gone: nothing guards this host against a standstill

@@ -14,7 +14,7 @@ import grpc
 from grpc import aio
 
 from seedzero.config import sections
-from seedzero.core import errors, printable
+from seedzero.core import errors, forks, printable
 from seedzero.hosts import link, messages, roll
 from seedzero.loop import agreement
 from seedzero.transport import address as addresses
@@ -76,6 +76,7 @@ class Hub(link.Link):
             raise errors.UsageError(
                 f"cannot listen on --hosts.coordinator={address}: the address is in use or not this machine's"
             ) from None
+        forks.keep_listener(port)
         await self._server.start()
         self._beating = asyncio.create_task(self.beating(self._beat))
         return f"{address.rpartition(':')[0]}:{port}"
@@ -104,6 +105,7 @@ class Hub(link.Link):
     async def close(self) -> None:
         self._beating.cancel()
         await self._server.stop(1.0)
+        forks.forget_listener(int(self.address.rpartition(":")[2]))
 
     # --- on the link's thread
 

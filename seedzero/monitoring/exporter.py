@@ -15,7 +15,7 @@ from wsgiref import simple_server
 import prometheus_client
 from prometheus_client import core, registry
 
-from seedzero.core import errors
+from seedzero.core import errors, forks
 from seedzero.monitoring import metrics, tags
 
 MAX_CONNECTIONS = 16
@@ -86,9 +86,11 @@ class _Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
         self._open: dict[socket.socket, float] = {}  # since when, the oldest first
         self._lock = threading.Lock()
         super().__init__(address, handler)
+        forks.keep(self.socket)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Starts a connection's thread; a connection too many ends the oldest."""
+        forks.keep(request)
         with self._lock:
             if len(self._open) >= MAX_CONNECTIONS:
                 self._cut_off(next(iter(self._open)))

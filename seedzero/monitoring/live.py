@@ -51,9 +51,11 @@ class RunningLearner:
 def find(path: pathlib.Path) -> str:
     """Returns the unix socket of a run directory's living learner. Raises UsageError: there is none here."""
     learner = run_dirs.read_learner(path)
-    holder = None if learner is None or (path / run_lock.NAME).is_symlink() else run_lock.holder(path)
+    holder = None if learner is None else run_dirs.holder(path)
     if learner is None or holder is None:
         raise errors.ResumeError(ENDED)
+    if holder == run_lock.UNKNOWN:
+        raise errors.ResumeError("only the user whose run this is sees its live view")
     if str(learner["pid"]) != holder:
         raise errors.ResumeError(status.NOT_STARTED)
     try:

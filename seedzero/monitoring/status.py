@@ -51,15 +51,18 @@ def from_bucket(url: bucket.Url, store: bucket.Store, *, clock: Callable[[], flo
 def from_run_dir(path: str | os.PathLike[str], *, deadline_seconds: float = probe.DEADLINE_SECONDS) -> dict[str, Any]:
     """Returns the status of a run directory's learner, or the last one written there.
 
-    "alive" is true if a learner holds the directory. One of this machine that does not answer yet is "stalled"; one of
-    another machine, or container, is not asked. Raises ResumeError without a run or a status.
+    "alive" is true if a learner holds the directory, "unknown" if this user may not know. One of this machine that
+    does not answer yet is "stalled"; one of another machine, or container, is not asked. Raises ResumeError without a
+    run or a status.
     """
     directory = pathlib.Path(path)
     run_dirs.read_saved(directory)
     learner = run_dirs.read_learner(directory)
-    holder = run_lock.holder(directory)
+    holder = run_dirs.holder(directory)
     if holder is None:  # whatever learner.json says: its learner was killed, or the directory is a copy
         return {**_last(directory), "alive": False}
+    if holder == run_lock.UNKNOWN:
+        return {**_last(directory), "alive": run_lock.UNKNOWN}
     if learner is None or str(learner["pid"]) != holder:  # the holder has yet to write its own
         return {**_last(directory), "alive": True, "stalled": NOT_STARTED}
     try:

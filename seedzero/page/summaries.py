@@ -15,8 +15,8 @@ from seedzero.core import json_object
 from seedzero.monitoring import followed, league_log, metrics
 from seedzero.page import history
 
-TRAINS, STALLED, ENDED, STOPPED = "trains", "stands still", "ended", "stopped"
-"""States: at work; waiting for something; at a budget or return; left before."""
+TRAINS, STALLED, ENDED, STOPPED, UNKNOWN = "trains", "stands still", "ended", "stopped", "unknown"
+"""States: at work; waiting for something; at a budget or return; left before; another user's, who alone may know."""
 _MAX_BYTES = 4 << 20
 _TAIL_BYTES = 256 << 10
 _EVALUATION = b'"evaluation_mean_return"'
@@ -84,7 +84,10 @@ def state_of(path: pathlib.Path, status: Mapping[str, Any]) -> tuple[str, str]:
         is_alive = status.get("alive") is True
     else:
         learner = read_object(path / run_dirs.LEARNER_FILE)
-        is_alive = bool(learner) and not (path / run_lock.NAME).is_symlink() and run_lock.holder(path) is not None
+        holder = run_dirs.holder(path) if learner else None
+        if holder == run_lock.UNKNOWN:
+            return UNKNOWN, "its lock can be read by its user alone"
+        is_alive = holder is not None
     if is_alive:
         stalled = status.get("stalled")
         return (STALLED, str(stalled)) if stalled else (TRAINS, "")

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from seedzero.core import exit_codes
+from seedzero.core import exit_codes, forks
 
 MAX_LINE_BYTES = 8192
 OUTPUT_SECONDS = 1.0
@@ -43,6 +43,10 @@ WORKER_ENVIRONMENT = {
 
 class Process(subprocess.Popen[bytes]):
     """One life of a program, as a process of the operating system."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        forks.keep(self.stdin, self.stdout)  # else a forked child keeps it at work, or waited for
 
     def lines(self) -> Iterator[bytes]:
         """Yields the output, line by line, until the end."""

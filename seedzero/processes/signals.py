@@ -6,6 +6,7 @@ SIGHUP is never the second: a terminal that closes sends several, and systemd on
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from seedzero.core import exit_codes
+from seedzero.core import exit_codes, forks
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ECHO_SECONDS = 0.1
@@ -25,10 +26,12 @@ class StopSignals:
     """While entered, turns the signals into a stop request: sets `requested`. Enter it on the main thread.
 
     A thread of its own handles signals, woken by the C handler with a byte on a socket: the main thread may sit in a
-    compilation for minutes, and a second Ctrl-C must not wait for it; callbacks may take locks.
+    compilation for minutes, and a second Ctrl-C must not wait for it; callbacks may take locks. A forked child has the
+    handlers of before: a signal that it gets is its own.
     """
 
     were_entered = False  # whether some have been entered in this process
+    _entered: StopSignals | None = None  # that handle signals now
 
     def __init__(
         self,
@@ -47,6 +50,7 @@ class StopSignals:
 
     def __enter__(self) -> StopSignals:
         self._reader, self._writer = socket.socketpair()
+        forks.keep(self._reader, self._writer)
         self._writer.setblocking(False)
         self._thread = threading.Thread(target=self._listen, name="signals", daemon=True)
         self._thread.start()
@@ -54,16 +58,41 @@ class StopSignals:
         ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
         # A Python handler must be there for the C handler to write to the wake-up socket.
         self._old_handlers = {number: signal.signal(number, lambda *_: None) for number in {*STOP_SIGNALS} - ignored}
-        StopSignals.were_entered = True
+        StopSignals.were_entered, StopSignals._entered = True, self
         return self
 
     def __exit__(self, *_: object) -> None:
+        StopSignals._entered = None
         for number, handler in self._old_handlers.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._old_fd)
+        with contextlib.suppress(OSError):  # in a forked child it is no socket any more
+            self._writer.shutdown(socket.SHUT_WR)  # the thread reads the end, whoever has a copy of the descriptor
         self._writer.close()
         self._thread.join()
         self._reader.close()
+
+    def _let_go(self) -> None:
+        """In a forked child: restores the handlers of before."""
+        signal.set_wakeup_fd(-1)
+        for number, handler in self._old_handlers.items():
+            signal.signal(number, handler)
+
+    # A child that gets a signal at once has its own handlers first: signals wait around a fork.
+
+    @classmethod
+    def _before_fork(cls) -> None:
+        _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS if cls._entered else ())
+
+    @classmethod
+    def _after_fork(cls) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _masks.before)
+
+    @classmethod
+    def _in_child(cls) -> None:
+        if cls._entered is not None:
+            cls._entered._let_go()
+        cls._after_fork()
 
     def _listen(self) -> None:
         while byte := self._reader.recv(1):
@@ -82,6 +111,14 @@ class StopSignals:
                 self._cleanup()
             finally:
                 self._leave(exit_codes.INTERRUPTED)
+
+
+_masks = threading.local()
+os.register_at_fork(
+    before=StopSignals._before_fork,
+    after_in_parent=StopSignals._after_fork,
+    after_in_child=StopSignals._in_child,
+)
 
 
 def terminate_with_input() -> None:

@@ -15,7 +15,7 @@ from grpc import aio
 from grpc_health.v1 import health_pb2
 
 from seedzero.config import sections
-from seedzero.core import errors
+from seedzero.core import errors, forks
 from seedzero.transport import address as addresses
 from seedzero.transport import codec, inference_pb2, loop_thread, messages, options, security, streams
 from seedzero.transport import status as grpc_status
@@ -63,6 +63,7 @@ class Server:
         self._mail: collections.deque[tuple[str, int, int, bytes]] = collections.deque()
         self._mail_announced = False
         self._thread: loop_thread.LoopThread | None = None
+        self._places: list[int | str] = []  # ports, and paths of unix sockets
 
     def start(self) -> str:
         """Binds the configured addresses and serves from now on; UsageError for an address in use or impossible.
@@ -158,6 +159,8 @@ class Server:
             ) from None
         finally:
             os.umask(mask)
+        self._places.append(str(addresses.unix_path(listen)) if is_unix else port)
+        forks.keep_listener(self._places[-1])
         if is_unix:  # whoever reads it may be in another directory
             return f"{addresses.UNIX_PREFIX}{addresses.unix_path(listen)}"
         return f"{listen.rpartition(':')[0]}:{port}"
@@ -165,6 +168,8 @@ class Server:
     async def _shut_down(self, finished: bool, reason: str, grace_seconds: float) -> None:
         await self._streams.dismiss(finished, reason, grace_seconds)
         await self._server.stop(None)
+        for place in self._places:
+            forks.forget_listener(place)
 
 
 class Service:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pathlib
 import queue
+import subprocess
+import sys
 import threading
 
 import golden
@@ -13,6 +15,7 @@ import pytest
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.checkpoints import run_lock
 from seedzero.config import config as configs
+from seedzero.core import errors
 
 TIMEOUT_SECONDS = 10.0
 SHORT_SECONDS = 0.2
@@ -47,3 +50,84 @@ def test_the_holder_of_a_directory_is_known_to_all(tmp_path: pathlib.Path) -> No
     with _open(tmp_path):
         assert run_lock.holder(tmp_path) == str(os.getpid())
     assert run_lock.holder(tmp_path) is None
+
+
+# FORK: os.fork, or that of a library in C, of which Python knows nothing. END: how the learner ends.
+FORKED = """
+import contextlib, ctypes, os, pathlib, sys
+from seedzero.checkpoints import run_lock
+
+libc, begun = ctypes.PyDLL(None), os.pipe()
+undo = contextlib.ExitStack()
+run_lock.take(pathlib.Path(sys.argv[1]), undo)
+if {FORK}() == 0:
+    os.write(begun[1], b"!")
+    os.read(0, 1)
+    os._exit(0)
+os.read(begun[0], 1)
+{END}
+print(os.getpid(), flush=True)
+os._exit(0)
+"""
+
+
+def _left_child(tmp_path: pathlib.Path, fork: str, end: str) -> subprocess.Popen[str]:
+    """Returns a process that has taken the lock, forked and ended; what it forked lives until its input is closed."""
+    command = [sys.executable, "-c", FORKED.format(FORK=fork, END=end), str(tmp_path)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(
+    ("fork", "end"), [("os.fork", ""), ("os.fork", "undo.close()"), ("libc.fork", "undo.close()")]
+)
+def test_what_a_learner_has_forked_does_not_keep_its_lock(fork: str, end: str, tmp_path: pathlib.Path) -> None:
+    with _left_child(tmp_path, fork, end) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert process.wait(TIMEOUT_SECONDS) == 0
+        _open(tmp_path).close()
+        process.communicate()
+
+
+def test_a_lock_that_a_dead_process_has_left_names_no_living_one(tmp_path: pathlib.Path, said: golden.Said) -> None:
+    with _left_child(tmp_path, "libc.fork", "") as process:
+        assert process.stdout is not None
+        pid = process.stdout.readline().strip()
+        assert process.wait(TIMEOUT_SECONDS) == 0
+        for written in (pid, str(os.getppid()), "no number", ""):  # a process that has nothing to do with it
+            (tmp_path / run_lock.NAME).write_text(written)
+            with pytest.raises(errors.Occupied, match="is in use by a learner on another machine") as raised:
+                _open(tmp_path)
+        said(raised.value)
+        process.communicate()
+
+
+def test_a_lock_is_its_user_s_alone_and_an_earlier_one_becomes_so(tmp_path: pathlib.Path) -> None:
+    (tmp_path / run_lock.NAME).touch(0o644)
+    for path in (tmp_path, tmp_path / "new"):
+        with _open(path):
+            assert (path / run_lock.NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_whoever_may_not_read_a_lock_does_not_know(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with _open(tmp_path) as directory:
+        directory.write_learner("unix:x", started=0.0)
+
+        def refuse(*_: object) -> int:
+            raise PermissionError  # tests may run as root, who may read it
+
+        with monkeypatch.context() as patched:
+            patched.setattr(run_lock.plain_files, "open_regular", refuse)
+            assert run_dirs.holder(tmp_path) == run_lock.UNKNOWN
+    monkeypatch.setattr(run_lock.plain_files, "open_regular", refuse)
+    assert run_dirs.holder(tmp_path) is None  # it has left by itself
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "directory"])
+def test_what_is_no_file_is_no_lock(kind: str, tmp_path: pathlib.Path, said: golden.Said) -> None:
+    lock = tmp_path / run_lock.NAME
+    {"pipe": os.mkfifo, "link": lambda path: path.symlink_to("x"), "directory": os.mkdir}[kind](lock)
+    assert run_lock.holder(tmp_path) is None
+    with pytest.raises(errors.ResumeError) as raised:
+        _open(tmp_path)
+    said(raised.value, kind)

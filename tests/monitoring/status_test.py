@@ -86,6 +86,16 @@ def test_a_learner_that_was_killed_is_not_alive(tmp_path: pathlib.Path) -> None:
     assert status.from_run_dir(directory.path) == {"updates": 3, "alive": False}
 
 
+def test_whoever_may_not_read_the_lock_is_told_that_nothing_is_known(
+    directory: run_dirs.RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory.write_status({"updates": 3})
+    monkeypatch.setattr(run_lock, "holder", lambda path: run_lock.UNKNOWN)
+    assert status.from_run_dir(directory.path) == {"updates": 3, "alive": False}  # it has left by itself
+    directory.write_learner("127.0.0.1:1", started=0.0)
+    assert status.from_run_dir(directory.path) == {"updates": 3, "alive": "unknown"}
+
+
 def test_a_copy_of_a_running_directory_has_no_learner(
     address: str, directory: run_dirs.RunDir, tmp_path: pathlib.Path
 ) -> None:

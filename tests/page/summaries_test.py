@@ -10,6 +10,7 @@ from typing import Any
 import page_runs
 import pytest
 
+from seedzero.checkpoints import run_lock
 from seedzero.page import summaries
 
 _STATUS = {"env_steps": 400, "updates": 50, "env_steps_per_second": 20.0, "updates_per_second": 2.0, "finished": None}
@@ -45,6 +46,13 @@ def test_a_run_that_holds_its_lock_trains(tmp_path: pathlib.Path) -> None:
         assert summaries.describe(tmp_path, ".")["eta_seconds"] == (1000 - 400) / 20
         (tmp_path / "learner.json").unlink()
         assert summaries.state_of(tmp_path, _STATUS) == (summaries.STOPPED, "")
+
+
+def test_of_another_user_s_lock_nothing_is_known(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page_runs.write(tmp_path, status=_STATUS, learner={"address": "unix:x", "pid": os.getpid()})
+    monkeypatch.setattr(run_lock, "holder", lambda path: run_lock.UNKNOWN)
+    assert summaries.state_of(tmp_path, _STATUS)[0] == summaries.UNKNOWN
+    assert summaries.describe(tmp_path, ".")["eta_seconds"] is None
 
 
 def test_a_copy_of_a_bucket_s_run_has_no_lock(tmp_path: pathlib.Path) -> None:

@@ -171,3 +171,30 @@ def test_a_process_terminates_itself_once_its_input_is_closed() -> None:
             assert "saving and leaving" in rest and child.returncode == 0
         finally:
             child.kill()
+
+
+FORKED = """
+import os, signal, sys
+from seedzero.processes import signals
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+go = os.pipe()
+with signals.StopSignals(lambda: None, say=print, cleanup=lambda: None) as stop:
+    children = [os.fork() for _ in range(2)]
+    if 0 in children:
+        os.close(go[1])
+        os.read(go[0], 1)
+        os._exit(7)
+    os.kill(children[1], signal.SIGTERM)  # at once
+    assert os.waitstatus_to_exitcode(os.waitpid(children[1], 0)[1]) == -signal.SIGTERM
+    assert not stop.requested.is_set(), "the child's signal is none of this process"
+print("left", flush=True)
+os.close(go[1])
+assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 7
+"""
+
+
+def test_a_forked_process_has_its_own_signals_and_keeps_nobody_from_leaving() -> None:
+    command = [sys.executable, "-c", FORKED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
+    assert done.stdout + done.stderr == "left\n"

@@ -773,3 +773,31 @@ def test_environments_may_fork_beside_grpc() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "0\n"  # gRPC's own handlers of forks abort a worker whose environments fork in threads
+
+
+FORKED = """
+import os, socket
+import wire
+
+begun = os.pipe()
+with wire.serving(wire.Learner()) as address, socket.create_connection(address.split(":")):
+    if os.fork() == 0:
+        os.write(begun[1], b"!")
+        os.read(0, 1)
+        os._exit(0)
+    os.read(begun[0], 1)
+    print(address, flush=True)
+    os._exit(0)  # as if killed
+"""
+
+
+def test_what_a_killed_learner_had_forked_does_not_keep_its_port() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    pipes: dict[str, Any] = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with subprocess.Popen([sys.executable, "-c", FORKED], env=environment, **pipes) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        assert process.wait(TIMEOUT_SECONDS) == 0
+        with serving(Learner(dataclasses.replace(SETTINGS, listen=address))) as bound:
+            assert bound == address
+        process.communicate()

@@ -241,6 +241,12 @@ ROWS = (
         "the row above finds each",
         (WIRE + "protocol_test.py::test_a_planted_defect_is_found",),
     ),
+    Row(
+        "network-name",
+        "hosts on machines whose own name is 127.0.1.1 (network namespaces; skipped where they are not permitted)",
+        "they meet, and add up their gradients",
+        (E2E + "two_machines_test.py",),
+    ),
     Row("input-mutated", "20,000 mutated messages", "each taken or refused by name"),
     Row("input-settings", "40 wrong settings", "each refused by its name, exit status 2"),
     Row(

@@ -9,7 +9,7 @@ from typing import Any
 
 from seedzero.config import options
 
-OF_A_PROCESS = ("hosts.index", "hosts.coordinator", "hosts.worker_address")
+OF_A_PROCESS = ("hosts.index", "hosts.coordinator", "hosts.worker_address", "hosts.interface")
 """Settings of a process, which its run directory does not keep."""
 ALL = -1
 """`hosts.index` of a process that starts all hosts on this machine."""
@@ -31,6 +31,11 @@ class HostsConfig(options.Section):
     worker_address: str = options.free(
         "",
         "HOST:PORT by which workers name this host (`seedzero worker --server=A,B`); empty: --listen",
+    )
+    interface: str = options.free(
+        "",
+        "network interface of this machine, such as eth1, by which the other hosts reach it for sums on CPUs; "
+        "empty: that of its connection to the coordinator",
     )
     join_seconds: float = options.free(
         60.0, "all hosts must have met within this", "s", low=1, high=options.LONGEST_WAIT

@@ -18,6 +18,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from seedzero.agents import base
+from seedzero.core import errors
 from seedzero.device import mesh as meshes
 from seedzero.device import setup as setups
 from seedzero.device import state as states
@@ -136,10 +137,22 @@ def make_update(setup: setups.Setup) -> Callable[..., tuple[base.TrainState, dic
 
 
 def broadcast(tree: Any) -> Any:
-    """Returns host 0's values of a tree on every host, bit for bit, as numpy's arrays; all hosts call it together."""
+    """Returns host 0's values of a tree on every host, bit for bit, as numpy's arrays; all hosts call it together.
+
+    Raises TrainingFailure where hosts cannot connect for it.
+    """
     leaves, structure = jax.tree.flatten(jax.tree.map(np.asarray, tree))
     joined = np.concatenate([np.frombuffer(leaf.tobytes(), np.uint8) for leaf in leaves])
-    found = np.asarray(multihost_utils.broadcast_one_to_all(joined)).tobytes()
+    try:
+        found = np.asarray(multihost_utils.broadcast_one_to_all(joined)).tobytes()
+    except jax.errors.JaxRuntimeError as error:
+        if "Gloo context initialization failed" not in str(error):
+            raise
+        raise errors.TrainingFailure(
+            "the hosts have met, but cannot connect to each other for their gradients "
+            f"({str(error).split('] ')[-1]}); leave all ports open between them, or give --hosts.interface on each "
+            "host, the interface by which the others reach it"
+        ) from error
     ends = np.cumsum([leaf.nbytes for leaf in leaves]).tolist()
     parts = [
         np.frombuffer(found[end - leaf.nbytes : end], leaf.dtype).reshape(leaf.shape)

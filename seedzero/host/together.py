@@ -28,14 +28,14 @@ from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.config import sections
 from seedzero.core import errors, forks
-from seedzero.device import compilation_cache
-from seedzero.hosts import hub, link, member, messages, roll
+from seedzero.device import collectives, compilation_cache
+from seedzero.hosts import hub, link, member, messages, reach, roll
 from seedzero.loop import device_loop, facts
 from seedzero.loop import roster as rosters
 from seedzero.transport import security
 
 _OF_A_HOST = {
-    *("hosts.index", "hosts.worker_address", "transport.listen"),
+    *("hosts.index", "hosts.worker_address", "hosts.interface", "transport.listen"),
     *("worker.threads", "env.level_cache", "metrics.port", "metrics.host"),
 }
 _FILES = {"transport.token_file", "tls.cert_file", "tls.key_file", "hosts.ca_file"}
@@ -135,7 +135,15 @@ def meeting(
         for one in found or ():
             saved_files.check_has_state(place, one)
     steps = None if found is None else {one.step: one.state_sha256 for one in found}
-    hello = messages.HostHello(hosts.index, hosts.num, digest(config), program=_program(), steps=steps)
+    hello = messages.HostHello(
+        hosts.index,
+        hosts.num,
+        digest(config),
+        program=_program(),
+        steps=steps,
+        reached_at=reach.of_interface(hosts.interface) if hosts.interface else "",
+        xla_flags=" ".join(sorted(os.environ.get("XLA_FLAGS", "").split()))[: messages.MAX_TEXT],
+    )
     secured = config.transport.token_file
     linked: link.Link
     if hosts.index == 0:
@@ -158,8 +166,9 @@ def meeting(
     linked.lock_step = config.run.deterministic
     try:
         begin = linked.meet(hosts.join_seconds)
+        for text in linked.warnings:
+            say(text)
         is_local = begin.devices.startswith(("127.", "localhost:", "[::1]:"))
-        jax.config.update("jax_cpu_collectives_implementation", "gloo")
         try:
             jax.distributed.initialize(
                 begin.devices,
@@ -174,6 +183,7 @@ def meeting(
                 f"host {hosts.index} cannot join JAX's cluster at {begin.devices}: {error}; a process that has used "
                 "JAX before cannot, and a firewall may be in the way"
             ) from error
+        collectives.use_gloo(linked.hello.reached_at)
         compilation_cache.write_on_every_host()
         with _watched(linked, hosts.silence_seconds):
             yield Together(linked, begin.step, hosts.index < begin.num_hosts)
@@ -211,7 +221,11 @@ def _watched(found: link.Link, seconds: float) -> Iterator[None]:
 
 
 def _program() -> str:
-    return f"seedzero {seedzero.__version__}, jax {importlib.metadata.version('jax')}"
+    import jax
+
+    parts = [f"{name} {importlib.metadata.version(name)}" for name in ("jax", "jaxlib")]
+    parts.append(f"JAX_ENABLE_X64={jax.config.read('jax_enable_x64'):d}")
+    return f"seedzero {seedzero.__version__}, {', '.join(parts)}"
 
 
 def on_disk(run_dir: pathlib.Path) -> list[manifest.Manifest] | None:

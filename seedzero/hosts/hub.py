@@ -15,7 +15,7 @@ from grpc import aio
 
 from seedzero.config import sections
 from seedzero.core import errors, forks, printable
-from seedzero.hosts import link, messages, roll
+from seedzero.hosts import link, messages, reach, roll
 from seedzero.loop import agreement
 from seedzero.transport import address as addresses
 from seedzero.transport import options, security
@@ -46,6 +46,7 @@ class Hub(link.Link):
 
         made: host 0's checkpoints, as of `roll.common_step`.
         """
+        hello = hello if hello.reached_at else dataclasses.replace(hello, reached_at=reach.own_end(address))
         super().__init__(hello, silence_seconds, clock)
         self._roll = roll.Roll(hello)
         self._tally = agreement.DecisionTally(hello.num, max_env_steps)
@@ -90,7 +91,9 @@ class Hub(link.Link):
             raise errors.TrainingFailure(
                 f"host {', '.join(map(str, missing))} did not join within {deadline_seconds:g} s at {self.address}; "
                 f"start {'it' if len(missing) == 1 else 'them'} with the same command, and --hosts.index"
+                f"{reach.only_here(self.address)}"
             )
+        self.warnings = [printable.escape(text) for text in self._roll.warnings()]
         others = {index: hello.steps for index, hello in self._roll.joined.items() if index}
         step = roll.common_step(self._made, others)
         num_hosts = self._made[step].num_hosts if step in self._made else 1

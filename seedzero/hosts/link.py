@@ -40,6 +40,8 @@ class Link(abc.ABC):
         """Whether counters of the others count at their place among the updates alone."""
         self.details: Mapping[int, Mapping[str, Any]] = {}
         """The newest `counters` of the other hosts, by index."""
+        self.warnings: list[str] = []
+        """About the other hosts, for the user; on host 0, once all have met."""
         self._changed = threading.Condition()
         self._complete: set[int] = set()  # updates of checkpoints that all hosts have
         self._has_left = False  # this host is done

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable
 
@@ -12,7 +13,7 @@ from grpc import aio
 
 from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.hosts import link, messages
+from seedzero.hosts import link, messages, reach
 from seedzero.transport import options, security
 from seedzero.transport import status as grpc_status
 
@@ -97,6 +98,9 @@ class HostMember(link.Link):
 
     async def _stream(self) -> None:
         """Says hello and passes messages both ways until the stream's end."""
+        if not self.hello.reached_at:
+            reached_at = await asyncio.to_thread(reach.own_end, self._address)  # a name may take seconds
+            self.hello = dataclasses.replace(self.hello, reached_at=reached_at)
         most = ("grpc.max_receive_message_length", messages.MAX_BYTES)
         given = [option for option in options.client(self._settings) if option[0] != most[0]]
         async with security.channel(self._secured, aio, [*given, most]) as channel:
@@ -127,6 +131,8 @@ class HostMember(link.Link):
             "version": own.version,
             "program": own.program,
             "steps": own.steps,
+            "reached_at": own.reached_at,
+            "xla_flags": own.xla_flags,
         }
         yield messages.encode({"hello": found})
         while True:

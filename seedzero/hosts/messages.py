@@ -11,6 +11,7 @@ leaving: this host is done                            left: all are; lost: the r
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import json
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -20,7 +21,7 @@ from seedzero.monitoring import counts
 
 SERVICE = "seedzero.hosts.Hosts"
 METHOD = "Join"
-VERSION = 4
+VERSION = 5
 """Of these messages: hosts of another one are refused."""
 MAX_BYTES = 2**20
 MAX_TEXT = 1000
@@ -30,14 +31,16 @@ Message: TypeAlias = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class HostHello:
-    """A host that joins; all but index, steps and resumed_from are the same on every host."""
+    """A host that joins; all but index, steps, reached_at and xla_flags are the same on every host."""
 
     index: int
     num: int  # hosts of the run
     settings: str  # digest of all settings that hosts share
     version: int = VERSION
-    program: str = ""  # versions of the program and of JAX
+    program: str = ""  # versions of the program and of JAX, and JAX_ENABLE_X64
     steps: Mapping[int, str] | None = None  # updates of its checkpoints -> digests of their states; None: none so far
+    reached_at: str = ""  # its address for the gradients; "": the own end of its connection to host 0
+    xla_flags: str = ""  # XLA_FLAGS of its environment, in order
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +76,8 @@ def hello(message: Message) -> HostHello:
             number(found["version"]),
             str(found["program"])[:MAX_TEXT],
             None if found["steps"] is None else {number(int(step)): str(own) for step, own in found["steps"].items()},
+            str(ipaddress.ip_address(found.get("reached_at", "0.0.0.0"))),  # an earlier version has none
+            str(found.get("xla_flags", ""))[:MAX_TEXT],
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise errors.InvalidMessage(f"no host says hello like this: {error!r}") from None

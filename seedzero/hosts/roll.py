@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from seedzero.core import errors
-from seedzero.hosts import messages
+from seedzero.hosts import messages, reach
 
 
 class Made(NamedTuple):
@@ -38,7 +38,7 @@ class Roll:
         if hello.version != own.version or hello.program != own.program:
             raise errors.UsageError(
                 f"{name} runs {hello.program} (messages {hello.version}), and host 0 {own.program} (messages "
-                f"{own.version}); install the same versions on all hosts"
+                f"{own.version}); install the same versions on all hosts, with the same JAX_ENABLE_X64"
             )
         if hello.num != own.num:
             raise errors.UsageError(
@@ -59,7 +59,22 @@ class Roll:
                 f"{name} has other settings than host 0; give all hosts the same command but for --hosts.index, "
                 "--run_dir, --listen and the settings of files and local workers"
             )
+        if reach.are_apart(hello.reached_at, own.reached_at):
+            raise errors.UsageError(
+                f"{name} is reached at {hello.reached_at}, and host 0 at {own.reached_at}: between these no gradients "
+                "can be sent; give --hosts.coordinator an address of host 0 in the network of all hosts, or "
+                "--hosts.interface on each host the interface in it"
+            )
         self.joined[hello.index] = hello
+
+    def warnings(self) -> list[str]:
+        """Returns a sentence for each host whose programs may compute other bits than host 0's."""
+        return [
+            f"host {index} has XLA_FLAGS={hello.xla_flags or '(none)'}, and host 0 {self._own.xla_flags or '(none)'}: "
+            "flags that change the arithmetic let the hosts' parameters drift apart; give all hosts the same"
+            for index, hello in sorted(self.joined.items())
+            if hello.xla_flags != self._own.xla_flags
+        ]
 
     def _range(self) -> str:
         last = self._own.num - 1

@@ -13,7 +13,7 @@ import numpy as np
 
 from seedzero.config import config as configs
 from seedzero.core import types
-from seedzero.device import across, steps, tracing
+from seedzero.device import across, collectives, steps, tracing
 from seedzero.device import mesh as meshes
 from seedzero.device import setup as setups
 from seedzero.device import state as states
@@ -85,8 +85,8 @@ def half(made: setups.Setup, whole: list[np.ndarray], index: int) -> ring_store.
 def main() -> None:
     """Learns as a host."""
     index, address, directory, agent = int(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3]), sys.argv[4]
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(address, 2, index, coordinator_bind_address=address)
+    collectives.use_gloo("127.0.0.1")
     made = make(agent, 2, 1)
     with np.load(directory / "rings.npz") as saved:
         rings = half(made, [saved[f"arr_{number}"] for number in range(len(saved.files))], index)

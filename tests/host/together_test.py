@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 
 import fake_gcs
 import pytest
@@ -40,6 +41,10 @@ def test_settings_of_a_host_alone_may_differ() -> None:
     assert together.digest(_config(0)) == together.digest(configs.override(_config(0), same))
     for other in ({"run.seed": 1}, {"replay.batch_size": 64}, {"worker.num": 3}, {"hosts.num": 4}):
         assert together.digest(_config(0)) != together.digest(configs.override(_config(0), other))
+
+
+def test_hosts_compare_the_versions_of_the_compiler_and_the_width_of_numbers() -> None:
+    assert re.fullmatch(r"seedzero \S+, jax [\d.]+, jaxlib [\d.]+, JAX_ENABLE_X64=0", together._program())
 
 
 def test_host_0_alone_evaluates() -> None:

@@ -22,13 +22,16 @@ def test_other_bytes_are_refused(data: bytes) -> None:
 
 
 def test_a_hello_is_read() -> None:
-    assert messages.hello({"hello": HELLO}) == messages.HostHello(1, 2, "same", 1, "this", {20: "ab", 40: ""})
+    assert messages.hello({"hello": HELLO}) == messages.HostHello(
+        1, 2, "same", 1, "this", {20: "ab", 40: ""}, "0.0.0.0"
+    )
 
 
 @pytest.mark.parametrize(
     "changed",
     [
         *({"index": "1"}, {"index": True}, {"num": 1.5}, {"version": 2**70}, {"index": -2}),
+        *({"reached_at": "nowhere"}, {"reached_at": 7000.5}),
         *({"steps": 3}, {"steps": [20]}, {"steps": {"a": ""}}),
     ],
     ids=str,

@@ -10,7 +10,7 @@ import pytest
 from seedzero.core import errors
 from seedzero.hosts import messages, roll
 
-HOST_0 = messages.HostHello(0, 3, "settings", program="seedzero 1, jax 2")
+HOST_0 = messages.HostHello(0, 3, "settings", program="seedzero 1, jax 2", reached_at="10.0.0.1")
 
 
 def test_hosts_join_in_any_order() -> None:
@@ -28,6 +28,8 @@ def test_hosts_join_in_any_order() -> None:
         {"index": 1, "settings": "others"},
         {"index": 1, "program": "seedzero 2, jax 2"},
         {"index": 1, "version": messages.VERSION + 1},
+        {"index": 1, "reached_at": "127.0.1.1"},
+        {"index": 1, "reached_at": "fd00::1"},
         {"index": 0},
         {"index": 2},
         {"index": 3},
@@ -43,6 +45,14 @@ def test_a_host_that_does_not_belong_is_refused(
         found.admit(dataclasses.replace(HOST_0, **changed))
     said(raised.value, str(changed))
     assert sorted(found.joined) == [0, 2]
+
+
+def test_other_flags_of_xla_are_reported_and_not_refused(said: golden.Said) -> None:
+    found = roll.Roll(HOST_0)
+    found.admit(dataclasses.replace(HOST_0, index=1))
+    found.admit(dataclasses.replace(HOST_0, index=2, xla_flags="--xla_cpu_max_isa=SSE4_2"))
+    (text,) = found.warnings()
+    said(text)
 
 
 @pytest.mark.parametrize(

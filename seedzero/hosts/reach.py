@@ -1,0 +1,63 @@
+"""The address by which the other hosts reach this one for the gradients.
+
+gloo would take that of the machine's own name, which is loopback where /etc/hosts says so: Debian's 127.0.1.1.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import socket
+import struct
+
+from seedzero.core import errors
+
+_SIOCGIFADDR = 0x8915
+"""Linux's request for the IPv4 address of a network interface, in a `struct ifreq`."""
+
+
+def own_end(coordinator: str) -> str:
+    """Returns this machine's address on its way to HOST:PORT. Nothing is sent.
+
+    Raises TrainingFailure for a name that is not known, or not yet, or an address to which there is no way.
+    """
+    host, _, port = coordinator.rpartition(":")
+    try:
+        family, kind, _, _, target = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(target)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise errors.TrainingFailure(
+            f"--hosts.coordinator={coordinator}: this machine has no way there ({error.strerror})"
+        ) from None
+
+
+def of_interface(name: str) -> str:
+    """Returns the address of a network interface. Raises UsageError if there is none."""
+    known = ", ".join(each for _, each in socket.if_nameindex())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            found = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+        except OSError as error:
+            raise errors.UsageError(
+                f"--hosts.interface={name}: expected a network interface of this machine with an IPv4 address "
+                f"({error.strerror}); it has {known}"
+            ) from None
+    return socket.inet_ntoa(found[20:24])
+
+
+def are_apart(one: str, other: str) -> bool:
+    """Returns whether two hosts with these addresses cannot reach each other: only one is loopback or IPv6."""
+    first, second = ipaddress.ip_address(one), ipaddress.ip_address(other)
+    return (first.version, first.is_loopback) != (second.version, second.is_loopback)
+
+
+def only_here(coordinator: str) -> str:
+    """Returns a warning if the name in host 0's HOST:PORT is loopback on host 0, else ""."""
+    host, found = coordinator.rpartition(":")[0].strip("[]"), own_end(coordinator)
+    if host in (found, "localhost") or not ipaddress.ip_address(found).is_loopback:
+        return ""
+    return (
+        f"; {host} is {found} here (/etc/hosts), which no other machine reaches: give --hosts.coordinator=ADDRESS:PORT"
+    )

@@ -194,6 +194,9 @@ def run(parts: learner_parts.LearnerParts) -> str:
     # fails between two calls, and the last state is saved.
     if isinstance(failure := over.exception(), errors.BuilderError):
         ending.failure = failure
+    is_asked = ending.is_interrupted or bool(parts.callbacks.reason) or ending.failure is not None
+    if failure is None and not is_asked and not result.lacks_steps(parts.config):
+        parts.exit.check_compiled(over.result())
     finished = parts.exit.finish("" if ending.failure else over.result())
     if late := parts.callbacks.finish():
         parts.view.screen.message(late)
@@ -252,7 +255,8 @@ def keep_time(parts: learner_parts.LearnerParts, loop: device_loop.DeviceLoop, o
             is_told_to_end = True
             loop.end(parts.callbacks.reason)
         if parts.seconds_left() <= 0:
-            loop.end(f"--max_seconds={config.run.max_seconds:g} passed")
+            end = functools.partial(parts.exit.stop, loop) if parts.exit.still_compiles() else loop.end
+            end(f"--max_seconds={config.run.max_seconds:g} passed")
 
 
 def _show_next(

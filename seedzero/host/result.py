@@ -53,9 +53,16 @@ def read(checkpoints: pathlib.Path, run_dir: str, *, finished: str) -> Result:
     )
 
 
+def lacks_steps(config: configs.Config) -> bool:
+    """Returns whether the budget of steps ends before the first update."""
+    return config.agent.SAMPLES and 0 < config.run.max_env_steps < config.replay.min_steps
+
+
 def without_updates(config: configs.Config) -> str:
     """Returns the reason for an end before the first update."""
-    budget, least = config.run.max_env_steps, config.replay.min_steps
-    if config.agent.SAMPLES and 0 < budget < least:
-        return f"--max_env_steps={budget} is less than --replay.min_steps={least}, which come before the first update"
+    if lacks_steps(config):
+        return (
+            f"--max_env_steps={config.run.max_env_steps} is less than --replay.min_steps={config.replay.min_steps}, "
+            "which come before the first update"
+        )
     return "compilation and a first batch come before the first update"

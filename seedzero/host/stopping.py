@@ -7,16 +7,17 @@ import os
 import time
 
 from seedzero.bucket import mirror as mirrors
-from seedzero.core import exit_codes
+from seedzero.core import errors, exit_codes
 from seedzero.host import deadline, together
 from seedzero.host import ending as endings
 from seedzero.host import saves as saving
 from seedzero.host import stage as stages
-from seedzero.loop import agreement
+from seedzero.loop import agreement, device_loop
 from seedzero.monitoring import view as views
 from seedzero.processes import supervisor
 
 _INTERRUPTED = "interrupted"
+_COMPILING = "the networks are still being built and compiled, so give it more"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,13 +41,30 @@ class Exit:
             self.leave_at_once("left before all hosts had begun")
             os._exit(exit_codes.INTERRUPTED)
         if loop is not None:
-            if self.hosts is not None:
-                self.hosts.link.agreed.ask(agreement.Kind.STOP, _INTERRUPTED)
-            else:
-                loop.stop(_INTERRUPTED)
+            self.stop(loop, _INTERRUPTED)
             # In deterministic mode the last state is not saved, and a save on its way counts; so does the last one.
             if self.stage.now is stages.Stage.BUILT and not self.saves.config.run.deterministic:
                 self.saves.abandon()  # so that the loop ends at once
+
+    def stop(self, loop: device_loop.DeviceLoop, reason: str) -> None:
+        """Any thread: ends a device loop, that of every host, without another evaluation."""
+        if self.hosts is not None:
+            self.hosts.link.agreed.ask(agreement.Kind.STOP, reason)
+        else:
+            loop.stop(reason)
+
+    def still_compiles(self) -> bool:
+        """Any thread: returns whether this process has learned nothing yet, as its programs are being compiled."""
+        loop = self.stage.loop
+        if loop is None:
+            return self.stage.now is stages.Stage.BUILDING
+        seen = loop.look()
+        return not seen.is_compiled and seen.num_updates == (self.saves.durable_update or 0)
+
+    def check_compiled(self, spent: str) -> None:
+        """Raises TrainingFailure if a budget is spent before the programs are there: there is nothing to save."""
+        if self.still_compiles():
+            raise errors.TrainingFailure(f"{spent}, and {_COMPILING}; {self._lost()}")
 
     def leave_at_once(self, reason: str) -> None:
         """Any thread, before the process ends at once: cleans up longer lives than its own; reports the loss."""
@@ -56,8 +74,8 @@ class Exit:
     def leave_late(self) -> None:
         """Thread of `deadline`: ends the process, since a call does not return."""
         passed = f"--max_seconds={self.saves.config.run.max_seconds:g} passed {deadline.GRACE_SECONDS:g} s ago"
-        if self.stage.now is stages.Stage.BUILDING:
-            what = "the networks are still being built and compiled, so give it more time"
+        if self.still_compiles():
+            what = _COMPILING
         else:
             what = "a call on the device does not return, so neither an evaluation nor a checkpoint ends this run"
         self.leave_at_once(f"{passed}, and {what}")
@@ -101,7 +119,7 @@ class Exit:
     def _lost(self) -> str:
         """Returns the loss of a run without another save."""
         loop, durable = self.stage.loop, self.saves.durable_update
-        if loop is None:
+        if loop is None or self.still_compiles():
             return "the run is as it was" if self.saves.directory.resumed else "nothing was learned"
         num_updates = loop.look().num_updates
         saved = "there is no checkpoint" if durable is None else f"the newest checkpoint is of update {durable}"

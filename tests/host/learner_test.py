@@ -8,6 +8,7 @@ import pathlib
 import types as python_types
 import weakref
 from concurrent import futures
+from typing import Any
 
 import golden
 import parts_world
@@ -61,6 +62,44 @@ def test_a_worker_that_only_evaluates_is_none_that_learns(
     monkeypatch.setattr(device_loop, "running", lambda loop, on_end: contextlib.nullcontext(over))
     with pytest.raises(errors.TrainingFailure, match="--max_seconds=60") if fails else contextlib.nullcontext():
         assert learner.run(world.parts) == "--max_seconds=60 passed"
+
+
+@pytest.mark.parametrize(
+    ("settings", "spent"),
+    [
+        ({"run__max_seconds": 60.0}, "--max_seconds=60 passed"),
+        ({"run__agent": "ppo", "run__max_env_steps": 9}, "--max_env_steps=9 reached"),
+    ],
+)
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_budget_that_ends_while_programs_are_compiled_fails_and_saves_nothing(
+    make_parts: parts_world.Make,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, Any],
+    spent: str,
+    resumed: bool,
+    is_compiled: bool,
+    said: golden.Said,
+) -> None:
+    world = make_parts(spec=CATCH, resumed=resumed, **settings)
+    world.saves.durable_update = 25 if resumed else None
+    world.seen = counts.Snapshot(num_updates=25 if resumed else 0, is_compiled=is_compiled)
+    world.build()
+    world.joins()
+    world.now = 60.0
+    over = futures.Future[str]()
+    world.loop.stop = lambda reason: (world.calls.append("stop"), over.set_result(reason))
+    world.loop.end = lambda reason: (world.calls.append("end"), over.set_result(reason))
+    if "run__max_env_steps" in settings:
+        over.set_result(spent)
+    monkeypatch.setattr(device_loop, "running", lambda loop, on_end: contextlib.nullcontext(over))
+    with contextlib.nullcontext() if is_compiled else pytest.raises(errors.TrainingFailure) as raised:
+        assert learner.run(world.parts) == spent
+    assert ("save" in world.calls) == is_compiled
+    assert not {"stop", "end"} & set(world.calls) - {"end" if is_compiled else "stop"}
+    if raised is not None:
+        said(raised.value, (spent.partition("=")[0], resumed))
 
 
 @pytest.mark.parametrize("deterministic", [False, True])

@@ -60,6 +60,7 @@ class PartsWorld:
         self.said: list[str] = []
         self.rows: list[Any] = []
         self.now = 0.0
+        self.seen = counts.Snapshot(num_updates=25, is_compiled=True)
         self.news: Any = lambda: None
         self.on_status: Any = lambda: None
         self.address: Any = lambda: "unix:/nowhere"
@@ -78,7 +79,7 @@ class PartsWorld:
         )
         self.loop: Any = _Named(
             close=lambda: self.calls.append("close"),
-            look=lambda: counts.Snapshot(num_updates=25),
+            look=lambda: self.seen,
             pulse=lambda: 7,
             stop=lambda reason: self.calls.append(reason),
             end=lambda reason: self.calls.append(reason),

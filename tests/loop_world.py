@@ -8,7 +8,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
@@ -122,11 +122,36 @@ def _make_device(
     layout: batches.Layout,
     sizes: tuple[int, ...],
 ) -> Device:
-    settings = dict(items)
+    setup = _make_setup(dict(items), spec, num_learning, ahead, layout, sizes)
+    agent = setup.agent
+    shapes = states.abstract_train(setup), states.abstract_actor(setup)
+    ready = threading.Semaphore(0)
+    _, programs = device_programs.prepare(setup, *shapes, on_ready=ready.release)
+    assert programs.update.result() and (agent.refresh is None or programs.refresh.result())
+    while programs.sizes != sizes:
+        assert ready.acquire(timeout=60)
+    return Device(dict(items), setup, programs, states.init_train(setup, seed=0), states.init_actor(setup))
+
+
+def without_programs(settings: dict[str, options.Value]) -> Device:
+    """Returns an agent that neither acts nor learns: nothing is compiled for it."""
+    settings, unused = {**SETTINGS, **settings}, None
+    setup, programs = _make_setup(settings, SPEC, 0, True, LAYOUT, SIZES), cast("device_programs.Programs", unused)
+    return Device(settings, setup, programs, states.init_train(setup, seed=0), states.init_actor(setup))
+
+
+def _make_setup(
+    settings: dict[str, options.Value],
+    spec: types.EnvSpec,
+    num_learning: int,
+    ahead: bool,
+    layout: batches.Layout,
+    sizes: tuple[int, ...],
+) -> setups.Setup:
     config = configs.override(configs.Config(), settings)
     agent = agents.make(config, spec, "cpu")
     mesh, learners = meshes.split(meshes.make(1 + num_learning), min(1, num_learning))
-    setup = setups.Setup(
+    return setups.Setup(
         agent,
         spec,
         mesh,
@@ -138,13 +163,6 @@ def _make_device(
         ahead=ahead,
         learners=learners,
     )
-    shapes = states.abstract_train(setup), states.abstract_actor(setup)
-    ready = threading.Semaphore(0)
-    _, programs = device_programs.prepare(setup, *shapes, on_ready=ready.release)
-    assert programs.update.result() and (agent.refresh is None or programs.refresh.result())
-    while programs.sizes != sizes:
-        assert ready.acquire(timeout=60)
-    return Device(settings, setup, programs, states.init_train(setup, seed=0), states.init_actor(setup))
 
 
 def configured(device: Device, settings: dict[str, options.Value]) -> configs.Config:

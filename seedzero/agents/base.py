@@ -136,6 +136,7 @@ class Agent(NamedTuple):
     stored: Mapping[str, sources.Stored]
     init: Callable[[jax.Array], TrainState]  # key -> train state
     # train state, or its shapes -> the params of `act`, parts of it: published, evaluated and exported
+    # by the fields' own names: `params`, or a NamedTuple of fields
     acting: Callable[[TrainState], Params]
     initial_memory: Callable[[int], Memory]  # num_slots -> memory [S, ...]
     # (params, memory rows [B, ...], Inputs, key) -> (memory rows, Outputs)
@@ -149,6 +150,8 @@ class Agent(NamedTuple):
     # (params, memory rows, Inputs) -> probabilities [B, A] of `act`'s draws, 0 for illegal actions; None: the agent
     # learns values alone, searches, or its actions are vectors
     policy: Callable[[Params, Memory, Inputs], jax.Array] | None = None
+    # fields of the train state beside `acting`, in whose units its values count: snapshots have them too
+    scales: tuple[str, ...] = ()
     has_policy: bool = True  # to draw actions from; false: the agent learns values alone
     refresh: Refresh | None = None  # None: stored targets stay as they are
     # (params, Inputs, key, return_tree) -> Searched, as `act` searches; None: it does not

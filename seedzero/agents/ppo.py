@@ -116,6 +116,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, key, axis_name),
         policy=None if spec.is_continuous else lambda params, memory, inputs: _policy(parts, params, memory, inputs),
+        scales=("returns",) if settings.normalize_rewards else (),
         reads_reward=settings.lstm_width > 0,
     )
 

@@ -74,6 +74,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, axis_name),
         policy=lambda params, memory, inputs: _policy(parts, params, memory, inputs),
+        scales=("returns",) if settings.popart else (),
         reads_reward=settings.lstm_width > 0,
     )
 

@@ -39,6 +39,7 @@ class _Frozen:
     files: manifest.Files | None = None
     step: int = 0
     params: trees.Tree = None
+    scales: trees.Tree = None
     info: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -84,11 +85,13 @@ class CheckpointDir:
         """Returns the number of frozen players that are not on the disk so far."""
         return sum(found.files is None for found in list(self._frozen.values()))
 
-    def add_frozen(self, name: str, step: int, params: trees.Tree, info: Mapping[str, Any]) -> None:
+    def add_frozen(
+        self, name: str, step: int, params: trees.Tree, scales: trees.Tree, info: Mapping[str, Any]
+    ) -> None:
         """Takes a frozen player for `write_frozen`; waits for no other write.
 
-        params: of the player's own, from `trees.copy`. Raises CheckpointError if a checkpoint that counts has another
-        one of this name.
+        params, scales: of the player's own, from `trees.copy`. Raises CheckpointError if a checkpoint that counts has
+        another one of this name.
         """
         is_taken = name in self._frozen
         if not is_taken and (self.path / saved_files.FROZEN / name).exists():  # of an abandoned past, most likely
@@ -100,7 +103,7 @@ class CheckpointDir:
             raise errors.CheckpointError(
                 f"the frozen player {name} is in {self.path} already, and a checkpoint needs it; take another name"
             )
-        self._frozen[name] = _Frozen(None, step, params, info)
+        self._frozen[name] = _Frozen(None, step, params, scales, info)
 
     def write_frozen(self, name: str) -> None:
         """Writes a frozen player, unless it is on the disk or given up; errors as of `player_files.write`."""
@@ -108,10 +111,11 @@ class CheckpointDir:
             found = self._frozen.get(name)
             if found is None or found.files is not None:
                 return
-            found.params = jax.device_get(found.params)  # the device's memory is free, even if the disk is full
-            now = self._clock()
-            found.files = player_files.write(self.path, name, found.step, found.params, found.info, time=now)
-            found.params = None
+            # The device's memory is free, even if the disk is full.
+            found.params, found.scales = jax.device_get((found.params, found.scales))
+            given = (name, found.step, found.params, found.info)
+            found.files = player_files.write(self.path, *given, scales=found.scales, time=self._clock())
+            found.params = found.scales = None
 
     def write(
         self,

@@ -24,6 +24,7 @@ import errno
 import pathlib
 import secrets
 import time
+import types
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
@@ -213,7 +214,14 @@ class Checkpointer:
         self._best.append((step, trees.copy(params), info))
         self._saving_best = self._thread.submit(self._write_best)
 
-    def freeze(self, name: str, step: int, params: trees.Tree, info: Mapping[str, Any]) -> bool:
+    def freeze(
+        self,
+        name: str,
+        step: int,
+        params: trees.Tree,
+        info: Mapping[str, Any],
+        scales: Mapping[str, trees.Tree] = types.MappingProxyType({}),
+    ) -> bool:
         """Starts writing a frozen player, which the next save is to name; returns whether it was taken.
 
         It waits while MAX_FREEZES others wait for the disk, and refuses, with a report, if these cannot be written.
@@ -224,6 +232,7 @@ class Checkpointer:
           step: updates of the player.
           params: its acting parameters; they may be donated right afterwards.
           info: a JSON object.
+          scales: statistics that the values of the parameters count in, by name.
 
         Raises CheckpointError if a checkpoint that counts has another frozen player of this name.
         """
@@ -232,11 +241,11 @@ class Checkpointer:
         try:
             if self._directory.num_unwritten() >= MAX_FREEZES:
                 raise errors.CheckpointError(f"{MAX_FREEZES} others wait for the disk")
-            copied = trees.copy(params)
+            copied = trees.copy(params), trees.copy(dict(scales))
         except (RuntimeError, errors.CheckpointError) as error:
             self._on_error(_failure(self._directory, f"the frozen player {name}", error))
             return False
-        self._directory.add_frozen(name, step, copied, info)
+        self._directory.add_frozen(name, step, *copied, info)
         self._freezing.append(self._thread.submit(self._write_frozen, name))
         return True
 

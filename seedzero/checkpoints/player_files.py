@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import pathlib
 import secrets
+import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ class Frozen(NamedTuple):
     """A frozen player: its acting parameters as arrays of numpy, random keys as integers."""
 
     params: trees.Tree
+    scales: trees.Tree  # statistics that values count in, by name; {}: none, or of an earlier version
     step: int  # updates of the player that it is a copy of
     info: Mapping[str, Any]  # as given to `write`
 
@@ -46,7 +48,14 @@ def names(directory: pathlib.Path) -> list[str]:
 
 
 def write(
-    directory: pathlib.Path, name: str, step: int, params: trees.Tree, info: Mapping[str, Any], *, time: float
+    directory: pathlib.Path,
+    name: str,
+    step: int,
+    params: trees.Tree,
+    info: Mapping[str, Any],
+    *,
+    time: float,
+    scales: Mapping[str, trees.Tree] = types.MappingProxyType({}),
 ) -> manifest.Files:
     """Writes a frozen player, durably, in place of one of its name; an error leaves nothing. Returns its files.
 
@@ -57,31 +66,37 @@ def write(
       params: arrays, random keys as integers.
       info: a JSON object.
       time: in seconds since the epoch.
+      scales: statistics that the values of the parameters count in, by name, likewise.
 
     Raises CheckpointError for another name; OSError, ValueError, RuntimeError from the disk.
     """
     if not saved_files.FROZEN_NAME.fullmatch(name):
         raise errors.CheckpointError(f"a frozen player cannot have the name {name!r}; expected PLAYER-0123456789ab")
-    root, part = directory / saved_files.FROZEN, {saved_files.PARAMS: params}
+    root = directory / saved_files.FROZEN
+    parts = {saved_files.PARAMS: params} | ({saved_files.SCALES: dict(scales)} if scales else {})
     if not root.is_dir():  # no start makes it: runs without a league have none
         root.mkdir(parents=True, exist_ok=True)
         durable.flush(directory)
     with durable.new_directory(root / name) as temporary:
-        trees.save(temporary / saved_files.PARAMS, part)
+        for part, tree in parts.items():
+            trees.save(temporary / part, {part: tree})
         files = durable.checksums(temporary)
-        arrays, host = {saved_files.PARAMS: trees.describe(part)}, {"name": name, "info": info}
+        arrays = {part: trees.describe({part: tree}) for part, tree in parts.items()}
+        host = {"name": name, "info": info}
         manifest.write(temporary, manifest.Manifest(step, time, 0, arrays=arrays, host=host, files=files))
         files = {manifest.NAME: durable.checksum(temporary / manifest.NAME), **files}
     return files
 
 
-def read(directory: pathlib.Path, name: str, like: trees.Tree) -> Frozen:
+def read(
+    directory: pathlib.Path, name: str, like: trees.Tree, scales: Mapping[str, trees.Tree] = types.MappingProxyType({})
+) -> Frozen:
     """Returns a frozen player, checked by its own manifest.
 
     Raises CheckpointError if it is missing or damaged, ResumeError if it does not fit `like`, a template of arrays or
-    `jax.ShapeDtypeStruct`s.
+    `jax.ShapeDtypeStruct`s. scales: likewise, of the statistics to read.
     """
-    path, part = directory / saved_files.FROZEN / name, saved_files.PARAMS
+    path = directory / saved_files.FROZEN / name
     try:
         if name not in names(directory):
             raise errors.CheckpointError("it is not there")
@@ -89,13 +104,21 @@ def read(directory: pathlib.Path, name: str, like: trees.Tree) -> Frozen:
         if found.host.get("name") != name:
             raise errors.CheckpointError(f"{manifest.NAME} is that of {found.host.get('name')}")
         manifest.check(path, found.files, content=True)
-        arrays = saved_files.load_arrays(path, found, {part: like}, (part,))
+        wanted = {saved_files.PARAMS: like} | ({saved_files.SCALES: dict(scales)} if scales else {})
+        trees_of = {
+            part: jax.tree.unflatten(
+                jax.tree.structure(tree), saved_files.load_arrays(path, found, {part: tree}, (part,))
+            )
+            for part, tree in wanted.items()
+            if part in found.arrays
+        }
     except errors.CheckpointError as error:
         others = ", ".join(other for other in names(directory) if other != name) or "none"
         raise errors.CheckpointError(
             f"the frozen player {name} in {directory} cannot be used: {error}; others there: {others}"
         ) from error
-    return Frozen(jax.tree.unflatten(jax.tree.structure(like), arrays), found.step, found.host["info"])
+    params, kept = trees_of[saved_files.PARAMS], trees_of.get(saved_files.SCALES, {})
+    return Frozen(params, kept, found.step, found.host["info"])
 
 
 def usable(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from seedzero.agents import base
+from seedzero.core import errors
 from seedzero.device import acting
 from seedzero.device import mesh as meshes
 from seedzero.device import setup as setups
@@ -73,10 +76,37 @@ def forget(rings: ring_store.Rings) -> ring_store.Rings:
     return ring_store.forget(rings)
 
 
-def with_params(train: base.TrainState, params: base.Params) -> base.TrainState:
-    """Returns a state before its first update with copies of a player's parameters, for agents with `learning`'s."""
-    target = copy(params) if jax.tree.leaves(train.target_params) else train.target_params
-    return train._replace(params=copy(params), target_params=target)
+class PlayerSnapshot(NamedTuple):
+    """A player's acting parameters, and the statistics that their values count in, for other players to begin with."""
+
+    params: base.Params  # that act
+    scales: Mapping[str, Any] = {}  # the fields of `Agent.scales`, by name
+
+
+def snapshot(agent: base.Agent, train: base.TrainState) -> PlayerSnapshot:
+    """Returns a train state's part for others; no copies."""
+    return PlayerSnapshot(agent.acting(train), {name: getattr(train, name) for name in agent.scales})
+
+
+def with_snapshot(setup: setups.Setup, train: base.TrainState, given: PlayerSnapshot) -> base.TrainState:
+    """Returns a state before its first update with copies of a snapshot, for its target network too.
+
+    Statistics that the snapshot lacks stay those of the beginning. Raises ConfigError for an agent whose acting
+    parameters are no fields of its train state.
+    """
+    agent, fields = setup.agent, train._asdict()
+    is_whole = agent.acting(train) is fields.get("params")
+    found = {"params": given.params} if is_whole else getattr(given.params, "_asdict", dict)()
+    if not found or not found.keys() <= fields.keys():
+        raise errors.ConfigError(
+            "a player of this agent cannot take another's parameters: `acting` gives "
+            f"{type(given.params).__name__}, expected the train state's params, or a NamedTuple of its fields "
+            f"{', '.join(fields)}; mend the agent, or have the league's builder reset players to initial"
+        )
+    if jax.tree.leaves(fields.get("target_params", ())):
+        found["target_params"] = found["params"]
+    where, found = meshes.replicated(setup.learns_on), {**found, **given.scales}
+    return train._replace(**{name: jax.device_put(copy(tree), where) for name, tree in found.items()})
 
 
 @jax.jit

@@ -128,11 +128,16 @@ def league(
     learning: Sequence[players.Player],
 ) -> league_seating.LeagueSeating:
     """Returns the seating of a league with its frozen players beside the checkpoints. train: a state."""
-    like = jax.eval_shape(setup.agent.acting, train)
+    like = jax.eval_shape(lambda state: states.snapshot(setup.agent, state), train)
     everywhere = meshes.replicated(setup.mesh)
+
+    def load(name: str) -> states.PlayerSnapshot:
+        found = player_files.read(saves.directory.checkpoints, name, like.params, like.scales)
+        return states.PlayerSnapshot(found.params, found.scales)
+
     pool = pools.ParamsPool(
-        lambda name: player_files.read(saves.directory.checkpoints, name, like).params,
-        lambda params: jax.device_put(params, everywhere),
+        load,
+        lambda snapshot: jax.device_put(snapshot, everywhere),
         on_devices=frozen_on_devices(config),
         on_host=frozen_on_host(config),
     )

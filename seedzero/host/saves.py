@@ -194,7 +194,9 @@ class Saves:
         """Begins to save a frozen player, for the next checkpoint; the rest as of `Checkpointer.freeze`."""
         self.directory.check_ours()
         name, version, env_steps = snapshot.name, snapshot.version, snapshot.env_steps
-        is_taken = self.checkpointer.freeze(name, version, snapshot.params, {"env_steps": env_steps})
+        is_taken = self.checkpointer.freeze(
+            name, version, snapshot.snapshot.params, {"env_steps": env_steps}, snapshot.snapshot.scales
+        )
         if is_taken and self.history is not None:
             reason = {"reason": snapshot.reason} if snapshot.reason else {}
             counts = {"version": version, "env_steps": env_steps}

@@ -61,7 +61,8 @@ class Books:
         """Books the rows of an acting tick, of groups at home here."""
         slots, first = joined.slots, joined.first
         self.ledger.record(slots, first, joined.final)
-        self.pacer.record(slots, joined.group, first, now)
+        num_lost = self.pacer.record(slots, joined.group, first, now)
+        self.ledger.discard_stored(num_lost, counts.PLAYER_RESET)
         shard, _ = self.layout.place(slots)
         self._stored_per_shard += np.bincount(shard[~first], minlength=self.layout.num_shards)
         spec = self.spec
@@ -78,9 +79,14 @@ class Books:
         """Counts the stored steps waiting for an update as discarded."""
         self.ledger.discard_stored(self.pacer.drop(), reason)
 
-    def forget(self) -> None:
-        """The player learns from none of its steps so far."""
+    def restart(self, num_updates: int) -> None:
+        """The player learns from none of its steps so far, nor from the pending ones; its pace begins anew.
+
+        num_updates: of the player so far.
+        """
         self._stored_per_shard[:] = 0
+        num_lost = self.pacer.restart(num_updates, self.ledger.counts.stored)
+        self.ledger.discard_stored(num_lost, counts.PLAYER_RESET)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the part of a checkpoint's counters."""

@@ -93,7 +93,7 @@ class Building:
             seating.change(seating.members.meet(action.player, action.source), seating.payoff)
             decision["source"] = action.source
         else:
-            reset(player, seating, action.source, action.reason)
+            reset(player, seating, action.source, action.reason, self._report)
             decision |= {
                 "source": action.source,
                 "version": player.num_updates,
@@ -103,27 +103,39 @@ class Building:
         return True
 
 
-def reset(player: players.Player, seating: league_seating.LeagueSeating, source: str, reason: str) -> None:
-    """Gives a learning player other parameters, a new optimizer and an empty replay; its matches under way are void.
+def reset(
+    player: players.Player,
+    seating: league_seating.LeagueSeating,
+    source: str,
+    reason: str,
+    report: Callable[[str], None],
+) -> None:
+    """Gives a learning player other parameters and a new optimizer; it forgets its rows, and its matches are void.
 
     Its counts go on: random numbers and the versions of stored rows follow from them.
 
-    source: INITIAL, or the player whose parameters it takes. Raises CheckpointError if these are lost.
+    source: INITIAL, or the player whose parameters it takes, with the statistics that their values count in. Raises
+    CheckpointError if these are lost.
     """
     train = states.init_train(player.setup, player.seed)
     if source != members.INITIAL:
-        params = seating.params(source)
-        if params is None:
+        if seating.params(source) is None:
             raise errors.CheckpointError(
                 f"player {player.name} cannot be reset to {source}: the parameters of {source} are lost; run the "
                 f"same command again: the league goes on from the last checkpoint without {source}"
             )
-        train = states.with_params(train, params)
+        live = seating.live.get(source)
+        given = seating.pool.get(source) if live is None else players.snapshot(live)
+        if given.scales.keys() < set(player.setup.agent.scales):
+            report(
+                f"league: {source} was saved by an earlier version, without the statistics of its returns; "
+                f"{player.name} takes its parameters, and learns new statistics"
+            )
+        train = states.with_snapshot(player.setup, train, given)
     player.train = train._replace(num_updates=player.train.num_updates)
     player.shared.rings = states.forget(player.rings)
-    player.books.forget()
+    player.books.restart(player.num_updates)
     env_steps = player.books.ledger.counts.stored
-    player.pacer.restart(player.num_updates, env_steps)
     player.publish()
     pool = seating.members.reset(
         player.name, source=source, version=player.num_updates, env_steps=env_steps, reason=reason

@@ -63,7 +63,7 @@ class NewPlayer(NamedTuple):
     parent: str  # the player that it is a copy of
     version: int  # updates behind its parameters
     env_steps: int
-    params: base.Params  # a copy
+    snapshot: states.PlayerSnapshot  # a copy
     reason: str = ""
 
 
@@ -374,9 +374,9 @@ def freeze(
     seating: seats.Seating, home: int, player: players.Player, keep: Callable[[NewPlayer], bool], reason: str = ""
 ) -> bool:
     """Takes a snapshot of the player of a home for its league; returns whether it will be saved. keep: saves it."""
-    env_steps, params, version = player.books.ledger.counts.stored, player.copy_params(), player.num_updates
-    name = seating.freeze(home, params, version=version, env_steps=env_steps, reason=reason)
-    is_kept = keep(NewPlayer(name, player.name, version, env_steps, params, reason))
+    env_steps, snapshot, version = player.books.ledger.counts.stored, players.snapshot(player), player.num_updates
+    name = seating.freeze(home, snapshot, version=version, env_steps=env_steps, reason=reason)
+    is_kept = keep(NewPlayer(name, player.name, version, env_steps, snapshot, reason))
     if not is_kept:
         seating.remove(name)
     return is_kept

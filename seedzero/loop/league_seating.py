@@ -15,6 +15,7 @@ from seedzero.agents import base
 from seedzero.config import config as configs
 from seedzero.core import errors, types
 from seedzero.device import batch as batches
+from seedzero.device import state as states
 from seedzero.league import matches, matchmaking
 from seedzero.league import payoff as payoffs
 from seedzero.league import players as members
@@ -52,7 +53,7 @@ class LeagueSeating(seats.Seating):
         """digits: of the name of the Nth snapshot, hexadecimal. report: shows the user a line."""
         self._has_seats = has_seats
         self._settings = config.league
-        self._pool, self._digits, self._report = pool, digits, report
+        self.pool, self._digits, self._report = pool, digits, report
         self.members = members.initial_pool(config.league)
         self._evaluates = config.league.win_rates == payoffs.EVALUATION
         self._rated = (payoffs.EVALUATION,) if self._evaluates else payoffs.BETWEEN
@@ -139,7 +140,7 @@ class LeagueSeating(seats.Seating):
             return self.live[name].params
         try:
             if name in self.members.frozen:
-                return self._pool.get(name)
+                return self.pool.get(name).params
         except errors.CheckpointError as error:
             self._report(f"the league goes on without player {name}: {error}")
             self.remove(name)
@@ -168,16 +169,18 @@ class LeagueSeating(seats.Seating):
         every = self._settings.freeze_every if self._settings.builder == "past" else 0
         return every > 0 and env_steps // every > self._frozen_at[self._draws.homes[home].name] // every
 
-    def freeze(self, home: int, params: base.Params, *, version: int, env_steps: int, reason: str = "") -> str:
+    def freeze(
+        self, home: int, snapshot: states.PlayerSnapshot, *, version: int, env_steps: int, reason: str = ""
+    ) -> str:
         name, digits = self._draws.homes[home].name, self._digits(self.members.num_frozen)
         pool, member = self.members.freeze(name, digits, version=version, env_steps=env_steps, reason=reason)
         self._frozen_at[name] = env_steps
-        self._pool.add(member.name, params)
+        self.pool.add(member.name, snapshot)
         self.change(pool, self.payoff)
         return member.name
 
     def remove(self, name: str) -> None:
-        self._pool.forget(name)
+        self.pool.forget(name)
         self.members = self.members.without(name)
         self.lose(_freed(self._opponent, self._names, name), goes_on=True)
 

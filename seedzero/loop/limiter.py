@@ -82,12 +82,13 @@ class Pacer(Protocol):
         """Returns whether acting must wait in one of these slots."""
         return False
 
-    def record(self, slots: np.ndarray, group: np.ndarray, first: np.ndarray, now: float) -> None:
+    def record(self, slots: np.ndarray, group: np.ndarray, first: np.ndarray, now: float) -> int:
         """Records a new row in each of the slots [B]; group: [B] int, the first slot of its message; first: [B] bool.
 
-        A row is first in an episode or session.
+        A row is first in an episode or session. Returns the number of steps to these rows that are lost to updates,
+        because they began before a restart.
         """
-        return None
+        return 0
 
     def cut(self, slots: np.ndarray) -> int:
         """Ends the histories of slots without environments; returns the number of steps lost to updates."""
@@ -109,9 +110,12 @@ class Pacer(Protocol):
         """Returns the updates due before the last training step ends the run."""
         return 0
 
-    def restart(self, num_updates: int, num_inserts: int) -> None:
-        """Neither owes nor spares anything for the updates and training steps so far."""
-        return None
+    def restart(self, num_updates: int, num_inserts: int) -> int:
+        """Neither owes nor spares anything for the updates and training steps so far.
+
+        A queue forgets its steps; returns the number of stored ones that are lost to updates.
+        """
+        return 0
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content for a checkpoint."""

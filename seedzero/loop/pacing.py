@@ -32,8 +32,9 @@ class ReplayPacer(limiter.Pacer):
     def owed_updates(self, num_env_steps: int) -> int:
         return limiter.owed_updates(self._replay, num_env_steps, self._band.start)
 
-    def restart(self, num_updates: int, num_inserts: int) -> None:
+    def restart(self, num_updates: int, num_inserts: int) -> int:
         self._band = self._band._replace(start=(num_updates, num_inserts))
+        return 0
 
     def to_json(self) -> dict[str, Any]:
         return {"pace": {"samples_per_insert": self._replay.samples_per_insert, "since": self._band.start}}

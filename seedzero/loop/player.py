@@ -149,6 +149,11 @@ class Player:
         self.strategy.close()
 
 
+def snapshot(player: Player) -> states.PlayerSnapshot:
+    """Returns a copy of a player's newest parameters for acting and their statistics, on the devices that act."""
+    return states.PlayerSnapshot(*player.strategy.copy(states.snapshot(player.setup.agent, player.train)))
+
+
 _PLAYERS = "players"
 """In a checkpoint's counters: each of several players' own by name, beside the sums of all."""
 

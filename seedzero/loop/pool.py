@@ -1,4 +1,4 @@
-"""The parameters of frozen players: few on the devices, more on the host, all in files."""
+"""The snapshots that are frozen players: few on the devices, more on the host, all in files."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from collections.abc import Callable
 
 import jax
 
-from seedzero.agents import base
+from seedzero.device import state as states
 
 
 class ParamsPool:
-    """Caches of parameters by name; the least recently used go first. Used by the loop's thread.
+    """Caches of snapshots by name; the least recently used go first. Used by the loop's thread.
 
-    load: reads a player's parameters from its files; raises CheckpointError. place: puts parameters onto the devices.
+    load: reads a player's snapshot from its files; raises CheckpointError. place: puts one onto the devices.
     on_devices, on_host: most players of each cache.
     """
 
     def __init__(
         self,
-        load: Callable[[str], base.Params],
-        place: Callable[[base.Params], base.Params],
+        load: Callable[[str], states.PlayerSnapshot],
+        place: Callable[[states.PlayerSnapshot], states.PlayerSnapshot],
         *,
         on_devices: int,
         on_host: int,
     ) -> None:
         self._load, self._place = load, place
         self._on_devices, self._on_host = on_devices, on_host
-        self._devices: collections.OrderedDict[str, base.Params] = collections.OrderedDict()
-        self._host: collections.OrderedDict[str, base.Params] = collections.OrderedDict()
+        self._devices: collections.OrderedDict[str, states.PlayerSnapshot] = collections.OrderedDict()
+        self._host: collections.OrderedDict[str, states.PlayerSnapshot] = collections.OrderedDict()
 
-    def add(self, name: str, params: base.Params) -> None:
-        """Keeps parameters that are on the devices; a call of their own may follow before they are computed."""
-        self._devices[name] = params
+    def add(self, name: str, snapshot: states.PlayerSnapshot) -> None:
+        """Keeps a snapshot that is on the devices; a call of its own may follow before it is computed."""
+        self._devices[name] = snapshot
         self._devices.move_to_end(name)
         while len(self._devices) > self._on_devices:
             oldest, found = self._devices.popitem(last=False)
@@ -41,8 +41,8 @@ class ParamsPool:
         while len(self._host) > self._on_host:
             self._host.popitem(last=False)
 
-    def get(self, name: str) -> base.Params:
-        """Returns a player's parameters on the devices. Raises CheckpointError for damaged or missing files."""
+    def get(self, name: str) -> states.PlayerSnapshot:
+        """Returns a player's snapshot on the devices. Raises CheckpointError for damaged or missing files."""
         found = self._devices.get(name)
         if found is None:
             kept = self._host.pop(name, None)

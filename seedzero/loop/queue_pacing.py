@@ -127,18 +127,20 @@ class QueuePacer(limiter.Pacer):
         held: np.ndarray = self._num_ready[slots] >= np.where(self._is_live[slots], self._data.max_lag, 1)
         return held
 
-    def record(self, slots: np.ndarray, group: np.ndarray, first: np.ndarray, now: float) -> None:
+    def record(self, slots: np.ndarray, group: np.ndarray, first: np.ndarray, now: float) -> int:
         """Records a new row in each of the slots; an unroll of L steps is complete with its row L.
 
         The transition from an episode's last row to the next one's first is no step, but takes a place in the unroll.
+        The step to the first row of all belongs to none; its number is returned.
         """
         self._pace = None
         self._is_live[slots] = True
         self._group[slots] = group
         row = self._row[slots]
         self._row[slots] += 1
-        self._num_open[slots] += ~first
-        self._num_waiting += int(np.count_nonzero(~first))
+        is_inside = ~first & (row > self._begin[slots])
+        self._num_open[slots] += is_inside
+        self._num_waiting += int(np.count_nonzero(is_inside))
         for slot in slots[row == self._begin[slots] + self._data.length].tolist():
             shard = slot // self._layout.train_per_shard
             self._ready[shard].append((slot, int(self._begin[slot]), int(self._num_open[slot])))
@@ -147,6 +149,7 @@ class QueuePacer(limiter.Pacer):
             self._num_ready[slot] += 1
             if self._waiting_since is None:
                 self._waiting_since = now
+        return int(np.count_nonzero(~first & ~is_inside))
 
     def cut(self, slots: np.ndarray) -> int:
         self._pace = None
@@ -158,13 +161,21 @@ class QueuePacer(limiter.Pacer):
         return num_dropped
 
     def drop(self) -> int:
-        num_dropped = self.num_waiting
+        num_dropped = self._forget()
+        self._is_live[:] = False
+        return num_dropped
+
+    def restart(self, num_updates: int, num_inserts: int) -> int:
+        return self._forget()
+
+    def _forget(self) -> int:
+        """Begins unrolls anew with the next row of each slot; returns the number of steps that waited."""
+        num_dropped, self._num_waiting, self._waiting_since, self._pace = self._num_waiting, 0, None, None
         for ready in self._ready:
             ready.clear()
         self._num_ready[:] = 0
-        self._waiting_since = None
-        self.cut(np.arange(self._layout.num_train))
-        self._num_waiting = 0
+        self._num_open[:] = 0
+        self._begin[:] = self._row
         return num_dropped
 
     @property

@@ -13,6 +13,7 @@ import numpy as np
 from seedzero.agents import base
 from seedzero.core import types
 from seedzero.device import batch as batches
+from seedzero.device import state as states
 from seedzero.league import payoff as payoffs
 
 
@@ -60,7 +61,9 @@ class Seating:
         """Returns whether a snapshot of a home is due after so many training steps of it."""
         return False
 
-    def freeze(self, home: int, params: base.Params, *, version: int, env_steps: int, reason: str = "") -> str:
+    def freeze(
+        self, home: int, snapshot: states.PlayerSnapshot, *, version: int, env_steps: int, reason: str = ""
+    ) -> str:
         """Takes a snapshot of a home, on the devices; returns its name."""
         raise NotImplementedError
 

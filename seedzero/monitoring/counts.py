@@ -12,6 +12,8 @@ WORKER_LEFT = "worker_left"
 CHECKPOINT_RESET = "checkpoint_reset"
 UNFINISHED_UNROLL = "unfinished_unroll"
 """Steps of a queue before a cut: stored, but no update sees them."""
+PLAYER_RESET = "player_reset"
+"""Steps of a queue before its player took other parameters, likewise."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import fake_agent
+import golden
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from seedzero.agents import base
-from seedzero.core import types
+from seedzero.core import errors, types
 from seedzero.device import acting
 from seedzero.device import mesh as meshes
 from seedzero.device import setup as setups
@@ -94,6 +95,14 @@ def test_a_copy_outlives_its_source() -> None:
     copy = states.copy(source)
     source["weight"].delete()
     assert copy["weight"].tolist() == [0, 1, 2]
+
+
+def test_an_agent_whose_acting_parameters_are_no_fields_takes_no_snapshot(said: golden.Said) -> None:
+    setup = fake_agent.make_setup(fake_agent.make(acting=_counting))
+    train = states.init_train(setup, 0)
+    with pytest.raises(errors.ConfigError, match="params, or a NamedTuple of its fields") as raised:
+        states.with_snapshot(setup, train, states.snapshot(setup.agent, train))
+    said(raised.value)
 
 
 # Parts of a checkpoint ---------------------------------------------------------------------------------------------

@@ -33,7 +33,9 @@ def test_nothing_is_saved_into_a_directory_that_was_deleted(tmp_path: pathlib.Pa
             with pytest.raises(errors.TrainingFailure, match=f"{path} "):
                 save(state)
         with pytest.raises(errors.TrainingFailure, match=f"{path} "):
-            saved.freeze(dispatchers.NewPlayer("main-0123456789ab", "main", 1, 9, {"w": np.zeros(1)}))
+            saved.freeze(
+                dispatchers.NewPlayer("main-0123456789ab", "main", 1, 9, states.PlayerSnapshot({"w": np.zeros(1)}))
+            )
         saved.checkpointer.close()
     assert not path.exists()
 
@@ -242,7 +244,7 @@ def test_a_frozen_player_is_saved_with_the_next_checkpoint(tmp_path: pathlib.Pat
     host = {"num_updates": 1, "num_acts": 1, "evaluation_index": 0, "last_evaluation": None}
     parts = {checkpoint.MAIN: {"params": {"w": np.zeros(1)}}}
     state = dispatchers.CheckpointState(parts, None, migrations.counters(host, 1.0), (name,))
-    assert saved.freeze(dispatchers.NewPlayer(name, "main", 1, 9, {"w": np.ones(1)}))
+    assert saved.freeze(dispatchers.NewPlayer(name, "main", 1, 9, states.PlayerSnapshot({"w": np.ones(1)})))
     saved.save(state)
     saved.checkpointer.close()
     (found,) = saved_files.manifests(tmp_path)

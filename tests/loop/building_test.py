@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import golden
 import jax
 import loop_world
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import errors
+from seedzero.device import batch as batches
 from seedzero.device import state as states
 from seedzero.league import builders
 from seedzero.league import players as members
@@ -59,7 +61,7 @@ def world(device: loop_world.Device, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def _numbers(tree: Any) -> np.ndarray:
-    return np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(tree)])
+    return np.concatenate([[], *(np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(tree))])
 
 
 def test_a_builder_runs_at_fixed_counts_of_all_updates(world: World) -> None:
@@ -144,17 +146,82 @@ def test_a_reset_player_has_first_parameters_an_empty_replay_and_its_counts(worl
     assert (decision["event"], decision["source"], decision["version"]) == ("reset", members.INITIAL, 9)
 
 
-def test_a_reset_takes_a_copy_of_another_player_s_parameters(world: World) -> None:
-    world.build(builders.Action("reset", "main_exploiter_0", "main"))
-    assert np.array_equal(_numbers(world.exploiter.train.params), _numbers(world.main.params))
-    jax.tree.map(lambda leaf: leaf.delete(), world.exploiter.train.params)  # as an update does
-    assert np.isfinite(_numbers(world.main.params)).all()
+_AGENTS: dict[str, dict[str, options.Value]] = {
+    "muzero": {**loop_world.MUZERO, "muzero.target_network_updates": 10},
+    "ppo": {**loop_world.PPO, "ppo.normalize_rewards": True, "ppo.normalize_observations": True},
+    "vtrace": {**loop_world.VTRACE, "vtrace.popart": True},
+}
+_TAKEN = {
+    "muzero": {"params", "target_params"},
+    "ppo": {"params", "moments", "returns"},
+    "vtrace": {"params", "returns"},
+}
+"""The fields of the train state that another player's parameters come with."""
+
+
+@pytest.mark.parametrize("source", [members.INITIAL, "main", "snapshot"])
+@pytest.mark.parametrize("agent", _AGENTS)
+def test_a_reset_takes_parameters_with_the_statistics_of_their_values(
+    agent: str, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(loop_world.without_programs(_AGENTS[agent]), monkeypatch)
+    setup, player, main = world.main.setup, world.exploiter, world.main
+    learned = [jax.tree.map(lambda x, by=by: x + by if x.dtype == np.float32 else x, main.train) for by in (1, 2)]
+    player.train, main.train = learned
+    main.publish()
+    if source == "snapshot":
+        world.build(builders.Action("freeze", "main"))
+        (source,) = world.seating.frozen()
+        main.train = jax.tree.map(np.copy, states.init_train(setup, 5))  # which goes on
+    world.build(builders.Action("reset", player.name, source))
+    fresh = states.init_train(setup, player.seed)
+    for field in fresh._fields:
+        taken = source != members.INITIAL and field in _TAKEN[agent]
+        expected = getattr(learned[1] if taken else fresh, field)
+        assert np.array_equal(_numbers(getattr(player.train, field)), _numbers(expected)), field
+    jax.tree.map(lambda leaf: leaf.delete(), player.train)  # as an update does
+    assert np.isfinite(_numbers(main.params)).all()
+
+
+def test_a_snapshot_of_an_earlier_version_lacks_statistics_which_are_learned_anew(
+    monkeypatch: pytest.MonkeyPatch, said: golden.Said
+) -> None:
+    world = World(loop_world.without_programs(_AGENTS["vtrace"]), monkeypatch)
+    world.build(builders.Action("freeze", "main"))
+    (name,) = world.seating.frozen()
+    world.seating.pool.add(name, world.seating.pool.get(name)._replace(scales={}))
+    world.build(builders.Action("reset", "main_exploiter_0", name))
+    assert np.asarray(world.exploiter.train.returns.variance).tolist() == [1.0]
+    (told,) = world.world.reports
+    said(told, replace={name: "NAME"})
+
+
+def test_a_queue_s_steps_are_forgotten_with_the_network_that_chose_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(loop_world.without_programs(loop_world.PPO), monkeypatch)
+    player, slots, none = world.exploiter, np.array([2, 3]), np.zeros(2, bool)
+    rows = batches.Joined(slots, slots, slots, none.astype(np.float32), none, none, none, none.astype(np.int32))
+
+    def act(num_rows: int, *, first: bool = False) -> None:
+        for row in range(num_rows):
+            player.books.record(rows._replace(first=none | (first and row == 0)), 0.0)
+
+    act(loop_world.UNROLL + 2, first=True)  # an unroll each, and a step of the next one
+    assert player.pacer.num_waiting == 2 * (loop_world.UNROLL + 1)
+    world.build(builders.Action("reset", player.name, members.INITIAL))
+    assert player.pacer.num_waiting == 0 and not player.books.can_sample
+    act(1)  # the row that ends a step of the old network begins an unroll of the new one
+    assert player.pacer.num_waiting == 0
+    found = player.books.ledger.counts
+    assert (found.stored, found.pending, found.discarded) == (0, 2, {"player_reset": 2 * (loop_world.UNROLL + 2)})
+    act(loop_world.UNROLL)
+    fed = player.pacer.feed(0, 0.0)
+    assert fed.time[fed.weight > 0].tolist() == [loop_world.UNROLL + 2] * 2
 
 
 def test_a_reset_to_lost_parameters_ends_the_run_by_name(world: World) -> None:
     world.build(builders.Action("freeze", "main"))
     (name,) = world.seating.frozen()
-    world.seating._pool.forget(name)
+    world.seating.pool.forget(name)
     with pytest.raises(errors.CheckpointError, match=f"main_exploiter_0 cannot be reset to {name}"):
         world.build(builders.Action("reset", "main_exploiter_0", name))
 

@@ -15,6 +15,7 @@ from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import errors, types
 from seedzero.device import batch as batches
+from seedzero.device import state as states
 from seedzero.league import matchmaking
 from seedzero.league import payoff as payoffs
 from seedzero.loop import league_seating
@@ -99,7 +100,7 @@ def test_without_a_frozen_player_it_plays_against_itself_in_one_call() -> None:
 def test_a_frozen_player_moves_on_its_side_and_the_home_has_the_last_row() -> None:
     seating = _make(self_play=0.0)
     games = Games(seating)
-    seating.freeze(0, "old", version=7, env_steps=100)
+    seating.freeze(0, states.PlayerSnapshot("old"), version=7, env_steps=100)
     seen = []
     for _ in range(60):
         row, final = games.row.copy(), games.row == games.length
@@ -132,7 +133,7 @@ def test_the_order_of_arrival_changes_nothing() -> None:
         games = Games(seating, order)
         moved = [movers.tolist() for movers in games.play(20)]
         for number in range(3):
-            seating.freeze(0, f"p{number}", version=number, env_steps=100 * (number + 1))
+            seating.freeze(0, states.PlayerSnapshot(f"p{number}"), version=number, env_steps=100 * (number + 1))
             moved += [movers.tolist() for movers in games.play(40)]
         found.append((moved, seating.to_json()))
     assert found[0] == found[1]
@@ -143,7 +144,7 @@ def test_a_group_has_two_opponents_at_most() -> None:
     seating = _make(self_play=0.0, active=8)
     games = Games(seating)
     for number in range(8):
-        seating.freeze(0, f"p{number}", version=number, env_steps=100 * (number + 1))
+        seating.freeze(0, states.PlayerSnapshot(f"p{number}"), version=number, env_steps=100 * (number + 1))
     for _ in range(200):
         games.step()
         for group in (0, 4):
@@ -154,7 +155,7 @@ def test_a_group_has_two_opponents_at_most() -> None:
 def test_the_first_draws_are_as_their_keys_say() -> None:
     seating = _make(self_play=0.0)
     for number in range(3):
-        seating.freeze(0, f"p{number}", version=number, env_steps=100 * (number + 1))
+        seating.freeze(0, states.PlayerSnapshot(f"p{number}"), version=number, env_steps=100 * (number + 1))
     games = Games(seating)
     games.step()
     for group in (0, 4):
@@ -180,7 +181,7 @@ def test_a_checkpoint_brings_players_counts_and_opponents_back() -> None:
     seating = _make()
     games = Games(seating)
     for number in range(3):
-        seating.freeze(0, f"p{number}", version=number, env_steps=100 * (number + 1))
+        seating.freeze(0, states.PlayerSnapshot(f"p{number}"), version=number, env_steps=100 * (number + 1))
         games.play(40)
     saved = json.loads(json.dumps(seating.to_json()))
     again = _make()
@@ -207,7 +208,7 @@ def test_matches_of_evaluations_are_counted_and_draw_no_opponents() -> None:
 def test_snapshots_are_due_by_training_steps() -> None:
     seating = _make()
     assert [seating.freezes(0, steps) for steps in (0, 99, 100, 150)] == [False, False, True, True]
-    name = seating.freeze(0, "p", version=3, env_steps=150)
+    name = seating.freeze(0, states.PlayerSnapshot("p"), version=3, env_steps=150)
     assert name == "main-000000000000"
     assert [seating.freezes(0, steps) for steps in (150, 199, 200)] == [False, False, True]
     again = _make()
@@ -222,7 +223,7 @@ def test_snapshots_are_due_by_training_steps() -> None:
 )
 def test_opponents_move_by_the_setting(mode: str, expected: np.int8) -> None:
     seating = _make(self_play=0.0, opponents=mode)
-    seating.freeze(0, "old", version=1, env_steps=100)
+    seating.freeze(0, states.PlayerSnapshot("old"), version=1, env_steps=100)
     slots = np.arange(NUM_SLOTS, dtype=np.int32)
     nothing = np.zeros(NUM_SLOTS, bool)
     joined = batches.Joined(slots, GROUPS, slots, np.zeros(NUM_SLOTS), nothing, nothing, ~nothing, slots)
@@ -234,7 +235,7 @@ def test_opponents_move_by_the_setting(mode: str, expected: np.int8) -> None:
 def test_a_fifth_of_matches_against_others_are_evaluations(has_seats: bool) -> None:
     seating = _make(has_seats=has_seats, self_play=0.5, win_rates="evaluation")
     seating.live = {"main": types_of_python.SimpleNamespace(params="newest")}  # type: ignore[dict-item]
-    seating.freeze(0, "old", version=1, env_steps=100)
+    seating.freeze(0, states.PlayerSnapshot("old"), version=1, env_steps=100)
     hands = list[seats.Hand]()
     seating.deal = _noted(seating.deal, hands)  # type: ignore[method-assign]
     games = SeatGames(seating) if has_seats else Games(seating)
@@ -268,9 +269,9 @@ def _noted(deal: Any, hands: list[seats.Hand]) -> Any:
 def test_the_league_goes_on_without_a_player_whose_files_are_damaged() -> None:
     reports: list[str] = []
     seating = _make(reports, self_play=0.0)
-    seating.freeze(0, "old", version=1, env_steps=100)
+    seating.freeze(0, states.PlayerSnapshot("old"), version=1, env_steps=100)
     (name,) = seating.frozen()
-    seating._pool.forget(name)
+    seating.pool.forget(name)
     games = Games(seating)
     assert _movers(games.play(20)) == {None}
     assert seating.frozen() == () and len(reports) == 1 and name in reports[0] and "params is missing" in reports[0]
@@ -279,10 +280,10 @@ def test_the_league_goes_on_without_a_player_whose_files_are_damaged() -> None:
 def test_matches_under_way_against_a_player_that_is_lost_are_void() -> None:
     reports: list[str] = []
     seating = _make(reports, self_play=0.0)
-    seating.freeze(0, "old", version=1, env_steps=100)
+    seating.freeze(0, states.PlayerSnapshot("old"), version=1, env_steps=100)
     games = Games(seating)
     assert "old" in _movers(games.play(2))
-    seating._pool.forget(seating.frozen()[0])  # and its files are damaged
+    seating.pool.forget(seating.frozen()[0])  # and its files are damaged
     assert _movers(games.play(20)) == {None}
     assert seating.frozen() == () and len(reports) == 1
     assert seating.num_matches()["void"] == NUM_SLOTS and seating.num_matches()["past"] == 0
@@ -344,7 +345,7 @@ def test_of_two_seats_the_home_has_the_first_row() -> None:
     games = SeatGames(seating)
     assert {found for _ in range(8) for found in games.step().values()} == {(None, True)}
     assert seating.num_matches()["self_play"] == 2 * NUM_SLOTS / 2
-    seating.freeze(0, "old", version=7, env_steps=100)
+    seating.freeze(0, states.PlayerSnapshot("old"), version=7, env_steps=100)
     of_game = {}
     for tick in range(200):
         for slot, found in games.step().items():
@@ -361,10 +362,10 @@ def test_of_two_seats_the_home_has_the_first_row() -> None:
 def test_a_seat_whose_player_is_lost_is_moved_by_the_home_and_not_stored() -> None:
     reports: list[str] = []
     seating = _make(reports, has_seats=True, self_play=0.0)
-    seating.freeze(0, "old", version=1, env_steps=100)
+    seating.freeze(0, states.PlayerSnapshot("old"), version=1, env_steps=100)
     games = SeatGames(seating)
     games.step()  # the home's rows
-    seating._pool.forget(seating.frozen()[0])
+    seating.pool.forget(seating.frozen()[0])
     movers = [games.step() for _ in range(3)]
     assert {found for tick in movers for slot, found in tick.items() if slot % 2} == {(None, False)}
     assert seating.frozen() == () and len(reports) == 1
@@ -374,7 +375,7 @@ def test_a_seat_whose_player_is_lost_is_moved_by_the_home_and_not_stored() -> No
 
 def test_a_seat_whose_player_is_lost_before_the_homes_first_move_is_not_stored() -> None:
     seating = _make(has_seats=True, self_play=0.0)
-    seating.freeze(0, "old", version=1, env_steps=100)
+    seating.freeze(0, states.PlayerSnapshot("old"), version=1, env_steps=100)
     games = SeatGames(seating)
     for _ in range(4):
         games.step()

@@ -28,7 +28,7 @@ class Counts:
     @property
     def env_steps(self) -> int:
         """Training steps that were ever stored: `stored` falls when a queue's waiting steps are discarded."""
-        return self.stored + self.discarded.get(UNFINISHED_UNROLL, 0)
+        return self.stored + sum(self.discarded.get(reason, 0) for reason in (UNFINISHED_UNROLL, PLAYER_RESET))
 
 
 def total(several: Sequence[Counts]) -> Counts:

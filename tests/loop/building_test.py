@@ -213,6 +213,7 @@ def test_a_queue_s_steps_are_forgotten_with_the_network_that_chose_them(monkeypa
     assert player.pacer.num_waiting == 0
     found = player.books.ledger.counts
     assert (found.stored, found.pending, found.discarded) == (0, 2, {"player_reset": 2 * (loop_world.UNROLL + 2)})
+    assert found.env_steps == 2 * (loop_world.UNROLL + 2)
     act(loop_world.UNROLL)
     fed = player.pacer.feed(0, 0.0)
     assert fed.time[fed.weight > 0].tolist() == [loop_world.UNROLL + 2] * 2

@@ -92,6 +92,23 @@ def write_whole(path: pathlib.Path, content: bytes, *, mode: int = 0o666) -> Non
         raise
 
 
+@contextlib.contextmanager
+def new_file(final: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields an empty temporary file that becomes `final` when the block ends without an error, and else is deleted.
+
+    Its name is of this call alone: of several writers of one file each writes a whole one, and the last one stays.
+    For files among a user's own, next to none of which a fixed name is free. Raises OSError; an old file stays.
+    """
+    temporary = _aside(final, secrets.token_hex(4), ".part")
+    temporary.touch(exist_ok=False)
+    try:
+        yield temporary
+        flush(temporary)
+        temporary.replace(final)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def links(*directories: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yields the links among directories and their entries: deleting or writing there would happen elsewhere."""
     for directory in directories:

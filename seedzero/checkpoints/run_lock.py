@@ -27,10 +27,15 @@ def take(
     way_out: str = "end that one or give another --run_dir",
 ) -> io.FileIO:
     """Takes the lock and returns its open file. Raises Occupied for a lock of another process, `who`."""
-    file = _open(path / name, os.O_RDWR | os.O_CREAT)
-    undo.callback(release, file)
-    if not _try_lock(file):
-        raise errors.Occupied(f"{path} is in use by {_described(file, path / name, who)}; {way_out}")
+    while True:
+        file = _open(path / name, os.O_RDWR | os.O_CREAT)
+        undo.callback(release, file)
+        if not _try_lock(file):
+            raise errors.Occupied(f"{path} is in use by {_described(file, path / name, who)}; {way_out}")
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(path / name), os.fstat(file.fileno())):
+                break
+        release(file)  # its holder has deleted it meanwhile: another process may have taken a new one
     with contextlib.suppress(OSError):  # another user's, in a directory of a group
         os.fchmod(file.fileno(), _MODE)  # earlier versions left it readable
     file.truncate(0)
@@ -40,9 +45,10 @@ def take(
 
 def release(file: io.FileIO) -> None:
     """Releases a lock, though processes that were forked meanwhile have a copy of its descriptor."""
-    with contextlib.suppress(OSError):
-        fcntl.flock(file, fcntl.LOCK_UN)
-    file.close()
+    if not file.closed:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)
+        file.close()
 
 
 def _open(path: pathlib.Path, flags: int) -> io.FileIO:

@@ -90,7 +90,8 @@ def _written(arguments: parse.Arguments, out: pathlib.Path, content: bytes, upda
     from seedzero.checkpoints import durable
 
     try:
-        durable.write_whole(out, content)
+        with durable.new_file(out) as partial:
+            partial.write_bytes(content)
     except OSError as error:
         raise errors.UsageError(f"--out={out} cannot be written: {error.strerror}") from None
     if arguments.switch("json"):

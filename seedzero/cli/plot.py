@@ -159,7 +159,8 @@ def _write(out: pathlib.Path, content: bytes) -> None:
     from seedzero.checkpoints import durable
 
     try:
-        durable.write_whole(out, content)
+        with durable.new_file(out) as partial:
+            partial.write_bytes(content)
     except OSError as error:
         raise errors.UsageError(f"--out={out} cannot be written: {error.strerror}") from None
 

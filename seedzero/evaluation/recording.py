@@ -5,6 +5,7 @@ One environment plays one episode after the other, and memory holds one episode.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -17,6 +18,7 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import run_lock
 from seedzero.config import config as configs
 from seedzero.core import errors, packing, printable, types
 from seedzero.device import acting, patience
@@ -26,6 +28,7 @@ from seedzero.evaluation import codec as codecs
 from seedzero.evaluation import evaluate as scoring
 from seedzero.evaluation import evaluation, greedy, records
 
+_LOCK = ".record.lock"
 _REMOTE = "episodes of a worker cannot be recorded: record them in the environment itself"
 
 
@@ -66,8 +69,8 @@ def record(
       num_simulations: of the search; None: as in training.
       recorded: called after each file.
 
-    Raises UsageError: as `evaluate.play`, files that cannot be written, or simulations of an agent without a search;
-    CheckpointError.
+    Raises UsageError: as `evaluate.play`, files that cannot be written, another process that records there, or
+    simulations of an agent without a search; CheckpointError.
     """
     path, directory = pathlib.Path(path).absolute(), pathlib.Path(out).absolute()
     config = scoring.read_config(path, _REMOTE, trusted=trusted)
@@ -78,7 +81,7 @@ def record(
     settings = dataclasses.replace(config.env.of_evaluation, random_opening=0)
     env = registry.make(config.env.id, settings, 1, role=role)
     seeds = greedy.seeds(seed, num_episodes)
-    with env_base.closing(env):
+    with env_base.closing(env), contextlib.ExitStack() as alone:
         begun = env.reset(seeds[:1])  # completes the spec
         saved = greedy.load(path, config, env.spec, step, player, policy)
         if num_simulations is not None and saved.agent.search is None:
@@ -89,6 +92,7 @@ def record(
             printable.say("without draws all games of two players are equal; --policy=sample draws the moves")
         try:
             directory.mkdir(parents=True, exist_ok=True)
+            alone.enter_context(_alone(directory))
             if present := sorted(directory.glob("episode-*.npz")):
                 raise errors.UsageError(f"--out={directory} has {present[0].name} already; give a new directory")
             header = {
@@ -119,6 +123,16 @@ def record(
         except OSError as error:
             raise errors.UsageError(f"--out={directory} cannot be written: {error.strerror}; give another") from None
     return {**saved.to_json(), "out": os.fspath(out), "episodes": num_episodes, "steps": total}
+
+
+@contextlib.contextmanager
+def _alone(directory: pathlib.Path) -> Iterator[None]:
+    """While entered, no other process records into a directory. Raises Occupied: one does; OSError."""
+    with contextlib.ExitStack() as undo:
+        way_out = "wait until that one has ended, or give another --out"
+        run_lock.take(directory, undo, name=_LOCK, who="recording", way_out=way_out)
+        undo.callback((directory / _LOCK).unlink, missing_ok=True)
+        yield
 
 
 def _actions(spec: types.EnvSpec) -> list[Any] | None:

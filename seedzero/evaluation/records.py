@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from seedzero.checkpoints import durable
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import errors, json_object, types
 
@@ -70,14 +71,9 @@ class Record:
 
 def write(path: pathlib.Path, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
     """Writes a record as a whole or not at all. Raises OSError."""
-    partial = path.with_name(f"{path.name}.part")
     content = np.array(run_dirs.encode({"format": FORMAT, "version": VERSION, **header}))
-    try:
-        with partial.open("wb") as file:
-            np.savez_compressed(file, **{HEADER: content}, **arrays)  # type: ignore[arg-type]
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with durable.new_file(path) as partial, partial.open("wb") as file:
+        np.savez_compressed(file, **{HEADER: content}, **arrays)  # type: ignore[arg-type]
 
 
 def read_record(path: str | os.PathLike[str]) -> Record:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from seedzero.checkpoints import durable
 from seedzero.core import errors, forks
 
 SUFFIXES = (".mp4", ".gif")
@@ -47,17 +48,12 @@ def write_video(path: str | os.PathLike[str], frames: Iterable[np.ndarray], fps:
     if first is None:
         raise errors.UsageError(f"no frames to write to {path}")
     checked = (_checked(frame, first.shape) for frame in itertools.chain([first], iterator))
-    partial = path.with_name(f"{path.stem}.part{path.suffix}")  # an earlier video stays until this one is complete
+    write = _write_mp4 if path.suffix.lower() == ".mp4" else _write_gif
     try:
-        partial.open("wb").close()  # both libraries' own messages for an unwritable file are poor
-        write = _write_mp4 if path.suffix.lower() == ".mp4" else _write_gif
-        count = write(partial, checked, fps)
-        partial.replace(path)
+        with durable.new_file(path) as partial:  # an earlier video stays until this one is complete
+            return write(partial, checked, fps)
     except OSError as error:
         raise errors.UsageError(f"cannot write a video to {path}: {error}") from None
-    finally:
-        partial.unlink(missing_ok=True)
-    return count
 
 
 def thinned(frame: np.ndarray, longest_side: int) -> np.ndarray:
@@ -92,7 +88,8 @@ def _write_mp4(path: pathlib.Path, frames: Iterator[np.ndarray], fps: float) -> 
     except RuntimeError as error:  # it is missing
         raise OSError(str(error)) from None
     command = [program, "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]
-    command += ["-s", size, "-r", str(fps), "-i", "-", "-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", f"file:{path}"]
+    command += ["-s", size, "-r", str(fps), "-i", "-", "-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-f", "mp4"]
+    command += [f"file:{path}"]
     count = 0
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         assert process.stdin is not None

@@ -133,6 +133,29 @@ def test_a_mark_does_not_follow_a_link(tmp_path: pathlib.Path) -> None:
     assert (tmp_path / "mine").read_text() == "mine" and not any((tmp_path / "one").iterdir())
 
 
+def test_two_writers_of_one_file_write_it_whole_beside_files_of_others(tmp_path: pathlib.Path) -> None:
+    final, others = tmp_path / "a.npz", [tmp_path / f"a.npz{suffix}" for suffix in (".tmp", ".part")]
+    for other in others:
+        other.write_text("mine")
+    with durable.new_file(final) as first, durable.new_file(final) as second:
+        first.write_text("first")
+        second.write_text("second, which is longer")
+        assert not final.exists()
+    assert final.read_text() == "first"
+    assert [other.read_text() for other in others] == ["mine", "mine"] and len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_file_is_flushed_before_it_has_its_name(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[pathlib.Path] = []
+    monkeypatch.setattr(durable, "flush", lambda path: flushed.append(path) or (tmp_path / "a").exists())
+    with pytest.raises(OSError, match="full"), durable.new_file(tmp_path / "a"):
+        raise OSError("full")
+    assert flushed == [] and not any(tmp_path.iterdir())
+    with durable.new_file(tmp_path / "a") as temporary:
+        pass
+    assert flushed == [temporary] and list(tmp_path.iterdir()) == [tmp_path / "a"]
+
+
 def test_removing_what_is_not_there_is_nothing(tmp_path: pathlib.Path) -> None:
     durable.remove(tmp_path / "nothing")
 

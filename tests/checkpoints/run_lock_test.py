@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import pathlib
 import queue
@@ -87,6 +89,24 @@ def test_what_a_learner_has_forked_does_not_keep_its_lock(fork: str, end: str, t
         assert process.wait(TIMEOUT_SECONDS) == 0
         _open(tmp_path).close()
         process.communicate()
+
+
+def test_a_lock_whose_file_was_deleted_meanwhile_is_none(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening = run_lock._open
+
+    def late(path: pathlib.Path, flags: int) -> io.FileIO:
+        file = opening(path, flags)
+        path.unlink()  # by its holder, which ends now
+        monkeypatch.undo()
+        return file
+
+    monkeypatch.setattr(run_lock, "_open", late)
+    with contextlib.ExitStack() as first, contextlib.ExitStack() as second:
+        run_lock.take(tmp_path, first)
+        with pytest.raises(errors.Occupied):
+            run_lock.take(tmp_path, second)
 
 
 def test_a_lock_that_a_dead_process_has_left_names_no_living_one(tmp_path: pathlib.Path, said: golden.Said) -> None:

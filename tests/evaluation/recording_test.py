@@ -181,3 +181,22 @@ def test_earlier_episodes_and_files_are_kept(tmp_path: pathlib.Path, run_path: A
     with pytest.raises(errors.UsageError, match="--out=") as raised:
         recording.record(path, tmp_path / "file", None, 1, 0)
     said(raised.value, "file")
+
+
+def test_two_processes_do_not_record_into_one_directory(
+    tmp_path: pathlib.Path, run_path: Any, said: golden.Said
+) -> None:
+    path, out, refused = run_path("catch"), tmp_path / "out", list[errors.Occupied]()
+
+    def again(episode: recording.RecordedEpisode) -> None:
+        with pytest.raises(errors.Occupied) as raised:
+            recording.record(path, out, None, 1, 6)
+        refused.append(raised.value)
+
+    out.mkdir()
+    with recording._alone(out), pytest.raises(errors.Occupied):  # before it has an episode
+        recording.record(path, out, None, 1, 5)
+    recording.record(path, out, None, 2, 5, recorded=again)
+    said(refused[0])
+    assert [file.name for file in sorted(out.iterdir())] == ["episode-000000.npz", "episode-000001.npz"]
+    assert {seedzero.read_record(file).header["seed"] for file in out.iterdir()} == {5}

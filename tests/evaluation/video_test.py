@@ -37,6 +37,22 @@ def test_mp4_is_h264_yuv420p_of_even_size_with_every_frame(tmp_path: pathlib.Pat
     assert brightness[0] < 10 and brightness[-1] > 245 and (np.diff(brightness) > 0).all()
 
 
+@pytest.mark.parametrize("suffix", videos.SUFFIXES)
+def test_of_two_videos_of_one_name_each_is_whole(suffix: str, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / f"game{suffix}"
+    mine = tmp_path / f"game.part{suffix}"
+    mine.write_text("mine")
+
+    def meanwhile() -> Iterator[np.ndarray]:
+        yield from frames(3, 48, 48)
+        videos.write_video(path, frames(5, 64, 64), fps=30)
+        yield from frames(3, 48, 48)
+
+    assert videos.write_video(path, meanwhile(), fps=30) == 6
+    assert len(decode(path)[1]) == 6 * 48 * 48
+    assert mine.read_text() == "mine" and sorted(tmp_path.iterdir()) == sorted([path, mine])
+
+
 def test_names_may_look_like_protocols_and_options(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("atari:Pong.mp4", "-x.mp4"):

@@ -56,7 +56,7 @@ class Checked:
             if not (isinstance(shown, tuple) and len(shown) == 2 and isinstance(shown[1], Mapping)):
                 raise _Fault(f"{_described(shown)}; expected (observation, info), info a dict")
             self._check(shown[0])
-            self._read_mask(*shown, is_over=False)
+            self._read_mask(*shown)
         except _Fault as fault:
             raise self._wrong("reset", fault) from None
         return shown[0], {}
@@ -78,20 +78,26 @@ class Checked:
             if not isinstance(info, Mapping):
                 raise _Fault(f"{_described(info)} as info; expected a dict")
             self._check(observation)
-            is_over = _flag("terminated", terminated)
-            self._read_mask(observation, info, is_over=is_over)
-            return observation, _number(reward), is_over, _flag("truncated", truncated), {}
+            is_over, is_cut = _flag("terminated", terminated), _flag("truncated", truncated)
+            if not is_over:
+                self._read_mask(observation, info, is_cut=is_cut)
+            elif self._is_masked:  # nothing is legal now, and the environment need not say so
+                self.mask = np.ones(math.prod(self._sizes), bool)
+            return observation, _number(reward), is_over, is_cut, {}
         except _Fault as fault:
             raise self._wrong("step", fault) from None
 
-    def _read_mask(self, observation: Any, info: Mapping[str, Any], *, is_over: bool) -> None:
-        """Reads the mask of an observation; in a terminal state, where nothing is legal, there need be none."""
+    def _read_mask(self, observation: Any, info: Mapping[str, Any], *, is_cut: bool = False) -> None:
+        """Reads the mask of an observation; is_cut: the last one of a truncated episode, where agents still search."""
         if not self._sizes:
             return
-        found = self._find_mask(observation, info)
+        state = "its episode is only truncated: agents still search in that state" if is_cut else "the episode goes on"
+        where = f"{self.mask_place}, though {state}" if is_cut else self.mask_place
+        with env_base.failures_of(f"environment {self._name!r} raised in {where}"):
+            found = self._find_mask(observation, info)
         if self._is_masked is None:
             self._is_masked = found is not None
-        if self._is_masked and found is None and not is_over:
+        if self._is_masked and found is None:
             raise _Fault(f"no {self.mask_place}, which its first reset had; expected it after each reset and step")
         if found is not None and not self._is_masked:
             raise _Fault(
@@ -102,10 +108,8 @@ class Checked:
             mask = None if found is None else gym_masks.read(found, self._sizes)
         except ValueError as error:
             raise _Fault(str(error)) from None
-        if self._is_masked and (mask is None or not mask.any()):
-            if not is_over:
-                raise _Fault(f"an {gym_masks.KEY} without a legal action, though the episode goes on")
-            mask = np.ones(math.prod(self._sizes), bool)
+        if mask is not None and not mask.any():
+            raise _Fault(f"an {gym_masks.KEY} without a legal action, though {state}")
         self.mask = mask
 
     def _wrong(self, call: str, fault: _Fault) -> errors.EnvironmentFailure:

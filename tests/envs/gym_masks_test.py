@@ -22,16 +22,16 @@ PLACES = ("info", "method", "part")
 class _Masked(gymnasium.Env[Any, Any]):
     """Raises for actions that its script of masks does not allow; an episode ends with the script."""
 
-    def __init__(self, place: str = "info", masks: Any = LEGAL, taken: Any = None) -> None:
+    def __init__(self, place: str = "info", masks: Any = LEGAL, taken: Any = None, is_cut: bool = False) -> None:
         self.action_space = taken or spaces.Discrete(3, start=5)
         self.observation_space: spaces.Space[Any] = BOX
         if place == "part":
             mask = spaces.Box(0, 1, masks[0].shape, np.int8)
             self.observation_space = spaces.Dict(observation=BOX, action_mask=mask)
-        self._place, self._masks, self._now = place, masks, 0
+        self._place, self._masks, self._now, self._is_cut = place, masks, 0, is_cut
         self.taken: list[Any] = []
         if place == "method":
-            self.action_masks = lambda: self._masks[self._now]
+            self.action_masks = self._mask
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         self._now = 0
@@ -43,7 +43,14 @@ class _Masked(gymnasium.Env[Any, Any]):
         self.taken.append(action)
         self._now += 1
         observation, info = self._show()
-        return observation, 0.0, self._now == len(self._masks) - 1, False, info
+        is_over = self._now == len(self._masks) - 1
+        return observation, 0.0, is_over and not self._is_cut, is_over and self._is_cut, info
+
+    def _mask(self) -> Any:
+        mask = self._masks[self._now]
+        if isinstance(mask, Exception):
+            raise mask
+        return mask
 
     def _is_legal(self, action: Any) -> bool:
         mask = self._masks[self._now]
@@ -85,12 +92,37 @@ def test_random_steps_before_training_are_legal(place: str) -> None:
     assert check.explore(env, 50).num_steps == 50
 
 
-def test_a_terminal_state_needs_no_legal_action() -> None:
-    for last in (np.zeros(3, bool), None):
-        env = _group(masks=[np.ones(3), last])
-        env.reset([0])
-        step = env.step(np.array([0]))
-        assert step.terminated.all() and step.action_mask is not None and step.action_mask.all()
+@pytest.mark.parametrize(
+    ("place", "last"),
+    [
+        *((place, mask) for place in ("info", "method") for mask in (np.zeros(3), None, np.ones(4), np.full(3, 2))),
+        ("method", LookupError("nobody asks here")),
+        ("part", np.zeros(3, np.int8)),
+    ],
+)
+def test_no_mask_is_read_in_a_terminal_state(place: str, last: Any) -> None:
+    env = _group(place=place, masks=[np.ones(3, np.int8), last])
+    env.reset([0])
+    step = env.step(np.array([0]))
+    assert step.terminated.all() and step.action_mask is not None and step.action_mask.all()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_truncated_state_shows_its_mask(place: str) -> None:
+    env = _group(place=place, masks=LEGAL[:2], is_cut=True)
+    env.reset([0])
+    step = env.step(np.array([1]))
+    assert step.truncated.all() and step.action_mask is not None
+    assert step.action_mask.tolist() == [[True, False, False]]
+
+
+@pytest.mark.parametrize("last", [np.zeros(3), LookupError("nobody asks here")], ids=["empty", "raises"])
+def test_a_truncated_state_needs_a_mask(last: Any, said: golden.Said) -> None:
+    env = _group(place="method", masks=[np.ones(3), last], is_cut=True)
+    env.reset([0])
+    with pytest.raises(errors.EnvironmentFailure, match="only truncated") as raised:
+        env.step(np.array([0]))
+    said(raised.value, str(last))
 
 
 @pytest.mark.parametrize("size", ["joined", "tuple"])

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seedzero.config import sections
-from seedzero.core import env_ids, errors, printable, types
+from seedzero.core import env_ids, errors, printable, types, user_code
 from seedzero.processes import program as programs
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class Shown(NamedTuple):
 
     spec: types.EnvSpec
     reward_threshold: float | None = None  # mean return of a solved task, by its own registration; None: unknown
+    seated_by: str = ""  # what makes rows seats; "": they are none, or only workers know
 
 
 def show(
@@ -69,10 +70,10 @@ def show(
     if _is_of_user(settings):
         registry.check_id(settings.id)
         answer = _ask(settings, {}, limit_seconds, say)
-        return Shown(types.EnvSpec.from_json(answer["spec"]), answer["reward_threshold"])
+        return Shown(**{**answer, "spec": types.EnvSpec.from_json(answer["spec"])})
     try:
         with _announced(settings.id, say):
-            return Shown(registry.spec(settings), registry.reward_threshold(settings))
+            return Shown(registry.spec(settings), registry.reward_threshold(settings), registry.seated_by(settings))
     except errors.EnvironmentFailure as error:
         raise _refused(settings, str(error)) from None
 
@@ -99,7 +100,7 @@ def look(
 
 
 def _is_of_user(settings: sections.EnvConfig) -> bool:
-    is_named = settings.id.startswith("python:") or (settings.id.count(":") == 2 and settings.id.startswith("gym:"))
+    is_named = bool(user_code.named({user_code.ENVIRONMENT: settings.id}))
     return is_named or bool(_registered_here(settings))
 
 

@@ -152,7 +152,7 @@ def check_early(asked: Request, *, has_environments: bool = True) -> Request:
     if spec is not None:
         config, notes = combinations.whole_games(config, spec, explicit=asked.given.keys())
         asked = asked._replace(config=config, notes=(*asked.notes, *notes, *combinations.uneven_rows(config, spec)))
-        combinations.check_environment(config, spec)
+        combinations.check_environment(config, spec, asked.shown.seated_by if asked.shown else "")
     if config.transport.token_file or config.tls.cert_file:
         from seedzero.transport import security  # gRPC
 

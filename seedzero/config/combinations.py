@@ -66,6 +66,8 @@ def imply(
         if getattr(config.agent, setting) < needed and name not in explicit:
             changes[name] = needed
             notes.append(f"--{name}={needed}: {config.env.id} needs a memory of {memory[1]} steps")
+    if families.of(config.env.id).prefix == "memory":
+        notes += _without_memory(config)
     decays = {"ppo.decay_clip", "ppo.decay_updates"} & explicit  # a preset may have the one, the user the other
     if decays and config.ppo.decay_clip and not config.ppo.decay_updates:
         notes.append(
@@ -86,6 +88,18 @@ def imply(
         notes += _levels_left_out(config)
     implied = configs.override(config, changes)
     return implied, [*notes, *implied.agent.notes(implied)]
+
+
+def _without_memory(config: configs.Config) -> Iterator[str]:
+    """Yields a note if an agent of the package's acts on its newest observation alone."""
+    agent, width = config.agent, getattr(config.agent, "lstm_width", None)
+    stack = getattr(agent, "frame_stack", config.network.frame_stack)
+    if not width and stack == 1 and config.run.agent in configs.agent_names():
+        way = "--agent=r2d2, vtrace or ppo" if width is None else f"--{config.section}.lstm_width=64"
+        yield (
+            f"--agent={config.run.agent} has no memory here: it sees the newest observation alone, which does not "
+            f"show what --env={config.env.id} asks for; give {way}"
+        )
 
 
 def _levels_left_out(config: configs.Config) -> Iterator[str]:
@@ -333,8 +347,10 @@ def uneven_rows(config: configs.Config, spec: types.EnvSpec) -> list[str]:
     ]
 
 
-def check_environment(config: configs.Config, spec: types.EnvSpec) -> None:
+def check_environment(config: configs.Config, spec: types.EnvSpec, seated_by: str = "") -> None:
     """Refuses environments beyond the agent's abilities, or a league's.
+
+    seated_by: what makes rows seats; "": it is not known here, or they are none.
 
     Raises:
       ConfigError: with the agents that can.
@@ -369,7 +385,7 @@ def check_environment(config: configs.Config, spec: types.EnvSpec) -> None:
         return agent.PLAYS_CONTINUOUS if spec.is_continuous else agent.PLAYS_DISCRETE
 
     actions = "continuous actions" if spec.is_continuous else "discrete actions"
-    seats = "hidden information, simultaneous moves or several players"
+    seats = seated_by or "chance, hidden information, simultaneous moves or several players"
     for what, can_play in ((f"{spec.num_players} players", has_players), (seats, has_seats), (actions, has_actions)):
         if not can_play(config.agent):
             able = [

@@ -122,7 +122,10 @@ FAMILIES = (
     Family(
         "spiel:GAME",
         (
-            Offer("OpenSpiel's board games of perfect information", "spiel:tic_tac_toe", "pyspiel", "open_spiel"),
+            Offer(
+                "OpenSpiel's board games of perfect information, one of your own by spiel:MODULE:GAME",
+                "spiel:tic_tac_toe", "pyspiel", "open_spiel",
+            ),
             Offer(
                 "OpenSpiel's games with hidden information, chance or simultaneous moves; a row is a seat",
                 "spiel:kuhn_poker", "pyspiel", "open_spiel",
@@ -130,7 +133,7 @@ FAMILIES = (
         ),
         make="spiel_seats:make", check="spiel_seats:check", arguments=("settings", "role", "render"),
         frames_per_second=1.0, presets=("tictactoe", "connect_four", "seats", "spiel"),
-        reads=("random_opening", "opponents"),
+        reads=("random_opening", "opponents"), forms="spiel:GAME | spiel:module:GAME",
     ),
     Family(
         "memory:TASK", (Offer("small tasks in which something must be remembered", "memory:tmaze-20"),),

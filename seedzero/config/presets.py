@@ -285,7 +285,7 @@ def choose(env_id: str, spec: types.EnvSpec | None) -> tuple[str, str]:
         task = env_id.partition("-")[0]  # memory:tmaze-5 is played as memory:tmaze-20
         tasks = {str(PRESETS[name].values["env.id"]).partition("-")[0]: name for name in reversed(of_family)}
         if task not in tasks and spec is not None and spec.seats:
-            return SEATS, f" has {len(spec.seats)} seats that see or move each for itself"
+            return SEATS, f" has {len(spec.seats)} seats, each a row of its own"
         return tasks.get(task, of_family[-1]), ""
     if env_id.startswith("gym:MinAtar/"):
         return "minatar", ""

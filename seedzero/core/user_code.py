@@ -75,10 +75,17 @@ def check(name: str) -> None:
         raise errors.ConfigError(f"{name!r} is not complete; expected MODULE:FUNCTION, as in my_module:make")
 
 
+def module_of(env_id: str) -> str:
+    """Returns the module of gym:MODULE:ID, python:MODULE:FUNCTION or spiel:MODULE:GAME; "": an id without a module."""
+    kind, _, rest = env_id.partition(":")
+    name = rest.partition("(")[0] if kind == "spiel" else rest  # a game's parameters may have colons
+    return name.rpartition(":")[0] if kind in ("gym", "python", "spiel") else ""
+
+
 def named(values: Mapping[str, object]) -> dict[str, str]:
     """Returns the settings with modules to import, of values by SECTION.KEY."""
-    kind, _, rest = str(values.get(ENVIRONMENT, "")).partition(":")
-    is_module = kind == "python" or (kind == "gym" and ":" in rest)
+    env_id = str(values.get(ENVIRONMENT, ""))
+    is_module = env_id.startswith("python:") or bool(module_of(env_id))
     others = (name for name in (BUILDER, AGENT) if ":" in str(values.get(name, "")))
     names = (*NETWORKS, *([ENVIRONMENT] if is_module else []), *others)
     return {name: str(values[name]) for name in names if values.get(name)}
@@ -86,8 +93,8 @@ def named(values: Mapping[str, object]) -> dict[str, str]:
 
 def modules(values: Mapping[str, object]) -> set[str]:
     """Returns the dotted names of the modules that the settings of `named` import."""
-    ids = (value.partition(":")[2] if name == ENVIRONMENT else value for name, value in named(values).items())
-    return {each.rpartition(":")[0] for each in ids}
+    found = named(values).items()
+    return {module_of(value) if name == ENVIRONMENT else value.rpartition(":")[0] for name, value in found}
 
 
 def files(module: str) -> list[str]:

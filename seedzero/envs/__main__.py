@@ -2,9 +2,9 @@
 
 FD is the number of an open file with the request, an object with `settings`, those of env.KEY, and perhaps `look`, the
 arguments of `check.look`, and `registered`, the entry of an id that the asking process has registered. It is no
-argument because it may be long, or secret. The line is {"spec": ..., "reward_threshold": ...}, {"look": ...} or
-{"error": ...}; an environment may print others, before and after it. The process ends when its standard input is
-closed; a crash prints its place.
+argument because it may be long, or secret. The line is {"spec": ..., "reward_threshold": ..., "seated_by": ...},
+{"look": ...} or {"error": ...}; an environment may print others, before and after it. The process ends when its
+standard input is closed; a crash prints its place.
 """
 
 import dataclasses
@@ -43,7 +43,8 @@ def _tell_look(look: check.Look) -> None:
 
 
 def _tell_spec(spec: types.EnvSpec) -> None:
-    _print({"spec": dataclasses.asdict(spec), "reward_threshold": registry.reward_threshold(settings)})
+    threshold, seated_by = registry.reward_threshold(settings), registry.seated_by(settings)
+    _print({"spec": dataclasses.asdict(spec), "reward_threshold": threshold, "seated_by": seated_by})
     _limit_rest()
 
 

@@ -31,9 +31,20 @@ def make(name: str, generator: np.random.Generator) -> Bot:
     import pyspiel  # type: ignore[import-not-found, unused-ignore]
 
     def move(state: Any) -> int:
-        seed = int(generator.integers(2**31))
+        seed, game = int(generator.integers(2**31)), state.get_game()
+        if type(game).__module__.partition(".")[0] != "pyspiel":  # a game in Python: the bot in C++ crashes
+            return int(_in_python(game, num_simulations, seed).step(state))
         rollouts = pyspiel.RandomRolloutEvaluator(1, seed)
-        bot = pyspiel.MCTSBot(state.get_game(), rollouts, _EXPLORATION, num_simulations, _MEMORY, True, seed, False)
+        bot = pyspiel.MCTSBot(game, rollouts, _EXPLORATION, num_simulations, _MEMORY, True, seed, False)
         return int(bot.step(state))
 
     return move
+
+
+def _in_python(game: Any, num_simulations: int, seed: int) -> Any:
+    """Returns OpenSpiel's bot in Python."""
+    from open_spiel.python.algorithms import mcts  # type: ignore[import-untyped, unused-ignore]
+
+    random = np.random.RandomState(seed)
+    rollouts = mcts.RandomRolloutEvaluator(1, random)
+    return mcts.MCTSBot(game, _EXPLORATION, num_simulations, rollouts, random_state=random)

@@ -99,8 +99,8 @@ def look(
             noted = f"{env.mask_place} masks the legal actions; agents take no other ({gym_masks.IGNORE})"
             judged = judged._replace(notes=(noted, *judged.notes))
         found = Look(env.spec, findings, judged, None if space is None else str(space))
+        tell(found)
         if isinstance(env, gym_env.GymVectorEnv):
-            tell(found)
             env.check_another()
         return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import pkgutil
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from seedzero.config import families, sections
 from seedzero.core import env_ids, errors, types
@@ -91,11 +92,22 @@ def spec(settings: sections.EnvConfig, tell: Callable[[types.EnvSpec], None] = l
     EnvironmentFailure: it cannot be made here, or not used.
     """
     with env_base.closing(make(settings.id, settings, 1, threads=1)) as env:
-        if hasattr(env, "try_out") and hasattr(env, "check_another"):
-            env.try_out()
-            tell(env.spec)
-            env.check_another()
+        tried: Any = env if hasattr(env, "try_out") and hasattr(env, "check_another") else None
+        if tried is not None:
+            tried.try_out()
+        tell(env.spec)
+        if tried is not None:
+            tried.check_another()
         return env.spec
+
+
+def seated_by(settings: sections.EnvConfig) -> str:
+    """Returns what makes an environment's rows seats, in words; "": they are none."""
+    if families.of(settings.id).prefix != "spiel":
+        return ""
+    from seedzero.envs import spiel_seats
+
+    return spiel_seats.seated_by(settings.id.partition(":")[2])
 
 
 def reward_threshold(settings: sections.EnvConfig) -> float | None:

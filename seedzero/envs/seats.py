@@ -102,12 +102,14 @@ class SeatGames:
                 f"row; give --worker.envs_per_group={sizes}"
             )
         self._tables = [_Table(index, np.random.default_rng(seed)) for index, seed in enumerate(seeds[::size])]
-        return self._step([0] * self.num_envs)
+        with env_base.failures_of(f"game {self._game.name!r} raised"):
+            return self._step([0] * self.num_envs)
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
         env_base.check_actions(actions, self.num_envs, self.spec)
         env_base.check_legal(actions, self._mask, self._game.name)
-        return self._step(actions.tolist())
+        with env_base.failures_of(f"game {self._game.name!r} raised"):
+            return self._step(actions.tolist())
 
     def render(self) -> np.ndarray:
         raise errors.EnvironmentFailure(

@@ -7,6 +7,7 @@ E environments of one group, A actions.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from seedzero.config import sections
-from seedzero.core import errors, opponents, packages, types
+from seedzero.core import errors, opponents, packages, types, user_code
 from seedzero.envs import base as env_base
 from seedzero.envs import bots, pictures
 
@@ -40,9 +41,9 @@ class Game:
     def __init__(self, name: str) -> None:
         """Loads a game and plays a few random games: OpenSpiel does not declare the order of moves.
 
-        name: OpenSpiel's, with parameters in brackets: "tic_tac_toe", "connect_four(rows=4,columns=5)".
+        name: as of `load`.
 
-        EnvironmentFailure: OpenSpiel is missing, or the game is unknown or unsupported.
+        EnvironmentFailure: OpenSpiel is missing, or the game is unknown, unsupported or over at its start.
         """
         self.name = name
         self._game = load(name)
@@ -51,6 +52,8 @@ class Game:
         self.num_actions = int(self._game.num_distinct_actions())
         self._tensor_shape = tuple(self._game.observation_tensor_shape())
         with env_base.failures_of(f"game {name!r} cannot be started"):
+            if self.initial().is_terminal():
+                raise over_at_start(name)
             self._first_mover = int(self.initial().current_player())
             low, high = (0.0, 1.0) if self._try_out() else (-math.inf, math.inf)
             shape = self.observe(self.initial()).shape
@@ -149,26 +152,29 @@ class Games:
         self._states: list[State] = [game.initial()] * num_envs
         self._returns = np.zeros((num_envs, game.num_players))
         self._mask = np.ones((num_envs, game.num_actions), bool)
+        self._raised = f"game {game.name!r} raised"
 
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
         env_base.check_seeds(seeds, self.num_envs)
         self._generators = [np.random.default_rng(seed) for seed in seeds]
         self._bots = [[bots.make(name, generator) for name in self._against] for generator in self._generators]
         self._num_episodes = [0] * self.num_envs
-        for index in range(self.num_envs):
-            self._begin_episode(index)
-        return self._show(np.zeros(self.num_envs, np.float32))
+        with env_base.failures_of(self._raised):
+            for index in range(self.num_envs):
+                self._begin_episode(index)
+            return self._show(np.zeros(self.num_envs, np.float32))
 
     def step(self, actions: np.ndarray) -> types.EnvStep:
         env_base.check_actions(actions, self.num_envs, self.spec)
         env_base.check_legal(actions, self._mask, self._game.name)
         reward = np.zeros(self.num_envs, np.float32)
-        for index, action in enumerate(actions.tolist()):
-            if self._game.is_terminal(self._states[index]):
-                self._begin_episode(index)
-            else:
-                reward[index] = self._play(index, action)
-        return self._show(reward)
+        with env_base.failures_of(self._raised):
+            for index, action in enumerate(actions.tolist()):
+                if self._game.is_terminal(self._states[index]):
+                    self._begin_episode(index)
+                else:
+                    reward[index] = self._play(index, action)
+            return self._show(reward)
 
     def render(self) -> np.ndarray:
         board = self._game.observe(self._states[0])
@@ -234,7 +240,12 @@ def make(name: str, settings: sections.EnvConfig, num_envs: int, *, role: types.
 
 
 def load(name: str) -> Any:
-    """Returns OpenSpiel's game; EnvironmentFailure: OpenSpiel is missing, or does not know it."""
+    """Returns OpenSpiel's game of a name, perhaps with parameters: "tic_tac_toe", "connect_four(rows=4,columns=5)".
+
+    OpenSpiel's games in Python are known, too, and "MODULE:GAME" imports a user's module, which registers the game.
+
+    EnvironmentFailure: OpenSpiel is missing, or does not know the game; or the module is missing or fails.
+    """
     try:
         import pyspiel  # type: ignore[import-not-found, unused-ignore]
     except ImportError as error:
@@ -242,13 +253,54 @@ def load(name: str) -> Any:
             f"game {name!r} needs the missing package open_spiel ({error}); install it on this machine and on every "
             f"worker's: {packages.install_command('open_spiel')}"
         ) from error
-    # OpenSpiel itself answers an unknown name with the names of all games.
-    known, game = pyspiel.registered_names(), name.partition("(")[0]
-    if game not in known:
-        advice = f"it has {len(known)}, as tic_tac_toe and connect_four"
-        raise env_base.no_such("OpenSpiel has no game", game, known, advice)
+    module = user_code.module_of(f"spiel:{name}")
+    text = name.removeprefix(f"{module}:")
+    game = text.partition("(")[0]
     with env_base.failures_of(f"OpenSpiel cannot load {name!r}"):
-        return pyspiel.load_game(name)
+        if module:
+            _import(name, f"{module}:{game}")
+        elif game not in pyspiel.registered_names() or "python_" in text:  # perhaps as a parameter
+            importlib.import_module("open_spiel.python.games")
+        # OpenSpiel itself answers an unknown name with the names of all games.
+        if game not in (known := pyspiel.registered_names()):
+            thing = f"module {module!r} was imported, and OpenSpiel has" if module else "OpenSpiel has"
+            advice = f"it has {len(known)}, as tic_tac_toe and connect_four; one of your own is spiel:MODULE:GAME"
+            raise env_base.no_such(f"{thing} no game", game, known, advice)
+        found = pyspiel.load_game(text)
+    brought_by = user_code.importable(type(found).__module__)
+    if not module and brought_by.partition(".")[0] not in ("pyspiel", "open_spiel"):
+        raise errors.EnvironmentFailure(
+            f"game {name!r} is registered by this program alone, and workers are processes of their own; name the "
+            f"module that registers it when it is imported: spiel:{brought_by}:{name}"
+        )
+    return found
+
+
+def check_form(name: str) -> bool:
+    """Returns whether a name is a user's, MODULE:GAME; EnvironmentFailure for one that cannot be imported."""
+    module = user_code.module_of(f"spiel:{name}")
+    game = name.removeprefix(f"{module}:").partition("(")[0]
+    if module == "__main__":
+        raise errors.EnvironmentFailure(user_code.not_a_script(game))
+    if module and not (game and all(word.isidentifier() for word in module.split("."))):
+        raise errors.EnvironmentFailure(f"spiel:{name} is not complete; expected spiel:MODULE:GAME")
+    return bool(module)
+
+
+def _import(name: str, game: str) -> None:
+    """Imports a user's module of MODULE:GAME, also from the current directory; EnvironmentFailure: it cannot be."""
+    check_form(name)
+    try:
+        user_code.find(game)
+    except errors.ConfigError as error:
+        raise errors.EnvironmentFailure(str(error)) from None
+
+
+def over_at_start(name: str) -> errors.Error:
+    """Returns the refusal of a game without a move."""
+    return errors.EnvironmentFailure(
+        f"game {name!r} is over before its first move, and an agent has none to learn; give other parameters"
+    )
 
 
 def _refuse_unsupported(name: str, game: Any) -> None:

@@ -30,9 +30,9 @@ class SpielSeats:
     def __init__(self, name: str) -> None:
         """Loads a game and plays a few random games: OpenSpiel does not declare the range of observations.
 
-        name: OpenSpiel's, with parameters in brackets: "kuhn_poker", "goofspiel(num_cards=4)".
+        name: as of `spiel.load`: "kuhn_poker", "goofspiel(num_cards=4)".
 
-        EnvironmentFailure: OpenSpiel is missing, or the game is unknown or unsupported.
+        EnvironmentFailure: OpenSpiel is missing, or the game is unknown, unsupported or over at its start.
         """
         self.name = name
         self._game = spiel.load(name)
@@ -45,11 +45,11 @@ class SpielSeats:
         self._nothing = (0.0,) * self.num_seats
         self._refusal = f"game {name!r} refuses a move"
         with env_base.failures_of(f"game {name!r} cannot be played"):
+            self._shape = (math.prod(_observation_shape(self._game)),)
             low, high = (0.0, 1.0) if self._try_out() else (-math.inf, math.inf)
             names = opponents.SIDES if self.num_seats == 2 else tuple(f"seat {n + 1}" for n in range(self.num_seats))
-            shape = (math.prod(_observation_shape(self._game)),)
             self.spec = types.EnvSpec(
-                shape, "float32", self.num_actions, low, high, has_action_mask=True, tasks=names, seats=names
+                self._shape, "float32", self.num_actions, low, high, has_action_mask=True, tasks=names, seats=names
             )
 
     def initial(self, generator: np.random.Generator) -> State:
@@ -70,7 +70,7 @@ class SpielSeats:
     def observe(self, state: State, seat: int) -> np.ndarray:
         """Returns [N] float32, all that a seat knows: its information state, or the state if nothing is hidden."""
         tensor = state.information_state_tensor if self._shows_information_state else state.observation_tensor
-        return np.array(tensor(seat), np.float32)
+        return np.array(tensor(seat), np.float32).reshape(self._shape)
 
     def legal_mask(self, state: State, seat: int) -> np.ndarray:
         """Returns [A] bool, true: legal; all true if the game is over, action 0 alone if a seat has no choice."""
@@ -110,9 +110,10 @@ class SpielSeats:
     def _try_out(self) -> bool:
         """Returns whether the observations of a few random games (always the same) are only 0 and 1."""
         generator = np.random.default_rng(0)
-        state, num_games, binary = self.initial(generator), 1, True
+        state, num_games, binary, has_moves = self.initial(generator), 1, True, False
         for _ in range(spiel.TRIAL_MOVES):
             movers = self.movers(state)
+            has_moves = has_moves or bool(movers)
             for seat in movers or range(self.num_seats):
                 binary = binary and set(self.observe(state, seat).tolist()) <= {0, 1}
             if movers:
@@ -122,6 +123,8 @@ class SpielSeats:
                 state, num_games = self.initial(generator), num_games + 1
             else:
                 break
+        if not has_moves:
+            raise spiel.over_at_start(self.name)
         return binary
 
 
@@ -161,21 +164,31 @@ def make(
 
 
 def check(name: str) -> None:
-    """Raises EnvironmentFailure for a name of no game, or of an unsupported one."""
-    (_made if has_seats(spiel.load(name)) else spiel.Game)(name)
+    """Raises EnvironmentFailure for a name of no game, or of an unsupported one; a user's module stays unread."""
+    if not spiel.check_form(name):
+        (_made if has_seats(spiel.load(name)) else spiel.Game)(name)
 
 
 def has_seats(game: Any) -> bool:
     """Returns whether rows are seats in OpenSpiel's game; else `spiel.Game` plays it, or tells why it cannot."""
+    return bool(_seated_by(game))
+
+
+def seated_by(name: str) -> str:
+    """Returns what makes the rows of a game by its name seats: "chance and hidden information"; "": they are none."""
+    return " and ".join(_seated_by(spiel.load(name)))
+
+
+def _seated_by(game: Any) -> list[str]:
     kind, num_players = game.get_type(), game.num_players()
-    is_whole = (
-        num_players == 2
-        and kind.dynamics == kind.Dynamics.SEQUENTIAL
-        and kind.chance_mode == kind.ChanceMode.DETERMINISTIC
-        and kind.information == kind.Information.PERFECT_INFORMATION
-        and kind.utility == kind.Utility.ZERO_SUM
-    )
-    return num_players > 1 and not is_whole
+    reasons = {
+        "chance": kind.chance_mode != kind.ChanceMode.DETERMINISTIC,
+        "hidden information": kind.information != kind.Information.PERFECT_INFORMATION,
+        "simultaneous moves": kind.dynamics != kind.Dynamics.SEQUENTIAL,
+        f"{num_players} players": num_players > 2,
+        "returns that do not sum to zero": kind.utility != kind.Utility.ZERO_SUM,
+    }
+    return [reason for reason, holds in reasons.items() if holds and num_players > 1]
 
 
 def _observation_shape(game: Any) -> list[int]:

@@ -147,6 +147,21 @@ def test_a_user_s_module_shows_its_spec_whatever_it_prints() -> None:
     assert shown == types.EnvSpec((4,), "float32", 0, observation_high=1, action_low=(-1, -1), action_high=(1, 1))
 
 
+def test_a_user_s_game_shows_its_spec_and_what_seats_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(pathlib.Path(__file__).parents[1] / "envs")
+    monkeypatch.delitem(sys.modules, "own_spiel_games", raising=False)
+    found = environment.show(sections.EnvConfig(id="spiel:own_spiel_games:my_cards"))
+    assert found is not None and len(found.spec.seats) == 2 and found.seated_by == "chance and hidden information"
+    assert "own_spiel_games" not in sys.modules
+    look = environment.look(sections.EnvConfig(id="spiel:own_spiel_games:my_board"), 20, 10.0)
+    assert look.spec.num_players == 2 and look.findings.num_steps == 20
+
+
+def test_a_game_of_chance_alone_is_known_as_such() -> None:
+    found = environment.show(sections.EnvConfig(id="spiel:pig"))
+    assert found is not None and found.seated_by == "chance"
+
+
 @pytest.mark.usefixtures("_module")
 def test_one_that_ends_its_process_is_named(said: golden.Said) -> None:
     with pytest.raises(errors.ConfigError, match=r"Crashing-v0: .* 3 .*: out of licences") as raised:

@@ -28,6 +28,7 @@ _RUNS_TEXT = {
 }
 """An environment that is a text of the directory's maker, run by a function that is installed everywhere."""
 _REGISTERS = {"env.id": "gym:their_module:Env-v0"}
+_OWN_GAME = {"env.id": "spiel:their_module:duel"}
 _NETWORK = {"network.module": "their_module:network"}
 _TORSO = {"run.agent": "vtrace", "vtrace.module": "their_module:torso"}
 
@@ -62,7 +63,7 @@ _CALLS: dict[str, Callable[[pathlib.Path], object]] = {
 
 
 @pytest.mark.parametrize("call", _CALLS)
-@pytest.mark.parametrize("code", [_RUNS_TEXT, _REGISTERS, _NETWORK, _TORSO])
+@pytest.mark.parametrize("code", [_RUNS_TEXT, _REGISTERS, _OWN_GAME, _NETWORK, _TORSO])
 def test_what_a_directory_names_does_not_run_without_consent(call: str, code: Mapping[str, str]) -> None:
     path, (flag, value) = _directory(code), list(code.items())[code is _TORSO]
     is_made = call not in ("load", "export", "think") or flag != "env.id"  # these make no environment

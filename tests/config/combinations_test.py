@@ -344,6 +344,8 @@ def test_games_of_seats_need_an_agent_for_them_and_whole_games_in_a_group(said: 
     with pytest.raises(errors.ConfigError, match=r"--agent=vtrace\|apex\|r2d2\|ppo$") as raised:
         combinations.check_environment(_of_agent("muzero", "spiel:kuhn_poker"), _spec(1, False, seats))
     said(raised.value, "muzero")
+    with pytest.raises(errors.ConfigError, match="no environments with chance, as --env=spiel:pig has"):
+        combinations.check_environment(_of_agent("muzero", "spiel:pig"), _spec(1, False, seats), "chance")
     league = configs.override(_of_agent("ppo", "spiel:kuhn_poker"), {"league.freeze_every": 500})
     combinations.check_environment(league, _spec(1, False, seats))
     biased = configs.override(_of_agent("muzero", "spiel:tic_tac_toe"), {"league.builder": "biased"})
@@ -463,7 +465,6 @@ def test_a_preset_leaves_out_what_an_own_network_lacks_a_user_may_not() -> None:
         ("ppo", "memory:tmaze-50", "", ("ppo.unroll_length", 100)),
         ("vtrace", "memory:repeat-32", "", ("vtrace.unroll_length", 64)),
         ("vtrace", "memory:repeat-32", "vtrace.unroll_length", None),
-        ("apex", "memory:tmaze-50", "", None),
         ("ppo", "memory:cartpole", "", None),
     ],
 )
@@ -477,6 +478,29 @@ def test_agents_with_an_lstm_learn_through_the_steps_of_a_memory_task(
     assert len(notes) == bool(implied)
     if implied:
         assert notes[0].startswith(f"--{implied[0]}={implied[1]}: {env} ") and f" {env[-2:]} " in notes[0]
+
+
+@pytest.mark.parametrize("env", ["memory:tmaze-20", "memory:repeat-4", "memory:cartpole"])
+@pytest.mark.parametrize(
+    ("agent", "changes", "way"),
+    [
+        ("muzero", {}, "--agent=r2d2, vtrace or ppo"),
+        ("apex", {}, "--agent=r2d2, vtrace or ppo"),
+        ("ppo", {"ppo.lstm_width": 0}, "--ppo.lstm_width=64"),
+        ("muzero", {"network.frame_stack": 5}, ""),
+        ("ppo", {}, ""),
+        ("vtrace", {}, ""),
+        ("r2d2", {}, ""),
+    ],
+)
+def test_an_agent_without_memory_says_so_at_a_memory_task(
+    env: str, agent: str, changes: dict[str, int], way: str
+) -> None:
+    asked = configs.override(presets.get(presets.choose(env, None)[0], agent), {"env.id": env, **changes})
+    found = [note for note in combinations.imply(asked, preset_env=env, explicit=set())[1] if "no memory" in note]
+    assert len(found) == bool(way)
+    if way:
+        assert found[0].startswith(f"--agent={agent} ") and found[0].endswith(f"--env={env} asks for; give {way}")
 
 
 @pytest.mark.parametrize(

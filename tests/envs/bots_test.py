@@ -34,6 +34,16 @@ def test_a_bot_sees_a_line_of_three(actions: tuple[int, ...], best: int) -> None
     assert set(_moves("mcts-200", _after(*actions))) == {best}
 
 
+@pytest.mark.parametrize("num_moves", [0, 1])
+def test_a_bot_plays_games_in_python(num_moves: int) -> None:
+    game = spiel.Game("python_tic_tac_toe")
+    state = game.initial()
+    for action in (0, 3, 1, 4)[: 4 * num_moves]:
+        state = game.apply(state, action)
+    moves = _moves("mcts-60", state, number=3)
+    assert moves == _moves("mcts-60", state, number=3) and (not num_moves or set(moves) == {2})
+
+
 def test_moves_follow_the_seed() -> None:
     assert _moves("mcts-5", _after(0), seed=1) == _moves("mcts-5", _after(0), seed=1)
     assert _moves("mcts-5", _after(0), seed=1) != _moves("mcts-5", _after(0), seed=2)

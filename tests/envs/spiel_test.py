@@ -1,3 +1,5 @@
+import pathlib
+import subprocess
 import sys
 
 import golden
@@ -6,8 +8,9 @@ import pytest
 
 from seedzero.config import sections
 from seedzero.core import errors, types
-from seedzero.envs import registry, spiel
+from seedzero.envs import registry, seats, spiel, spiel_seats
 
+HERE = pathlib.Path(__file__).parent
 TIC_TAC_TOE = spiel.Game("tic_tac_toe")
 SMALL_CONNECT_FOUR = spiel.Game("connect_four(rows=4,columns=5)")
 
@@ -343,6 +346,81 @@ def test_only_training_games_have_a_random_opening():
     assert stones(evaluation.reset(range(50))).max() == 1  # the opponent's first move
 
 
+# --- games in Python -------------------------------------------------------------------------------------------------
+
+
+def test_openspiel_s_games_in_python_are_known():
+    game = spiel.Game("python_tic_tac_toe")
+    board = game.observe(after(game, 4, 0))
+    assert sorted(board[..., :3].sum((0, 1))) == [1, 1, 7] and game.spec.num_actions == 9
+    assert isinstance(registry.make("spiel:python_kuhn_poker", sections.EnvConfig(), 2), seats.SeatGames)
+    registry.check_id("spiel:python_liars_poker")
+    assert spiel.load("turn_based_simultaneous_game(game=python_iterated_prisoners_dilemma())").num_players() == 2
+
+
+def test_a_user_s_module_brings_games():
+    settings = sections.EnvConfig(opponents="random,mcts-5")
+    for role in types.Role:
+        env = registry.make("spiel:own_spiel_games:my_board", settings, 4, role=role)
+        step, rng = env.reset(range(4)), np.random.default_rng(0)
+        for _ in range(30):
+            step = env.step(np.concatenate([random_legal(row, rng) for row in rows(step)]))
+    assert isinstance(registry.make("spiel:own_spiel_games:my_cards", sections.EnvConfig(), 2), seats.SeatGames)
+    assert spiel.Game("own_spiel_games:my_board").name == "own_spiel_games:my_board"
+
+
+def rows(step):
+    """Returns each row of a step as a step."""
+    return [step._replace(action_mask=mask[np.newaxis]) for mask in step.action_mask]
+
+
+def test_a_worker_plays_games_in_python_without_jax():
+    plays = "from seedzero.config import sections; from seedzero.envs import registry; import sys\n"
+    plays += "for name in ('own_spiel_games:my_cards', 'python_kuhn_poker'):\n"
+    plays += "    registry.make(f'spiel:{name}', sections.EnvConfig(), 2).reset([0, 1])\n"
+    plays += "assert not {'jax', 'jaxlib', 'torch'} & sys.modules.keys()\n"
+    subprocess.run([sys.executable, "-c", plays], cwd=HERE, check=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("own_spiel_games:my_bord", "did you mean my_board"),
+        ("own_spiel_games:(a=1)", "not complete"),
+        ("own spiel:my_board", "not complete"),
+        ("of_nobody:my_board(a=b:c)", "there is no module 'of_nobody'"),
+        ("__main__:my_board", "another module in every process"),
+        ("raising_games:my_board", r"OverflowError: too many rules \(.*/raising_games.py, line 1"),
+    ],
+)
+def test_a_module_that_brings_no_such_game_is_named(
+    name, reason, tmp_path, monkeypatch: pytest.MonkeyPatch, said: golden.Said
+):
+    (tmp_path / "raising_games.py").write_text("raise OverflowError('too many rules')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(errors.EnvironmentFailure, match=reason) as raised:
+        registry.make(f"spiel:{name}", sections.EnvConfig(), 1)
+    said(raised.value, name, replace={tmp_path.name: "DIRECTORY"})
+
+
+def test_a_game_of_this_program_alone_is_refused_with_its_module(said: golden.Said):
+    spiel.load("own_spiel_games:my_board")
+    with pytest.raises(errors.ConfigError, match="spiel:own_spiel_games:my_board") as raised:
+        registry.check_id("spiel:my_board")
+    said(raised.value)
+
+
+def test_the_module_of_a_name_is_not_imported_to_check_the_name():
+    registry.check_id("spiel:of_nobody:my_board")
+
+
+def test_a_game_that_raises_is_named():
+    for game in (spiel.Games(spiel.Game("nim"), 1), seats.SeatGames(spiel_seats.SpielSeats("kuhn_poker"), 2)):
+        game._game.initial = lambda *_: 1 / 0
+        with pytest.raises(errors.EnvironmentFailure, match="raised: ZeroDivisionError"):
+            game.reset([0] * game.num_envs)
+
+
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
@@ -356,6 +434,7 @@ def test_only_training_games_have_a_random_opening():
         ("morpion_solitaire", "'morpion_solitaire'"),
         ("dots_and_boxes", "player . .* move "),
         ("connect_four(rows=0)", r"\[3, 0, 7\]"),
+        ("checkers(rows=6,columns=6)", "over before its first move"),
         ("connect_four(rows=99999,columns=99999)", "1048576 numbers"),
         ("connect_four(raws=4)", "columns, egocentric_obs_tensor, rows"),
         ("tic_tac_toe(", "closing bracket"),
@@ -368,8 +447,8 @@ def test_only_training_games_have_a_random_opening():
 def test_what_cannot_be_played_is_refused_with_the_reason(
     name, reason, said: golden.Said, monkeypatch: pytest.MonkeyPatch
 ):
-    pyspiel = pytest.importorskip("pyspiel")  # its games in Python are known once another test has imported them
-    names = [known for known in pyspiel.registered_names() if known != "chat_game" and "python_" not in known]
+    pyspiel = pytest.importorskip("pyspiel")  # it also knows what other tests have registered
+    names = [known for known in pyspiel.registered_names() if known != "chat_game" and not known.startswith("my_")]
     monkeypatch.setattr(pyspiel, "registered_names", lambda: names)
     with pytest.raises(errors.EnvironmentFailure, match=reason) as error:
         spiel.Game(name)

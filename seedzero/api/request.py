@@ -7,7 +7,7 @@ from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from seedzero.api import environment
-from seedzero.config import combinations, ends, families, options, presets
+from seedzero.config import combinations, ends, families, league_rules, options, presets
 from seedzero.config import config as configs
 from seedzero.config import machine as machines
 from seedzero.core import errors, types
@@ -152,7 +152,9 @@ def check_early(asked: Request, *, has_environments: bool = True) -> Request:
     if spec is not None:
         config, notes = combinations.whole_games(config, spec, explicit=asked.given.keys())
         asked = asked._replace(config=config, notes=(*asked.notes, *notes, *combinations.uneven_rows(config, spec)))
-        combinations.check_environment(config, spec, asked.shown.seated_by if asked.shown else "")
+        seated_by = asked.shown.seated_by if asked.shown else ""
+        combinations.check_environment(config, spec, seated_by)
+        league_rules.check_game(config, seated_by)
     if config.transport.token_file or config.tls.cert_file:
         from seedzero.transport import security  # gRPC
 

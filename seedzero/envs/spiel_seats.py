@@ -186,7 +186,7 @@ def _seated_by(game: Any) -> list[str]:
         "hidden information": kind.information != kind.Information.PERFECT_INFORMATION,
         "simultaneous moves": kind.dynamics != kind.Dynamics.SEQUENTIAL,
         f"{num_players} players": num_players > 2,
-        "returns that do not sum to zero": kind.utility != kind.Utility.ZERO_SUM,
+        opponents.NOT_ZERO_SUM: kind.utility != kind.Utility.ZERO_SUM,
     }
     return [reason for reason, holds in reasons.items() if holds and num_players > 1]
 

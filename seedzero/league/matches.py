@@ -12,7 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seedzero.core import errors
+
 _NONE = -1
+_ROUNDING = 1e-3
+"""Of sums of rewards, which are float32 on their way, as a share of their size."""
 
 
 class Moves(NamedTuple):
@@ -122,7 +126,8 @@ class SeatBoards:
     ) -> tuple[SeatBoards, Moves]:
         """Returns the boards after the rows that a step shows of some games, and the rows' meaning.
 
-        A match in which the home never moved has the negative of the other's rewards.
+        A match in which the home never moved has the negative of the other's rewards. Raises EnvironmentFailure for
+        rewards of both that do not sum to zero: a win of one side counts as a loss of the other.
 
         Args:
           slots: [B] int, distinct; all shown rows of a game.
@@ -147,6 +152,8 @@ class SeatBoards:
         found = np.where(begun[game, 0], total[game, 0], -total[game, 1])
         outcome = np.where(cut[game], 0, np.sign(found)).astype(np.int8)
         side = np.where(row == 0, chair, 1 - chair).astype(np.int8)
+        counted = game[ended & ~lost[game] & ~cut[game] & np.all(begun[game], axis=1)]
+        _check_sums(total[counted])
         begun[game[ended]] = False
         ended &= ~lost[game]
         return SeatBoards(begun, live, total, cut, lost), Moves(row == 0, begins, ended, void, side, outcome, found)
@@ -161,6 +168,18 @@ class SeatBoards:
         else:
             begun[slots] = live[slots] = False
         return dataclasses.replace(self, begun=begun, live=live, void=void), num_void
+
+
+def _check_sums(total: np.ndarray) -> None:
+    """Raises EnvironmentFailure for rewards of matches [N, 2] that do not sum to zero, but for rounding."""
+    wrong = np.abs(total.sum(axis=1)) > _ROUNDING * (1.0 + np.abs(total).max(axis=1, initial=0.0))
+    if np.any(wrong):
+        one, other = total[np.argmax(wrong)].tolist()
+        raise errors.EnvironmentFailure(
+            f"a match ended with the rewards {one:g} and {other:g} of its seats; expected a sum of 0, since a league "
+            "counts a win of one side as a loss of the other; train such a game without a league "
+            "(--league.freeze_every=0 --league.builder=past), in a new run directory"
+        )
 
 
 def _once(game: np.ndarray, chosen: np.ndarray) -> np.ndarray:

@@ -229,3 +229,14 @@ def test_a_game_of_three_seats_gets_its_agent_and_whole_games() -> None:
     asked = request.check_early(request.make({}, {"env.id": "spiel:kuhn_poker(players=3)"}))
     assert (asked.preset, asked.config.run.agent) == ("seats", "ppo")
     assert asked.config.worker.envs_per_group % 3 == 0 and any("envs_per_group=" in note for note in asked.notes)
+
+
+@pytest.mark.parametrize("setting", ["league.freeze_every", "league.builder"])
+def test_a_league_is_refused_where_returns_do_not_sum_to_zero(setting: str, said: golden.Said) -> None:
+    pytest.importorskip("pyspiel")
+    given = {"env.id": "spiel:matrix_pd", setting: {"league.freeze_every": "100"}.get(setting, "alphastar")}
+    asked = request.make({"preset": "seats"}, given)
+    with pytest.raises(errors.ConfigError, match=f"--{setting}.*--env=spiel:matrix_pd do not sum to zero") as raised:
+        request.check_early(asked)
+    said(raised.value, setting)
+    assert request.check_early(request.make({"preset": "seats"}, {"env.id": "spiel:matrix_pd"})).spec is not None

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import golden
 import numpy as np
 import pytest
 
+from seedzero.core import errors
 from seedzero.envs import spiel
 from seedzero.league import matches
 from seedzero.league import payoff as payoffs
@@ -156,6 +158,17 @@ def test_a_match_in_which_the_home_never_moved_has_the_others_result() -> None:
     boards, _ = _shown(boards, {1: (0, "f")}, chairs=(1, 0))
     boards, moves = _shown(boards, {1: (2, "t")}, chairs=(1, 0))
     assert (moves["ended"], moves["side"], moves["outcome"], moves["total"]) == ([True], [1], [payoffs.LOSS], [-2.0])
+
+
+def test_rewards_that_do_not_sum_to_zero_are_no_results(said: golden.Said) -> None:
+    """In the prisoner's dilemma both may get 5."""
+    boards, chairs = matches.SeatBoards.empty(4), (0, 1, 0, 1)
+    boards, _ = _shown(boards, {slot: (0, "f") for slot in range(4)}, chairs=chairs)
+    boards, _ = _shown(boards, {0: (0.1, "t"), 1: (-0.1 + 1e-6, "t"), 2: (0, "")}, chairs=chairs)  # rounded
+    with pytest.raises(errors.EnvironmentFailure, match=r"rewards 5 and 5 .* expected a sum of 0") as raised:
+        _shown(boards, {2: (5, "t"), 3: (5, "t")}, chairs=chairs)
+    said(raised.value)
+    boards, _ = _shown(boards, {2: (5, "c"), 3: (5, "t")}, chairs=chairs)  # cut off: a draw
 
 
 def test_lost_seats_make_their_match_void() -> None:

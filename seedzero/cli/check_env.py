@@ -28,10 +28,11 @@ def run(arguments: parse.Arguments) -> int:
     preset, env_id = arguments.flags.get("preset"), arguments.words[0]
     report: dict[str, Any] = {"env": env_id, "errors": [], "warnings": [], "notes": []}
     try:
-        asked = request.check_early(
-            request.make({"preset": preset} if preset else {}, {**arguments.settings, "env.id": env_id})
-        )
-        report |= _report(asked, num_steps, max_seconds)
+        with output.others_aside():
+            asked = request.check_early(
+                request.make({"preset": preset} if preset else {}, {**arguments.settings, "env.id": env_id})
+            )
+            report |= _report(asked, num_steps, max_seconds)
     except (errors.EnvironmentFailure, errors.ConfigError, errors.SpecMismatch) as error:
         report["errors"] = [str(error)]
     if arguments.switch("json"):

@@ -36,17 +36,18 @@ def run(arguments: parse.Arguments) -> int:
     amount = "every line of play" if opponent == _EXHAUSTIVE else f"{episodes} episodes"
     output.say(f"evaluating {run_dir}, {f'step {step}, ' if step else f'{player}, ' if player else ''}{amount}")
     if access is None:
-        result = runs.evaluate(
-            run_dir,
-            episodes,
-            step=step,
-            seed=seed,
-            opponent=opponent,
-            max_episode_steps=max_steps,
-            player=player,
-            policy=policy,
-            trust_run_dir=trusted,
-        ).to_json()
+        with output.others_aside():
+            result = runs.evaluate(
+                run_dir,
+                episodes,
+                step=step,
+                seed=seed,
+                opponent=opponent,
+                max_episode_steps=max_steps,
+                player=player,
+                policy=policy,
+                trust_run_dir=trusted,
+            ).to_json()
     else:
         from seedzero.bucket import run_copy
         from seedzero.evaluation import served
@@ -149,7 +150,7 @@ def play(arguments: parse.Arguments) -> int:
     from seedzero.evaluation import evaluate as scoring
 
     output.say(f"playing {run_dir} into {video}")
-    with run_copy.local(run_dir, runs.fetch(step, player)) as path:
+    with run_copy.local(run_dir, runs.fetch(step, player)) as path, output.others_aside():
         trusted = arguments.switch("trust_run_dir")
         result = scoring.play(str(path), video, step, seed, max_steps, player=player, trusted=trusted, policy=policy)
     _report("played", step, result)

@@ -163,7 +163,7 @@ def _match(arguments: parse.Arguments, names: Sequence[str]) -> int:
         copy.fetch_player(*names)
 
     output.say(f"playing {num_games} games of {names[0]} against {names[1]}, half of them with the first move")
-    with run_copy.local(place, fetch) as path:
+    with run_copy.local(place, fetch) as path, output.others_aside():
         found = leagues.play(path, place, (names[0], names[1]), num_games, seed, trusted=trusted)
     if arguments.switch("json"):
         output.print_json(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import sys
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from seedzero.core import errors, exit_codes, printable
 
+_STDOUT, _STDERR = 1, 2
 PROGRESS_SECONDS = 10.0
 """Between two messages about the progress of something, as between two lines of training."""
 
@@ -66,6 +68,25 @@ def fail(error: errors.Error) -> int:
     """Prints an error; returns the exit code."""
     say(f"error: {error}")
     return exit_codes.BAD_USAGE if isinstance(error, errors.UsageError) else exit_codes.FAILED
+
+
+@contextlib.contextmanager
+def others_aside() -> Iterator[None]:
+    """While entered, whatever else prints on standard output, such as an environment, prints on standard error.
+
+    The answer of a command is then a line of its own and the last one: C code writes what it printed at its own time,
+    the end of the process among them.
+    """
+    sys.stdout.flush()
+    kept = os.dup(_STDOUT)
+    os.dup2(_STDERR, _STDOUT)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        ctypes.CDLL(None).fflush(None)
+        os.dup2(kept, _STDOUT)
+        os.close(kept)
 
 
 def print_json(value: Mapping[str, object] | Sequence[object]) -> None:

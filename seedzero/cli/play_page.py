@@ -39,7 +39,8 @@ def run(
     from seedzero.page import recordings, serve
 
     out = path / recordings.FOLDER / folder
-    result = recording.record(path, out, step, 1, seed, max_steps, player=player, trusted=trusted, policy=policy)
+    with output.others_aside():
+        result = recording.record(path, out, step, 1, seed, max_steps, player=player, trusted=trusted, policy=policy)
     output.print_json(result)
     address = urllib.parse.urlencode({"run": ".", "record": f"{folder}/{recording.file_name(0)}"})
 

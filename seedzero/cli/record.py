@@ -38,7 +38,7 @@ def run(arguments: parse.Arguments) -> int:
         tell(len(written), episodes)
 
     try:
-        with run_copy.local(run_dir, runs.fetch(step, player)) as path:
+        with run_copy.local(run_dir, runs.fetch(step, player)) as path, output.others_aside():
             result = recording.record(
                 path,
                 out,

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
+from seedzero.api import environment, leagues
+from seedzero.cli import main as commands
 from seedzero.cli import output
+from seedzero.core import errors
+from seedzero.evaluation import evaluate as scoring
+from seedzero.evaluation import recording
+from seedzero.page import serve
 
 
 def test_progress_is_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,3 +63,40 @@ def test_messages_that_nobody_reads_change_nothing(words: list[str], code: int, 
     finally:
         os.close(writer)
     assert (done.returncode, done.stdout) == (code, out)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "words"),
+    [
+        (scoring, "evaluate", ["evaluate", "--run_dir=r"]),
+        (scoring, "play", ["play", "--run_dir=r", "--video=a.gif"]),
+        (recording, "record", ["play", "--run_dir=r", "--page"]),
+        (recording, "record", ["record", "--run_dir=r", "--json"]),
+        (leagues, "play", ["league", "match", "main", "a", "--run_dir=r", "--json"]),
+        (environment, "look", ["check-env", "catch", "--json"]),
+    ],
+)
+def test_json_is_the_last_line_whatever_an_environment_prints(
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    module: Any,
+    name: str,
+    words: Sequence[str],
+) -> None:
+    def noisy(*args: Any, **names: Any) -> dict[str, Any]:
+        print("of Python", end="")
+        ctypes.CDLL(None).printf(b"of C")
+        os.write(1, b"of a child")
+        if module is environment:
+            raise errors.EnvironmentFailure("it broke")
+        spread = {f"{name}_return": 1.0 for name in ("mean", "std", "min", "max")}
+        found = {"step": 7, "chosen": "best", "episodes": 1, "mean_length": 9.0, **spread}
+        return {**found, "steps": 3} if module is recording else found
+
+    monkeypatch.setattr(module, name, noisy)
+    monkeypatch.setattr(serve, "serve", lambda *args, **names: None)
+    assert commands.main(words) == (module is environment)
+    ctypes.CDLL(None).fflush(None)
+    out, err = capfd.readouterr()
+    (line,) = out.splitlines()
+    assert json.loads(line) and all(f"of {who}" in err for who in ("Python", "C", "a child"))

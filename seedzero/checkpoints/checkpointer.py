@@ -206,13 +206,15 @@ class Checkpointer:
         if self._uploader is None or self._thread.submit(self._upload, step).result():
             self._on_durable(step)
 
-    def save_best(self, step: int, params: trees.Tree, info: Mapping[str, Any]) -> None:
+    def save_best(self, step: int, params: trees.Tree, info: Mapping[str, Any]) -> concurrent.futures.Future[None]:
         """Starts writing parameters as the best so far, in place of earlier parameters; `info` is a JSON object.
 
+        Returns what is done once they, or later ones in their place, are written, or a failure is reported.
         The next checkpoint takes them into the bucket: evaluations may be a hundred times as frequent.
         """
         self._best.append((step, trees.copy(params), info))
         self._saving_best = self._thread.submit(self._write_best)
+        return self._saving_best
 
     def freeze(
         self,

@@ -11,6 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
+from concurrent import futures
 from typing import Any, TypeAlias
 
 from seedzero.core import errors, user_code
@@ -19,6 +20,7 @@ from seedzero.host import ending as endings
 Function: TypeAlias = Callable[[dict[str, Any]], str | None]
 """Takes a row, or an evaluation; a returned text ends the run."""
 
+_Call: TypeAlias = tuple[str, dict[str, Any], futures.Future[None] | None]
 CLOSE_SECONDS = 10.0
 """Longest wait for functions at the end of a run."""
 MOST_WAITING = 1000
@@ -36,7 +38,7 @@ class Callbacks:
         """ending: is told of a function that raises, and wakes the main thread for a reason."""
         self.reason = ""
         self._functions, self._ending = functions, ending
-        self._waiting: queue.SimpleQueue[tuple[str, dict[str, Any]] | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._now, self._num_left_out = "", 0
         self._thread = threading.Thread(target=self._run, name="callbacks", daemon=True)
 
@@ -49,14 +51,17 @@ class Callbacks:
         """Ends the thread after the calls so far."""
         self._waiting.put(None)
 
-    def note(self, name: str, values: Mapping[str, Any]) -> None:
-        """Has the function `name`, if there is one, called with a copy of the values, unless too many calls wait."""
+    def note(self, name: str, values: Mapping[str, Any], after: futures.Future[None] | None = None) -> None:
+        """Has the function `name`, if there is one, called with a copy of the values, unless too many calls wait.
+
+        after: ends before that call and later ones, such as the save of a checkpoint; None: nothing is awaited.
+        """
         if name not in self._functions:
             return
         if self._waiting.qsize() >= MOST_WAITING:
             self._num_left_out += 1
         else:
-            self._waiting.put((name, dict(values)))
+            self._waiting.put((name, dict(values), after))
 
     def finish(self) -> str:
         """Waits for all calls, up to a time; returns a sentence about missing ones, or "". Raises CallbackError."""
@@ -75,7 +80,8 @@ class Callbacks:
 
     def _run(self) -> None:
         while (call := self._waiting.get()) is not None:
-            self._now, values = call
+            self._now, values, after = call
+            futures.wait([after] if after else [])
             function = self._functions[self._now]
             try:
                 found = function(values)

@@ -26,8 +26,6 @@ def evaluated(
         values["evaluation_best_score"] = ended.best_score
     began = {"update": update, "env_steps": ended.running.env_steps}  # training may have gone on meanwhile
     view.write_row({**began, "kind": "evaluation", **values}, gathered=False)
-    scores = {"human_normalized": normalized, "best_score": ended.best_score, "is_best": ended.is_best}
-    called.note("on_evaluation", {**began, **result.to_json(), **scores})
     cut = f", {result.cut_off} of them cut off as too long" if result.cut_off else ""
     best = "; the best so far" if ended.is_record else ""
     if result.unfinished:
@@ -43,5 +41,6 @@ def evaluated(
         f"{result.episodes} episodes{cut}{shown}{score}{best}"
     )
     films.evaluated(saves.durable_update)
-    if ended.is_best:
-        saves.save_best(ended)
+    scores = {"human_normalized": normalized, "best_score": ended.best_score, "is_best": ended.is_best}
+    saved = saves.save_best(ended) if ended.is_best else None
+    called.note("on_evaluation", {**began, **result.to_json(), **scores}, saved)

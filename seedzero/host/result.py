@@ -20,8 +20,8 @@ class Result:
       reason: what ended it, one phrase.
       num_env_steps: training steps, resumes included.
       num_updates: updates, resumes included.
-      best_return: highest mean return of an evaluation after the first; None: there was none. For several tasks with
-        published scores: the highest capped mean of these.
+      best_return: highest mean return of an evaluation, the first among them; None: there was none. For several tasks
+        with published scores: the highest capped mean of these.
       last_return: mean return of the last evaluation, of a cut one over the episodes that ended; None: there was none.
     """
 
@@ -44,11 +44,12 @@ def read(checkpoints: pathlib.Path, run_dir: str, *, finished: str) -> Result:
     if newest is None:
         return ended
     host, last = newest.host, newest.host["last_evaluation"]
+    scores = [score for score in (host["best_return"], host.get("highest_return")) if score is not None]
     return dataclasses.replace(
         ended,
         num_env_steps=counts.Counts(**host["ledger"]).env_steps,
         num_updates=host["num_updates"],
-        best_return=host["best_return"],
+        best_return=max(scores, default=None),
         last_return=None if last is None else last["mean_return"],
     )
 

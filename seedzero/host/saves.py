@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent import futures
 from typing import Any
 
 from seedzero.agents import base
@@ -210,11 +211,11 @@ class Saves:
         if self.checkpointer.abandon_save():
             self._mark = None  # afterwards: a save that is ended has set it
 
-    def save_best(self, ended: evaluators.Ended) -> None:
-        """Begins to save the parameters of the best evaluation so far."""
+    def save_best(self, ended: evaluators.Ended) -> futures.Future[None]:
+        """Begins to save the parameters of the best evaluation so far; the result as of `Checkpointer.save_best`."""
         self.directory.check_ours()
         update, params = ended.running.update, ended.running.params
-        self.checkpointer.save_best(update, params, {"update": update, **ended.result.to_json()})
+        return self.checkpointer.save_best(update, params, {"update": update, **ended.result.to_json()})
 
     def check(self) -> None:
         """Raises CheckpointError if the last state could not be saved."""

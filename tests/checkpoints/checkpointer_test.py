@@ -462,8 +462,8 @@ def test_a_step_is_durable_only_when_the_rename_is_flushed(
 def test_one_best_is_kept_and_read_alone(reopen: harness.Open, tmp_path: pathlib.Path) -> None:
     checkpointer = reopen()
     for step, mean_return in ((7, 1.0), (20, 3.0), (9, 4.0)):
-        checkpointer.save_best(step, {"w": jnp.full(2, mean_return)}, {"mean_return": mean_return})
-        checkpointer.wait()
+        checkpointer.save_best(step, {"w": jnp.full(2, mean_return)}, {"mean_return": mean_return}).result(60)
+        assert saved_files.restore_params(tmp_path, "best", {"w": jnp.zeros(2)})[1].step == step
     params, found = saved_files.restore_params(tmp_path, "best", {"w": jnp.zeros(2)})
     assert (found.step, found.host) == (9, {"mean_return": 4.0})
     assert params["w"].tolist() == [4.0, 4.0]

@@ -23,16 +23,21 @@ class Told:
         self.said: list[str] = []
         self.saved: list[evaluators.Ended] = []
         self.filmed: list[int | None] = []
-        self.noted: list[tuple[str, dict[str, Any]]] = []
+        self.noted: list[tuple[str, dict[str, Any], object]] = []
+        self.written = object()
 
     def evaluated(self, ended: evaluators.Ended) -> None:
         view: Any = _Named(
             write_row=lambda row, gathered: self.rows.append((row, gathered)), screen=_Named(message=self.said.append)
         )
-        saves: Any = _Named(durable_update=2, save_best=self.saved.append)
+        saves: Any = _Named(durable_update=2, save_best=self._save_best)
         films: Any = _Named(evaluated=self.filmed.append)
-        called: Any = _Named(note=lambda name, values: self.noted.append((name, values)))
+        called: Any = _Named(note=lambda name, values, after: self.noted.append((name, values, after)))
         reports.evaluated(view, saves, films, called, ended)
+
+    def _save_best(self, ended: evaluators.Ended) -> Any:
+        self.saved.append(ended)
+        return self.written
 
 
 def _ended(result: evaluation.Scores, **options: bool) -> evaluators.Ended:
@@ -50,8 +55,9 @@ def test_a_row_of_an_evaluation_has_the_steps_of_its_parameters() -> None:
     assert row["evaluation_best_score"] == 2.5
     assert (row["update"], row["env_steps"], row["kind"], row["evaluation_mean_return"]) == (3, 40, "evaluation", 1.0)
     assert told.saved == []
-    ((name, noted),) = told.noted
-    assert name == "on_evaluation" and (noted["update"], noted["env_steps"], noted["mean_return"]) == (3, 40, 1.0)
+    ((name, noted, after),) = told.noted
+    assert (after, name) == (None, "on_evaluation")
+    assert (noted["update"], noted["env_steps"], noted["mean_return"]) == (3, 40, 1.0)
     assert noted["best_score"] == 2.5 and noted["is_best"] is False and noted["episodes"] == 2
 
 
@@ -71,6 +77,7 @@ def test_an_evaluation_says_whether_it_beats_all_before_or_was_cut(
     assert message.startswith("evaluation at update 3: ") and (" 15 " in message) == bool(unfinished)
     said(message, (is_record, unfinished))
     assert told.saved == [ended] * best
+    assert told.noted[0][2] is (told.written if best else None)  # the caller's function finds the checkpoint
 
 
 def test_the_returns_against_each_opponent_are_told() -> None:

@@ -14,13 +14,14 @@ from seedzero.config import config as configs
 from seedzero.host import result
 
 
-def _write(directory: pathlib.Path, step: int, best: float | None, last: float | None) -> None:
+def _write(directory: pathlib.Path, step: int, best: float | None, last: float | None, **more: float) -> None:
     path = saved_files.step_directory(directory, step)
     path.mkdir(parents=True)
     host = {
         "num_updates": step,
         "ledger": {"stored": 10 * step},
         "best_return": best,
+        **{f"{name}_return": value for name, value in more.items()},
         "last_evaluation": None if last is None else {"update": step, "mean_return": last},
     }
     manifest.write(path, manifest.Manifest(step, 0.0, 1, host=host))
@@ -31,6 +32,13 @@ def test_counters_are_those_of_the_newest_checkpoint(tmp_path: pathlib.Path) -> 
     _write(tmp_path, 30, 1.5, 1.0)
     found = result.read(tmp_path, "gs://runs/one", finished="--max_updates=30 reached")
     assert found == result.Result("gs://runs/one", True, "--max_updates=30 reached", 300, 30, 1.5, 1.0)
+
+
+def test_the_best_return_is_that_of_the_page_a_first_evaluation_counts_too(tmp_path: pathlib.Path) -> None:
+    _write(tmp_path, 20, None, 150.4, highest=150.4)
+    assert result.read(tmp_path, "r", finished="").best_return == 150.4
+    _write(tmp_path, 30, 9.0, 9.0, highest=150.4)
+    assert result.read(tmp_path, "r", finished="").best_return == 150.4
 
 
 def test_a_training_that_was_stopped_is_not_finished(tmp_path: pathlib.Path) -> None:

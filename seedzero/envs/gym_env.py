@@ -26,7 +26,7 @@ from gymnasium.envs import registration
 from seedzero.config import families, sections
 from seedzero.core import errors, packages, types, user_code
 from seedzero.envs import base as env_base
-from seedzero.envs import gym_ids, gym_protocol, gym_spaces, gym_wrappers, minatar, pictures
+from seedzero.envs import gym_ids, gym_kinds, gym_protocol, gym_spaces, gym_wrappers, minatar, pictures
 
 _BRINGERS = {
     **{offer.module: offer.needs for offer in families.of("gym").offers if offer.module},
@@ -59,8 +59,8 @@ class GymVectorEnv:
         unmade = env_base.failures_of(f"environment {name!r} cannot be made{how}, mend this first")
         with unmade, quiet(), env_base.closed_on_error() as envs:
             for make in makers:
-                envs.append(make())
-            self.originals = [getattr(env, "unwrapped", env) for env in envs]
+                envs.append(gym_kinds.checked(name, make()))
+            self.originals = [env.unwrapped for env in envs]
             env_base.check_distinct(name, self.originals)
             self.observation_space = envs[0].observation_space
             own = self.observation_space, envs[0].action_space
@@ -219,11 +219,10 @@ def from_user_code(name: str, settings: sections.EnvConfig, num_envs: int, *, re
             raise errors.EnvironmentFailure(f"environment python:{error}") from None
 
     def make_limited() -> gymnasium.Env[Any, Any]:
-        env: gymnasium.Env[Any, Any] = make_one(**given)
-        if isinstance(env, gymnasium.Env):
-            known = inspect.signature(env.reset).parameters
-            if "options" not in known and not any(each.kind is each.VAR_KEYWORD for each in known.values()):
-                env = _WithoutOptions(env)
+        env = gym_kinds.checked(f"python:{name}", make_one(**given))
+        known = inspect.signature(env.reset).parameters
+        if "options" not in known and not any(each.kind is each.VAR_KEYWORD for each in known.values()):
+            env = _WithoutOptions(env)
         limit = settings.max_episode_steps
         return gym_wrappers.apply(gymnasium.wrappers.TimeLimit(env, limit) if limit else env, wrappers)
 
@@ -300,6 +299,8 @@ def _unregistered(module: str, name: str) -> str:
     package = module.partition(".")[0]
     entries = {id: str(getattr(of.entry_point, "__module__", of.entry_point)) for id, of in gymnasium.registry.items()}
     known = [id for id, entry in entries.items() if re.split("[.:]", entry)[0] == package]
+    if old := gym_kinds.registered_with_gym(name):
+        return f"module {module!r} registers {name!r} {old}"
     said = f"module {module!r} was imported and registers no {name!r} with Gymnasium"
     if near := difflib.get_close_matches(name, known, n=3, cutoff=0.5):
         return f"{said}; did you mean {' or '.join(f'gym:{module}:{each}' for each in near)}?"

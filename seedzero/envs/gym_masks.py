@@ -35,13 +35,12 @@ def without(observation: Any) -> spaces.Space[Any]:
     return spaces.Dict([part for part in observation.spaces.items() if part[0] != KEY])
 
 
-def finder(env: Any) -> tuple[str, Finder]:
+def finder(env: gymnasium.Env[Any, Any]) -> tuple[str, Finder]:
     """Returns the place of an environment's masks, in words, and the function that finds them; of info, if any."""
     if is_part(env.observation_space):
         return f"the part {KEY!r} of observations", lambda observation, info: observation[KEY]
-    is_gymnasiums = isinstance(env, gymnasium.Env)
-    if env.has_wrapper_attr(METHOD) if is_gymnasiums else hasattr(env, METHOD):
-        method = env.get_wrapper_attr(METHOD) if is_gymnasiums else getattr(env, METHOD)
+    if env.has_wrapper_attr(METHOD):
+        method = env.get_wrapper_attr(METHOD)
         return f"{METHOD}()", lambda observation, info: method()
     return f"info[{KEY!r}]", lambda observation, info: info.get(KEY)
 

@@ -8,7 +8,6 @@ RUN_DIR/lock            held (flock) by the learner of the directory, its user's
         metrics.jsonl   one row of metrics a line
         league.jsonl    the history of a league: decisions, and matches by interval
         checkpoints/    written by the checkpointer
-        own.key         tells the run of a user's code from a copy (`own_runs`)
         logs/           what local workers print
         hosts/I/        the run directory of learner host I, for I > 0
 """
@@ -39,14 +38,12 @@ from seedzero.core import errors, json_object, plain_files, user_code
 CONFIG_FILE = "config.json"
 LEARNER_FILE = "learner.json"
 STATUS_FILE = "status.json"
-KEY_FILE = "own.key"
 _BESIDE_CONFIG = (STATUS_FILE, "spec.json", "metrics.jsonl", "league.jsonl")
 """Files that a run writes after config.json."""
 _FILES = (
     CONFIG_FILE,
     run_lock.NAME,
     LEARNER_FILE,
-    KEY_FILE,
     *_BESIDE_CONFIG,
     "learner.sock",
     "probe.sock",

@@ -11,18 +11,18 @@ from seedzero.core import errors
 
 def _even(text: str) -> None:
     if int(text) % 2:
-        raise errors.ConfigError(f"--x.count={text} is odd")
+        raise errors.ConfigError(f"--toy.count={text} is odd")
 
 
 def _read(*args: str) -> tuple[list[str], dict[str, str]]:
-    values = command_line.define({"x.count": _even, "name": None, "json": None}, switches={"json"})
-    return command_line.read(values, command_line.with_files(args), lambda key: f"; not {key}", {"count": "x.count"})
+    values = command_line.define({"toy.count": _even, "name": None, "json": None}, switches={"json"})
+    return command_line.read(values, command_line.with_files(args), lambda key: f"; not {key}", {"count": "toy.count"})
 
 
 def test_values_stay_texts_in_the_order_of_the_last_of_each() -> None:
-    words, given = _read("--count=2", "go", "--name", "a b", "--x.count=04", "--json", "on")
+    words, given = _read("--count=2", "go", "--name", "a b", "--toy.count=04", "--json", "on")
     assert words == ["go", "on"]
-    assert list(given.items()) == [("name", "a b"), ("x.count", "04"), ("json", "true")]
+    assert list(given.items()) == [("name", "a b"), ("toy.count", "04"), ("json", "true")]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,16 @@ def test_a_switch_is_turned_on_and_off(args: list[str], value: str) -> None:
 
 @pytest.mark.parametrize(
     "args",
-    [["--count", "--json"], ["--count"], ["--nocount"], ["--nojson=1"], ["-json"], ["--jsn"], ["--"], ["--x.count=3"]],
+    [
+        ["--count", "--json"],
+        ["--count"],
+        ["--nocount"],
+        ["--nojson=1"],
+        ["-json"],
+        ["--jsn"],
+        ["--"],
+        ["--toy.count=3"],
+    ],
 )
 def test_a_mistake_is_named(args: list[str], said: golden.Said) -> None:
     with pytest.raises(errors.UsageError, match=args[0]) as raised:
@@ -53,8 +62,8 @@ def test_a_file_s_flags_stand_where_it_is_named(tmp_path: pathlib.Path) -> None:
     inner, outer = tmp_path / "inner", tmp_path / "outer"
     inner.write_text("// of all runs\n--name=inner\n\n")
     outer.write_text(f"# mine\n--flagfile={inner}\n--count=4\n")
-    assert _read("--name=first", f"--flagfile={outer}")[1] == {"name": "inner", "x.count": "4"}
-    assert _read("--flagfile", str(outer), "--name=last")[1] == {"x.count": "4", "name": "last"}
+    assert _read("--name=first", f"--flagfile={outer}")[1] == {"name": "inner", "toy.count": "4"}
+    assert _read("--flagfile", str(outer), "--name=last")[1] == {"toy.count": "4", "name": "last"}
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: pathlib.Path, said: golden.Said) -> None:

@@ -436,6 +436,12 @@ ROWS = (
         ),
     ),
     Row(
+        "security-pipes",
+        "a pipe, a socket or an endless device in place of any file of a stranger's run; files without end",
+        "nobody waits: it is named or left out",
+        ("tests/core/plain_files_test.py",),
+    ),
+    Row(
         "security-code",
         "run directories that name code",
         "nothing runs without consent",

@@ -14,7 +14,7 @@ from seedzero.bucket import bucket, remote
 from seedzero.checkpoints import durable, manifest
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.core import errors, json_object
+from seedzero.core import errors, json_object, plain_files
 
 _TOKEN_FILE = "copy.json"
 
@@ -23,7 +23,7 @@ def token(path: pathlib.Path) -> str:
     """Returns the local copy's name in the lease, a new token at first. Raises ResumeError."""
     file = path / _TOKEN_FILE
     try:
-        return str(json_object.parse(file.read_bytes())["copy"])
+        return str(json_object.parse(plain_files.read(file))["copy"])
     except FileNotFoundError:
         made = secrets.token_hex(8)
         run_dirs.write_json_atomic(file, {"copy": made})

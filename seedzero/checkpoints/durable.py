@@ -23,6 +23,8 @@ import secrets
 import shutil
 from collections.abc import Iterator
 
+from seedzero.core import plain_files
+
 TEMPORARY_SUFFIX = ".tmp"
 TRASH_SUFFIX = ".trash"
 REPLACED_SUFFIX = ".replaced"
@@ -45,7 +47,7 @@ class Checksum:
 
 def checksum(path: pathlib.Path) -> Checksum:
     """Returns the checksum of a file."""
-    with path.open("rb") as file:
+    with plain_files.opened(path) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return Checksum(os.fstat(file.fileno()).st_size, digest)
 
@@ -238,9 +240,7 @@ def _clear(leftover: pathlib.Path) -> None:
 
 def _is_abandoned(leftover: pathlib.Path) -> bool:
     """Whether a directory has its own mark, which no process holds."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(leftover / MARK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return b"." + file.read(64) == os.fsencode(leftover.with_suffix("").suffix)
+    with contextlib.suppress(OSError), plain_files.opened(leftover / MARK, follow=False) as file:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return b"." + file.read(64) == os.fsencode(leftover.with_suffix("").suffix)
     return False

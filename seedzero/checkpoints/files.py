@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from seedzero.checkpoints import durable, manifest, trees
-from seedzero.core import errors
+from seedzero.core import errors, plain_files
 
 STEPS = "steps"
 SEGMENTS = "segments"
@@ -89,7 +89,7 @@ def manifests(directory: pathlib.Path, kind: str = STEPS) -> Iterator[manifest.M
     for step in finished(directory / kind):
         path = directory / kind / f"{step:012d}" / manifest.NAME
         try:
-            yield manifest.parse(path.read_bytes(), step)
+            yield manifest.parse(plain_files.read(path), step)
         except (FileNotFoundError, NotADirectoryError, errors.CheckpointError):
             continue
         except OSError as error:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seedzero.checkpoints import durable, migrations, trees
-from seedzero.core import errors, json_object
+from seedzero.core import errors, json_object, plain_files
 
 NAME = "manifest.json"
 _FORMAT = 1
@@ -64,7 +64,7 @@ def read(directory: pathlib.Path, *, has_step: bool = True) -> Manifest:
     has_step: the directory's name is the checkpoint's step.
     """
     try:
-        content = (directory / NAME).read_bytes()
+        content = plain_files.read(directory / NAME)
     except OSError as error:
         raise errors.CheckpointError(f"{NAME} cannot be read: {error.strerror}") from error
     return parse(content, int(directory.name) if has_step else None)
@@ -129,12 +129,19 @@ def _checksum(num_bytes: int, sha256: str) -> durable.Checksum:
 
 
 def check(root: pathlib.Path, files: Files, *, content: bool) -> None:
-    """Raises CheckpointError for a missing or damaged file below `root`, by checksum or by size alone."""
+    """Raises CheckpointError for a missing or damaged file below `root`, by checksum or by size alone.
+
+    Whatever else lies there must be a file or a directory, too: a library may open it.
+    """
+    for path in root.rglob("*"):
+        if not (path.is_file() or path.is_dir()):
+            raise errors.CheckpointError(f"{root.name}/{path.relative_to(root)} is neither a file nor a directory")
     for name, expected in files.items():
         path = root / name
         try:
             num_bytes = path.stat().st_size
-            found = durable.checksum(path) if content else durable.Checksum(num_bytes, expected.sha256)
+            is_read = content and num_bytes == expected.num_bytes
+            found = durable.checksum(path) if is_read else durable.Checksum(num_bytes, expected.sha256)
         except OSError as error:
             raise errors.CheckpointError(f"{root.name}/{name} cannot be read: {error.strerror}") from error
         if found != expected:

@@ -184,7 +184,7 @@ def _file(folder: pathlib.Path, path: str | os.PathLike[str]) -> pathlib.Path:
 def _read(file: pathlib.Path) -> dict[str, Any] | None:
     """Returns a record; None: there is none. Raises a doubt for one that is damaged or not private."""
     try:
-        with plain_files.opened(file, flags=os.O_NOFOLLOW) as opened:
+        with plain_files.opened(file, follow=False) as opened:
             _check_owner(file, os.fstat(opened.fileno()), stat.S_IFREG)
             record = json_object.parse(opened.read(_MOST_BYTES))
         if isinstance(record["settings"], str) and isinstance(record["modules"], dict):

@@ -203,7 +203,7 @@ def open_run_dir(
         if resumed and saved.config.training.num_devices != options.AUTO:
             machines.check_shares(saved.config, is_begun=True)  # with the slots that the directory keeps
         with run_lock.as_resume_errors(path):
-            earlier = json_object.parse((path / CONFIG_FILE).read_bytes()) if resumed else None
+            earlier = json_object.parse(plain_files.read(path / CONFIG_FILE)) if resumed else None
             values = {**vars(saved), "config": configs.flatten(saved.config)}
             write_json_atomic(path / CONFIG_FILE, values)
             (path / "logs").mkdir(exist_ok=True)
@@ -227,7 +227,7 @@ def _check_links(path: pathlib.Path) -> None:
 def _check_not_foreign(path: pathlib.Path) -> None:
     """Raises ResumeError for foreign files in the way of a run's own."""
     try:
-        content = json_object.parse((path / CONFIG_FILE).read_bytes())
+        content = json_object.parse(plain_files.read(path / CONFIG_FILE))
         is_ours, why = {"preset", "given", "config"} <= content.keys(), f"{CONFIG_FILE} is not that of a run"
     except ValueError as error:
         is_ours, why = False, f"{CONFIG_FILE} is not that of a run ({error})"
@@ -257,7 +257,7 @@ def read_saved(path: str | os.PathLike[str]) -> SavedConfig:
     """Returns the content of a run directory's config.json. Raises ResumeError if there is none to be read."""
     file = pathlib.Path(path) / CONFIG_FILE
     try:
-        return parse_saved(json_object.parse(file.read_bytes()))
+        return parse_saved(json_object.parse(plain_files.read(file)))
     except (FileNotFoundError, NotADirectoryError):
         missing = f"{CONFIG_FILE} is missing" if os.path.isdir(path) else "there is no such directory"
         raise errors.ResumeError(
@@ -304,7 +304,7 @@ def read_status(path: str | os.PathLike[str]) -> Mapping[str, Any] | None:
 def _read_object(file: pathlib.Path) -> Mapping[str, Any] | None:
     """Returns a JSON file's object; None: there is no such file. Raises ResumeError if it cannot be read."""
     try:
-        return json_object.parse(file.read_bytes())
+        return json_object.parse(plain_files.read(file))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:

@@ -24,7 +24,7 @@ import numpy as np
 import tensorstore
 
 from seedzero.checkpoints import durable, trees
-from seedzero.core import errors, json_object
+from seedzero.core import errors, json_object, plain_files
 from seedzero.replay import frames as frame_rows
 
 CHUNK_BYTES = 64 * 2**20
@@ -240,7 +240,7 @@ def _spec(directory: pathlib.Path) -> dict[str, Any]:
 def read_index(root: pathlib.Path, name: str, files: Mapping[str, durable.Checksum]) -> Segment:
     """Returns a segment without its rows. Raises CheckpointError for an unreadable index."""
     try:
-        index = json_object.parse((root / name / _INDEX).read_bytes())
+        index = json_object.parse(plain_files.read(root / name / _INDEX))
         columns = {field: np.array(index[field], np.int64) for field in Runs._fields}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise errors.CheckpointError(f"segments/{name}/{_INDEX} cannot be read: {error}") from error

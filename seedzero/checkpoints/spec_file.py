@@ -8,7 +8,7 @@ import pathlib
 
 from seedzero.checkpoints import migrations, run_lock
 from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.core import errors, json_object, types
+from seedzero.core import errors, json_object, plain_files, types
 
 _NAME = "spec.json"
 
@@ -22,10 +22,12 @@ def write(path: pathlib.Path, spec: types.EnvSpec) -> None:
 def read(path: pathlib.Path) -> types.EnvSpec | None:
     """Returns the spec of a run directory; None before the first worker has joined. Raises ResumeError."""
     file = path / _NAME
-    if not file.exists():
-        return None
     try:
-        return types.EnvSpec.from_json(migrations.spec(json_object.parse(file.read_bytes())))
+        return types.EnvSpec.from_json(migrations.spec(json_object.parse(plain_files.read(file))))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise errors.ResumeError(f"cannot read {file}: {error.strerror}") from None
     except (ValueError, TypeError, KeyError, errors.SpecMismatch) as error:
         raise errors.ResumeError(f"{file} is damaged ({error}); delete it to have it made anew") from None
 

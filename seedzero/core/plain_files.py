@@ -4,35 +4,46 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import stat
 from collections.abc import Iterator
-from typing import BinaryIO
 
 from seedzero.core import errors, printable
 
 MOST_BYTES = 64 << 20
 """Longest file that is read as a whole: settings, a status, the manifest of a checkpoint."""
+MOST_LINE_BYTES = 4 << 20
 
 
-def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
-    """Returns the descriptor of a file. Raises OSError, for a pipe, a socket or a device too: reading one may hang."""
-    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
-    return descriptor
+def opener(path: str, flags: int) -> int:
+    """Opens a file for `open(path, mode, opener=opener)`; a link, or what is no file, is an OSError."""
+    return open_regular(path, flags | os.O_NOFOLLOW)
+
+
+def open_regular(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
+    """Returns the descriptor of a regular file. Opening a pipe could wait for ever, reading a device never end."""
+    no_file = OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    except OSError as error:
+        raise no_file if error.errno == errno.ENXIO else error from None  # a socket, or a pipe that nobody reads
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path)) if stat.S_ISDIR(kind) else no_file
 
 
 @contextlib.contextmanager
-def opened(path: str | os.PathLike[str], *, flags: int = 0) -> Iterator[BinaryIO]:
-    """Yields a regular file for reading; flags: further ones, such as O_NOFOLLOW. Raises OSError."""
-    with os.fdopen(open_regular(path, os.O_RDONLY | flags), "rb") as stream:
+def opened(path: str | os.PathLike[str], *, follow: bool = True) -> Iterator[io.BufferedReader]:
+    """Yields a regular file for reading. Raises OSError. follow: whether links are followed."""
+    with os.fdopen(open_regular(path, os.O_RDONLY if follow else os.O_RDONLY | os.O_NOFOLLOW), "rb") as stream:
         yield stream
 
 
 def read(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> bytes:
-    """Returns the content of a regular file. Raises OSError, for more bytes than `most_bytes` too."""
+    """Returns the content of a regular file. Raises OSError, for more than `most_bytes` too."""
     with opened(path) as stream:
         content = stream.read(most_bytes + 1)
     if len(content) > most_bytes:
@@ -40,9 +51,13 @@ def read(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> bytes:
     return content
 
 
-def opener(path: str, flags: int) -> int:
-    """Opens a file for `open(path, mode, opener=opener)`; a link in its place is an OSError, and is not followed."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+def lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
+    """Yields the lines of a regular file. Raises OSError, for a link and for a line of many bytes too."""
+    with opened(path, follow=False) as stream:
+        while line := stream.readline(MOST_LINE_BYTES + 1):
+            if len(line) > MOST_LINE_BYTES:
+                raise OSError(errno.EFBIG, f"a line has more than {MOST_LINE_BYTES:,} bytes", os.fspath(path))
+            yield line
 
 
 def check_name(path: str | os.PathLike[str]) -> None:

@@ -20,7 +20,7 @@ from seedzero.agents import base
 from seedzero.agents import table as agents
 from seedzero.checkpoints import durable
 from seedzero.config import config as configs
-from seedzero.core import errors, json_object, packages, types
+from seedzero.core import errors, json_object, packages, plain_files, types
 from seedzero.device import acting
 from seedzero.evaluation import exported_values, greedy
 from seedzero.networks import observations
@@ -118,7 +118,7 @@ def _write(directory: pathlib.Path, parameters: Arrays, contents: dict[str, byte
 def _check_replaceable(directory: pathlib.Path) -> None:
     """Raises UsageError for a target with anything besides an export: replacing would delete it."""
     try:
-        content = (directory / MANIFEST).read_bytes() if (directory / MANIFEST).exists() else None
+        content = plain_files.read(directory / MANIFEST) if (directory / MANIFEST).exists() else None
         is_export = content is None or json_object.parse(content).get("format") == _FORMAT
         names = [path.name for path in directory.iterdir()] if directory.exists() else []
     except NotADirectoryError:

@@ -18,7 +18,7 @@ import numpy as np
 
 from seedzero.checkpoints import durable
 from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.core import errors, json_object, types
+from seedzero.core import errors, json_object, plain_files, types
 
 FORMAT, VERSION = "seedzero.record", 1
 HEADER = "header"
@@ -83,7 +83,7 @@ def read_record(path: str | os.PathLike[str]) -> Record:
     """
     path = pathlib.Path(path)
     try:
-        with path.open("rb") as file:
+        with plain_files.opened(path) as file:
             return read(file, path)
     except (FileNotFoundError, IsADirectoryError) as error:
         raise errors.UsageError(f"{path} cannot be read: {error.strerror}; give a file of `seedzero record`") from None

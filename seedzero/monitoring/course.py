@@ -137,8 +137,7 @@ def read(path: pathlib.Path) -> tuple[Course, int]:
     """
     file = path / metrics.METRICS_FILE
     try:
-        with open(file, "rb", opener=plain_files.opener) as lines:
-            return fold(lines)
+        return fold(plain_files.lines(file))
     except FileNotFoundError:
         return Course(), 0
     except OSError as error:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.core import json_object
+from seedzero.core import errors, json_object, plain_files
 from seedzero.monitoring import event_file
 
 LEAGUE_FILE = "league.jsonl"
@@ -21,11 +21,16 @@ FREEZE, MATCHES = "freeze", "matches"
 
 
 def read(run_dir: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns the lines of a run's league.jsonl; none without the file, and no damaged lines."""
+    """Returns the lines of a run's league.jsonl; none without the file, and no damaged lines. Raises ResumeError."""
     path, found = run_dir / LEAGUE_FILE, []
-    for line in path.read_bytes().splitlines() if path.exists() else ():
-        with contextlib.suppress(ValueError):
-            found.append(json_object.parse(line))
+    try:
+        for line in plain_files.lines(path):
+            with contextlib.suppress(ValueError):
+                found.append(json_object.parse(line))
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise errors.ResumeError(f"cannot read {path}: {error.strerror}") from None
     return found
 
 

@@ -50,8 +50,7 @@ def read(path: pathlib.Path, wanted: Sequence[str]) -> Series:
     """
     file = path / metrics.METRICS_FILE
     try:
-        with open(file, "rb", opener=plain_files.opener) as lines:
-            return fold(lines, wanted)
+        return fold(plain_files.lines(file), wanted)
     except FileNotFoundError:
         return fold((), wanted)
     except OSError as error:

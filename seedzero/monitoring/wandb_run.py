@@ -14,7 +14,7 @@ from typing import Any
 
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.checkpoints import run_lock
-from seedzero.core import errors, json_object, packages
+from seedzero.core import errors, json_object, packages, plain_files
 from seedzero.monitoring import metrics, tags
 
 FILE = "wandb.json"
@@ -145,7 +145,8 @@ def _run_id(directory: pathlib.Path, project: str) -> str:
     """Returns the id of a run in a project, kept on the disk. Raises ResumeError for an unwritable disk."""
     file = directory / FILE
     try:
-        saved = json_object.parse(file.read_bytes()) if file.exists() else {}
+        with run_lock.as_resume_errors(file, "cannot read {}"):
+            saved = json_object.parse(plain_files.read(file)) if file.exists() else {}
     except ValueError:
         saved = {}  # a new run there
     if saved.get("project") == project and isinstance(saved.get("id"), str):

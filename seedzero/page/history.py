@@ -6,7 +6,6 @@ import contextlib
 import os
 import pathlib
 import secrets
-import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -44,10 +43,7 @@ def parse_cursor(text: str) -> Cursor | None:
 @contextlib.contextmanager
 def opened(file: pathlib.Path) -> Iterator[BinaryIO]:
     """Yields a file of a run directory for reading. Raises OSError; a link, a pipe or a device is one, too."""
-    descriptor = plain_files.opener(os.fspath(file), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(0, "it is no file")
+    with plain_files.opened(file, follow=False) as stream:
         yield stream
 
 

@@ -14,7 +14,7 @@ import pytest
 from seedzero.checkpoints import checkpoint, manifest, trees
 from seedzero.checkpoints import checkpointer as checkpointers
 from seedzero.checkpoints import files as saved_files
-from seedzero.core import types
+from seedzero.core import plain_files, types
 from seedzero.replay import data as sources
 from seedzero.replay import frames as frame_rows
 from seedzero.replay import rings as ring_store
@@ -97,14 +97,14 @@ def assert_same(a: Any, b: Any) -> None:
 
 def unreadable_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fails every reading of a manifest as a disk does that answers again later."""
-    read_bytes = pathlib.Path.read_bytes
+    read = plain_files.read
 
     def fail(path: pathlib.Path) -> bytes:
         if path.name == manifest.NAME:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return read_bytes(path)
+        return read(path)
 
-    monkeypatch.setattr(pathlib.Path, "read_bytes", fail)
+    monkeypatch.setattr(plain_files, "read", fail)
 
 
 class Events:

@@ -1,11 +1,99 @@
 """Files are opened, links in their place are not; names that no library could take are refused."""
 
+from __future__ import annotations
+
+import os
 import pathlib
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import golden
 import pytest
 
+from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import manifest, segments, spec_file
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import config as configs
 from seedzero.core import errors, plain_files
+from seedzero.evaluation import records
+from seedzero.monitoring import course, event_file, league_log, series
+from seedzero.page import recordings, summaries
+
+STEP = "checkpoints/steps/000000000001"
+READERS: dict[str, tuple[str, Callable[[pathlib.Path], Any]]] = {
+    "settings": ("config.json", run_dirs.read_saved),
+    "a start": (
+        "config.json",
+        lambda path: run_dirs.open_run_dir(path, configs.Config(), preset="catch", given={}),
+    ),
+    "learner": ("learner.json", run_dirs.read_learner),
+    "status": ("status.json", run_dirs.read_status),
+    "lock": ("lock", run_dirs.holder),
+    "spec": ("spec.json", spec_file.read),
+    "metrics": ("metrics.jsonl", lambda path: series.read(path, ["loss"])),
+    "diagnosis": ("metrics.jsonl", course.read),
+    "appending": ("metrics.jsonl", lambda path: event_file.append(path / "metrics.jsonl", b"1")),
+    "league": ("league.jsonl", league_log.read),
+    "record": ("records/a.npz", lambda path: records.read_record(path / "records/a.npz")),
+    "page": ("metrics.jsonl", lambda path: summaries._last_lines(path / "metrics.jsonl")),
+    "page's settings": ("config.json", lambda path: summaries.settings(path)["given"]),
+    "page's record": ("records/a.npz", lambda path: recordings._opened(path / "records/a.npz").__enter__()),
+    "checkpoint": (f"{STEP}/manifest.json", lambda path: manifest.read(path / STEP)),
+    "checkpoints": (f"{STEP}/manifest.json", lambda path: list(saved_files.manifests(path / "checkpoints"))),
+    "segment": ("segments/a/index.json", lambda path: segments.read_index(path / "segments", "a", {})),
+    "array": (f"{STEP}/params/zarr.json", lambda path: manifest.check(path / STEP, {}, content=False)),
+}
+"""Name -> a file of a run directory, which a stranger may have made, and a function that reads it."""
+
+
+@pytest.fixture
+def in_time() -> Iterator[None]:
+    """Fails a test that hangs, in place of waiting for it."""
+
+    def fail(*_: object) -> None:
+        raise AssertionError("it hangs")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("in_time")
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
+@pytest.mark.parametrize("reader", READERS)
+def test_no_pipe_and_no_device_in_a_run_directory_is_waited_for(
+    reader: str, kind: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, read = READERS[reader]
+    path = tmp_path / "run"
+    (path / name).parent.mkdir(parents=True)
+    if kind == "pipe":
+        os.mkfifo(path / name)
+    elif kind == "socket":
+        monkeypatch.chdir((path / name).parent)  # its path is short
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind((path / name).name)
+    else:
+        (path / name).symlink_to("/dev/zero")
+    try:
+        assert not read(path)
+    except (errors.Error, OSError) as error:
+        assert "file" in str(error) or "link" in str(error)
+
+
+def test_a_file_of_many_bytes_is_not_read(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_bytes(b"1234567\n89")
+    assert plain_files.read(tmp_path / "a", 10) == b"1234567\n89"
+    assert list(plain_files.lines(tmp_path / "a")) == [b"1234567\n", b"89"]
+    with pytest.raises(OSError, match="more than 9 bytes"):
+        plain_files.read(tmp_path / "a", 9)
+    monkeypatch.setattr(plain_files, "MOST_LINE_BYTES", 7)
+    with pytest.raises(OSError, match="more than 7 bytes"):
+        list(plain_files.lines(tmp_path / "a"))
 
 
 def test_a_file_is_appended_to_and_a_link_is_refused(tmp_path: pathlib.Path) -> None:

@@ -82,7 +82,7 @@ def clear_padding(windows: windowing.Windows) -> windowing.Windows:
     """Returns the windows with padding rows set to 0: arbitrary padding may be NaN, and NaN times 0 is NaN."""
 
     def clear(x: jax.Array) -> jax.Array:
-        return jnp.where(windows.weight.reshape(-1, *[1] * (x.ndim - 1)) > 0, x, jnp.zeros_like(x))
+        return jnp.where(windows.counts.reshape(-1, *[1] * (x.ndim - 1)), x, jnp.zeros_like(x))
 
     cleared: windowing.Windows = jax.tree.map(clear, windows)
     return cleared

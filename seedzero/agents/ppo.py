@@ -32,6 +32,9 @@ from seedzero.replay import windows as windowing
 _LARGEST_REWARD = 10.0
 """Of rewards that are divided by the deviation of returns (Huang et al. 2022, detail 7 for continuous actions)."""
 
+_FEW = 1e-8
+"""Numbers of steps are means over devices: less than 1 where devices are more than steps."""
+
 
 class PpoActing(NamedTuple):
     """Acting state: parameters, and the moments of observations (None: no normalization)."""
@@ -258,8 +261,8 @@ def _update(
     before = (state.moments, state.returns, state.bonus)
     moments, returns, counted = learning.where(accepted, (moments, returns, counted), before)
     if extra is not None:
-        is_step = windows.weight[:, None] * ~(windows.terminated | windows.truncated)[:, :-1]
-        num_steps = jnp.maximum(_sum(is_step, axis_name), 1.0)
+        is_step = windows.counts[:, None] & ~(windows.terminated | windows.truncated)[:, :-1]
+        num_steps = jnp.maximum(_sum(is_step, axis_name), _FEW)
         metrics |= {"bonus_mean": _sum(is_step * extra, axis_name) / num_steps}
     return learned._replace(moments=moments, returns=returns, bonus=counted), None, metrics
 
@@ -288,7 +291,7 @@ def _steps(parts: _Parts, returns: Any, windows: windowing.Windows, extra: jax.A
     seen = actor_critic.Steps(windows.observation, windows.first, windows.reward, last_action)
     rows = (seen, stored["action"], stored["log_prob"], value, stored.get("legal"))
     rows = jax.tree.map(lambda x: x[:, :-1], rows)
-    counted = is_step & (windows.weight[:, None] > 0)
+    counted = is_step & windows.counts[:, None]
     of_unrolls = (*rows, advantage, advantage + value[:, :-1], counted.astype(jnp.float32))
     if past is not None:
         return _Steps(past.state, *of_unrolls)
@@ -308,7 +311,7 @@ def _normalized(config: ppo_config.PPOConfig, batch: _Steps, axis_name: str | No
     """Returns a minibatch; if configured, its advantages have mean 0 and variance 1 over all devices."""
     if not config.normalize_advantages:
         return batch
-    num_steps = jnp.maximum(_sum(batch.counted, axis_name), 1.0)
+    num_steps = jnp.maximum(_sum(batch.counted, axis_name), _FEW)
     mean = _sum(batch.counted * batch.advantage, axis_name) / num_steps
     variance = _sum(batch.counted * jnp.square(batch.advantage - mean), axis_name) / num_steps
     return batch._replace(advantage=(batch.advantage - mean) / (jnp.sqrt(variance) + 1e-8))
@@ -334,7 +337,7 @@ def _loss_and_metrics(
         error = jnp.maximum(error, jnp.square(near - batch.target))
 
     def mean(x: jax.Array) -> jax.Array:
-        return jnp.sum(batch.counted * x) / jnp.maximum(num_steps, 1e-8)
+        return jnp.sum(batch.counted * x) / jnp.maximum(num_steps, _FEW)
 
     policy, value, spread = -mean(gain), mean(0.5 * error), mean(entropy)
     loss = policy + config.value_loss_weight * value - config.entropy_weight * spread
@@ -353,7 +356,7 @@ def _loss_and_metrics(
 def _count(parts: _Parts, state: PpoTrainState, windows: windowing.Windows, axis_name: str | None) -> tuple[Any, Any]:
     """Returns the moments of observations and of discounted returns with the windows' rows added."""
     shape = (windows.reward.shape[0], windows.reward.shape[1] - 1)
-    counted = jnp.broadcast_to(windows.weight[:, None] > 0, shape).reshape(-1)
+    counted = jnp.broadcast_to(windows.counts[:, None], shape).reshape(-1)
     moments, returns = state.moments, state.returns
     if moments is not None:
         observation = observations.flat(windowing.observed(windows, slice(-1)))

@@ -51,6 +51,7 @@ class _Parts(NamedTuple):
     network: actor_critic.RecurrentNetwork[tuple[jax.Array, jax.Array, jax.Array]]
     optimizer: optax.GradientTransformation
     schedule: Any
+    num_hosts: int = 1  # that learn together, each from a batch
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
@@ -63,7 +64,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         num_values=spec.num_tasks if settings.popart else 1,
     )
     descent = settings.descent
-    parts = _Parts(settings, spec, network, learning.optimizer(descent), learning.schedule(descent))
+    parts = _Parts(settings, spec, network, learning.optimizer(descent), learning.schedule(descent), config.hosts.num)
     return base.Agent(
         data=sources.Queue(settings.unroll_length, settings.batch_size, settings.max_lag, settings.wait_seconds),
         stack=settings.frame_stack,
@@ -163,7 +164,7 @@ def _update(
     learned = learning.add_moments(parts.network, learned, windows, axis_name)
     if returns is None:
         return learned, None, metrics
-    counted = _is_step(windows) & (windows.weight > 0)[:, None]
+    counted = _is_step(windows) & windows.counts[:, None]
     task = windows.stored["task"][:, :-1]
     step_size = parts.config.popart_step
     after = popart.update(returns, target, task, counted, step_size=step_size, axis_name=axis_name)
@@ -183,6 +184,8 @@ def _loss_and_metrics(
     parts: _Parts, params: base.Params, windows: windowing.Windows, returns: popart.Statistics | None = None
 ) -> tuple[jax.Array, tuple[base.Metrics, jax.Array]]:
     """Returns loss, metrics and the values' targets [B, L]; loss and metrics are sums as in the paper (section 4.2).
+
+    The sums are over the batches of all hosts, once their mean over all devices is taken.
 
     With the statistics of returns, the network's values are normalized, and so are the errors and advantages that it
     learns from (Hessel et al. 2018, section "Multi-task PopArt").
@@ -212,7 +215,7 @@ def _loss_and_metrics(
 
     def total(x: jax.Array) -> jax.Array:
         summed = jnp.sum(jnp.where(is_step, x, 0.0), axis=1)
-        return config.batch_size * jnp.mean(windows.weight * summed)
+        return parts.num_hosts * config.batch_size * jnp.mean(windows.weight * summed)
 
     wanted, advantage = targets.value, targets.advantage
     if returns is not None:

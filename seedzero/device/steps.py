@@ -42,7 +42,7 @@ class Unrolls(NamedTuple):
 
     slot: Any  # [B] int32, local
     time: Any  # [B] int32, the first row's place in its ring
-    weight: Any  # [B] float32, 0: padding; the others make the mean over B one over the unrolls that are there
+    weight: Any  # [B] float32, 1: an unroll; 0: padding
 
 
 Feed: TypeAlias = Any
@@ -93,7 +93,7 @@ def draw(
     agent = setup.agent
     if isinstance(agent.data, sources.Queue):
         windows = windowing.from_data(rings, feed.slot, feed.time, agent.data, agent.stack)
-        return windows._replace(weight=feed.weight)
+        return windows._replace(weight=_shared(feed.weight), counted=feed.weight > 0)
     prioritization = agent.data.prioritization
     return sampling.sample(
         rings,
@@ -108,6 +108,15 @@ def draw(
         least=prioritization.least if prioritization else 0.0,
         axis_name=_AXIS,
     )
+
+
+def _shared(weight: jax.Array) -> jax.Array:
+    """Returns the weights [B] of windows, with which a mean over all devices is one over the windows of weight 1.
+
+    Of the devices of all hosts: if each host made its own mean, the unrolls of a padded batch would count more.
+    """
+    num_windows = jax.lax.psum(jnp.sum(weight), _AXIS)  # 0: a promised update, whose unrolls were cut meanwhile
+    return weight * (weight.size * jax.lax.axis_size(_AXIS) / jnp.maximum(num_windows, 1.0))
 
 
 def learn(

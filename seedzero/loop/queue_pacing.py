@@ -111,8 +111,6 @@ class QueuePacer(limiter.Pacer):
                 slot[shard, index] = taken % self._layout.train_per_shard
                 time[shard, index] = row % self._slot_length
                 weight[shard, index] = 1.0
-        # With several hosts a promised update comes though its unrolls were cut meanwhile: then all weights are 0.
-        weight *= weight.size / np.maximum(np.sum(weight), np.float32(1.0))
         self._waiting_since = now if any(self._ready) else None
         return steps.Unrolls(slot.reshape(-1), time.reshape(-1), weight.reshape(-1))
 

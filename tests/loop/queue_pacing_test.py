@@ -276,7 +276,7 @@ class TestHolds:
         assert queue.choose() is limiter.Work.ACT  # of other slots, that have no rows yet
         assert queue.choose(IDLE) is limiter.Work.UPDATE
         taken, weight = queue.feed()
-        assert taken == [(0, 0), (1, 0)] and weight.tolist() == [2, 2, 0, 0]
+        assert taken == [(0, 0), (1, 0)] and weight.tolist() == [1, 1, 0, 0]
 
     def test_a_batch_is_not_padded_while_acting_waits_for_calls_on_their_way(self) -> None:
         queue = Queue(batch_size=4)
@@ -390,7 +390,7 @@ class TestBatches:
         assert queue.choose() is limiter.Work.ACT  # there is still something better to do
         assert queue.choose(IDLE) is limiter.Work.UPDATE
         taken, weight = queue.feed()
-        assert taken == [(0, 0), (1, 0)] and weight.tolist() == [1.5, 1.5, 0]
+        assert taken == [(0, 0), (1, 0)] and weight.tolist() == [1, 1, 0]
         assert queue.seconds_left() is None
 
     def test_unrolls_that_a_full_batch_leaves_wait_anew(self) -> None:
@@ -402,16 +402,6 @@ class TestBatches:
         assert queue.seconds_left(0.75) == 0.75
         queue.now = 1.5
         assert queue.choose(IDLE) is limiter.Work.UPDATE and queue.feed()[0] == [(3, 0)]
-
-    @pytest.mark.parametrize("num_ready", [1, 2, 3, 5, 6])
-    def test_weights_make_the_mean_over_the_batch_that_of_the_unrolls_in_it(self, num_ready: int) -> None:
-        queue = Queue(num_slots=6, batch_size=6)
-        for _ in range(L + 1):
-            queue.act(*range(num_ready))
-        taken, weight = queue.feed()
-        assert len(taken) == num_ready and np.count_nonzero(weight) == num_ready
-        assert weight.dtype == np.float32 and len(set(weight[weight > 0].tolist())) == 1
-        np.testing.assert_allclose(np.mean(weight), 1.0, rtol=1e-6)
 
 
 class TestShards:
@@ -436,7 +426,7 @@ class TestShards:
         queue.now = 1.0
         assert queue.choose(IDLE) is limiter.Work.UPDATE
         taken, weight = queue.feed()
-        assert taken == [(0, 0), (1, 0)] and weight.tolist() == [2, 2, 0, 0]
+        assert taken == [(0, 0), (1, 0)] and weight.tolist() == [1, 1, 0, 0]
         assert queue.pacer.num_waiting == L  # of slot 2
 
 

@@ -6,14 +6,15 @@ import contextlib
 import dataclasses
 import datetime
 import functools
+import json
 import os
 import pathlib
 import shlex
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from seedzero.api import request
 from seedzero.bucket import bucket
@@ -26,8 +27,14 @@ from seedzero.host import paging
 if TYPE_CHECKING:
     from seedzero.host import callbacks, result
 
+Setting: TypeAlias = options.Value | os.PathLike[str] | Mapping[str, Any] | Sequence[Any]
+"""A value of a setting, of a call: JSON's too, where the setting's text is JSON."""
 RUNS = pathlib.Path("runs")
 """Directory of new runs, below the current one."""
+_JSON = (*user_code.ARGUMENTS.values(), "env.wrappers")
+"""Settings whose text is JSON."""
+_CALLBACKS = ("callback", "callbacks")
+"""Other libraries' names of `on_row` and `on_evaluation`."""
 
 
 def train(
@@ -39,7 +46,7 @@ def train(
     page: int | None = None,
     on_row: callbacks.Function | None = None,
     on_evaluation: callbacks.Function | None = None,
-    **settings: options.Value | os.PathLike[str],
+    **settings: Setting,
 ) -> result.Result:
     """Trains an agent until a budget is spent, a return is reached or the user stops; returns the reason and totals.
 
@@ -60,6 +67,7 @@ def train(
         with that reason. Calls are on a thread of their own, one after the other, and training does not wait.
       on_evaluation: takes each evaluation during training: `update`, `env_steps`, `mean_return`, ...; likewise.
       **settings: by their short names, or by SECTION.KEY in a dictionary, `**{"optimizer.learning_rate": 1e-3}`.
+        Settings whose text is JSON take its value, too: `**{"env.kwargs": {"continuous": True}}`.
 
     Raises:
       UsageError: an unknown or unsuitable setting, an impossible environment, or a run directory that does not fit.
@@ -187,7 +195,7 @@ def start(
         )
 
 
-def texts(values: Mapping[str, options.Value | os.PathLike[str]], run_dir: str | None = None) -> dict[str, str]:
+def texts(values: Mapping[str, Setting], run_dir: str | None = None) -> dict[str, str]:
     """Returns settings as on a command line, by SECTION.KEY; ConfigError for unknown names and impossible values.
 
     run_dir: of a run that goes on with an agent of the user's own, whose settings are known too.
@@ -197,6 +205,11 @@ def texts(values: Mapping[str, options.Value | os.PathLike[str]], run_dir: str |
     known += configs.ALIASES
     found: dict[str, str] = {}
     for name, value in values.items():
+        if name in _CALLBACKS:
+            raise errors.ConfigError(
+                f"unknown argument {name}={value!r}: give on_row=FUNCTION, which takes each row of metrics, or "
+                "on_evaluation=FUNCTION, which takes each evaluation"
+            )
         if name not in known:
             nearest = configs.suggestion(name, [*known, "preset", "run_dir", request.TRUST, "page"], agent)
             raise errors.ConfigError(f"unknown setting --{name}={value}{nearest}")
@@ -204,11 +217,21 @@ def texts(values: Mapping[str, options.Value | os.PathLike[str]], run_dir: str |
             value = os.fspath(value)
         if getattr(value, "shape", None) == ():
             value = cast(Any, value).item()  # a number of numpy
+        if isinstance(value, dict | list | tuple) and configs.ALIASES.get(name, name) in _JSON:
+            value = _json(name, value)
         if not isinstance(value, bool | int | float | str):
             hint = _name_of(value, configs.ALIASES.get(name, name))
             raise errors.ConfigError(f"--{name}={value!r}: expected a text, a number, true or false{hint}")
         found[configs.ALIASES.get(name, name)] = str(value).lower() if isinstance(value, bool) else str(value)
     return found
+
+
+def _json(name: str, value: object) -> str:
+    """Returns the JSON of a setting's value; ConfigError: it has none."""
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise errors.ConfigError(f"--{name}={value!r}: expected a value of JSON ({error})") from None
 
 
 def _name_of(value: object, setting: str) -> str:

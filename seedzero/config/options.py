@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import decimal
 import functools
 import math
 from collections.abc import Mapping
@@ -57,23 +58,34 @@ tunable = functools.partial(fixed, resumable=GIVEN)
 """A field that keeps its value in a run directory unless the command line of a resume names another."""
 
 
+_MOST_DIGITS = 30
+"""Digits of a whole number; a number such as 1e999999 would fill the memory."""
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def parse(key: str, raw: Value | str, kind: type[Any]) -> Any:
-    """Returns text as a value of a type: bool, int, float or str.
+    """Returns text as a value of a type: bool, int (also as 1e6 or 3.0), float or str.
 
     Raises:
       ConfigError: it is none, with the key.
     """
+    read = {bool: lambda text: BOOLEANS[text.lower()], int: _whole}.get(kind, kind)
     try:
-        value = BOOLEANS[str(raw).lower()] if kind is bool else kind(str(raw))
-    except (KeyError, ValueError):
+        value = read(str(raw))
+    except (KeyError, ValueError, decimal.InvalidOperation):
         value = math.nan
     if value != value:
         raise errors.ConfigError(f"--{key}={raw}: expected {_NAMES[kind]}")
     return value
+
+
+def _whole(text: str) -> int:
+    """Returns the whole number of a text; ValueError or InvalidOperation: it is none, or has too many digits."""
+    number = decimal.Decimal(text)
+    if not number.is_finite() or number.adjusted() > _MOST_DIGITS or number != int(number):
+        raise ValueError(text)
+    return int(number)
 
 
 def check(field: dataclasses.Field[Any], value: Value) -> None:

@@ -183,6 +183,32 @@ def test_a_number_of_numpy_is_a_number() -> None:
     assert training.texts(given) == found
 
 
+def test_settings_of_json_take_its_values() -> None:
+    wrappers = ["ClipReward", {"ResizeObservation": {"shape": (64, 64)}}]
+    given = {"env.kwargs": {"continuous": True}, "league.builder_args": {"every": 100}, "env.wrappers": wrappers}
+    assert training.texts(given) == {
+        "env.kwargs": '{"continuous": true}',
+        "league.builder_args": '{"every": 100}',
+        "env.wrappers": '["ClipReward", {"ResizeObservation": {"shape": [64, 64]}}]',
+    }
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("env.wrappers", [gymnasium.wrappers.ClipReward], "expected a value of JSON"),
+        ("env.kwargs", {"size": float("nan")}, "expected a value of JSON"),
+        ("metrics.console", ["loss"], "expected a text"),
+        ("callbacks", [print], "on_row=.* on_evaluation="),
+        ("callback", print, "on_row=.* on_evaluation="),
+    ],
+)
+def test_values_beyond_a_setting_are_refused(setting: str, value: Any, message: str, said: golden.Said) -> None:
+    with pytest.raises(errors.ConfigError, match=rf"{setting}=.*{message}") as raised:
+        training.texts({setting: value})
+    said(raised.value, f"{setting} {message}")
+
+
 class _Env:
     pass
 

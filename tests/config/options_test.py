@@ -43,6 +43,21 @@ def test_others_are_refused_with_their_bounds(values: dict[str, Any], message: s
     said(raised.value, message)
 
 
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("1e6", 10**6), ("1.5e3", 1500), ("3.0", 3), (1e6, 10**6), ("-2", -2), ("9007199254740993", 2**53 + 1)],
+)
+def test_a_whole_number_may_be_written_with_an_exponent(text: str | float, number: int) -> None:
+    found = options.parse("run.max_updates", text, int)
+    assert found == number and isinstance(found, int)
+
+
+@pytest.mark.parametrize("text", ["1.5", "1e-3", "inf", "nan", "1e999999", "1e31", "six", "", "True"])
+def test_what_is_no_whole_number_is_refused(text: str) -> None:
+    with pytest.raises(errors.ConfigError, match=rf"^--run.max_updates={text}: expected a whole number$"):
+        options.parse("run.max_updates", text, int)
+
+
 def test_whole_numbers_have_32_bits_where_they_are_no_counts() -> None:
     for name, field in configs.fields().items():
         if isinstance(field.default, int) and not isinstance(field.default, bool):

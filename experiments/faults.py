@@ -410,6 +410,17 @@ ROWS = (
         ),
     ),
     Row(
+        "security-hosts",
+        "strangers of this machine at the meeting of its hosts: 40 without a word, one with another host's hello",
+        "refused before anything is read; the hosts meet",
+        (
+            "tests/hosts/link_test.py::test_idle_strangers_take_no_hosts_place",
+            "tests/hosts/link_test.py::test_a_stranger_is_refused_before_anything_is_read",
+            "tests/host/together_test.py::test_hosts_of_one_process_have_its_token_and_their_workers_have_not",
+            "tests/api/local_hosts_test.py::test_hosts_share_a_token_of_this_start_that_no_command_line_shows",
+        ),
+    ),
+    Row(
         "security-tls",
         "workers with and without TLS at the other kind of learner",
         "they say why, and end",

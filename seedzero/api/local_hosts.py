@@ -7,6 +7,7 @@ import functools
 import importlib.util
 import os
 import pathlib
+import secrets
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from seedzero.bucket import bucket
 from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.config import hosts as hosts_config
 from seedzero.core import errors, exit_codes
 from seedzero.host import result
 from seedzero.processes import ensemble, signals, supervisor
@@ -69,6 +71,7 @@ def run(
         write=write,
         say=say,
         name="host {}".format,
+        environment={hosts_config.TOKEN: secrets.token_hex(32)},
     )
     if handles_signals:
         with signals.StopSignals(together_run.stop, say=say, cleanup=together_run.kill):

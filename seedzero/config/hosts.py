@@ -11,6 +11,8 @@ from seedzero.config import options
 
 OF_A_PROCESS = ("hosts.index", "hosts.coordinator", "hosts.worker_address", "hosts.interface")
 """Settings of a process, which its run directory does not keep."""
+TOKEN = "SEEDZERO_HOSTS_TOKEN"
+"""Variable of the environment with the token of hosts that one process started; no command line shows it to others."""
 ALL = -1
 """`hosts.index` of a process that starts all hosts on this machine."""
 

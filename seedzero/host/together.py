@@ -26,6 +26,7 @@ from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import manifest
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
+from seedzero.config import hosts as hosts_config
 from seedzero.config import sections
 from seedzero.core import errors, forks
 from seedzero.device import collectives, compilation_cache
@@ -144,24 +145,30 @@ def meeting(
         reached_at=reach.of_interface(hosts.interface) if hosts.interface else "",
         xla_flags=" ".join(sorted(os.environ.get("XLA_FLAGS", "").split()))[: messages.MAX_TEXT],
     )
-    secured = config.transport.token_file
+    token_file, token = config.transport.token_file, security.take_token(hosts_config.TOKEN)
     linked: link.Link
     if hosts.index == 0:
         most = 0 if config.agent.SAMPLES else config.run.max_env_steps
+        secured = security.for_server(token_file, config.tls)
         linked = hub.Hub(
             hello,
             hosts.coordinator,
             config.transport,
-            secured=security.for_server(secured, config.tls),
+            secured=dataclasses.replace(secured, token=token or secured.token),
             silence_seconds=hosts.silence_seconds,
             max_env_steps=most,
             made={one.step: roll.Made(int(one.host.get(NUM_HOSTS, 1)), one.state_sha256) for one in found or ()},
         )
         say(f"host 0 of {hosts.num} waits for the others at {linked.address}")
     else:
-        access = security.Access(secured, hosts.ca_file)
+        access = security.Access(token_file, hosts.ca_file)
         linked = member.HostMember(
-            hello, hosts.coordinator, config.transport, access=access, silence_seconds=hosts.silence_seconds
+            hello,
+            hosts.coordinator,
+            config.transport,
+            access=access,
+            token=token,
+            silence_seconds=hosts.silence_seconds,
         )
     linked.lock_step = config.run.deterministic
     try:

@@ -31,12 +31,14 @@ class HostMember(link.Link):
         settings: sections.TransportConfig,
         *,
         access: security.Access = security.PLAIN,
+        token: str = "",
         silence_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """token: as of `security.for_client`."""
         super().__init__(hello, silence_seconds, clock)
         self._address, self._settings = address, settings
-        self._secured = security.for_client(address, access)
+        self._secured = security.for_client(address, access, token)
         self._unsent: asyncio.Queue[bytes] = asyncio.Queue(_MAX_UNSENT)
         self._begin: asyncio.Future[messages.Begin] | None = None
         self._tasks: list[asyncio.Task[None]] = []

@@ -80,7 +80,7 @@ def read_token(token_file: str) -> str:
 
     From now on this process, and those that it starts, leave no core files: the token would stand in them.
     """
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    _leave_no_core_file()
     name = f"--token_file={token_file}"
     data = _read("--token_file", token_file)
     token = data.decode("ascii", errors="replace").strip()
@@ -92,6 +92,16 @@ def read_token(token_file: str) -> str:
             "characters without spaces"
         )
     return token
+
+
+def take_token(variable: str) -> str:
+    """Returns the token in a variable of the environment, and removes it there: programs that start get none."""
+    _leave_no_core_file()
+    return os.environ.pop(variable, "")
+
+
+def _leave_no_core_file() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def exposure(token_file: str) -> str | None:
@@ -167,10 +177,13 @@ PLAIN = Access()
 """Plain text, no token."""
 
 
-def for_client(address: str, access: Access = PLAIN) -> ClientSecurity:
-    """Returns a client's credentials for the learner at an address; UsageError for an address or file of no use."""
+def for_client(address: str, access: Access = PLAIN, token: str = "") -> ClientSecurity:
+    """Returns a client's credentials for the learner at an address; UsageError for an address or file of no use.
+
+    token: in place of the access's.
+    """
     target = addresses.target(address)
-    token = read_token(access.token_file) if access.token_file else ""
+    token = token or (read_token(access.token_file) if access.token_file else "")
     metadata = ((_HEADER, f"{_SCHEME} {token}"),) if token else ()
     if not access.ca_file:
         if access.server_name:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 import pathlib
 import sys
+import types
 
 import golden
 import pytest
 
 from seedzero.api import local_hosts
+from seedzero.config import hosts as hosts_config
 from seedzero.core import errors
 from seedzero.host import result
 
@@ -45,6 +47,23 @@ def test_the_end_of_the_hosts_is_the_end_of_the_call(
             run()
     log = tmp_path / "run" / "hosts" / "1" / "logs" / local_hosts.LOG
     assert log.read_text().startswith("a line") and str(log) in said[0]
+
+
+def test_hosts_share_a_token_of_this_start_that_no_command_line_shows(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = [sys.executable, "-c", f"import os; print(os.environ[{hosts_config.TOKEN!r}])"]
+    commands, seen = local_hosts.commands, []
+    monkeypatch.setattr(local_hosts, "commands", lambda *given: seen.extend(commands(*given)) or [program] * 2)
+    lines: list[bytes] = []
+    monkeypatch.setattr(local_hosts.supervisor, "write_log", lambda _, line: lines.append(line))
+    shown = types.SimpleNamespace(buffer=types.SimpleNamespace(write=lines.append), flush=lambda: None)
+    monkeypatch.setattr(sys, "stderr", shown)
+    for number in range(2):
+        local_hosts.run({}, {}, tmp_path / str(number), 2, lambda *_: None, handles_signals=False)
+    tokens = {line.decode().strip() for line in lines}
+    assert len(lines) == 4 and len(tokens) == 2 and all(len(token) == 64 for token in tokens)
+    assert not any(token in " ".join(words) for words in seen for token in tokens)
 
 
 @pytest.fixture

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import re
+from typing import Any
 
 import fake_gcs
 import pytest
@@ -12,9 +14,10 @@ from seedzero.bucket import bucket, lease
 from seedzero.checkpoints import manifest
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
+from seedzero.config import hosts as hosts_config
 from seedzero.core import errors
 from seedzero.host import together
-from seedzero.hosts import hub, messages
+from seedzero.hosts import hub, member, messages
 
 HOSTS = {"hosts.num": 3, "hosts.coordinator": "host-0:7000"}
 
@@ -45,6 +48,25 @@ def test_settings_of_a_host_alone_may_differ() -> None:
 
 def test_hosts_compare_the_versions_of_the_compiler_and_the_width_of_numbers() -> None:
     assert re.fullmatch(r"seedzero \S+, jax [\d.]+, jaxlib [\d.]+, JAX_ENABLE_X64=0", together._program())
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_hosts_of_one_process_have_its_token_and_their_workers_have_not(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, index: int
+) -> None:
+    given: dict[str, Any] = {}
+
+    def link(*_: object, **named: Any) -> None:
+        given.update(named)
+        raise errors.TrainingFailure("enough is known")
+
+    monkeypatch.setattr(hub, "Hub", link)
+    monkeypatch.setattr(member, "HostMember", link)
+    monkeypatch.setenv(hosts_config.TOKEN, "of this start")
+    with pytest.raises(errors.TrainingFailure), together.meeting(_config(index), tmp_path, pytest.fail):
+        pass
+    assert (given["token"] if index else given["secured"].token) == "of this start"
+    assert hosts_config.TOKEN not in os.environ
 
 
 def test_host_0_alone_evaluates() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
 import queue
@@ -155,6 +156,26 @@ def test_a_stranger_is_refused_before_anything_is_read(world: World, tmp_path: p
     with futures.ThreadPoolExecutor(1) as pool:
         joined = pool.submit(world.member(host.address, access=access).meet, LONG)
         assert host.meet(LONG) == joined.result(LONG)
+
+
+def test_idle_strangers_take_no_hosts_place(world: World) -> None:
+    """Many more than the hub serves at a time, each without a word: a call without the token ends at once."""
+    host = world.hub(token="secret")
+    silent = threading.Event()
+
+    def idle(channel: grpc.Channel) -> object:
+        return channel.stream_stream(f"/{messages.SERVICE}/{messages.METHOD}")(
+            iter(lambda: silent.wait(LONG) or b"", None)
+        )
+
+    with contextlib.ExitStack() as open_now, futures.ThreadPoolExecutor(1) as pool:
+        strangers = [open_now.enter_context(grpc.insecure_channel(host.address)) for _ in range(40)]
+        open_now.callback(silent.set)
+        calls = [idle(channel) for channel in strangers]
+        joined = pool.submit(world.member(host.address, token="secret").meet, LONG)
+        assert host.meet(LONG) == joined.result(LONG)
+        codes = {call.code() for call in calls}  # type: ignore[attr-defined]
+    assert codes <= {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.RESOURCE_EXHAUSTED}
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff" * 100, b'{"hello": {"index": "x"}}'], ids=repr)

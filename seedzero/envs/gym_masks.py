@@ -9,8 +9,10 @@ Shape letters: A actions, N values of a mask: A, or with several whole numbers t
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
@@ -19,6 +21,7 @@ from gymnasium import spaces
 KEY, METHOD = "action_mask", "action_masks"
 IGNORE = "--env.action_mask=false ignores it"
 
+Array = TypeVar("Array", bound=Any)
 Finder = Callable[[Any, Mapping[str, Any]], Any]
 """(observation, info) of a reset or step -> the mask as the environment shows it; None: it shows none."""
 
@@ -65,9 +68,17 @@ def read(value: Any, sizes: Sequence[int]) -> np.ndarray:
     raise ValueError(f"an {KEY} with the value {array[is_wrong][0]}; expected 0 and 1, or truth values, 1: legal")
 
 
-def joint(mask: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-    """Returns [..., A] bool for masks [..., N] bool: a combination of legal numbers is legal."""
-    first, *others = np.split(mask, np.cumsum(sizes)[:-1], axis=-1)
-    for other in others:
-        first = (first[..., :, np.newaxis] & other[..., np.newaxis, :]).reshape(*mask.shape[:-1], -1)
-    return first
+def joint(mask: Array, sizes: Sequence[int]) -> Array:
+    """Returns [..., A] bool for masks [..., N] bool, of numpy or JAX: a combination of legal numbers is legal."""
+    if len(sizes) == 1:
+        return mask
+    legal: Array = mask[..., _places(tuple(sizes))].all(axis=-1)
+    return legal
+
+
+@functools.cache
+def _places(sizes: tuple[int, ...]) -> np.ndarray:
+    """Returns [A, P], the place in a mask of each of the P numbers of each combination."""
+    numbers = np.stack(np.unravel_index(np.arange(math.prod(sizes)), sizes), axis=-1)
+    places: np.ndarray = numbers + np.cumsum((0, *sizes[:-1]))
+    return places

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from seedzero.core import errors, types
-from seedzero.envs import gym_spaces
+from seedzero.envs import gym_masks, gym_spaces
 from seedzero.evaluation import codec as codecs
 from seedzero.ops import unpacking
 
@@ -26,11 +26,15 @@ class Values(NamedTuple):
       32 bits where the environment has 64, float32 for whole numbers that the agent gets so.
     encode: {name: [B, ...]} -> the agent's [B, *observation_shape].
     decode: the agent's actions [B] or [B, D] -> batch of the environment's action space.
+    mask_size: values N of a mask of legal actions, as the environment shows it.
+    legal: masks [B, N] bool -> the agent's [B, A] bool.
     """
 
     inputs: dict[str, jax.ShapeDtypeStruct]
     encode: Callable[[Mapping[str, jax.Array]], jax.Array]
     decode: Callable[[jax.Array], jax.Array]
+    mask_size: int
+    legal: Callable[[jax.Array], jax.Array]
 
 
 def of(spec: types.EnvSpec) -> Values:
@@ -55,7 +59,8 @@ def of(spec: types.EnvSpec) -> Values:
         name: jax.ShapeDtypeStruct((1, *(space.shape or ())), _input_dtype(space, leaves[name]))
         for name, space in shown.items()
     }
-    return Values(inputs, encode, _decoder(spec, codec))
+    sizes = gym_spaces.action_sizes(codec.action_space) or [spec.num_actions]
+    return Values(inputs, encode, _decoder(spec, codec), sum(sizes), lambda mask: gym_masks.joint(mask, sizes))
 
 
 def _part(space: Any, path: tuple[Any, ...]) -> spaces.Space[Any]:

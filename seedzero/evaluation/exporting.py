@@ -209,15 +209,16 @@ def _act(
         **_named("state", carried),
     }
     if spec.has_action_mask:
-        inputs["action_mask"] = jax.ShapeDtypeStruct((1, spec.num_actions), np.dtype(bool))
+        inputs["action_mask"] = jax.ShapeDtypeStruct((1, values.mask_size), np.dtype(bool))
 
     def act(parameters: Arrays, inputs: Arrays) -> Arrays:
         first = inputs["first"]
+        every = jnp.ones((*first.shape, spec.num_actions), bool)
         seen = acting.Seen(
             frame=values.encode(inputs),
             reward=inputs.get("reward", jnp.zeros(first.shape)),
             first=first,
-            action_mask=inputs.get("action_mask", jnp.ones((*first.shape, spec.num_actions), bool)),
+            action_mask=values.legal(inputs["action_mask"]) if spec.has_action_mask else every,
             explore=jnp.where(inputs["explore"], types.EXPLORE, saved.mode),
             slot=jnp.arange(first.shape[0], dtype=jnp.int32),
             num_updates=jnp.int32(saved.update),
@@ -232,7 +233,8 @@ def _act(
         explore = "key: two new numbers each call, from which actions are drawn; explore: with the noise of training"
     return _Program(
         "newest observations -> actions, both as the environment has them. "
-        f"first: an episode begins; {explore}; action_mask: true is legal; state: zeros at the start, then the last "
+        f"first: an episode begins; {explore}; action_mask: true is legal, as the "
+        "environment shows it; state: zeros at the start, then the last "
         "call's",
         act,
         inputs,

@@ -7,7 +7,7 @@ import pathlib
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent import futures
 
 import pytest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import os
@@ -143,6 +144,24 @@ def test_a_mask_among_observations_is_an_input_of_its_own(tmp_path: pathlib.Path
     inputs = json.loads((tmp_path / "manifest.json").read_text())["functions"]["act"]["inputs"]
     assert {"observation/seen", "action_mask"} <= inputs.keys() and "observation/action_mask" not in inputs
     assert inputs["action_mask"] == {"shape": ["B", 3], "dtype": "bool"}
+
+
+def test_a_mask_of_several_numbers_is_the_environment_s_own(tmp_path: pathlib.Path) -> None:
+    read, _, _ = gym_spaces.read("mine", spaces.Box(-9.0, 9.0, (4,)), spaces.MultiDiscrete([2, 3], start=[1, -1]))
+    agent = policies.saved(dataclasses.replace(read, has_action_mask=True), run__agent="ppo", ppo__width=8)
+    _export(agent, tmp_path)
+    inputs = json.loads((tmp_path / "manifest.json").read_text())["functions"]["act"]["inputs"]
+    assert inputs["action_mask"] == {"shape": ["B", 5], "dtype": "bool"}  # as `policy` takes it: 2 + 3
+    program = jax_export.deserialize(bytearray((tmp_path / "act.stablehlo").read_bytes()))
+    one = [[*first, *second] for first in np.eye(2, dtype=bool) for second in np.eye(3, dtype=bool)]
+    mask = np.array([*one, [True] * 5, [True, True, False, True, False]])
+    rows = len(mask)
+    given = {"observation": _RANDOM.normal(size=(rows, 4)).astype(np.float32), "action_mask": mask}
+    nothing = {name: np.zeros([rows, *about["shape"][1:]], about["dtype"]) for name, about in inputs.items()}
+    given = {**nothing, **given, "first": np.ones(rows, bool), "key": np.zeros(2, np.uint32)}
+    found = np.asarray(program.call(dict(np.load(tmp_path / "parameters.npz")), given)["action"])
+    assert found[:6].tolist() == [[first, second] for first in (1, 2) for second in (-1, 0, 1)]
+    np.testing.assert_array_equal(found, acting_policy.Policy(*agent)(given["observation"], action_mask=mask))
 
 
 def test_actions_that_need_64_bits_are_refused(tmp_path: pathlib.Path) -> None:

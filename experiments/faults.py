@@ -290,6 +290,12 @@ ROWS = (
         ),
     ),
     Row(
+        "storage-full-host",
+        "a full disk of one of two learner hosts",
+        "the status names the host; the next checkpoint that all can write counts; Ctrl-C saves",
+        (E2E + "hosts_run_test.py::test_a_host_with_a_full_disk_stops_no_saving_for_longer",),
+    ),
+    Row(
         "storage-read-only",
         "a read-only run directory, a file in its place, a link",
         "refused by name",

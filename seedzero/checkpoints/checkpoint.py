@@ -50,7 +50,7 @@ class Newest(NamedTuple):
     step: int | None = None  # updates done; None: there is no checkpoint
     ordinal: int = 0  # number of checkpoints of this run so far
     replay: segments.SavedReplay | None = None  # in its segments; None: the next save writes all rows
-    unusable: frozenset[int] = frozenset()  # damaged steps
+    unusable: frozenset[int] = frozenset()  # steps that are damaged, or that another host lacks
 
 
 class Restored(NamedTuple):

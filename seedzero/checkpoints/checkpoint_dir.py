@@ -7,7 +7,7 @@ import math
 import pathlib
 import shutil
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -217,6 +217,12 @@ class CheckpointDir:
             self.newest = self.newest._replace(unusable=self.newest.unusable - {step})
             self._last_state = step
         return problems
+
+    def disown(self, steps: Iterable[int], after: int = -1) -> None:
+        """Has checkpoints later than `after` not count, since another host lacks them; `prune` will delete them."""
+        with self._lock:
+            found = {step for step in steps if step > after}
+            self.newest = self.newest._replace(unusable=self.newest.unusable | found)
 
     def write_best(self, step: int, params: trees.Tree, info: Mapping[str, Any]) -> None:
         """Writes parameters as the best, in place of all others. Errors: as `write`."""

@@ -54,6 +54,13 @@ class Uploader(Protocol):
         """Deletes expired checkpoints in the bucket."""
 
 
+class Peers(Protocol):
+    """The run's other hosts, which save their parts of the same checkpoints."""
+
+    def settle(self, step: int, problem: str) -> str:
+        """Tells why this host lacks its part, or ""; returns which hosts lack theirs, or "", once all have told."""
+
+
 @dataclasses.dataclass
 class _Save:
     """A save in progress; `error`: the first failure."""
@@ -85,6 +92,7 @@ class Checkpointer:
         on_durable: Callable[[int], None],
         on_error: Callable[[str], None],
         uploader: Uploader | None = None,
+        peers: Peers | None = None,
         host: int | None = None,
         max_copy_bytes: int = checkpoint.MAX_COPY_BYTES,
         clock: Callable[[], float] = time.time,
@@ -97,6 +105,7 @@ class Checkpointer:
           on_error: receives a sentence about each failed save, damaged replay, or deletion of old checkpoints that
             failed, on either thread; training may go on. Where the save succeeds, `on_durable` comes later.
           uploader: of a run in a bucket; a checkpoint there is durable once it is uploaded.
+          peers: the other hosts; a checkpoint is durable once all have their parts. All save the same steps in order.
           host: as of `CheckpointDir`.
           max_copy_bytes: bound of the copied replay rows that wait for the disk.
           clock: seconds since the epoch.
@@ -106,11 +115,12 @@ class Checkpointer:
         self._directory = checkpoint_dir.CheckpointDir(directory, config, clock, host)
         self._on_durable = on_durable
         self._on_error = on_error
-        self._uploader = uploader
+        self._uploader, self._peers = uploader, peers
+        self._whole: int | None = None  # the newest step that every host has
         self._max_copy_bytes = max_copy_bytes
         self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._copying: _Save | None = None
-        self._saving: concurrent.futures.Future[None] | None = None
+        self._saving: concurrent.futures.Future[Any] | None = None
         self._saving_best: concurrent.futures.Future[None] | None = None
         # (step, params, info) of the best checkpoint that waits: a later one replaces it.
         self._best: collections.deque[tuple[int, trees.Tree, Mapping[str, Any]]] = collections.deque(maxlen=1)
@@ -124,6 +134,9 @@ class Checkpointer:
     def continue_from(self, restored: checkpoint.Restored) -> None:
         """Builds the next save on a restored checkpoint."""
         self._directory.continue_from(restored)
+        self._whole = restored.step
+        if self._peers is not None:  # later ones lack the part of another host
+            self._directory.disown(saved_files.finished(self._directory.path / saved_files.STEPS), after=restored.step)
 
     def save(
         self,
@@ -155,12 +168,17 @@ class Checkpointer:
         self._copying = None
         self._saving = self._thread.submit(self._finish, save)
 
+    def confirm(self, step: int) -> None:
+        """Starts to tell the other hosts that this one has a checkpoint already."""
+        _wait_for(self._saving)
+        self._saving = self._thread.submit(_settle, self._peers, step, "", self._on_error)
+
     def abandon_save(self) -> bool:
         """Any thread: ends a `save` waiting for the disk, without a report; returns whether there was one."""
         save = self._copying
         if save is None or save.error is not None:
             return False
-        save.error = _Abandoned()
+        save.error = _Abandoned("given up, since the run ends")
         return True
 
     def _copy_replay(self, save: _Save, rings: ring_store.Rings) -> None:
@@ -203,7 +221,8 @@ class Checkpointer:
         for sentence in lost:
             self._on_error(sentence)
         # Only the checkpoint thread uploads.
-        if self._uploader is None or self._thread.submit(self._upload, step).result():
+        problem = self._uploader and self._thread.submit(_upload, self._uploader, step, self._on_error).result()
+        if not problem and self._peers is None:
             self._on_durable(step)
 
     def save_best(self, step: int, params: trees.Tree, info: Mapping[str, Any]) -> concurrent.futures.Future[None]:
@@ -277,7 +296,7 @@ class Checkpointer:
             save.error = errors.CheckpointError(f"{type(error).__name__}: {error}")
 
     def _finish(self, save: _Save) -> None:
-        """Completes a save with written segments, or deletes the segments."""
+        """Completes a save with written segments, or deletes the segments; the other hosts are told either way."""
         replay = save.replay and save.replay._replace(segments=(*save.replay.segments, *save.written))
         try:
             if save.error is not None:
@@ -289,34 +308,25 @@ class Checkpointer:
                     durable.remove(self._directory.path / saved_files.SEGMENTS / segment.name)
             if not isinstance(error, _Abandoned):
                 self._on_error(_failure(self._directory, f"checkpoint {save.step}", error))
+            _settle(self._peers, save.step, _reason(error), self._on_error)
             return
         for sentence in lost:
             self._on_error(sentence)
         self._directory.give_up(save.given_up)
-        uploaded = self._upload(save.step)
+        problem = _upload(self._uploader, save.step, self._on_error)
+        if is_durable := _settle(self._peers, save.step, problem, self._on_error):
+            self._whole = save.step
+        elif self._peers is not None and save.step != self._whole:
+            self._directory.disown([save.step])
         try:
             self._directory.prune()
         except (OSError, errors.CheckpointError) as error:
             self._on_error(f"old checkpoints in {self._directory.path} could not be deleted: {error}")
-        if uploaded:
+        if is_durable:
             self._on_durable(save.step)  # after what went wrong with others: this one is saved
             if self._uploader is not None:
                 self._uploader.prune(save.step)
         _trim_heap()
-
-    def _upload(self, step: int) -> bool:
-        """Uploads a checkpoint if the run is in a bucket; returns whether the checkpoint is durable."""
-        if self._uploader is None:
-            return True
-        try:
-            self._uploader.upload(step)
-        except _FAILURES as error:
-            self._on_error(
-                f"checkpoint {step} could not be uploaded: {error}; it is kept on this machine, "
-                f"training goes on and the next checkpoint brings what is missing"
-            )
-            return False
-        return True
 
     def _write_best(self) -> None:
         if not self._best:  # an earlier call has written a later one
@@ -334,7 +344,31 @@ class Checkpointer:
             self._on_error(_failure(self._directory, f"the frozen player {name}", error))
 
 
-def _wait_for(*pending: concurrent.futures.Future[None] | None) -> None:
+def _upload(uploader: Uploader | None, step: int, report: Callable[[str], None]) -> str:
+    """Uploads a checkpoint if the run is in a bucket; returns why it could not be uploaded, or ""."""
+    try:
+        if uploader is not None:
+            uploader.upload(step)
+    except _FAILURES as error:
+        report(
+            f"checkpoint {step} could not be uploaded: {error}; it is kept on this machine, "
+            f"training goes on and the next checkpoint brings what is missing"
+        )
+        return _reason(error)
+    return ""
+
+
+def _settle(peers: Peers | None, step: int, problem: str, report: Callable[[str], None]) -> bool:
+    """Tells the other hosts how a checkpoint went here; returns whether it counts, on all hosts."""
+    if peers is None:
+        return not problem
+    missing = peers.settle(step, problem)
+    if missing and not problem:  # else it has been reported
+        report(f"{missing}, so it does not count; training goes on and all hosts try the next one")
+    return not missing
+
+
+def _wait_for(*pending: concurrent.futures.Future[Any] | None) -> None:
     for one in pending:
         if one is not None:
             one.result()
@@ -347,9 +381,14 @@ def _failure(directory: checkpoint_dir.CheckpointDir, subject: str, error: BaseE
     newest = directory.newest.step
     kept = "there is no earlier one" if newest is None else f"{newest} is kept"
     return (
-        f"{subject} could not be written to {directory.path}: {error}; {advice}; {kept}; "
+        f"{subject} could not be written to {directory.path}: {_reason(error)}; {advice}; {kept}; "
         f"training goes on and the next checkpoint is tried as planned"
     )
+
+
+def _reason(error: BaseException) -> str:
+    """Returns the reason of a failure, without the settings that tensorstore adds."""
+    return str(error).partition(" [tensorstore_spec=")[0] or type(error).__name__
 
 
 def _trim_heap() -> None:

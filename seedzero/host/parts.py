@@ -122,7 +122,7 @@ def make(
     if hosts is not None:
         named = config.hosts.worker_address
         hosts.link.counters = lambda: together.counters(stage.loop, roster, named or server.address)
-        view.others = lambda: together.lines(hosts.link.details)
+        view.others = lambda: together.lines(hosts.link.details, hosts.link.missing)
     leaving = stopping.Exit(workers, view, ending, stage, saves, mirrored, hosts)
     if hosts is not None:
         hosts.link.when_lost(leaving.leave_others)

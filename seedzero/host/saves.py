@@ -56,7 +56,8 @@ class Saves:
             self.config.checkpoint,
             on_durable=self._durable,
             on_error=self._not_saved,
-            uploader=_uploader(mirror, self.hosts),
+            uploader=None if mirror is None else mirror.uploads,
+            peers=None if self.hosts is None else together.Peers(self.hosts.link),
             host=None if self.hosts is None else self.hosts.index,
         )
 
@@ -167,7 +168,7 @@ class Saves:
         step, mark = state.host["num_updates"], _mark(state.host, state.frozen)
         if mark == self._mark and self.durable_update == step:
             if self.hosts is not None:  # another host may have acted since, and waits for all to have this checkpoint
-                self.hosts.link.send({"durable": step})
+                self.checkpointer.confirm(step)
             return
         self._mark = mark
         host = self._host(state)
@@ -242,11 +243,6 @@ class Saves:
         self._has_failed = True
         self._mark = None
         self.report(text)
-
-
-def _uploader(mirror: mirrors.Mirror | None, hosts: together.Together | None) -> checkpointers.Uploader | None:
-    inner = None if mirror is None else mirror.uploads
-    return inner if hosts is None else together.SharedUploads(hosts.link, inner)
 
 
 def check_same(

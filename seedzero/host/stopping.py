@@ -95,10 +95,13 @@ class Exit:
         if self.mirrored is not None:
             self.mirrored.uploads.report_progress()
         is_interrupted, deterministic = reason == _INTERRUPTED, saves.config.run.deterministic
+        has_failed = self.ending.failure is not None
         if not deterministic:
             self.view.write_row({})
         # Deterministic runs are saved at fixed updates and at the end of a budget, or a resume would differ.
-        if not (deterministic and (is_interrupted or self.ending.failure is not None)):
+        if has_failed and self.hosts is not None:
+            saves.report("the other hosts save nothing now, so neither does this one")
+        elif not (deterministic and (is_interrupted or has_failed)):
             if is_interrupted:
                 saves.save_state(loop.state())
             saves.checkpointer.wait()

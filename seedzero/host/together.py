@@ -21,7 +21,6 @@ import numpy as np
 
 import seedzero
 from seedzero.bucket import bucket, lease, remote
-from seedzero.checkpoints import checkpointer as checkpointers
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import manifest
 from seedzero.checkpoints import run_dir as run_dirs
@@ -65,22 +64,20 @@ class Together:
 
 
 @dataclasses.dataclass(frozen=True)
-class SharedUploads:
-    """The uploader of a host's checkpoints, which count once every host has its own."""
+class Peers:
+    """The other hosts, for a host's checkpoints: one counts once every host has its part."""
 
     link: link.Link
-    inner: checkpointers.Uploader | None  # to the bucket
 
-    def upload(self, step: int) -> None:
-        """Uploads, and waits for the other hosts."""
-        if self.inner is not None:
-            self.inner.upload(step)
-        self.link.upload(step)
-
-    def prune(self, newest: int) -> None:
-        """As of the inner one."""
-        if self.inner is not None:
-            self.inner.prune(newest)
+    def settle(self, step: int, problem: str) -> str:
+        """Says that this host has its part, or its problem; returns which hosts lack theirs, "" if none does."""
+        try:
+            found = self.link.gather(f"checkpoint {step}", problem)
+        except errors.TrainingFailure as error:
+            return f"not every host is known to have its part of checkpoint {step} ({error})"
+        lacking = [f"host {index} ({text})" for index, text in sorted(found.items()) if text]
+        self.link.missing = f"checkpoint {step} lacks the part of {', '.join(lacking)}" if lacking else ""
+        return self.link.missing
 
 
 def own_seed(config: configs.Config) -> int:
@@ -267,11 +264,14 @@ def emptiest(details: Mapping[int, Mapping[str, Any]]) -> str:
     return address if free.get(address) else ""
 
 
-def lines(details: Mapping[int, Mapping[str, Any]]) -> list[str]:
-    """Returns a line about each of the other hosts."""
+def lines(details: Mapping[int, Mapping[str, Any]], missing: str = "") -> list[str]:
+    """Returns a line about each of the other hosts, and one about the parts of a checkpoint that are missing."""
     return [
-        f"host {index}: {found['steps']['stored']:,} steps, {found['workers']} workers, {found['environments']} "
-        "environments"
-        for index, found in sorted(details.items())
-        if "steps" in found
+        *(
+            f"host {index}: {found['steps']['stored']:,} steps, {found['workers']} workers, {found['environments']} "
+            "environments"
+            for index, found in sorted(details.items())
+            if "steps" in found
+        ),
+        *filter(None, [missing]),
     ]

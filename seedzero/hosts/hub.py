@@ -54,7 +54,7 @@ class Hub(link.Link):
         self._unsent: dict[int, asyncio.Queue[bytes]] = {}
         self._heard: dict[int, float] = {}
         self._seen: dict[int, Mapping[str, Any]] = {}  # the newest counters of every host
-        self._durable: dict[int, set[int]] = {}  # by update: the hosts that have the checkpoint
+        self._found: dict[str, dict[str, str]] = {}  # by subject: the words of the hosts so far, by index
         self._leaving: set[int] = set()
         self._begins, self._made = False, made
         self.address = self._thread.run(self._serve(address, settings, secured))
@@ -173,12 +173,12 @@ class Hub(link.Link):
             elif kind == "ask":
                 reason = printable.escape(str(message.get("reason", ""))[: messages.MAX_TEXT])
                 self._decide(self._tally.asked(agreement.Kind(value), reason))
-            elif kind == "durable":
-                there = self._durable.setdefault(messages.number(value), set())
-                there.add(index)
-                if len(there) == self.hello.num:
-                    del self._durable[value]
-                    self._tell_all({"complete": value})
+            elif kind == "found":
+                subject, words = map(str, value)
+                found = self._found.setdefault(subject, {})
+                found[str(index)] = words
+                if len(found) == self.hello.num:
+                    self._tell_all({"gathered": [subject, self._found.pop(subject)]})
             elif kind == "leaving":
                 self._leaving.add(index)
                 if index == 0 and not self._tally.has_begun:  # the run is finished, as far as host 0 knows

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from seedzero.core import errors
+from seedzero.core import errors, printable
 from seedzero.hosts import messages
 from seedzero.loop import agreement
 from seedzero.transport import loop_thread
@@ -43,7 +43,9 @@ class Link(abc.ABC):
         self.warnings: list[str] = []
         """About the other hosts, for the user; on host 0, once all have met."""
         self._changed = threading.Condition()
-        self._complete: set[int] = set()  # updates of checkpoints that all hosts have
+        self.missing = ""
+        """Which hosts lack their part of the newest checkpoint, in a sentence; "": none does."""
+        self._gathered: dict[str, dict[int, str]] = {}
         self._has_left = False  # this host is done
         self._all_left = self._is_closed = False
         self._lost = ""
@@ -70,17 +72,18 @@ class Link(abc.ABC):
         if reason:
             self._thread.post(tell, reason)
 
-    def upload(self, step: int) -> None:
-        """Says that this host has the checkpoint of an update, and returns once all have.
+    def gather(self, subject: str, found: str = "") -> dict[int, str]:
+        """Tells the others this host's words about a subject; returns the words of all hosts, by index.
 
-        Raises CheckpointError if the run ends before.
+        It waits for the words of all, so every host calls it equally often about a subject. Raises TrainingFailure if
+        the run ends before.
         """
-        self.send({"durable": step})
+        self.send({"found": [subject, found[: messages.MAX_TEXT]]})
         with self._changed:
-            self._changed.wait_for(lambda: step in self._complete or self._lost or self._all_left)
-            if step not in self._complete:
-                raise errors.CheckpointError(f"not every host has it ({self._lost or 'the others have left'})")
-            self._complete = {found for found in self._complete if found >= step}
+            self._changed.wait_for(lambda: subject in self._gathered or self._lost or self._all_left)
+            if subject not in self._gathered:
+                raise errors.TrainingFailure(self._lost or "the other hosts have left")
+            return self._gathered.pop(subject)
 
     def leave(self, deadline_seconds: float = _LEAVE_SECONDS) -> bool:
         """Says that this host is done; returns whether all are, in time. The link is closed then."""
@@ -115,10 +118,17 @@ class Link(abc.ABC):
                 if not self.lock_step:
                     seen = self.details.items()
                     self.agreed.others = {index: messages.steps(each["steps"]) for index, each in seen}
-            elif kind == "complete":
-                self._note(complete=messages.number(value))
+            elif kind == "gathered":
+                subject, found = value
+                with self._changed:
+                    self._gathered[str(subject)] = {
+                        int(index): printable.escape(str(one)) for index, one in found.items()
+                    }
+                    self._changed.notify_all()
             elif kind == "left":
-                self._note(all_left=True)
+                with self._changed:
+                    self._all_left = True
+                    self._changed.notify_all()
             elif kind == "lost":
                 self.lose(str(value)[: messages.MAX_TEXT])
 
@@ -131,13 +141,6 @@ class Link(abc.ABC):
             self._changed.notify_all()
         if not is_done:
             self._on_lost(reason)
-
-    def _note(self, *, complete: int = -1, all_left: bool = False) -> None:
-        with self._changed:
-            if complete >= 0:
-                self._complete.add(complete)
-            self._all_left = self._all_left or all_left
-            self._changed.notify_all()
 
     async def beating(self, beat: Callable[[], object]) -> None:
         """Calls `beat` and `tick` every second."""

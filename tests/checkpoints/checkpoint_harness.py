@@ -115,6 +115,18 @@ class Events:
         self.errors: list[str] = []
 
 
+class Peers:
+    """The other hosts: what they are told, and which parts they lack."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, str]] = []
+        self.missing = ""
+
+    def settle(self, step: int, problem: str) -> str:
+        self.told.append((step, problem))
+        return self.missing or problem
+
+
 Open = Callable[..., checkpointers.Checkpointer]
 
 

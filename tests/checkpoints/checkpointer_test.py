@@ -292,7 +292,8 @@ def test_a_save_that_waits_for_the_disk_can_be_abandoned(
 
     monkeypatch.setattr(segments, "write", slow)
     rings = harness.go_on(harness.make_rings(), np.random.default_rng(0), harness.LENGTH)
-    checkpointer = reopen(max_copy_bytes=60)
+    peers = harness.Peers()
+    checkpointer = reopen(max_copy_bytes=60, peers=peers)
     saving = threading.Thread(target=checkpointer.save, args=(1, harness.make_state(1), {}, rings))
     saving.start()
     assert writing.wait(60)  # the others wait behind this one, and the save for them
@@ -302,6 +303,7 @@ def test_a_save_that_waits_for_the_disk_can_be_abandoned(
     assert not saving.is_alive()
     checkpointer.wait()
     assert (events.durable, events.errors, harness.segment_names(tmp_path)) == ([], [], set())
+    assert peers.told == [(1, "given up, since the run ends")]  # or they would wait for it for ever
     checkpointer.save(1, harness.make_state(1), {}, rings)
     harness.assert_same(
         harness.on_host(harness.restore(reopen(), harness.make_state(), rings).rings), harness.on_host(rings)
@@ -337,6 +339,48 @@ def test_a_state_that_cannot_be_saved_is_reported(
     assert events.durable == []
     assert "checkpoint 3 " in events.errors[0] and "No space left" in events.errors[0]
     said(events.errors[0])
+
+
+def test_other_hosts_are_told_of_a_part_that_cannot_be_written_and_of_the_next_one(
+    reopen: harness.Open, events: harness.Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    peers = harness.Peers()
+    checkpointer = reopen(peers=peers)
+    with monkeypatch.context() as patched:
+        patched.setattr(trees, "save", full)
+        checkpointer.save(1, harness.make_state(), {}, None)
+        checkpointer.wait()
+    assert len(events.errors) == 1
+    checkpointer.save(2, harness.make_state(), {}, None)
+    checkpointer.confirm(2)
+    checkpointer.wait()
+    assert peers.told == [(1, "[Errno 28] No space left on device"), (2, ""), (2, "")]
+    assert events.durable == [2]
+
+
+def test_a_checkpoint_that_another_host_lacks_takes_no_place_of_one_that_counts(
+    reopen: harness.Open, events: harness.Events, tmp_path: pathlib.Path
+) -> None:
+    def saved(step: int) -> list[int]:
+        checkpointer.save(step, harness.make_state(), {}, rings)
+        checkpointer.wait()
+        return saved_files.finished(tmp_path / saved_files.STEPS)
+
+    peers, rings = harness.Peers(), harness.go_on(harness.make_rings(), np.random.default_rng(0), 5)
+    checkpointer = reopen(keep=1, peers=peers)
+    assert saved(1) == [1]
+    peers.missing = "host 1 is full"
+    assert [saved(step) for step in (1, 2, 3)] == [[1], [1, 2], [1, 3]]  # saved again, the first one counts as before
+    assert events.durable == [1] and len(events.errors) == 3 and "host 1 is full" in events.errors[0]
+    assert harness.restore(reopen(keep=1), harness.make_state(), rings, 1).losses == []
+    checkpointer = reopen(keep=1, peers=peers)
+    harness.restore(checkpointer, harness.make_state(), rings, 1)
+    assert saved(4) == [1, 4]
+    peers.missing = ""
+    assert saved(5) == [5] and events.durable == [1, 5]
 
 
 def test_a_full_disk_is_reported_and_the_next_save_succeeds(

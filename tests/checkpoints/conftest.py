@@ -29,7 +29,7 @@ def reopen(tmp_path: pathlib.Path, events: harness.Events) -> Iterator[harness.O
 
     def open_one(**settings: Any) -> checkpointers.Checkpointer:
         limit = settings.pop("max_copy_bytes", checkpoint.MAX_COPY_BYTES)
-        host = settings.pop("host", None)
+        host, peers = settings.pop("host", None), settings.pop("peers", None)
         for one in opened:
             one.close()
         opened[:] = [
@@ -39,6 +39,7 @@ def reopen(tmp_path: pathlib.Path, events: harness.Events) -> Iterator[harness.O
                 on_durable=events.durable.append,
                 on_error=events.errors.append,
                 host=host,
+                peers=peers,
                 max_copy_bytes=limit,
                 clock=lambda: 1.5,
             )

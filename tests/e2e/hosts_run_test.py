@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import threading
+from typing import Any
 
 import e2e_harness as harness
 import fake_gcs
@@ -93,6 +95,36 @@ def test_two_hosts_learn_the_same_though_one_is_killed(host: harness.Host, tmp_p
     assert alone.code == 2 and "give the run directory of host 0" in alone.err, alone.err
     stored = _check_ledgers(run)
     assert harness.metrics_rows(run)[-1]["env_steps"] == stored
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_host_with_a_full_disk_stops_no_saving_for_longer(
+    host: harness.Host, tmp_path: pathlib.Path, index: int
+) -> None:
+    """Files that must not grow behave like a full disk."""
+    run = tmp_path / "run"
+    words = [word for word in (*HOSTS, *harness.PACED) if word != "--deterministic" and ".every_updates" not in word]
+    learner = host.train(run, *words, "--checkpoint.every_seconds=0.5", "--metrics.every_seconds=0.1")
+    harness.wait_for(lambda: all(any(_steps(place)) for place in _dirs(run)), "checkpoints of both", alive=learner)
+    known = run_dirs.read_learner(_dirs(run)[index])
+    assert known is not None
+    before = resource.prlimit(known["pid"], resource.RLIMIT_FSIZE)
+    resource.prlimit(known["pid"], resource.RLIMIT_FSIZE, (8192, before[1]))
+    named = f"lacks the part of host {index} \\(.*File too large.*\\)"
+
+    def status() -> dict[str, Any]:
+        return run_dirs.read_status(run) or {}
+
+    harness.wait_for(lambda: re.search(named, str(status().get("hosts"))), "the host in the status", alive=learner)
+    resource.prlimit(known["pid"], resource.RLIMIT_FSIZE, before)
+    durable = status()["durable_update"]
+    harness.wait_for(lambda: (status().get("durable_update") or 0) > durable, "checkpoints go on", alive=learner)
+    learner.send(signal.SIGINT)
+    ended = learner.wait(60)
+    assert ended.code == 0, ended.err
+    assert _steps(run) == _steps(run / "hosts" / "1")
+    _assert_alike(*_dirs(run))
 
 
 @pytest.mark.slow

@@ -168,17 +168,17 @@ def test_a_host_with_nothing_to_save_tells_the_others_that_it_has_the_checkpoint
     directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=False, check_ours=lambda: None))
     log = cast(Any, python_types.SimpleNamespace(size_bytes=int))
     told: list[Any] = []
-    hosts = cast(Any, python_types.SimpleNamespace(link=python_types.SimpleNamespace(send=told.append), index=0))
+    hosts = cast(Any, python_types.SimpleNamespace(link=None, index=0))
     saved = saving.Saves(configs.Config(), directory, log, pytest.fail, None, hosts=hosts)
     saved.checkpointer.close()
-    saved.checkpointer = cast(Any, python_types.SimpleNamespace(save=lambda *parts: None))
+    saved.checkpointer = cast(Any, python_types.SimpleNamespace(save=lambda *parts: None, confirm=told.append))
     host = {"num_updates": 9, "num_acts": 5_000, "evaluation_index": 0, "last_evaluation": None}
     state = dispatchers.CheckpointState({}, None, migrations.counters(host, 1.0))
     saved.save(state)
-    assert not told  # the uploader tells, once it is written
+    assert not told  # the checkpointer tells, once it is written
     saved.durable_update = 9
     saved.save(state)
-    assert told == [{"durable": 9}]
+    assert told == [9]
 
 
 AGENT = cast(Any, python_types.SimpleNamespace(acting=lambda train: train.params, samples=True))
@@ -190,7 +190,7 @@ def _part_of_host(index: int | None, directory: Any) -> None:
     log = cast(Any, python_types.SimpleNamespace(size_bytes=int))
     hosts = None if index is None else cast(Any, python_types.SimpleNamespace(link=None, index=index))
     saved = saving.Saves(configs.Config(), directory, log, pytest.fail, None, hosts=hosts)
-    saved.checkpointer._uploader = None  # no other host is there
+    saved.checkpointer._peers = None  # no other host is there
     host = {"num_updates": 4, "num_acts": 9, "evaluation_index": 0, "last_evaluation": None, "best_return": None}
     counters = migrations.counters({**host, "ledger": {"stored": 9}}, 1.0)
     saved.save(dispatchers.CheckpointState({checkpoint.MAIN: states.parts(AGENT, TRAIN)}, None, counters))

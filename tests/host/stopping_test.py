@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from typing import Any
 
 import golden
@@ -28,6 +29,16 @@ def test_a_deterministic_run_that_failed_is_not_saved_between_its_fixed_updates(
     assert ("save" in world.calls) == is_saved and "save state" not in world.calls
     goes_on = "goes on from update 100" if durable else "first checkpoint comes at update 1000, so nothing is saved"
     assert [goes_on in text for text in world.said] == [True] * (not is_saved)
+
+
+def test_a_host_that_failed_saves_nothing_since_the_others_do_not(make_parts: parts_world.Make) -> None:
+    world = make_parts()
+    world.build()
+    world.ending.fail("the worker failed")
+    alone: Any = object()
+    with pytest.raises(errors.TrainingFailure):
+        dataclasses.replace(world.parts.exit, hosts=alone).finish("")
+    assert world.calls == ["wait for saves"] and len(world.said) == 1
 
 
 def test_a_signal_while_the_last_state_is_saved_does_not_abandon_it(make_parts: parts_world.Make) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import types
 from typing import Any
 
 import fake_gcs
+import golden
 import pytest
 
 from seedzero.bucket import bucket, lease
@@ -103,25 +105,23 @@ def test_full_hosts_know_the_emptiest(details: dict[int, dict[str, int | str]], 
     assert together.emptiest(details) == expected
 
 
-def test_a_checkpoint_is_uploaded_before_the_others_are_told() -> None:
-    config, told = _config(0), []
-    hello = messages.HostHello(0, 1, together.digest(config))
-    link = hub.Hub(hello, "127.0.0.1:0", config.transport, silence_seconds=20)
+def test_hosts_that_lack_their_part_of_a_checkpoint_are_named_until_all_have_one(said: golden.Said) -> None:
+    found: dict[int, str] = {0: "", 1: "no space left", 2: "given up"}
+    link: Any = types.SimpleNamespace(gather=lambda subject, problem: found, missing="")
+    peers = together.Peers(link)
+    said(peers.settle(20, ""))
+    assert "host 1 (no space left)" in link.missing and together.lines({}, link.missing) == [link.missing]
+    found.update({1: "", 2: ""})
+    assert peers.settle(40, "") == link.missing == "" and together.lines({}, link.missing) == []
 
-    class Bucket:
-        def upload(self, step: int) -> None:
-            told.append(("upload", step))
-            raise errors.BucketError("full")
 
-        def prune(self, newest: int) -> None:
-            told.append(("prune", newest))
-
-    shared = together.SharedUploads(link, Bucket())
-    with pytest.raises(errors.BucketError):
-        shared.upload(20)
-    shared.prune(20)
-    assert told == [("upload", 20), ("prune", 20)] and not link._durable
-    together.SharedUploads(link, None).upload(40)
+def test_parts_of_hosts_that_have_gone_are_unknown(said: golden.Said) -> None:
+    config = _config(0)
+    link = hub.Hub(
+        messages.HostHello(0, 2, together.digest(config)), "127.0.0.1:0", config.transport, silence_seconds=20
+    )
+    link.lose("host 1 has ended")
+    said(together.Peers(link).settle(20, ""))
     link.stop()
 
 

@@ -235,17 +235,17 @@ def test_silence_is_an_end(world: World) -> None:
     assert told.wait(LONG) and reasons[0].startswith("host 1 has been silent for ")
 
 
-def test_a_checkpoint_counts_once_all_hosts_have_it(world: World) -> None:
+def test_hosts_wait_for_the_words_of_all_about_a_subject_each_time(world: World) -> None:
     host, (other,), _ = world.met()
     with futures.ThreadPoolExecutor(2) as pool:
-        first = pool.submit(host.upload, 20)
-        with pytest.raises(TimeoutError):
-            first.result(0.1)
-        other.upload(20)
-        first.result(LONG)
-        lost = pool.submit(host.upload, 40)
+        for words in ("full", ""):
+            first = pool.submit(host.gather, "checkpoint 20")
+            with pytest.raises(TimeoutError):
+                first.result(0.1)
+            assert other.gather("checkpoint 20", words) == first.result(LONG) == {0: "", 1: words}
+        lost = pool.submit(host.gather, "checkpoint 40")
         other.stop()
-        with pytest.raises(errors.CheckpointError, match="not every host has it"):
+        with pytest.raises(errors.TrainingFailure, match="host 1"):
             lost.result(LONG)
 
 

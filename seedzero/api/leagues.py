@@ -120,8 +120,9 @@ def play(
 ) -> dict[str, Any]:
     """Plays games between two players of a run's league, without noise and from both sides; returns the statistics.
 
-    players: names; of the learning player the newest checkpoint plays. seed: of the random openings, one a pair of
-    games. trusted: as of `consent.check`. Raises as `read`, and UsageError for a name that the league has not.
+    players: names; of a learning player the newest checkpoint plays. seed: of the random openings, one a pair of
+    games, or of chance and the moves that players of seats draw. trusted: as of `consent.check`. Raises as `read`, and
+    UsageError for a name that the league has not.
     """
     pool = read(path, place).pool
     try:
@@ -135,7 +136,18 @@ def play(
     found = scoring.against_each_other(path, names, num_games, seed, trusted=trusted)
     score, games = found["wins"] + 0.5 * found["draws"], found["episodes"]
     low, high = payoffs.wilson(score, games)
-    rest = {name: found[name] for name in ("wins", "draws", "losses", "first", "second", "mean_return", "versions")}
+    names_of_rest = (
+        "wins",
+        "draws",
+        "losses",
+        "first",
+        "second",
+        "mean_return",
+        "stderr_return",
+        "versions",
+        "policy",
+    )
+    rest = {name: found[name] for name in names_of_rest if name in found}
     return {"players": list(players), "games": games, "score": score / games, "low": low, "high": high, **rest}
 
 

@@ -211,7 +211,7 @@ COMMAND = parse.Command(
         **LIMIT,
         "opponent=random|mcts-N|exhaustive|RUN_DIR": "games of two players: random moves (the default); mcts-N: "
         "OpenSpiel's bot with N simulations; exhaustive: every line of play that the other side has, once, in small "
-        "games; or the last checkpoint of another run of the same game",
+        "games; or the last checkpoint of another run of the same game. Games of two seats: random, or RUN_DIR",
         **parse.TRUST,
         "listen=HOST:PORT|unix:PATH": "runs with --env=remote: plays in the environments of a worker that joins here",
         **{
@@ -230,7 +230,9 @@ DMLab-30 human_normalized (0: random play, 1: a human; of all 30 levels the mean
 Games of two players add opponent, wins, draws, losses, and the same three as `first` and `second`: with the first
 move and without it, which is half of --episodes each; lengths are moves of both. Two agents without noise would
 always play the same game: each pair of games begins with the same 2 random moves, by --seed, and the agents change
-sides. With --policy=sample both draw their moves. The lines of `exhaustive` are counted, not weighted.
+sides. With --policy=sample both draw their moves. The lines of `exhaustive` are counted, not weighted. In games of two
+seats (hidden information, chance or simultaneous moves) against another run both draw their moves, each in the first
+seat in half of the games; there the mean return counts, for stakes differ.
 
 A run with --env=remote has its environment in a worker: `--listen=127.0.0.1:0` prints the flags for it, and waits.""",
     run=run,

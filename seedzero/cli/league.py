@@ -168,11 +168,20 @@ def _match(arguments: parse.Arguments, names: Sequence[str]) -> int:
     if arguments.switch("json"):
         output.print_json(found)
     else:
-        sides = [{"first move": name, **found[side]} for name, side in zip(names, ("first", "second"), strict=True)]
+        rate, gain, first = (
+            f"{found['score']:.3f} ({found['low']:.3f} to {found['high']:.3f} at 95 %)",
+            "",
+            "first move",
+        )
+        if "policy" in found:  # stakes differ there, so that a rate of wins says little
+            mean, half = found["mean_return"], 1.96 * found["stderr_return"]
+            gain = f"has a mean return of {mean:.4g} ({mean - half:.4g} to {mean + half:.4g} at 95 %), and "
+            first = "first seat"
+        sides = [{first: name, **found[side]} for name, side in zip(names, ("first", "second"), strict=True)]
         output.show(
-            f"{names[0]} scores {found['score']:.3f} ({found['low']:.3f} to {found['high']:.3f} at 95 %) against "
-            f"{names[1]} in {found['games']} games: {found['wins']} wins, {found['draws']} draws, "
-            f"{found['losses']} losses\n\nits results by the player with the first move:\n{output.table(sides)}"
+            f"{names[0]} {gain}scores {rate} against {names[1]} in {found['games']} games: {found['wins']} wins, "
+            f"{found['draws']} draws, {found['losses']} losses\n\nits results by the player with the {first}:\n"
+            f"{output.table(sides)}"
         )
     return 0
 
@@ -256,7 +265,7 @@ COMMAND = parse.Command(
     flags={
         **parse.RUN_DIR,
         "games=N": f"match: number of games (default {_GAMES})",
-        "seed=N": "match: of the random openings (default 0)",
+        "seed=N": "match: of the random openings, or of chance and drawn moves (default 0)",
         "out=FILE": "export, heatmap: file to write, FILE.json; FILE.svg or FILE.png",
         "policies": "export: the players' policies and their mixture, for programs with OpenSpiel",
         "step=N|last": "nash, export --policies: the checkpoint (default last)",
@@ -287,8 +296,10 @@ nash: judges the players exactly, in OpenSpiel's games of two seats with hidden 
   env_steps, players, nash_conv (of the equilibrium, else of main), mixtures (name: NashConv), weights (name: weight,
   by seat), support (players with a weight, by seat), cycles (three players of whom each beats the next one).
 match A B: plays games of two players here, greedily; each pair of games begins with the same 2 random moves, and the
-  players change sides. Counts A's results; main is the newest checkpoint. Nothing is added to the run. JSON: players,
-  games, score (a draw is half a win), low, high, wins, draws, losses, first and second (the same three with the first
-  move and without), mean_return, versions.""",
+  players change sides. In games of two seats (hidden information, chance or simultaneous moves) both draw from their
+  policies, from both seats, and the mean return comes first: stakes differ. Counts A's results; main is the newest
+  checkpoint. Nothing is added to the run. JSON: players, games, score (a draw is half a win), low, high, wins, draws,
+  losses, first and second (the same three with the first move or seat and without), mean_return, stderr_return,
+  versions, policy (sample, if moves were drawn).""",
     run=run,
 )

@@ -19,8 +19,8 @@ from seedzero.config import families
 from seedzero.core import env_ids, errors, opponents, types
 from seedzero.device import patience
 from seedzero.envs import base as env_base
-from seedzero.envs import registry, spiel, spiel_seats
-from seedzero.evaluation import evaluation, greedy, human_scores, match
+from seedzero.envs import registry, seats, spiel, spiel_seats
+from seedzero.evaluation import evaluation, greedy, human_scores, match, seat_match
 from seedzero.evaluation import video as videos
 
 MAX_ENVS = 32
@@ -121,21 +121,23 @@ def evaluate(
     """
     path = pathlib.Path(path).absolute()  # an environment may change the directory of its process
     config = read_config(path, _EVALUATE_REMOTE, trusted=trusted)
-    game = game_of(config)
-    if game is None:
-        if opponent is not None:
-            raise errors.UsageError(f"--opponent={opponent}: {path} was trained in no game of two players; omit it")
-        if player is not None:
-            raise errors.UsageError(f"--player={player}: {path} was trained in no game of two players; omit it")
-        return evaluation.with_error(
-            _evaluate_alone(path, config, step, num_episodes, seed, max_steps, progress, policy)
-        )
+    game, seated = game_of(config), seat_game_of(config)
+    if game is None and seated is None:
+        for flag, given in (("opponent", opponent), ("player", player)):
+            if given is not None:
+                raise errors.UsageError(f"--{flag}={given}: {path} was trained in no game of two players; omit it")
+    if game is None and opponent in (None, opponents.RANDOM):
+        found = _evaluate_alone(path, config, step, num_episodes, seed, max_steps, progress, policy, player)
+        return evaluation.with_error(found)
     if max_steps is not None:
         raise errors.UsageError(
             f"--max_episode_steps={max_steps}: {path} was trained in a game of two players, where every game is "
             "played to its end; omit it"
         )
     opponent = opponent or opponents.RANDOM
+    if game is None:
+        assert seated is not None
+        return _evaluate_seats(path, config, seated, step, num_episodes, seed, opponent, player, policy, trusted)
     if opponent == EXHAUSTIVE and policy == "sample":
         raise errors.UsageError(
             f"--policy=sample: --opponent={EXHAUSTIVE} plays every line against an agent with one move in a position; "
@@ -143,7 +145,7 @@ def evaluate(
         )
     is_bot = opponent == opponents.RANDOM or opponents.num_simulations(opponent) > 0
     is_run = not is_bot and opponent != EXHAUSTIVE
-    other = _same_game(pathlib.Path(opponent).absolute(), game, trusted=trusted) if is_run else None
+    other = _same_game(pathlib.Path(opponent).absolute(), config, trusted=trusted) if is_run else None
     with patience.telling(lambda: "playing the games"):
         mine, theirs = greedy.seeds(seed, 2)
         agent, checkpoint = load_player(game, path, config, step, player, policy, mine)
@@ -167,22 +169,67 @@ def game_of(config: configs.Config) -> spiel.Game | None:
     return game if game.num_players == 2 else None
 
 
+def seat_game_of(config: configs.Config) -> seats.SeatGame | None:
+    """Returns the game of a run in which rows are two seats; None: there is none."""
+    kind, _, name = config.env.id.partition(":")
+    if kind != "spiel" or not spiel_seats.has_seats(found := spiel.load(name)):
+        return None
+    return spiel_seats.SpielSeats(name) if found.num_players() == seat_match.NUM_SEATS else None
+
+
+def _evaluate_seats(
+    path: pathlib.Path,
+    config: configs.Config,
+    game: seats.SeatGame,
+    step: saved_files.Step | None,
+    num_games: int,
+    seed: int,
+    opponent: str,
+    player: str | None,
+    policy: str | None,
+    trusted: bool,
+) -> dict[str, Any]:
+    """Returns the result of `evaluate` in a game of two seats against the agent of another run."""
+    if opponent == EXHAUSTIVE or opponents.num_simulations(opponent):
+        raise errors.UsageError(
+            f"--opponent={opponent}: {path} was trained in a game of seats, where nobody sees the other's part of the "
+            f"state, and that opponent looks at all of it; give --opponent={opponents.RANDOM} or --opponent=RUN_DIR"
+        )
+    place, other = _same_game(pathlib.Path(opponent).absolute(), config, trusted=trusted)
+    with patience.telling(lambda: "playing the games"):
+        mine = greedy.load(path, config, game.spec, "last" if step is None else step, player, policy)
+        theirs = greedy.load(place, other, game.spec, "last", None, policy)
+        games = seat_match.play(game, mine, theirs, num_games, seed)
+    return evaluation.with_error({**mine.to_json(), "opponent": opponent, **match.summary(games)})
+
+
 def against_each_other(
     path: pathlib.Path, players: Sequence[str | None], num_games: int, seed: int, *, trusted: bool = False
 ) -> dict[str, Any]:
-    """Plays games between two players of a run's league, without noise, pairs of them from equal random openings.
+    """Plays games between two players of a run's league, without noise.
 
-    players: two names of frozen players; None: the newest checkpoint. seed: of the openings. trusted, errors: as of
-    `evaluate`. Returns the first player's statistics as of `match.summary`, and the updates behind both as `versions`.
+    Pairs of games begin with equal random openings; in games of two seats players draw from their policies instead,
+    and each has the first chair in half of the games.
+
+    players: two names of frozen players; None: the newest checkpoint. seed: of openings and draws. trusted, errors: as
+    of `evaluate`. Returns the first player's statistics as of `match.summary`, with `stderr_return`, the updates of
+    both as `versions`, and `policy` if actions were drawn.
     """
     config = read_config(path, _EVALUATE_REMOTE, trusted=trusted)
-    game = game_of(config)
-    if game is None:
+    game, seated = game_of(config), seat_game_of(config)
+    if game is None and seated is None:
         raise errors.UsageError(f"{path} was trained in no game of two players; give a run that was")
     with patience.telling(lambda: "playing the games"):
-        (one, first), (other, second) = (load_player(game, path, config, None, name) for name in players)
-        games = match.against_agent(game, one, other, num_games, seed)
-    return {**match.summary(games), "versions": [first["step"], second["step"]]}
+        if game is not None:
+            (one, first), (other, second) = (load_player(game, path, config, None, name) for name in players)
+            games = match.against_agent(game, one, other, num_games, seed)
+        else:
+            assert seated is not None
+            saved = [greedy.load(path, config, seated.spec, "last", name) for name in players]
+            first, second = (player.to_json() for player in saved)
+            games = seat_match.play(seated, saved[0], saved[1], num_games, seed)
+    drawn = {"policy": first["policy"]} if "policy" in first else {}
+    return {**evaluation.with_error(match.summary(games)), "versions": [first["step"], second["step"]], **drawn}
 
 
 def load_player(
@@ -202,14 +249,13 @@ def load_player(
     return match.saved_player(game, saved, seed), saved.to_json()
 
 
-def _same_game(path: pathlib.Path, game: spiel.Game, *, trusted: bool) -> tuple[pathlib.Path, configs.Config]:
+def _same_game(path: pathlib.Path, mine: configs.Config, *, trusted: bool) -> tuple[pathlib.Path, configs.Config]:
     """Returns an opponent's run directory and configuration; raises for a run of another game."""
     config = consent.check(path, run_dirs.read_saved(path), trusted=trusted)
-    env_id = config.env.id
-    if env_id != f"spiel:{game.name}":
+    if config.env.id != mine.env.id:
         raise errors.UsageError(
-            f"--opponent={path} was trained with --env={env_id}, this run with --env=spiel:{game.name}; give a run of "
-            f"the same game, {opponents.RANDOM}, mcts-N or {EXHAUSTIVE}"
+            f"--opponent={path} was trained with --env={config.env.id}, this run with --env={mine.env.id}; give a run "
+            f"of the same game, {opponents.RANDOM}, mcts-N or {EXHAUSTIVE}"
         )
     return path, config
 
@@ -223,10 +269,11 @@ def _evaluate_alone(
     max_steps: int | None,
     progress: evaluation.Progress | None,
     policy: str | None,
+    name: str | None,
 ) -> dict[str, Any]:
     num_envs = _num_envs(config, spec_file.read(path), num_episodes)
     role = types.Role.EVALUATE
-    player = _Player(path, config, step, num_envs, seed=seed, render=False, role=role, policy=policy)
+    player = _Player(path, config, step, num_envs, seed=seed, render=False, role=role, policy=policy, player=name)
     slots = np.arange(num_envs)
     limit = max_steps or player.config.evaluation.max_episode_steps
     played = evaluation.Played(slots, num_episodes, player.env.spec.tasks, max_steps=limit)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base
@@ -212,9 +213,24 @@ class GroupPlayer:
         self._num_calls = 0
 
     def act(self, step: types.EnvStep, first: np.ndarray) -> np.ndarray:
-        """Returns the actions, [E] int32 or [E, D] float32; first: [E] bool, true: an episode's first observation."""
+        """Returns the actions, [E] int32 or [E, D] float32; rows that the step does not show carry on what they have.
+
+        first: [E] bool, true: an episode's first observation.
+        """
         frames, mask = step.observation, step.action_mask
         shown = seen(self._spec, frames, step.reward, first, mask, explore=self._mode, task=step.tasks)
-        self._carried, action = self._functions.act(self._params, self._carried, shown, self._seed, self._num_calls)
+        carried, action = self._functions.act(self._params, self._carried, shown, self._seed, self._num_calls)
+        self._carried = carried if step.shown is None else _chosen(step.shown, carried, self._carried)
         self._num_calls += 1
         return np.asarray(action)
+
+
+@jax.jit
+def _chosen(chosen: jax.Array, new: acting.Carried, old: acting.Carried) -> acting.Carried:
+    """Returns the new rows where chosen, [E] bool, and the old ones elsewhere."""
+
+    def choose(one: jax.Array, other: jax.Array) -> jax.Array:
+        return jnp.where(chosen.reshape(-1, *[1] * (one.ndim - 1)), one, other)
+
+    found: acting.Carried = jax.tree.map(choose, new, old)
+    return found

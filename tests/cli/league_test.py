@@ -149,6 +149,20 @@ def test_a_file_that_cannot_be_written_is_named(
     assert f"--out={out} cannot be written: No such file" in capsys.readouterr().err
 
 
+def test_a_match_of_seats_tells_the_mean_return_first(
+    run_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    said: golden.Said,
+) -> None:
+    side = {"wins": 10, "draws": 0, "losses": 10}
+    returns = {"mean_return": 0.25, "stderr_return": 0.1, "versions": [90, 30], "policy": "sample"}
+    played = {"episodes": 40, "wins": 20, "draws": 0, "losses": 20, "first": side, "second": side, **returns}
+    monkeypatch.setattr(scoring, "against_each_other", lambda *args, trusted: played)
+    assert commands.main(["league", "match", "main", saved_league.OLD, f"--run_dir={run_path}", "--games=40"]) == 0
+    said(capsys.readouterr().out)
+
+
 @pytest.mark.parametrize("as_json", [True, False])
 def test_match_tells_the_score(
     as_json: bool,

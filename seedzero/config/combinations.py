@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Set
 
 from seedzero.config import config as configs
-from seedzero.config import families, league_rules, options
+from seedzero.config import environment_notes, families, league_rules, options
 from seedzero.config import hosts as hosts_config
 from seedzero.core import env_ids, errors, opponents, types
 
@@ -67,7 +67,7 @@ def imply(
             changes[name] = needed
             notes.append(f"--{name}={needed}: {config.env.id} needs a memory of {memory[1]} steps")
     if families.of(config.env.id).prefix == "memory":
-        notes += _without_memory(config)
+        notes += environment_notes.without_memory(config)
     decays = {"ppo.decay_clip", "ppo.decay_updates"} & explicit  # a preset may have the one, the user the other
     if decays and config.ppo.decay_clip and not config.ppo.decay_updates:
         notes.append(
@@ -85,39 +85,9 @@ def imply(
         changes["replay.final_updates"] = 0
         notes.append("--replay.final_updates is off: they follow the last of --max_env_steps, which has no limit")
     if config.env.id == env_ids.DMLAB30:
-        notes += _levels_left_out(config)
+        notes += environment_notes.levels_left_out(config)
     implied = configs.override(config, changes)
     return implied, [*notes, *implied.agent.notes(implied)]
-
-
-def _without_memory(config: configs.Config) -> Iterator[str]:
-    """Yields a note if an agent of the package's acts on its newest observation alone."""
-    agent, width = config.agent, getattr(config.agent, "lstm_width", None)
-    stack = getattr(agent, "frame_stack", config.network.frame_stack)
-    if not width and stack == 1 and config.run.agent in configs.agent_names():
-        way = "--agent=r2d2, vtrace or ppo" if width is None else f"--{config.section}.lstm_width=64"
-        yield (
-            f"--agent={config.run.agent} has no memory here: it sees the newest observation alone, which does not "
-            f"show what --env={config.env.id} asks for; give {way}"
-        )
-
-
-def _levels_left_out(config: configs.Config) -> Iterator[str]:
-    """Yields notes on levels of DMLab-30 without a player."""
-    worker, evaluation, levels = config.worker, config.evaluation, env_ids.DMLAB30_LEVELS
-    if 0 < worker.num_envs < levels and not worker.num_remote:
-        yield (
-            f"--env={env_ids.DMLAB30} has {levels} levels, and {worker.num_envs} environments play as many of them; "
-            "give more --workers or --worker.envs_per_group"
-        )
-    limits = {
-        "evaluation.num_envs": evaluation.num_envs,
-        "evaluation.episodes": evaluation.episodes,
-        "batcher.max_batch": config.batcher.max_batch or levels,
-    }
-    for name, number in limits.items():
-        if evaluation.every_updates and number < levels:
-            yield f"--{name}={number}: evaluations play {number} of the {levels} levels; give --{name}={levels}"
 
 
 def check(*variants: configs.Config) -> None:
@@ -144,6 +114,7 @@ def _problems(config: configs.Config) -> Iterator[str]:
     yield from _replay_problems(config)
     yield from _search_problems(config)
     yield from league_rules.problems(config)
+    yield from config.agent.problems()
     yield from _video_problems(config)
 
 

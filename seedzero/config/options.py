@@ -144,6 +144,10 @@ class AgentSection(Section):
         """Returns notes on the settings for the user."""
         return []
 
+    def problems(self) -> list[str]:
+        """Returns the impossible combinations of its settings, each with a way out; a saved run may have them."""
+        return []
+
     def decay_end(self, config: Any) -> tuple[str, int]:
         """Returns the setting of the updates after which the learning rate is 0, and their number; ("", 0): none."""
         return "", 0

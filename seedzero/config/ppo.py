@@ -51,8 +51,8 @@ class PPOConfig(options.AgentSection):
     bonus: str = options.fixed("", "MODULE:FUNCTION of your own that returns a bonus on rewards; empty: none")
     bonus_place: str = options.fixed(
         "after",
-        "before: the bonus is in the environment's units, and scaled, clipped and normalized with its rewards; after: "
-        "it is added to the result",
+        "before: the bonus is in the environment's units, and scaled and clipped with its rewards, which are not "
+        "normalized then; after: it is added to the result",
         choices=("before", "after"),
     )
     reward_scale: float = shared.reward_scale(1.0)
@@ -91,6 +91,15 @@ class PPOConfig(options.AgentSection):
                 f"num_minibatches is {self.num_minibatches}; an update has {num_steps} steps (ppo.batch_size x "
                 "ppo.unroll_length), give at most that many"
             )
+
+    def problems(self) -> list[str]:
+        if not (self.bonus and self.bonus_place == "before" and self.normalize_rewards):
+            return []
+        return [
+            "--ppo.bonus_place=before: --ppo.normalize_rewards=true divides the bonus by the deviation of the "
+            "environment's rewards alone, and where these are rare that makes every bonus the largest reward; give "
+            "--ppo.normalize_rewards=false, or --ppo.bonus_place=after"
+        ]
 
     def notes(self, config: Any) -> list[str]:
         num_envs = config.worker.num_envs

@@ -480,6 +480,23 @@ def test_agents_with_an_lstm_learn_through_the_steps_of_a_memory_task(
         assert notes[0].startswith(f"--{implied[0]}={implied[1]}: {env} ") and f" {env[-2:]} " in notes[0]
 
 
+def test_a_bonus_before_normalized_rewards_is_refused_at_the_start(said: golden.Said) -> None:
+    given: dict[str, options.Value] = {"ppo.bonus": "own:make", "ppo.bonus_place": "before"}
+    asked = configs.override(presets.get("catch", "ppo"), given)  # a saved run may have it, and be evaluated
+    with pytest.raises(errors.ConfigError, match=r"normalize_rewards=false, or --ppo\.bonus_place=after") as raised:
+        combinations.check(asked)
+    said(raised.value)
+    changes: tuple[dict[str, options.Value], ...]
+    changes = (
+        {"ppo.normalize_rewards": False},
+        {"ppo.bonus_place": "after"},
+        {"ppo.bonus": ""},
+        {"run.agent": "vtrace"},
+    )
+    for change in changes:
+        combinations.check(configs.override(asked, change))
+
+
 @pytest.mark.parametrize("env", ["memory:tmaze-20", "memory:repeat-4", "memory:cartpole"])
 @pytest.mark.parametrize(
     ("agent", "changes", "way"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from seedzero.api import heatmap
@@ -49,19 +49,25 @@ class SavedLeague(NamedTuple):
         pairs = self.payoff.pairs()
         found = elo.fit(pairs, anchor=members.MAIN)
         zero = next((found[name] for name in self.pool.frozen if name in found), 0.0)
-        games = {name: sum(row.games for pair, row in pairs.items() if name in pair) for name in found}
+        games = dict.fromkeys(found, 0)
+        for pair, row in pairs.items():
+            for name in found.keys() & pair:
+                games[name] += row.games
         return {name: rating - zero for name, rating in found.items()}, games
 
-    def win_rates(self) -> heatmap.WinRates:
-        """Returns the win rates between the players, of all training's matches."""
-        pairs, names = self.payoff.pairs(), [member.name for member in self.pool.members]
-
-        def tally(one: str, other: str) -> payoffs.Tally:
-            return pairs[one, other] if (one, other) in pairs else pairs.get((other, one), payoffs.Tally()).mirrored
-
-        rows = [[tally(one, other) for other in names] for one in names]
-        rates = [[row.score / row.games if row.games else None for row in line] for line in rows]
-        return heatmap.WinRates(names, rates, [[row.games for row in line] for line in rows])
+    def win_rates(self, names: Sequence[str] | None = None) -> heatmap.WinRates:
+        """Returns the win rates between players, of all training's matches. names: None: all players."""
+        names = [member.name for member in self.pool.members] if names is None else names
+        place = {name: index for index, name in enumerate(names)}
+        rates: list[list[float | None]] = [[None] * len(names) for _ in names]
+        games = [[0] * len(names) for _ in names]
+        for pair, row in self.payoff.pairs().items():
+            if row.games and place.keys() >= {*pair}:
+                one, other = (place[name] for name in pair)
+                games[one][other] = games[other][one] = row.games
+                rates[one][other] = row.score / row.games
+                rates[other][one] = row.mirrored.score / row.games
+        return heatmap.WinRates(names, rates, games)
 
     def to_json(self) -> dict[str, Any]:
         """Returns all that the checkpoint has of the league, its history left out."""

@@ -73,23 +73,31 @@ def _connected(pairs: set[tuple[str, str]], anchor: str) -> set[str]:
 def _maximum(ends: np.ndarray, score: np.ndarray, games: np.ndarray, number: int) -> np.ndarray:
     """Returns the strengths [number] of greatest likelihood, their mean 0, by Newton's method with halved steps.
 
+    Most players of a league met few others, so the Hessian is sparse, and a step takes time by the number of pairs.
+
     ends: [P, 2] places of each pair's players; score, games: [P] of the first one, strictly between 0 and games.
     """
+    from scipy import sparse  # type: ignore[import-untyped]  # takes a moment
+    from scipy.sparse import linalg  # type: ignore[import-untyped]
+
+    one, other = ends.T
     strength = np.zeros(number)
 
     def likelihood(values: np.ndarray) -> float:
-        difference = values[ends[:, 0]] - values[ends[:, 1]]
+        difference = values[one] - values[other]
         return float(np.sum(score * difference - games * np.logaddexp(0.0, difference)))
 
     best = likelihood(strength)
     for _ in range(_MOST_STEPS):
-        rate = 1 / (1 + np.exp(strength[ends[:, 1]] - strength[ends[:, 0]]))
-        gradient, hessian = np.zeros(number), np.full((number, number), 1.0 / number)  # which fixes the mean
-        for end, sign in ((0, 1.0), (1, -1.0)):
-            np.add.at(gradient, ends[:, end], sign * (score - games * rate))
-            np.add.at(hessian, (ends[:, end], ends[:, end]), games * rate * (1 - rate))
-            np.add.at(hessian, (ends[:, end], ends[:, 1 - end]), -games * rate * (1 - rate))
-        step = np.linalg.solve(hessian, gradient)
+        rate = 1 / (1 + np.exp(strength[other] - strength[one]))
+        gradient, weight = np.zeros(number), games * rate * (1 - rate)
+        np.add.at(gradient, one, score - games * rate)
+        np.add.at(gradient, other, games * rate - score)
+        rows, columns = np.concatenate([one, other, one, other]), np.concatenate([one, other, other, one])
+        values = np.concatenate([weight, weight, -weight, -weight])
+        hessian = sparse.csc_array((values, (rows, columns)), shape=(number, number))
+        step = np.append(0.0, linalg.spsolve(hessian[1:, 1:], gradient[1:]))  # the first one's strength is fixed,
+        step -= step.mean()  # since the likelihood knows differences alone
         if np.abs(step).max() <= _SMALL:
             return strength + step
         while (found := likelihood(strength + step)) < best and np.abs(step).max() > _SMALL:

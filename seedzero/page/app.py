@@ -47,7 +47,7 @@ class Page:
         self.thoughts = thinker.ThoughtAnswers(root, self.thinker, trusted=trusted)
         self._library = library.Library()
         self._leagues: dict[str, tuple[object, dict[str, Any]]] = {}  # by run: its source, and the league
-        self._lock = threading.Lock()
+        self._league_locks: dict[str, threading.Lock] = {}
 
     def runs(self, request: requests.Request) -> dict[str, Any]:
         """Returns all runs, the newest first."""
@@ -90,7 +90,7 @@ class Page:
             tuple(sorted(saved_files.finished(path / "checkpoints" / saved_files.STEPS))),
             _size(path / league_log.LEAGUE_FILE),
         )
-        with self._lock:
+        with self._league_locks.setdefault(name, threading.Lock()):  # a large league delays no other run
             if name not in self._leagues or self._leagues[name][0] != source:
                 self._leagues[name] = (source, league_view.read(path, name))
             return self._leagues[name][1]

@@ -9,6 +9,7 @@ from typing import Any
 
 from seedzero.api import leagues
 from seedzero.core import errors, json_object
+from seedzero.league import lineage
 from seedzero.monitoring import league_log
 from seedzero.page import history
 
@@ -30,12 +31,21 @@ def read(path: pathlib.Path, name: str) -> dict[str, Any]:
         league = leagues.read(path, name)
     except errors.CheckpointError as error:
         return {**found, "error": str(error)}
-    whole = league.to_json()
-    kept = ("update", "env_steps", "players", "lineage", "opponents", "types", "void", "ratings", "games")
+    return {**found, **view(league)}
+
+
+def view(league: leagues.SavedLeague) -> dict[str, Any]:
+    """Returns players, results and ratings; takes time in proportion to the players and to the pairs that met."""
+    ratings, games = league.ratings()
+    names = chosen([member.name for member in league.pool.members], league.pool.learning)
+    win_rates = {**league.win_rates(names)._asdict(), "num_players": len(league.pool.members)}
     return {
-        **found,
-        **{key: whole[key] for key in kept},
-        "win_rates": chosen(whole["win_rates"], league.pool.learning),
+        "update": league.update,
+        "env_steps": league.env_steps,
+        "lineage": lineage.tree(league.pool),
+        "ratings": ratings,
+        "games": games,
+        "win_rates": win_rates,
     }
 
 
@@ -88,14 +98,11 @@ def matches(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
     }
 
 
-def chosen(table: Mapping[str, Any], learning: Sequence[str]) -> dict[str, Any]:
-    """Returns a table of win rates with at most MAX_PLAYERS: learning players, then frozen players at equal gaps."""
-    names = list(table["names"])
-    learners = [place for place, name in enumerate(names) if name in learning][:MAX_PLAYERS]
-    frozen = [place for place in range(len(names)) if place not in set(learners)]
+def chosen(names: Sequence[str], learning: Sequence[str]) -> list[str]:
+    """Returns at most MAX_PLAYERS of the players: learning players, then frozen players at equal gaps."""
+    learners = [name for name in names if name in learning][:MAX_PLAYERS]
+    frozen = [name for name in names if name not in learning]
     room = MAX_PLAYERS - len(learners)
     if len(frozen) > room:
         frozen = [frozen[-1 - (len(frozen) - 1) * number // max(1, room - 1)] for number in reversed(range(room))]
-    places = [*learners, *frozen]
-    parts = {key: [[table[key][row][column] for column in places] for row in places] for key in ("rates", "games")}
-    return {"names": [names[place] for place in places], "num_players": len(names), **parts}
+    return [*learners, *frozen]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -75,6 +76,17 @@ def test_ratings_are_those_of_greatest_likelihood(num_players: int, share: float
     found = elo.fit(pairs, anchor=names[0])
     assert list(found) == names
     np.testing.assert_allclose(list(found.values()), _by_scipy(pairs, names), atol=0.02)
+
+
+def test_many_players_who_met_few_others_need_no_matrix_of_all_pairs() -> None:
+    pairs = {("main", f"p{index:04}"): payoffs.Tally(wins=1) for index in range(2000)}
+    elo.fit(dict(list(pairs.items())[:2]), anchor="main")  # imports
+    tracemalloc.start()
+    found = elo.fit(pairs, anchor="main")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(found) == 2001 and found["p1999"] == pytest.approx(-190.8485, abs=1e-3)
+    assert peak < 2001 * 2001 * 8 / 2
 
 
 def test_the_order_of_matches_changes_no_bit() -> None:

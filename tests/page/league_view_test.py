@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import pathlib
+import sys
 from typing import Any
 
 import page_runs
 import pytest
 import saved_league
 
+from seedzero.api import leagues
+from seedzero.config import league as league_config
 from seedzero.core import errors
+from seedzero.league import payoff as payoffs
+from seedzero.league import players as members
 from seedzero.page import league_view
 
 LINES: list[dict[str, Any]] = [
@@ -36,14 +41,44 @@ def test_lines_are_sorted_by_their_kind() -> None:
 def test_a_large_table_keeps_learners_and_frozen_players_of_equal_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(league_view, "MAX_PLAYERS", 4)
     names = ["a", "b", "main", "c", "d", "e"]
-    table = {key: [[10 * row + column for column in range(6)] for row in range(6)] for key in ("rates", "games")}
-    found = league_view.chosen({"names": names, **table}, ["main"])
-    assert (found["names"], found["num_players"]) == (["main", "a", "c", "e"], 6)
-    assert found["rates"][1] == [2, 0, 3, 5] and found["games"][0] == [22, 20, 23, 25]
+    assert league_view.chosen(names, ["main"]) == ["main", "a", "c", "e"]
     monkeypatch.setattr(league_view, "MAX_PLAYERS", 6)
-    assert league_view.chosen({"names": names, **table}, ["main"])["names"] == ["main", "a", "b", "c", "d", "e"]
+    assert league_view.chosen(names, ["main"]) == ["main", "a", "b", "c", "d", "e"]
     monkeypatch.setattr(league_view, "MAX_PLAYERS", 1)
-    assert league_view.chosen({"names": names, **table}, ["main", "a"])["names"] == ["a"]
+    assert league_view.chosen(names, ["main", "a"]) == ["a"]
+
+
+def test_four_times_the_players_take_four_times_the_work() -> None:
+    few, many = (_num_calls(_league_of(number)) for number in (200, 800))
+    assert many < 6 * few
+
+
+def _league_of(number: int) -> leagues.SavedLeague:
+    """Returns a league in which main met each of many frozen players."""
+    frozen = [members.Member(f"main-{place:x}", "frozen", False, parent="main") for place in range(number)]
+    rows = {payoffs.Key("past", "main", one.name, 0): payoffs.Tally(wins=1) for one in frozen}
+    rows |= {payoffs.Key("past", key.opponent, "main", 1): row.mirrored for key, row in rows.items()}
+    pool = members.Pool((*members.Pool().members, *frozen), number)
+    return leagues.SavedLeague(1, 1, league_config.LeagueConfig(), pool, payoffs.Payoff(rows), {}, 0)
+
+
+def _num_calls(league: leagues.SavedLeague) -> int:
+    """Returns the number of calls of Python's functions that a view takes."""
+    league_view.view(league)  # imports
+    number = 0
+
+    def count(*_: object) -> None:
+        nonlocal number
+        number += 1
+
+    sys.setprofile(count)
+    try:
+        found = league_view.view(league)
+    finally:
+        sys.setprofile(None)
+    assert len(found["ratings"]) == len(league.pool.members)
+    assert len(found["win_rates"]["rates"]) == league_view.MAX_PLAYERS
+    return number
 
 
 def test_a_saved_league_is_read(tmp_path: pathlib.Path) -> None:

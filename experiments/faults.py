@@ -459,6 +459,12 @@ ROWS = (
         ("tests/core/plain_files_test.py",),
     ),
     Row(
+        "security-page-idle",
+        "512 idle connections to the page; readers that take nothing of an answer",
+        "the owner is answered; the slowest are dropped, within 64 MiB of memory",
+        ("tests/page/serve_test.py::test_idle_connections_shut_nobody_out", "tests/page/connections_test.py"),
+    ),
+    Row(
         "security-code",
         "run directories that name code",
         "nothing runs without consent",

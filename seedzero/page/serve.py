@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import pathlib
 import signal
 import socket
@@ -12,11 +13,12 @@ from collections.abc import Callable, Iterator
 import uvicorn
 
 from seedzero.core import errors
-from seedzero.page import app, guard
+from seedzero.page import app, connections, guard
 from seedzero.processes import signals
 
-_MAX_CONNECTIONS = 512
 _END_SECONDS = 2
+_M_MMAP_THRESHOLD = -3
+"""Of glibc's mallopt: blocks of so many bytes are the system's again once they are free."""
 
 
 def serve(
@@ -37,6 +39,7 @@ def serve(
             f"--host={host} can be reached from other machines, and without a token whoever reaches it may read all "
             "runs; give --token_file=FILE (`openssl rand -hex 32 > FILE` makes a token)"
         )
+    _return_large_blocks()
     with _bound(host, port) as listener:
         number = listener.getsockname()[1]
         page = app.Page(root, trusted=trusted)
@@ -53,7 +56,7 @@ async def _serve(
     made = app.make(page, hosts=guard.HostNames(host), token=token, cookie=f"seedzero_page_{port}")
     config = uvicorn.Config(
         made,
-        http="h11",
+        http=connections.Connection,
         ws="none",
         lifespan="off",
         loop="asyncio",
@@ -62,7 +65,7 @@ async def _serve(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=_MAX_CONNECTIONS,
+        limit_concurrency=connections.MAX_CONNECTIONS,
         timeout_graceful_shutdown=_END_SECONDS,
     )
     server = _Server(config)
@@ -78,6 +81,12 @@ async def _serve(
             loop.add_signal_handler(number, stop)
     ready(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
     await server.serve(sockets=[listener])
+
+
+def _return_large_blocks() -> None:
+    """Lets the memory of large answers go back to the system: glibc keeps it for each thread once it was freed."""
+    with contextlib.suppress(AttributeError, OSError):  # another C library
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 128 << 10)
 
 
 class _Server(uvicorn.Server):

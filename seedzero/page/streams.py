@@ -12,8 +12,6 @@ from starlette import responses, types
 
 MAX_STREAMS = 64
 POLL_SECONDS = 1.0
-SLOW_SECONDS = 10.0
-"""A reader that takes no event for so long is dropped."""
 _SILENT_POLLS = 15
 """Polls without an event before a comment, which finds readers that have gone."""
 
@@ -52,19 +50,13 @@ class EventStream:
     """An answer of events, as an ASGI application."""
 
     def __init__(
-        self,
-        places: StreamPlaces,
-        poll: Callable[[], Iterable[Event]],
-        *,
-        poll_seconds: float = POLL_SECONDS,
-        slow_seconds: float = SLOW_SECONDS,
+        self, places: StreamPlaces, poll: Callable[[], Iterable[Event]], *, poll_seconds: float = POLL_SECONDS
     ) -> None:
         """poll: returns new events; called on a thread, once every `poll_seconds`."""
-        self._places, self._poll = places, poll
-        self._poll_seconds, self._slow_seconds = poll_seconds, slow_seconds
+        self._places, self._poll, self._poll_seconds = places, poll, poll_seconds
 
     async def __call__(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
-        """Sends events until the reader leaves, is too slow, or the server ends."""
+        """Sends events until the reader leaves, or the server ends; `connections` drops a slow reader."""
         if self._places.is_full():
             text = f"{self._places.limit} streams are open, and no more are served; close other windows of this page"
             return await responses.JSONResponse({"error": text}, 503)(scope, receive, send)
@@ -76,13 +68,10 @@ class EventStream:
             ends = [asyncio.ensure_future(_left(receive)), asyncio.ensure_future(self._places.ending.wait())]
             try:
                 await self._send_all(send, ends)
-            except TimeoutError:
-                return  # without the last message, so that the server closes the connection
             finally:
                 for end in ends:
                     end.cancel()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(send(_body(b"", more=False)), self._slow_seconds)
+            await send(_body(b"", more=False))
 
     async def _send_all(self, send: types.Send, ends: Sequence[asyncio.Future[Any]]) -> None:
         num_silent = 0
@@ -93,7 +82,7 @@ class EventStream:
             if num_silent >= _SILENT_POLLS:
                 content, num_silent = b": nothing new\n\n", 0
             if content:
-                await asyncio.wait_for(send(_body(content, more=True)), self._slow_seconds)
+                await send(_body(content, more=True))
             if any(name == END for name, _ in events):
                 return
             done, _ = await asyncio.wait(ends, timeout=self._poll_seconds, return_when=asyncio.FIRST_COMPLETED)

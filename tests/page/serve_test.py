@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.parse
 from collections.abc import Iterator
 
 import golden
@@ -19,7 +20,7 @@ import page_runs
 import pytest
 
 from seedzero.core import errors
-from seedzero.page import serve
+from seedzero.page import connections, serve
 
 _SECONDS = 60
 
@@ -108,6 +109,16 @@ def test_a_real_browser_line_cannot_leave_the_files_nor_use_another_name(root: p
         for path in ("/static/../app.py", "/static/%2e%2e/app.py", "/../../etc/passwd", "/static/..%5capp.py"):
             assert " 404 " in ask(f"GET {path}").splitlines()[0], path
         assert "server:" not in ask("GET /").lower()
+
+
+def test_idle_connections_shut_nobody_out(root: pathlib.Path) -> None:
+    with contextlib.ExitStack() as undo:
+        _, url = undo.enter_context(_serving(f"--run_dir={root}"))
+        address = urllib.parse.urlsplit(url)
+        for _ in range(connections.MAX_CONNECTIONS):
+            held = undo.enter_context(socket.create_connection((address.hostname, address.port), timeout=_SECONDS))
+            held.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
+        assert httpx.get(f"{url}api/runs", timeout=_SECONDS).status_code == 200
 
 
 def test_another_address_asks_for_the_token(root: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -1,4 +1,4 @@
-"""Streams: events, a limit of their number, slow readers, and their end."""
+"""Streams: events, a limit of their number, and their end."""
 
 from __future__ import annotations
 
@@ -20,17 +20,15 @@ SCOPE: Message = {"type": "http", "method": "GET", "headers": []}
 class _Reader:
     """The other side of a stream; it leaves when `left` is set."""
 
-    def __init__(self, *, is_slow: bool = False) -> None:
+    def __init__(self) -> None:
         self.messages: list[Message] = []
-        self.left, self.read, self._is_slow = asyncio.Event(), asyncio.Event(), is_slow
+        self.left, self.read = asyncio.Event(), asyncio.Event()
 
     async def receive(self) -> Message:
         await self.left.wait()
         return {"type": "http.disconnect"}
 
     async def send(self, message: Any) -> None:
-        if self._is_slow and message["type"] == "http.response.body":
-            await asyncio.Event().wait()
         self.messages.append(message)
         if message.get("body"):
             self.read.set()
@@ -93,16 +91,6 @@ def test_the_65th_stream_is_refused() -> None:
         places.ending.set()
         await asyncio.gather(*tasks)
         assert places.num_open == 0
-
-    _run(test)
-
-
-def test_a_slow_reader_is_dropped() -> None:
-    async def test() -> None:
-        places, reader = streams.StreamPlaces(), _Reader(is_slow=True)
-        await _open(places, reader, lambda: [("a", 1)], slow_seconds=0.05)
-        assert places.num_open == 0
-        assert [message["type"] for message in reader.messages] == ["http.response.start"]
 
     _run(test)
 

@@ -459,6 +459,21 @@ ROWS = (
         ("tests/core/plain_files_test.py",),
     ),
     Row(
+        "security-page-cookie",
+        "another program's cookie on the page's host: JSON, a space, an umlaut",
+        "the owner's own cookie counts; a wrong one does not",
+        ("tests/page/guard_test.py::test_another_programs_cookie_hides_nothing",),
+    ),
+    Row(
+        "security-page-league",
+        "a league of four times as many frozen players",
+        "four times the work",
+        (
+            "tests/page/league_view_test.py::test_four_times_the_players_take_four_times_the_work",
+            "tests/league/elo_test.py::test_many_players_who_met_few_others_need_no_matrix_of_all_pairs",
+        ),
+    ),
+    Row(
         "security-page-idle",
         "512 idle connections to the page; readers that take nothing of an answer",
         "the owner is answered; the slowest are dropped, within 64 MiB of memory",

@@ -69,6 +69,10 @@ class SavedLeague(NamedTuple):
                 rates[other][one] = row.mirrored.score / row.games
         return heatmap.WinRates(names, rates, games)
 
+    def lineage(self) -> list[dict[str, Any]]:
+        """Returns the learning players, each with its snapshots and resets."""
+        return lineage.tree(self.pool)
+
     def to_json(self) -> dict[str, Any]:
         """Returns all that the checkpoint has of the league, its history left out."""
         ratings, games = self.ratings()
@@ -77,7 +81,7 @@ class SavedLeague(NamedTuple):
             "env_steps": self.env_steps,
             "settings": dataclasses.asdict(self.settings),
             "players": [member.to_json() for member in self.pool.members],
-            "lineage": lineage.tree(self.pool),
+            "lineage": self.lineage(),
             "active": {name: list(opponents) for name, opponents in self.active.items()},
             "opponents": {name: self.opponents(name) for name in self.pool.learning},
             "payoff": self.payoff.table(),

@@ -63,6 +63,7 @@ def train(
       run_dir: directory or gs://BUCKET/PATH of the run; None: a new directory in ./runs.
       trust_run_dir: import the modules that `run_dir` names, though this call does not: they may do anything here.
       page: port of a web page of the run on this machine, until the run ends; 0: any free one, which is printed.
+        Behind a proxy, as in Jupyter, give its path there, too: `**{"page.root": "/proxy/8000"}`.
       on_row: takes each row of metrics.jsonl, as a dictionary. A returned text ends the run as a spent budget does,
         with that reason. Calls are on a thread of their own, one after the other, and training does not wait.
       on_evaluation: takes each evaluation during training: `update`, `env_steps`, `mean_return`, ...; likewise.
@@ -88,6 +89,7 @@ def train(
     flags = {"preset": preset, "run_dir": None if run_dir is None else os.fspath(run_dir)}
     flags |= {request.TRUST: "true"} if trust_run_dir else {}
     flags |= {} if page is None else {"page": str(page)}
+    flags |= {"page.root": str(settings.pop("page.root"))} if "page.root" in settings else {}
     given = texts({**({} if env is None else {"env": env}), **settings}, flags["run_dir"])
     trusts = trust_run_dir or bool(user_code.named(given))
     return start(
@@ -113,7 +115,7 @@ def start(
     """Trains; returns the result. Errors as in `train`, and ConfigError in a module imported for a training.
 
     Args:
-      flags: preset, run_dir, trust_run_dir and page (a port), where given.
+      flags: preset, run_dir, trust_run_dir, page (a port) and page.root, where given.
       settings: texts by SECTION.KEY.
       say: takes sentences for the user before the learner has its console, and a command line that ends one.
       resume_command: run directory -> command line that goes on with it, for the user.
@@ -121,9 +123,7 @@ def start(
       leaves_when_late: ends the process where --max_seconds has passed and a call on the device does not return.
       functions: on_row and on_evaluation, where given.
     """
-    page = paging.port("page", flags["page"]) if "page" in flags else None
-    if page is not None:
-        paging.check_packages("--page")
+    page = paging.place(flags)
     user_code.check_may_train()
     if not ({"preset", "run_dir"} & flags.keys() or "env.id" in settings):
         raise errors.UsageError(

@@ -17,6 +17,8 @@ def run(arguments: parse.Arguments) -> int:
     """Serves the page until Ctrl-C; returns the exit code."""
     place, host = arguments.flags["run_dir"], arguments.flags.get("host", "127.0.0.1")
     port = paging.port("port", arguments.flags.get("port", "0"))
+    root = arguments.flags.get("page.root", "")
+    proxy = paging.proxy(root)
     if not host:
         raise errors.UsageError("--host is empty; give 127.0.0.1 (this machine), or an address of this machine")
     url = bucket.parse(place)
@@ -36,10 +38,11 @@ def run(arguments: parse.Arguments) -> int:
         output.say(f"warning: {text}")
 
     def ready(url: str) -> None:
-        output.say(f"the page of {place}: {url}{' asks for the token' if token else ''}; Ctrl-C ends it")
+        behind = f", behind a proxy at {root}" if root else ""
+        output.say(f"the page of {place}: {url}{behind}{' asks for the token' if token else ''}; Ctrl-C ends it")
 
     with _followed(url) if url else contextlib.nullcontext(pathlib.Path(place).resolve()) as path:
-        serve.serve(path, host, port, token, ready, trusted=arguments.switch("trust_run_dir"))
+        serve.serve(path, host, port, token, ready, trusted=arguments.switch("trust_run_dir"), proxy=proxy)
     return exit_codes.DONE
 
 
@@ -61,13 +64,14 @@ def _followed(url: bucket.Url) -> Iterator[pathlib.Path]:
 
 COMMAND = parse.Command(
     summary="Serves a web page of the runs in a directory: curves, comparisons, leagues, recorded episodes, settings.",
-    usage="--run_dir=DIR|gs://BUCKET/PATH [--port=N] [--host=ADDRESS] [--token_file=FILE]",
+    usage="--run_dir=DIR|gs://BUCKET/PATH [--port=N] [--host=ADDRESS] [--token_file=FILE] [--page.root=PATH]",
     flags={
         "run_dir=DIR|gs://BUCKET/PATH": "of a training run, running or ended, or a directory with many of them below; "
         "of a bucket, one run",
         "port=N": "to listen on; 0, the default: any free port, which is printed",
         "host=ADDRESS": "to listen on (default 127.0.0.1, this machine alone); any other needs --token_file",
         "token_file=FILE": "file with the token that browsers must give, once (default: none is asked for)",
+        **parse.PAGE_ROOT,
         **parse.TRUST,
         "supervised": "leave when standard input is closed: for a program that starts this one",
     },

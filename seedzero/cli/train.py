@@ -79,6 +79,7 @@ COMMAND = parse.Command(
         f"{training.RUNS}/)",
         "page=PORT": "serve `seedzero page` of this run on this machine until it ends; 0: any free port, which is "
         "printed",
+        **parse.PAGE_ROOT,
         **parse.TRUST,
         "supervised": "save and leave when standard input is closed: for a program that starts this one",
     },

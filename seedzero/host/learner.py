@@ -46,7 +46,7 @@ def train(
     handles_signals: bool = True,
     leaves_when_late: bool = False,
     hosts: together.Together | None = None,
-    page: int | None = None,
+    page: paging.PagePlace | None = None,
     functions: Mapping[str, callbacks.Function] | None = None,
 ) -> result.Result:
     """Trains until a budget is spent, a return is reached or the user stops; returns the result.
@@ -61,7 +61,7 @@ def train(
       leaves_when_late: ends the process, with `exit_codes.FAILED` and the newest checkpoint, where --max_seconds has
         passed and a call on the device does not return (`deadline`); false: training ends when it returns.
       hosts: the run's other hosts; None: there are none.
-      page: port of a page of the run, on this machine alone; 0: any free one; None: there is no page.
+      page: of a page of the run, on this machine alone; None: there is no page.
       functions: of the caller, as in `callbacks.Callbacks`.
 
     Raises:

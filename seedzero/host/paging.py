@@ -9,7 +9,8 @@ import pathlib
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from seedzero.config import options
 from seedzero.core import errors, packages
@@ -20,6 +21,44 @@ NICENESS = 19
 LARGEST_PORT = 65535
 _PACKAGES = ("starlette", "uvicorn")
 _URL = re.compile(rb"http://\S+/")
+_ROOT = re.compile(r"(https?://(?P<name>[\w.-]+)(:\d+)?)?(?P<path>(/[\w.~%@+:-]+)*)/?", re.ASCII)
+
+
+class Proxy(NamedTuple):
+    """A proxy between browsers and the page: its name, "": one of the page's own, and the page's path there."""
+
+    name: str = ""
+    path: str = ""
+
+
+class PagePlace(NamedTuple):
+    """Port and root of the page of a training. port: 0: any free one. root: of --page.root."""
+
+    port: int
+    root: str = ""
+
+
+def place(flags: Mapping[str, str]) -> PagePlace | None:
+    """Returns the place in a training's flags `page` and `page.root`; None: there is no page. Raises UsageError."""
+    root = flags.get("page.root", "")
+    if "page" not in flags:
+        if root:
+            raise errors.UsageError(f"--page.root={root} is of a page, and none is asked for: give --page=PORT, too")
+        return None
+    check_packages("--page")
+    proxy(root)
+    return PagePlace(port("page", flags["page"]), root)
+
+
+def proxy(root: str) -> Proxy:
+    """Returns the proxy of --page.root, "": none. Raises UsageError."""
+    found = _ROOT.fullmatch(root)
+    if root and not (found and any(found.group("name", "path"))):
+        raise errors.UsageError(
+            f"--page.root={root}: expected the page's path behind a proxy, as /proxy/8000, or its whole address, as "
+            "https://NAME/proxy/8000"
+        )
+    return Proxy(found["name"] or "", found["path"]) if found else Proxy()
 
 
 def port(name: str, text: str) -> int:
@@ -42,14 +81,14 @@ def check_packages(user: str) -> None:
 @contextlib.contextmanager
 def beside(
     run_dir: pathlib.Path,
-    port: int,
+    place: PagePlace,
     *,
     say: Callable[[str], None],
     launch: Callable[[Sequence[str]], programs.Process] = programs.launch,
 ) -> Iterator[None]:
     """While entered, `seedzero page` shows a run; its address, or its end, is a line for the user.
 
-    port: 0: any free one. say: takes the lines, on any thread.
+    say: takes the lines, on any thread.
     """
 
     def write(line: bytes) -> None:
@@ -57,7 +96,9 @@ def beside(
             say(f"the page of this run: {found[0].decode()}")
 
     program = programs.Program(write, programs.System(launch=launch))
-    command = [sys.executable, "-m", "seedzero.cli", "page", f"--run_dir={run_dir}", f"--port={port}", "--supervised"]
+    command = [sys.executable, "-m", "seedzero.cli", "page", f"--run_dir={run_dir}", f"--port={place.port}"]
+    command += [f"--page.root={place.root}"] if place.root else []
+    command += ["--supervised"]
 
     def started() -> None:
         process = program.process

@@ -73,13 +73,8 @@ def _connected(pairs: set[tuple[str, str]], anchor: str) -> set[str]:
 def _maximum(ends: np.ndarray, score: np.ndarray, games: np.ndarray, number: int) -> np.ndarray:
     """Returns the strengths [number] of greatest likelihood, their mean 0, by Newton's method with halved steps.
 
-    Most players of a league met few others, so the Hessian is sparse, and a step takes time by the number of pairs.
-
     ends: [P, 2] places of each pair's players; score, games: [P] of the first one, strictly between 0 and games.
     """
-    from scipy import sparse  # type: ignore[import-untyped]  # takes a moment
-    from scipy.sparse import linalg  # type: ignore[import-untyped]
-
     one, other = ends.T
     strength = np.zeros(number)
 
@@ -90,17 +85,36 @@ def _maximum(ends: np.ndarray, score: np.ndarray, games: np.ndarray, number: int
     best = likelihood(strength)
     for _ in range(_MOST_STEPS):
         rate = 1 / (1 + np.exp(strength[other] - strength[one]))
-        gradient, weight = np.zeros(number), games * rate * (1 - rate)
-        np.add.at(gradient, one, score - games * rate)
-        np.add.at(gradient, other, games * rate - score)
-        rows, columns = np.concatenate([one, other, one, other]), np.concatenate([one, other, other, one])
-        values = np.concatenate([weight, weight, -weight, -weight])
-        hessian = sparse.csc_array((values, (rows, columns)), shape=(number, number))
-        step = np.append(0.0, linalg.spsolve(hessian[1:, 1:], gradient[1:]))  # the first one's strength is fixed,
-        step -= step.mean()  # since the likelihood knows differences alone
+        excess = score - games * rate
+        gradient = np.bincount(one, excess, number) - np.bincount(other, excess, number)
+        step = _solved(one, other, games * rate * (1 - rate), gradient)
+        step -= step.mean()
         if np.abs(step).max() <= _SMALL:
-            return strength + step
+            return np.asarray(strength + step)
         while (found := likelihood(strength + step)) < best and np.abs(step).max() > _SMALL:
             step /= 2
         strength, best = strength + step, found
     return strength
+
+
+def _solved(one: np.ndarray, other: np.ndarray, weight: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """Returns the step [N] of Newton's method from the gradient [N], by conjugate gradients.
+
+    The Hessian has an entry for each pair that met, few of all pairs, and is never a matrix. one, other, weight: [P].
+    """
+    number = len(gradient)
+    diagonal = np.bincount(one, weight, number) + np.bincount(other, weight, number)
+    step, rest = np.zeros(number), gradient - gradient.mean()  # rounding alone gives it a mean, which has no solution
+    scaled = direction = rest / diagonal
+    least = _SMALL * np.abs(rest).max()
+    for _ in range(_MOST_STEPS):
+        if np.abs(rest).max() <= least:
+            break
+        flow = weight * (direction[one] - direction[other])
+        product = np.bincount(one, flow, number) - np.bincount(other, flow, number)
+        size = rest @ scaled
+        length = size / (direction @ product)
+        step, rest = step + length * direction, rest - length * product
+        scaled = rest / diagonal
+        direction = scaled + rest @ scaled / size * direction
+    return step

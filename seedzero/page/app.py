@@ -133,8 +133,10 @@ class Page:
         return found, found.refresh()
 
 
-def make(page: Page, *, hosts: guard.HostNames, token: str = "", cookie: str = "seedzero_page") -> types.ASGIApp:
-    """Returns the application; token, cookie: as of `guard.Gate`."""
+def make(
+    page: Page, *, hosts: guard.HostNames, token: str = "", cookie: str = "seedzero_page", root: str = ""
+) -> types.ASGIApp:
+    """Returns the application; token, cookie, root: as of `guard.Gate`."""
 
     async def stream(request: requests.Request) -> types.ASGIApp:
         parameters = request.query_params
@@ -168,7 +170,7 @@ def make(page: Page, *, hosts: guard.HostNames, token: str = "", cookie: str = "
         routing.Mount("/static", staticfiles.StaticFiles(directory=STATIC)),
     ]
     login = (STATIC / "token.html").read_text(encoding="utf-8")
-    return guard.Gate(applications.Starlette(routes=routes), hosts, token, cookie, login)
+    return guard.Gate(applications.Starlette(routes=routes), hosts, token, cookie, login, root)
 
 
 def _answering(read: Callable[[requests.Request], dict[str, Any]]) -> Callable[[requests.Request], responses.Response]:

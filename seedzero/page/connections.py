@@ -15,7 +15,7 @@ MAX_UNSENT_BYTES = 64 << 20
 """Memory of the answers that peers have not taken; beyond it the peer that has kept the page waiting longest goes."""
 
 
-class Connection(h11_impl.H11Protocol):
+class BrowserConnection(h11_impl.H11Protocol):
     """A connection of HTTP. Either the page works for it, or waits for its peer: for a request, or to take an answer.
 
     Only the second is limited in time. Bytes that complete no request do not end the wait.
@@ -78,9 +78,11 @@ class Connection(h11_impl.H11Protocol):
         self.connections.discard(self)
         self.transport.abort()
 
-    def _waiting(self) -> list[Connection]:
+    def _waiting(self) -> list[BrowserConnection]:
         """Returns all connections whose peers keep the page waiting, the longest first."""
-        found = [one for one in self.connections if isinstance(one, Connection) and one.waiting_since is not None]
+        found = [
+            one for one in self.connections if isinstance(one, BrowserConnection) and one.waiting_since is not None
+        ]
         return sorted(found, key=lambda one: one.waiting_since or 0.0)
 
     def _works(self) -> bool:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import http.cookies
 import ipaddress
 import socket
 import urllib.parse
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from starlette import requests, responses, types
 
@@ -38,13 +37,13 @@ class HostNames:
     Addresses are no names: of this machine on loopback, any of them elsewhere.
     """
 
-    def __init__(self, host: str, own: Iterable[str] | None = None) -> None:
-        """host: of --host. own: names of this machine; None: the system's."""
+    def __init__(self, host: str, own: Iterable[str] | None = None, proxy: str = "") -> None:
+        """host: of --host. own: names of this machine; None: the system's. proxy: name of a proxy, "": none."""
         self._is_local = is_loopback(host)
         given = {host.lower()} if host not in ("", "0.0.0.0", "::") else set()
         names = own if own is not None else (socket.gethostname(), socket.getfqdn())
         others = set() if self._is_local else {name.lower() for name in names}
-        self.names = sorted({"localhost", *given, *others} - {""})
+        self.names = sorted({"localhost", *given, *others, proxy.lower()} - {""})
 
     def allows(self, header: str) -> bool:
         """Returns whether the header Host names the page, with any port: a tunnel has its own."""
@@ -53,25 +52,36 @@ class HostNames:
             host, port = header.lower(), ""
         if port and not (port.isascii() and port.isdigit()):
             return False
+        if host in self.names:
+            return True
         try:
             address = ipaddress.ip_address(host[1:-1] if host.startswith("[") and host.endswith("]") else host)
         except ValueError:
-            return host in self.names
+            return False
         return address.is_loopback or not self._is_local
 
 
 class Gate:
     """Passes requests on to an ASGI application; reads alone, of allowed hosts, with the token if there is one."""
 
-    def __init__(self, app: types.ASGIApp, hosts: HostNames, token: str, cookie: str, login: str) -> None:
-        """token: "": none is needed. cookie: its name. login: HTML with the form for the token."""
+    def __init__(
+        self, app: types.ASGIApp, hosts: HostNames, token: str, cookie: str, login: str, root: str = ""
+    ) -> None:
+        """token: "": none is needed. cookie: its name. login: HTML with the form for the token.
+
+        root: path of the page behind a proxy, which may leave it in its requests or not; "": none.
+        """
         self._app, self._hosts, self._token, self._login, self.cookie = app, hosts, token, login, cookie
+        self._root = urllib.parse.unquote(root)
         self._secret = hmac.new(token.encode(), b"seedzero page", hashlib.sha256).hexdigest()
 
     async def __call__(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
         """Answers a refused request itself."""
         if scope["type"] != "http":
             return  # no websockets, no lifespan
+
+        if self._root and f"{scope['path']}/".startswith(f"{self._root}/"):
+            scope = {**scope, "path": scope["path"].removeprefix(self._root)}
 
         async def send_guarded(message: types.Message) -> None:
             if message["type"] == "http.response.start":
@@ -84,23 +94,30 @@ class Gate:
 
     async def _answer(self, request: requests.Request) -> types.ASGIApp | None:
         """Returns the gate's own answer; None: the request may pass."""
+        path = request.scope["path"]
         if len(request.headers.getlist("host")) != 1 or not self._hosts.allows(request.headers["host"]):
-            return _refusal(421, f"the page answers to {', '.join(self._hosts.names)} alone; open one of these names")
-        if request.headers.get("sec-fetch-site") == "cross-site" and request.url.path.startswith("/api/"):
+            return _refusal(
+                421,
+                f"the page answers to {', '.join(self._hosts.names)} alone; open one of these names, or give the "
+                "address of the page behind your proxy: --page.root=https://NAME/PATH",
+            )
+        if request.headers.get("sec-fetch-site") == "cross-site" and path.startswith("/api/"):
             return _refusal(403, "another site asked for this; only the page's own requests are answered")
-        if self._token and request.url.path == "/token" and request.method == "POST":
+        if self._token and path == "/token" and request.method == "POST":
             return self._exchange(await _read_token(request))
         if request.method not in ("GET", "HEAD"):
             refusal = _refusal(405, "the page only reads: GET and HEAD alone")
             refusal.headers["Allow"] = "GET, HEAD"
             return refusal
-        if not self._token or request.url.path.startswith("/static/"):
+        if not path:  # of the root without the last slash, to which a browser's relative addresses refer
+            return responses.RedirectResponse(f"{self._root.rpartition('/')[2]}/", 307)
+        if not self._token or path.startswith("/static/"):
             return None
-        if request.url.path == "/" and (given := request.query_params.get("token")) is not None:
+        if path == "/" and (given := request.query_params.get("token")) is not None:
             return self._exchange(given)
-        if _is_same(self._read_cookie(request), self._secret):
+        if any(_is_same(value, self._secret) for value in self._read_cookies(request)):
             return None
-        if request.url.path.startswith("/api/"):
+        if path.startswith("/api/"):
             return _refusal(401, "the token is missing; open the page anew")
         return responses.HTMLResponse(self._login, 401)
 
@@ -108,17 +125,18 @@ class Gate:
         """Returns a redirection with the cookie for the right token, and the form again for any other."""
         if not _is_same(given, self._token):
             return responses.HTMLResponse(self._login, 403)
-        answer = responses.RedirectResponse("/", 303)
-        answer.set_cookie(self.cookie, self._secret, httponly=True, samesite="strict", path="/")
+        answer = responses.RedirectResponse("./", 303)
+        path = f"{urllib.parse.quote(self._root)}/"
+        answer.set_cookie(self.cookie, self._secret, httponly=True, samesite="strict", path=path)
         return answer
 
-    def _read_cookie(self, request: requests.Request) -> str:
-        cookies: http.cookies.SimpleCookie = http.cookies.SimpleCookie()
-        try:
-            cookies.load(request.headers.get("cookie", ""))
-        except http.cookies.CookieError:
-            return ""
-        return cookies[self.cookie].value if self.cookie in cookies else ""
+    def _read_cookies(self, request: requests.Request) -> Iterator[str]:
+        """Yields the values of the page's cookie; other programs' cookies of this host may be of any form."""
+        for header in request.headers.getlist("cookie"):
+            for part in header.split(";"):
+                name, _, value = part.partition("=")
+                if name.strip() == self.cookie:
+                    yield value.strip()
 
 
 async def _read_token(request: requests.Request) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 
 from seedzero.api import leagues
 from seedzero.core import errors, json_object
-from seedzero.league import lineage
 from seedzero.monitoring import league_log
 from seedzero.page import history
 
@@ -42,7 +41,7 @@ def view(league: leagues.SavedLeague) -> dict[str, Any]:
     return {
         "update": league.update,
         "env_steps": league.env_steps,
-        "lineage": lineage.tree(league.pool),
+        "lineage": league.lineage(),
         "ratings": ratings,
         "games": games,
         "win_rates": win_rates,

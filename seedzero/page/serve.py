@@ -17,6 +17,8 @@ from seedzero.page import app, connections, guard
 from seedzero.processes import signals
 
 _END_SECONDS = 2
+_MAX_HEAD_BYTES = 64 << 10
+"""Of a request: browsers send the cookies of all programs of the host."""
 _M_MMAP_THRESHOLD = -3
 """Of glibc's mallopt: blocks of so many bytes are the system's again once they are free."""
 
@@ -29,10 +31,12 @@ def serve(
     ready: Callable[[str], None],
     *,
     trusted: bool = False,
+    proxy: tuple[str, str] = ("", ""),
 ) -> None:
     """Serves the runs below a directory until SIGINT, SIGTERM or SIGHUP. Raises UsageError.
 
-    port: 0: any free one. token: "": none is asked for. ready: receives the URL. trusted: as of `app.Page`.
+    port: 0: any free one. token: "": none is asked for. ready: receives the URL. trusted: as of `app.Page`. proxy:
+    name and path of the page behind one, "": the page's own.
     """
     if not token and not guard.is_loopback(host):
         raise errors.UsageError(
@@ -44,19 +48,26 @@ def serve(
         number = listener.getsockname()[1]
         page = app.Page(root, trusted=trusted)
         try:
-            asyncio.run(_serve(page, host, number, token, listener, ready))
+            asyncio.run(_serve(page, host, number, token, listener, ready, proxy))
         finally:
             page.thinker.close()
 
 
 async def _serve(
-    page: app.Page, host: str, port: int, token: str, listener: socket.socket, ready: Callable[[str], None]
+    page: app.Page,
+    host: str,
+    port: int,
+    token: str,
+    listener: socket.socket,
+    ready: Callable[[str], None],
+    proxy: tuple[str, str],
 ) -> None:
     # Cookies are for all ports of a host: another page's must not replace this one's.
-    made = app.make(page, hosts=guard.HostNames(host), token=token, cookie=f"seedzero_page_{port}")
+    hosts = guard.HostNames(host, proxy=proxy[0])
+    made = app.make(page, hosts=hosts, token=token, cookie=f"seedzero_page_{port}", root=proxy[1])
     config = uvicorn.Config(
         made,
-        http=connections.Connection,
+        http=connections.BrowserConnection,
         ws="none",
         lifespan="off",
         loop="asyncio",
@@ -65,6 +76,7 @@ async def _serve(
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
         limit_concurrency=connections.MAX_CONNECTIONS,
         timeout_graceful_shutdown=_END_SECONDS,
     )

@@ -47,9 +47,9 @@ def test_a_run_in_a_bucket_is_copied_while_the_page_is_served(
 ) -> None:
     served: list[pathlib.Path] = []
 
-    def serve_once(root: pathlib.Path, *others: Any, trusted: bool) -> None:
+    def serve_once(root: pathlib.Path, *others: Any, trusted: bool, proxy: tuple[str, str]) -> None:
         names = sorted(file.name for file in root.iterdir())
-        assert names == ["config.json", "metrics.jsonl", "status.json"] and not trusted
+        assert names == ["config.json", "metrics.jsonl", "status.json"] and not trusted and proxy == ("", "")
         served.append(root)
 
     monkeypatch.setattr(serve, "serve", serve_once)

@@ -10,6 +10,7 @@ from typing import Any, cast
 import golden
 import pytest
 
+from seedzero.core import errors
 from seedzero.host import paging
 from seedzero.processes import program as programs
 
@@ -44,7 +45,8 @@ class Process:
 class World:
     """Starts pages for a run."""
 
-    def __init__(self, *lines: bytes, status: int | None = None) -> None:
+    def __init__(self, *lines: bytes, status: int | None = None, root: str = "") -> None:
+        self._place = paging.PagePlace(8000, root)
         self.process, self.commands = Process(lines, status), list[Sequence[str]]()
         self.said, self.spoke = list[str](), threading.Event()
 
@@ -57,7 +59,7 @@ class World:
         self.spoke.set()
 
     def beside(self) -> Any:
-        return paging.beside(pathlib.Path("/runs/one"), 8000, say=self.say, launch=self.launch)
+        return paging.beside(pathlib.Path("/runs/one"), self._place, say=self.say, launch=self.launch)
 
 
 def test_its_address_is_told_and_it_ends_with_the_run(said: golden.Said) -> None:
@@ -96,3 +98,39 @@ def test_an_error_of_the_run_ends_the_page() -> None:
     with pytest.raises(ZeroDivisionError), world.beside():
         raise ZeroDivisionError
     assert world.process.was_killed.is_set() or not world.commands
+
+
+@pytest.mark.parametrize(
+    ("root", "name", "path"),
+    [
+        ("", "", ""),
+        ("/proxy/8000", "", "/proxy/8000"),
+        ("/user/a%40b/proxy/8000/", "", "/user/a%40b/proxy/8000"),
+        ("https://hub.example.org/user/me/proxy/8000", "hub.example.org", "/user/me/proxy/8000"),
+        ("https://runs.example.org/", "runs.example.org", ""),
+        ("http://10.0.0.7:8888/proxy/8000", "10.0.0.7", "/proxy/8000"),
+    ],
+)
+def test_a_proxy_has_a_path_and_maybe_a_name(root: str, name: str, path: str) -> None:
+    assert paging.proxy(root) == (name, path)
+
+
+@pytest.mark.parametrize(
+    "root", ["proxy/8000", "/", "//evil/x", "/a b", "/a;b", "/a?b", "https://", "ftp://hub/a", "/ü"]
+)
+def test_another_root_is_refused(root: str, said: golden.Said) -> None:
+    with pytest.raises(errors.UsageError, match=r"--page\.root=") as raised:
+        paging.proxy(root)
+    said(raised.value, root)
+
+
+def test_the_page_of_a_training_is_told_its_root(said: golden.Said) -> None:
+    flags = {"page": "8000", "page.root": "/proxy/8000"}
+    assert paging.place({}) is None and paging.place(flags) == (8000, "/proxy/8000")
+    world = World(URL, root="/proxy/8000")
+    with world.beside():
+        assert world.spoke.wait(DEADLINE_SECONDS)
+    assert "--page.root=/proxy/8000" in world.commands[0]
+    with pytest.raises(errors.UsageError, match="--page=PORT") as raised:
+        paging.place({"page.root": "/proxy/8000"})
+    said(raised.value)

@@ -140,15 +140,17 @@ def test_a_league_is_read_once_for_each_checkpoint(page: app.Page, monkeypatch: 
 def test_the_browsers_part_is_served_and_names_no_other_place(client: page_client.Client) -> None:
     index = client.get("/")
     assert index.headers["content-type"].startswith("text/html")
-    files = re.findall(r'(?:src|href)="(/static/[^"]+)"', index.text)
+    files = re.findall(r'(?:src|href)="(static/[^"]+)"', index.text)
     assert len(files) == 5 and not re.search(r"<script>|style=|\son\w+=", index.text)
     for file in files:
-        assert client.get(file).status_code == 200
+        assert client.get(f"/{file}").status_code == 200
     assert "MIT" in client.get("/static/vendor/uPlot.LICENSE").text
     own = [path.read_text() for path in app.STATIC.glob("*.*")]
     assert len(own) > 10 and not [
         text for text in own if re.search(r"https?://|innerHTML|insertAdjacent|eval\(", text)
     ]
+    absolute = re.compile(r"""["'`(]/(api|static|token|")""")  # would leave the path of a proxy
+    assert not [text for text in own if absolute.search(text)]
 
 
 def test_the_scripts_are_well_formed() -> None:

@@ -93,15 +93,15 @@ class _Server:
         self._config = uvicorn.Config(_never, lifespan="off", ws="none", log_config=None)
         self._config.load()
 
-    def connect(self, content: bytes = b"") -> tuple[connections.Connection, _Transport]:
-        made = connections.Connection(self._config, self._state, {}, cast(Any, self.loop))
+    def connect(self, content: bytes = b"") -> tuple[connections.BrowserConnection, _Transport]:
+        made = connections.BrowserConnection(self._config, self._state, {}, cast(Any, self.loop))
         transport = _Transport()
         made.connection_made(cast(Any, transport))
         if content:
             made.data_received(content)
         return made, transport
 
-    def answer(self, to: connections.Connection) -> None:
+    def answer(self, to: connections.BrowserConnection) -> None:
         """Answers the request of a connection."""
         for message in ({"type": "http.response.start", "status": 200}, {"type": "http.response.body"}):
             with pytest.raises(StopIteration):

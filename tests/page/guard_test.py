@@ -14,12 +14,13 @@ TOKEN = "correct-horse"
 
 
 async def _inside(scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
-    await responses.PlainTextResponse("inside")(scope, receive, send)
+    path = "" if scope["path"] == "/" else f" {scope['path']}"
+    await responses.PlainTextResponse(f"inside{path}")(scope, receive, send)
 
 
-def _client(*, host: str = "127.0.0.1", token: str = "") -> page_client.Client:
-    gate = guard.Gate(_inside, guard.HostNames(host, own=("machine", "machine.lan")), token, "cookie_1", "<form>")
-    return page_client.Client(gate)
+def _client(*, host: str = "127.0.0.1", token: str = "", root: str = "", proxy: str = "") -> page_client.Client:
+    hosts = guard.HostNames(host, own=("machine", "machine.lan"), proxy=proxy)
+    return page_client.Client(guard.Gate(_inside, hosts, token, "cookie_1", "<form>", root))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_without_the_token_nothing_is_shown(path: str) -> None:
     for headers in ({}, {"cookie": "cookie_1=x"}, {"cookie": "cookie_1="}, {"cookie": "\x01;="}):
         answer = _client(token=TOKEN).get(path, headers=headers)
         assert answer.status_code == 401 and "inside" not in answer.text
-    assert _client(token=TOKEN).get("/static/style.css").text == "inside"
+    assert _client(token=TOKEN).get("/static/style.css").text == "inside /static/style.css"
 
 
 def test_the_token_is_exchanged_once_for_a_cookie() -> None:
@@ -82,12 +83,52 @@ def test_the_token_is_exchanged_once_for_a_cookie() -> None:
     ):
         client = _client(token=TOKEN)
         answer = exchange(client)
-        assert (answer.status_code, answer.headers["location"]) == (303, "/")
+        assert (answer.status_code, answer.headers["location"]) == (303, "./")
         cookie = answer.headers["set-cookie"]
         assert cookie.startswith("cookie_1=") and TOKEN not in cookie
         assert {"HttpOnly", "SameSite=strict", "Path=/"} <= {*cookie.split("; ")}
-        assert client.get("/api/runs").text == "inside"
+        assert client.get("/").text == "inside"
         assert _client(token="another").get("/", headers={"cookie": cookie}).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "other",
+    ['prefs={"theme": "dark", "columns": [1, 2]}', "name=two words", "name=J\xfcrgen", "=", "cookie_1=x", "a@b=1"],
+)
+def test_another_programs_cookie_hides_nothing(other: str) -> None:
+    value = _client(token=TOKEN).get("/", params={"token": TOKEN}).headers["set-cookie"].partition(";")[0]
+    for cookie in (f"{other}; {value}", f"{value}; {other}", f"{other};{value};{other}"):
+        headers = {"cookie": cookie.encode("latin-1")}
+        assert _client(token=TOKEN).get("/", headers=headers).status_code == 200, cookie
+        headers = {"cookie": cookie.replace(value, f"{value}0").encode("latin-1")}
+        assert _client(token=TOKEN).get("/", headers=headers).status_code == 401, cookie
+
+
+def test_a_proxy_may_keep_its_path_or_leave_it_out() -> None:
+    client = _client(root="/user/a%40b/proxy/8000")
+    for root in ("", "/user/a%40b/proxy/8000"):
+        assert client.get(f"{root}/").text == "inside"
+        assert client.get(f"{root}/api/runs").text == "inside /api/runs"
+    answer = client.get("/user/a%40b/proxy/8000")
+    assert (answer.status_code, answer.headers["location"]) == (307, "8000/")
+    assert client.get("/user/a%40b/proxy/80001/").text.startswith("inside /user")
+
+
+def test_behind_a_proxy_the_cookie_is_for_the_pages_path_alone() -> None:
+    for root in ("", "/proxy/8000"):
+        client = _client(token=TOKEN, root="/proxy/8000")
+        answer = client.post(f"{root}/token", content=f"token={TOKEN}")
+        assert (answer.status_code, answer.headers["location"]) == (303, "./")
+        assert "Path=/proxy/8000/" in answer.headers["set-cookie"].split("; ")
+        assert client.get("/proxy/8000/api/runs").text == "inside /api/runs"
+        assert client.get("/proxy/8000/", headers={"cookie": ""}).status_code == 401
+
+
+def test_the_proxys_name_is_answered() -> None:
+    for name in ("hub.example.org", "10.0.0.7"):
+        headers = {"host": f"{name}:8888"}
+        assert _client(proxy=name).get("/", headers=headers).status_code == 200
+        assert "--page.root" in _client().get("/", headers=headers).json()["error"]
 
 
 @pytest.mark.parametrize("content", ["", "token=", "token=wrong", "token=" + "x" * 9000, "token=%ff", "\xff"])

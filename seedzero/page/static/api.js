@@ -17,7 +17,7 @@ export async function get(path, parameters = []) {
 export async function series(run, metrics, options, progress, alive) {
   const parameters = [["run", run], ...metrics.map((name) => ["metric", name]), ...Object.entries(options)];
   while (alive()) {
-    const found = await get("/api/series", parameters);
+    const found = await get("api/series", parameters);
     if (found.series) return found;
     progress(found.read);
   }
@@ -30,7 +30,7 @@ const RETRY_MILLISECONDS = 2000;
 // that ends it.
 export function follow(cursors, handlers) {
   const current = { ...cursors };
-  const address = () => `/api/stream?${new URLSearchParams(Object.entries(current).flatMap(([run, cursor]) => [["run", run], ["cursor", cursor]]))}`;
+  const address = () => `api/stream?${new URLSearchParams(Object.entries(current).flatMap(([run, cursor]) => [["run", run], ["cursor", cursor]]))}`;
   const events = {
     rows(value) {
       current[value.run] = value.cursor;
@@ -50,7 +50,7 @@ export function followLive(run, environment, cursor, live, lost) {
     current = value.cursor;
     live(value);
   };
-  return listen(() => `/api/live/stream?${new URLSearchParams({ run, cursor: current, ...rest })}`, { live: take }, lost);
+  return listen(() => `api/live/stream?${new URLSearchParams({ run, cursor: current, ...rest })}`, { live: take }, lost);
 }
 
 // Keeps a stream of events open: handlers by event; "gone" is the last one. A hidden page holds no stream.

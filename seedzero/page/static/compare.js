@@ -26,7 +26,7 @@ export async function comparePage(main, runs) {
     const names = new Set();
     for (const run of kept) {
       for (;;) {
-        const found = await get("/api/run", { run });
+        const found = await get("api/run", { run });
         if (isOver) return;
         if (found.read === 1) {
           found.metrics.forEach((name) => names.add(name));

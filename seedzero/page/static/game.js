@@ -158,7 +158,7 @@ export async function gamePage(main, run, parameters) {
     current = -1;
     setLive(true);
     charts.forEach((chart) => chart.curves.length && chart.show([]));
-    const found = await get("/api/live", { run, environment }).catch((error) => (isOver || (reason.textContent = error.message), null));
+    const found = await get("api/live", { run, environment }).catch((error) => (isOver || (reason.textContent = error.message), null));
     if (isOver || watched !== environment) return;
     if (found) take({ ...found, reset: true });
     end = followLive(run, environment, found ? found.cursor : "", take, (text) => isOver || notice(text));

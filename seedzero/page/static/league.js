@@ -37,7 +37,7 @@ export async function leaguePage(main, run) {
   async function read() {
     if (!document.hidden) {
       try {
-        const league = await get("/api/league", { run });
+        const league = await get("api/league", { run });
         if (isOver) return;
         notice("");
         const text = JSON.stringify(league);

@@ -34,7 +34,7 @@ async function show() {
   if (!isFirst) main.focus({ preventScroll: true });
   isFirst = false;
   window.scrollTo(0, 0);
-  if (["runtime", "game"].includes(kind)) get("/api/run", { run: runs[0] }).then((found) => showLeague(found.has_league), () => {});
+  if (["runtime", "game"].includes(kind)) get("api/run", { run: runs[0] }).then((found) => showLeague(found.has_league), () => {});
   if (kind === "compare") page = await comparePage(main, runs);
   else if (kind) page = await OF_A_RUN[kind](main, runs[0], parameters);
   else page = runsPage(main);

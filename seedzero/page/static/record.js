@@ -16,7 +16,7 @@ const KEYS = "space: play; arrows: a step; Home and End; T: think";
 
 export async function recordPage(main, run, parameters) {
   const record = parameters.get("record") || "";
-  const found = await get("/api/record", { run, record }).catch((error) => notice(error.message));
+  const found = await get("api/record", { run, record }).catch((error) => notice(error.message));
   if (!found) {
     main.replaceChildren(el("h1", {}, "Recorded episode"));
     return { close: () => {} };
@@ -129,7 +129,7 @@ class Steps {
 
   read(first) {
     if (!this.asked.has(first)) {
-      const answer = get("/api/steps", { run: this.run, record: this.record, first, count: AHEAD }).then(({ steps }) => {
+      const answer = get("api/steps", { run: this.run, record: this.record, first, count: AHEAD }).then(({ steps }) => {
         steps.forEach((one, place) => this.kept.set(first + place, one));
         while (this.kept.size > MAX_KEPT) this.kept.delete(this.kept.keys().next().value);
       });

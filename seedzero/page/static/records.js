@@ -10,7 +10,7 @@ export async function recordsPage(main, run) {
   const box = el("div", {}, el("p", { class: "faint" }, "reading…"));
   main.replaceChildren(el("h1", {}, "Recorded episodes"), box);
   try {
-    const { records, most, has_league: hasLeague } = await get("/api/records", { run });
+    const { records, most, has_league: hasLeague } = await get("api/records", { run });
     showLeague(hasLeague);
     const command = `seedzero record --run_dir=${run === "." ? "DIR" : `DIR/${run}`} --episodes=5`;
     const more = records.length >= most ? `; only ${most} are shown` : "";

@@ -51,7 +51,7 @@ export async function runPage(main, run) {
   const page = { close: () => ((isOver = true), curves.close()), repaint: () => curves.repaint() };
   (async () => {
     for (;;) {
-      const found = await get("/api/run", { run });
+      const found = await get("api/run", { run });
       if (isOver) return;
       tell(found);
       if (found.read === 1) {

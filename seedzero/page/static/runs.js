@@ -54,7 +54,7 @@ export function runsPage(main) {
   async function read() {
     if (!document.hidden) {
       try {
-        const found = await get("/api/runs");
+        const found = await get("api/runs");
         if (isOver) return;
         notice("");
         const text = JSON.stringify(found.runs);

@@ -85,7 +85,7 @@ export async function runtimePage(main, run) {
   }
 
   const observer = new ResizeObserver(() => isOver || isPaused || draw());
-  const found = await get("/api/live", { run }).catch((error) => ((reason.textContent = error.message), null));
+  const found = await get("api/live", { run }).catch((error) => ((reason.textContent = error.message), null));
   if (found) take({ ...found, reset: true });
   else draw();
   end = followLive(run, null, found ? found.cursor : "", take, (text) => isOver || notice(text));

@@ -14,7 +14,7 @@ export async function settingsPage(main, run) {
     box.replaceChildren(table(["setting", "value", "given by the user"], shown, new Set(), "settings", true));
   }
   try {
-    const { settings, has_league: hasLeague } = await get("/api/run", { run });
+    const { settings, has_league: hasLeague } = await get("api/run", { run });
     showLeague(hasLeague);
     const given = new Set(Object.keys(settings.given));
     const text = (value) => (typeof value === "string" ? value : JSON.stringify(value));

@@ -34,7 +34,7 @@ export function thoughtPanel(run, record, found, observe) {
     told.textContent = `thinking about step ${step}; the first time takes some seconds…`;
     try {
       const wanted = { run, record, step, checkpoint: checkpoint.value || "last", simulations: Number(simulations.value) || 0 };
-      const thought = await get("/api/thought", wanted);
+      const thought = await get("api/thought", wanted);
       box.replaceChildren(...draw(thought, observe));
       const player = isNaN(wanted.checkpoint) && wanted.checkpoint !== "last" ? `${wanted.checkpoint}, ` : "";
       const searched = thought.num_simulations === null ? "" : `, ${number(thought.num_simulations)} simulations`;
@@ -59,7 +59,7 @@ export function thoughtPanel(run, record, found, observe) {
 }
 
 async function fill(run, select, recorded) {
-  const { steps, best, players } = await get("/api/checkpoints", { run });
+  const { steps, best, players } = await get("api/checkpoints", { run });
   const numbers = [...new Set([...steps, ...(best === null ? [] : [best])])].sort((one, other) => other - one);
   const note = (step) => [step === best ? "best" : "", step === steps[steps.length - 1] ? "last" : "", step === recorded ? "recorded" : ""].filter(Boolean).join(", ");
   const checkpoints = numbers.map((step) => el("option", { value: step, selected: step === recorded }, `${number(step)}${note(step) ? ` (${note(step)})` : ""}`));

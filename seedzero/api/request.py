@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pathlib
+import os
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
@@ -47,7 +47,7 @@ def kind(agent: str, run_dir: str | None) -> type[configs.Config]:
 
     Imports the module of a named agent alone. ConfigError: of that.
     """
-    if agent or not run_dir or not (pathlib.Path(run_dir) / "config.json").exists():
+    if agent or not run_dir or not os.path.exists(os.path.join(run_dir, "config.json")):
         return configs.kind_of(agent)
     from seedzero.checkpoints import run_dir as run_dirs
 
@@ -112,8 +112,8 @@ def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool, is_here:
     from seedzero.checkpoints import consent
     from seedzero.checkpoints import run_dir as run_dirs
 
-    if "://" not in run_dir and not (pathlib.Path(run_dir) / run_dirs.CONFIG_FILE).exists():
-        missing = "it holds no run" if pathlib.Path(run_dir).exists() else "there is no such directory"
+    if "://" not in run_dir and not os.path.exists(os.path.join(run_dir, run_dirs.CONFIG_FILE)):
+        missing = "it holds no run" if os.path.exists(run_dir) else "there is no such directory"
         raise errors.ResumeError(
             f"{run_dir} is no run directory: {missing}; for a new run give --env=ENV or --preset=NAME too"
         )
@@ -128,7 +128,7 @@ def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool, is_here:
         )
     for key in _FILES:
         file = saved.given.get(key)
-        if file and key not in settings and not pathlib.Path(file).exists():
+        if file and key not in settings and not os.path.exists(file):
             flag = configs.flag(key)
             raise errors.ResumeError(
                 f"the run in {run_dir} had {flag}={file}, which is not there; give {flag}=FILE, or {flag}= for none"

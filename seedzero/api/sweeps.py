@@ -6,6 +6,7 @@ import csv
 import hashlib
 import itertools
 import json
+import os
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
@@ -37,9 +38,15 @@ class PlannedRun(NamedTuple):
 def read_values(name: str, text: str) -> list[str]:
     """Returns the values in a list with commas; a value with a comma stands in double quotes, as in CSV.
 
-    Raises UsageError for a value that occurs twice, ConfigError for one of the wrong type.
+    A value may have several lines, as JSON often has: their ends count as spaces. Raises UsageError for a value that
+    occurs twice or is too long, ConfigError for one of the wrong type.
     """
-    (found,) = csv.reader([text], skipinitialspace=True)
+    try:
+        (found,) = csv.reader([" ".join(text.splitlines())], skipinitialspace=True)
+    except csv.Error as error:
+        raise errors.UsageError(
+            f"--{run_groups.short(name)} has {len(text):,} letters that are no list of values: {error}"
+        ) from None
     if name != run_groups.PRESET:
         kind = type(configs.fields()[name].default)
         found = [_plain(options.parse(run_groups.short(name), value, kind)) for value in found or [""]]
@@ -120,7 +127,7 @@ def check(planned: Sequence[PlannedRun]) -> None:
 
 def finished(run: PlannedRun) -> str:
     """Returns the reason of a run's end; "": it has not ended, or with other settings than now."""
-    if not (run.path / run_dirs.CONFIG_FILE).exists():
+    if not os.path.exists(run.path / run_dirs.CONFIG_FILE):
         return ""
     saved, status = run_dirs.read_saved(run.path), run_dirs.read_status(run.path) or {}
     preset = run.flags.get(run_groups.PRESET, saved.preset)

@@ -137,7 +137,7 @@ def start(
     # Absolute from here on: another thread of the calling program may change its directory.
     place, runs = pathlib.Path(given).absolute(), RUNS.absolute()
     if given and url is None:
-        if place.is_file():
+        if os.path.isfile(place):
             raise errors.UsageError(f"--run_dir={given} is a file; expected a directory, or a name for a new one")
         plain_files.check_name(place)
         flags = {**flags, "run_dir": str(place)}

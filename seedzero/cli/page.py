@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import tempfile
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ def run(arguments: parse.Arguments) -> int:
     if not host:
         raise errors.UsageError("--host is empty; give 127.0.0.1 (this machine), or an address of this machine")
     url = bucket.parse(place)
-    if url is None and not pathlib.Path(place).is_dir():
+    if url is None and not os.path.isdir(place):
         raise errors.ResumeError(f"--run_dir={place}: there is no such directory; give a run, or a directory of runs")
     paging.check_packages("seedzero page")
     from seedzero.page import serve

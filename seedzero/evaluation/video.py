@@ -25,9 +25,9 @@ def check_path(path: str | os.PathLike[str]) -> None:
     path = pathlib.Path(path)
     if path.suffix.lower() not in SUFFIXES:
         raise errors.UsageError(f"cannot write a video to {path}: its name must end in {' or '.join(SUFFIXES)}")
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise errors.UsageError(f"cannot write a video to {path}: there is no directory {path.parent}")
-    if path.is_dir():
+    if os.path.isdir(path):
         raise errors.UsageError(f"cannot write a video to {path}: it is a directory")
 
 

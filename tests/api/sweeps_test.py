@@ -92,3 +92,12 @@ def test_a_run_has_finished_if_it_ended_with_these_settings(tmp_path: pathlib.Pa
     assert sweeps.finished(run) == "--max_updates=5"
     (longer,) = _plan({"run.seed": ["1"], "run.max_updates": ["9"]}, directory=str(tmp_path))
     assert sweeps.finished(longer._replace(flags=run.flags)) == ""
+
+
+def test_a_value_may_have_several_lines_and_not_any_number_of_letters(said: golden.Said) -> None:
+    assert sweeps.read_values("env.wrappers", '[\n "FlattenObservation"\n]') == ['[  "FlattenObservation" ]']
+    with pytest.raises(errors.ConfigError, match="1 2"):
+        sweeps.read_values("run.seed", "1\n2")
+    with pytest.raises(errors.UsageError, match="200,000 letters") as raised:
+        sweeps.read_values("env.kwargs", "x" * 200_000)
+    said(raised.value)

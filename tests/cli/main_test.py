@@ -12,6 +12,7 @@ from seedzero.cli import main as commands
 from seedzero.cli import parse
 from seedzero.core import errors
 
+_LONG = "x" * 300
 MISTAKES = [
     (["tran"], "'tran'; .*train"),
     (["train", "--preset=atri"], "--preset=atri; .*--preset=atari"),
@@ -96,6 +97,22 @@ def test_the_exit_code_follows_from_the_error(
     monkeypatch.setattr(commands, "COMMANDS", {"fail": command})
     assert commands.main(["fail"]) == code
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["train", "--preset=catch", f"--run_dir={_LONG}"],
+        ["sweep", "--seed=1", f"--run_dir={_LONG}", "--", "--preset=catch"],
+        ["page", f"--run_dir={_LONG}"],
+        ["play", "--run_dir=none", f"--video={_LONG}.mp4"],
+        ["play", f"--run_dir={_LONG}", "--video=a.mp4"],
+    ],
+    ids=lambda args: f"{args[0]} {args[1][:9]}",
+)
+def test_a_name_of_many_letters_is_refused(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(args) == 2
+    assert re.search(r"error: .*(name too long|no such directory)", capsys.readouterr().err)
 
 
 def test_an_error_that_is_not_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,12 @@ def test_of_two_videos_of_one_name_each_is_whole(suffix: str, tmp_path: pathlib.
     assert mine.read_text() == "mine" and sorted(tmp_path.iterdir()) == sorted([path, mine])
 
 
+def test_a_name_of_many_letters_is_refused(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(errors.UsageError, match="File name too long"):
+        videos.write_video(tmp_path / f"{'x' * 300}.mp4", frames(2, 50, 34), fps=30)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_names_may_look_like_protocols_and_options(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("atari:Pong.mp4", "-x.mp4"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import re
 import socket
@@ -44,6 +45,8 @@ _GAUGES = {
     "env_steps_per_second": "training steps stored a second",
     "updates_per_second": "updates a second",
 }
+_OWN = {*_COUNTERS, *_GAUGES, "steps_discarded", "matches", "stalled"}
+_OWN_BEGINNINGS = ("evaluation_", "task_")
 
 
 @contextlib.contextmanager
@@ -164,16 +167,31 @@ def families(status: Mapping[str, Any], row: Mapping[str, metrics.Value]) -> Ite
     yield from [returns] if returns.samples else []
     for key, value in evaluated.items():
         yield core.GaugeMetricFamily(f"{_PREFIX}evaluation_{key}", f"{key} of the last evaluation", value=value)
-    of_tasks: dict[str, core.GaugeMetricFamily] = {}
-    for key, value in row.items():
-        if isinstance(value, (int, float)) and key not in status and key not in metrics.FIRST_KEYS:
-            if key.startswith(tags.MATCHES):
-                continue  # a counter already
-            kind, is_of_task, task = key.partition("/")
-            name, text = re.sub(r"\W", "_", kind), f"{kind} in the newest row of metrics.jsonl"
-            if is_of_task:
-                family = core.GaugeMetricFamily(f"{_PREFIX}task_{name}", f"{text}, of a task", labels=("task",))
-                of_tasks.setdefault(kind, family).add_metric((task,), value)
-            else:
-                yield core.GaugeMetricFamily(_PREFIX + name, text, value=value)
-    yield from of_tasks.values()
+    numbers = {
+        key: value
+        for key, value in row.items()
+        if isinstance(value, (int, float)) and key not in status and key not in metrics.FIRST_KEYS
+        if not key.startswith(tags.MATCHES)  # a counter already
+    }
+    yield from _of_row(numbers)
+
+
+def _of_row(numbers: Mapping[str, float]) -> Iterator[core.Metric]:
+    """Yields the gauges of a row's numbers; names that Prometheus takes for one share it, with the label `metric`."""
+    kinds = {key.partition("/")[0] for key in numbers}
+    shared = collections.Counter(map(_name, kinds))
+    found: dict[str, core.GaugeMetricFamily] = {}
+    for key, value in numbers.items():
+        kind, is_of_task, task = key.partition("/")
+        name = f"{_PREFIX}task_{_name(kind)}" if is_of_task else _PREFIX + _name(kind)
+        text = f"{_name(kind)} in the newest row of metrics.jsonl{', of a task' if is_of_task else ''}"
+        labels = {"task": task} if is_of_task else {}
+        labels |= {"metric": kind} if shared[_name(kind)] > 1 and kind != _name(kind) else {}
+        found.setdefault(name, core.GaugeMetricFamily(name, text)).add_sample(name, labels, value)
+    yield from found.values()
+
+
+def _name(kind: str) -> str:
+    """Returns a metric's name in Prometheus."""
+    name = re.sub(r"[^A-Za-z0-9_]", "_", kind)
+    return f"row_{name}" if name in _OWN or name.startswith(_OWN_BEGINNINGS) else name

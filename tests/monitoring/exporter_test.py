@@ -96,6 +96,24 @@ def test_each_task_s_return_is_a_label() -> None:
     assert [found[name] for name in names] == [2.0, 1.5, 2, 3]
 
 
+def test_metrics_that_prometheus_takes_for_one_are_told_apart_by_a_label() -> None:
+    row = {"kl-loss": 1.0, "kl_loss": 2.0, "kl loss": 3.0, "größe": 4.0, "env-steps": 5.0, "a-b/x": 6.0, "a_b/x": 7.0}
+    row |= {"task_a_b/x": 8.0, "workers_": 9.0}
+    found = shown(STATUS, row)
+    assert {name: value for name, value in found.items() if name not in shown(STATUS, {})} == {
+        "seedzero_kl_losskl-loss": 1.0,
+        "seedzero_kl_loss": 2.0,
+        "seedzero_kl_losskl loss": 3.0,
+        "seedzero_gr__e": 4.0,
+        "seedzero_row_env_steps": 5.0,
+        "seedzero_task_a_ba-bx": 6.0,
+        "seedzero_task_a_bx": 7.0,
+        "seedzero_task_row_task_a_bx": 8.0,
+        "seedzero_workers_": 9.0,
+    }
+    assert found["seedzero_env_steps_total"] == STATUS["env_steps"]
+
+
 def test_a_league_s_matches_are_counters_by_type() -> None:
     status = {**STATUS, "matches": {"self_play": 12, "past": 30, "void": 0}}
     found = shown(status, {"matches/self_play": 11, "matches/past": 30})

@@ -56,10 +56,11 @@ def curve(x: np.ndarray, y: np.ndarray, smooth: int = 1) -> Curve:
 
 def moving_mean(values: np.ndarray, number: int) -> np.ndarray:
     """Returns the means [N] of each value and the `number` - 1 before it."""
-    totals = np.cumsum(np.insert(values, 0, 0.0))
-    ends = np.arange(1, len(values) + 1)
-    begins = np.maximum(0, ends - number)
-    return np.asarray((totals[ends] - totals[begins]) / (ends - begins))
+    length = max(1, min(number, len(values)))
+    if not len(values):
+        return values
+    totals = np.convolve(values, np.ones(length))[: len(values)]  # a spike would ruin all later running sums
+    return np.asarray(totals / np.minimum(np.arange(1, len(values) + 1), length))
 
 
 def band(curves: Sequence[Curve]) -> Band | None:

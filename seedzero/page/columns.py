@@ -110,12 +110,22 @@ class Columns:
     def series(
         self, name: str, x: str, num_buckets: int, low: float | None = None, high: float | None = None
     ) -> Numbers:
-        """Returns a metric over `x` within [low, high], thinned: x and y as equally long lists."""
+        """Returns a metric over `x` within [low, high], thinned: x and y as equally long lists.
+
+        Where rows were left out, "means" has the mean of all rows in each bucket: x of its newest row, y, and rows.
+        """
         rows, values = np.array(self._rows.get(name, ()), np.int64), np.array(self._values.get(name, ()), np.float64)
         places = np.array(self._x[x])[rows]
         inside = thinning.window(places, low, high)
-        kept = thinning.thin(values[inside], num_buckets)
-        return {"x": thinning.shown(places[inside][kept]), "y": thinning.shown(values[inside][kept])}
+        places, values = places[inside], values[inside]
+        kept, size = thinning.thin(values, num_buckets), thinning.bucket_size(len(values), num_buckets)
+        found: Numbers = {"x": thinning.shown(places[kept]), "y": thinning.shown(values[kept])}
+        if size > 1:
+            ends = np.minimum(np.arange(size, len(values) + size, size), len(values))
+            y = thinning.shown(thinning.means(values, size))
+            counts = np.diff(ends, prepend=0).tolist()
+            found["means"] = {"x": thinning.shown(places[ends - 1]), "y": y, "rows": counts}
+        return found
 
     def since(self, start: int) -> Numbers:
         """Returns the rows from number `start` on: x by name, and of each metric its numbers and places in x."""

@@ -94,7 +94,8 @@ class Recordings:
             "arrays": shown,
             "has_choices": _has_choices(record),
             "searches": "visits" in record.arrays,
-            "series": {name: _series(record.arrays[name]) for name in curves},
+            "has_movers": "mover" in record.arrays,
+            "series": {name: _series(record.arrays[name] * _sides(record)) for name in curves},
         }
 
     def steps(self, request: requests.Request) -> dict[str, Any]:
@@ -218,6 +219,11 @@ def _number(value: object) -> float | bool | None:
 
 def _text(text: str) -> str:
     return printable.escape(text[:_MAX_LETTERS])
+
+
+def _sides(record: records.Record) -> np.ndarray | float:
+    """Returns factors that turn the movers' values into those of player 1, in games of two players."""
+    return np.where(record.arrays["mover"] == 0, 1.0, -1.0) if "mover" in record.arrays else 1.0
 
 
 def _series(values: np.ndarray) -> dict[str, list[float | None]]:

@@ -1,4 +1,4 @@
-"""Thins a curve for a screen: the smallest and the largest value of each bucket of rows are kept."""
+"""Thins a curve for a screen: each bucket of rows keeps its smallest and its largest value, and has its mean."""
 
 from __future__ import annotations
 
@@ -12,14 +12,27 @@ def window(x: np.ndarray, low: float | None, high: float | None) -> slice:
     return slice(max(0, first), min(len(x), max(end, 0)))
 
 
+def bucket_size(num_rows: int, num_buckets: int) -> int:
+    """Returns the number of rows of a bucket; 1: so few rows are not thinned."""
+    return 1 if num_rows <= 2 * num_buckets + 2 else -(-num_rows // num_buckets)
+
+
+def means(y: np.ndarray, size: int) -> np.ndarray:
+    """Returns the mean of the finite values of each bucket of y [T]; NaN: it has none."""
+    starts, is_number = np.arange(0, len(y), size), np.isfinite(y)
+    counts = np.add.reduceat(is_number.astype(np.float64), starts)
+    totals = np.add.reduceat(np.where(is_number, y, 0.0), starts)
+    return np.divide(totals, counts, out=np.full(len(starts), np.nan), where=counts > 0)
+
+
 def thin(y: np.ndarray, num_buckets: int) -> np.ndarray:
     """Returns the kept places of y [T], rising: at most 2 a bucket, the first and the last.
 
     Buckets have equal numbers of rows. NaN is kept only in buckets of NaN alone.
     """
-    if len(y) <= 2 * num_buckets + 2:
+    size = bucket_size(len(y), num_buckets)
+    if size == 1:
         return np.arange(len(y))
-    size = -(-len(y) // num_buckets)
     rest = -len(y) % size
     padded = np.concatenate([y, np.full(rest, np.nan)]).reshape(-1, size)
     starts = np.arange(len(padded)) * size

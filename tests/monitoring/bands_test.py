@@ -62,3 +62,10 @@ def test_of_points_with_one_x_the_last_counts() -> None:
 def test_a_moving_mean_looks_back() -> None:
     np.testing.assert_allclose(bands.moving_mean(np.array([3.0, 5.0, 10.0, 0.0]), 3), [3, 4, 6, 5])
     np.testing.assert_allclose(bands.moving_mean(np.array([3.0, 5.0]), 1), [3, 5])
+    assert bands.moving_mean(np.zeros(0), 3).shape == (0,)
+
+
+def test_a_spike_changes_the_means_with_it_alone() -> None:
+    values = np.array([1.0, 2, 3, 1e20, 5, 6, 7])
+    np.testing.assert_array_equal(bands.moving_mean(values, 2), [1, 1.5, 2.5, 5e19, 5e19, 5.5, 6.5])
+    assert np.isfinite(bands.moving_mean(np.array([1.0, np.inf, 3, 4]), 2)).tolist() == [True, False, False, True]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import page_runs
 
 from seedzero.page import columns
@@ -76,3 +77,20 @@ def test_new_rows_tell_their_places() -> None:
         "x": {"update": [20.0, 30.0], "env_steps": [40.0, 60.0], "seconds": [10.0, 15.0]},
         "metrics": {"loss": {"rows": [0], "values": [2.0]}, "other": {"rows": [1], "values": [3.0]}},
     }
+
+
+def test_a_thinned_series_has_the_means_of_all_rows() -> None:
+    values = np.random.default_rng(0).exponential(size=10_001) ** 2  # whose extremes lie far above the mean
+    found = _columns(*(page_runs.row(number, loss=float(value)) for number, value in enumerate(values)))
+    series = found.series("loss", "update", 100)
+    means = series["means"]
+    assert sum(means["rows"]) == 10_001 and means["rows"][0] == 101 and means["x"][-1] == series["x"][-1] == 100_000
+    np.testing.assert_allclose(means["y"][:2], [values[:101].mean(), values[101:202].mean()], rtol=1e-5)
+    np.testing.assert_allclose(np.average(means["y"], weights=means["rows"]), values.mean(), rtol=1e-5)
+    assert np.mean(series["y"]) > 3 * values.mean()  # of the extremes
+    assert "means" not in found.series("loss", "update", 5000)
+
+
+def test_means_leave_out_numbers_that_are_not_finite() -> None:
+    rows = [page_runs.row(number, loss="nan" if number < 4 or number == 5 else number) for number in range(16)]
+    assert _columns(*rows).series("loss", "update", 4)["means"]["y"] == [None, 5.666667, 9.5, 13.5]

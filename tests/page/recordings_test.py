@@ -96,6 +96,16 @@ def test_a_game_has_moves_and_players(client: page_client.Client, root: pathlib.
     assert [(one["mover"], one["name"]) for one in steps] == [(0, "x(0,0)"), (1, EVIL)]
 
 
+def test_curves_of_a_game_are_of_one_player(client: page_client.Client, root: pathlib.Path) -> None:
+    path = page_records.write(root / "a")
+    with path.open("rb") as file:
+        record = records.read(file, path, 1 << 20)
+    records.write(path, record.header, {**record.arrays, "mover": np.int8([0, 1, 0, 1, 0])})
+    found = _get(client, "/api/record")
+    assert found["has_movers"] and found["series"]["value"]["y"] == [0, -0.5, 1, -1.5, 2]
+    assert found["series"]["reward"]["y"] == [0, -1, 2, -3, 4]
+
+
 def test_vectors_are_named_by_their_numbers(client: page_client.Client, root: pathlib.Path) -> None:
     spec = types.EnvSpec((2,), "float32", 0, action_low=(-1.0, -1.0), action_high=(1.0, 1.0))
     one = {

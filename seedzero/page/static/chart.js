@@ -23,7 +23,7 @@ export class Chart {
     this.x = x;
     this.smoothing = smoothing;
     this.zoomed = zoomed;
-    this.curves = []; // {label, x, y, dots, place}
+    this.curves = []; // {label, x, y, means, dots, place}
     this.range = null;
     this.plot = null;
     this.box = el("div", { class: "plot", tabindex: 0, role: "img", "aria-label": `${title}; ${KEYS}`, keydown: (event) => this.press(event) });
@@ -32,7 +32,8 @@ export class Chart {
     this.observer.observe(this.box);
   }
 
-  // curves: [{label, x, y, dots}]; range: the shown part of x, null: all.
+  // curves: [{label, x, y, means, dots}]; means: {x, y, rows} of all rows, where x and y are the extremes alone; range:
+  // the shown part of x, null: all.
   show(curves, range = null) {
     this.curves = curves.map((curve, place) => ({ place, ...curve }));
     this.range = range;
@@ -45,13 +46,15 @@ export class Chart {
     if (!curve || this.range) return false;
     curve.x = curve.x.concat(x);
     curve.y = curve.y.concat(y);
+    if (curve.means) curve.means = { x: curve.means.x.concat(x), y: curve.means.y.concat(y), rows: curve.means.rows.concat(x.map(() => 1)) };
     return true;
   }
 
   tables() {
     return this.curves.flatMap((curve) => {
       const raw = [curve.x, curve.y];
-      return this.isSmooth(curve) ? [raw, [curve.x, smooth(curve.y, this.smoothing)]] : [raw];
+      const { x, y, rows = null } = curve.means || curve;
+      return this.isSmooth(curve) ? [raw, [x, smooth(y, this.smoothing, rows)]] : [raw];
     });
   }
 

@@ -36,15 +36,17 @@ export function clock(seconds) {
   return `${seconds < 0 ? "-" : ""}${hours ? `${hours}:${two(minutes)}` : minutes}:${two(whole % 60)}`;
 }
 
-// Exponential moving average without the bias of its beginning; null stays null.
-export function smooth(values, weight) {
+// Exponential moving average without the bias of its beginning; null stays null. rows: of which each value is the
+// mean, null: one. A row counts as much as any other, and `weight` is left after as many rows as the first value has.
+export function smooth(values, weight, rows = null) {
   if (!weight) return values;
   let sum = 0;
   let total = 0;
-  return values.map((value) => {
+  return values.map((value, place) => {
     if (value === null) return null;
-    sum = weight * sum + (1 - weight) * value;
-    total = weight * total + (1 - weight);
+    const kept = rows ? weight ** (rows[place] / rows[0]) : weight;
+    sum = kept * sum + (1 - kept) * value;
+    total = kept * total + (1 - kept);
     return sum / total;
   });
 }

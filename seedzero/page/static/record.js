@@ -32,7 +32,7 @@ export async function recordPage(main, run, parameters) {
   const speed = el("select", { change: () => remember("speed", speed.value) }, Object.entries(SPEEDS).map(([value, text]) => el("option", { value, selected: value === remembered("speed", "5") }, text)));
   const arraysOf = (one) => found.arrays.map((array, part) => ({ ...array, base64: one.observation[part] }));
   const thought = thoughtPanel(run, record, found, async (step) => arraysOf(await steps.at(step)));
-  const charts = curves(found.series);
+  const charts = curves(found);
   let current = -1;
   let timer = null;
   let isOver = false;
@@ -167,8 +167,10 @@ function ofStep(one, found) {
   return pairs([...player, ["action", isLast ? "–" : one.name], ["reward", number(one.reward)], ...values, ["episode", end]]);
 }
 
-function curves(series) {
-  const chart = (title, names) => {
+// The curves; in games of two players as player 1 sees them, whoever moves.
+function curves({ series, has_movers: hasMovers }) {
+  const chart = (name, names) => {
+    const title = hasMovers ? `${name} for player 1` : name;
     const shown = names.filter((name) => series[name]).map((label) => ({ label, ...series[label] }));
     if (!shown.length) return null;
     const found = new Chart(title, { x: "step", zoomed: (range) => found.show(shown, range) });

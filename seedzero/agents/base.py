@@ -46,6 +46,7 @@ class Inputs(NamedTuple):
     # [B] int32, place in `EnvSpec.tasks`; 0 in a run of one task. An agent that learns by tasks stores it.
     task: jax.Array
     num_updates: jax.Array | int = 0  # scalar int32, updates of the acting parameters: for exploration that anneals
+    own: jax.Array | bool = True  # scalar bool, false: a league's other player moves, as of `rings.OWN`
 
     @property
     def draws(self) -> jax.Array:

@@ -191,6 +191,8 @@ def _act(
         return memory, base.Outputs(sampled.to_environment(taken, parts.spec), {"action": taken, **stored})
     if muzero_loss.stores_probability(parts.config.muzero):
         stored[muzero_loss.PROBABILITY] = _probability(parts, before, inputs, found.result.draw_weights, taken)
+    if parts.config.league.opponent_model:  # of others, the moves are learned as they are drawn
+        stored["policy"] = jnp.where(inputs.own, stored["policy"], found.result.draw_weights)
     stored["action"] = taken
     if mask is not None and _keeps_legal(parts.config, parts.spec):
         stored["legal"] = mask
@@ -326,15 +328,18 @@ def _update(
 def _priority(windows: windowing.Windows, targets: nstep.Targets, predicted: jax.Array) -> jax.Array:
     """Returns the errors [B] of predicted values, [B, 1] or [B, K+1], that are the windows' priorities.
 
-    Of the first position; in games against others, of the first own position with a trained value, NaN without one. As
-    EfficientZero: the network's own error, which shrinks as it learns. A stored search's would not.
+    Of the first position; in games against others, of the first own position with a trained value. A window without
+    one teaches the model alone, and has the others' mean priority; NaN: no window has one. As EfficientZero: the
+    network's own error, which shrinks as it learns. A stored search's would not.
     """
     num_positions = predicted.shape[1]
     error = jnp.abs(predicted - targets.value[:, :num_positions])
     if ring_store.OWN not in windows.stored:
         return error[:, 0]
     own = (windows.stored[ring_store.OWN] & windows.valid)[:, :num_positions]
-    return nstep.at_first(error, own & targets.value_mask)
+    found = nstep.at_first(error, own & targets.value_mask)
+    mean = jnp.nanmean(jnp.where(windows.weight > 0, found, jnp.nan))
+    return jnp.where(jnp.isnan(found), mean, found)
 
 
 def _freshen(

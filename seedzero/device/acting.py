@@ -54,6 +54,7 @@ class Seen(NamedTuple):
     terminated: jax.Array | None = None  # None: evaluations, whose steps nobody learns from
     task: jax.Array | None = None  # None: 0 everywhere
     num_updates: jax.Array | None = None  # scalar, of the acting parameters; None: 0
+    own: jax.Array | bool = True  # scalar
 
 
 def make_act(setup: setups.Setup) -> Callable[..., tuple[ActorState, Any]]:
@@ -72,7 +73,7 @@ def make_act(setup: setups.Setup) -> Callable[..., tuple[ActorState, Any]]:
         carried = take_carried(actor.carried, batch.slot)
         shown = (batch.observation, batch.reward, batch.first, batch.action_mask, batch.explore)
         slot = setup.layout.number(batch.slot, shard)
-        seen = Seen(*shown, slot, batch.terminated, batch.task, counters.version)
+        seen = Seen(*shown, slot, batch.terminated, batch.task, counters.version, counters.own)
         carried, outputs = act(setup.agent, setup.spec, setup.layout.num_train, params, carried, seen, key)
         carried = put_carried(actor.carried, batch.slot, carried)
         row = _row(setup, batch, outputs, counters)
@@ -159,6 +160,7 @@ def look(
         num_slots=num_slots,
         task=jnp.zeros_like(seen.slot) if seen.task is None else seen.task,
         num_updates=0 if seen.num_updates is None else seen.num_updates,
+        own=seen.own,
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from seedzero.agents import learning, muzero, muzero_loss, muzero_model
+from seedzero.agents import own as own_agents
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
@@ -125,12 +126,41 @@ def test_with_a_model_of_opponents_windows_from_own_rows_teach_all_moves() -> No
     assert (found["reward"][:, 1:] > 1e-4).all()
 
 
+def test_of_others_the_drawn_moves_are_learned_not_their_searches_policy() -> None:
+    config = _config(league__opponent_model=True, search__gumbel_scale=4.0)
+    spec = types.EnvSpec((2,), "float32", 3, num_players=2)
+    agent = muzero.make(config, spec, "cpu")
+    random = np.random.default_rng(0)
+    params = jax.jit(lambda key: agent.acting(agent.init(key)))(jax.random.key(0))
+    params = jax.tree.map(lambda x: x + random.random(x.shape, np.float32), params)
+    inputs = own_agents.first_inputs(agent, spec, 2)
+
+    @jax.jit
+    def policy(own: jax.Array) -> jax.Array:
+        _, outputs = agent.act(params, agent.initial_memory(2), inputs._replace(own=own), jax.random.key(1))
+        return outputs.stored["policy"]
+
+    improved, drawn = np.asarray(policy(jnp.bool_(True))), np.asarray(policy(jnp.bool_(False)))
+    flat = improved ** (1 / 4.0)
+    np.testing.assert_allclose(drawn, flat / flat.sum(axis=1, keepdims=True), rtol=1e-4)
+    assert np.abs(drawn - improved).max() > 0.01
+
+
 def test_a_priority_is_the_error_of_the_first_own_value() -> None:
     priority, _ = _update(_config(), _windows(_config()))
     # Two-step returns between own rows of EVEN and ODD: 1 - 1/2 + 4/4. LATE has an own row one step on, and two.
     target = 1 - 1 / 2 + 4 / 4
-    expected = [abs(1 / 2 - target), abs(5 / 2 - target), abs(4 / 2 - target), np.nan]
-    np.testing.assert_allclose(priority, expected, rtol=1e-4)
+    known = [abs(1 / 2 - target), abs(5 / 2 - target), abs(4 / 2 - target)]
+    np.testing.assert_allclose(priority, [*known, np.mean(known)], rtol=1e-4)
+
+
+def test_windows_without_a_value_do_not_keep_a_new_row_s_priority() -> None:
+    """They teach the model alone, and are drawn as often as the mean of the others that were sampled."""
+    windows = _windows(_config())._replace(weight=jnp.array([1.0, 0.0, 1.0, 1.0]))
+    priority, _ = _update(_config(), windows)
+    np.testing.assert_allclose(priority[3], (priority[0] + priority[2]) / 2, rtol=1e-6)
+    priority, _ = _update(_config(), agent_cases.store(windows, **{OWN: np.array([NEVER] * 4, bool)}))
+    assert np.isnan(priority).all()  # nothing is known
 
 
 def test_own_values_that_are_not_trained_and_ends_that_are_make_priorities_too() -> None:
@@ -142,7 +172,7 @@ def test_own_values_that_are_not_trained_and_ends_that_are_make_priorities_too()
         terminated=jnp.asarray((position == 1) & np.array([0, 1, 1, 0], bool)[:, None]),
     )
     priority, _ = _update(_config(), windows)
-    np.testing.assert_allclose(priority, [np.nan, 5 / 2, np.nan, np.nan], rtol=1e-4)
+    np.testing.assert_allclose(priority, [5 / 2] * 4, rtol=1e-4)
 
 
 def test_metrics_of_positions_are_means_over_own_ones() -> None:

@@ -58,14 +58,18 @@ def test_the_agent_knows_the_updates_of_its_parameters_and_reports_its_own_metri
 
     def act(params: Any, memory: Any, inputs: base.Inputs, key: Any) -> Any:
         memory, outputs = agent.act(params, memory, inputs, key)
-        return memory, outputs._replace(metrics={"epsilon": inputs.reward / (1.0 + inputs.num_updates)})
+        metrics = {"epsilon": inputs.reward / (1.0 + inputs.num_updates), "own": inputs.own & (inputs.reward > 0)}
+        return memory, outputs._replace(metrics=metrics)
 
     setup = fake_agent.make_setup(agent._replace(act=act))
     batch, rows = fake_agent.batch(setup, [0, 2], reward=np.array([4.0, 8.0]))
     params = {"weight": jnp.ones(()), "bias": jnp.zeros(())}
     program = acting.make_act(setup)
-    _, (action, metrics) = program(fake_agent.SEED, params, states.init_actor(setup), batch, steps.counters(0, 3, 0))
-    assert np.asarray(action)[rows].tolist() == [0, 2] and metrics.keys() == {"epsilon"}
+    for own in (True, False):
+        counters = steps.counters(0, 3, 0, own=own)
+        _, (action, metrics) = program(fake_agent.SEED, params, states.init_actor(setup), batch, counters)
+        assert np.asarray(metrics["own"])[rows].any() == own
+    assert np.asarray(action)[rows].tolist() == [0, 2] and metrics.keys() == {"epsilon", "own"}
     assert np.asarray(metrics["epsilon"])[rows].tolist() == [1.0, 2.0]
 
 

@@ -275,8 +275,8 @@ class Policy:
         if action_mask is None and self._spec.has_action_mask:
             action_mask = self._codec.shown_mask(observation)
         if self._spec.has_action_mask != (action_mask is not None):
-            have, do = ("has", "give one") if self._spec.has_action_mask else ("has no", "leave it out")
-            raise errors.UsageError(f"this environment {have} action mask; {do}")
+            have, do = ("an", "give one") if self._spec.has_action_mask else ("no", "leave it out")
+            raise errors.UsageError(f"this environment has {have} action mask; {do}")
         mask = None
         if action_mask is not None:
             action_mask = self._codec.joint_mask(action_mask)

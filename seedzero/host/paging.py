@@ -72,9 +72,9 @@ def port(name: str, text: str) -> int:
 def check_packages(user: str) -> None:
     """Raises UsageError without the packages of the extra; user: of the extra, for the message."""
     if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
-        command = packages.install_command(*_PACKAGES)
+        command, verb = packages.install_command(*_PACKAGES), "is" if len(missing) == 1 else "are"
         raise errors.UsageError(
-            f"{user} needs the extra page, but {' and '.join(missing)} is not installed here: {command}"
+            f"{user} needs the extra page, but {' and '.join(missing)} {verb} not installed here: {command}"
         )
 
 

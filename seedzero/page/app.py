@@ -65,7 +65,7 @@ class Page:
         name, path = self._located(request)
         found, share = self._history(path)
         overview = {**found.overview(), "read": share}
-        return {**summaries.describe(path, name), **overview, "settings": summaries.settings(path)}
+        return {**summaries.describe(path, name), **overview, "settings": summaries.read_settings(path)}
 
     def series(self, request: requests.Request) -> dict[str, Any]:
         """Returns thinned series of metrics; before the history is read, the share so far."""

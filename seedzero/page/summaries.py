@@ -11,6 +11,7 @@ from typing import Any
 
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.checkpoints import run_lock
+from seedzero.config import config as configs
 from seedzero.core import json_object
 from seedzero.monitoring import followed, league_log, metrics
 from seedzero.page import history
@@ -39,6 +40,17 @@ def settings(path: pathlib.Path) -> dict[str, Any]:
         "given": given if isinstance(given, dict) else {},
         "config": config if isinstance(config, dict) else {},
     }
+
+
+def read_settings(path: pathlib.Path) -> dict[str, Any]:
+    """Returns the settings that the run's agent reads; of an agent of the user's own, all but other agents' own."""
+    found = settings(path)
+    agent, agents = str(found["config"].get("run.agent", "")), configs.agent_names()
+
+    def is_read(name: str) -> bool:
+        return configs.is_read(name, agent) if agent in agents else name.partition(".")[0] not in agents
+
+    return {**found, "config": {name: value for name, value in found["config"].items() if is_read(name)}}
 
 
 def describe(path: pathlib.Path, name: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def means(y: np.ndarray, size: int) -> np.ndarray:
     starts, is_number = np.arange(0, len(y), size), np.isfinite(y)
     counts = np.add.reduceat(is_number.astype(np.float64), starts)
     totals = np.add.reduceat(np.where(is_number, y, 0.0), starts)
-    return np.divide(totals, counts, out=np.full(len(starts), np.nan), where=counts > 0)
+    return np.asarray(np.divide(totals, counts, out=np.full(len(starts), np.nan), where=counts > 0))
 
 
 def thin(y: np.ndarray, num_buckets: int) -> np.ndarray:

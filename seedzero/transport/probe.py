@@ -65,6 +65,10 @@ class LiveProbe:
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.UNIMPLEMENTED and "ethod" in (error.details() or ""):
                 raise errors.VersionMismatch("not available: this learner is older than the page") from None
+            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                raise errors.ProtocolError(
+                    f"the learner has not answered within {deadline_seconds:g} s: it is starting, ending or very busy"
+                ) from None
             raise _explained(error, self._secured, deadline_seconds) from None
         try:
             return json_object.parse(reply.json), reply.observations

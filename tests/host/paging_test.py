@@ -134,3 +134,12 @@ def test_the_page_of_a_training_is_told_its_root(said: golden.Said) -> None:
     with pytest.raises(errors.UsageError, match="--page=PORT") as raised:
         paging.place({"page.root": "/proxy/8000"})
     said(raised.value)
+
+
+@pytest.mark.parametrize("missing", [("uvicorn",), ("starlette", "uvicorn")])
+def test_missing_packages_are_counted(missing: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paging.importlib.util, "find_spec", lambda name: None if name in missing else True)
+    with pytest.raises(
+        errors.UsageError, match="starlette and uvicorn are not" if missing[1:] else "but uvicorn is not"
+    ):
+        paging.check_packages("--page")

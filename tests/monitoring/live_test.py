@@ -45,14 +45,15 @@ def _serve(directory: run_dirs.RunDir, learner: inference_pb2_grpc.InferenceServ
     return server
 
 
-def test_a_running_learner_is_asked_again_and_again(directory: run_dirs.RunDir) -> None:
+def test_a_running_learner_is_asked_again_and_again(directory: run_dirs.RunDir, said: golden.Said) -> None:
     server = _serve(directory, _Learner())
     running = learners.RunningLearner(directory.path)
     assert running.ask(environment=0, step=7, deadline_seconds=20) == ({"asked": [0, 1, 7]}, b"abc")
     assert running.ask(call=3, deadline_seconds=20) == ({"asked": [3, 0, 0]}, b"abc")
     server.stop(None).wait()
-    with pytest.raises(errors.ProtocolError):
+    with pytest.raises(errors.ProtocolError) as raised:
         running.ask(deadline_seconds=20)
+    said(raised.value)
     server = _serve(directory, _Learner())
     assert running.ask(deadline_seconds=20)[1] == b"abc"
     running.close()

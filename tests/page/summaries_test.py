@@ -90,6 +90,24 @@ def test_files_of_another_hand_give_a_row_without_numbers(tmp_path: pathlib.Path
     assert summaries.settings(tmp_path) == {"preset": "", "given": {}, "config": {}}
 
 
+@pytest.mark.parametrize(
+    ("agent", "names"),
+    [
+        ("ppo", ["env.id", "ppo.width", "league.freeze_every", "replay.num_slots", "later.version"]),
+        ("apex", ["env.id", "replay.num_slots", "replay.capacity", "later.version"]),
+        (
+            "mine:AGENT",
+            ["env.id", "league.freeze_every", "replay.num_slots", "replay.capacity", "mine.width", "later.version"],
+        ),
+    ],
+)
+def test_only_settings_that_the_agent_reads_are_shown(tmp_path: pathlib.Path, agent: str, names: list[str]) -> None:
+    everything = ("env.id", "ppo.width", "muzero.reward_clip", "league.freeze_every", "replay.num_slots")
+    everything += ("replay.capacity", *(["mine.width"] if ":" in agent else []), "later.version")
+    path = page_runs.write(tmp_path / "run", config={"config": dict.fromkeys(everything, 1) | {"run.agent": agent}})
+    assert [*summaries.read_settings(path)["config"]] == [*names, "run.agent"]
+
+
 def test_a_league_is_seen_by_settings_or_files(tmp_path: pathlib.Path) -> None:
     assert not summaries.has_league(tmp_path, page_runs.CONFIG["config"])
     assert summaries.has_league(tmp_path, {"league.freeze_every": 100})

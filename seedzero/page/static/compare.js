@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { controls } from "./controls.js";
 import { Curves } from "./curves.js";
 import { el, notice } from "./dom.js";
+import { counted } from "./format.js";
 
 const FIRST = ["evaluation_mean_return", "episode_return", "loss"];
 const MAX_RUNS = 16;
@@ -16,7 +17,7 @@ export async function comparePage(main, runs) {
   const panels = () => [{ title: metric.value, metrics: [metric.value] }];
   const show = () => curves.show(panels()).catch((error) => notice(error.message));
   main.replaceChildren(
-    el("h1", {}, `${kept.length} runs compared`),
+    el("h1", {}, `${counted(kept.length, "run")} compared`),
     el("div", { class: "tools" }, el("label", {}, "metric ", metric), controls({ axis: show, smoothing: () => curves.repaint(), whole: show })),
     box,
     el("ul", { class: "plain" }, kept.map((run) => el("li", {}, el("a", { href: `#/run?${new URLSearchParams({ run })}` }, run)))),

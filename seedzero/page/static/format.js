@@ -7,6 +7,11 @@ export function number(value, digits = 4) {
   return size >= 1e6 || size < 1e-3 ? value.toExponential(2) : Number(value.toPrecision(digits)).toLocaleString("en-US", { maximumFractionDigits: 6 });
 }
 
+// 1, "run" -> 1 run; 2, "run" -> 2 runs.
+export function counted(value, noun) {
+  return `${number(value)} ${noun}${value === 1 ? "" : "s"}`;
+}
+
 // 1234567 -> 1.23M, for axes and narrow places.
 export function short(value) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";

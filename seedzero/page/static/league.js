@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { Chart } from "./chart.js";
 import { el, notice, table } from "./dom.js";
-import { number } from "./format.js";
+import { counted, number } from "./format.js";
 
 const EVERY_MILLISECONDS = 10000;
 
@@ -25,7 +25,7 @@ export async function leaguePage(main, run) {
       charts.push(chart);
       return [chart, found];
     });
-    head.textContent = league.error || `after ${number(league.update)} updates and ${number(league.env_steps)} steps, of the newest checkpoint`;
+    head.textContent = league.error || `after ${counted(league.update, "update")} and ${counted(league.env_steps, "step")}, of the newest checkpoint`;
     box.replaceChildren(
       ...(league.error ? [] : [heatmap(league.win_rates), ratings(league), lineage(league.lineage)]),
       ...panels.map(([chart]) => chart.element),
@@ -75,7 +75,7 @@ function heatmap({ names, rates, games, num_players: numPlayers }) {
   const cells = [];
   const tell = (row, column) => {
     const rate = rates[row][column];
-    const rest = rate === null ? "no match" : `${rate.toFixed(3)} in ${number(games[row][column])} games`;
+    const rest = rate === null ? "no match" : `${rate.toFixed(3)} in ${counted(games[row][column], "game")}`;
     told.textContent = `${names[row]} against ${names[column]}: ${rest}`;
   };
   const cell = (row, column) => {
@@ -122,7 +122,7 @@ function lineage(players) {
     return el("li", {}, el("b", {}, name), ` ${rest.filter(Boolean).join("; ")}`);
   };
   const trees = players.map((player) =>
-    el("details", { open: players.length === 1 && player.events.length < 20 }, el("summary", {}, `${player.name} (${player.kind}): ${number(player.events.length)} snapshots and resets`), el("ol", { class: "lineage" }, player.events.map(line))),
+    el("details", { open: players.length === 1 && player.events.length < 20 }, el("summary", {}, `${player.name} (${player.kind}): ${counted(player.events.length, "event")}`), el("ol", { class: "lineage" }, player.events.map(line))),
   );
   return el("section", { class: "panel" }, el("h2", {}, "Lineage"), trees);
 }

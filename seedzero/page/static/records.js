@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { el, notice, showLeague, table } from "./dom.js";
-import { number } from "./format.js";
+import { counted, number } from "./format.js";
 
 const HEADS = ["episode", "return", "steps", "update", "actions", "task", "recorded (UTC)"];
 
@@ -14,7 +14,7 @@ export async function recordsPage(main, run) {
     showLeague(hasLeague);
     const command = `seedzero record --run_dir=${run === "." ? "DIR" : `DIR/${run}`} --episodes=5`;
     const more = records.length >= most ? `; only ${most} are shown` : "";
-    const hint = el("p", { class: "faint" }, records.length ? `${number(records.length)} episodes${more}` : "none yet; make some: ", records.length ? "" : el("code", {}, command));
+    const hint = el("p", { class: "faint" }, records.length ? `${counted(records.length, "episode")}${more}` : "none yet; make some: ", records.length ? "" : el("code", {}, command));
     box.replaceChildren(...(records.length ? [table(HEADS, records.map((one) => row(run, one)), new Set([1, 2, 3]), "recorded episodes", true)] : []), hint);
   } catch (error) {
     notice(error.message);

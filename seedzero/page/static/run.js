@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { controls } from "./controls.js";
 import { Curves } from "./curves.js";
 import { el, notice, showLeague } from "./dom.js";
-import { duration, groups, number } from "./format.js";
+import { counted, duration, groups, number } from "./format.js";
 
 export async function runPage(main, run) {
   const facts = el("dl", { class: "facts" }, describe(EMPTY));
@@ -56,7 +56,7 @@ export async function runPage(main, run) {
       tell(found);
       if (found.read === 1) {
         names = found.metrics;
-        if (found.damaged) main.append(el("p", { class: "faint" }, `${number(found.damaged)} lines of metrics.jsonl cannot be read and are left out`));
+        if (found.damaged) main.append(el("p", { class: "faint" }, `${counted(found.damaged, "damaged line")} of metrics.jsonl left out`));
         break;
       }
       notice(`reading ${run}: ${Math.floor(100 * found.read)} %`);

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { el, notice } from "./dom.js";
-import { duration, number } from "./format.js";
+import { counted, duration, number } from "./format.js";
 
 const EVERY_MILLISECONDS = 5000;
 const HEADS = ["", "run", "environment", "agent", "steps", "last", "best", "state", "left", "newest row (UTC)"];
@@ -65,7 +65,7 @@ export function runsPage(main) {
         }
         shown = text;
         const most = found.runs.length >= found.most ? `; only ${found.most} are shown, give a directory with fewer` : "";
-        place.textContent = found.runs.length ? `${found.runs.length} runs below ${found.root}${most}` : `no run below ${found.root} yet: seedzero train --preset=catch begins one`;
+        place.textContent = found.runs.length ? `${counted(found.runs.length, "run")} below ${found.root}${most}` : `no run below ${found.root} yet: seedzero train --preset=catch begins one`;
       } catch (error) {
         if (!isOver) notice(`the server does not answer: ${error.message}`);
       }

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { el } from "./dom.js";
-import { number } from "./format.js";
+import { counted, number } from "./format.js";
 import { choiceTable } from "./choices.js";
 import { Picture } from "./picture.js";
 import { FIGURES, fixed, searchTree } from "./tree.js";
@@ -37,7 +37,7 @@ export function thoughtPanel(run, record, found, observe) {
       const thought = await get("api/thought", wanted);
       box.replaceChildren(...draw(thought, observe));
       const player = isNaN(wanted.checkpoint) && wanted.checkpoint !== "last" ? `${wanted.checkpoint}, ` : "";
-      const searched = thought.num_simulations === null ? "" : `, ${number(thought.num_simulations)} simulations`;
+      const searched = thought.num_simulations === null ? "" : `, ${counted(thought.num_simulations, "simulation")}`;
       told.textContent = `step ${step} under ${player}update ${number(thought.step)}: ${thought.name}${searched}, ${thought.seconds.toFixed(2)} s`;
     } catch (error) {
       told.textContent = error.message;
@@ -68,7 +68,7 @@ async function fill(run, select, recorded) {
 }
 
 function draw(thought, observe) {
-  const more = thought.num_choices > thought.choices.length ? el("p", { class: "faint" }, `${number(thought.num_choices - thought.choices.length)} more actions`) : "";
+  const more = thought.num_choices > thought.choices.length ? el("p", { class: "faint" }, counted(thought.num_choices - thought.choices.length, "more action")) : "";
   const searches = thought.value !== null;
   const value = searches ? el("p", {}, `value ${fixed(thought.value)}, of the network alone ${fixed(thought.network_value)}`) : "";
   const actions = el("div", { class: "choices" }, value, choiceTable(thought.choices, searches, "actions of the thought"), more);

@@ -63,7 +63,7 @@ def run(
         if index:
             supervisor.write_log(logs[index], line)
         else:
-            sys.stderr.buffer.write(line)
+            sys.stderr.write(line.decode(errors="backslashreplace"))  # a notebook's has no buffer of bytes
             sys.stderr.flush()
 
     together_run = ensemble.Ensemble(

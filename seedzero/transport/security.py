@@ -35,8 +35,8 @@ from seedzero.transport import address as addresses
 SYSTEM_ROOTS = "system"
 """In place of a file: the public authorities that gRPC knows."""
 
-MAX_TOKEN_BYTES = 4096
-"""Longer ones do not fit into the header of a call."""
+MIN_TOKEN_BYTES, MAX_TOKEN_BYTES = 16, 4096
+"""Shorter tokens can be guessed; longer ones do not fit into the header of a call."""
 
 _HEADER = "authorization"
 _SCHEME = "Bearer"
@@ -76,7 +76,7 @@ def for_server(token_file: str, tls: sections.TlsConfig) -> ServerSecurity:
 
 
 def read_token(token_file: str) -> str:
-    """Returns the token in a file, without surrounding white space; UsageError for one unfit for a header.
+    """Returns the token in a file, without surrounding white space; UsageError for one unfit for a header, or short.
 
     From now on this process, and those that it starts, leave no core files: the token would stand in them.
     """
@@ -90,6 +90,11 @@ def read_token(token_file: str) -> str:
         raise errors.UsageError(
             f"{name} holds {len(data)} bytes that are no token; expected at most {MAX_TOKEN_BYTES} visible ASCII "
             "characters without spaces"
+        )
+    if len(token) < MIN_TOKEN_BYTES:
+        raise errors.UsageError(
+            f"{name} holds a token of fewer than {MIN_TOKEN_BYTES} characters, which can be guessed; write another by "
+            f"`openssl rand -hex 32 > {token_file}`"
         )
     return token
 

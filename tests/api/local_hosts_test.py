@@ -57,7 +57,8 @@ def test_hosts_share_a_token_of_this_start_that_no_command_line_shows(
     monkeypatch.setattr(local_hosts, "commands", lambda *given: seen.extend(commands(*given)) or [program] * 2)
     lines: list[bytes] = []
     monkeypatch.setattr(local_hosts.supervisor, "write_log", lambda _, line: lines.append(line))
-    shown = types.SimpleNamespace(buffer=types.SimpleNamespace(write=lines.append), flush=lambda: None)
+    # A notebook's stream has no buffer of bytes.
+    shown = types.SimpleNamespace(write=lambda text: lines.append(text.encode()), flush=lambda: None)
     monkeypatch.setattr(sys, "stderr", shown)
     for number in range(2):
         local_hosts.run({}, {}, tmp_path / str(number), 2, lambda *_: None, handles_signals=False)

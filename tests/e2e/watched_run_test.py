@@ -26,7 +26,7 @@ NUM_STREAMS = 200
 @pytest.fixture(scope="module")
 def learner(module_host: harness.Host) -> harness.Learner:
     token = module_host.directory / "token"
-    token.write_text("correct-horse")
+    token.write_text("correct-horse-battery")
     words = (*harness.PACED, "--page=0", "--listen=127.0.0.1:0", f"--token_file={token}")
     found = module_host.train(module_host.directory / "watched", *words)
     found.until(lambda status: status["updates"] > 0, "updates")

@@ -147,11 +147,11 @@ def test_nobody_joins_a_run_that_goes_on(world: World) -> None:
 
 
 def test_a_stranger_is_refused_before_anything_is_read(world: World, tmp_path: pathlib.Path) -> None:
-    host = world.hub(token="secret")
+    host = world.hub(token="secret-of-16-letters")
     with pytest.raises(errors.AccessDenied, match="--token_file"):
         world.member(host.address).meet(LONG)
     token = tmp_path / "token"
-    token.write_text("secret")
+    token.write_text("secret-of-16-letters")
     access = security.Access(str(token))
     with futures.ThreadPoolExecutor(1) as pool:
         joined = pool.submit(world.member(host.address, access=access).meet, LONG)
@@ -160,7 +160,7 @@ def test_a_stranger_is_refused_before_anything_is_read(world: World, tmp_path: p
 
 def test_idle_strangers_take_no_hosts_place(world: World) -> None:
     """Many more than the hub serves at a time, each without a word: a call without the token ends at once."""
-    host = world.hub(token="secret")
+    host = world.hub(token="secret-of-16-letters")
     silent = threading.Event()
 
     def idle(channel: grpc.Channel) -> object:
@@ -172,7 +172,7 @@ def test_idle_strangers_take_no_hosts_place(world: World) -> None:
         strangers = [open_now.enter_context(grpc.insecure_channel(host.address)) for _ in range(40)]
         open_now.callback(silent.set)
         calls = [idle(channel) for channel in strangers]
-        joined = pool.submit(world.member(host.address, token="secret").meet, LONG)
+        joined = pool.submit(world.member(host.address, token="secret-of-16-letters").meet, LONG)
         assert host.meet(LONG) == joined.result(LONG)
         codes = {call.code() for call in calls}  # type: ignore[attr-defined]
     assert codes <= {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.RESOURCE_EXHAUSTED}

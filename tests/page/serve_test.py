@@ -123,14 +123,14 @@ def test_idle_connections_shut_nobody_out(root: pathlib.Path) -> None:
 
 def test_another_address_asks_for_the_token(root: pathlib.Path, tmp_path: pathlib.Path) -> None:
     token_file = tmp_path / "token"
-    token_file.write_text("correct-horse\n")
+    token_file.write_text("correct-horse-battery\n")
     os.chmod(token_file, 0o600)
     with contextlib.ExitStack() as undo:
         _, url = undo.enter_context(_serving(f"--run_dir={root}", "--host=0.0.0.0", f"--token_file={token_file}"))
         local = url.replace("0.0.0.0", "127.0.0.1")
         client = undo.enter_context(httpx.Client(base_url=local, timeout=_SECONDS))
         assert client.get("/api/runs").status_code == 401
-        assert client.get("/", params={"token": "correct-horse"}).status_code == 303
+        assert client.get("/", params={"token": "correct-horse-battery"}).status_code == 303
         assert [run["run"] for run in client.get("/api/runs").json()["runs"]] == ["a"]
 
 

@@ -76,6 +76,7 @@ def test_a_token_is_what_is_in_the_file_without_white_space_around(tmp_path: pat
         ("schlüssel", " 10 bytes"),
         (b"\x00\xff", " 2 bytes"),
         ("x" * 4097, " 4097 bytes .* 4096 "),
+        ("x" * 15, "fewer than 16 .*openssl"),
     ],
 )
 def test_a_file_without_a_token_is_refused_without_showing_its_content(
@@ -85,7 +86,11 @@ def test_a_file_without_a_token_is_refused_without_showing_its_content(
     with pytest.raises(errors.UsageError, match=message) as caught:
         security.read_token(path)
     size = pathlib.Path(path).stat().st_size
-    said(caught.value, "unfit" if "bytes" in message else "empty", replace={f" {size} bytes": " N bytes"})
+    said(
+        caught.value,
+        "unfit" if "bytes" in message else "short" if "16" in message else "empty",
+        replace={f" {size} bytes": " N bytes"},
+    )
     assert path in str(caught.value)
     assert "two words" not in str(caught.value)
 
@@ -283,7 +288,7 @@ def test_what_waiting_cannot_heal_is_told_soon(
     said: golden.Said,
 ) -> None:
     access = security.Access(
-        token_file=write(tmp_path / "wrong", "guess") if "wrong token" in client_has else "",
+        token_file=write(tmp_path / "wrong", "a-guess-of-16-letters") if "wrong token" in client_has else "",
         ca_file=str(files.ca) if "ca" in client_has else str(stranger.ca) if "other ca" in client_has else "",
         server_name="nobody.example" if "name" in client_has else "",
     )

@@ -66,7 +66,8 @@ def run(arguments: parse.Arguments) -> int:
             todo = len(planned) - len(sweep.states)
             shared = cpus or machines.num_cores() // num_parallel or 1
             output.say(
-                f"{len(planned)} run{'s' * (len(planned) > 1)} in {root}, {num_parallel} at a time with {shared} core(s) each"
+                f"{len(planned)} run{'s' * (len(planned) > 1)} in {root}, "
+                f"{num_parallel} at a time with {shared} core(s) each"
                 + (f"; {len(sweep.states)} have finished before, {todo} to do" if sweep.states else "")
             )
             with signals.StopSignals(sweep.stop, say=output.say, cleanup=sweep.kill):

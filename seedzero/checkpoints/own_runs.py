@@ -134,7 +134,8 @@ def _check_equal(known: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         if (before := known["modules"].get(module)) != files:
             then, here = (" ".join(each or ["nowhere"]) for each in (before, files))
             raise _Doubt(
-                f"when you trained it, Python found {module} {then}, now {here}; start where it finds the former"
+                f"when you trained it, Python found {module} {then}, now {here}; start where it finds the former, or "
+                "resume with the name that it has now"
             )
 
 

@@ -271,6 +271,14 @@ def read_saved(path: str | os.PathLike[str]) -> SavedConfig:
         raise errors.ResumeError(f"{file} does not fit this version of seedzero: {error}") from None
 
 
+def with_moved_code(saved: SavedConfig, asked: Mapping[str, str]) -> SavedConfig:
+    """Returns saved settings in which modules that moved have the names that the user gives now, by SECTION.KEY."""
+    names = user_code.moved(configs.flatten(saved.config), asked)
+    if not names:
+        return saved
+    return SavedConfig(saved.preset, {**saved.given, **names}, configs.replaced(saved.config, names))
+
+
 def parse_saved(content: Mapping[str, Any]) -> SavedConfig:
     """Returns the content of config.json. Raises KeyError, TypeError, AttributeError and ConfigError."""
     # By full names: a short one, env for env.id, would pass unseen by whatever looks for code.
@@ -336,6 +344,9 @@ def _finite(value: object) -> object:
 
 def _resume(path: pathlib.Path, saved: SavedConfig, asked: SavedConfig) -> tuple[SavedConfig, tuple[str, ...]]:
     """Returns the settings of the resumed run and the notes for the user; raises ResumeError with the fixed keys."""
+    moved = user_code.moved(configs.flatten(saved.config), asked.given)
+    notes = [f"{configs.flag(name)} is {value} from now on: its module has moved" for name, value in moved.items()]
+    saved = with_moved_code(saved, moved)
     if saved.config.run.agent == asked.config.run.agent:
         saved = dataclasses.replace(saved, config=configs.loaded(saved.config))
     before, now = configs.flatten(saved.config), configs.flatten(asked.config)
@@ -343,7 +354,7 @@ def _resume(path: pathlib.Path, saved: SavedConfig, asked: SavedConfig) -> tuple
     code = {*user_code.named(before)}  # never kept: the user is to name it, and its arguments
     code |= {arguments for name, arguments in user_code.ARGUMENTS.items() if name in code}
     kept: dict[str, options.Value] = {}
-    notes, refused = [], []
+    refused = []
     for key in [key for key in now if now[key] != before.get(key, now[key]) and key not in hosts_config.OF_A_PROCESS]:
         flag, old, new = configs.flag(key), options.shown(before[key]), options.shown(now[key])
         is_given = key in asked.given and asked.given[key] != saved.given.get(key)

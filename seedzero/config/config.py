@@ -133,6 +133,12 @@ def loaded(config: Config) -> Config:
     return config if isinstance(config, whole) else override(whole(), flatten(config))
 
 
+def replaced(config: Config, names: Mapping[str, str]) -> Config:
+    """Returns a saved configuration with other names of code, by SECTION.KEY; imports nothing."""
+    values = {**flatten(config), **names}
+    return override(kind_of_saved(values)(), values)
+
+
 def _kind(agent: str, name: str, section: options.AgentSection) -> type[Config]:
     of_class = {"OWN": agent, "OWN_SECTION": name, "__doc__": f"All settings of a run of {agent}."}
     made = dataclasses.make_dataclass(

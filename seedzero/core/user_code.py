@@ -97,6 +97,26 @@ def modules(values: Mapping[str, object]) -> set[str]:
     return {module_of(value) if name == ENVIRONMENT else value.rpartition(":")[0] for name, value in found}
 
 
+def moved(before: Mapping[str, object], now: Mapping[str, str]) -> dict[str, str]:
+    """Returns the settings, as named now, of objects with a moved module: Python no longer finds the old one.
+
+    before: saved values by SECTION.KEY. now: the user's texts by SECTION.KEY. Imports nothing.
+    """
+    found = {}
+    for name, value in named(before).items():
+        (old,), (new,) = (modules({name: each}) or {""} for each in (value, now.get(name, "")))
+        if old and new and old != new and value.replace(f"{old}:", f"{new}:", 1) == now[name] and not _is_here(old):
+            found[name] = now[name]
+    return found
+
+
+def _is_here(module: str) -> bool:
+    """Returns whether Python finds a module, of a package by the names of the package's files."""
+    outermost, *below = module.split(".")
+    paths = [os.path.join(place, *below) for place in files(outermost)]
+    return any(os.path.exists(path + ending) for path in paths for ending in ("", *machinery.all_suffixes()))
+
+
 def files(module: str) -> list[str]:
     """Returns the file and the folders that Python finds here for a module's outermost package, links resolved.
 
@@ -108,8 +128,8 @@ def files(module: str) -> list[str]:
             continue
         spec = find(outermost, path if finder is machinery.PathFinder else None)
         if spec is not None:
-            found = [spec.origin, *(spec.submodule_search_locations or ())]
-            return [os.path.realpath(file) for file in found if file]
+            found = [spec.origin, *(spec.submodule_search_locations or ())]  # twice where the path has a folder twice
+            return list(dict.fromkeys(os.path.realpath(file) for file in found if file))
     return []
 
 

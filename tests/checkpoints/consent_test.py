@@ -182,6 +182,28 @@ def test_the_user_s_function_gets_no_arguments_of_the_directory(mine: Mapping[st
         run_dirs.open_run_dir(path, config, preset="catch", given=mine)
 
 
+def test_a_moved_agent_is_named_anew_at_a_resume(said: golden.Said) -> None:
+    made = "import seedzero.config.own_agents as own, seedzero.config.options as options, dataclasses\n"
+    made += (
+        "@dataclasses.dataclass(frozen=True)\nclass S(options.AgentSection):\n    size: int = options.fixed(3, 'x')\n"
+    )
+    pathlib.Path("moved_agent.py").write_text(f"{made}AGENT = own.OwnAgent('mine', S, lambda *a: None)\n")
+    path = _directory({})
+    saved = json.loads((path / run_dirs.CONFIG_FILE).read_text())
+    agent = {"run.agent": "gone_agent:AGENT", "mine.size": 4}
+    saved["given"], saved["config"] = dict(agent), {**saved["config"], **agent}
+    run_dirs.write_json_atomic(path / run_dirs.CONFIG_FILE, saved)
+    asked = request.make({"run_dir": str(path)}, {"run.agent": "moved_agent:AGENT"})
+    assert asked.given == {"run.agent": "moved_agent:AGENT", "mine.size": "4"}
+    assert configs.flatten(asked.config)["mine.size"] == 4
+    saved["given"]["network.module"] = saved["config"]["network.module"] = "their_module:network"
+    run_dirs.write_json_atomic(path / run_dirs.CONFIG_FILE, saved)
+    with pytest.raises(errors.ResumeError, match=r"--network\.module=their_module:network") as raised:
+        request.make({"run_dir": str(path)}, {"run.agent": "moved_agent:AGENT"})
+    said(raised.value)
+    assert not pathlib.Path("was_run").exists()
+
+
 def test_an_own_run_needs_no_consent_where_its_code_runs_here() -> None:
     path = _directory({**_REGISTERS, **_NETWORK})
     assert own_runs.remember(path, run_dirs.read_saved(path)) == ""

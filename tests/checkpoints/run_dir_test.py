@@ -239,6 +239,48 @@ def test_change_that_cannot_resume_is_refused_with_every_key_and_value(tmp_path:
     assert (tmp_path / "config.json").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"env.id": "python:gone:make"}, {"env.id": "python:envs.gone:make"}),
+        ({"env.id": "spiel:gone:duel(n=3)"}, {"env.id": "spiel:games:duel(n=3)"}),
+        ({"network.module": "a.gone:make"}, {"network.module": "a.b.net:make"}),
+        (
+            {"env.id": "gym:gone:E-v0", "network.module": "gone:make"},
+            {"env.id": "gym:e:E-v0", "network.module": "n:make"},
+        ),
+    ],
+)
+def test_a_resume_takes_the_new_name_of_a_module_that_moved(
+    tmp_path: pathlib.Path, old: dict[str, str], new: dict[str, str]
+) -> None:
+    open_with(tmp_path, {**old, "run.seed": 3}).close()
+    with open_with(tmp_path, {**new, "run.seed": 3}) as run:
+        told = [f"{configs.flag(name)} is {value} from now on: its module has moved" for name, value in new.items()]
+        assert run.resumed and sorted(run.notes) == sorted(told)
+    saved = run_dirs.read_saved(tmp_path)
+    assert saved.given == {**new, "run.seed": "3"}
+    assert {name: configs.flatten(saved.config)[name] for name in new} == new
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("python:gone:make", "python:envs.gone:other"),
+        ("python:gone:make", "gym:envs.gone:make"),
+        ("gym:CartPole-v1", "gym:gone:CartPole-v1"),
+        ("python:golden:Said", "python:gone:Said"),
+        ("python:seedzero.core.errors:Error", "python:gone:Error"),
+    ],
+)
+def test_another_object_or_a_module_that_is_still_here_has_not_moved(
+    tmp_path: pathlib.Path, old: str, new: str
+) -> None:
+    open_with(tmp_path, {"env.id": old}).close()
+    with pytest.raises(errors.ResumeError, match=r"saved .*, given "):
+        open_with(tmp_path, {"env.id": new})
+
+
 def test_value_no_longer_given_is_refused(tmp_path: pathlib.Path) -> None:
     open_with(tmp_path, {"seed": 3}).close()
     with pytest.raises(errors.ResumeError, match=r"--seed: saved 3, given 0"):

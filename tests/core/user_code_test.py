@@ -59,6 +59,14 @@ def test_the_modules_of_settings_are_known() -> None:
     assert user_code.modules({"env.id": "gym:CartPole-v1"}) == set()
 
 
+def test_a_package_in_a_folder_of_the_path_twice_is_found_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folder").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    assert user_code.files("folder") == [str(tmp_path / "folder")]
+
+
 def test_a_module_is_found_as_an_import_would_and_is_not_imported(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -351,9 +351,9 @@ def play(
 def film(path: pathlib.Path, target: pathlib.Path, max_steps: int, longest_side: int) -> dict[str, Any]:
     """Writes a small video of one episode with the newest checkpoint of a run that is being trained.
 
-    Arguments, result and errors are as in `play`, for a trusted directory; the result has `ledger`, too: the
-    checkpoint's counts of training steps.
+    Arguments, result and errors are as in `play`, for a trusted directory; the result has `ledger` and
+    `other_hosts`, too: the checkpoint's counts of training steps.
     """
     _, saved, _ = saved_files.find(path / "checkpoints", "last", "params")
     result = play(path, target, saved.step, 0, max_steps, trusted=True, longest_side=longest_side)
-    return {**result, "ledger": saved.host["ledger"]}
+    return {**result, **{name: saved.host[name] for name in ("ledger", "other_hosts") if name in saved.host}}

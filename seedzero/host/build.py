@@ -117,7 +117,10 @@ def device_loop_for(
     except Exception:
         programs.close()
         raise
-    return device_loop.DeviceLoop(config, dispatcher, hooks, None if hosts is None else hosts.link.agreed)
+    loop = device_loop.DeviceLoop(config, dispatcher, hooks, None if hosts is None else hosts.link.agreed)
+    if restored is not None:
+        loop.others.restore(restored.host, () if hosts is None else hosts.parts)
+    return loop
 
 
 def league(

@@ -71,7 +71,7 @@ class Filmer:
             if death.status != exit_codes.DONE:
                 return self._give_up(str(death))
             try:
-                self._write(target.read_bytes(), counts.Counts(**json.loads(death.last_line)["ledger"]).env_steps)
+                self._write(target.read_bytes(), counts.env_steps_of(json.loads(death.last_line)))
             except (OSError, ValueError, LookupError, TypeError) as error:
                 self._give_up(str(error) if isinstance(error, OSError) else death.last_line)
 

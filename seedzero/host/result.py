@@ -47,7 +47,7 @@ def read(checkpoints: pathlib.Path, run_dir: str, *, finished: str) -> Result:
     scores = [score for score in (host["best_return"], host.get("highest_return")) if score is not None]
     return dataclasses.replace(
         ended,
-        num_env_steps=counts.Counts(**host["ledger"]).env_steps,
+        num_env_steps=counts.env_steps_of(host),
         num_updates=host["num_updates"],
         best_return=max(scores, default=None),
         last_return=None if last is None else last["mean_return"],

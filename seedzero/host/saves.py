@@ -133,7 +133,7 @@ class Saves:
             return None
         with reading_counters(restored.step):
             host = self._counters(restored.host)
-            num_bytes, num_steps = int(host["metrics_bytes"]), counts.Counts(**host["ledger"]).env_steps
+            num_bytes, num_steps = int(host["metrics_bytes"]), counts.env_steps_of(host)
             self._mark = _mark(host, restored.frozen)
             if not self.config.run.deterministic:  # there, the evaluations after the checkpoint come again
                 host["best_return"] = best_return_of(self.directory.checkpoints, host)

@@ -55,6 +55,7 @@ class Together:
     link: link.Link
     step: int  # update of the checkpoint that all resume from; -1: a new run
     has_part: bool = True  # false: that checkpoint was made without this host
+    parts: tuple[int, ...] = ()  # the hosts that resume from their own parts of it
     resolved: str = ""  # digest of the settings, with the machine's values
 
     @property
@@ -190,7 +191,7 @@ def meeting(
         collectives.use_gloo(linked.hello.reached_at)
         compilation_cache.write_on_every_host()
         with _watched(linked, hosts.silence_seconds):
-            yield Together(linked, begin.step, hosts.index < begin.num_hosts)
+            yield Together(linked, begin.step, hosts.index < begin.num_hosts, begin.parts)
             if linked.leave():
                 jax.distributed.shutdown()
     finally:

@@ -97,9 +97,10 @@ class Hub(link.Link):
         others = {index: hello.steps for index, hello in self._roll.joined.items() if index}
         step = roll.common_step(self._made, others)
         num_hosts = self._made[step].num_hosts if step in self._made else 1
-        begin = messages.Begin(_free_address(self.address), step, num_hosts)
+        parts = [index for index, steps in others.items() if index < num_hosts and steps and step in steps]
+        begin = messages.Begin(_free_address(self.address), step, num_hosts, (0, *sorted(parts)))
         self._begins = True
-        self._thread.post(self._tell_all, {"begin": [begin.devices, begin.step, begin.num_hosts]})
+        self._thread.post(self._tell_all, {"begin": dataclasses.astuple(begin)})
         return begin
 
     def send(self, message: messages.Message) -> None:

@@ -142,8 +142,10 @@ class HostMember(link.Link):
 
     def _take(self, message: messages.Message) -> None:
         if "begin" in message and self._begin is not None and not self._begin.done():
-            devices, step, num_hosts = message["begin"]
-            self._begin.set_result(messages.Begin(str(devices), messages.number(step), messages.number(num_hosts)))
+            devices, step, num_hosts, parts = message["begin"]
+            parts = tuple(messages.number(index) for index in parts)
+            begin = messages.Begin(str(devices), messages.number(step), messages.number(num_hosts), parts)
+            self._begin.set_result(begin)
             return
         self.receive(message)
 

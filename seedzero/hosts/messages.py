@@ -50,6 +50,7 @@ class Begin:
     devices: str  # HOST:PORT of the meeting of JAX's processes
     step: int  # update of the checkpoint that all resume from; -1: a new run
     num_hosts: int = 1  # that made it
+    parts: tuple[int, ...] = ()  # the hosts that resume from their own parts of it
 
 
 def encode(message: Message) -> bytes:
@@ -88,7 +89,7 @@ def steps(found: Message) -> counts.Counts:
     try:
         discarded = {str(name)[:MAX_TEXT]: number(each) for name, each in found["discarded"].items()}
         acknowledged, stored, pending = (number(found[name]) for name in ("acknowledged", "stored", "pending"))
-        return counts.Counts(acknowledged, stored, pending, discarded)
+        return counts.Counts(acknowledged, stored, pending, discarded, number(found["num_samples"]))
     except (KeyError, TypeError, AttributeError) as error:
         raise errors.InvalidMessage(f"no host counts like this: {error!r}") from None
 

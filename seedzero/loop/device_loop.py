@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from seedzero.agents import base
 from seedzero.config import config as configs
 from seedzero.core import errors
-from seedzero.loop import agreement, building, facts, limiter, phase, scheduler
+from seedzero.loop import agreement, building, facts, limiter, other_hosts, phase, scheduler
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import evaluator as evaluators
 from seedzero.monitoring import counts
@@ -61,7 +61,7 @@ class DeviceLoop:
         agreed: agreement.Agreed | None = None,
     ) -> None:
         """agreed: with the run's other hosts; None: there are none."""
-        self.agreed = agreed
+        self.agreed, self.others = agreed, other_hosts.OtherHosts(agreed)
         self.dispatcher = dispatcher
         self.course = phase.RunCourse()
         self._config = config
@@ -128,8 +128,7 @@ class DeviceLoop:
 
     def look(self) -> counts.Snapshot:
         """Any thread: returns the counters."""
-        others = () if self.agreed is None else tuple(self.agreed.others.values())
-        return facts.look(self._config, self.dispatcher, self.course, others)
+        return facts.look(self._config, self.dispatcher, self.course, tuple(self.others.counts().values()))
 
     def pulse(self) -> int | None:
         """Any thread: returns a number, changed with every returned call; None: no call is under way."""
@@ -138,7 +137,8 @@ class DeviceLoop:
 
     def state(self) -> dispatchers.CheckpointState:
         """Loop's thread, or after its end: returns a checkpoint's content."""
-        return self.dispatcher.state(self.course)
+        found = self.dispatcher.state(self.course)
+        return found._replace(host={**found.host, **self.others.to_json()})
 
     def close(self) -> None:
         """Ends the preparation of further calls."""
@@ -228,7 +228,8 @@ class DeviceLoop:
         else:
             self.course = _after_the_last(dispatcher, self.course, self._hooks)
         if self.course.over is None:
-            dispatcher.begin_evaluation(is_last=self.course.ends)
+            others = tuple(self.others.counts().values())
+            dispatcher.begin_evaluation(is_last=self.course.ends, others=others)
 
     def _begin_to_end(self, spent: str) -> None:
         left_out, text = facts.left_out(self._config, self.dispatcher.players)

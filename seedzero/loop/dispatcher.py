@@ -301,14 +301,15 @@ class Dispatcher:
         """Returns whether an evaluation should begin; is_last: it ends the run."""
         return self.evaluator.is_due(self.players[0].num_updates, self.clock(), is_last=is_last)
 
-    def begin_evaluation(self, *, is_last: bool) -> None:
-        """Starts a due evaluation with the newest parameters, given its environments."""
+    def begin_evaluation(self, *, is_last: bool, others: Sequence[counts.Counts] = ()) -> None:
+        """Starts a due evaluation with the newest parameters, given its environments; others: of other hosts."""
         if self.evaluator.running is not None or not self.is_evaluation_due(is_last=is_last):
             return
         for session in self.workers.roster.started(types.Role.EVALUATE)[:1]:
             player, now = self.players[0], self.clock()
             params = player.copy_params()
-            env_steps = sum(one.books.ledger.counts.env_steps for one in self.players)
+            steps = (*(one.books.ledger.counts for one in self.players), *others)
+            env_steps = sum(found.env_steps for found in steps)
             self.evaluator.begin(session, player.num_updates, params, now=now, env_steps=env_steps)
 
     def end(self, left_out: tuple[int, int]) -> phase.RunEnd:

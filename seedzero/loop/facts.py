@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -122,7 +123,11 @@ def _progress(
 
 def own_counts(learning: Sequence[players.Player]) -> counts.Counts:
     """Returns the counters of this host, summed over players."""
-    return counts.total([player.books.ledger.counts for player in learning])
+    found = [player.books.ledger.counts for player in learning]
+    num_samples = sum(
+        player.pacer.num_samples(player.num_updates, own.stored) for player, own in zip(learning, found, strict=True)
+    )
+    return dataclasses.replace(counts.total(found), num_samples=num_samples)
 
 
 def can_update(dispatcher: dispatchers.Dispatcher) -> bool:
@@ -190,7 +195,7 @@ def look(
     """
     learning, evaluator = dispatcher.players, dispatcher.evaluator
     first, running = learning[0], evaluator.running  # another thread may set it to None
-    refresh, steps = first.setup.agent.refresh, [player.books.ledger.counts for player in learning]
+    refresh, found = first.setup.agent.refresh, counts.total([own_counts(learning), *others])
     num_refreshes = sum(player.num_refreshes for player in learning)
     at_home: list[list[np.ndarray]] = [[] for _ in learning]
     sessions = dispatcher.workers.roster.started(types.Role.TRAIN)
@@ -205,14 +210,10 @@ def look(
             "more --worker.num_groups"
         )
     return counts.Snapshot(
-        counts=counts.total([*steps, *others]),
+        counts=found,
         num_updates=num_updates(learning),
         owed_updates=sum(player.pacer.owed_updates(config.run.max_env_steps) for player in learning),
-        num_samples=config.hosts.num
-        * sum(
-            player.pacer.num_samples(player.num_updates, found.stored)
-            for player, found in zip(learning, steps, strict=True)
-        ),
+        num_samples=found.num_samples,
         num_refreshed=num_refreshes * refresh.batch_size if refresh else None,
         version=first.version,
         last_evaluation=evaluator.last,

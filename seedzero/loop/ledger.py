@@ -57,7 +57,9 @@ class Ledger:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content for a checkpoint."""
-        return dataclasses.asdict(self.counts)
+        found = dataclasses.asdict(self.counts)
+        del found["num_samples"]
+        return found
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Continues from a checkpoint; its environments are gone, with their pending steps."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from seedzero.config import config as configs
+from seedzero.config import hosts as hosts_config
 from seedzero.core import env_ids, errors, opponents, types
 from seedzero.device import batch as batches
 from seedzero.transport import messages
@@ -102,8 +103,7 @@ class Roster:
             session = Session(uuid.uuid4().hex, hello.worker_id, role, slots, hello.key == self._key)
             self._sessions[session.session_id] = session
             seeds = tuple(self._seed(role, int(slot)) for slot in session.all_slots)
-            begin = 0 if role is types.Role.TRAIN else self._layout.num_train
-            indices = tuple(int(slot) - begin for slot in session.all_slots)
+            indices = tuple(_place(self._config.hosts, self._layout, int(slot)) for slot in session.all_slots)
         settings = dataclasses.asdict(env if role is types.Role.TRAIN else env.of_evaluation)
         del settings["id"]
         if role is types.Role.TRAIN or env.opponents == opponents.RANDOM:
@@ -229,6 +229,13 @@ class Roster:
         """Returns the living sessions of a role with accepted environments."""
         with self._lock:
             return [session for session in self._sessions.values() if session.role is role and session.started]
+
+
+def _place(hosts: hosts_config.HostsConfig, layout: batches.Layout, slot: int) -> int:
+    """Returns the place of an environment in the run; hosts take turns, since each may have any number."""
+    if slot >= layout.num_train:
+        return slot - layout.num_train  # in evaluations, of host 0 alone
+    return slot * hosts.num + max(0, hosts.index)
 
 
 def _check_shards(layout: batches.Layout, max_group: int, hello: messages.Hello, groups: np.ndarray) -> None:

@@ -24,6 +24,7 @@ class Counts:
     stored: int = 0
     pending: int = 0
     discarded: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    num_samples: int = 0  # windows or steps that updates learned from; a ledger leaves them out
 
     @property
     def env_steps(self) -> int:
@@ -38,7 +39,18 @@ def total(several: Sequence[Counts]) -> Counts:
         sum(found.stored for found in several),
         sum(found.pending for found in several),
         dict(discarded),
+        sum(found.num_samples for found in several),
     )
+
+
+OTHER_HOSTS, GONE = "other_hosts", "gone"
+"""In a checkpoint's counters: counts of a run's other hosts, by their index, and of those that have left the run."""
+
+
+def env_steps_of(saved: Mapping[str, Any]) -> int:
+    """Returns the training steps of all hosts in a checkpoint's counters."""
+    found = [saved["ledger"], *saved.get(OTHER_HOSTS, {}).values()]
+    return sum(Counts(**each).env_steps for each in found)
 
 
 class Snapshot(NamedTuple):

@@ -23,7 +23,7 @@ from seedzero.transport import security
 SETTINGS = sections.TransportConfig()
 HELLO = messages.HostHello(0, 2, "settings", program="this")
 LONG = 120.0
-STEPS = {"acknowledged": 12, "stored": 7, "pending": 3, "discarded": {"worker_lost": 2}}
+STEPS = {"acknowledged": 12, "stored": 7, "pending": 3, "discarded": {"worker_lost": 2}, "num_samples": 5}
 
 
 class Clock:
@@ -91,6 +91,15 @@ def test_hosts_meet_and_begin_alike(world: World) -> None:
 def test_all_hosts_know_how_many_made_their_checkpoint(world: World) -> None:
     _, _, begins = world.met(3, made={20: roll.Made(3, "a"), 40: roll.Made(2, "b")})
     assert {(begin.step, begin.num_hosts) for begin in begins} == {(40, 2)}  # the others' directories are new
+    assert {begin.parts for begin in begins} == {(0,)}
+
+
+def test_all_hosts_know_which_have_their_part_of_the_checkpoint(world: World) -> None:
+    host = world.hub(3, made={20: roll.Made(3, "a")})
+    others = [world.member(host.address, index, 3, steps={20: "a"} if index == 2 else None) for index in (1, 2)]
+    with futures.ThreadPoolExecutor(3) as pool:
+        begins = [pool.submit(one.meet, LONG) for one in (host, *others)]
+        assert {begin.result(LONG).parts for begin in begins} == {(0, 2)}
 
 
 def test_decisions_come_to_all_hosts_in_the_same_order(world: World) -> None:

@@ -146,6 +146,15 @@ def test_a_return_that_was_asked_for_ends_the_run(make: loop_world.Make) -> None
     assert world.loop.run() == "evaluation returned 5, --stop_at_return=5"
 
 
+def test_evaluations_are_booked_at_the_steps_of_all_hosts(make: loop_world.Make) -> None:
+    world = make(evaluation__every_updates=1000)
+    world.loop.others.restore({counts.OTHER_HOSTS: {"1": {"stored": 700}, counts.GONE: {"stored": 50}}})
+    session, _ = world.join(), world.join(types.Role.EVALUATE, "evaluator")
+    world.play(session, 2)
+    running = world.dispatcher.evaluator.running
+    assert running is not None and running.env_steps == 750 + world.dispatcher.players[0].books.ledger.counts.env_steps
+
+
 def test_a_baseline_that_is_cut_short_ends_no_run(make: loop_world.Make) -> None:
     world = make(evaluation__every_updates=2, run__stop_at_return=-5.0)
     session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")

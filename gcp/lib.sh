@@ -417,6 +417,34 @@ check_settings() { # PRESET SETTINGS...: seedzero itself refuses wrong ones, and
     [ "${#settings[@]}" -eq 0 ] || say "seedzero is not installed here: only the learner's start checks the settings after --"
 }
 
+check_machine() { # NUM_DEVICES SETTINGS...: refuses settings that ask the learner's machine, of one --accelerator, for more than it has
+    local most=$1 name value
+    shift
+    while [ $# -gt 0 ]; do
+        name=${1%%=*} value=${1#*=}
+        [ "$1" != "$name" ] || value=${2:-}
+        shift
+        case "$name" in
+            --hosts.num) [ "$value" = 1 ] || die "$name=$value: one machine is rented for the learner, so it is one host; leave it out" ;;
+            --hosts.index | --hosts.coordinator) die "$name=$value: the learner here is one host; leave it out" ;;
+            --training.num_devices | --training.acting_devices) ;;
+            *) continue ;;
+        esac
+        case "$value" in *[!0-9]* | "" | ?????????*) continue ;; esac
+        # Of devices that act, at least one more has to learn.
+        [ "$name" != --training.acting_devices ] || [ "$value" -eq 0 ] || value=$((10#$value + 1))
+        [ "$((10#$value))" -le "$most" ] ||
+            die "$name: --accelerator=$accelerator has $most device(s), and these settings need $value; lower it, or rent a larger one"
+    done
+}
+
+num_devices() { # prints the devices that JAX finds on the machine of --accelerator
+    case "$accelerator" in
+        tpu-*-[0-9]* | v[0-9]*-[0-9]*) echo "${accelerator##*-}" ;;
+        *) echo 1 ;;
+    esac
+}
+
 # --- resources -------------------------------------------------------------------------------------------------------------------------
 
 # shellcheck disable=SC2034  # the scripts read it
@@ -590,6 +618,7 @@ train_on_vertex() { # PRESET SETTINGS of the learner...
     local preset=$1 tag
     shift
     set -- "${worker_settings[@]}" "$@"
+    check_machine "$(num_devices)" "$@"
     check_settings "$preset" "$@"
     choose_accelerator
     tag=$(image_tag)

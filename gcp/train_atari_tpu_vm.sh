@@ -49,6 +49,7 @@ run=${run:-$(run_of_env)}
 check_train_flags
 check_choice provisioning queued now
 settings=("${worker_settings[@]}" --env="$env" ${settings[@]+"${settings[@]}"})
+check_machine "$(num_devices)" "${settings[@]}"
 check_settings atari "${settings[@]}"
 case "$accelerator" in
     v5litepod-*) runtime=${runtime:-v2-alpha-tpuv5-lite} ;;

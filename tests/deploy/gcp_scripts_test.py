@@ -454,6 +454,31 @@ def test_a_seedzero_that_is_installed_refuses_wrong_settings_first(
     _dry("train_cartpole.sh", "--", "--seed=1", path=path)
 
 
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("train_atari.sh", ["--", "--hosts.num=2"]),
+        ("train_dmlab.sh", ["--", "--training.num_devices", "2"]),
+        ("train_cartpole.sh", ["--", "--training.acting_devices=1"]),
+        ("train_atari.sh", ["--accelerator=tpu-v5e-4", "--", "--training.num_devices=8"]),
+        ("train_atari_tpu_vm.sh", ["--accelerator=v6e-4", "--", "--training.num_devices=5"]),
+    ],
+    ids=lambda value: str(value) if isinstance(value, str) else value[-1],
+)
+def test_settings_for_more_than_the_machine_that_is_rented_are_refused(
+    path: str, said: golden.Said, script: str, words: list[str]
+) -> None:
+    done = _run(script, "--dry_run", PROJECT, *words, path=path)
+    assert done.returncode == 2 and done.stdout == "", done.stdout
+    said(done.stderr, f"{script} {' '.join(words)}")
+
+
+def test_settings_for_all_of_a_machine_are_taken(path: str) -> None:
+    words = ["--training.num_devices=4", "--training.acting_devices=3", "--hosts.num=1"]
+    out = _dry("train_atari.sh", "--accelerator=tpu-v5e-4", "--", *words, path=path)
+    assert all(word in out for word in words)
+
+
 def test_settings_reach_the_learner_as_they_were_given(path: str) -> None:
     awkward = ["--env=gym:a b\"c\\d'e", "--x=$(id)", "--y=ü*"]
     pools = _pools(_dry("train_cartpole.sh", "--", *awkward, path=path))

@@ -204,6 +204,12 @@ ROWS = (
         ("tests/processes/supervisor_test.py", "tests/host/deadline_test.py"),
     ),
     Row(
+        "process-session",
+        "an environment's simulator in a session of its own, when its worker ends, is killed, or loses its learner",
+        "it ends, too, and nothing else does",
+        ("tests/core/descendants_test.py",),
+    ),
+    Row(
         "cluster-ray-learner",
         "kill -9 of the learner's actor, then of its program",
         "the run goes on at its last checkpoint with all workers",

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from seedzero.config import sections
-from seedzero.core import errors, exit_codes, types, user_code
+from seedzero.core import descendants, errors, exit_codes, types, user_code
 from seedzero.envs import check, gym_ids, registry
 
 _REST_SECONDS = 20.0
@@ -28,8 +28,7 @@ _REST_SECONDS = 20.0
 def _end_with_input() -> None:
     while os.read(0, 4096):
         pass
-    if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)  # and what the environment has started
+    descendants.kill_own()  # the environment may have started simulators
     os._exit(exit_codes.FAILED)
 
 

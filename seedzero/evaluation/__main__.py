@@ -7,11 +7,10 @@ process ends when its standard input is closed; as the leader of a group it take
 import json
 import os
 import pathlib
-import signal
 import sys
 import threading
 
-from seedzero.core import errors, exit_codes
+from seedzero.core import descendants, errors, exit_codes
 from seedzero.evaluation import evaluate as scoring
 
 MOST_STEPS, LONGEST_SIDE = 500, 200
@@ -21,8 +20,7 @@ MOST_STEPS, LONGEST_SIDE = 500, 200
 def _end_with_input() -> None:
     while os.read(0, 4096):
         pass
-    if os.getpgrp() == os.getpid():  # a user's environments may have started simulators
-        os.killpg(0, signal.SIGKILL)
+    descendants.kill_own()  # a user's environments may have started simulators
     os._exit(exit_codes.FAILED)
 
 

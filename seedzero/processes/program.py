@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from seedzero.core import exit_codes, forks
+from seedzero.core import descendants, exit_codes, forks
 
 MAX_LINE_BYTES = 8192
 OUTPUT_SECONDS = 1.0
@@ -45,6 +45,7 @@ class Process(subprocess.Popen[bytes]):
     """One life of a program, as a process of the operating system."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
+        options["env"], self._number = descendants.marked(options.get("env") or os.environ)
         super().__init__(*arguments, **options)
         forks.keep(self.stdin, self.stdout)  # else a forked child keeps it at work, or waited for
 
@@ -60,9 +61,10 @@ class Process(subprocess.Popen[bytes]):
             self.stdin.close()
 
     def kill_group(self) -> None:
-        """Kills a living process with its children: for the leader of a session."""
+        """Kills a process with all that it has started: for the leader of a session, which may have ended."""
         with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS: the latter for a group of zombies
             os.killpg(self.pid, signal.SIGKILL)
+        descendants.kill(self._number)
 
 
 def launch(command: Sequence[str], environment: Mapping[str, str] = WORKER_ENVIRONMENT) -> Process:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 
 from seedzero.config import worker_options
-from seedzero.core import errors, exit_codes, logs, printable
+from seedzero.core import descendants, errors, exit_codes, logs, printable
 from seedzero.worker import worker
 
 
@@ -67,6 +67,6 @@ def _stop_when_told(
     is_alone = told.get()
     stop.set()
     if not ended.wait(close_seconds):
-        if is_alone and os.getpgrp() == os.getpid():
-            os.killpg(0, signal.SIGKILL)
+        if is_alone:
+            descendants.kill_own()
         os._exit(exit_codes.FAILED)

@@ -14,6 +14,8 @@ from seedzero.monitoring import bands
 FORMATS = (".png", ".svg", ".pdf")
 """Endings of files."""
 _MOST_COLORS = 10
+_MOST_DOTS = 60
+"""Of a run."""
 _MARGIN = 0.06
 """Share of the height left free above and below the curves."""
 
@@ -39,7 +41,8 @@ def check() -> None:
 def draw(lines: Sequence[Line], *, title: str, x: str, y: str, ending: str) -> bytes:
     """Returns a file with one panel. x, y: names of the axes. ending: of `FORMATS`. Raises as `check`.
 
-    The axis of y shows the means; an interval of few seeds may be far wider, and leaves the panel.
+    Two runs are dots: the interval of their mean, 13 times as wide as they are apart, would fill the panel. The axis
+    of y shows the means and the dots; an interval of few seeds may be far wider, and leaves the panel.
     """
     check()
     from matplotlib import figure, ticker
@@ -50,7 +53,11 @@ def draw(lines: Sequence[Line], *, title: str, x: str, y: str, ending: str) -> b
         band, style = line.band, ("-", "--", ":", "-.")[number // _MOST_COLORS % 4]
         is_point = len(band.x) == 1
         (drawn,) = axis.plot(band.x, band.mean, "o" if is_point else style, label=line.label or None, linewidth=1.8)
-        if band.low is not None and band.high is not None:
+        if band.pair is not None:
+            every = -(-len(band.x) // _MOST_DOTS)
+            for run in band.pair:
+                axis.plot(band.x, run, ".", color=drawn.get_color(), alpha=0.6, markersize=4, markevery=every)
+        elif band.low is not None and band.high is not None:
             axis.fill_between(band.x, band.low, band.high, color=drawn.get_color(), alpha=0.18, linewidth=0)
     axis.set_ylim(*_limits(lines))
     axis.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
@@ -67,12 +74,13 @@ def draw(lines: Sequence[Line], *, title: str, x: str, y: str, ending: str) -> b
 
 
 def _limits(lines: Sequence[Line]) -> tuple[float, float]:
-    """Returns the ends of the axis of y: the means, and intervals up to half their height beyond."""
-    means = np.concatenate([line.band.mean for line in lines])
+    """Returns the ends of the axis of y: means, dots, and intervals up to half the height of these beyond."""
+    means = np.concatenate([line.band.mean if line.band.pair is None else line.band.pair.ravel() for line in lines])
     low, high = float(means.min()), float(means.max())
     height = (high - low) or max(abs(high), 1.0) * 0.1
-    lows = [line.band.low.min() for line in lines if line.band.low is not None]
-    highs = [line.band.high.max() for line in lines if line.band.high is not None]
+    wide = [line.band for line in lines if line.band.pair is None]
+    lows = [band.low.min() for band in wide if band.low is not None]
+    highs = [band.high.max() for band in wide if band.high is not None]
     least = max([low - height / 2, min([low, *map(float, lows)])])
     most = min([high + height / 2, max([high, *map(float, highs)])])
     return least - _MARGIN * height, most + _MARGIN * height

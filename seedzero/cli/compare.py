@@ -1,4 +1,4 @@
-"""`seedzero compare`: settings in which runs differ, and their scores."""
+"""`seedzero compare`: scores of runs, and the settings in which they differ."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def run(arguments: parse.Arguments) -> int:
     if arguments.switch("json"):
         output.print_json({**to_json(groups), "notes": notes})
     else:
-        output.show("\n\n".join([*notes, settings_table(groups), runs_table(groups), groups_table(groups)]).rstrip())
+        tables = [*notes, runs_table(groups), groups_table(groups), settings_table(groups)]
+        output.show("\n\n".join(filter(None, tables)))
     return 0
 
 
@@ -121,7 +122,7 @@ def _group_row(number: int, group: run_groups.RunGroup, found: Mapping[str, Any]
 
 
 COMMAND = parse.Command(
-    summary="Compares runs: the settings in which they differ, and their scores with intervals.",
+    summary="Compares runs: their scores with intervals, and the settings in which they differ.",
     usage="RUN [RUN ...] [--by=SETTING,...] [--json]",
     words=((),),
     more_words=10_000,

@@ -137,7 +137,8 @@ def _column(run: run_places.RunRecord, x: str) -> np.ndarray:
 
 def _legend(group: run_groups.RunGroup, *, only: bool) -> str:
     number = len(group.runs)
-    several = f"mean of {number} seeds, 95 % interval" if only else f"{number} runs"
+    several = f"mean of {number} seeds, {'each as dots' if number == 2 else '95 % interval'}"
+    several = several if only else f"{number} runs"
     if number == 1:
         return "" if only else group.label
     return several if only else f"{group.label} ({several})"
@@ -147,7 +148,7 @@ def _to_json(group: run_groups.RunGroup, band: bands.Band) -> Mapping[str, Any]:
     return {
         "settings": dict(group.settings),
         "runs": [run.place for run in group.runs],
-        **{name: _plain(value) for name, value in band._asdict().items()},
+        **{name: _plain(value) for name, value in band._asdict().items() if name != "pair"},
     }
 
 
@@ -183,7 +184,7 @@ with equal settings but for the seed are one curve; --by names the settings by w
 and settings of files, network and evaluations do not part runs. The legend names only the settings that differ.
 
 A run that trains is drawn as far as it is. A curve of several runs begins and ends where all of them have points,
-linear between points; the interval is Student's. One run is its curve alone.
+linear between points; the interval is Student's. Of two runs both are dots, and one run is its curve alone.
 
 Examples:
   seedzero plot runs/sweep

@@ -139,8 +139,9 @@ class Thought:
 
     @property
     def lines(self) -> tuple[PlayLine, ...]:
-        """The lines of play: for each visited action the most visited path, the main line first."""
-        return () if self.root is None else tuple(map(_line, self.root.children))
+        """The lines of play: for each visited action the most visited path; the chosen action's first."""
+        first = [] if self.root is None else sorted(self.root.children, key=lambda child: child.name != self.name)
+        return tuple(map(_line, first))
 
     def to_json(self) -> dict[str, Any]:
         """Returns all of it as plain numbers, texts and lists; docs/python.md has the names."""

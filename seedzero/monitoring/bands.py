@@ -26,13 +26,17 @@ class Curve(NamedTuple):
 
 
 class Band(NamedTuple):
-    """The mean [G] of runs at x [G]; low, high [G]: its interval, None of one run. longest: last x of any run."""
+    """The mean [G] of runs at x [G]; low, high [G]: its interval, None of one run. longest: last x of any run.
+
+    pair: [2, G] of two runs, which say more than their interval; None: of another number of runs.
+    """
 
     x: np.ndarray
     mean: np.ndarray
     low: np.ndarray | None
     high: np.ndarray | None
     longest: float
+    pair: np.ndarray | None = None
 
 
 class Interval(NamedTuple):
@@ -78,7 +82,8 @@ def band(curves: Sequence[Curve]) -> Band | None:
     values = np.stack([np.interp(x, found.x, found.y) for found in curves])
     mean, half = values.mean(axis=0), half_width(values)
     low, high = (None, None) if half is None else (mean - half, mean + half)
-    return Band(x, mean, low, high, float(max(found.x[-1] for found in curves)))
+    longest = float(max(found.x[-1] for found in curves))
+    return Band(x, mean, low, high, longest, values if len(curves) == 2 else None)
 
 
 def interval(values: Sequence[float]) -> Interval:

@@ -16,6 +16,9 @@ from seedzero.page import thinning
 MAX_NAMES = 4096
 """Metrics of a run; later metrics are left out."""
 MAX_NAME_LETTERS = 200
+EPISODES = "episodes"
+"""The metric with the number of episodes behind a row's returns."""
+FEW_EPISODES = 20
 _RESTART_SECONDS = 1.0
 """A fall of `seconds` by more is a resume, whose process counts from 0."""
 
@@ -126,6 +129,14 @@ class Columns:
             counts = np.diff(ends, prepend=0).tolist()
             found["means"] = {"x": thinning.shown(places[ends - 1]), "y": y, "rows": counts}
         return found
+
+    def few_until(self, x: str) -> float | None:
+        """Returns the `x` of the row with the `FEW_EPISODES`th episode, or of the last row; None: it is the first."""
+        rows = self._rows.get(EPISODES, ())
+        enough = np.flatnonzero(np.cumsum(np.nan_to_num(np.array(self._values.get(EPISODES, ())))) >= FEW_EPISODES)
+        if not len(rows) or (len(enough) and not enough[0]):
+            return None
+        return self._x[x][rows[int(enough[0]) if len(enough) else -1]]
 
     def since(self, start: int) -> Numbers:
         """Returns the rows from number `start` on: x by name, and of each metric its numbers and places in x."""

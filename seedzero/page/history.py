@@ -128,7 +128,8 @@ class History:
         """Returns the cursor, and the thinned series of metrics over `x`."""
         with self._lock:
             found = {name: self._columns.series(name, x, num_buckets, low, high) for name in names}
-            return {"cursor": str(Cursor(self._generation, len(self._columns))), "series": found}
+            few = self._columns.few_until(x)
+            return {"cursor": str(Cursor(self._generation, len(self._columns))), "few_until": few, "series": found}
 
     def since(self, cursor: Cursor | None) -> dict[str, Any] | None:
         """Returns the rows after a cursor, and the next cursor; None: none.

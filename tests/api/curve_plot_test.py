@@ -33,13 +33,26 @@ def test_a_panel_has_lines_bands_and_a_legend(monkeypatch: pytest.MonkeyPatch) -
     figure = pytest.importorskip("matplotlib.figure")
     drawn: list[Any] = []
     monkeypatch.setattr(figure.Figure, "savefig", lambda self, *args, **options: drawn.extend(self.axes))
-    _draw(_line("a", [0, 1]), _line("b", [0, 1], [0, 3]), _line("c", [5]))
+    _draw(_line("a", [0, 1]), _line("b", [0, 1], [0, 3], [0, 2]), _line("c", [5]))
     (axis,) = drawn
     assert [list(line.get_ydata()) for line in axis.lines] == [[0, 1], [0, 2], [5]]
     assert len(axis.collections) == 1 and (axis.get_xlabel(), axis.get_title()) == ("steps", "catch")
     assert [text.get_text() for text in axis.get_legend().get_texts()] == ["a", "b", "c"]
     low, high = axis.get_ylim()
-    assert -3.5 < low < 0 and 5 < high < 8  # the interval of b reaches 2 + 12.7
+    assert -3.5 < low < 0 and 5 < high < 8
+
+
+def test_two_runs_are_dots_and_no_band_that_fills_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = pytest.importorskip("matplotlib.figure")
+    drawn: list[Any] = []
+    monkeypatch.setattr(figure.Figure, "savefig", lambda self, *args, **options: drawn.extend(self.axes))
+    _draw(_line("a", [0, 1], [0, 4]))
+    (axis,) = drawn
+    assert [list(line.get_ydata()) for line in axis.lines] == [[0, 2.5], [0, 1], [0, 4]] and not axis.collections
+    assert [line.get_linestyle() for line in axis.lines] == ["-", "None", "None"]
+    low, high = axis.get_ylim()
+    assert -0.5 < low < 0 and 4 < high < 4.5  # the interval reaches 2.5 + 19
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["a"]
 
 
 def test_without_matplotlib_its_package_is_named(monkeypatch: pytest.MonkeyPatch, said: golden.Said) -> None:

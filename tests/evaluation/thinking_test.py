@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import xml.dom.minidom
@@ -102,12 +103,16 @@ def test_other_numbers_of_simulations_are_searched() -> None:
     assert thought.num_simulations == 5 and len(thought.nodes) == 6
 
 
-def test_lines_follow_the_most_visited_children() -> None:
+def test_lines_follow_the_most_visited_children_and_the_chosen_one_is_first() -> None:
     thought = _policy().think(_SEEN)
     assert thought.root is not None
-    lines = thought.lines
-    assert [line.visits for line in lines] == sorted((line.visits for line in lines), reverse=True)
-    for line, child in zip(lines, thought.root.children, strict=True):
+    children = thought.root.children
+    for chosen in children:  # a search may choose an action that others have as many visits as
+        first, *others = dataclasses.replace(thought, action=chosen.action, name=chosen.name).lines
+        assert first.nodes[0] is chosen
+        assert [line.nodes[0] for line in others] == [child for child in children if child is not chosen]
+    lines = dataclasses.replace(thought, name=children[0].name).lines
+    for line, child in zip(lines, children, strict=True):
         assert line.nodes[0] is child and not line.nodes[-1].children
         assert all(after is before.children[0] for before, after in zip(line.nodes, line.nodes[1:], strict=False))
         assert line.q_value == pytest.approx(thought.choices[child.action or 0].q_value, abs=1e-5)

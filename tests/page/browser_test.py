@@ -128,7 +128,7 @@ def _open(url: str, profile: pathlib.Path) -> tuple[str, str]:
         ("#/run?run=a+%3Cb%3E", ["<canvas", "episode_return", "Losses", "&lt;img src=x", "80"]),
         ("#/compare?run=a+%3Cb%3E&run=league", ["<canvas", "2 runs compared", "a &lt;b&gt;"]),
         ("#/settings?run=a+%3Cb%3E", ["&lt;img src=x", "run.max_env_steps"]),
-        ("#/league?run=league", ["Win rates", "Elo", "Lineage", saved_league.OLD]),
+        ("#/league?run=league", ["Win rates", "Elo", "Lineage", f'scope="col"><span>{saved_league.OLD}']),
         ("#/runtime?run=league", ["acting", "1,233 more", "56,789", "&lt;img src=x", "[2J", "1.5 s ago", "250 ms"]),
         (
             "#/game?run=league&environment=0",

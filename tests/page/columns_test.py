@@ -94,3 +94,11 @@ def test_a_thinned_series_has_the_means_of_all_rows() -> None:
 def test_means_leave_out_numbers_that_are_not_finite() -> None:
     rows = [page_runs.row(number, loss="nan" if number < 4 or number == 5 else number) for number in range(16)]
     assert _columns(*rows).series("loss", "update", 4)["means"]["y"] == [None, 5.666667, 9.5, 13.5]
+
+
+def test_the_first_rows_stand_for_few_episodes() -> None:
+    rows = [page_runs.row(number, **({"episodes": 6} if number > 2 else {})) for number in range(10)]
+    assert _columns(*rows).few_until("update") == 60.0  # 6 in each of the rows 3 to 6
+    assert _columns(*rows[:6]).few_until("env_steps") == 100.0
+    assert _columns(page_runs.row(1, episodes=20), *rows[2:]).few_until("update") is None
+    assert _columns(page_runs.row(1)).few_until("update") is None

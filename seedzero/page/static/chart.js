@@ -5,6 +5,7 @@ import { clock, short, smooth } from "./format.js";
 
 const HEIGHT = 260;
 const NUM_COLORS = 8;
+const FEW_EPISODES = 20; // of columns.py
 // Distances of ticks in seconds: whole minutes, hours and days.
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 432000, 864000, 1728000, 4320000];
 const KEYS = "arrows: move; + and -: zoom; 0: all";
@@ -27,13 +28,14 @@ export class Chart {
     this.range = null;
     this.plot = null;
     this.box = el("div", { class: "plot", tabindex: 0, role: "img", "aria-label": `${title}; ${KEYS}`, keydown: (event) => this.press(event) });
-    this.element = el("section", { class: "panel" }, el("h2", {}, title), this.box);
+    this.note = el("p", { class: "faint few" });
+    this.element = el("section", { class: "panel" }, el("h2", {}, title), this.box, this.note);
     this.observer = new ResizeObserver(() => this.plot && this.plot.setSize({ width: this.box.clientWidth, height: HEIGHT }));
     this.observer.observe(this.box);
   }
 
-  // curves: [{label, x, y, means, dots}]; means: {x, y, rows} of all rows, where x and y are the extremes alone; range:
-  // the shown part of x, null: all.
+  // curves: [{label, x, y, means, dots, few}]; means: {x, y, rows} of all rows, where x and y are the extremes alone;
+  // few: end of the part that stands for few episodes; range: the shown part of x, null: all.
   show(curves, range = null) {
     this.curves = curves.map((curve, place) => ({ place, ...curve }));
     this.range = range;
@@ -84,13 +86,25 @@ export class Chart {
         ],
         cursor: { drag: { x: true, y: false, setScale: false } },
         series: [{ label: this.x, value: (_, value) => (value === null ? "–" : texts(value)) }, ...this.lines()],
-        hooks: { setSelect: [(plot) => this.select(plot)] },
+        hooks: { setSelect: [(plot) => this.select(plot)], drawClear: [(plot) => this.shade(plot)] },
         legend: { live: true },
       },
       this.data(),
       this.box,
     );
     if (this.range) this.plot.setScale("x", { min: this.range[0], max: this.range[1] });
+  }
+
+  // Shades the part in which returns are those of few episodes.
+  shade(plot) {
+    const few = Math.max(...this.curves.map((curve) => curve.few ?? -Infinity));
+    const { left, top, width, height } = plot.bbox;
+    const shaded = few > -Infinity ? Math.min(width, plot.valToPos(few, "x", true) - left) : 0;
+    const isShown = shaded > 2;
+    this.note.textContent = isShown ? `shaded: of fewer than ${FEW_EPISODES} episodes so far` : "";
+    if (!isShown) return;
+    plot.ctx.fillStyle = `${color("--warn")}22`;
+    plot.ctx.fillRect(left, top, shaded, height);
   }
 
   lines() {

@@ -31,7 +31,7 @@ export class Curves {
       const progress = (share) => notice(`reading ${run}: ${Math.floor(100 * share)} %`);
       const answer = await series(run, metrics, options, progress, alive);
       if (!answer || !alive()) return;
-      found[run] = answer.series;
+      found[run] = { series: answer.series, few: answer.few_until };
       cursors[run] = answer.cursor;
     }
     notice("");
@@ -59,7 +59,10 @@ export class Curves {
 
   curvesOf(panel, found) {
     return this.runs.flatMap((run) =>
-      panel.metrics.map((name) => ({ label: this.label(run, name), dots: name.startsWith("evaluation_"), ...found[run][name] })),
+      panel.metrics.map((name) => ({
+        label: this.label(run, name), dots: name.startsWith("evaluation_"), few: /^(episode|first_mover)_return/.test(name) ? found[run].few : null,
+        ...found[run].series[name],
+      })),
     ).filter((curve) => curve.x && curve.x.length);
   }
 

@@ -97,13 +97,14 @@ function heatmap({ names, rates, games, num_players: numPlayers }) {
     next.focus();
   }
   names.forEach((_, row) => cells.push(names.map((__, column) => cell(row, column))));
+  const heads = el("thead", {}, el("tr", {}, el("td", {}), names.map((name) => el("th", { scope: "col" }, el("span", {}, name)))));
   const left = names.length < numPlayers ? `; ${names.length} of ${numPlayers} players` : "";
   return el(
     "section",
     { class: "panel" },
     el("h2", {}, `Win rates of rows against columns${left}`),
     told,
-    el("div", { class: "scroll" }, el("table", { class: "heat" }, el("tbody", {}, cells.map((line, row) => el("tr", {}, el("th", { scope: "row" }, names[row]), line))))),
+    el("div", { class: "scroll" }, el("table", { class: "heat" }, heads, el("tbody", {}, cells.map((line, row) => el("tr", {}, el("th", { scope: "row" }, names[row]), line))))),
   );
 }
 

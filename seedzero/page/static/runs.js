@@ -17,7 +17,7 @@ export function runsPage(main) {
   main.replaceChildren(
     el("h1", {}, "Runs"),
     el("div", { class: "tools" }, link, el("span", { class: "faint" }, "choose two or more")),
-    el("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": "runs" }, el("table", {}, el("thead", {}, el("tr", {}, heads)), body)),
+    el("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": "runs" }, el("table", { class: "runs" }, el("thead", {}, el("tr", {}, heads)), body)),
     place,
   );
   let timer = null;
@@ -40,7 +40,7 @@ export function runsPage(main) {
       "tr",
       {},
       el("td", {}, box),
-      el("td", {}, el("a", { href: `#/run?${new URLSearchParams({ run: run.run })}` }, run.run === "." ? run.name : run.run)),
+      el("td", {}, el("a", { href: `#/run?${new URLSearchParams({ run: run.run })}` }, run.run === "." ? run.name : run.run), el("span", { class: "phone faint" }, `${run.environment}, ${run.agent}`)),
       el("td", {}, run.environment || "–"),
       el("td", {}, run.agent || "–"),
       ...[run.env_steps, run.last_evaluation, run.best_evaluation].map((value) => el("td", { class: "number" }, number(value))),

@@ -54,7 +54,7 @@ class Seen(NamedTuple):
     terminated: jax.Array | None = None  # None: evaluations, whose steps nobody learns from
     task: jax.Array | None = None  # None: 0 everywhere
     num_updates: jax.Array | None = None  # scalar, of the acting parameters; None: 0
-    own: jax.Array | bool = True  # scalar
+    own: jax.Array | None = None  # scalar; None: true
 
 
 def make_act(setup: setups.Setup) -> Callable[..., tuple[ActorState, Any]]:
@@ -160,7 +160,7 @@ def look(
         num_slots=num_slots,
         task=jnp.zeros_like(seen.slot) if seen.task is None else seen.task,
         num_updates=0 if seen.num_updates is None else seen.num_updates,
-        own=seen.own,
+        own=True if seen.own is None else seen.own,
     )
 
 

@@ -42,6 +42,7 @@ class Judgement(NamedTuple):
     policies: tuple[np.ndarray, np.ndarray]  # [N, S] by seat, as in `nash`
     returns: np.ndarray  # [N, N] exact, of player i in the first seat against player j in the second
     mixtures: Mapping[str, Mixture]
+    labels: Mapping[str, str] = {}  # names of players for users
 
     @property
     def best(self) -> Mixture:
@@ -131,7 +132,8 @@ def judge(path: pathlib.Path, place: str, step: saved_files.Step = "last", *, tr
         tree = game_tree.build(spiel.load(game.name))
         ask = tabular.asking(agent, game, tree)
         one, other = zip(*(ask(player.params) for player in saved), strict=True)
-        return of_players(tree, names, (np.stack(one), np.stack(other)), given, counts)
+        judged = of_players(tree, names, (np.stack(one), np.stack(other)), given, counts)
+        return judged._replace(labels=members.labels(league.pool) if league else {})
 
 
 def of_players(

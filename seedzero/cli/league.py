@@ -61,6 +61,7 @@ def _write(arguments: parse.Arguments, view: str, out: pathlib.Path) -> int:
         return _written(arguments, out, _encoded(judged.to_export()), judged.update, len(judged.names))
     from seedzero.api import heatmap, leagues
     from seedzero.bucket import run_copy
+    from seedzero.league import players as members
     from seedzero.monitoring import league_log
 
     def fetch(copy: run_copy.Copy) -> None:
@@ -75,7 +76,8 @@ def _write(arguments: parse.Arguments, view: str, out: pathlib.Path) -> int:
     else:
         draw = heatmap.png if out.suffix.lower() == ".png" else heatmap.svg
         title = f"win rates in percent, rows against columns, after {league.env_steps:,} steps"
-        content = draw(league.win_rates(), title)
+        rates, labels = league.win_rates(), members.labels(league.pool)
+        content = draw(rates._replace(names=[labels[name] for name in rates.names]), title)
     return _written(arguments, out, content, league.update, len(league.pool.members))
 
 
@@ -132,7 +134,11 @@ def _nash(arguments: parse.Arguments) -> int:
 
     mixtures = [row(*item) for item in judged.mixtures.items()]
     found = [(name, [seat.get(name, 0.0) for seat in judged.weights]) for name in judged.names]
-    weights = [{"player": name, **_by_seat(seats)} for name, seats in found if max(seats) > _SMALLEST_SHOWN]
+    weights = [
+        {"player": judged.labels.get(name, name), **_by_seat(seats)}
+        for name, seats in found
+        if max(seats) > _SMALLEST_SHOWN
+    ]
     output.show(
         f"{head}\n\nmixtures of {len(judged.names)} players, and the number of players in them by seat\n"
         f"{output.table(mixtures)}\n\nplayers of the equilibrium with a weight above {_SMALLEST_SHOWN}, by seat\n"
@@ -214,6 +220,7 @@ def _show(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
 
 def _payoff(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
     from seedzero.league import payoff as payoffs
+    from seedzero.league import players as members
 
     found, ages = [], {member.name: age for age, member in enumerate(league.pool.members)}
     for row in league.payoff.table():
@@ -222,15 +229,27 @@ def _payoff(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
         rate = score / row["games"] if row["games"] else None
         found.append({**row, "win_rate": rate, "low": low, "high": high})
     found.sort(key=lambda row: tuple(ages.get(row[name], len(ages)) for name in ("player", "opponent")))
-    shown = [{name: row[name] for name in ("player", "opponent", "side", "type", *list(row)[4:])} for row in found]
+    labels = members.labels(league.pool)
+    shown = [
+        {
+            **{name: labels.get(row[name], row[name]) for name in ("player", "opponent")},
+            **{name: row[name] for name in ("side", "type", *list(row)[4:])},
+        }
+        for row in found
+    ]
     text = output.table(shown, num_left=4) if shown else "no match has ended yet"
     return text, {"update": league.update, "payoff": found}
 
 
 def _elo(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
+    from seedzero.league import players as members
+
     ratings, games = league.ratings()
     order = sorted(ratings, key=lambda name: (-ratings[name], name))
-    rows = [{"player": name, "rating": f"{ratings[name]:+.0f}", "games": games[name]} for name in order]
+    labels = members.labels(league.pool)
+    rows = [
+        {"player": labels.get(name, name), "rating": f"{ratings[name]:+.0f}", "games": games[name]} for name in order
+    ]
     text = (
         f"{output.table(rows)}\n\n"
         "main's rating is the mean of its time in the run: all its matches count alike. Players without matches have "
@@ -259,7 +278,7 @@ _VIEWS: Mapping[str, Callable[[leagues.SavedLeague], tuple[str, dict[str, Any]]]
 
 COMMAND = parse.Command(
     summary="Shows a run's league: players and matches, results, ratings; plays matches; judges its players.",
-    usage="show|payoff|elo|lineage|export|heatmap|nash|match A B --run_dir=DIR [--out=FILE] [--json]",
+    usage="show|payoff|elo|lineage|export|heatmap|nash|match A B DIR [--out=FILE] [--json]",
     words=((*_VIEWS, *_ENDINGS, "nash", "match"),),
     more_words=2,
     flags={

@@ -104,8 +104,8 @@ def read(name: str, command: Command, args: Sequence[str]) -> Arguments:
         aliases,
     )
     given |= {"preset": file.preset} if is_file else {}
-    of_run = "run_dir" in flags and not command.takes_settings and not command.more_words
-    if of_run and "run_dir" not in given and len(words) == len(command.words) + 1:
+    is_run = "run_dir" in flags and not command.takes_settings and "run_dir" not in given
+    if is_run and len(words) - len(command.words) in {1, command.more_words + 1} - {command.more_words}:
         given["run_dir"] = words.pop()
     _check_words(name, command, words)
     for key in command.required:

@@ -216,6 +216,15 @@ def initial_pool(settings: league_config.LeagueConfig) -> Pool:
     )
 
 
+def labels(pool: Pool) -> dict[str, str]:
+    """Returns the players' names for users: digits tell nothing, so a frozen player's order and update follow."""
+    places = {name: number for number, name in enumerate(pool.frozen, 1)}
+    return {
+        one.name: f"{one.name} (#{places[one.name]}, update {one.version:,})" if one.name in places else one.name
+        for one in pool.members
+    }
+
+
 def is_frozen(name: str) -> bool:
     """Returns whether a name is a frozen player's: its parent's, a hyphen, and digits."""
     return "-" in name

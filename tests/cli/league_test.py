@@ -56,6 +56,17 @@ def test_elo_has_ratings_and_games(run_path: pathlib.Path, capsys: pytest.Captur
     assert found["ratings"].keys() == found["games"].keys() == {"main", saved_league.OLD, saved_league.NEW}
 
 
+@pytest.mark.parametrize("words", [["elo"], ["match", "main", "nobody"]], ids=" ".join)
+def test_the_run_directory_may_be_a_word(
+    words: list[str], run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert commands.main(["league", *words, str(run_path)]) == (0 if words == ["elo"] else 2)
+    out, err = capsys.readouterr()
+    assert f"{saved_league.OLD} (#1, update 30)" in out or "'nobody'" in err
+    assert commands.main(["league", *words]) == 2  # it is missing, and no player is taken for it
+    assert "--run_dir" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("view", ["show", "payoff", "elo", "lineage"])
 def test_tables_are_for_people(
     view: str, run_path: pathlib.Path, capsys: pytest.CaptureFixture[str], said: golden.Said
@@ -138,7 +149,7 @@ def test_heatmap_draws_the_players(
     assert _json(capsys, "heatmap", f"--run_dir={run_path}", f"--out={out}")["players"] == 3
     content = out.read_bytes()
     assert content.startswith(b"\x89PNG" if ending == "PNG" else b"<svg")
-    assert ending == "PNG" or f"main against {saved_league.NEW}: 0.125 in 4 games".encode() in content
+    assert ending == "PNG" or f"main against {saved_league.NEW} (#2, update 60): 0.125 in 4 games".encode() in content
 
 
 def test_a_file_that_cannot_be_written_is_named(

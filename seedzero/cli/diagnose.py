@@ -51,7 +51,9 @@ def run(arguments: parse.Arguments) -> int:
         )
     else:
         head = f"{place}: {config.run.agent}, update {course.update:,}, {course.env_steps:,} steps, {course.num_rows}"
-        end = f"not healthy: {', '.join(sick)}; docs/troubleshooting.md says more" if sick else "healthy"
+        unjudged = [verdict.rule.name for verdict in found if verdict.state == diagnosis.NOT_JUDGED]
+        rest = f", but for {', '.join(unjudged)}, which this run's rows cannot tell" if unjudged else ""
+        end = f"not healthy: {', '.join(sick)}; docs/troubleshooting.md says more" if sick else f"healthy{rest}"
         output.show("\n".join([f"{head} rows", *_lines(found), end]))
     return exit_codes.FAILED if sick else exit_codes.DONE
 
@@ -74,8 +76,9 @@ COMMAND = parse.Command(
     details="""
 A row for each symptom of the table in docs/troubleshooting.md that concerns the run's agent: healthy; not healthy,
 with the numbers and the setting to change first; not recorded, with the missing metrics (a run of an earlier version,
-or one without episodes yet); too early, with too few updates or rows. The run may be running. Exit code 0: healthy,
-as far as the rows tell; 1: not; 2: no run, or no rows.
+or one without episodes yet); too early, with too few updates or rows; not judged, where the training return shows no
+progress, as in self-play. The run may be running. Exit code 0: healthy, as far as the rows tell; 1: not; 2: no run, or
+no rows.
 
 The JSON has run_dir, agent, update, env_steps, rows, healthy, and verdicts: name, metrics, state, seen, change.""",
     run=run,

@@ -14,6 +14,8 @@ from seedzero.monitoring import course as courses
 from seedzero.monitoring import symptoms
 
 HEALTHY, UNHEALTHY, NOT_RECORDED, TOO_EARLY = "healthy", "not healthy", "not recorded", "too early"
+NOT_JUDGED = "not judged"
+"""Of rules by the training return, where that shows no progress: in self-play."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,10 +31,15 @@ class Rule:
     min_steps: int = 0  # fewer optimizer steps say nothing; PPO takes several in an update
     min_rows: int = 1  # fewer recent rows with updates say nothing
     warns: bool = False  # whether the console tells of it
+    by_return: bool = False  # whether it needs a training return that shows progress
 
 
 class RuleVerdict(NamedTuple):
-    """A rule's verdict on a run. seen: the symptom in numbers; change: the first settings to change; else empty."""
+    """A rule's verdict on a run.
+
+    seen: the symptom in numbers, the missing metrics, or the reason of NOT_JUDGED; change: the first settings to
+    change; else empty.
+    """
 
     rule: Rule
     state: str
@@ -77,6 +84,7 @@ RULES = (
         "a denser reward; more exploration, for MuZero `--explore.first_steps=5000`",
         symptoms.same_return,
         min_steps=symptoms.FEW_STEPS,
+        by_return=True,
     ),
     Rule(
         "clipped targets",
@@ -173,6 +181,7 @@ RULES = (
         "a tenth of {learning_rate}; more updates; observations that show enough to decide",
         symptoms.undecided,
         min_rows=courses.NUM_RECENT,
+        by_return=True,
     ),
     Rule(
         "policy steps",
@@ -198,6 +207,7 @@ RULES = (
         "evaluations return nearly as little as the first episodes, while training episodes have risen",
         "it goes back and forth: a larger {entropy_weight}; for MuZero more {num_simulations}",
         symptoms.worse_greedily,
+        by_return=True,
     ),
 )
 """The table, in the order in which it is to be read."""
@@ -213,18 +223,21 @@ def rules(config: configs.Config) -> Iterator[Rule]:
 
 def judge(rule: Rule, case: symptoms.RunCase) -> RuleVerdict:
     course = case.course
+    if rule.by_return and not symptoms.tells_by_return(case):
+        return RuleVerdict(rule, NOT_JUDGED, "in self-play the training return shows no progress; read evaluations")
     if symptoms.num_steps(case) < rule.min_steps or len(course.recent) < rule.min_rows:
         return RuleVerdict(rule, TOO_EARLY)
-    if missing := _missing(rule, course):
+    if missing := _missing(rule, case):
         return RuleVerdict(rule, NOT_RECORDED, missing)
     if seen := rule.find(case):
         return RuleVerdict(rule, UNHEALTHY, seen, _change(rule, case.config))
     return RuleVerdict(rule, HEALTHY)
 
 
-def _missing(rule: Rule, course: courses.Course) -> str:
-    """Returns the needed metrics missing from a recent row."""
-    known = [set(row) | ({"episode_return"} if course.returns else set()) for row in course.recent]
+def _missing(rule: Rule, case: symptoms.RunCase) -> str:
+    """Returns the needed metrics missing from a recent row; in games in turn, returns have another name."""
+    has_returns = case.course.returns or not symptoms.tells_by_return(case)
+    known = [set(row) | ({"episode_return"} if has_returns else set()) for row in case.course.recent]
     return ", ".join(name for name in rule.metrics if any(name not in names for names in known))
 
 

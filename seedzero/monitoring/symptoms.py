@@ -103,7 +103,7 @@ def _mean(course: courses.Course, name: str) -> float:
     return course.mean(name) or 0.0
 
 
-def _tells_by_return(case: RunCase) -> bool:
+def tells_by_return(case: RunCase) -> bool:
     """Returns whether a training return shows progress: in self-play, wins of one side are losses of the other."""
     return case.spec is None or (case.spec.num_players == 1 and not case.spec.seats)
 
@@ -119,7 +119,7 @@ def no_update(case: RunCase) -> str:
 def same_return(case: RunCase) -> str:
     """Finds a constant return."""
     course = case.course
-    if not course.same_return or course.num_episodes < 100 or not _tells_by_return(case):
+    if not course.same_return or course.num_episodes < 100 or not tells_by_return(case):
         return ""
     return f"return {course.first_return:.4g} in all rows, {course.num_episodes:,} episodes"
 
@@ -169,7 +169,7 @@ def policy_loss(case: RunCase) -> str:
     limit, newest = LARGEST_POLICY_LOSS * (course.first_policy_loss or math.inf), course.recent[-1]["loss_policy"]
     if newest > limit:
         return f"predicted policies are worse than equal probabilities: loss_policy {newest:.3g}"
-    if course.largest_policy_loss > limit and _tells_by_return(case) and not course.is_risen(LARGE_RISE):
+    if course.largest_policy_loss > limit and tells_by_return(case) and not course.is_risen(LARGE_RISE):
         return (
             f"predicted policies were worse than equal probabilities: loss_policy {course.largest_policy_loss:.3g}; "
             f"{course.describe_return()}"
@@ -214,7 +214,7 @@ def decided(case: RunCase) -> str:
     course, bound = case.course, _decided_entropy(case)
     entropies = [row["policy_entropy"] for row in course.recent]
     is_good = _is_good(case, bound)
-    is_collapsed = max(entropies) < bound and _tells_by_return(case) and not is_good and len(course.returns) > 1
+    is_collapsed = max(entropies) < bound and tells_by_return(case) and not is_good and len(course.returns) > 1
     if not is_collapsed and (entropies[-1] >= bound or num_steps(case) >= FEW_STEPS):
         return ""
     return f"the policy has collapsed: policy_entropy {entropies[-1]:.3g}; {course.describe_return()}"
@@ -262,7 +262,7 @@ def undecided(case: RunCase) -> str:
     course, largest = case.course, _largest_entropy(case)
     weight = float(value(case.config, "entropy_weight") or 0.0)
     is_masked = case.spec is not None and case.spec.has_action_mask
-    is_risen = course.is_risen(RISE) or not _tells_by_return(case)
+    is_risen = course.is_risen(RISE) or not tells_by_return(case)
     if not largest or is_masked or weight > SMALL_WEIGHT or is_risen or not course.returns:
         return ""
     entropy = _mean(course, "policy_entropy")
@@ -316,7 +316,7 @@ def worse_greedily(case: RunCase) -> str:
     is_baseline = baseline is not None and course.evaluation == course.first_evaluation
     if (
         course.evaluation is None
-        or not _tells_by_return(case)
+        or not tells_by_return(case)
         or is_baseline
         or not course.is_risen(RISE)
         or 2 * course.evaluation[0] < course.update

@@ -6,6 +6,7 @@ import json
 import pathlib
 from typing import Any
 
+import golden
 import pytest
 
 from seedzero.checkpoints import run_dir as run_dirs
@@ -49,6 +50,26 @@ def _states(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     assert answer.keys() == {"run_dir", "agent", "update", "env_steps", "rows", "healthy", "verdicts"}
     assert answer["healthy"] == (diagnosis.UNHEALTHY not in [found["state"] for found in answer["verdicts"]])
     return {found["name"]: found["state"] for found in answer["verdicts"]}
+
+
+def test_self_play_is_not_called_healthy_by_rules_that_cannot_tell(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    config = presets.get("tictactoe")
+    with run_dirs.open_run_dir(tmp_path / "run", config, preset="tictactoe", given={}) as opened:
+        path = opened.path
+    spec_file.write(path, types.EnvSpec((3, 3, 4), "float32", 9, num_players=2, has_action_mask=True))
+    row = {"first_mover_return": 0.1, "loss_policy": 1.0, "loss": 1.0, "targets_clipped": 0.0, **_ROW}
+    del row["episode_return"]
+    lines = [json.dumps({**row, "update": 1_000 * number}) for number in (1, 2, 3)]
+    (path / metrics.METRICS_FILE).write_text("\n".join(lines) + "\n")
+    assert commands.main(["diagnose", str(path)]) == 0
+    said(capsys.readouterr().out)
+    assert commands.main(["diagnose", str(path), "--json"]) == 0
+    states = _states(capsys)
+    unjudged = {name for name, state in states.items() if state == diagnosis.NOT_JUDGED}
+    assert unjudged == {"rewards", "undecided policy", "greedy play"}
+    assert states["certain policy"] == diagnosis.HEALTHY and diagnosis.NOT_RECORDED not in states.values()
 
 
 def test_a_healthy_run_ends_with_0(run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,6 +55,8 @@ class LeagueSeating(seats.Seating):
         self._settings = config.league
         self.pool, self._digits, self._report = pool, digits, report
         self.members = members.initial_pool(config.league)
+        # Without random openings, two greedy players would play one and the same game again and again.
+        self._evaluating = types.GREEDY if config.env.random_opening and not has_seats else types.SAMPLE
         self._evaluates = config.league.win_rates == payoffs.EVALUATION
         self._rated = (payoffs.EVALUATION,) if self._evaluates else payoffs.BETWEEN
         self.payoff = payoffs.Payoff(rated=self._rated)
@@ -118,7 +120,7 @@ class LeagueSeating(seats.Seating):
             mode = types.EXPLORE if params is None else types.MODES[self._settings.opponents]
             if evaluates:  # no row is the home's own: it learns nothing there
                 params = self.params(home) if params is None else params
-                mode = types.SAMPLE if self._has_seats else types.GREEDY
+                mode = self._evaluating
             stored = (place == _SELF and not evaluates) or not self._has_seats
             mine = (opponents == place) & (is_evaluation == evaluates)
             hands.append(seats.Hand(mine, params, mode, stored))

@@ -94,7 +94,7 @@ def load(
     Args:
       run_dir: directory or gs://BUCKET/PATH of the run; it may still be training.
       step: update number of a checkpoint, "best" (by evaluation while training) or "last"; None: the best, or the last
-        if there is none.
+        if there is none, and in games of two players.
       seed: of drawn actions and of the noise when the policy explores, 0 to 2^31 - 1.
       player: name of a player of the run's league: a frozen one, in place of a step, or one that learns; "main", None:
         the first one.
@@ -136,7 +136,7 @@ def evaluate(
     Args:
       run_dir: directory or gs://BUCKET/PATH of the run.
       episodes: at least 1; not read if the opponent is "exhaustive".
-      step: as of `load`; in games of two players None is the last checkpoint.
+      step: as of `load`.
       seed: of the environments, of random moves and of drawn actions, 0 to 2^31 - 1.
       opponent: in games of two players "random", "mcts-N" (OpenSpiel's bot of N simulations), "exhaustive" (every
         line of play that the other side has, once) or another run of the same game; None: random.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,8 @@ def run(arguments: parse.Arguments) -> int:
         output.print_json(report)
     else:
         output.show("\n".join(_lines(report)))
+        if not report["errors"]:
+            output.show_command("train it:", _command(env_id, preset, arguments.settings))
     return exit_codes.FAILED if report["errors"] else exit_codes.DONE
 
 
@@ -132,9 +135,14 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
     lines = [str(report["env"]), *(f"  {name:<12} {text}" for name, text in rows)]
     for level in ("errors", "warnings", "notes"):
         lines += [f"{level.removesuffix('s')}: {text}" for text in report[level]]
-    if not report["errors"]:
-        lines.append(f"train it: seedzero train --env={report['env']} (with the same flags)")
     return lines
+
+
+def _command(env_id: str, preset: str | None, settings: Mapping[str, str]) -> str:
+    """Returns the command line that trains on the environment as it was checked."""
+    given = {"env": env_id, **({"preset": preset} if preset else {}), **settings}
+    given.pop("env.id", None)  # of a preset's file
+    return shlex.join(["seedzero", "train", *(f"--{name}={value}" for name, value in given.items())])
 
 
 def _summary(report: Mapping[str, Any]) -> list[tuple[str, str]]:

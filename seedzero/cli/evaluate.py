@@ -12,6 +12,7 @@ from seedzero.config import combinations
 from seedzero.config import config as configs
 from seedzero.core import env_ids, errors
 
+_VIDEO = "play.mp4"
 _EXHAUSTIVE = "exhaustive"
 _EPISODES = 20
 _OF_SERVER = {
@@ -56,7 +57,7 @@ def run(arguments: parse.Arguments) -> int:
             reports = served.Reports(output.say, output.progress("episodes"))
             given = (str(path), step, episodes, seed, access, reports, max_steps)
             result = served.evaluate(*given, trusted=trusted, policy=policy)
-    _report("evaluated", step, result)
+    _report("evaluated", step, result, is_game="opponent" in result)
     if "stderr_return" in result:
         output.say(
             f"mean return {result['mean_return']:.4g}, standard error {result['stderr_return']:.2g} over "
@@ -105,8 +106,11 @@ def chosen(arguments: parse.Arguments, step: runs.Step | None) -> tuple[str | No
     return runs.checked_player(flags.get("player"), step), runs.checked_policy(flags.get("policy"))
 
 
-def _report(deed: str, step: runs.Step | None, result: Mapping[str, Any]) -> None:
-    """Reports the checkpoint, the reason for its choice, and episodes ended by the limit of steps."""
+def _report(deed: str, step: runs.Step | None, result: Mapping[str, Any], *, is_game: bool) -> None:
+    """Reports the checkpoint, the reason for its choice, and episodes ended by the limit of steps.
+
+    is_game: of two players.
+    """
     if "player" in result:
         output.say(f"{deed} the player {result['player']}, of update {result['step']}")
         return
@@ -114,7 +118,7 @@ def _report(deed: str, step: runs.Step | None, result: Mapping[str, Any]) -> Non
         why = f" (--step={step})"
     elif result["chosen"] == "best":
         why = ": the best by evaluation while training"
-    elif "opponent" in result:
+    elif is_game:
         why = ": the last one, as always in games of two players"
     else:
         why = ": the last one, for no evaluation has chosen a best one yet (the first evaluation is a baseline)"
@@ -136,24 +140,21 @@ def play(arguments: parse.Arguments) -> int:
         from seedzero.cli import play_page
 
         return play_page.run(arguments, step, player, policy, seed)
-    run_dir, target = arguments.flags["run_dir"], arguments.flags.get("video")
-    if not target:
-        raise errors.UsageError(
-            "--video=FILE.mp4|FILE.gif is missing: file to write; or give --page to look at a record"
-        )
-    video = pathlib.Path(target)
+    run_dir, video = arguments.flags["run_dir"], pathlib.Path(arguments.flags.get("video") or _VIDEO)
     max_steps = arguments.integer("max_episode_steps", minimum=1)
     from seedzero.evaluation import video as videos
 
     videos.check_path(video)  # before JAX is loaded
     from seedzero.bucket import run_copy
+    from seedzero.checkpoints import spec_file
     from seedzero.evaluation import evaluate as scoring
 
     output.say(f"playing {run_dir} into {video}")
     with run_copy.local(run_dir, runs.fetch(step, player)) as path, output.others_aside():
         trusted = arguments.switch("trust_run_dir")
         result = scoring.play(str(path), video, step, seed, max_steps, player=player, trusted=trusted, policy=policy)
-    _report("played", step, result)
+        spec = spec_file.read(path)
+    _report("played", step, result, is_game=spec is not None and spec.num_players == 2)
     output.print_json(result)
     return 0
 
@@ -192,7 +193,7 @@ _POLICY = {
 }
 CHECKPOINT = {
     "step=N|best|last": "which checkpoint: an update's number, best (by evaluation while training, the first one left "
-    "out) or last; default: best if there is one, else last; games of two players are evaluated with last",
+    "out) or last; default: best if there is one, else last; in games of two players last",
     **_PLAYER,
     **_POLICY,
 }
@@ -239,10 +240,10 @@ A run with --env=remote has its environment in a worker: `--listen=127.0.0.1:0` 
 )
 PLAY = parse.Command(
     summary="Plays one episode with a saved agent and writes it as a video, or shows it on the page.",
-    usage="--run_dir=DIR --video=FILE.mp4|FILE.gif|--page [--step=N|best|last] [--seed=N]",
+    usage="--run_dir=DIR [--video=FILE.mp4|FILE.gif|--page] [--step=N|best|last] [--seed=N]",
     flags={
         **parse.RUN_DIR,
-        "video=FILE.mp4|FILE.gif": "file to write",
+        "video=FILE.mp4|FILE.gif": f"file to write (default {_VIDEO})",
         "page": "in place of a video: record the episode, with the search's findings, into records/ of the run "
         "directory, and open the page at it (docs/page.md); Ctrl-C ends the page",
         **CHECKPOINT,
@@ -259,8 +260,7 @@ EXPORT = parse.Command(
     flags={
         **parse.RUN_DIR,
         "out=DIR": "directory to write; an earlier export there is replaced as a whole",
-        "step=N|best|last": "which checkpoint: an update's number, best or last; default: best if there is one, else "
-        "last",
+        "step=N|best|last": CHECKPOINT["step=N|best|last"],
         **_PLAYER,
         **_POLICY,
         "format=stablehlo": "stablehlo (the default): programs of jax.export",

@@ -47,6 +47,11 @@ def show(text: str) -> None:
     print(printable.wrap(text, printable.columns(sys.stdout)))
 
 
+def show_command(text: str, command: str) -> None:
+    """Prints a text and a command line on standard output; the command line stays whole, to be copied."""
+    print(printable.with_command(text, command, printable.columns(sys.stdout)))
+
+
 def table(rows: Sequence[Mapping[str, object]], *, num_left: int = 1) -> str:
     """Returns rows as columns below their names, the first `num_left` of them flush left; None: -."""
     cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)] if rows else []

@@ -63,7 +63,8 @@ class Config:
 
     def __post_init__(self) -> None:
         if self.run.agent not in (*agent_names(), self.OWN or None):
-            close = difflib.get_close_matches(self.run.agent, agent_names(), n=1)
+            meant = _COMMON_AGENTS.get(self.run.agent.lower().replace("-", "_"), "")
+            close = [meant] if meant else difflib.get_close_matches(self.run.agent, agent_names(), n=1)
             hint = f"; did you mean {close[0]}?" if close else "."
             raise errors.ConfigError(
                 f"unknown agent {self.run.agent!r}{hint} The agents are {', '.join(agent_names())}; one "
@@ -309,6 +310,22 @@ def suggestion(key: str, names: Collection[str], agent: str, everything: str = L
     return f"; did you mean --{name}? It is for --agent={'|'.join(_readers(name))}"
 
 
+_COMMON_AGENTS: Mapping[str, str] = {
+    "dqn": "apex",
+    "ddqn": "apex",
+    "double_dqn": "apex",
+    "rainbow": "apex",
+    "apex_dqn": "apex",
+    "drqn": "r2d2",
+    "impala": "vtrace",
+    "a2c": "ppo",
+    "a3c": "ppo",
+    "ddpg": "sac",
+    "td3": "sac",
+    "alphazero": "muzero",
+    "efficientzero": "muzero",
+}
+"""Algorithms of other programs, and the agent here that learns most alike."""
 _COMMON_NAMES: Mapping[str, str] = {
     "lr": "learning_rate",
     "alpha": "learning_rate",

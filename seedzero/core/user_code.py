@@ -33,6 +33,8 @@ serves: contextvars.ContextVar[bool] = contextvars.ContextVar("serves", default=
 """True where a user's module is imported for a training; in processes made for environments, always."""
 
 
+_MOST_NAMED = 8
+"""Names of a module that a message lists."""
 _SCRIPT = "__main__"
 """The module of the started program: in every process another one."""
 
@@ -184,10 +186,13 @@ def load(name: str) -> Callable[..., Any]:
 
 
 def missing(name: str, kind: str) -> str:
-    """Returns the missing part of MODULE:OBJECT, of a kind, in an imported module, and the nearest name."""
+    """Returns the missing part of MODULE:OBJECT, of a kind, in an imported module, with near or all names."""
     module, _, wanted = name.partition(":")
-    near = difflib.get_close_matches(wanted, [key for key in vars(sys.modules[module]) if key[0] != "_"], n=1)
-    return f"module {module!r} has no {kind} {wanted!r}" + (f"; did you mean {module}:{near[0]}?" if near else "")
+    found = {key: value for key, value in vars(sys.modules[module]).items() if key[0] != "_" and key != wanted}
+    near = difflib.get_close_matches(wanted, found, n=1)
+    own = [key for key, value in found.items() if getattr(value, "__module__", None) == module][:_MOST_NAMED]
+    hint = f"; did you mean {module}:{near[0]}?" if near else f"; it has {', '.join(own)}" if own else ""
+    return f"module {module!r} has no {kind} {wanted!r}{hint}"
 
 
 def call(function: Callable[..., Any], *args: Any, seconds: float, what: str, module: str = "") -> Any:

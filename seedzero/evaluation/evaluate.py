@@ -245,7 +245,7 @@ def load_player(
 
     player, policy: as of `greedy.load`. seed: of drawn moves.
     """
-    saved = greedy.load(path, config, game.spec, "last" if step is None else step, player, policy)
+    saved = greedy.load(path, config, game.spec, step, player, policy)
     return match.saved_player(game, saved, seed), saved.to_json()
 
 

@@ -20,7 +20,7 @@ from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import player_files, spec_file, trees
 from seedzero.config import config as configs
 from seedzero.core import errors, printable, types
-from seedzero.device import acting, compilation_cache, patience
+from seedzero.device import acting, compilation_cache, patience, slow_compile
 
 _SEED_KEY = 2
 """Differs from training (0) and evaluation during training (1), so that episodes are unseen."""
@@ -56,6 +56,7 @@ def load(
 ) -> SavedAgent:
     """Returns the agent of a run with the parameters of a checkpoint; without a step, the best or else the last.
 
+    In games of two players it is the last.
     player: the name of a frozen player, in place of a checkpoint, or of a learning one. policy: "greedy" or "sample";
     None: by the kind of game, `EnvSpec.default_mode`.
 
@@ -92,6 +93,8 @@ def load_players(
         spec_file.check_equal(spec, saved_spec)
         agent = agents.make(config, saved_spec, jax.default_backend())
         template = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
+        if step is None and saved_spec.num_players == 2:
+            step = "last"  # returns against a fixed opponent say little of the best
         return [_load(path / "checkpoints", agent, template, step, player) for player in players]
 
 
@@ -169,7 +172,7 @@ def _told(function: Callable[..., Any]) -> Callable[..., Any]:
         shape = len(seen.slot), *flags.items()
         if shape in compiled:
             return function(params, carried, seen, *others, **flags)
-        with patience.telling(lambda: "compiling the agent"):
+        with patience.telling(lambda: "compiling the agent"), slow_compile.without_alarm():
             found = function(params, carried, seen, *others, **flags)
         compiled.add(shape)
         return found

@@ -275,8 +275,12 @@ class Policy:
         if action_mask is None and self._spec.has_action_mask:
             action_mask = self._codec.shown_mask(observation)
         if self._spec.has_action_mask != (action_mask is not None):
-            have, do = ("an", "give one") if self._spec.has_action_mask else ("no", "leave it out")
-            raise errors.UsageError(f"this environment has {have} action mask; {do}")
+            raise errors.UsageError(
+                "this environment has an action mask: call policy(observation, action_mask=mask), with the mask of "
+                "its info or of its action_masks()"
+                if self._spec.has_action_mask
+                else "this environment has no action mask; leave action_mask out"
+            )
         mask = None
         if action_mask is not None:
             action_mask = self._codec.joint_mask(action_mask)

@@ -60,8 +60,6 @@ def evaluate(
     spec = spec_file.read(path)
     if spec is None:
         raise errors.UsageError(f"{path} has no spec.json: no worker has joined the run yet; train it first")
-    if step is None and spec.num_players == 2:
-        step = "last"  # as in `evaluate`
     saved = greedy.load(path, config, spec, step, None, policy)
     # No larger messages than training's.
     num_envs = min(num_episodes, scoring.MAX_ENVS, config.worker.envs_per_group)

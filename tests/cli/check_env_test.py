@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from typing import Any
@@ -68,7 +69,8 @@ def test_it_tells_what_training_would_make_of_an_environment(capsys: pytest.Capt
 
 
 def test_the_text_has_a_line_for_each_finding(capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands.main(["check-env", ROBOT, "--agent=vtrace", "--steps=50"]) == 0
+    given = ["--agent=vtrace", "--env.max_episode_steps=9"]
+    assert commands.main(["check-env", ROBOT, *given, "--preset=vector", "--steps=50"]) == 0
     printed = capsys.readouterr().out
     for part in (
         "camera: uint8 12x12x3, 0 to 255",
@@ -76,9 +78,17 @@ def test_the_text_has_a_line_for_each_finding(capsys: pytest.CaptureFixture[str]
         "preset vector, agent vtrace",
         "note: ",
         "float64",
-        f" --env={ROBOT}",
     ):
         assert part in printed
+    *_, last = printed.splitlines()
+    train, *words = shlex.split(last.removeprefix("train it: "))  # to be pasted: with all flags
+    assert train == "seedzero" and words == [
+        "train",
+        f"--env={ROBOT}",
+        "--preset=vector",
+        "--run.agent=vtrace",
+        "--env.max_episode_steps=9",
+    ]
 
 
 def test_settings_of_the_environment_count(capsys: pytest.CaptureFixture[str]) -> None:

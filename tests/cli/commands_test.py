@@ -154,6 +154,8 @@ def test_play_passes_the_video_on(
     output = capsys.readouterr()
     assert json.loads(output.out.splitlines()[-1]) == {"step": 7, "chosen": "best"}
     assert " update 7: " in output.err
+    assert commands.main(["play", "--run_dir=r"]) == 0
+    assert calls.pop()[1] == pathlib.Path("play.mp4")
     assert commands.main(["play", "--run_dir=r", "--video=a.gif", "--step=last", "--seed=5"]) == 0
     assert commands.main(["play", "--run_dir=r", "--video=a.gif", "--step=120", "--max_episode_steps=9"]) == 0
     video, run = pathlib.Path("a.gif"), str(pathlib.Path("r").absolute())

@@ -56,7 +56,6 @@ def test_the_episode_is_recorded_and_shown(
 @pytest.mark.parametrize(
     ("flags", "part"),
     [
-        (["--run_dir=r"], "--page"),
         (["--run_dir=r", "--page", "--video=a.gif"], "--video"),
         (["--run_dir=gs://bucket/r", "--page"], "gs://bucket/r"),
     ],

@@ -63,6 +63,14 @@ def test_a_wrong_setting_is_named_with_its_value_and_the_way_out(key: str, raw: 
     assert re.search(message, str(caught.value))
 
 
+@pytest.mark.parametrize(
+    ("name", "agent"), [("dqn", "apex"), ("Rainbow", "apex"), ("a2c", "ppo"), ("muzro", "muzero")]
+)
+def test_an_agent_by_another_programs_name_is_answered_by_the_one_most_alike(name: str, agent: str) -> None:
+    with pytest.raises(errors.ConfigError, match=f"unknown agent '{name}'; did you mean {agent}[?]"):
+        configs.override(configs.Config(), {"run.agent": name})
+
+
 def test_a_lease_must_outlast_a_lost_heartbeat() -> None:
     with pytest.raises(errors.ConfigError, match=r"lease_seconds=8.*at least twice.*heartbeat_seconds=5"):
         configs.override(configs.Config(), {"transport.lease_seconds": "8"})

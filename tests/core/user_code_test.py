@@ -109,6 +109,7 @@ def test_a_module_in_a_directory_is_seen_through_links_and_packages(
         ("subprocess:run", "'subprocess'"),
         ("os.path:join", "'os.path'"),
         ("of_nobody:make", "'of_nobody'"),
+        ("of_a_user:build", "it has make"),
         ("of_a_user:mak", "'of_a_user' .*'mak'; .* of_a_user:make"),
         ("of_a_user:limit", "'of_a_user' .*'limit'"),
         ("of_a_user_2:make", "'of_a_user_2' .*'not_installed_at_all'"),

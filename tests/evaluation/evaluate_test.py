@@ -23,6 +23,7 @@ from seedzero.agents import base
 from seedzero.agents import table as agents
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import spec_file
 from seedzero.config import config as configs
 from seedzero.config import presets
 from seedzero.core import errors, types
@@ -30,6 +31,7 @@ from seedzero.device import compilation_cache, patience
 from seedzero.envs import catch, registry
 from seedzero.evaluation import evaluate as scoring
 from seedzero.evaluation import greedy
+from seedzero.evaluation import policy as acting_policy
 from seedzero.evaluation import video as videos
 
 
@@ -228,17 +230,20 @@ def test_the_parameters_before_any_update_are_a_choice_too(
 ) -> None:
     asked: list[Any] = []
 
-    def load(path: pathlib.Path, config: Any, spec: Any, step: Any, *args: None) -> None:
+    def load(path: pathlib.Path, agent: Any, template: Any, step: Any, player: None) -> None:
         asked.append(step)
         raise errors.CheckpointError("enough")
 
-    monkeypatch.setattr(greedy, "load", load)
+    monkeypatch.setattr(greedy, "_load", load)
     with run_dirs.open_run_dir(tmp_path / "run", presets.get("tictactoe"), preset="tictactoe", given={}) as opened:
         path = opened.path
+        spec_file.write(path, registry.spec(opened.config.env))
     for step in (0, None):
         with pytest.raises(errors.CheckpointError, match="enough"):
             scoring.evaluate(path, step, 1, seed=0)
-    assert asked == [0, "last"]
+        with pytest.raises(errors.CheckpointError, match="enough"):
+            acting_policy.load(path, step, seed=0)  # of a game of two players, as `play`, `record` and `export`
+    assert asked == [0, 0, "last", "last"]
 
 
 @pytest.mark.parametrize(("declared", "expected"), [(12.5, 12.5), (None, 5)])

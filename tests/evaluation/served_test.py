@@ -165,16 +165,15 @@ def test_only_runs_with_remote_environments_listen_for_them(tmp_path: pathlib.Pa
     said(raised.value)
 
 
-@pytest.mark.parametrize(("num_players", "step", "expected"), [(1, None, None), (2, None, "last"), (2, 0, 0)])
-def test_games_of_two_players_are_evaluated_with_the_last_checkpoint_here_too(
-    path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, num_players: int, step: int | None, expected: Any
+@pytest.mark.parametrize("step", [None, 0])
+def test_step_and_policy_choose_the_agent_here_too(
+    path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, step: int | None
 ) -> None:
-    def load(path: pathlib.Path, config: Any, spec: Any, step: Any, player: None, policy: str) -> None:
-        assert (step, player, policy) == (expected, None, "sample")
+    def load(*args: Any) -> None:
+        assert args[3:] == (step, None, "sample")
         raise errors.CheckpointError("enough")
 
     monkeypatch.setattr(greedy, "load", load)
-    spec_file.write(path, dataclasses.replace(catch.Catch(1).spec, num_players=num_players))
     with pytest.raises(errors.CheckpointError, match="enough"):
         served.evaluate(path, step, 1, 0, ACCESS, served.Reports(print, print), policy="sample")
 

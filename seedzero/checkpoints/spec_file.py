@@ -10,18 +10,18 @@ from seedzero.checkpoints import migrations, run_lock
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import errors, json_object, plain_files, types
 
-_NAME = "spec.json"
+NAME = "spec.json"
 
 
 def write(path: pathlib.Path, spec: types.EnvSpec) -> None:
     """Writes the spec into a run directory. Raises ResumeError if the disk cannot be written."""
-    with run_lock.as_resume_errors(path / _NAME, "cannot write {}"):
-        run_dirs.write_json_atomic(path / _NAME, dataclasses.asdict(spec))
+    with run_lock.as_resume_errors(path / NAME, "cannot write {}"):
+        run_dirs.write_json_atomic(path / NAME, dataclasses.asdict(spec))
 
 
 def read(path: pathlib.Path) -> types.EnvSpec | None:
     """Returns the spec of a run directory; None before the first worker has joined. Raises ResumeError."""
-    file = path / _NAME
+    file = path / NAME
     try:
         return types.EnvSpec.from_json(migrations.spec(json_object.parse(plain_files.read(file))))
     except FileNotFoundError:

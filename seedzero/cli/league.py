@@ -120,6 +120,7 @@ def _judged(arguments: parse.Arguments) -> judges.Judgement:
 def _nash(arguments: parse.Arguments) -> int:
     """Judges a run's players and prints the NashConv of their mixtures; returns the exit code."""
     judged = _judged(arguments)
+    _keep(arguments.flags["run_dir"], judged.to_json())
     if arguments.switch("json"):
         output.print_json(judged.to_json())
         return 0
@@ -145,6 +146,23 @@ def _nash(arguments: parse.Arguments) -> int:
         f"{output.table(weights)}\n\ncyclic triples: {judged.cycles:,} (each of three players beats the next one)"
     )
     return 0
+
+
+def _keep(place: str, found: Mapping[str, Any]) -> None:
+    """Writes the newest judgement into the run directory, for the page; not into a bucket."""
+    from seedzero.bucket import bucket
+    from seedzero.checkpoints import run_dir as run_dirs
+    from seedzero.monitoring import league_log
+
+    if bucket.parse(place) is not None:
+        return
+    kept = {name: found[name] for name in ("update", "env_steps", "mixtures")}
+    try:
+        run_dirs.write_json_atomic(pathlib.Path(place) / league_log.NASH_FILE, kept)
+    except OSError as error:
+        output.say(
+            f"the page of {place} will not show these numbers: {league_log.NASH_FILE} cannot be written ({error})"
+        )
 
 
 def _by_seat(values: Iterable[object]) -> dict[str, object]:

@@ -16,6 +16,8 @@ from seedzero.core import errors, json_object, plain_files
 from seedzero.monitoring import event_file
 
 LEAGUE_FILE = "league.jsonl"
+NASH_FILE = "nash.json"
+"""The NashConv of the run's players, as `seedzero league nash` found it last, for the page."""
 FREEZE, MATCHES = "freeze", "matches"
 """Events of lines."""
 

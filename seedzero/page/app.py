@@ -88,7 +88,7 @@ class Page:
         name, path = self._located(request)
         source = (
             tuple(sorted(saved_files.finished(path / "checkpoints" / saved_files.STEPS))),
-            _size(path / league_log.LEAGUE_FILE),
+            *(_stamp(path / file) for file in (league_log.LEAGUE_FILE, league_log.NASH_FILE)),
         )
         with self._league_locks.setdefault(name, threading.Lock()):  # a large league delays no other run
             if name not in self._leagues or self._leagues[name][0] != source:
@@ -190,8 +190,9 @@ def _failure(error: errors.Error) -> responses.JSONResponse:
     return responses.JSONResponse({"error": printable.escape(str(error))}, code)
 
 
-def _size(file: pathlib.Path) -> int:
+def _stamp(file: pathlib.Path) -> tuple[int, int]:
     try:
-        return file.stat().st_size
+        found = file.stat()
+        return found.st_size, found.st_mtime_ns
     except OSError:
-        return 0
+        return 0, 0

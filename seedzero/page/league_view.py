@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from seedzero.api import leagues
+from seedzero.checkpoints import spec_file
 from seedzero.core import errors, json_object
 from seedzero.monitoring import league_log
-from seedzero.page import history
+from seedzero.page import history, summaries
 
 MAX_PLAYERS = 60
 """Rows and columns of the table of win rates."""
@@ -26,6 +27,8 @@ def read(path: pathlib.Path, name: str) -> dict[str, Any]:
     """
     lines = read_lines(path)
     found: dict[str, Any] = {"decisions": decisions(lines), "judged": judged(lines), "matches": matches(lines)}
+    found |= {"nash": nash(summaries.read_object(path / league_log.NASH_FILE))}
+    found |= {"has_seats": bool(summaries.read_object(path / spec_file.NAME).get("seats"))}
     try:
         league = leagues.read(path, name)
     except errors.CheckpointError as error:
@@ -86,6 +89,15 @@ def judged(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[list[float]]]:
                 series[0].append(steps)
                 series[1].append(number)
     return found
+
+
+def nash(content: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns the judge's newest numbers by mixture, from the file of `seedzero league nash`; None: there are none."""
+    mixtures = content.get("mixtures")
+    values = mixtures.items() if isinstance(mixtures, Mapping) else ()
+    numbers = {name: value for name, value in values if isinstance(value, (int, float)) and abs(value) < 1e300}
+    update = content.get("update")
+    return {"update": update, "mixtures": numbers} if numbers and isinstance(update, int) else None
 
 
 def matches(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:

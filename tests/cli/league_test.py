@@ -13,6 +13,7 @@ import saved_league
 from seedzero.cli import main as commands
 from seedzero.evaluation import evaluate as scoring
 from seedzero.league import payoff as payoffs
+from seedzero.page import league_view
 
 
 @pytest.fixture(scope="module")
@@ -211,6 +212,8 @@ def kuhn(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 def test_nash_tells_the_mixtures(kuhn: pathlib.Path, capsys: pytest.CaptureFixture[str], said: golden.Said) -> None:
     assert commands.main(["league", "nash", f"--run_dir={kuhn}"]) == 0
+    kept = json.loads((kuhn / "nash.json").read_text())
+    assert kept["update"] == 90 and league_view.nash(kept) == {name: kept[name] for name in ("update", "mixtures")}
     said(capsys.readouterr().out)
     found = _json(capsys, "nash", f"--run_dir={kuhn}", "--step=90")
     assert found.keys() == {

@@ -81,6 +81,26 @@ def _num_calls(league: leagues.SavedLeague) -> int:
     return number
 
 
+@pytest.mark.parametrize(
+    "content",
+    [{}, {"mixtures": []}, {"mixtures": {"last": "x"}, "update": 3}, {"mixtures": {"last": 1.5}, "update": "x"}],
+)
+def test_a_judgement_of_another_hand_is_none(content: dict[str, Any]) -> None:
+    assert league_view.nash(content) is None
+
+
+def test_the_judges_numbers_are_shown_beside_the_ratings(tmp_path: pathlib.Path) -> None:
+    path = saved_league.make(tmp_path / "run")
+    found = league_view.read(path, "run")
+    assert found["nash"] is None and not found["has_seats"]
+    (path / "nash.json").write_text(
+        '{"update": 30, "env_steps": 9, "mixtures": {"equilibrium": 0.25, "league": null}}'
+    )
+    (path / "spec.json").write_text('{"seats": ["one", "two"]}')
+    found = league_view.read(path, "run")
+    assert found["nash"] == {"update": 30, "mixtures": {"equilibrium": 0.25}} and found["has_seats"]
+
+
 def test_a_saved_league_is_read(tmp_path: pathlib.Path) -> None:
     path = saved_league.make(tmp_path / "run")
     (path / "league.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES) + '{"event": "fre')

@@ -27,7 +27,7 @@ export async function leaguePage(main, run) {
     });
     head.textContent = league.error || `after ${counted(league.update, "update")} and ${counted(league.env_steps, "step")}, of the newest checkpoint`;
     box.replaceChildren(
-      ...(league.error ? [] : [heatmap(league.win_rates), ratings(league), lineage(league.lineage)]),
+      ...(league.error ? [] : [heatmap(league.win_rates), ratings(league), ...nash(league, run), lineage(league.lineage)]),
       ...panels.map(([chart]) => chart.element),
       decisions(league.decisions),
     );
@@ -114,6 +114,15 @@ function ratings({ ratings: points, games }) {
   const bar = (value) => el("meter", { min: low, max: high > low ? high : low + 1, value, "aria-hidden": "true" });
   const shown = rows.map(([name, value]) => [name, bar(value), `${value > 0 ? "+" : ""}${value.toFixed(0)}`, number(games[name])]);
   return el("section", { class: "panel" }, el("h2", {}, "Elo"), table(["player", "", "rating", "games"], shown, new Set([2, 3]), "ratings"));
+}
+
+// The judge's numbers, once `seedzero league nash` has been called: an exact judgement takes minutes of a process.
+function nash({ nash: found, has_seats: hasSeats }, run) {
+  if (!found && !hasSeats) return [];
+  const rows = found ? Object.entries(found.mixtures).map(([name, value]) => [name, value.toFixed(4)]) : [];
+  const command = `seedzero league nash --run_dir=${run === "." ? "DIR" : `DIR/${run}`}`;
+  const hint = el("p", { class: "faint" }, found ? `after ${counted(found.update, "update")}; 0 is an equilibrium; anew by ` : "not judged yet; judge the players by ", el("code", {}, command));
+  return [el("section", { class: "panel" }, el("h2", {}, "NashConv"), ...(found ? [table(["mixture", "NashConv"], rows, new Set([1]), "NashConv")] : []), hint)];
 }
 
 function lineage(players) {

@@ -189,5 +189,13 @@ def taking(setting: str) -> list[Family]:
     return [family for family in FAMILIES if setting in family.takes]
 
 
+def is_read(setting: str, env_id: str) -> bool:
+    """Returns whether an environment reads a setting SECTION.KEY: its family's own, or none of another family's."""
+    section, _, key = setting.partition(".")
+    takers = [family.prefix for family in taking(key)] if section == "env" else []
+    readers, family = [*READERS.get(setting, ()), *takers], of(env_id)
+    return not readers or family is _NONE or family.prefix in readers
+
+
 TAKERS = ", ".join(family.prefix for family in taking("max_episode_steps"))
 """Families with Gymnasium's arguments, wrappers and limit of steps."""

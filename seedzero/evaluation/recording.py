@@ -20,6 +20,7 @@ from seedzero.agents import base
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_lock
 from seedzero.config import config as configs
+from seedzero.config import sections
 from seedzero.core import errors, packing, printable, types
 from seedzero.device import acting, patience
 from seedzero.envs import base as env_base
@@ -27,7 +28,12 @@ from seedzero.envs import registry, spiel
 from seedzero.evaluation import codec as codecs
 from seedzero.evaluation import evaluate as scoring
 from seedzero.evaluation import evaluation, greedy, records
+from seedzero.evaluation import video as videos
 
+LONGEST_SIDE = 192
+"""Of the pictures in a record; larger ones are thinned."""
+MAX_PICTURES_BYTES = 128 << 20
+"""Of an episode; a longer one has none."""
 _LOCK = ".record.lock"
 _REMOTE = "episodes of a worker cannot be recorded: record them in the environment itself"
 
@@ -79,7 +85,7 @@ def record(
     game = scoring.game_of(config)
     role = types.Role.EVALUATE if game is None else types.Role.TRAIN
     settings = dataclasses.replace(config.env.of_evaluation, random_opening=0)
-    env = registry.make(config.env.id, settings, 1, role=role)
+    env = _made(config.env.id, settings, role)
     seeds = greedy.seeds(seed, num_episodes)
     with env_base.closing(env), contextlib.ExitStack() as alone:
         begun = env.reset(seeds[:1])  # completes the spec
@@ -125,6 +131,37 @@ def record(
     return {**saved.to_json(), "out": os.fspath(out), "episodes": num_episodes, "steps": total}
 
 
+def _made(env_id: str, settings: sections.EnvConfig, role: types.Role) -> env_base.VectorEnv:
+    """Returns an environment that draws itself, if it can."""
+    try:
+        return registry.make(env_id, settings, 1, role=role, render=True)
+    except errors.Error:  # without pictures it may work; else this error comes again
+        return registry.make(env_id, settings, 1, role=role)
+
+
+class _Pictures:
+    """The environment's pictures of an episode, small; none if it cannot draw, or if they need too much memory."""
+
+    def __init__(self, env: env_base.VectorEnv) -> None:
+        self._env, self._kept, self._draws = env, list[np.ndarray](), hasattr(env, "render")
+
+    def take(self) -> None:
+        """Keeps the present picture."""
+        if not self._draws:
+            return
+        try:
+            self._kept.append(videos.thinned(np.asarray(self._env.render()), LONGEST_SIDE))
+        except errors.Error:
+            self._draws = False
+        one = self._kept[-1] if self._kept else np.zeros(0)
+        fits = records.is_picture(one) and one.shape == self._kept[0].shape
+        self._draws = self._draws and fits and len(self._kept) * one.nbytes <= MAX_PICTURES_BYTES
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Returns the pictures of all steps by the array's name in a record; empty: there are none."""
+        return {records.RENDER: np.stack(self._kept)} if self._draws else {}
+
+
 @contextlib.contextmanager
 def _alone(directory: pathlib.Path) -> Iterator[None]:
     """While entered, no other process records into a directory. Raises Occupied: one does; OSError."""
@@ -162,7 +199,8 @@ def _episodes(
     for number in range(len(seeds)):
         followed = evaluation.Episodes(1, env.spec.num_players)
         first, rows = np.ones(1, bool), list[dict[str, Any]]()
-        observations = [step.observation[0]]
+        observations, pictures = [step.observation[0]], _Pictures(env)
+        pictures.take()
         state: spiel.State = None if game is None else game.initial()
         followed.record(np.zeros(1, int), step.reward, first, step.final)
         while not step.final[0] and followed.so_far(0).length < limit:
@@ -183,8 +221,9 @@ def _episodes(
             taken = {"reward": step.reward[0], "terminated": step.terminated[0], "truncated": step.truncated[0]}
             rows.append({**row, **taken})
             observations.append(step.observation[0])
+            pictures.take()
         arrays = {name: np.stack([row[name] for row in rows]) for name in rows[0]} if rows else {}
-        arrays |= _shown(env.spec, np.stack(observations))
+        arrays |= _shown(env.spec, np.stack(observations)) | pictures.arrays()
         so_far, task = followed.so_far(0), env.spec.tasks[int(step.tasks[0])] if env.spec.tasks else ""
         yield arrays, RecordedEpisode(file_name(number), so_far.total, so_far.length, not step.final[0], task)
         if number + 1 < len(seeds):

@@ -23,6 +23,8 @@ from seedzero.core import errors, json_object, plain_files, types
 FORMAT, VERSION = "seedzero.record", 1
 HEADER = "header"
 OBSERVATION = "observation"
+RENDER = "render"
+"""What the environment draws, [T + 1, H, W, 3] uint8, where it can."""
 _MAX_HEADER_BYTES = 64 << 20
 
 _KINDS = {
@@ -54,7 +56,7 @@ class Record:
     Attributes:
       header: facts of the run and the episode; docs/python.md has the names.
       arrays: by name; `observation`, or `observation/NAME` for each array of several, has T + 1 rows, the last one
-        behind the last step; all others have T.
+        behind the last step, and so has `render`; all others have T.
     """
 
     header: Mapping[str, Any]
@@ -165,6 +167,9 @@ def _check(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         shapes["sampled"] = (num_steps, num_choices, *spec.action_shape)
     shown = {observation_name(spec, array.name): array for array in spec.arrays}
     shapes |= {name: (num_steps + 1, *array.shape) for name, array in shown.items()}
+    if RENDER in arrays and not (len(arrays[RENDER]) == num_steps + 1 and is_picture(arrays[RENDER][0])):
+        found = arrays[RENDER]
+        raise ValueError(f"{RENDER} is {found.dtype} {list(found.shape)}; expected uint8 [{num_steps + 1}, H, W, 3]")
     for name, shape in shapes.items():
         array = arrays[name]
         fits = array.dtype == shown[name].dtype if name in shown else array.dtype.kind in _KINDS[name]
@@ -177,6 +182,11 @@ def _check_format(header: Mapping[str, Any]) -> None:
         raise ValueError(f"its format is {header.get('format')!r}; expected {FORMAT!r}")
     if header.get("version") != VERSION:
         raise ValueError(f"its version is {header.get('version')!r}; expected {VERSION}, of this release")
+
+
+def is_picture(array: np.ndarray) -> bool:
+    """Returns whether an array is a picture [H, W, 3] uint8."""
+    return array.dtype == np.uint8 and array.ndim == 3 and array.shape[-1] == 3 and array.size > 0
 
 
 def observation_name(spec: types.EnvSpec, name: str) -> str:

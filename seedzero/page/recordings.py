@@ -48,6 +48,8 @@ _FACTS = (
 )
 _BY_ACTION = ("prior", "visits", "q_value", "completed_q", "policy")
 
+_PICTURE: Mapping[str, Any] = {"dtype": "uint8", "low": 0, "high": 255, "text": False}
+
 _Stamp = tuple[str, int, int]
 
 
@@ -86,6 +88,9 @@ class Recordings:
             }
             for array in spec.arrays
         ]
+        if records.RENDER in record.arrays:
+            picture = record.arrays[records.RENDER]
+            shown.insert(0, {**_PICTURE, "name": records.RENDER, "shape": picture.shape[1:]})
         curves = [name for name in ("value", "network_value", "reward") if name in record.arrays]
         return {
             **_facts(record.header),
@@ -103,7 +108,7 @@ class Recordings:
         record = self._read(self._located(request)[1])
         first = queries.count(request, "first", 0, record.num_steps)
         wanted = queries.count(request, "count", 1, MAX_STEPS, least=1)
-        num_bytes = record.spec.observation_bytes
+        num_bytes = sum(array[:1].nbytes for array in _observed(record))
         if num_bytes > MAX_STEP_BYTES:
             raise errors.RecordError(
                 f"an observation of this record has {num_bytes} bytes; the page shows at most {MAX_STEP_BYTES}"
@@ -233,9 +238,8 @@ def _series(values: np.ndarray) -> dict[str, list[float | None]]:
 
 def _step(record: records.Record, number: int) -> dict[str, Any]:
     """Returns a step: the observation's arrays in base64, and from the action on nothing behind the last step."""
-    arrays, spec = record.arrays, record.spec
-    names = [records.observation_name(spec, array.name) for array in spec.arrays]
-    shown = [np.ascontiguousarray(arrays[name][number]) for name in names]
+    arrays = record.arrays
+    shown = [np.ascontiguousarray(array[number]) for array in _observed(record)]
     little = [array.astype(array.dtype.newbyteorder("<"), copy=False) for array in shown]
     found: dict[str, Any] = {"observation": [base64.b64encode(array.tobytes()).decode() for array in little]}
     if number == record.num_steps:
@@ -248,6 +252,12 @@ def _step(record: records.Record, number: int) -> dict[str, Any]:
     found |= {"mover": int(arrays["mover"][number])} if "mover" in arrays else {}
     found |= {"choices": list(_choices(record, number))} if _has_choices(record) else {}
     return found
+
+
+def _observed(record: records.Record) -> list[np.ndarray]:
+    """Returns the arrays of all observations, [T + 1, ...] each; pictures that the environment draws come first."""
+    names = [records.observation_name(record.spec, array.name) for array in record.spec.arrays]
+    return [record.arrays[name] for name in (records.RENDER, *names) if name in record.arrays]
 
 
 def _has_choices(record: records.Record) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.checkpoints import run_lock
 from seedzero.config import config as configs
+from seedzero.config import families
 from seedzero.core import json_object
 from seedzero.monitoring import followed, league_log, metrics
 from seedzero.page import history
@@ -43,12 +44,14 @@ def settings(path: pathlib.Path) -> dict[str, Any]:
 
 
 def read_settings(path: pathlib.Path) -> dict[str, Any]:
-    """Returns the settings that the run's agent reads; of an agent of the user's own, all but other agents' own."""
+    """Returns the settings that the run reads; of an agent of the user's own, all but other agents' own."""
     found = settings(path)
-    agent, agents = str(found["config"].get("run.agent", "")), configs.agent_names()
+    agent, env_id = (str(found["config"].get(name, "")) for name in ("run.agent", "env.id"))
+    agents = configs.agent_names()
 
     def is_read(name: str) -> bool:
-        return configs.is_read(name, agent) if agent in agents else name.partition(".")[0] not in agents
+        by_agent = configs.is_read(name, agent) if agent in agents else name.partition(".")[0] not in agents
+        return by_agent and families.is_read(name, env_id)
 
     return {**found, "config": {name: value for name, value in found["config"].items() if is_read(name)}}
 

@@ -18,7 +18,7 @@ from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.config import presets
 from seedzero.core import errors, types
-from seedzero.envs import registry
+from seedzero.envs import catch, registry
 from seedzero.evaluation import evaluate as scoring
 from seedzero.evaluation import greedy, recording
 
@@ -75,11 +75,47 @@ def test_episodes_have_the_actions_of_evaluation_and_the_numbers_of_the_search(
             for name in ("policy", "prior", "value", "network_value"):
                 np.testing.assert_allclose(arrays[name][row], getattr(searched, name), rtol=1e-5, atol=1e-6)
             assert searching(player.step.observation[0]) == arrays["action"][row]
+            np.testing.assert_array_equal(arrays["render"][row], player.env.render()[::2, ::2])
             player.advance()
             assert arrays["reward"][row] == player.step.reward[0]
         np.testing.assert_array_equal(arrays["observation"][9], player.step.observation[0])
         player.advance()  # the next episode's first observation
         searching.reset()
+
+
+def test_pictures_are_left_out_where_there_are_none_or_too_many(
+    tmp_path: pathlib.Path, run_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, kept = run_path("catch"), []
+    made = catch.Catch.render
+
+    def render(self: catch.Catch) -> np.ndarray:
+        if monkeypatched == "fails" and self._ball_row[0] == 3:
+            raise errors.EnvironmentFailure("no screen")
+        return made(self)[:, : 20 + int(self._ball_row[0])] if monkeypatched == "grows" else made(self)
+
+    monkeypatch.setattr(catch.Catch, "render", render)
+    for monkeypatched in ("works", "fails", "grows", "large"):
+        monkeypatch.setattr(recording, "MAX_PICTURES_BYTES", 1000 if monkeypatched == "large" else 10**9)
+        recording.record(path, tmp_path / monkeypatched, None, 1, 5)
+        arrays = seedzero.read_record(tmp_path / monkeypatched / "episode-000000.npz").arrays
+        kept.append((monkeypatched, "render" in arrays, len(arrays["observation"])))
+    assert kept == [("works", True, 10), ("fails", False, 10), ("grows", False, 10), ("large", False, 10)]
+
+
+def test_an_environment_that_cannot_be_made_with_pictures_is_recorded_without(
+    tmp_path: pathlib.Path, run_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = registry.make
+
+    def no_screen(*args: Any, render: bool = False, **options: Any) -> Any:
+        if render:
+            raise errors.EnvironmentFailure("render_mode: unexpected")
+        return make(*args, **options)
+
+    path = run_path("catch")
+    monkeypatch.setattr(registry, "make", no_screen)
+    assert recording.record(path, tmp_path / "out", None, 1, 5)["episodes"] == 1
 
 
 def test_a_game_of_two_players_has_the_moves_of_both(tmp_path: pathlib.Path, run_path: Any) -> None:

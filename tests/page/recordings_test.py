@@ -71,6 +71,20 @@ def test_a_record_has_facts_arrays_and_curves(client: page_client.Client, root: 
     assert found["series"]["network_value"]["y"] == [None] * 5
 
 
+def test_what_the_environment_draws_comes_first(client: page_client.Client, root: pathlib.Path) -> None:
+    pictures = np.random.default_rng(0).integers(0, 256, (6, 40, 30, 3), np.uint8)
+    header = {"spec": dataclasses.asdict(page_records.SPEC)}
+    path = page_records.write(root / "a")
+    records.write(path, header, {**page_records.arrays(), "render": pictures})
+    shown = _get(client, "/api/record")["arrays"]
+    assert [(one["name"], one["shape"]) for one in shown] == [("render", [40, 30, 3]), ("observation", [4, 4, 1])]
+    first, other = _get(client, "/api/steps", first=5)["steps"][0]["observation"]
+    assert base64.b64decode(first) == pictures[5].tobytes() and base64.b64decode(other) == bytes([5] * 16)
+    for wrong in (pictures[1:], pictures[..., 0], pictures.astype(np.int32)):
+        records.write(path, header, {**page_records.arrays(), "render": wrong})
+        assert "render is" in _get(client, "/api/record", 409)["error"]
+
+
 def test_steps_have_observation_action_and_findings(client: page_client.Client, root: pathlib.Path) -> None:
     page_records.write(root / "a")
     found = _get(client, "/api/steps", first=3, count=9)

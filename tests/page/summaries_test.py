@@ -108,6 +108,24 @@ def test_only_settings_that_the_agent_reads_are_shown(tmp_path: pathlib.Path, ag
     assert [*summaries.read_settings(path)["config"]] == [*names, "run.agent"]
 
 
+@pytest.mark.parametrize(
+    ("env_id", "names"),
+    [
+        ("catch", []),
+        ("atari:Pong", ["env.frame_size", "env.frame_skip"]),
+        ("gym:CartPole-v1", ["env.max_episode_steps", "env.kwargs"]),
+        ("later:one", ["env.frame_size", "env.frame_skip", "env.max_episode_steps", "env.kwargs"]),
+    ],
+)
+def test_only_settings_that_the_environment_reads_are_shown(
+    tmp_path: pathlib.Path, env_id: str, names: list[str]
+) -> None:
+    everything = ("env.frame_size", "env.frame_skip", "env.max_episode_steps", "env.kwargs")
+    values = {"env.id": env_id, "run.agent": "ppo", **dict.fromkeys(everything, 1)}
+    path = page_runs.write(tmp_path / "run", config={"config": values})
+    assert [*summaries.read_settings(path)["config"]] == ["env.id", "run.agent", *names]
+
+
 def test_a_league_is_seen_by_settings_or_files(tmp_path: pathlib.Path) -> None:
     assert not summaries.has_league(tmp_path, page_runs.CONFIG["config"])
     assert summaries.has_league(tmp_path, {"league.freeze_every": 100})

@@ -134,6 +134,15 @@ ROWS = (
         (E2E + "hosts_run_test.py::test_a_host_that_stands_still_is_noticed_and_all_start_again",),
     ),
     Row(
+        "process-host-cpu",
+        "two learner hosts whose processors compute different bits",
+        "named; equal parameters in all checkpoints, a resume goes on; a deterministic run ends by name",
+        (
+            E2E + "hosts_run_test.py::test_hosts_of_other_processors_go_on_from_the_same_checkpoints",
+            E2E + "hosts_run_test.py::test_a_deterministic_run_on_other_processors_ends_by_name",
+        ),
+    ),
+    Row(
         "process-signals",
         "SIGINT, SIGTERM, SIGHUP; a second Ctrl-C",
         "saved, exit, and the same command goes on",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+import pathlib
+import platform
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
@@ -19,6 +22,15 @@ UNKNOWN_WORKERS = 4
 def num_cores() -> int:
     """Returns the process's cores; a container's share of time (`--cpus`) does not show."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processor() -> str:
+    """Returns the name of this machine's CPU."""
+    with contextlib.suppress(OSError):
+        for line in pathlib.Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 class Machine(NamedTuple):

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
@@ -52,7 +53,10 @@ class AcrossHosts(strategies.Strategy):
         whole = tracing.ProgramTracer(self._setup, train, actor, lambda _: ())
         given = (train, *self._split(rings)), (feed,)
         trace = functools.partial(whole.program, "update", make_update, *given, donate=(1, 2), has_metrics=True)
-        return {"update": trace}
+        return {
+            "update": trace,
+            "align": functools.partial(whole.program, "align", make_align, (train,), (), donate=(1,)),
+        }
 
     def run_update(
         self, run: tracing.Bundle, given: strategies.Learning, feed: steps.Feed, num_updates: int
@@ -62,6 +66,14 @@ class AcrossHosts(strategies.Strategy):
         split = self._split(self._joined(rings))
         train, written, values = run["update"](self._seed, train, *split, self._joined(feed))
         return train, rings._replace(**self._own(written)), values.addressable_data(0)
+
+    def align(self, run: tracing.Bundle, train: base.TrainState) -> tuple[base.TrainState, jax.Array]:
+        """Returns the train state with the same bits on every host, and each device's checksum [D] before.
+
+        The state is host 0's where checksums differ. All hosts call it together.
+        """
+        aligned, checksums = run["align"](self._seed, train)
+        return aligned, checksums.addressable_data(0)
 
     def _split(self, rings: ring_store.Rings) -> tuple[dict[str, Any], ring_store.Rings]:
         """Returns the arrays of the rings that an update writes, and the rings without these."""
@@ -134,6 +146,59 @@ def make_update(setup: setups.Setup) -> Callable[..., tuple[base.TrainState, dic
     out_specs = (meshes.REPLICATED, meshes.SHARDED, meshes.REPLICATED)
     joined = averaging.joined(update, meshes.AXIS)
     return meshes.over_devices(joined, setup.mesh, in_specs, out_specs, donate=(1, 2))
+
+
+def make_align(setup: setups.Setup) -> Callable[..., tuple[base.TrainState, jax.Array]]:
+    """Returns the function of `AcrossHosts.align`; its first argument is not used."""
+
+    def align(seed: jax.Array, train: base.TrainState) -> tuple[base.TrainState, jax.Array]:
+        checksums = jax.lax.all_gather(checksum(train), meshes.AXIS)
+        differs = jnp.any(checksums != checksums[0])
+        return jax.lax.cond(differs, _of_first, lambda same: same, train), checksums
+
+    specs = meshes.REPLICATED, meshes.REPLICATED
+    return meshes.over_devices(align, setup.mesh, specs, specs, donate=(1,))
+
+
+def checksum(tree: Any) -> jax.Array:
+    """Returns a checksum of the bits of all arrays, and of their places: a sum of integers, exact in any order."""
+    total: jax.Array = jnp.uint32(0)
+    for leaf in jax.tree.leaves(tree):
+        bits = _bits(leaf).reshape(-1)
+        place = 2 * jnp.arange(bits.size, dtype=jnp.uint32) + 1  # odd, so that no bit is lost
+        total = total * jnp.uint32(16_777_619) + jnp.sum(bits * place, dtype=jnp.uint32)
+    return total
+
+
+def _of_first(tree: Any) -> Any:
+    """Returns the first device's values, bit for bit; within a function over devices."""
+    is_first = jax.lax.axis_index(meshes.AXIS) == 0
+
+    def of_first(x: jax.Array) -> jax.Array:
+        return _from_bits(jax.lax.psum(jnp.where(is_first, _bits(x), 0), meshes.AXIS), x)
+
+    return jax.tree.map(of_first, tree)
+
+
+def _bits(x: jax.Array) -> jax.Array:
+    """Returns the bits of an array as integers of 32 bits; wider numbers have two, in a last axis."""
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        x = jax.random.key_data(x)
+    if x.dtype == jnp.bool_:
+        return x.astype(jnp.uint32)
+    unsigned = jnp.dtype(f"uint{8 * min(4, x.dtype.itemsize)}")
+    return jax.lax.bitcast_convert_type(x, unsigned).astype(jnp.uint32)
+
+
+def _from_bits(bits: jax.Array, like: jax.Array) -> jax.Array:
+    """Returns the array of these `_bits`."""
+    if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
+        key: jax.Array = jax.random.wrap_key_data(bits, impl=jax.random.key_impl(like))
+        return key
+    if like.dtype == jnp.bool_:
+        return bits.astype(jnp.bool_)
+    unsigned = jnp.dtype(f"uint{8 * min(4, like.dtype.itemsize)}")
+    return jax.lax.bitcast_convert_type(bits.astype(unsigned), like.dtype)
 
 
 def broadcast(tree: Any) -> Any:

@@ -25,8 +25,8 @@ from seedzero.evaluation import tabular
 from seedzero.host import capacity, together
 from seedzero.host import saves as saving
 from seedzero.league import players as members
+from seedzero.loop import alike, device_loop, league_seating, pacing
 from seedzero.loop import books as bookkeeping
-from seedzero.loop import device_loop, league_seating, pacing
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import player as players
 from seedzero.loop import pool as pools
@@ -117,7 +117,13 @@ def device_loop_for(
     except Exception:
         programs.close()
         raise
-    loop = device_loop.DeviceLoop(config, dispatcher, hooks, None if hosts is None else hosts.link.agreed)
+    agreed, kept = None, alike.ALONE
+    if hosts is not None:
+        kinds = {device.process_index: device.device_kind for device in jax.devices() if device.platform != "cpu"}
+        named = [kinds.get(index, name) for index, name in enumerate(hosts.processors)]
+        agreed, deterministic = hosts.link.agreed, config.run.deterministic
+        kept = alike.Alike(dispatcher, named, hooks.report, hosts.link.leave, deterministic=deterministic)
+    loop = device_loop.DeviceLoop(config, dispatcher, hooks, agreed, kept)
     if restored is not None:
         loop.others.restore(restored.host, () if hosts is None else hosts.parts)
     return loop

@@ -102,6 +102,9 @@ class Exit:
         if has_failed and self.hosts is not None:
             saves.report("the other hosts save nothing now, so neither does this one")
         elif not (deterministic and (is_interrupted or has_failed)):
+            if self.hosts is not None:
+                self.hosts.link.gather("the end")  # host 0 evaluates last: no device may wait for that
+                loop.alike.now()
             if is_interrupted:
                 saves.save_state(loop.state())
             saves.checkpointer.wait()

@@ -26,7 +26,7 @@ from seedzero.checkpoints import manifest
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.config import hosts as hosts_config
-from seedzero.config import sections
+from seedzero.config import machine, sections
 from seedzero.core import errors, forks
 from seedzero.device import collectives, compilation_cache
 from seedzero.hosts import hub, link, member, messages, reach, roll
@@ -57,6 +57,7 @@ class Together:
     has_part: bool = True  # false: that checkpoint was made without this host
     parts: tuple[int, ...] = ()  # the hosts that resume from their own parts of it
     resolved: str = ""  # digest of the settings, with the machine's values
+    processors: tuple[str, ...] = ()  # names of the hosts' CPUs
 
     @property
     def index(self) -> int:
@@ -191,7 +192,10 @@ def meeting(
         collectives.use_gloo(linked.hello.reached_at)
         compilation_cache.write_on_every_host()
         with _watched(linked, hosts.silence_seconds):
-            yield Together(linked, begin.step, hosts.index < begin.num_hosts, begin.parts)
+            names = linked.gather("processor", machine.processor())
+            processors = tuple(name for _, name in sorted(names.items()))
+            has_part = hosts.index < begin.num_hosts
+            yield Together(linked, begin.step, has_part, begin.parts, processors=processors)
             if linked.leave():
                 jax.distributed.shutdown()
     finally:

@@ -31,6 +31,7 @@ from seedzero.agents import base
 from seedzero.config import config as configs
 from seedzero.core import errors
 from seedzero.loop import agreement, building, facts, limiter, other_hosts, phase, scheduler
+from seedzero.loop import alike as alike_hosts
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import evaluator as evaluators
 from seedzero.monitoring import counts
@@ -59,9 +60,10 @@ class DeviceLoop:
         dispatcher: dispatchers.Dispatcher,
         hooks: Hooks,
         agreed: agreement.Agreed | None = None,
+        alike: alike_hosts.Alone = alike_hosts.ALONE,
     ) -> None:
-        """agreed: with the run's other hosts; None: there are none."""
-        self.agreed, self.others = agreed, other_hosts.OtherHosts(agreed)
+        """agreed, alike: with the run's other hosts; None, ALONE: there are none."""
+        self.agreed, self.alike, self.others = agreed, alike, other_hosts.OtherHosts(agreed)
         self.dispatcher = dispatcher
         self.course = phase.RunCourse()
         self._config = config
@@ -194,6 +196,7 @@ class DeviceLoop:
             if self.agreed is not None:
                 self.agreed.take_update()
             self.dispatcher.update(self.dispatcher.players[call.players[0]])
+            self.alike.after_update()
             self._building.after_update()
             if self._config.run.deterministic:
                 self._keep_time()
@@ -204,6 +207,7 @@ class DeviceLoop:
         dispatcher.in_flight.check()
         while self.agreed is not None and (decision := self.agreed.take_other()) is not None:
             if decision.kind is agreement.Kind.SAVE:
+                self.alike.now()
                 self._hooks.save(self.state())
             elif decision.kind is agreement.Kind.END:
                 self._asked_to_end = decision.reason
@@ -263,6 +267,7 @@ class DeviceLoop:
             for player in self.dispatcher.players:
                 player.publish()
             self._hooks.row()
+            self.alike.now()
             self._hooks.save(self.state())
         elif num_updates % self._config.metrics.every_updates == 0:
             self.dispatcher.in_flight.settle()

@@ -7,15 +7,19 @@ import pathlib
 import socket
 import subprocess
 import sys
+from typing import Any
 
 import across_program
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import quick_xla
 
+from seedzero.checkpoints import trees
 from seedzero.device import across, steps, tracing
 from seedzero.device import batch as batches
+from seedzero.device import mesh as meshes
 from seedzero.device import setup as setups
 from seedzero.device import state as states
 from seedzero.device import strategy as strategies
@@ -109,6 +113,45 @@ def test_two_hosts_learn_as_one_with_their_devices(
     for number, one in enumerate(rings):
         joined = np.concatenate([each[f"arr_{number}"] for each in stored])
         np.testing.assert_allclose(joined.astype(np.float64), one.astype(np.float64), rtol=2e-4, atol=2e-6)
+
+
+def _on_devices(made: setups.Setup, *trees: Any) -> Any:
+    """Returns a tree over the devices of a mesh, of which each has its own values."""
+    everywhere = meshes.replicated(made.mesh)
+
+    def joined(*leaves: Any) -> jax.Array:
+        placed = [jax.device_put(leaf, device) for leaf, device in zip(leaves, made.mesh.devices, strict=True)]
+        return jax.make_array_from_single_device_arrays(leaves[0].shape, everywhere, placed)
+
+    return jax.tree.map(joined, *trees)
+
+
+@pytest.mark.parametrize("part", ["", "float", "half", "whole", "flag", "key", "swapped"])
+def test_where_one_bit_differs_all_devices_take_the_first_ones(part: str) -> None:
+    def tree() -> dict[str, Any]:
+        return {
+            "float": np.array([-0.0, np.nan, 1e-45, 3.0], np.float32),
+            "half": jnp.array([1.0, -0.0], jnp.bfloat16),
+            "whole": np.arange(3, dtype=np.int32),
+            "flag": np.bool_(True),
+            "key": jax.random.key(3),
+            "nothing": np.zeros((0, 2), np.float32),
+        }
+
+    changes: dict[str, dict[str, Any]] = {
+        "float": {"float": np.array([0.0, np.nan, 1e-45, 3.0], np.float32)},
+        "half": {"half": jnp.array([1.0, 0.0], jnp.bfloat16)},
+        "whole": {"whole": np.array([0, 1, 3], np.int32)},
+        "flag": {"flag": np.bool_(False)},
+        "key": {"key": jax.random.key(4)},
+        "swapped": {"whole": np.array([1, 0, 2], np.int32)},
+    }
+    made = across_program.make("ppo", 1, 2)
+    other: Any = {**tree(), **changes.get(part, {})}
+    aligned, checksums = across.make_align(made)(np.int32(0), _on_devices(made, tree(), other))
+    assert (len(set(np.asarray(checksums).tolist())) == 1) == (not part)
+    for leaf, expected in zip(jax.tree.leaves(trees.copy(aligned)), jax.tree.leaves(trees.copy(tree())), strict=True):
+        assert [np.asarray(shard).tobytes() for shard in meshes.parts(leaf)] == [np.asarray(expected).tobytes()] * 2
 
 
 def test_a_broadcast_keeps_every_bit() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import platform
 import re
 import resource
 import shutil
 import signal
+import socket
 import threading
 from typing import Any
 
@@ -125,6 +127,50 @@ def test_a_host_with_a_full_disk_stops_no_saving_for_longer(
     assert ended.code == 0, ended.err
     assert _steps(run) == _steps(run / "hosts" / "1")
     _assert_alike(*_dirs(run))
+
+
+OTHER_CPU = {"XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2"}
+"""Has XLA make the code of an older CPU."""
+
+
+def _two_processors(host: harness.Host, run: pathlib.Path, *words: str) -> tuple[harness.Program, harness.Program]:
+    """Starts two hosts, of which the second computes other bits."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        at = f"--hosts.coordinator=127.0.0.1:{probe.getsockname()[1]}"
+    first, second = (
+        host.start(
+            host.command("train", *words, f"--run_dir={run}", f"--hosts.index={index}", at), "host", **variables
+        )
+        for index, variables in enumerate(({}, OTHER_CPU))
+    )
+    return first, second
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the flag is of x86's CPUs")
+def test_hosts_of_other_processors_go_on_from_the_same_checkpoints(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    host.compile_as_users_do()
+    run = tmp_path / "run"
+    words = [word for word in HOSTS if word != "--deterministic" and ".every_updates" not in word]
+    words += ["--checkpoint.every_seconds=1", "--metrics.every_seconds=0.5"]
+    for most in (250, 350):
+        first, second = _two_processors(host, run, *words, f"--max_updates={most}")
+        assert [first.wait().code, second.wait().code] == [0, 0], first.output() + second.output()
+        assert first.output().count("host 1 (") == 1 and " computes other bits than host 0 (" in first.output()
+        assert _steps(run) == _steps(run / "hosts" / "1") and _steps(run)[-1] == most
+        _assert_alike(*_dirs(run))
+    assert "resumed at update 250\n" in first.output()
+    assert sum(row.get("hosts_resynced", 0) for row in harness.metrics_rows(run)) >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the flag is of x86's CPUs")
+def test_a_deterministic_run_on_other_processors_ends_by_name(host: harness.Host, tmp_path: pathlib.Path) -> None:
+    host.compile_as_users_do()
+    hosts = _two_processors(host, tmp_path / "run", *HOSTS, f"--max_updates={UPDATES}")
+    for ended in [one.wait() for one in hosts]:
+        assert ended.code == 2 and "computes other bits than host 0" in ended.err, ended.err
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import types
 from typing import Any
 
 import golden
@@ -39,6 +40,15 @@ def test_a_host_that_failed_saves_nothing_since_the_others_do_not(make_parts: pa
     with pytest.raises(errors.TrainingFailure):
         dataclasses.replace(world.parts.exit, hosts=alone).finish("")
     assert world.calls == ["wait for saves"] and len(world.said) == 1
+
+
+def test_hosts_meet_and_agree_on_their_state_before_they_save_it_last(make_parts: parts_world.Make) -> None:
+    world = make_parts()
+    world.build()
+    world.loop.alike = types.SimpleNamespace(now=lambda: world.calls.append("aligned"))
+    hosts: Any = types.SimpleNamespace(link=types.SimpleNamespace(gather=world.calls.append))
+    dataclasses.replace(world.parts.exit, hosts=hosts).finish("--max_updates=6 reached")
+    assert world.calls == ["the end", "aligned", "wait for saves", "save", "wait for saves"]
 
 
 def test_a_signal_while_the_last_state_is_saved_does_not_abandon_it(make_parts: parts_world.Make) -> None:

@@ -17,8 +17,8 @@ from seedzero.checkpoints import migrations, trees
 from seedzero.core import errors, types
 from seedzero.device import apart
 from seedzero.device import state as states
+from seedzero.loop import agreement, alike, limiter, phase, scheduler
 from seedzero.loop import dispatcher as dispatchers
-from seedzero.loop import phase
 from seedzero.monitoring import counts
 
 
@@ -236,6 +236,25 @@ def test_a_failed_call_ends_training_with_its_reason(device: loop_world.Device, 
         world.step()
     with pytest.raises(errors.TrainingFailure, match="RESOURCE_EXHAUSTED"):
         world.loop.run()
+
+
+def test_hosts_agree_on_their_state_after_updates_and_before_a_checkpoint(make: loop_world.Make) -> None:
+    class Alike(alike.Alone):
+        def after_update(self) -> None:
+            called.append(("after", world.num_updates))
+
+        def now(self) -> None:
+            called.append(("now", len(world.saved)))
+
+    world, called = make(), []
+    world.loop.alike = Alike()
+    world.loop.agreed = agreement.Agreed(0, 2, lambda message: None)
+    world.loop.agreed.decide(agreement.Decision(agreement.Kind.SAVE))
+    world.loop._note_news()
+    assert called == [("now", 0)] and world.saved == [0]
+    world.loop.agreed.decide(agreement.Decision(agreement.Kind.UPDATE))
+    world.loop._submit(scheduler.Call(limiter.Work.UPDATE, (0,)))
+    assert called == [("now", 0), ("after", 1)]
 
 
 def test_a_request_runs_between_two_calls_and_sees_what_a_checkpoint_holds(make: loop_world.Make) -> None:

@@ -1,0 +1,103 @@
+"""The same parameters on all hosts of a run, whatever their processors compute.
+
+Every host applies the same gradients to the same parameters, so that equal processors have equal bits for ever. Others
+round differently: their parameters part at the first update. So the hosts compare a checksum of their train states now
+and then, on the devices, and all take host 0's where they differ. Updates have the same numbers on all hosts
+(`agreement`), and so have these comparisons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import jax
+import numpy as np
+
+from seedzero.core import errors
+from seedzero.device import across
+from seedzero.loop import dispatcher as dispatchers
+from seedzero.loop import in_flight as in_flight_calls
+
+EVERY_UPDATES = 100
+"""Updates between two comparisons: no parameters drift apart for longer."""
+RESYNCED = "hosts_resynced"
+"""Metric: comparisons since the last row that found a difference."""
+
+
+class Alone:
+    """A host without others has nothing to compare."""
+
+    def after_update(self) -> None:
+        """As of `Alike`."""
+
+    def now(self) -> None:
+        """As of `Alike`."""
+
+
+ALONE = Alone()
+
+
+class Alike(Alone):
+    """Compares and aligns the train states of all hosts; used by the device loop's thread."""
+
+    def __init__(
+        self,
+        dispatcher: dispatchers.Dispatcher,
+        processors: Sequence[str],
+        report: Callable[[str], None],
+        leave: Callable[[], object],
+        *,
+        deterministic: bool,
+    ) -> None:
+        """processors: names, by host. report: any thread; shows the user a line. leave: ends with the other hosts."""
+        self._dispatcher, self._processors, self._report = dispatcher, processors, report
+        self._leave, self._deterministic = leave, deterministic
+        (self._player,) = dispatcher.players
+        self._aligned = self._player.num_updates
+        self._is_told = False
+
+    def after_update(self) -> None:
+        """Compares where it is time, without waiting; the update has been submitted."""
+        if self._player.num_updates % EVERY_UPDATES == 0:
+            checksums = self._align()
+            if checksums is not None:
+                self._dispatcher.in_flight.add(lambda: self._note(checksums), in_flight_calls.UPDATING)
+
+    def now(self) -> None:
+        """Has all hosts go on from the same state, all after the same update. Raises ConfigError as `_note`."""
+        checksums = self._align()
+        if checksums is not None:
+            self._note(checksums)
+
+    def _align(self) -> jax.Array | None:
+        """Submits a comparison, unless this state has had one; returns the checksums [D] of all devices."""
+        player = self._player
+        if self._aligned == player.num_updates:
+            return None
+        self._aligned = player.num_updates
+        assert isinstance(player.strategy, across.AcrossHosts)
+        run = player.programs.update.result().functions
+        player.train, checksums = player.strategy.align(run, player.train)
+        return checksums
+
+    def _note(self, checksums: jax.Array) -> None:
+        """Waits for a comparison; counts and reports a difference, or raises ConfigError in a deterministic run."""
+        by_host = np.asarray(checksums).reshape(len(self._processors), -1)
+        found = [index for index, own in enumerate(by_host) if np.any(own != by_host[0, 0])]
+        if not found:
+            return
+        names = ", ".join(f"host {index} ({self._processors[index]})" for index in found)
+        differs = f"{names} computes other bits than host 0 ({self._processors[0]})"
+        if self._deterministic:
+            self._leave()  # all have found it, and no host is to blame the end of another one
+            raise errors.ConfigError(
+                f"{differs}, so this run cannot be repeated bit for bit; give all hosts the same processors and "
+                "XLA_FLAGS, or start a new run without --deterministic"
+            )
+        self._dispatcher.gathered.add_totals({RESYNCED: 1})
+        if not self._is_told:
+            self._is_told = True
+            self._report(
+                f"{differs}, so their parameters drift apart; all hosts take host 0's every {EVERY_UPDATES} updates "
+                f"and at each checkpoint, which {RESYNCED} counts. The same processors and XLA_FLAGS avoid that"
+            )

@@ -174,6 +174,9 @@ class Hub(link.Link):
             elif kind == "ask":
                 reason = printable.escape(str(message.get("reason", ""))[: messages.MAX_TEXT])
                 self._decide(self._tally.asked(agreement.Kind(value), reason))
+            elif kind == "spent":
+                reason = printable.escape(str(value)[: messages.MAX_TEXT])
+                self._decide(self._tally.spent(index, reason))
             elif kind == "found":
                 subject, words = map(str, value)
                 found = self._found.setdefault(subject, {})

@@ -2,7 +2,7 @@
 
 host -> host 0                                        host 0 -> host
 hello: `HostHello`                                    begin: `Begin`
-built, ready, ask: for `loop.agreement`               decisions: of `loop.agreement`, and the counters at them
+built, ready, spent, ask: for `loop.agreement`        decisions: of `loop.agreement`, and the counters at them
 beat: counters, every second                          beat: the other hosts' counters, every second
 found: a subject, this host's words about it          gathered: a subject, the words of all hosts by index
 leaving: this host is done                            left: all are; lost: the reason for the run's end

@@ -60,6 +60,7 @@ class DecisionTally:
         self._resolved = ""
         self._ready: dict[int, tuple[int, counts.Counts]] = {}  # by host: its newest `ready`
         self._stored: dict[int, int] = {}  # by host
+        self._spent: set[int] = set()  # hosts that have done their share of a budget
         self._num_updates = 0  # agreed on
         self._last: Kind | None = None  # the newest decision about the run's end
 
@@ -111,6 +112,11 @@ class DecisionTally:
             self._last = kind
         return [Decision(kind, self._num_updates, reason)]
 
+    def spent(self, host: int, reason: str) -> list[Decision]:
+        """Notes a host that has done its share of a budget; decides the end once all have."""
+        self._spent.add(host)
+        return self.asked(Kind.END, reason) if len(self._spent) == self._num_hosts else []
+
     def stored(self, host: int, num_steps: int) -> list[Decision]:
         """Notes the training steps that a host has stored; decides the end of their budget."""
         self._stored[host] = num_steps
@@ -136,6 +142,7 @@ class Agreed:
         self._has_begun = False
         self._promised = 0  # updates that this host will submit, as it has said
         self._updated_last = False
+        self._is_spent = self._has_ended = False
 
     def follow(self, tell: Callable[[], None]) -> None:
         """Has `tell` called on another thread with new decisions."""
@@ -162,6 +169,17 @@ class Agreed:
         """Any thread: asks for a decision."""
         self._send({"ask": kind.value, "reason": reason})
 
+    def spend(self, reason: str) -> None:
+        """Says once that this host has done its share of a budget; the end is decided when all have (a line)."""
+        if not self._is_spent:
+            self._is_spent = True
+            self._send({"spent": reason})
+
+    @property
+    def awaits_end(self) -> bool:
+        """Whether this host has done its share of a budget, and the end is not decided: it does nothing meanwhile."""
+        return self._is_spent and not self._has_ended and not self.has_update
+
     @property
     def has_update(self) -> bool:
         """Whether the next update is decided, and nothing comes before it."""
@@ -174,7 +192,9 @@ class Agreed:
 
     def take_other(self) -> Decision | None:
         """Returns the next decision to carry out, if it is no update; None: there is none."""
-        return self._decisions.popleft() if self._decisions and not self.has_update else None
+        found = self._decisions.popleft() if self._decisions and not self.has_update else None
+        self._has_ended = self._has_ended or (found is not None and found.kind is not Kind.SAVE)
+        return found
 
     def next_call(
         self,

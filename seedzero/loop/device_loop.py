@@ -167,7 +167,8 @@ class DeviceLoop:
 
     def decide(self) -> scheduler.Call | scheduler.Wait:
         """Returns the next call, by the present facts."""
-        if self.course.over is not None or not self.dispatcher.in_flight.has_room:
+        awaits_end = self.agreed is not None and self.agreed.awaits_end
+        if awaits_end or self.course.over is not None or not self.dispatcher.in_flight.has_room:
             return scheduler.Wait(facts.last_until(self.dispatcher, self.course))  # a call's return is news
 
         def alone(may_update: bool) -> scheduler.Call | scheduler.Wait:
@@ -226,8 +227,10 @@ class DeviceLoop:
         for slots, reason in dispatcher.workers.inbox.take_ended():
             dispatcher.discard(slots, reason)
         if self.course.phase is phase.Phase.RUNNING:
-            spent = facts.spent(self._config, dispatcher.players) or spent
-            if spent:
+            if (found := facts.spent(self._config, dispatcher.players)) and self.agreed is not None:
+                self.agreed.spend(found)  # a save may come before the end, on all hosts or on none
+                found = ""
+            if spent := found or spent:
                 self._begin_to_end(spent)
         else:
             self.course = _after_the_last(dispatcher, self.course, self._hooks)

@@ -96,6 +96,27 @@ def test_steps_of_all_hosts_spend_a_budget() -> None:
     assert tally.stored(0, 99) == []
 
 
+def test_the_end_is_decided_once_all_hosts_have_done_their_share() -> None:
+    tally = _begun()
+    assert tally.spent(1, "spent") == tally.spent(1, "spent") == []
+    assert [decision.kind for decision in tally.asked(Kind.SAVE)] == [Kind.SAVE]
+    assert tally.spent(0, "spent") == [agreement.Decision(Kind.END, 0, "spent")]
+    assert tally.spent(0, "spent") == tally.asked(Kind.SAVE) == []
+
+
+def test_a_host_that_has_done_its_share_says_so_once_and_waits_for_the_end() -> None:
+    sent: list[Mapping[str, object]] = []
+    host = agreement.Agreed(1, 2, sent.append)
+    for _ in range(2):
+        host.spend("spent")
+    assert sent == [{"spent": "spent"}] and host.awaits_end
+    for kind in (Kind.SAVE, Kind.UPDATE, Kind.END):
+        host.decide(agreement.Decision(kind))
+    assert host.take_other() is not None and not host.awaits_end  # all hosts wait for an update that is decided
+    host.take_update()
+    assert host.awaits_end and host.take_other() == agreement.Decision(Kind.END) and not host.awaits_end
+
+
 class Hosts:
     """Hosts with a tally, in one thread; messages to host 0 wait in `mail` until they are delivered."""
 

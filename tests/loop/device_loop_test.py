@@ -257,6 +257,22 @@ def test_hosts_agree_on_their_state_after_updates_and_before_a_checkpoint(make: 
     assert called == [("now", 0), ("after", 1)]
 
 
+def test_hosts_end_together_so_that_a_checkpoint_before_the_end_is_of_all(make: loop_world.Make) -> None:
+    world, sent = make(run__max_updates=2), []
+    agreed = world.loop.agreed = agreement.Agreed(0, 2, sent.append)
+    world.play(world.join(), 10)
+    for number in range(2):
+        agreed.decide(agreement.Decision(agreement.Kind.UPDATE, number))
+    while world.num_updates < 2:
+        world.step()
+        world.complete()
+    world.step()
+    assert sent[-1] == {"spent": "--max_updates=2 reached"} and world.loop.course.phase is phase.Phase.RUNNING
+    agreed.decide(agreement.Decision(agreement.Kind.SAVE, 2), agreement.Decision(agreement.Kind.END, 2, "spent"))
+    world.step()
+    assert world.saved == [2] and world.loop.course.reason == "spent"
+
+
 def test_a_request_runs_between_two_calls_and_sees_what_a_checkpoint_holds(make: loop_world.Make) -> None:
     world = make()
     world.play(world.join(), 10)

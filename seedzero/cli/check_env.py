@@ -12,6 +12,7 @@ from seedzero.cli import output, parse
 from seedzero.config import config as configs
 from seedzero.config import kinds
 from seedzero.core import errors, exit_codes, types
+from seedzero.monitoring import random_play
 
 if TYPE_CHECKING:
     from seedzero.envs import check
@@ -56,6 +57,7 @@ def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[
     findings, found, spec = seen.findings, seen.warnings, seen.spec
     network, misfits = _network(config, spec)
     discount = float(getattr(config.agent, "discount", 1.0))
+    random_play.remember(config.env, list(map(sum, findings.episodes)))
     largest = 0.0 if found.errors else check.largest_return(findings, discount)
     saw = f"{findings.num_steps} steps took {MAX_SECONDS:g} s, so this saw little"
     cut_short = [] if findings.num_steps == num_steps else [f"{saw}; --steps={num_steps} takes all of them"]

@@ -19,7 +19,7 @@ def run(arguments: parse.Arguments) -> int:
     from seedzero.checkpoints import run_dir as run_dirs
     from seedzero.checkpoints import spec_file
     from seedzero.monitoring import course as courses
-    from seedzero.monitoring import diagnosis, metrics, symptoms
+    from seedzero.monitoring import diagnosis, metrics, random_play, symptoms
 
     with run_copy.local(place, lambda copy: copy.fetch(metrics.METRICS_FILE)) as path:
         config = run_dirs.read_saved(path).config
@@ -32,7 +32,7 @@ def run(arguments: parse.Arguments) -> int:
             f"{place} has no rows of training in {metrics.METRICS_FILE} yet: there is nothing to diagnose; a row "
             f"comes every {config.metrics.every_seconds:g} s once training begins"
         )
-    found = diagnosis.verdicts(symptoms.RunCase(config, spec, course))
+    found = diagnosis.verdicts(symptoms.RunCase(config, spec, course, random_play.recall(config.env)))
     sick = [verdict.rule.name for verdict in found if verdict.state == diagnosis.UNHEALTHY]
     if arguments.switch("json"):
         output.print_json(

@@ -12,6 +12,8 @@ from seedzero.monitoring import metrics
 
 NUM_RECENT = 3
 """Newest rows that a diagnosis looks at; with metrics.every_seconds at its default, half a minute."""
+NUM_EVALUATIONS = 10
+"""Newest evaluations that are averaged: of few episodes each, greedy play that has learned nothing varies by half."""
 TARGETS = ("value_target_mean", "q_target_mean")
 """Means of an agent's targets of values."""
 
@@ -40,13 +42,16 @@ class Course:
     first_entropy: float | None = None  # mean entropy of the policy, in the first row with one; None: there is none
     first_evaluation: tuple[int, float] | None = None  # update and mean return; None: there is none
     evaluation: tuple[int, float] | None = None  # those of the newest one
+    evaluations: tuple[float, ...] = ()  # mean returns of the newest ones after the first, at most NUM_EVALUATIONS
 
     def after(self, row: Mapping[str, metrics.Value]) -> Course:
         numbers = _numbers(row)
         update = int(numbers.get("update", 0))
         if "evaluation_mean_return" in numbers:
             newest = update, numbers["evaluation_mean_return"]
-            return dataclasses.replace(self, first_evaluation=self.first_evaluation or newest, evaluation=newest)
+            later = () if self.first_evaluation is None else (*self.evaluations, newest[1])[-NUM_EVALUATIONS:]
+            first = self.first_evaluation or newest
+            return dataclasses.replace(self, first_evaluation=first, evaluation=newest, evaluations=later)
         course = self._after_episodes(numbers)
         policy_loss = numbers.get("loss_policy", -math.inf)
         targets = [abs(numbers[name]) for name in TARGETS if math.isfinite(numbers.get(name, math.nan))]

@@ -32,6 +32,7 @@ class Rule:
     min_rows: int = 1  # fewer recent rows with updates say nothing
     warns: bool = False  # whether the console tells of it
     by_return: bool = False  # whether it needs a training return that shows progress
+    is_early: Callable[[symptoms.RunCase], bool] = lambda case: False  # whether it says nothing yet, besides min_steps
 
 
 class RuleVerdict(NamedTuple):
@@ -85,6 +86,19 @@ RULES = (
         symptoms.same_return,
         min_steps=symptoms.FEW_STEPS,
         by_return=True,
+    ),
+    Rule(
+        "return",
+        (),
+        ("episode_return",),
+        f"not {symptoms.RISE:.0%} above the first evaluation's and that of random actions (of `check-env`; without it "
+        f"the first episodes'), neither in training nor in evaluations, after {symptoms.RISING_ENV_STEPS:,} steps "
+        f"({symptoms.FEW_ENV_STEPS:,} with {symptoms.RISING_STEPS:,} optimizer steps) and half of `--max_env_steps`",
+        f"{_LOWER_RATE}; rewards and observations by `seedzero check-env`; more steps",
+        symptoms.not_risen,
+        min_steps=symptoms.FEW_STEPS,
+        by_return=True,
+        is_early=symptoms.is_early_to_rise,
     ),
     Rule(
         "clipped targets",
@@ -225,7 +239,8 @@ def judge(rule: Rule, case: symptoms.RunCase) -> RuleVerdict:
     course = case.course
     if rule.by_return and not symptoms.tells_by_return(case):
         return RuleVerdict(rule, NOT_JUDGED, "in self-play the training return shows no progress; read evaluations")
-    if symptoms.num_steps(case) < rule.min_steps or len(course.recent) < rule.min_rows:
+    is_early = symptoms.num_steps(case) < rule.min_steps or len(course.recent) < rule.min_rows
+    if is_early or rule.is_early(case):
         return RuleVerdict(rule, TOO_EARLY)
     if missing := _missing(rule, case):
         return RuleVerdict(rule, NOT_RECORDED, missing)

@@ -35,6 +35,8 @@ SMALL_WEIGHT = 0.1
 """Weight of the entropy bonus above which a high entropy is no symptom."""
 MANY_STEPS = 20_000
 """Optimizer steps after which a policy is to prefer something."""
+RISING_ENV_STEPS, FEW_ENV_STEPS, RISING_STEPS, RISING_SHARE = 50_000, 10_000, 5_000, 0.5
+"""Environment steps before a return has risen; fewer, after so many optimizer steps; share of the budget of steps."""
 SMALLEST_DEVIATION = 0.02
 """Deviation of actions in bounds of -1 and 1 below which a policy is decided."""
 RISE, LARGE_RISE = 0.25, 0.5
@@ -56,11 +58,12 @@ FAR_BELOW = 5.0
 
 
 class RunCase(NamedTuple):
-    """A run: settings, the environments' spec (None: unknown), and course."""
+    """A run: settings, the environments' spec, course, and mean return of random actions; None: unknown."""
 
     config: configs.Config
     spec: types.EnvSpec | None
     course: courses.Course
+    random_return: float | None = None
 
 
 def setting(config: configs.Config, key: str) -> str:
@@ -122,6 +125,30 @@ def same_return(case: RunCase) -> str:
     if not course.same_return or course.num_episodes < 100 or not tells_by_return(case):
         return ""
     return f"return {course.first_return:.4g} in all rows, {course.num_episodes:,} episodes"
+
+
+def is_early_to_rise(case: RunCase) -> bool:
+    """Returns whether a return need not have risen so far."""
+    env_steps = case.course.env_steps
+    least = RISING_ENV_STEPS if num_steps(case) < RISING_STEPS else FEW_ENV_STEPS
+    return env_steps < max(least, RISING_SHARE * case.config.run.max_env_steps)
+
+
+def not_risen(case: RunCase) -> str:
+    """Finds returns of training and evaluation no better than those of random actions and of the first evaluation."""
+    course, random = case.course, case.random_return
+    baseline = course.baseline(case.config.evaluation.every_updates)
+    begin = (course.first_return, "the first episodes") if random is None else (random, "random actions")
+    firsts = [(value, name) for value, name in (begin, (baseline, "the first evaluation")) if value is not None]
+    evaluated = sum(course.evaluations) / len(course.evaluations) if course.evaluations else None
+    found = [value for value in (course.newest_return, evaluated) if value is not None]
+    if not firsts or not found:
+        return ""
+    (first, name), newest = max(firsts), max(found)
+    if newest - first >= RISE * max(abs(first), abs(newest)):
+        return ""
+    hint = "" if random is not None else "; `seedzero check-env` with the run's settings takes that of random actions"
+    return f"return {newest:.4g} after {course.env_steps:,} steps has not risen above {first:.4g} of {name}{hint}"
 
 
 def clipped_targets(case: RunCase) -> str:

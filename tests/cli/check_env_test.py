@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pathlib
 import re
 import shlex
 import subprocess
@@ -15,9 +16,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from seedzero.api import environment
+from seedzero.api import environment, request
 from seedzero.cli import check_env
 from seedzero.cli import main as commands
+from seedzero.monitoring import random_play
 
 
 class Robot(gymnasium.Env[Any, Any]):
@@ -66,6 +68,15 @@ def test_it_tells_what_training_would_make_of_an_environment(capsys: pytest.Capt
     assert found["episodes"] > 0 and found["length"][0] <= found["length"][1] <= found["length"][2]
     assert found["errors"] == found["warnings"] == []
     assert _check(capsys, ROBOT, "--preset=minatar")[1]["preset"] == "minatar"
+
+
+def test_the_return_of_random_actions_is_kept_for_diagnose(
+    capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    _, found = _check(capsys, ROBOT, "--env.max_episode_steps=5")
+    trained = request.make({}, {"env.id": ROBOT, "env.max_episode_steps": "5", "run.agent": "ppo"}).config
+    assert random_play.recall(trained.env) == pytest.approx(found["return"][1])
 
 
 def test_the_text_has_a_line_for_each_finding(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from seedzero.checkpoints import spec_file
 from seedzero.cli import main as commands
 from seedzero.config import presets
 from seedzero.core import types
-from seedzero.monitoring import diagnosis, metrics
+from seedzero.monitoring import diagnosis, metrics, random_play
 
 _ROW: dict[str, Any] = {
     "env_steps": 5_000,
@@ -38,6 +38,11 @@ def run_path(tmp_path: pathlib.Path) -> pathlib.Path:
     with run_dirs.open_run_dir(tmp_path / "run", config, preset="cartpole", given={}) as opened:
         spec_file.write(opened.path, types.EnvSpec((4,), "float32", 2))
         return opened.path
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # without returns of random actions of the user's
 
 
 def _write(path: pathlib.Path, *rows: dict[str, Any], end: str = "\n") -> None:
@@ -68,15 +73,15 @@ def test_self_play_is_not_called_healthy_by_rules_that_cannot_tell(
     assert commands.main(["diagnose", str(path), "--json"]) == 0
     states = _states(capsys)
     unjudged = {name for name, state in states.items() if state == diagnosis.NOT_JUDGED}
-    assert unjudged == {"rewards", "undecided policy", "greedy play"}
+    assert unjudged == {"rewards", "return", "undecided policy", "greedy play"}
     assert states["certain policy"] == diagnosis.HEALTHY and diagnosis.NOT_RECORDED not in states.values()
 
 
 def test_a_healthy_run_ends_with_0(run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _write(run_path, *({"episode_return": x} for x in (9.0, 90.0, 200.0)))
+    _write(run_path, *({"episode_return": x, "env_steps": 60_000} for x in (9.0, 90.0, 200.0)))
     assert commands.main(["diagnose", str(run_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "ppo, update 300, 5,000 steps, 3 rows" in lines[0] and lines[-1] == "healthy"
+    assert "ppo, update 300, 60,000 steps, 3 rows" in lines[0] and lines[-1] == "healthy"
     assert commands.main(["diagnose", str(run_path), "--json"]) == 0
     assert set(_states(capsys).values()) == {diagnosis.HEALTHY}
 
@@ -124,3 +129,14 @@ def test_what_is_no_run_is_named(tmp_path: pathlib.Path, capsys: pytest.CaptureF
     assert commands.main(["diagnose", str(tmp_path / "none")]) == 2
     assert "none" in capsys.readouterr().err
     assert commands.main(["diagnose"]) == 2
+
+
+def test_a_return_no_better_than_that_of_random_actions_is_named(
+    run_path: pathlib.Path, capsys: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    _write(run_path, *({"episode_return": x, "env_steps": 60_000} for x in (10.0, 16.0, 20.0)))
+    assert commands.main(["diagnose", str(run_path), "--json"]) == 0
+    assert _states(capsys)["return"] == diagnosis.HEALTHY
+    random_play.remember(run_dirs.read_saved(run_path).config.env, [20.0, 22.0, 24.0])
+    assert commands.main(["diagnose", str(run_path)]) == 1
+    said(next(line for line in capsys.readouterr().out.splitlines() if line.startswith("  return ")))

@@ -378,3 +378,48 @@ def test_numbers_that_are_not_finite_raise_nothing(value: object) -> None:
     ):
         assert isinstance(find(case), str)
     assert isinstance(symptoms.far_from("v", "value_target_mean")(case), str)
+
+
+def _late(*returns: float, evaluated: tuple[float, ...] = (), **settings: Any) -> symptoms.RunCase:
+    rows = [{**row, "env_steps": 20_000 * number} for number, row in enumerate(_returns(*returns), 1)]
+    evaluations = [{"update": 500 * number, "evaluation_mean_return": value} for number, value in enumerate(evaluated)]
+    return _case(*evaluations[:1], *rows, *evaluations[1:], evaluation__every_updates=1_000, **settings)
+
+
+@pytest.mark.parametrize(
+    ("returns", "evaluated", "random", "above"),
+    [
+        ((21.0, 22.0, 21.5), (9.8, 9.3, 9.4, 9.35), 22.3, "22.3 of random actions"),  # V-trace, learning rate times 50
+        ((9.9, 18.0, 20.0), (9.3, 9.4), 22.3, "22.3 of random actions"),  # above its own beginning alone
+        ((9.9, 18.0, 20.0), (9.3, 9.4), None, ""),
+        ((22.0, 22.4, 22.3), (), None, "22 of the first episodes"),
+        ((22.0, 22.4, 22.3), (50.0, 9.0), 22.3, "50 of the first evaluation"),
+        ((-0.6, -0.6, -0.6), (-0.8, -0.2), -0.6, ""),
+        ((-0.6, -0.6, -0.6), (-0.2, -0.8), -0.6, "-0.2 of the first evaluation"),
+        ((22.0, 22.4, 22.3), (9.0, 9.0, 34.0, 120.0), 22.3, ""),  # greedy play alone
+        ((20.0, 60.0, 110.0), (9.0, 9.0), 22.3, ""),
+        ((-1200.0, -700.0, -400.0), (), -1250.0, ""),
+    ],
+)
+def test_a_return_that_has_not_risen_is_found(
+    returns: tuple[float, ...], evaluated: tuple[float, ...], random: float | None, above: str
+) -> None:
+    case = _late(*returns, evaluated=evaluated)._replace(random_return=random)
+    found = symptoms.not_risen(case)
+    assert bool(found) == bool(above) and above in found
+    assert ("check-env" in found) == bool(above and random is None)
+
+
+@pytest.mark.parametrize(
+    ("agent", "number", "settings", "is_early"),
+    [
+        ("vtrace", 2, {}, True),  # 40,000 steps, 2,000 updates
+        ("vtrace", 3, {}, False),
+        ("muzero", 5, {}, False),
+        ("ppo", 2, {"ppo__num_epochs": 1, "ppo__num_minibatches": 3}, False),  # 6,000 steps of the optimizer
+        ("vtrace", 3, {"run__max_env_steps": 120_001}, True),
+        ("vtrace", 3, {"run__max_env_steps": 120_000}, False),
+    ],
+)
+def test_a_return_has_time_to_rise(agent: str, number: int, settings: dict[str, Any], is_early: bool) -> None:
+    assert symptoms.is_early_to_rise(_late(*[1.0] * number, agent=agent, **settings)) == is_early

@@ -1,0 +1,48 @@
+"""The mean return of random actions in an environment: `check-env` takes it once, `diagnose` compares runs with it.
+
+It lies in the user's cache directory, by the settings of the environment, and nothing depends on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+
+from seedzero.config import sections
+from seedzero.core import user_cache
+
+LEAST_EPISODES = 3
+"""The mean of fewer says little."""
+
+
+def remember(env: sections.EnvConfig, returns: list[float]) -> None:
+    """Keeps the mean of some episodes' returns, if they are enough and the directory can be written."""
+    file = _file(env)
+    if file is None or len(returns) < LEAST_EPISODES:
+        return
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial = file.with_suffix(f".{os.getpid()}")
+        partial.write_text(json.dumps({"env": env.id, "mean_return": sum(returns) / len(returns)}), encoding="utf-8")
+        partial.replace(file)
+
+
+def recall(env: sections.EnvConfig) -> float | None:
+    """Returns the mean return of random actions; None: nobody has checked an environment with these settings here."""
+    file = _file(env)
+    try:
+        return None if file is None else float(json.loads(file.read_bytes())["mean_return"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _file(env: sections.EnvConfig) -> pathlib.Path | None:
+    directory = user_cache.directory()
+    if directory is None:
+        return None
+    digest = hashlib.sha256(json.dumps(dataclasses.asdict(env), sort_keys=True).encode()).hexdigest()[:32]
+    return directory / "seedzero" / "random" / f"{digest}.json"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from seedzero.core import errors, json_object, plain_files
-from seedzero.monitoring import metrics
+from seedzero.monitoring import metrics, rows
 
 NUM_RECENT = 3
 """Newest rows that a diagnosis looks at; with metrics.every_seconds at its default, half a minute."""
@@ -138,23 +137,17 @@ def _numbers(row: Mapping[str, metrics.Value]) -> dict[str, float]:
 def read(path: pathlib.Path) -> tuple[Course, int]:
     """Returns the course in a run directory's metrics.jsonl, and the number of unreadable lines.
 
-    The last line may be half written: a running learner appends. Raises ResumeError if the file cannot be read.
+    Raises ResumeError if the file cannot be read.
     """
-    file = path / metrics.METRICS_FILE
-    try:
-        return fold(plain_files.lines(file))
-    except FileNotFoundError:
-        return Course(), 0
-    except OSError as error:
-        raise errors.ResumeError(f"cannot read {file}: {error.strerror}") from None
+    return fold(rows.read(path / metrics.METRICS_FILE))
 
 
-def fold(lines: Iterable[bytes]) -> tuple[Course, int]:
-    """Returns the course in lines of JSON, and the number of unreadable lines without an unfinished last line."""
-    course, num_damaged = Course(), 0
-    for line in lines:
+def fold(found: rows.Rows) -> tuple[Course, int]:
+    """Returns the course in rows, and the number of unreadable lines."""
+    course = Course()
+    for row in found:
         try:
-            course = course.after(json_object.parse(line))
-        except (ValueError, OverflowError):  # the latter: infinite counts, and numbers of hundreds of digits
-            num_damaged += line.endswith(b"\n")
-    return course, num_damaged
+            course = course.after(row)
+        except (ValueError, OverflowError):  # infinite counts, and numbers of hundreds of digits
+            found.num_damaged += 1
+    return course, found.num_damaged

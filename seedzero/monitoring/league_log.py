@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.core import errors, json_object, plain_files
-from seedzero.monitoring import event_file
+from seedzero.monitoring import event_file, rows
 
 LEAGUE_FILE = "league.jsonl"
 NASH_FILE = "nash.json"
@@ -24,16 +23,7 @@ FREEZE, MATCHES = "freeze", "matches"
 
 def read(run_dir: pathlib.Path) -> list[dict[str, Any]]:
     """Returns the lines of a run's league.jsonl; none without the file, and no damaged lines. Raises ResumeError."""
-    path, found = run_dir / LEAGUE_FILE, []
-    try:
-        for line in plain_files.lines(path):
-            with contextlib.suppress(ValueError):
-                found.append(json_object.parse(line))
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise errors.ResumeError(f"cannot read {path}: {error.strerror}") from None
-    return found
+    return list(rows.read(run_dir / LEAGUE_FILE))
 
 
 class LeagueLog:
@@ -76,9 +66,8 @@ class LeagueLog:
         Call it before the first line; the next one counts the matches that the rest lacks.
         """
         with self._lock:
-            for line in event_file.cut(self._path, size_bytes).splitlines():
+            for row in rows.Rows(event_file.cut(self._path, size_bytes).splitlines()):
                 with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):  # damaged by another hand
-                    row = json_object.parse(line)
                     if row["event"] == MATCHES:
                         self._update = int(row["update"])
                         for name, count in row["types"].items():

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from seedzero.core import errors, json_object, plain_files
-from seedzero.monitoring import metrics
+from seedzero.monitoring import metrics, rows
 
 EVALUATION, TRAINING = "evaluation_mean_return", "episode_return"
 """Mean returns: of an evaluation, and of the training episodes of a row."""
@@ -48,30 +47,23 @@ def read(path: pathlib.Path, wanted: Sequence[str]) -> Series:
 
     Raises ResumeError if the file cannot be read.
     """
-    file = path / metrics.METRICS_FILE
-    try:
-        return fold(plain_files.lines(file), wanted)
-    except FileNotFoundError:
-        return fold((), wanted)
-    except OSError as error:
-        raise errors.ResumeError(f"cannot read {file}: {error.strerror}") from None
+    return fold(rows.read(path / metrics.METRICS_FILE), wanted)
 
 
-def fold(lines: Iterable[bytes], wanted: Sequence[str]) -> Series:
-    """Returns the series in lines of JSON, as `read`.
+def fold(found: rows.Rows, wanted: Sequence[str]) -> Series:
+    """Returns the series in rows, as `read`.
 
     Rows of updates that later rows repeat are left out, and evaluations that were cut (`evaluation_unfinished`). A
     resumed learner counts its seconds anew; they are added to those before.
     """
     kept: list[tuple[Place, list[float]]] = []
     names: set[str] = set()
-    last, before, newest, num_damaged = Place(), 0.0, 0.0, 0
-    for line in lines:
+    last, before, newest = Place(), 0.0, 0.0
+    for row in found:
         try:
-            row = json_object.parse(line)
             place = Place(*(_number(row.get(key, 0)) for key in metrics.FIRST_KEYS))
-        except (ValueError, OverflowError):
-            num_damaged += line.endswith(b"\n")
+        except OverflowError:
+            found.num_damaged += 1
             continue
         if place.seconds < newest - _OUT_OF_ORDER_SECONDS:
             before += newest
@@ -87,7 +79,7 @@ def fold(lines: Iterable[bytes], wanted: Sequence[str]) -> Series:
         kept.append((place, numbers))
     places = np.array([place for place, _ in kept], float).reshape(-1, len(Place._fields))
     values = np.array([numbers for _, numbers in kept], float).reshape(-1, len(wanted))
-    return Series(places, values, tuple(sorted(names)), last, num_damaged)
+    return Series(places, values, tuple(sorted(names)), last, found.num_damaged)
 
 
 def _number(value: metrics.Value) -> float:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from seedzero.api import leagues
 from seedzero.checkpoints import spec_file
-from seedzero.core import errors, json_object
-from seedzero.monitoring import league_log
-from seedzero.page import history, summaries
+from seedzero.core import errors
+from seedzero.monitoring import league_log, rows
+from seedzero.page import summaries
 
 MAX_PLAYERS = 60
 """Rows and columns of the table of win rates."""
@@ -53,19 +52,7 @@ def view(league: leagues.SavedLeague) -> dict[str, Any]:
 
 def read_lines(path: pathlib.Path) -> list[dict[str, Any]]:
     """Returns the whole lines of a run's league.jsonl."""
-    found = []
-    with contextlib.suppress(FileNotFoundError):
-        try:
-            with history.opened(path / league_log.LEAGUE_FILE) as stream:
-                content = stream.read(_MAX_BYTES)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise errors.ResumeError(f"cannot read {league_log.LEAGUE_FILE}: {error.strerror or error}") from None
-        for line in content.splitlines():
-            with contextlib.suppress(ValueError):
-                found.append(json_object.parse(line))
-    return found
+    return list(rows.read(path / league_log.LEAGUE_FILE, _MAX_BYTES))
 
 
 def decisions(lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

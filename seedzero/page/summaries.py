@@ -14,7 +14,7 @@ from seedzero.checkpoints import run_lock
 from seedzero.config import config as configs
 from seedzero.config import families
 from seedzero.core import json_object
-from seedzero.monitoring import followed, league_log, metrics
+from seedzero.monitoring import followed, league_log, metrics, rows
 from seedzero.page import history
 
 TRAINS, STALLED, ENDED, STOPPED, UNKNOWN = "trains", "stands still", "ended", "stopped", "unknown"
@@ -150,7 +150,7 @@ def _newest(lines: list[bytes], part: bytes) -> dict[str, Any]:
     for line in lines:
         if part in line:
             with contextlib.suppress(ValueError):
-                return json_object.parse(line)
+                return rows.parse(line)
     return {}
 
 

@@ -10,11 +10,11 @@ import pytest
 import saved_run
 
 from seedzero.core import errors
-from seedzero.monitoring import series
+from seedzero.monitoring import rows, series
 
 
-def _fold(*rows: dict[str, Any], wanted: tuple[str, ...] = ("loss",)) -> series.Series:
-    return series.fold([json.dumps(row).encode() + b"\n" for row in rows], wanted)
+def _fold(*found: dict[str, Any], wanted: tuple[str, ...] = ("loss",)) -> series.Series:
+    return series.fold(rows.Rows([json.dumps(row).encode() + b"\n" for row in found]), wanted)
 
 
 def test_rows_with_the_metric_are_read_in_order(tmp_path: pathlib.Path) -> None:
@@ -27,8 +27,8 @@ def test_rows_with_the_metric_are_read_in_order(tmp_path: pathlib.Path) -> None:
 
 
 def test_seconds_go_on_after_a_resume_but_not_where_two_threads_cross() -> None:
-    rows = [(1, 10.0), (2, 20.0), (3, 19.5), (4, 3.0), (5, 8.0)]
-    found = _fold(*({"update": n, "env_steps": n, "seconds": s, "loss": 1} for n, s in rows))
+    times = [(1, 10.0), (2, 20.0), (3, 19.5), (4, 3.0), (5, 8.0)]
+    found = _fold(*({"update": n, "env_steps": n, "seconds": s, "loss": 1} for n, s in times))
     # The resume comes behind 19.5 s, the newest row's.
     assert found.places[:, 2].tolist() == [10.0, 20.0, 19.5, 22.5, 27.5]
 
@@ -42,13 +42,13 @@ def test_rows_that_a_later_row_repeats_are_left_out() -> None:
 
 def test_cut_evaluations_and_numbers_without_a_form_are_left_out() -> None:
     name = series.EVALUATION
-    rows = [{name: 1.0}, {name: 9.0, "evaluation_unfinished": 3}, {name: "nan"}, {name: None}, {name: 2.0}]
-    assert _fold(*rows, wanted=(name,)).values[:, 0].tolist() == [1.0, 2.0]
+    evaluations = [{name: 1.0}, {name: 9.0, "evaluation_unfinished": 3}, {name: "nan"}, {name: None}, {name: 2.0}]
+    assert _fold(*evaluations, wanted=(name,)).values[:, 0].tolist() == [1.0, 2.0]
 
 
 def test_damaged_lines_are_counted_and_an_unfinished_last_one_is_not() -> None:
     lines = [b'{"update": 1, "loss": 2}\n', b"damaged\n", b"[]\n", b'{"update": 2, "lo']
-    found = series.fold(lines, ("loss",))
+    found = series.fold(rows.Rows(lines), ("loss",))
     assert (found.num_damaged, found.values.tolist()) == (2, [[2.0]])
 
 
@@ -67,7 +67,7 @@ def test_time_grows_with_the_rows_and_not_their_square() -> None:
     def seconds(number: int) -> float:
         lines = [b'{"update": %d, "env_steps": %d, "seconds": %d, "loss": 1}\n' % (n, n, n) for n in range(number)]
         began = time.process_time()
-        series.fold(lines, ("loss",))
+        series.fold(rows.Rows(lines), ("loss",))
         return time.process_time() - began
 
     assert seconds(40_000) < 16 * max(seconds(5_000), 0.01)

@@ -14,7 +14,6 @@ import numpy as np
 
 from seedzero.core import errors
 
-_NONE = -1
 _ROUNDING = 1e-3
 """Of sums of rewards, which are float32 on their way, as a share of their size."""
 
@@ -36,20 +35,25 @@ class Moves(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Boards:
-    """Matches under way. number: [S] int64, matches that a slot has begun."""
+    """Matches under way, by the game's slot [S] and the row in it: the home's, the other one's; a whole game has one.
 
-    rows: np.ndarray  # [S] int64, of the newest observation since `first`; -1: no match
-    total: np.ndarray  # [S] float64, the home's rewards so far
-    number: np.ndarray
+    A match begins with a row's first observation while no row of its game is live, and ends when none is any more. So
+    does a void one of a game of seats that goes on; it does not count.
+    """
+
+    begun: np.ndarray  # [S, 2] bool, the row was shown in the match
+    live: np.ndarray  # [S, 2] bool, and has not ended
+    total: np.ndarray  # [S, 2] float64, the rewards so far of the row's seat, or of a whole game's home
+    truncated: np.ndarray  # [S] bool, a row was truncated
+    void: np.ndarray  # [S] bool, the match does not count
+    rows: np.ndarray  # [S] int64, of the newest observation of a whole game since `first`
+    number: np.ndarray  # [S] int64, matches that the slot has begun
+    has_seats: bool
 
     @classmethod
-    def empty(cls, num_slots: int) -> Boards:
-        return cls(np.full(num_slots, _NONE, np.int64), np.zeros(num_slots), np.zeros(num_slots, np.int64))
-
-    def side(self, slots: np.ndarray) -> np.ndarray:
-        """Returns the home's sides [B] int8 in the slots' newest matches: sides take turns, neighbours differ."""
-        side: np.ndarray = ((slots + self.number[slots] - 1) % 2).astype(np.int8)
-        return side
+    def empty(cls, num_slots: int, *, has_seats: bool) -> Boards:
+        pairs, none, zero = np.zeros((num_slots, 2), bool), np.zeros(num_slots, bool), np.zeros(num_slots, np.int64)
+        return cls(pairs, pairs, np.zeros((num_slots, 2)), none, none, zero, zero, has_seats)
 
     def advance(
         self,
@@ -62,68 +66,6 @@ class Boards:
         game: np.ndarray,
         chair: np.ndarray,
     ) -> tuple[Boards, Moves]:
-        """Returns the boards after one more row of each given slot, and the rows' meaning.
-
-        Args:
-          slots: [B] int, distinct.
-          game, chair: of seats.
-          reward: [B] of the step to the row, its mover's.
-          first: [B] bool, true: first row of a match.
-          terminated, truncated: [B] bool, true: last row of a match.
-        """
-        before, number = self.rows[slots], self.number.copy()
-        number[slots] += first
-        boards = Boards(self.rows.copy(), self.total.copy(), number)
-        side = boards.side(slots)
-        running, final = first | (before != _NONE), terminated | truncated
-        rows = np.where(first, 0, before + 1)
-        sign = np.where((before + side) % 2 == 0, 1.0, -1.0)
-        total = np.where(first, 0.0, self.total[slots] + sign * reward)
-        boards.rows[slots] = np.where(final | ~running, _NONE, rows)
-        boards.total[slots] = total
-        outcome = np.where(truncated & ~terminated, 0, np.sign(total)).astype(np.int8)
-        home = final | ~running | ((rows + side) % 2 == 0)
-        return boards, Moves(home, first, final & running & ~first, first & (before != _NONE), side, outcome, total)
-
-    def lose(self, slots: np.ndarray, *, goes_on: bool = False) -> tuple[Boards, int]:
-        """Returns the boards without the matches of slots [B], and the number of such matches; goes_on: of games."""
-        rows = self.rows.copy()
-        num_void = int(np.count_nonzero(rows[slots] != _NONE))
-        rows[slots] = _NONE
-        return dataclasses.replace(self, rows=rows), num_void
-
-
-@dataclasses.dataclass(frozen=True)
-class SeatBoards:
-    """Matches under way where rows are seats, by the game's slot [S] and the row in it: the home's, the other one's.
-
-    A match begins with a row's first observation while no row of its game is live, and ends when none is any more. So
-    does a void one of a game that goes on; it does not count.
-    """
-
-    begun: np.ndarray  # [S, 2] bool, the row was shown in the match
-    live: np.ndarray  # [S, 2] bool, and has not ended
-    total: np.ndarray  # [S, 2] float64, the row's rewards so far
-    truncated: np.ndarray  # [S] bool, a row was truncated
-    void: np.ndarray  # [S] bool, the match does not count
-
-    @classmethod
-    def empty(cls, num_slots: int) -> SeatBoards:
-        pairs = (num_slots, 2)
-        none = np.zeros(num_slots, bool)
-        return cls(np.zeros(pairs, bool), np.zeros(pairs, bool), np.zeros(pairs), none, none)
-
-    def advance(
-        self,
-        slots: np.ndarray,
-        *,
-        reward: np.ndarray,
-        first: np.ndarray,
-        terminated: np.ndarray,
-        truncated: np.ndarray,
-        game: np.ndarray,
-        chair: np.ndarray,
-    ) -> tuple[SeatBoards, Moves]:
         """Returns the boards after the rows that a step shows of some games, and the rows' meaning.
 
         A match in which the home never moved has the negative of the other's rewards. Raises EnvironmentFailure for
@@ -131,19 +73,27 @@ class SeatBoards:
 
         Args:
           slots: [B] int, distinct; all shown rows of a game.
-          reward: [B] of the row's own seat.
-          first: [B] bool, true: first row of a seat in a match.
-          terminated, truncated: [B] bool, true: last row of a seat in a match.
-          game: [B] int, the slot of the first row of each row's game.
-          chair: [B] int, 0: the row's seat is the game's first one.
+          reward: [B] of the row's own seat; of a whole game, of the step to the row, its mover's.
+          first: [B] bool, true: first row of a seat, or of a whole game, in a match.
+          terminated, truncated: [B] bool, true: likewise, last row; no first one is.
+          game: [B] int, the slot of the first row of each row's game; a whole game's own.
+          chair: [B] int, 0: the row's seat is the game's first one; of seats alone.
         """
-        row = np.where(slots == game, 0, 1)
+        row, final = np.where(slots == game, 0, 1), terminated | truncated
         void = first & self.live[game, row]
         begins = _once(game, first & (void | ~np.any(self.live[game], axis=1)))
-        begun, live, total, cut, lost = arrays = dataclasses.astuple(self)  # copies
-        for array in arrays:
+        begun, live, total, cut, lost, rows, number, _ = arrays = dataclasses.astuple(self)  # copies
+        for array in arrays[:-2]:
             array[game[begins]] = 0
-        running, final = first | live[game, row], terminated | truncated
+        number[game[begins]] += 1
+        running = first | live[game, row]
+        if self.has_seats:
+            side, home = np.where(row == 0, chair, 1 - chair), row == 0
+        else:  # sides take turns, neighbours differ
+            rows[slots] += ~first
+            side = (slots + number[slots] - 1) % 2
+            mine = (rows[slots] + side) % 2 == 0
+            home, reward = mine | final | ~running, np.where(mine, -reward, reward)  # the other one moved before mine
         begun[game, row] |= running
         live[game, row] = running & ~final
         total[game, row] = np.where(first, 0.0, total[game, row] + reward)
@@ -151,19 +101,18 @@ class SeatBoards:
         ended = _once(game, np.any(begun[game], axis=1) & ~np.any(live[game], axis=1))
         found = np.where(begun[game, 0], total[game, 0], -total[game, 1])
         outcome = np.where(cut[game], 0, np.sign(found)).astype(np.int8)
-        side = np.where(row == 0, chair, 1 - chair).astype(np.int8)
         counted = game[ended & ~lost[game] & ~cut[game] & np.all(begun[game], axis=1)]
         _check_sums(total[counted])
         begun[game[ended]] = False
         ended &= ~lost[game]
-        return SeatBoards(begun, live, total, cut, lost), Moves(row == 0, begins, ended, void, side, outcome, found)
+        return Boards(*arrays), Moves(home, begins, ended, void, side.astype(np.int8), outcome, found)
 
-    def lose(self, slots: np.ndarray, *, goes_on: bool = False) -> tuple[SeatBoards, int]:
+    def lose(self, slots: np.ndarray, *, goes_on: bool = False) -> tuple[Boards, int]:
         """Returns the boards without the matches of slots [B], and the number of such matches; goes_on: of games."""
         begun, live, void = self.begun.copy(), self.live.copy(), self.void.copy()
         is_lost = np.any(live[slots], axis=1)
         num_void = int(np.count_nonzero(is_lost & ~void[slots]))
-        if goes_on:
+        if goes_on and self.has_seats:
             void[slots] |= is_lost
         else:
             begun[slots] = live[slots] = False

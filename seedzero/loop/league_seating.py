@@ -73,8 +73,7 @@ class LeagueSeating(seats.Seating):
         return int(self._table[slots[0]])
 
     def reset(self) -> None:
-        kind = matches.SeatBoards if self._has_seats else matches.Boards
-        self._boards: matches.SeatBoards | matches.Boards = kind.empty(len(self._table))
+        self._boards = matches.Boards.empty(len(self._table), has_seats=self._has_seats)
         self._opponent = np.full(len(self._table), _SELF)  # place of a game's opponent in `_names`, by the game's slot
         self._names: list[str] = []
         self._begun = np.arange(len(self._table))  # matches by game's slot; neighbours' evaluations come in turn

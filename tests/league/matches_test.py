@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+import functools
 from typing import Any
 
 import golden
@@ -10,6 +12,9 @@ from seedzero.core import errors
 from seedzero.envs import spiel
 from seedzero.league import matches
 from seedzero.league import payoff as payoffs
+
+_whole = functools.partial(matches.Boards.empty, has_seats=False)
+_seated = functools.partial(matches.Boards.empty, has_seats=True)
 
 
 def _rows(
@@ -22,7 +27,7 @@ def _rows(
 
 
 def test_sides_take_turns_and_neighbours_differ() -> None:
-    boards = matches.Boards.empty(4)
+    boards = _whole(4)
     for number in range(3):
         boards, moves = _rows(boards, [0, 1, 2, 3], first=[True] * 4)
         assert moves.side.tolist() == [(slot + number) % 2 for slot in range(4)]
@@ -30,7 +35,7 @@ def test_sides_take_turns_and_neighbours_differ() -> None:
 
 
 def test_rows_alternate_between_the_movers_and_the_last_is_the_home_s() -> None:
-    boards = matches.Boards.empty(2)
+    boards = _whole(2)
     boards, moves = _rows(boards, [0, 1], first=[True, True])
     assert moves.home.tolist() == [True, False]
     boards, moves = _rows(boards, [0, 1])
@@ -44,7 +49,7 @@ def test_rows_alternate_between_the_movers_and_the_last_is_the_home_s() -> None:
 
 
 def test_rewards_of_the_other_player_count_against_the_home() -> None:
-    boards, _ = _rows(matches.Boards.empty(1), [0], first=[True])
+    boards, _ = _rows(_whole(1), [0], first=[True])
     boards, _ = _rows(boards, [0], reward=[0.25])
     boards, moves = _rows(boards, [0], reward=[0.5], terminated=[True])
     assert moves.total.tolist() == [-0.25] and moves.outcome.tolist() == [payoffs.LOSS]
@@ -52,13 +57,13 @@ def test_rewards_of_the_other_player_count_against_the_home() -> None:
 
 @pytest.mark.parametrize(("terminated", "outcome"), [(False, payoffs.DRAW), (True, payoffs.WIN)])
 def test_a_truncated_match_is_a_draw_unless_it_ended_too(terminated: bool, outcome: int) -> None:
-    boards, _ = _rows(matches.Boards.empty(1), [0], first=[True])
+    boards, _ = _rows(_whole(1), [0], first=[True])
     _, moves = _rows(boards, [0], reward=[1.0], truncated=[True], terminated=[terminated])
     assert (moves.ended[0], moves.outcome[0], moves.total[0]) == (True, outcome, 1.0)
 
 
 def test_a_lost_match_is_void_and_the_next_one_begins_anew() -> None:
-    boards, _ = _rows(matches.Boards.empty(3), [0, 1], first=[True, True])
+    boards, _ = _rows(_whole(3), [0, 1], first=[True, True])
     boards, _ = _rows(boards, [0, 1], reward=[5.0, 5.0])
     boards, num_void = boards.lose(np.array([1, 2]))
     assert num_void == 1 and boards.lose(np.array([1]))[1] == 0
@@ -68,24 +73,24 @@ def test_a_lost_match_is_void_and_the_next_one_begins_anew() -> None:
 
 
 def test_a_match_that_begins_over_another_makes_that_void() -> None:
-    boards, _ = _rows(matches.Boards.empty(1), [0], first=[True])
+    boards, _ = _rows(_whole(1), [0], first=[True])
     boards, moves = _rows(boards, [0], first=[True])
     assert moves.void.tolist() == [True] and moves.ended.tolist() == [False]
     assert boards.number.tolist() == [2]
 
 
 def test_rows_without_a_beginning_count_for_nothing() -> None:
-    boards, moves = _rows(matches.Boards.empty(2), [0, 1], reward=[1.0, 1.0], terminated=[False, True])
+    boards, moves = _rows(_whole(2), [0, 1], reward=[1.0, 1.0], terminated=[False, True])
     assert moves.home.tolist() == [True, True] and not moves.ended.any()
     assert boards.lose(np.array([0, 1]))[1] == 0
 
 
 def test_boards_are_values() -> None:
-    boards, _ = _rows(matches.Boards.empty(1), [0], first=[True])
-    before = boards.rows.copy(), boards.total.copy(), boards.number.copy()
+    boards, _ = _rows(_whole(1), [0], first=[True])
+    before = dataclasses.astuple(boards)  # copies
     _rows(boards, [0], reward=[1.0])
     boards.lose(np.array([0]))
-    assert all(np.array_equal(a, b) for a, b in zip(before, (boards.rows, boards.total, boards.number), strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(before, dataclasses.astuple(boards), strict=True))
 
 
 def test_whole_games_give_the_returns_that_the_game_has() -> None:
@@ -93,7 +98,7 @@ def test_whole_games_give_the_returns_that_the_game_has() -> None:
     pytest.importorskip("pyspiel")
     game = spiel.Game("tic_tac_toe")
     games = spiel.Games(game, 6, random_opening=3)
-    generator, boards = np.random.default_rng(0), matches.Boards.empty(6)
+    generator, boards = np.random.default_rng(0), _whole(6)
     step, first, num_ended = games.reset(range(6)), np.ones(6, bool), 0
     begun = np.zeros(6, int)
     for _ in range(200):
@@ -119,8 +124,8 @@ def test_whole_games_give_the_returns_that_the_game_has() -> None:
 
 
 def _shown(
-    boards: matches.SeatBoards, rows: dict[int, tuple[float, str]], *, chairs: tuple[int, ...]
-) -> tuple[matches.SeatBoards, dict[str, list[Any]]]:
+    boards: matches.Boards, rows: dict[int, tuple[float, str]], *, chairs: tuple[int, ...]
+) -> tuple[matches.Boards, dict[str, list[Any]]]:
     """Shows rows of the games at slots 0 and 2: slot -> reward, and f: first, t: terminated, c: cut off."""
     slots, flags = np.array(list(rows)), [flag for _, flag in rows.values()]
     boards, moves = boards.advance(
@@ -135,7 +140,7 @@ def _shown(
 
 
 def test_seats_of_a_game_play_a_match() -> None:
-    boards = matches.SeatBoards.empty(4)
+    boards = _seated(4)
     # Game 0: the home (slot 0) has the second chair. Game 2: the other never moves.
     boards, moves = _shown(boards, {1: (0, "f"), 2: (0, "f")}, chairs=(1, 0, 0, 1))
     assert moves["home"] == [False, True] and moves["begins"] == [True, True] and not any(moves["ended"])
@@ -154,7 +159,7 @@ def test_seats_of_a_game_play_a_match() -> None:
 
 
 def test_a_match_in_which_the_home_never_moved_has_the_others_result() -> None:
-    boards = matches.SeatBoards.empty(2)
+    boards = _seated(2)
     boards, _ = _shown(boards, {1: (0, "f")}, chairs=(1, 0))
     boards, moves = _shown(boards, {1: (2, "t")}, chairs=(1, 0))
     assert (moves["ended"], moves["side"], moves["outcome"], moves["total"]) == ([True], [1], [payoffs.LOSS], [-2.0])
@@ -162,7 +167,7 @@ def test_a_match_in_which_the_home_never_moved_has_the_others_result() -> None:
 
 def test_rewards_that_do_not_sum_to_zero_are_no_results(said: golden.Said) -> None:
     """In the prisoner's dilemma both may get 5."""
-    boards, chairs = matches.SeatBoards.empty(4), (0, 1, 0, 1)
+    boards, chairs = _seated(4), (0, 1, 0, 1)
     boards, _ = _shown(boards, {slot: (0, "f") for slot in range(4)}, chairs=chairs)
     boards, _ = _shown(boards, {0: (0.1, "t"), 1: (-0.1 + 1e-6, "t"), 2: (0, "")}, chairs=chairs)  # rounded
     with pytest.raises(errors.EnvironmentFailure, match=r"rewards 5 and 5 .* expected a sum of 0") as raised:
@@ -172,7 +177,7 @@ def test_rewards_that_do_not_sum_to_zero_are_no_results(said: golden.Said) -> No
 
 
 def test_lost_seats_make_their_match_void() -> None:
-    boards = matches.SeatBoards.empty(4)
+    boards = _seated(4)
     boards, _ = _shown(boards, {0: (0, "f"), 1: (0, "f"), 2: (0, "f")}, chairs=(0, 1, 0, 1))
     lost, num_void = boards.lose(np.array([0, 1]))
     assert num_void == 1 and boards.live[0].all()  # a value
@@ -183,7 +188,7 @@ def test_lost_seats_make_their_match_void() -> None:
 
 
 def test_no_match_begins_within_a_void_game_that_goes_on() -> None:
-    boards = matches.SeatBoards.empty(2)
+    boards = _seated(2)
     boards, _ = _shown(boards, {1: (0, "f")}, chairs=(1, 0))
     for expected in (1, 0):  # counted once
         boards, num_void = boards.lose(np.array([0]), goes_on=True)

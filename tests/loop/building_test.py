@@ -228,9 +228,12 @@ def test_a_reset_to_lost_parameters_ends_the_run_by_name(world: World) -> None:
 
 
 def test_matches_of_a_reset_player_are_void(world: World) -> None:
-    world.seating._boards.rows[:] = 2
+    world.seating._boards.live[:, 0] = True
     world.build(builders.Action("reset", "main_exploiter_0", members.INITIAL))
-    assert world.seating._boards.rows.tolist() == [2, 2, -1, -1] and world.seating.num_matches()["void"] == 2
+    assert (
+        world.seating._boards.live[:, 0].tolist() == [True, True, False, False]
+        and world.seating.num_matches()["void"] == 2
+    )
 
 
 @pytest.mark.parametrize("builder", ["past", "self_play"])

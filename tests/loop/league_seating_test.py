@@ -149,7 +149,7 @@ def test_a_group_has_two_opponents_at_most() -> None:
     for _ in range(200):
         games.step()
         for group in (0, 4):
-            playing = seating._boards.rows[group : group + SIZE] >= 0
+            playing = seating._boards.live[group : group + SIZE, 0]
             assert len(set(seating._opponent[group : group + SIZE][playing].tolist())) <= 2
 
 

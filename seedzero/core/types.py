@@ -102,6 +102,11 @@ class ArraySpec:
         """Whether it has the rank of an image: [height, width] or [height, width, channels]."""
         return len(self.shape) in (2, 3)
 
+    def to_json(self) -> dict[str, Any]:
+        """Returns its fields as a page shows them; a bound that is infinite is None."""
+        low, high = (bound if math.isfinite(bound) else None for bound in (self.low, self.high))
+        return {**dataclasses.asdict(self), "low": low, "high": high}
+
 
 @dataclasses.dataclass(frozen=True)
 class EnvSpec:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -123,22 +122,13 @@ def _of(environment: int, sessions: Mapping[types.Role, Sequence[rosters.Session
 
 
 def _spec(spec: types.EnvSpec) -> dict[str, Any]:
-    arrays = [
-        {"name": array.name, "shape": array.shape, "dtype": array.dtype, "text": array.text}
-        | {"low": _finite(array.low), "high": _finite(array.high)}
-        for array in spec.arrays
-    ]
     return {
-        "arrays": arrays,
+        "arrays": [array.to_json() for array in spec.arrays],
         "num_actions": spec.num_actions,
         "num_players": spec.num_players,
         "seats": spec.seats,
         "tasks": spec.tasks,
     }
-
-
-def _finite(bound: float) -> float | None:
-    return bound if math.isfinite(bound) else None
 
 
 def _columns(steps: Sequence[taps.SeenStep], kept: taps.Kept, spec: types.EnvSpec | None) -> dict[str, Any]:

@@ -76,18 +76,7 @@ class Recordings:
         """Returns a record's facts, the arrays of its observations, and its curves."""
         run_dir, path = self._located(request)
         record = self._read(path)
-        spec = record.spec
-        shown = [
-            {
-                "name": _text(array.name),
-                "dtype": array.dtype,
-                "shape": array.shape,
-                "low": array.low if math.isfinite(array.low) else None,
-                "high": array.high if math.isfinite(array.high) else None,
-                "text": array.text,
-            }
-            for array in spec.arrays
-        ]
+        shown = [{**array.to_json(), "name": _text(array.name)} for array in record.spec.arrays]
         if records.RENDER in record.arrays:
             picture = record.arrays[records.RENDER]
             shown.insert(0, {**_PICTURE, "name": records.RENDER, "shape": picture.shape[1:]})

@@ -20,8 +20,6 @@ STATE = "state"
 OBSERVATION = "observation"
 """Parts besides the parameters: the training state, the replay's small arrays, its observations in segments."""
 
-MAIN = saved_files.MAIN
-
 _REPLAY_PARTS = (saved_files.REPLAY, OBSERVATION)
 
 _ON_DISK = {"stored": "extras"}

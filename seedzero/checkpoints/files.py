@@ -21,6 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from seedzero.checkpoints import durable, manifest, trees
+from seedzero.config import league as league_config
 from seedzero.core import errors, plain_files
 
 STEPS = "steps"
@@ -31,8 +32,6 @@ PARAMS = "params"
 SCALES = "scales"
 """Of a frozen player: the statistics that its values count in."""
 PLAYERS = "players"
-MAIN = "main"
-"""The name of a run's only player, and of the first one."""
 REPLAY = "replay"
 _SEGMENT = re.compile(r"[0-9]{12,}-[0-9a-f]{8}-[0-9]{4,}")
 FROZEN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*-[0-9a-f]{12}")
@@ -247,7 +246,7 @@ def load_arrays(
 
 
 def restore_params(
-    directory: pathlib.Path, step: Step, like: trees.Tree, player: str = MAIN
+    directory: pathlib.Path, step: Step, like: trees.Tree, player: str = league_config.MAIN
 ) -> tuple[trees.Tree, manifest.Manifest]:
     """Returns the parameters of a player in a checkpoint, found by `find`, and its manifest.
 
@@ -259,9 +258,13 @@ def restore_params(
     path, found, _ = find(directory, step, "params")
     try:
         alone = PARAMS in found.arrays
-        name = PARAMS if alone and player == MAIN else f"{PLAYERS}/{player}/{PARAMS}"
+        name = PARAMS if alone and player == league_config.MAIN else f"{PLAYERS}/{player}/{PARAMS}"
         if name not in found.arrays:
-            there = [MAIN] if alone else [part.split("/")[1] for part in found.arrays if part_of(part) == PARAMS]
+            there = (
+                [league_config.MAIN]
+                if alone
+                else [part.split("/")[1] for part in found.arrays if part_of(part) == PARAMS]
+            )
             raise errors.CheckpointError(
                 f"checkpoint {found.step} in {directory} has no player {player}; there are {', '.join(there)}"
             )

@@ -9,6 +9,8 @@ from typing import Any, Self
 from seedzero.config import options
 from seedzero.core import errors, json_object
 
+MAIN = "main"
+"""The name of a run's only player, and of the first one."""
 BUILDERS = ("self_play", "past", "alphastar", "biased")
 """Builders of seedzero's own; others are a user's."""
 _WEIGHTINGS = ("linear", "linear_capped", "squared", "variance", "uniform")
@@ -44,9 +46,7 @@ class AlphaStarArguments(_Arguments):
     min_games: int = options.fixed(200, "matches for a win rate to count", low=0)
     min_steps: int = options.fixed(10_000, "fewest steps between snapshots", low=0, high=options.LARGEST_COUNT)
     max_steps: int = options.fixed(40_000, "most steps between snapshots", low=1, high=options.LARGEST_COUNT)
-    reset_to: str = options.fixed(
-        "initial", "parameters of a reset exploiter", choices=("initial", "main", "snapshot")
-    )
+    reset_to: str = options.fixed("initial", "parameters of a reset exploiter", choices=("initial", MAIN, "snapshot"))
     reset_probability: float = options.fixed(0.25, "of a league exploiter's reset at a snapshot", low=0, high=1)
 
     def __post_init__(self) -> None:

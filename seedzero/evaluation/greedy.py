@@ -19,6 +19,7 @@ from seedzero.agents import table as agents
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import player_files, spec_file, trees
 from seedzero.config import config as configs
+from seedzero.config import league as league_config
 from seedzero.core import errors, printable, types
 from seedzero.device import acting, compilation_cache, patience, slow_compile
 
@@ -110,7 +111,7 @@ def _load(
         return SavedAgent(agent, trees.place(jax.tree.leaves(frozen.params), template), frozen.step, "given", player)
     if step is None:
         step = "last" if player else "best" if saved_files.finished(directory / saved_files.BEST) else "last"
-    params, found = saved_files.restore_params(directory, step, template, player or saved_files.MAIN)
+    params, found = saved_files.restore_params(directory, step, template, player or league_config.MAIN)
     return SavedAgent(agent, params, found.step, "given" if isinstance(step, int) else step, player or "")
 
 

@@ -19,6 +19,7 @@ from seedzero.checkpoints import checkpointer as checkpointers
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
+from seedzero.config import league as league_config
 from seedzero.core import errors
 from seedzero.device import mesh as meshes
 from seedzero.device import state as states
@@ -110,7 +111,7 @@ class Saves:
         agent: base.Agent,
         train: base.TrainState,
         rings: ring_store.Rings | None,
-        names: Sequence[str] = (checkpoint.MAIN,),
+        names: Sequence[str] = (league_config.MAIN,),
     ) -> tuple[dict[str, base.TrainState], checkpoint.Restored] | None:
         """Returns the newest verified checkpoint, with the states of the learning players, and reports it.
 

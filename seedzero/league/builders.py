@@ -253,7 +253,7 @@ def _rate(payoff: payoffs.Payoff, player: str, rival: str, given: league_config.
 
 def _source(pool: members.Pool, main: str, reset_to: str) -> str:
     """Returns the player whose parameters an exploiter takes, or INITIAL."""
-    if reset_to == "main":
+    if reset_to == members.MAIN:
         return main
     past = pool.past(parent=main) if reset_to == "snapshot" else ()
     return past[-1] if past else members.INITIAL

@@ -10,7 +10,7 @@ import numpy as np
 
 from seedzero.config import league as league_config
 
-MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER, FROZEN = "main", "main_exploiter", "league_exploiter", "frozen"
+MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER, FROZEN = league_config.MAIN, "main_exploiter", "league_exploiter", "frozen"
 LEARNING = (MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER)
 KINDS = (*LEARNING, FROZEN)
 INITIAL = "initial"

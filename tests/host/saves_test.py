@@ -16,6 +16,7 @@ from seedzero.checkpoints import checkpoint, checkpoint_dir, migrations, player_
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
+from seedzero.config import league as league_config
 from seedzero.core import errors
 from seedzero.device import state as states
 from seedzero.host import saves as saving
@@ -193,7 +194,7 @@ def _part_of_host(index: int | None, directory: Any) -> None:
     saved.checkpointer._peers = None  # no other host is there
     host = {"num_updates": 4, "num_acts": 9, "evaluation_index": 0, "last_evaluation": None, "best_return": None}
     counters = migrations.counters({**host, "ledger": {"stored": 9}}, 1.0)
-    saved.save(dispatchers.CheckpointState({checkpoint.MAIN: states.parts(AGENT, TRAIN)}, None, counters))
+    saved.save(dispatchers.CheckpointState({league_config.MAIN: states.parts(AGENT, TRAIN)}, None, counters))
     saved.checkpointer.close()
 
 
@@ -216,7 +217,7 @@ def test_parts_of_an_earlier_version_have_parameters_and_resume(host_dir: Any) -
     _part_of_host(None, host_dir)
     trains, restored = _resumed(1, host_dir)
     assert trains == {} and restored.step == 4  # host 0 has them, too
-    saving.check_same(AGENT, {checkpoint.MAIN: TRAIN}, restored, host_dir)
+    saving.check_same(AGENT, {league_config.MAIN: TRAIN}, restored, host_dir)
 
 
 @pytest.mark.parametrize("index", [0, 1])
@@ -224,16 +225,16 @@ def test_hosts_resume_only_with_the_parameters_that_they_had(host_dir: Any, inde
     _part_of_host(index, host_dir)
     assert _resumed(index, host_dir, has_part=False) is None and _resumed(index, host_dir, 2) is None
     trains, restored = _resumed(index, host_dir)
-    assert (restored.step, list(trains)) == (4, [checkpoint.MAIN] if index == 0 else [])
-    saving.check_same(AGENT, {checkpoint.MAIN: TRAIN}, restored, host_dir)
-    saving.check_same(AGENT, {checkpoint.MAIN: TRAIN}, None, host_dir)
+    assert (restored.step, list(trains)) == (4, [league_config.MAIN] if index == 0 else [])
+    saving.check_same(AGENT, {league_config.MAIN: TRAIN}, restored, host_dir)
+    saving.check_same(AGENT, {league_config.MAIN: TRAIN}, None, host_dir)
     for other in (
         TRAIN._replace(params={"w": TRAIN.params["w"].at[0].set(-0.0)}),  # equal but for a bit
         TRAIN._replace(opt_state={"mu": jnp.full(3, 1e-45)}),
     ):
         with pytest.raises(errors.ResumeError) as raised:
-            saving.check_same(AGENT, {checkpoint.MAIN: other}, restored, host_dir)
-        saving.check_same(AGENT, {checkpoint.MAIN: other}, restored._replace(state_sha256=""), host_dir)  # earlier
+            saving.check_same(AGENT, {league_config.MAIN: other}, restored, host_dir)
+        saving.check_same(AGENT, {league_config.MAIN: other}, restored._replace(state_sha256=""), host_dir)  # earlier
     said(raised.value)
 
 
@@ -242,7 +243,7 @@ def test_a_frozen_player_is_saved_with_the_next_checkpoint(tmp_path: pathlib.Pat
     log, name = cast(Any, python_types.SimpleNamespace(size_bytes=int)), player_files.new_name("main")
     saved = saving.Saves(configs.Config(), directory, log, pytest.fail, None)
     host = {"num_updates": 1, "num_acts": 1, "evaluation_index": 0, "last_evaluation": None}
-    parts = {checkpoint.MAIN: {"params": {"w": np.zeros(1)}}}
+    parts = {league_config.MAIN: {"params": {"w": np.zeros(1)}}}
     state = dispatchers.CheckpointState(parts, None, migrations.counters(host, 1.0), (name,))
     assert saved.freeze(dispatchers.NewPlayer(name, "main", 1, 9, states.PlayerSnapshot({"w": np.ones(1)})))
     saved.save(state)

@@ -249,7 +249,7 @@ class Checkpointer:
         The next save writes a player again that could not be written.
 
         Args:
-          name: from `player_files.new_name`.
+          name: as of `player_files.write`.
           step: updates of the player.
           params: its acting parameters; they may be donated right afterwards.
           info: a JSON object.

@@ -6,9 +6,7 @@ their manifests, as with segments of the replay.
 
 from __future__ import annotations
 
-import hashlib
 import pathlib
-import secrets
 import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -19,8 +17,6 @@ from seedzero.checkpoints import durable, manifest, trees
 from seedzero.checkpoints import files as saved_files
 from seedzero.core import errors
 
-_HEX_BYTES = 6
-
 
 class Frozen(NamedTuple):
     """A frozen player: its acting parameters as arrays of numpy, random keys as integers."""
@@ -29,15 +25,6 @@ class Frozen(NamedTuple):
     scales: trees.Tree  # statistics that values count in, by name; {}: none, or of an earlier version
     step: int  # updates of the player that it is a copy of
     info: Mapping[str, Any]  # as given to `write`
-
-
-def new_name(player: str, source: str = "") -> str:
-    """Returns the name of a frozen player: that of its player, and random digits, new after any resume.
-
-    source: of a deterministic run, a text that only this freeze has; the digits follow from it.
-    """
-    digits = hashlib.sha256(source.encode()).hexdigest()[: 2 * _HEX_BYTES] if source else secrets.token_hex(_HEX_BYTES)
-    return f"{player}-{digits}"
 
 
 def names(directory: pathlib.Path) -> list[str]:
@@ -61,7 +48,7 @@ def write(
 
     Args:
       directory: of the checkpoints.
-      name: from `new_name`.
+      name: PLAYER-DIGITS, 12 hexadecimal ones, new after any resume.
       step: updates of the player.
       params: arrays, random keys as integers.
       info: a JSON object.

@@ -51,11 +51,6 @@ def fit(
     return dict(zip(names, (POINTS * (strength - strength[place[anchor]])).tolist(), strict=True))
 
 
-def expected_score(difference: float) -> float:
-    """Returns the expected score of a player rated `difference` points above its opponent."""
-    return 1 / (1 + 10 ** (-difference / 400))
-
-
 def _connected(pairs: set[tuple[str, str]], anchor: str) -> set[str]:
     """Returns the players with a chain of pairs to the anchor, itself included."""
     beside: dict[str, set[str]] = {}

@@ -605,7 +605,7 @@ def test_the_heap_is_trimmed_by_the_c_library_and_another_library_is_no_error(mo
 
 
 SAVE_FOR_EVER = """
-import pathlib, sys
+import pathlib, secrets, sys
 import jax, jax.numpy as jnp, numpy as np
 from seedzero.config import sections
 from seedzero.core import types
@@ -653,7 +653,7 @@ while True:
         rings = write(rings, jnp.arange(2), row, jnp.int32(0), stack=1)
     step += 1
     state = {"params": {"w": jnp.full(1000, step, jnp.float32)}}
-    name = player_files.new_name("main")
+    name = f"main-{secrets.token_hex(6)}"
     assert checkpointer.freeze(name, step, state["params"], {})
     pool = {**{name: version for name, version in pool.items() if version > step - 3}, name: step}
     checkpointer.save(step, state, {"step": step, "pool": pool}, rings, list(pool))

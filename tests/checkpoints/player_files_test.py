@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import os
 import pathlib
+import secrets
 import shutil
 import threading
 from collections.abc import Callable, Collection
@@ -95,13 +96,6 @@ def test_statistics_come_back_where_there_are_some(tmp_path: pathlib.Path) -> No
     found = [player_files.read(tmp_path, name, LIKE, scales).scales for name in (ONE, TWO)]
     harness.assert_same(found[0], scales)
     assert found[1] == {} == player_files.read(tmp_path, ONE, LIKE).scales
-
-
-def test_names_are_random_or_follow_from_a_text() -> None:
-    random = {player_files.new_name("main") for _ in range(100)}
-    assert len(random) == 100 and all(saved_files.FROZEN_NAME.fullmatch(name) for name in random)
-    derived = [player_files.new_name("an_exploiter", f"seed 3, freeze {number}") for number in (1, 1, 2)]
-    assert derived[0] == derived[1] != derived[2] and saved_files.FROZEN_NAME.fullmatch(derived[0])
 
 
 @pytest.mark.parametrize("name", ["main", "../steps-0123456789ab", "main-0123456789AB", "a/b-0123456789ab", ""])
@@ -361,7 +355,7 @@ def test_players_that_wait_for_the_disk_are_bounded(
         return real(*args, **options)
 
     monkeypatch.setattr(player_files, "write", slow)
-    checkpointer, names = reopen(), [player_files.new_name("main") for _ in range(checkpointers.MAX_FREEZES + 1)]
+    checkpointer, names = reopen(), [f"main-{number:012x}" for number in range(checkpointers.MAX_FREEZES + 1)]
     *first, last = names
     for name in first:
         assert checkpointer.freeze(name, 1, params(1), {})
@@ -650,14 +644,14 @@ def test_pools_of_random_saves_and_resumes_are_always_whole(reopen: harness.Open
     checkpointer, pool, pools = reopen(keep=2), dict[str, float](), dict[int, dict[str, float]]()
     for step in range(1, 25):
         for _ in range(int(rng.integers(0, 3))):
-            name = player_files.new_name("main")
+            name = f"main-{secrets.token_hex(6)}"
             checkpointer.freeze(name, step, params(step), {})
             pool[name] = step
         pool = {name: pool[name] for name in pool if rng.random() < 0.8}
         checkpointer.save(step, STATE, {}, None, list(pool))
         pools[step] = dict(pool)
         if rng.random() < 0.3:
-            checkpointer.freeze(player_files.new_name("lost"), step, params(step), {})
+            checkpointer.freeze(f"lost-{secrets.token_hex(6)}", step, params(step), {})
             checkpointer = reopen(keep=2)
             assert set(restore(checkpointer).frozen) == set(pool)
             _assert_named(tmp_path, pools)

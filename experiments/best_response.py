@@ -309,14 +309,14 @@ def searching(run_dir: pathlib.Path, step: Any, rows: int, player: str | None = 
 
     from seedzero.checkpoints import run_dir as run_dirs
     from seedzero.device import acting
+    from seedzero.evaluation import agent_choice, greedy
     from seedzero.evaluation import evaluate as scoring
-    from seedzero.evaluation import greedy
 
     config = run_dirs.read_saved(run_dir).config
     game = scoring.game_of(config)
     if game is None:
         raise SystemExit(f"{run_dir} was trained in no game of two players")
-    saved = greedy.load(run_dir, config, game.spec, "last" if step is None else step, player)
+    saved = greedy.load(agent_choice.AgentChoice(run_dir, step, player), config, game.spec)
     search = greedy.functions(saved.agent, game.spec).search
     carried = acting.initial(saved.agent, game.spec, rows)
 

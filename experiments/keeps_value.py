@@ -19,6 +19,7 @@ import solver
 
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.envs import bots, spiel
+from seedzero.evaluation import agent_choice
 from seedzero.evaluation import evaluate as scoring
 
 _TRIES = 100
@@ -48,7 +49,7 @@ def measure(run_dir: pathlib.Path, step: Any, num_positions: int, seed: int) -> 
     began = time.perf_counter()
     values = [exact.action_values(state) for state in states]
     solved = time.perf_counter()
-    actions = scoring.load_player(game, run_dir, config, step)[0](states)
+    actions = scoring.load_player(game, agent_choice.AgentChoice(run_dir, step), config)[0](states)
     moved = time.perf_counter()
     kept = np.array([value[int(action)] == max(value.values()) for value, action in zip(values, actions, strict=True)])
     decisive = np.array([min(value.values()) < max(value.values()) for value in values])

@@ -26,7 +26,7 @@ import numpy as np
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.checkpoints import spec_file
 from seedzero.core import errors
-from seedzero.evaluation import greedy
+from seedzero.evaluation import agent_choice, greedy
 
 _PREFIX = "gym:MinAtar/"
 
@@ -135,7 +135,7 @@ def main() -> None:
         if spec is None:
             raise errors.UsageError(f"{arguments.run_dir} has no checkpoint yet")
         step = int(arguments.step) if arguments.step.isdecimal() else arguments.step
-        saved = greedy.load(arguments.run_dir, config, spec, step)
+        saved = greedy.load(agent_choice.AgentChoice(arguments.run_dir, step), config, spec)
         states = choices(game, arguments.states, seed=0)
         q = q_values(saved, states.observation, states.ends.shape[1])
     except errors.Error as error:

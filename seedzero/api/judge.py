@@ -15,7 +15,7 @@ from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import errors
 from seedzero.device import patience
 from seedzero.envs import spiel
-from seedzero.evaluation import game_tree, greedy, nash, tabular
+from seedzero.evaluation import agent_choice, game_tree, greedy, nash, tabular
 from seedzero.evaluation import policy as acting_policy
 from seedzero.league import players as members
 from seedzero.monitoring import counts as step_counts
@@ -108,12 +108,13 @@ def judge(path: pathlib.Path, place: str, step: saved_files.Step = "last", *, tr
 
     Raises UsageError for an unsuitable game or agent, CheckpointError.
     """
-    config, _ = acting_policy.read(path, trusted=trusted)
+    choice = agent_choice.AgentChoice(path, step, trusted=trusted)
+    config, _ = acting_policy.read(choice)
     game = game_tree.game_of(config.env.id, place)
     league = leagues.read(path, place, step) if leagues.has_league(config) else None
     names = [one.name for one in league.pool.members if not one.retired] if league else [members.MAIN]
     asked = [None if name == members.MAIN else name for name in names]
-    saved = greedy.load_players(path, config, game.spec, step, asked)
+    saved = greedy.load_players(choice, config, game.spec, asked)
     agent = saved[0].agent
     if agent.policy is None:
         raise errors.UsageError(

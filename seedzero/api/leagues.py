@@ -13,6 +13,7 @@ from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.config import league as league_config
 from seedzero.core import errors
+from seedzero.evaluation import agent_choice
 from seedzero.league import elo, lineage, matchmaking
 from seedzero.league import payoff as payoffs
 from seedzero.league import players as members
@@ -125,16 +126,14 @@ def read(path: pathlib.Path, place: str, step: saved_files.Step = "last") -> Sav
         ) from error
 
 
-def play(
-    path: pathlib.Path, place: str, players: tuple[str, str], num_games: int, seed: int, *, trusted: bool = False
-) -> dict[str, Any]:
+def play(choice: agent_choice.AgentChoice, place: str, players: tuple[str, str], num_games: int) -> dict[str, Any]:
     """Plays games between two players of a run's league, without noise and from both sides; returns the statistics.
 
-    players: names; of a learning player the newest checkpoint plays. seed: of the random openings, one a pair of
-    games, or of chance and the moves that players of seats draw. trusted: as of `consent.check`. Raises as `read`, and
-    UsageError for a name that the league has not.
+    choice: its seed is of the random openings, one a pair of games, or of chance and the moves that players of seats
+    draw. players: names; of a learning player the newest checkpoint plays. Raises as `read`, and UsageError for a name
+    that the league has not.
     """
-    pool = read(path, place).pool
+    pool = read(choice.path, place).pool
     try:
         for name in players:
             pool.of(name)
@@ -143,7 +142,7 @@ def play(
     from seedzero.evaluation import evaluate as scoring  # JAX
 
     names = [None if name == members.MAIN else name for name in players]
-    found = scoring.against_each_other(path, names, num_games, seed, trusted=trusted)
+    found = scoring.against_each_other(choice, names, num_games)
     score, games = found["wins"] + 0.5 * found["draws"], found["episodes"]
     low, high = payoffs.wilson(score, games)
     names_of_rest = (

@@ -7,11 +7,12 @@ import dataclasses
 import operator
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from seedzero.config import options
 from seedzero.core import errors
+from seedzero.evaluation import agent_choice
 from seedzero.league import players as members
 
 if TYPE_CHECKING:
@@ -108,14 +109,10 @@ def load(
       CheckpointError: a missing or damaged checkpoint or frozen player.
       BucketError: the bucket cannot be read.
     """
-    from seedzero.bucket import run_copy
-
-    step, player, policy = checked_step(step), checked_player(player, step), checked_policy(policy)
-    _check_seed(seed)
-    with run_copy.local(os.fspath(run_dir), fetch(step, player)) as path:
+    with opened(choose(run_dir, step, player, policy, trusted=trust_run_dir, seed=seed)) as choice:
         from seedzero.evaluation import policy as acting_policy  # JAX
 
-        return acting_policy.load(path, step, seed=seed, trusted=trust_run_dir, player=player, policy=policy)
+        return acting_policy.load(choice)
 
 
 def evaluate(
@@ -154,32 +151,33 @@ def evaluate(
         module without trust.
       CheckpointError, BucketError: as `load`.
     """
+    choice = choose(
+        run_dir, step, player, policy, trusted=trust_run_dir, seed=seed, max_episode_steps=max_episode_steps
+    )
+    return evaluate_choice(choice, episodes, opponent=opponent, progress=progress)
+
+
+def evaluate_choice(
+    choice: agent_choice.AgentChoice,
+    episodes: int,
+    *,
+    opponent: RunDir | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Evaluation:
+    """Returns the result of `evaluate` for a checked choice."""
     from seedzero.bucket import run_copy
 
-    step, player, policy = checked_step(step), checked_player(player, step), checked_policy(policy)
-    _check_seed(seed)
-    for name, number in (("episodes", episodes), ("max_episode_steps", max_episode_steps)):
+    for name, number in (("episodes", episodes), ("max_episode_steps", choice.max_steps)):
         if number is not None and number < 1:
             raise errors.UsageError(f"{name}={number}: expected at least 1")
     other = None if opponent is None else os.fspath(opponent)
     with contextlib.ExitStack() as copies:
-        path = copies.enter_context(run_copy.local(os.fspath(run_dir), fetch(step, player)))
+        choice = copies.enter_context(opened(choice))
         if other is not None and "://" in other:
             other = str(copies.enter_context(run_copy.local(other, lambda copy: copy.fetch_params("last"))))
         from seedzero.evaluation import evaluate as scoring  # JAX
 
-        played = scoring.evaluate(
-            path,
-            step,
-            episodes,
-            seed,
-            other,
-            max_episode_steps,
-            progress,
-            player=player,
-            trusted=trust_run_dir,
-            policy=policy,
-        )
+        played = scoring.evaluate(choice, episodes, other, progress)
         return Evaluation(**{**played, **({} if opponent is None else {"opponent": os.fspath(opponent)})})
 
 
@@ -212,17 +210,27 @@ def export(
       UsageError: an unknown format or platform, a directory that cannot be written, a missing package, or as `load`.
       CheckpointError, BucketError: as `load`.
     """
-    from seedzero.bucket import run_copy
+    choice = choose(run_dir, step, player, policy, trusted=trust_run_dir)
+    return export_choice(choice, out, file_format=file_format, platforms=platforms, batch_size=batch_size)
 
-    step, directory = checked_step(step), pathlib.Path(out).absolute()
-    player, policy = checked_player(player, step), checked_policy(policy)
+
+def export_choice(
+    choice: agent_choice.AgentChoice,
+    out: RunDir,
+    *,
+    file_format: str = "stablehlo",
+    platforms: Sequence[str] = ("cpu",),
+    batch_size: int | None = None,
+) -> dict[str, Any]:
+    """Returns the result of `export` for a checked choice."""
+    directory = pathlib.Path(out).absolute()
     check_export(file_format, platforms, batch_size)
-    with run_copy.local(os.fspath(run_dir), fetch(step, player)) as path:
+    with opened(choice) as choice:
         from seedzero.evaluation import exporting, greedy  # JAX
         from seedzero.evaluation import policy as acting_policy
 
-        config, spec = acting_policy.read(path, trusted=trust_run_dir)
-        saved = greedy.load(path, config, spec, step, player, policy)
+        config, spec = acting_policy.read(choice)
+        saved = greedy.load(choice, config, spec)
         return exporting.export(saved, config, spec, directory, platforms=platforms, batch_size=batch_size)
 
 
@@ -267,13 +275,36 @@ def checked_policy(policy: str | None) -> Mode | None:
     )
 
 
-def fetch(step: Step | None, player: str | None) -> Callable[[run_copy.Copy], object]:
-    """Returns a function for fetching a checkpoint's parameters, or a frozen player's, from a bucket."""
-    if player is not None and members.is_frozen(player):
-        return lambda copy: copy.fetch_player(player)
-    return lambda copy: copy.fetch_params(step)
-
-
-def _check_seed(seed: int) -> None:
+def choose(
+    run_dir: RunDir,
+    step: object = None,
+    player: str | None = None,
+    policy: str | None = None,
+    *,
+    trusted: bool = False,
+    seed: int = 0,
+    max_episode_steps: int | None = None,
+) -> agent_choice.AgentChoice:
+    """Returns the choice of a saved agent by the arguments of `load` and `evaluate`; raises UsageError as these."""
+    step = checked_step(step)
+    player, policy = checked_player(player, step), checked_policy(policy)
     if not 0 <= seed <= options.LARGEST:
         raise errors.UsageError(f"seed={seed}: expected a whole number from 0 to {options.LARGEST}")
+    return agent_choice.AgentChoice(os.fspath(run_dir), step, player, policy, trusted, seed, max_episode_steps)
+
+
+@contextlib.contextmanager
+def opened(
+    choice: agent_choice.AgentChoice, fetch: Callable[[run_copy.Copy], object] | None = None
+) -> Iterator[agent_choice.AgentChoice]:
+    """Yields the choice in a run directory on this disk, as of `run_copy.local`; fetch: None: the parameters alone."""
+    from seedzero.bucket import run_copy
+
+    def fetch_agent(copy: run_copy.Copy) -> None:
+        if choice.player is not None and members.is_frozen(choice.player):
+            copy.fetch_player(choice.player)
+        else:
+            copy.fetch_params(choice.step)
+
+    with run_copy.local(os.fspath(choice.run_dir), fetch or fetch_agent) as path:
+        yield dataclasses.replace(choice, run_dir=path)

@@ -11,6 +11,7 @@ from seedzero.cli import output, parse
 from seedzero.config import combinations
 from seedzero.config import config as configs
 from seedzero.core import env_ids, errors
+from seedzero.evaluation import agent_choice
 
 _VIDEO = "play.mp4"
 _EXHAUSTIVE = "exhaustive"
@@ -28,36 +29,20 @@ def run(arguments: parse.Arguments) -> int:
     """Plays episodes with a checkpoint and prints their statistics; returns the exit code."""
     opponent = arguments.flags.get("opponent")
     episodes = arguments.integer("episodes", minimum=1) or _EPISODES
-    seed = arguments.integer("seed", minimum=0) or 0
-    step = read_step(arguments)
-    player, policy = chosen(arguments, step)
-    max_steps = arguments.integer("max_episode_steps", minimum=1)
-    access, trusted = _access(arguments), arguments.switch("trust_run_dir")
-    run_dir = arguments.flags["run_dir"]
+    choice, access = read_choice(arguments), _access(arguments)
+    name = f"step {choice.step}, " if choice.step else f"{choice.player}, " if choice.player else ""
     amount = "every line of play" if opponent == _EXHAUSTIVE else f"{episodes} episodes"
-    output.say(f"evaluating {run_dir}, {f'step {step}, ' if step else f'{player}, ' if player else ''}{amount}")
+    output.say(f"evaluating {choice.run_dir}, {name}{amount}")
     if access is None:
         with output.others_aside():
-            result = runs.evaluate(
-                run_dir,
-                episodes,
-                step=step,
-                seed=seed,
-                opponent=opponent,
-                max_episode_steps=max_steps,
-                player=player,
-                policy=policy,
-                trust_run_dir=trusted,
-            ).to_json()
+            result = runs.evaluate_choice(choice, episodes, opponent=opponent).to_json()
     else:
-        from seedzero.bucket import run_copy
         from seedzero.evaluation import served
 
-        with run_copy.local(run_dir, lambda copy: copy.fetch_params(step)) as path:
+        with runs.opened(choice) as here:
             reports = served.Reports(output.say, output.progress("episodes"))
-            given = (str(path), step, episodes, seed, access, reports, max_steps)
-            result = served.evaluate(*given, trusted=trusted, policy=policy)
-    _report("evaluated", step, result, is_game="opponent" in result)
+            result = served.evaluate(here, episodes, access, reports)
+    _report("evaluated", choice, result, is_game="opponent" in result)
     if "stderr_return" in result:
         output.say(
             f"mean return {result['mean_return']:.4g}, standard error {result['stderr_return']:.2g} over "
@@ -100,13 +85,21 @@ def read_step(arguments: parse.Arguments) -> runs.Step | None:
     return runs.checked_step(int(str(step)) if is_number else step)
 
 
-def chosen(arguments: parse.Arguments, step: runs.Step | None) -> tuple[str | None, runs.Mode | None]:
-    """Returns the values of --player and --policy. Raises UsageError."""
-    flags = arguments.flags
-    return runs.checked_player(flags.get("player"), step), runs.checked_policy(flags.get("policy"))
+def read_choice(arguments: parse.Arguments) -> agent_choice.AgentChoice:
+    """Returns the saved agent that the flags of a command choose. Raises UsageError."""
+    flags, step = arguments.flags, read_step(arguments)
+    return runs.choose(
+        flags["run_dir"],
+        step,
+        flags.get("player"),
+        flags.get("policy"),
+        trusted=arguments.switch("trust_run_dir"),
+        seed=arguments.integer("seed", minimum=0) or 0,
+        max_episode_steps=arguments.integer("max_episode_steps", minimum=1),
+    )
 
 
-def _report(deed: str, step: runs.Step | None, result: Mapping[str, Any], *, is_game: bool) -> None:
+def _report(deed: str, choice: agent_choice.AgentChoice, result: Mapping[str, Any], *, is_game: bool) -> None:
     """Reports the checkpoint, the reason for its choice, and episodes ended by the limit of steps.
 
     is_game: of two players.
@@ -114,8 +107,8 @@ def _report(deed: str, step: runs.Step | None, result: Mapping[str, Any], *, is_
     if "player" in result:
         output.say(f"{deed} the player {result['player']}, of update {result['step']}")
         return
-    if step is not None:
-        why = f" (--step={step})"
+    if choice.step is not None:
+        why = f" (--step={choice.step})"
     elif result["chosen"] == "best":
         why = ": the best by evaluation while training"
     elif is_game:
@@ -133,46 +126,35 @@ def _report(deed: str, step: runs.Step | None, result: Mapping[str, Any], *, is_
 
 def play(arguments: parse.Arguments) -> int:
     """Plays one episode into a video, or into a record on the page; returns the exit code."""
-    seed = arguments.integer("seed", minimum=0) or 0
-    step = read_step(arguments)
-    player, policy = chosen(arguments, step)
+    choice = read_choice(arguments)
     if arguments.switch("page"):
         from seedzero.cli import play_page
 
-        return play_page.run(arguments, step, player, policy, seed)
-    run_dir, video = arguments.flags["run_dir"], pathlib.Path(arguments.flags.get("video") or _VIDEO)
-    max_steps = arguments.integer("max_episode_steps", minimum=1)
+        return play_page.run(arguments, choice)
+    video = pathlib.Path(arguments.flags.get("video") or _VIDEO)
     from seedzero.evaluation import video as videos
 
     videos.check_path(video)  # before JAX is loaded
-    from seedzero.bucket import run_copy
     from seedzero.checkpoints import spec_file
     from seedzero.evaluation import evaluate as scoring
 
-    output.say(f"playing {run_dir} into {video}")
-    with run_copy.local(run_dir, runs.fetch(step, player)) as path, output.others_aside():
-        trusted = arguments.switch("trust_run_dir")
-        result = scoring.play(str(path), video, step, seed, max_steps, player=player, trusted=trusted, policy=policy)
-        spec = spec_file.read(path)
-    _report("played", step, result, is_game=spec is not None and spec.num_players == 2)
+    output.say(f"playing {choice.run_dir} into {video}")
+    with runs.opened(choice) as here, output.others_aside():
+        result, spec = scoring.play(here, video), spec_file.read(here.path)
+    _report("played", choice, result, is_game=spec is not None and spec.num_players == 2)
     output.print_json(result)
     return 0
 
 
 def export(arguments: parse.Arguments) -> int:
     """Exports a checkpoint; returns the exit code."""
-    flags, step = arguments.flags, read_step(arguments)
-    player, policy = chosen(arguments, step)
-    manifest = runs.export(
-        flags["run_dir"],
+    flags = arguments.flags
+    manifest = runs.export_choice(
+        read_choice(arguments),
         flags["out"],
-        step=step,
         file_format=flags.get("format", "stablehlo"),
         platforms=flags.get("platforms", "cpu").split(","),
         batch_size=arguments.integer("batch_size", minimum=1),
-        player=player,
-        policy=policy,
-        trust_run_dir=arguments.switch("trust_run_dir"),
     )
     name = f"player {manifest['player']}, of" if "player" in manifest else "checkpoint of"
     output.say(f"exported the {name} update {manifest['step']} to {flags['out']}")

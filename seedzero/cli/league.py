@@ -6,12 +6,14 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from seedzero.api import runs
 from seedzero.cli import evaluate, output, parse
 from seedzero.core import errors, opponents
 
 if TYPE_CHECKING:
     from seedzero.api import judge as judges
     from seedzero.api import leagues
+    from seedzero.bucket import run_copy
 
 
 def run(arguments: parse.Arguments) -> int:
@@ -104,17 +106,16 @@ def _written(arguments: parse.Arguments, out: pathlib.Path, content: bytes, upda
 
 
 def _judged(arguments: parse.Arguments) -> judges.Judgement:
-    step = evaluate.read_step(arguments)
-    if step == "best":
+    choice = evaluate.read_choice(arguments)
+    if choice.step == "best":
         raise errors.UsageError(
             "--step=best: that checkpoint has no league; give the number of a saved update, or last"
         )
     from seedzero.api import judge as judges
-    from seedzero.bucket import run_copy
 
-    place, step = arguments.flags["run_dir"], "last" if step is None else step
-    with run_copy.local(place, judges.fetching(place, step)) as path:
-        return judges.judge(path, place, step, trusted=arguments.switch("trust_run_dir"))
+    place, step = arguments.flags["run_dir"], "last" if choice.step is None else choice.step
+    with runs.opened(choice, judges.fetching(place, step)) as here:
+        return judges.judge(here.path, place, step, trusted=here.trusted)
 
 
 def _nash(arguments: parse.Arguments) -> int:
@@ -176,19 +177,16 @@ def _match(arguments: parse.Arguments, names: Sequence[str]) -> int:
             f"seedzero league match takes two players, as in `seedzero league match main NAME`, but here "
             f"{'is' if len(names) == 1 else 'are'} {len(names)}; `seedzero league show` lists them"
         )
-    num_games, seed = arguments.integer("games", minimum=2) or _GAMES, arguments.integer("seed", minimum=0) or 0
+    num_games, choice = arguments.integer("games", minimum=2) or _GAMES, evaluate.read_choice(arguments)
     from seedzero.api import leagues
-    from seedzero.bucket import run_copy
-
-    place, trusted = arguments.flags["run_dir"], arguments.switch("trust_run_dir")
 
     def fetch(copy: run_copy.Copy) -> None:
         copy.fetch_params("last")
         copy.fetch_player(*names)
 
     output.say(f"playing {num_games} games of {names[0]} against {names[1]}, half of them with the first move")
-    with run_copy.local(place, fetch) as path, output.others_aside():
-        found = leagues.play(path, place, (names[0], names[1]), num_games, seed, trusted=trusted)
+    with runs.opened(choice, fetch) as here, output.others_aside():
+        found = leagues.play(here, arguments.flags["run_dir"], (names[0], names[1]), num_games)
     if arguments.switch("json"):
         output.print_json(found)
     else:

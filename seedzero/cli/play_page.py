@@ -5,42 +5,38 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-import pathlib
 import sys
 import urllib.parse
 import webbrowser
 from collections.abc import Callable
 
-from seedzero.api import runs
 from seedzero.bucket import bucket
 from seedzero.cli import output, parse
 from seedzero.core import errors, exit_codes
+from seedzero.evaluation import agent_choice
 from seedzero.host import paging
 
 _HOST = "127.0.0.1"
 
 
-def run(
-    arguments: parse.Arguments, step: runs.Step | None, player: str | None, policy: runs.Mode | None, seed: int
-) -> int:
+def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
     """Records an episode and serves the page at it until Ctrl-C; returns the exit code."""
-    run_dir, trusted = arguments.flags["run_dir"], arguments.switch("trust_run_dir")
+    run_dir = arguments.flags["run_dir"]
     if "video" in arguments.flags:
         raise errors.UsageError("--page shows a record, --video writes a video; give one of them")
     if bucket.parse(run_dir) is not None:
         raise errors.UsageError(f"--run_dir={run_dir}: --page records into a run directory of this machine; give one")
-    max_steps = arguments.integer("max_episode_steps", minimum=1)
     paging.check_packages("seedzero play --page")
-    path = pathlib.Path(run_dir).absolute()
+    choice = choice.absolute()
     time = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
     folder = f"played-{time}"
     output.say(f"playing {run_dir} into records/{folder}")
     from seedzero.evaluation import recording
     from seedzero.page import recordings, serve
 
-    out = path / recordings.FOLDER / folder
+    out = choice.path / recordings.FOLDER / folder
     with output.others_aside():
-        result = recording.record(path, out, step, 1, seed, max_steps, player=player, trusted=trusted, policy=policy)
+        result = recording.record(choice, out, 1)
     output.print_json(result)
     address = urllib.parse.urlencode({"run": ".", "record": f"{folder}/{recording.file_name(0)}"})
 
@@ -48,7 +44,7 @@ def run(
         output.say(f"the record: {url}#/record?{address}; Ctrl-C ends its page")
         open_browser(f"{url}#/record?{address}")
 
-    serve.serve(path.resolve(), _HOST, 0, "", ready, trusted=trusted)
+    serve.serve(choice.path.resolve(), _HOST, 0, "", ready, trusted=choice.trusted)
     return exit_codes.DONE
 
 

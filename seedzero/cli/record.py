@@ -16,18 +16,13 @@ _EPISODES = 20
 
 def run(arguments: parse.Arguments) -> int:
     """Records episodes and prints a table of the files; returns the exit code."""
-    run_dir, step = arguments.flags["run_dir"], evaluate.read_step(arguments)
+    choice, run_dir = evaluate.read_choice(arguments), arguments.flags["run_dir"]
     episodes = arguments.integer("episodes", minimum=1) or _EPISODES
-    seed = arguments.integer("seed", minimum=0) or 0
-    player, policy = evaluate.chosen(arguments, step)
-    num_simulations = arguments.integer("simulations", minimum=1)
-    max_steps = arguments.integer("max_episode_steps", minimum=1)
-    trusted, as_json = arguments.switch("trust_run_dir"), arguments.switch("json")
+    num_simulations, as_json = arguments.integer("simulations", minimum=1), arguments.switch("json")
     out = arguments.flags.get("out") or f"{run_dir}/records"
     if "://" in out:
         raise errors.UsageError(f"--out={out}: episodes are written to this machine; give a directory")
     output.say(f"recording {run_dir} into {out}, {episodes} episodes")
-    from seedzero.bucket import run_copy
     from seedzero.evaluation import recording
 
     written: list[recording.RecordedEpisode] = []
@@ -38,20 +33,8 @@ def run(arguments: parse.Arguments) -> int:
         tell(len(written), episodes)
 
     try:
-        with run_copy.local(run_dir, runs.fetch(step, player)) as path, output.others_aside():
-            result = recording.record(
-                path,
-                out,
-                step,
-                episodes,
-                seed,
-                max_steps,
-                player=player,
-                trusted=trusted,
-                policy=policy,
-                num_simulations=num_simulations,
-                recorded=recorded,
-            )
+        with runs.opened(choice) as here, output.others_aside():
+            result = recording.record(here, out, episodes, num_simulations=num_simulations, recorded=recorded)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f": {len(written)} of {episodes} episodes are whole in {out}") from None
     if as_json:

@@ -11,16 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.checkpoints import consent, spec_file
 from seedzero.checkpoints import files as saved_files
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import spec_file
 from seedzero.config import config as configs
 from seedzero.config import families
 from seedzero.core import env_ids, errors, opponents, types
 from seedzero.device import patience
 from seedzero.envs import base as env_base
 from seedzero.envs import registry, seats, spiel, spiel_seats
-from seedzero.evaluation import evaluation, greedy, human_scores, match, seat_match
+from seedzero.evaluation import agent_choice, evaluation, greedy, human_scores, match, seat_match
 from seedzero.evaluation import video as videos
 
 MAX_ENVS = 32
@@ -36,16 +35,15 @@ EXHAUSTIVE = "exhaustive"
 """Opponent in games of two players: every move of the other side."""
 
 
-def read_config(path: pathlib.Path, remedy: str, *, trusted: bool) -> configs.Config:
+def read_config(choice: agent_choice.AgentChoice, remedy: str) -> configs.Config:
     """Returns a run's configuration: read once, for the consent to its code is to these very settings.
 
-    remedy: for environments of workers, which cannot be made here. trusted: as of `consent.check`.
+    remedy: for environments of workers, which cannot be made here.
     """
-    saved = run_dirs.read_saved(path)
-    config = consent.check(path, saved, trusted=trusted)
+    config = choice.config()
     if config.env.id == env_ids.REMOTE:
         raise errors.UsageError(
-            f"{path} was trained with --env=remote, so its environment comes with a worker; {remedy}"
+            f"{choice.path} was trained with --env=remote, so its environment comes with a worker; {remedy}"
         )
     return config
 
@@ -55,26 +53,21 @@ class _Player:
 
     def __init__(
         self,
-        path: pathlib.Path,
+        choice: agent_choice.AgentChoice,
         config: configs.Config,
-        step: saved_files.Step | None,
         num_envs: int,
         *,
-        seed: int,
-        render: bool,
+        render: bool = False,
         role: types.Role = types.Role.TRAIN,
-        player: str | None = None,
-        policy: str | None = None,
     ) -> None:
         """role: games of two players are self-play in training."""
-        self.config = config
         settings = dataclasses.replace(config.env.of_evaluation, random_opening=0)
         self.env: env_base.VectorEnv = registry.make(config.env.id, settings, num_envs, role=role, render=render)
         with contextlib.ExitStack() as undo:
             undo.callback(self.env.close)
-            self.step = self.env.reset(greedy.seeds(seed, num_envs))  # completes the spec
-            self.saved = greedy.load(path, config, self.env.spec, step, player, policy)
-            self._group = greedy.GroupPlayer(self.saved, self.env.spec, num_envs, seed)
+            self.step = self.env.reset(greedy.seeds(choice.seed, num_envs))  # completes the spec
+            self.saved = greedy.load(choice, config, self.env.spec)
+            self._group = greedy.GroupPlayer(self.saved, self.env.spec, num_envs, choice.seed)
             undo.pop_all()
         self.first = np.ones(num_envs, bool)
 
@@ -86,74 +79,57 @@ class _Player:
 
 
 def evaluate(
-    path: str | os.PathLike[str],
-    step: saved_files.Step | None,
+    choice: agent_choice.AgentChoice,
     num_episodes: int,
-    seed: int,
     opponent: str | None = None,
-    max_steps: int | None = None,
     progress: evaluation.Progress | None = None,
-    *,
-    player: str | None = None,
-    trusted: bool = False,
-    policy: str | None = None,
 ) -> dict[str, Any]:
-    """Plays episodes with a checkpoint; returns the update as `step`, the choice as `chosen`, and statistics.
+    """Plays episodes with a saved agent; returns the update as `step`, the choice as `chosen`, and statistics.
 
     Args:
-      path: run directory.
-      step: update number, "best" or "last"; None: the best, or the last if there is none: a first evaluation, of
-        untrained parameters, makes none; in games of two players the last, because an evaluation against random
-        moves does not distinguish good agents.
+      choice: its trust and policy are those of the opponent's run too. Games of two players end by themselves, and
+        take no limit of steps. The result has `policy` if actions were drawn.
       num_episodes: at least 1; not read if the opponent is EXHAUSTIVE.
-      seed: of the environments and of drawn actions.
       opponent: in games of two players EXHAUSTIVE, a name as of `opponents.parse`, or the run directory of another
         agent; None: random moves.
-      max_steps: an episode that has so many ends there, and counts with its rewards so far; None: the run's
-        `evaluation.max_episode_steps`. Games of two players end by themselves, and have none.
       progress: called after each step of all environments; not in games of two players.
-      player: name of a frozen player of the run's league, in place of a checkpoint; None: there is none.
-      trusted: as of `consent.check`, for the opponent's directory too.
-      policy: as of `greedy.load`, of the opponent's run too; the result has `policy` if actions were drawn.
 
     Raises UsageError: not a run directory, a remote environment, an unsuitable opponent, policy or limit of steps, or
     code of the directory's maker without consent; CheckpointError.
     """
-    path = pathlib.Path(path).absolute()  # an environment may change the directory of its process
-    config = read_config(path, _EVALUATE_REMOTE, trusted=trusted)
+    choice = choice.absolute()
+    path, config = choice.path, read_config(choice, _EVALUATE_REMOTE)
     game, seated = game_of(config), seat_game_of(config)
     if game is None and seated is None:
-        for flag, given in (("opponent", opponent), ("player", player)):
+        for flag, given in (("opponent", opponent), ("player", choice.player)):
             if given is not None:
                 raise errors.UsageError(f"--{flag}={given}: {path} was trained in no game of two players; omit it")
     if game is None and opponent in (None, opponents.RANDOM):
-        found = _evaluate_alone(path, config, step, num_episodes, seed, max_steps, progress, policy, player)
-        return evaluation.with_error(found)
-    if max_steps is not None:
+        return evaluation.with_error(_evaluate_alone(choice, config, num_episodes, progress))
+    if choice.max_steps is not None:
         raise errors.UsageError(
-            f"--max_episode_steps={max_steps}: {path} was trained in a game of two players, where every game is "
-            "played to its end; omit it"
+            f"--max_episode_steps={choice.max_steps}: {path} was trained in a game of two players, where every game "
+            "is played to its end; omit it"
         )
     opponent = opponent or opponents.RANDOM
     if game is None:
         assert seated is not None
-        return _evaluate_seats(path, config, seated, step, num_episodes, seed, opponent, player, policy, trusted)
-    if opponent == EXHAUSTIVE and policy == "sample":
+        return _evaluate_seats(choice, config, seated, num_episodes, opponent)
+    if opponent == EXHAUSTIVE and choice.policy == "sample":
         raise errors.UsageError(
             f"--policy=sample: --opponent={EXHAUSTIVE} plays every line against an agent with one move in a position; "
             "omit one of them"
         )
     is_bot = opponent == opponents.RANDOM or opponents.num_simulations(opponent) > 0
-    is_run = not is_bot and opponent != EXHAUSTIVE
-    other = _same_game(pathlib.Path(opponent).absolute(), config, trusted=trusted) if is_run else None
+    rival = None if is_bot or opponent == EXHAUSTIVE else _rival(choice, config, opponent)
     with patience.telling(lambda: "playing the games"):
-        mine, theirs = greedy.seeds(seed, 2)
-        agent, checkpoint = load_player(game, path, config, step, player, policy, mine)
-        if other is not None:
-            rival, _ = load_player(game, *other, None, None, policy, theirs)
-            games = match.against_agent(game, agent, rival, num_episodes, seed)
+        mine, theirs = greedy.seeds(choice.seed, 2)
+        agent, checkpoint = load_player(game, choice, config, mine)
+        if rival is not None:
+            other, _ = load_player(game, *rival, theirs)
+            games = match.against_agent(game, agent, other, num_episodes, choice.seed)
         elif is_bot:
-            games = match.against_bot(game, agent, opponent, num_episodes, seed)
+            games = match.against_bot(game, agent, opponent, num_episodes, choice.seed)
         else:
             games = match.every_line(game, agent)
     found = {**checkpoint, "opponent": opponent, **match.summary(games)}
@@ -178,104 +154,85 @@ def seat_game_of(config: configs.Config) -> seats.SeatGame | None:
 
 
 def _evaluate_seats(
-    path: pathlib.Path,
-    config: configs.Config,
-    game: seats.SeatGame,
-    step: saved_files.Step | None,
-    num_games: int,
-    seed: int,
-    opponent: str,
-    player: str | None,
-    policy: str | None,
-    trusted: bool,
+    choice: agent_choice.AgentChoice, config: configs.Config, game: seats.SeatGame, num_games: int, opponent: str
 ) -> dict[str, Any]:
     """Returns the result of `evaluate` in a game of two seats against the agent of another run."""
     if opponent == EXHAUSTIVE or opponents.num_simulations(opponent):
         raise errors.UsageError(
-            f"--opponent={opponent}: {path} was trained in a game of seats, where nobody sees the other's part of the "
-            f"state, and that opponent looks at all of it; give --opponent={opponents.RANDOM} or --opponent=RUN_DIR"
+            f"--opponent={opponent}: {choice.path} was trained in a game of seats, where nobody sees the other's part "
+            f"of the state, and that opponent looks at all of it; give --opponent={opponents.RANDOM} or "
+            "--opponent=RUN_DIR"
         )
-    place, other = _same_game(pathlib.Path(opponent).absolute(), config, trusted=trusted)
+    rival, other = _rival(choice, config, opponent)
     with patience.telling(lambda: "playing the games"):
-        mine = greedy.load(path, config, game.spec, "last" if step is None else step, player, policy)
-        theirs = greedy.load(place, other, game.spec, "last", None, policy)
-        games = seat_match.play(game, mine, theirs, num_games, seed)
+        mine, theirs = greedy.load(choice.or_last(), config, game.spec), greedy.load(rival, other, game.spec)
+        games = seat_match.play(game, mine, theirs, num_games, choice.seed)
     return evaluation.with_error({**mine.to_json(), "opponent": opponent, **match.summary(games)})
 
 
 def against_each_other(
-    path: pathlib.Path, players: Sequence[str | None], num_games: int, seed: int, *, trusted: bool = False
+    choice: agent_choice.AgentChoice, players: Sequence[str | None], num_games: int
 ) -> dict[str, Any]:
     """Plays games between two players of a run's league, without noise.
 
     Pairs of games begin with equal random openings; in games of two seats players draw from their policies instead,
     and each has the first chair in half of the games.
 
-    players: two names of frozen players; None: the newest checkpoint. seed: of openings and draws. trusted, errors: as
+    choice: of the run, without a player. players: two names of frozen players; None: the newest checkpoint. Errors: as
     of `evaluate`. Returns the first player's statistics as of `match.summary`, with `stderr_return`, the updates of
     both as `versions`, and `policy` if actions were drawn.
     """
-    config = read_config(path, _EVALUATE_REMOTE, trusted=trusted)
+    config = read_config(choice, _EVALUATE_REMOTE)
     game, seated = game_of(config), seat_game_of(config)
     if game is None and seated is None:
-        raise errors.UsageError(f"{path} was trained in no game of two players; give a run that was")
+        raise errors.UsageError(f"{choice.path} was trained in no game of two players; give a run that was")
+    chosen = [dataclasses.replace(choice.or_last(), player=name) for name in players]
     with patience.telling(lambda: "playing the games"):
         if game is not None:
-            (one, first), (other, second) = (load_player(game, path, config, None, name) for name in players)
-            games = match.against_agent(game, one, other, num_games, seed)
+            (one, first), (other, second) = (load_player(game, player, config) for player in chosen)
+            games = match.against_agent(game, one, other, num_games, choice.seed)
         else:
             assert seated is not None
-            saved = [greedy.load(path, config, seated.spec, "last", name) for name in players]
+            saved = [greedy.load(player, config, seated.spec) for player in chosen]
             first, second = (player.to_json() for player in saved)
-            games = seat_match.play(seated, saved[0], saved[1], num_games, seed)
+            games = seat_match.play(seated, saved[0], saved[1], num_games, choice.seed)
     drawn = {"policy": first["policy"]} if "policy" in first else {}
     return {**evaluation.with_error(match.summary(games)), "versions": [first["step"], second["step"]], **drawn}
 
 
 def load_player(
-    game: spiel.Game,
-    path: pathlib.Path,
-    config: configs.Config,
-    step: saved_files.Step | None,
-    player: str | None = None,
-    policy: str | None = None,
-    seed: int = 0,
+    game: spiel.Game, choice: agent_choice.AgentChoice, config: configs.Config, seed: int = 0
 ) -> tuple[match.Player, dict[str, int | str]]:
-    """Returns the agent of a run of this game, and the checkpoint's name; without a step, the last.
-
-    player, policy: as of `greedy.load`. seed: of drawn moves.
-    """
-    saved = greedy.load(path, config, game.spec, step, player, policy)
+    """Returns the agent of a run of this game, and the checkpoint's name. seed: of drawn moves."""
+    saved = greedy.load(choice, config, game.spec)
     return match.saved_player(game, saved, seed), saved.to_json()
 
 
-def _same_game(path: pathlib.Path, mine: configs.Config, *, trusted: bool) -> tuple[pathlib.Path, configs.Config]:
-    """Returns an opponent's run directory and configuration; raises for a run of another game."""
-    config = consent.check(path, run_dirs.read_saved(path), trusted=trusted)
-    if config.env.id != mine.env.id:
+def _rival(
+    mine: agent_choice.AgentChoice, config: configs.Config, run_dir: str
+) -> tuple[agent_choice.AgentChoice, configs.Config]:
+    """Returns an opponent's last checkpoint and its run's configuration; raises for a run of another game."""
+    path = pathlib.Path(run_dir).absolute()
+    rival = agent_choice.AgentChoice(path, "last", policy=mine.policy, trusted=mine.trusted)
+    other = rival.config()
+    if other.env.id != config.env.id:
         raise errors.UsageError(
-            f"--opponent={path} was trained with --env={config.env.id}, this run with --env={mine.env.id}; give a run "
-            f"of the same game, {opponents.RANDOM}, mcts-N or {EXHAUSTIVE}"
+            f"--opponent={path} was trained with --env={other.env.id}, this run with --env={config.env.id}; give a "
+            f"run of the same game, {opponents.RANDOM}, mcts-N or {EXHAUSTIVE}"
         )
-    return path, config
+    return rival, other
 
 
 def _evaluate_alone(
-    path: pathlib.Path,
+    choice: agent_choice.AgentChoice,
     config: configs.Config,
-    step: saved_files.Step | None,
     num_episodes: int,
-    seed: int,
-    max_steps: int | None,
     progress: evaluation.Progress | None,
-    policy: str | None,
-    name: str | None,
 ) -> dict[str, Any]:
-    num_envs = _num_envs(config, spec_file.read(path), num_episodes)
-    role = types.Role.EVALUATE
-    player = _Player(path, config, step, num_envs, seed=seed, render=False, role=role, policy=policy, player=name)
+    num_envs = _num_envs(config, spec_file.read(choice.path), num_episodes)
+    player = _Player(choice, config, num_envs, role=types.Role.EVALUATE)
     slots = np.arange(num_envs)
-    limit = max_steps or player.config.evaluation.max_episode_steps
+    limit = choice.most_steps(config)
     played = evaluation.Played(slots, num_episodes, player.env.spec.tasks, max_steps=limit)
 
     def state() -> str:
@@ -291,7 +248,7 @@ def _evaluate_alone(
                 progress(played.num_finished, played.num_expected)
     result = played.result()
     shown = {**player.saved.to_json(), **result.to_json()}
-    normalized = human_scores.of(player.config.env.id, result)
+    normalized = human_scores.of(config.env.id, result)
     return shown if normalized is None else {**shown, "human_normalized": normalized}
 
 
@@ -303,32 +260,20 @@ def _num_envs(config: configs.Config, spec: types.EnvSpec | None, num_episodes: 
     return most if most < num_tasks else most // num_tasks * num_tasks
 
 
-def play(
-    path: str | os.PathLike[str],
-    target: str | os.PathLike[str],
-    step: saved_files.Step | None,
-    seed: int,
-    max_steps: int | None = None,
-    *,
-    player: str | None = None,
-    trusted: bool = False,
-    longest_side: int = 0,
-    policy: str | None = None,
-) -> dict[str, Any]:
-    """Writes a video, .mp4 or .gif, of one episode with a checkpoint, chosen as in `evaluate`.
+def play(choice: agent_choice.AgentChoice, target: str | os.PathLike[str], *, longest_side: int = 0) -> dict[str, Any]:
+    """Writes a video, .mp4 or .gif, of one episode with a saved agent.
 
-    A game of two players is self-play, without a step too with the best checkpoint; the return is the first mover's.
+    A game of two players is self-play; the return is the first mover's.
 
-    path, step, seed, max_steps, player, trusted and policy are as in `evaluate`; target is the file to write.
-    longest_side: larger pictures are thinned to at most so many pixels, both ways alike; 0: none is. Returns step,
-    chosen, video, frames, return and length; cut_off is 1 if the limit of steps ended the episode; policy as
-    `evaluate`. Raises as `evaluate`, and UsageError if the video cannot be written.
+    target: the file to write. longest_side: larger pictures are thinned to at most so many pixels, both ways alike; 0:
+    none is. Returns step, chosen, video, frames, return and length; cut_off is 1 if the limit of steps ended the
+    episode; policy as `evaluate`. Raises as `evaluate`, and UsageError if the video cannot be written.
     """
-    path, file = pathlib.Path(path).absolute(), pathlib.Path(target).absolute()
-    config = read_config(path, _PLAY_REMOTE, trusted=trusted)
-    group = _Player(path, config, step, 1, seed=seed, render=True, player=player, policy=policy)
+    choice, file = choice.absolute(), pathlib.Path(target).absolute()
+    config = read_config(choice, _PLAY_REMOTE)
+    group = _Player(choice, config, 1, render=True)
     followed = evaluation.Episodes(1, group.env.spec.num_players)
-    limit = max_steps or group.config.evaluation.max_episode_steps
+    limit = choice.most_steps(config)
 
     def frames() -> Iterator[np.ndarray]:
         while True:
@@ -339,7 +284,7 @@ def play(
             group.advance()
 
     with env_base.closing(group.env):
-        usual = families.of(group.config.env.id).frames_per_second
+        usual = families.of(config.env.id).frames_per_second
         fps = getattr(group.env, "frames_per_second", None) or usual
         num_frames = videos.write_video(file, frames(), fps)
     episode = followed.so_far(0)
@@ -355,5 +300,6 @@ def film(path: pathlib.Path, target: pathlib.Path, max_steps: int, longest_side:
     `other_hosts`, too: the checkpoint's counts of training steps.
     """
     _, saved, _ = saved_files.find(path / "checkpoints", "last", "params")
-    result = play(path, target, saved.step, 0, max_steps, trusted=True, longest_side=longest_side)
+    choice = agent_choice.AgentChoice(path, saved.step, trusted=True, max_steps=max_steps)
+    result = play(choice, target, longest_side=longest_side)
     return {**result, **{name: saved.host[name] for name in ("ledger", "other_hosts") if name in saved.host}}

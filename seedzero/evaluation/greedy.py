@@ -22,6 +22,7 @@ from seedzero.config import config as configs
 from seedzero.config import league as league_config
 from seedzero.core import errors, printable, types
 from seedzero.device import acting, compilation_cache, patience, slow_compile
+from seedzero.evaluation import agent_choice
 
 _SEED_KEY = 2
 """Differs from training (0) and evaluation during training (1), so that episodes are unseen."""
@@ -47,39 +48,24 @@ class SavedAgent(NamedTuple):
         return {"step": self.update, "chosen": self.chosen, **player, **policy}
 
 
-def load(
-    path: pathlib.Path,
-    config: configs.Config,
-    spec: types.EnvSpec,
-    step: saved_files.Step | None,
-    player: str | None = None,
-    policy: str | None = None,
-) -> SavedAgent:
-    """Returns the agent of a run with the parameters of a checkpoint; without a step, the best or else the last.
-
-    In games of two players it is the last.
-    player: the name of a frozen player, in place of a checkpoint, or of a learning one. policy: "greedy" or "sample";
-    None: by the kind of game, `EnvSpec.default_mode`.
+def load(choice: agent_choice.AgentChoice, config: configs.Config, spec: types.EnvSpec) -> SavedAgent:
+    """Returns the chosen agent of a run.
 
     Raises SpecMismatch if the run had environments with another spec, UsageError for draws of an agent without a
     policy, CheckpointError.
     """
-    saved = load_players(path, config, spec, step, (player,))[0]
-    if policy == "sample" and not saved.agent.has_policy:
+    saved = load_players(choice, config, spec, (choice.player,))[0]
+    if choice.policy == "sample" and not saved.agent.has_policy:
         raise errors.UsageError(
             f"--policy=sample: agent {config.run.agent} learns values alone and has no policy to draw actions from; "
             "leave it out, or give greedy"
         )
-    mode = spec.default_mode if policy is None else types.MODES[policy]
+    mode = spec.default_mode if choice.policy is None else types.MODES[choice.policy]
     return saved._replace(mode=mode if saved.agent.has_policy else types.GREEDY)
 
 
 def load_players(
-    path: pathlib.Path,
-    config: configs.Config,
-    spec: types.EnvSpec,
-    step: saved_files.Step | None,
-    players: Sequence[str | None],
+    choice: agent_choice.AgentChoice, config: configs.Config, spec: types.EnvSpec, players: Sequence[str | None]
 ) -> list[SavedAgent]:
     """Returns the agents of some players, which share their functions, to act greedily; the rest is as of `load`."""
     with patience.telling(lambda: "loading the agent"):
@@ -90,13 +76,14 @@ def load_players(
                 "JAX computes with 64 bits here (jax_enable_x64), agents with 32; turn it off, "
                 "or use the agent in a process of its own"
             )
-        saved_spec = spec_file.read(path) or spec
+        saved_spec = spec_file.read(choice.path) or spec
         spec_file.check_equal(spec, saved_spec)
         agent = agents.make(config, saved_spec, jax.default_backend())
         template = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
+        step = choice.step
         if step is None and saved_spec.num_players == 2:
             step = "last"  # returns against a fixed opponent say little of the best
-        return [_load(path / "checkpoints", agent, template, step, player) for player in players]
+        return [_load(choice.path / "checkpoints", agent, template, step, player) for player in players]
 
 
 def _load(

@@ -6,7 +6,6 @@ Shape letters: B rows (environments), A actions, D numbers of a continuous actio
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -17,51 +16,38 @@ from numpy import typing as npt
 
 from seedzero.agents import base
 from seedzero.agents import table as agents
-from seedzero.checkpoints import consent, spec_file
-from seedzero.checkpoints import files as saved_files
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import spec_file
 from seedzero.config import config as configs
 from seedzero.config import families
 from seedzero.core import errors, printable, types
 from seedzero.device import acting
+from seedzero.evaluation import agent_choice, greedy, thinking
 from seedzero.evaluation import codec as codecs
-from seedzero.evaluation import greedy, thinking
 
 Action: TypeAlias = codecs.Action
 Observation: TypeAlias = npt.ArrayLike | Mapping[Any, Any] | Sequence[Any]
 
 
-def load(
-    path: pathlib.Path,
-    step: saved_files.Step | None,
-    *,
-    seed: int,
-    trusted: bool = False,
-    player: str | None = None,
-    policy: str | None = None,
-) -> Policy:
-    """Returns a checkpoint's agent; without a step the best checkpoint's, or the last one's.
+def load(choice: agent_choice.AgentChoice) -> Policy:
+    """Returns a saved agent; makes no environment. The seed is of its draws, and of the noise if it explores.
 
-    Makes no environment. seed: of its draws and of the noise where it explores. trusted: as of `consent.check`.
-    player: the name of a frozen player, in place of a checkpoint. policy: as of `greedy.load`. Raises UsageError for a
-    directory without a run or a worker so far, or with a network's module without consent, and for draws of an agent
-    without a policy; CheckpointError.
+    Raises UsageError for a directory without a run or a worker so far, or with a network's module without consent, and
+    for draws of an agent without a policy; CheckpointError.
     """
-    config, spec = read(path, trusted=trusted)
+    config, spec = read(choice)
     if not spec.spaces and families.of(config.env.id).prefix in ("gym", "python", "envpool"):
         printable.say(
-            f"{path} is a run of an earlier version and has no spaces of its environment, so its policy takes arrays "
-            "and gives actions from 0; resume the run once, with a larger budget, to have them"
+            f"{choice.path} is a run of an earlier version and has no spaces of its environment, so its policy takes "
+            "arrays and gives actions from 0; resume the run once, with a larger budget, to have them"
         )
-    return Policy(greedy.load(path, config, spec, step, player, policy), config, spec, seed=seed)
+    return Policy(greedy.load(choice, config, spec), config, spec, seed=choice.seed)
 
 
-def read(path: pathlib.Path, *, trusted: bool) -> tuple[configs.Config, types.EnvSpec]:
+def read(choice: agent_choice.AgentChoice) -> tuple[configs.Config, types.EnvSpec]:
     """Returns configuration and spec of a run; errors as of `load`."""
-    saved, spec = run_dirs.read_saved(path), spec_file.read(path)
-    config = consent.check(path, saved, trusted=trusted, makes_environments=False)
+    config, spec = choice.config(makes_environments=False), spec_file.read(choice.path)
     if spec is None:
-        raise errors.ResumeError(f"{path} has no checkpoint yet: no worker has joined its learner; train on")
+        raise errors.ResumeError(f"{choice.path} has no checkpoint yet: no worker has joined its learner; train on")
     return config, spec
 
 

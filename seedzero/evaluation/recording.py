@@ -17,7 +17,6 @@ import jax
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_lock
 from seedzero.config import config as configs
 from seedzero.config import sections
@@ -25,9 +24,9 @@ from seedzero.core import errors, packing, printable, types
 from seedzero.device import acting, patience
 from seedzero.envs import base as env_base
 from seedzero.envs import registry, spiel
+from seedzero.evaluation import agent_choice, evaluation, greedy, records
 from seedzero.evaluation import codec as codecs
 from seedzero.evaluation import evaluate as scoring
-from seedzero.evaluation import evaluation, greedy, records
 from seedzero.evaluation import video as videos
 
 LONGEST_SIDE = 192
@@ -51,26 +50,19 @@ def file_name(number: int) -> str:
 
 
 def record(
-    path: str | os.PathLike[str],
+    choice: agent_choice.AgentChoice,
     out: str | os.PathLike[str],
-    step: saved_files.Step | None,
     num_episodes: int,
-    seed: int,
-    max_steps: int | None = None,
     *,
-    player: str | None = None,
-    trusted: bool = False,
-    policy: str | None = None,
     num_simulations: int | None = None,
     recorded: Callable[[RecordedEpisode], object] = lambda episode: None,
 ) -> dict[str, Any]:
-    """Writes episodes of a checkpoint, chosen as in `evaluate.play`; returns the checkpoint and the numbers written.
+    """Writes episodes of a saved agent; returns the checkpoint and the numbers written.
 
     In games of two players the agent moves for both. In games of seats a file has the turns of one seat; the others
     move at random.
 
     Args:
-      path, step, seed, max_steps, player, trusted, policy: as in `evaluate.play`.
       out: directory for the files, made if missing; one with episodes is refused.
       num_simulations: of the search; None: as in training.
       recorded: called after each file.
@@ -78,18 +70,18 @@ def record(
     Raises UsageError: as `evaluate.play`, files that cannot be written, another process that records there, or
     simulations of an agent without a search; CheckpointError.
     """
-    path, directory = pathlib.Path(path).absolute(), pathlib.Path(out).absolute()
-    config = scoring.read_config(path, _REMOTE, trusted=trusted)
+    choice, directory = choice.absolute(), pathlib.Path(out).absolute()
+    config = scoring.read_config(choice, _REMOTE)
     if num_simulations is not None:
         config = configs.override(config, {"search.num_simulations": num_simulations})
     game = scoring.game_of(config)
     role = types.Role.EVALUATE if game is None else types.Role.TRAIN
     settings = dataclasses.replace(config.env.of_evaluation, random_opening=0)
     env = _made(config.env.id, settings, role)
-    seeds = greedy.seeds(seed, num_episodes)
+    seeds = greedy.seeds(choice.seed, num_episodes)
     with env_base.closing(env), contextlib.ExitStack() as alone:
         begun = env.reset(seeds[:1])  # completes the spec
-        saved = greedy.load(path, config, env.spec, step, player, policy)
+        saved = greedy.load(choice, config, env.spec)
         if num_simulations is not None and saved.agent.search is None:
             raise errors.UsageError(
                 f"--simulations={num_simulations}: agent {config.run.agent} does not search; omit it"
@@ -102,20 +94,20 @@ def record(
             if present := sorted(directory.glob("episode-*.npz")):
                 raise errors.UsageError(f"--out={directory} has {present[0].name} already; give a new directory")
             header = {
-                "run": path.name,
+                "run": choice.path.name,
                 "env": config.env.id,
                 "agent": config.run.agent,
                 **saved.to_json(),
                 "policy": "sample" if saved.mode == types.SAMPLE else "greedy",
-                "seed": seed,
+                "seed": choice.seed,
                 "num_simulations": config.search.num_simulations if saved.agent.search else None,
                 "spec": dataclasses.asdict(env.spec),
                 "actions": _actions(env.spec),
             }
-            limit = max_steps or config.evaluation.max_episode_steps
+            limit = choice.most_steps(config)
             total = 0
             with patience.telling(lambda: "" if total else "playing the first episode"):
-                played = _episodes(env, begun, saved, seed, seeds, limit, game)
+                played = _episodes(env, begun, saved, choice.seed, seeds, limit, game)
                 for number, (arrays, episode) in enumerate(played):
                     facts = {
                         "episode": number,

@@ -8,8 +8,8 @@ Shape letters: T steps, N nodes.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -18,13 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.checkpoints import files as saved_files
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import errors, packing, types
 from seedzero.device import acting
+from seedzero.evaluation import agent_choice, greedy, records, thinking
 from seedzero.evaluation import codec as codecs
-from seedzero.evaluation import greedy, records, thinking
 from seedzero.evaluation import policy as acting_policy
 from seedzero.networks import observations
 
@@ -41,27 +40,18 @@ class Nearest(NamedTuple):
     distance: float
 
 
-def load(
-    path: pathlib.Path,
-    step: saved_files.Step | None,
-    header: Mapping[str, Any],
-    *,
-    trusted: bool,
-    num_simulations: int | None = None,
-    player: str | None = None,
-) -> Rethinker:
-    """Returns a checkpoint's agent for the records with a header; errors as of `policy.load`.
+def load(choice: agent_choice.AgentChoice, header: Mapping[str, Any], num_simulations: int | None = None) -> Rethinker:
+    """Returns a saved agent for the records with a header, by the header's policy; errors as of `policy.load`.
 
-    player: the name of a frozen player, in place of a checkpoint. num_simulations: of the search; None: as in the
-    recording.
+    num_simulations: of the search; None: as in the recording.
     """
-    config, spec = acting_policy.read(path, trusted=trusted)
+    config, spec = acting_policy.read(choice)
     wanted = num_simulations or _whole(header.get("num_simulations"), 1, MOST_SIMULATIONS)
     if wanted is not None:
         config = configs.override(config, {"search.num_simulations": wanted})
     mode = header.get("policy")
     is_known = isinstance(mode, str) and mode in types.MODES
-    saved = greedy.load(path, config, spec, step, player, policy=str(mode) if is_known else None)
+    saved = greedy.load(dataclasses.replace(choice, policy=str(mode) if is_known else None), config, spec)
     return Rethinker(saved, config, spec)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import pathlib
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -14,13 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seedzero.checkpoints import consent, spec_file
-from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.config import sections
 from seedzero.core import env_ids, errors, types
+from seedzero.evaluation import agent_choice, evaluation, greedy
 from seedzero.evaluation import evaluate as scoring
-from seedzero.evaluation import evaluation, greedy
 from seedzero.transport import invitation, messages, security
 from seedzero.transport import server as servers
 
@@ -33,37 +30,27 @@ class Reports(NamedTuple):
 
 
 def evaluate(
-    path: str | os.PathLike[str],
-    step: saved_files.Step | None,
-    num_episodes: int,
-    seed: int,
-    access: configs.Config,
-    reports: Reports,
-    max_steps: int | None = None,
-    *,
-    trusted: bool = False,
-    policy: str | None = None,
+    choice: agent_choice.AgentChoice, num_episodes: int, access: configs.Config, reports: Reports
 ) -> dict[str, Any]:
-    """Listens for a worker and plays episodes with a checkpoint there; returns as `evaluate.evaluate`.
+    """Listens for a worker and plays episodes with a saved agent there; returns as `evaluate.evaluate`.
 
     Without a worker it waits. A worker that is lost ends its episodes; they begin anew with the next one.
 
     Args:
-      path: run directory of a run with --env=remote.
-      step, num_episodes, seed, max_steps, trusted, policy: as in `evaluate.evaluate`.
+      choice: of a run with --env=remote.
+      num_episodes: as in `evaluate.evaluate`.
       access: its `transport.listen`, `token_file` and `insecure`, and its `tls`, are those of this server.
 
     Raises UsageError for another run, or an unusable address, token or certificate; CheckpointError.
     """
-    path = pathlib.Path(path)
-    config = _read_config(path, access, trusted=trusted)
-    spec = spec_file.read(path)
+    config = _read_config(choice, access)
+    spec = spec_file.read(choice.path)
     if spec is None:
-        raise errors.UsageError(f"{path} has no spec.json: no worker has joined the run yet; train it first")
-    saved = greedy.load(path, config, spec, step, None, policy)
+        raise errors.UsageError(f"{choice.path} has no spec.json: no worker has joined the run yet; train it first")
+    saved = greedy.load(choice, config, spec)
     # No larger messages than training's.
     num_envs = min(num_episodes, scoring.MAX_ENVS, config.worker.envs_per_group)
-    host = Host(config.env, spec, num_envs, seed, reports.line)
+    host = Host(config.env, spec, num_envs, choice.seed, reports.line)
     secured = security.for_server(config.transport.token_file, config.tls)
     for text in security.warnings(config.transport, config.tls):
         reports.line(text)
@@ -72,24 +59,22 @@ def evaluate(
     try:
         waits = invitation.waiting(config, " with the environment of the run")
         reports.line(f"{waits} {invitation.to_worker(config, address)}")
-        limit = max_steps or config.evaluation.max_episode_steps
-        result = _play(host, listening, saved, num_episodes, seed, limit, reports.progress)
+        result = _play(host, listening, saved, num_episodes, choice.most_steps(config), reports.progress)
         finished = True
     finally:
         listening.stop(finished=finished, reason="the evaluation is over")
     return evaluation.with_error({**saved.to_json(), **result.to_json()})
 
 
-def _read_config(path: pathlib.Path, access: configs.Config, *, trusted: bool) -> configs.Config:
+def _read_config(choice: agent_choice.AgentChoice, access: configs.Config) -> configs.Config:
     """Returns a run's configuration with this server's address, token and certificate."""
-    saved = run_dirs.read_saved(path)
-    given = access.transport
+    saved, given = run_dirs.read_saved(choice.path), access.transport
     if saved.config.env.id != env_ids.REMOTE:
         raise errors.UsageError(
-            f"--listen={given.listen} is for runs with --env=remote; {path} was trained with "
+            f"--listen={given.listen} is for runs with --env=remote; {choice.path} was trained with "
             f"--env={saved.config.env.id}, which this machine makes itself: leave it out"
         )
-    config = consent.check(path, saved, trusted=trusted)
+    config = consent.check(choice.path, saved, trusted=choice.trusted)
     same = {name: getattr(given, name) for name in ("listen", "token_file", "insecure")}
     return dataclasses.replace(config, transport=dataclasses.replace(config.transport, **same), tls=access.tls)
 
@@ -99,7 +84,6 @@ def _play(
     listening: servers.Server,
     saved: greedy.SavedAgent,
     num_episodes: int,
-    seed: int,
     max_steps: int,
     progress: evaluation.Progress,
 ) -> evaluation.Scores:
@@ -111,7 +95,7 @@ def _play(
         slots = np.arange(len(first))
         if request.session_id != session_id:
             session_id = request.session_id
-            group = greedy.GroupPlayer(saved, host.spec, len(first), seed)
+            group = greedy.GroupPlayer(saved, host.spec, len(first), host.seed)
             played = evaluation.Played(slots, num_episodes, host.spec.tasks, max_steps=max_steps)
         played.record(slots, step, first)
         progress(played.num_finished, played.num_expected)
@@ -127,7 +111,7 @@ class Host:
         self, env: sections.EnvConfig, spec: types.EnvSpec, num_envs: int, seed: int, report: Callable[[str], None]
     ) -> None:
         """num_envs: most environments that play at a time; report: shows the user a line."""
-        self.spec, self._env, self._num_envs, self._seed, self._report = spec, env, num_envs, seed, report
+        self.spec, self.seed, self._env, self._num_envs, self._report = spec, seed, env, num_envs, report
         self._changed = threading.Condition()
         self._session_id = self._worker_id = ""
         self._request: messages.StepRequest | None = None  # one group, so one request
@@ -164,7 +148,7 @@ class Host:
             env_settings=json.dumps(settings),
             num_groups=1,
             envs_per_group=num_envs,
-            seeds=greedy.seeds(self._seed, num_envs),
+            seeds=greedy.seeds(self.seed, num_envs),
             indices=tuple(range(num_envs)),
         )
 

@@ -55,7 +55,7 @@ class Agents:
             return {"error": f"this step cannot be thought over: {type(error).__name__}: {error}"}
 
     def _think(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        from seedzero.evaluation import records, rethinking  # JAX
+        from seedzero.evaluation import agent_choice, records, rethinking  # JAX
 
         began = time.monotonic()
         path, file = pathlib.Path(request["run_dir"]), pathlib.Path(request["record"])
@@ -68,14 +68,8 @@ class Agents:
         stamp = (player,) if player else _stamp(path / "checkpoints", step)  # a frozen player never changes
         key = (path, *stamp, str(found.header.get("policy")), num_simulations)
         key = (*key, str(found.header.get("num_simulations")))
-        agent = self._kept.pop(key, None) or rethinking.load(
-            path,
-            step,
-            found.header,
-            trusted=request["trusted"],
-            num_simulations=num_simulations,
-            player=player,
-        )
+        choice = agent_choice.AgentChoice(path, step, player, trusted=request["trusted"])
+        agent = self._kept.pop(key, None) or rethinking.load(choice, found.header, num_simulations)
         self._kept[key] = agent
         if len(self._kept) > MAX_AGENTS:
             del self._kept[next(iter(self._kept))]

@@ -21,6 +21,7 @@ from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.core import errors
 from seedzero.envs import spiel
+from seedzero.evaluation import agent_choice
 from seedzero.league import players as members
 
 
@@ -118,17 +119,17 @@ def playable(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def test_players_of_the_run_meet_in_matches(playable: pathlib.Path) -> None:
-    same = leagues.play(playable, "runs/mine", ("main", saved_league.OLD), 20, seed=0)
+    same = leagues.play(agent_choice.AgentChoice(playable), "runs/mine", ("main", saved_league.OLD), 20)
     assert (same["score"], same["games"], same["versions"]) == (0.5, 20, [90, 30])  # each pair's games are mirrored
     assert same["wins"] == same["losses"] and same["low"] < 0.5 < same["high"]
-    one = leagues.play(playable, "runs/mine", (saved_league.NEW, "main"), 20, seed=1)
-    other = leagues.play(playable, "runs/mine", ("main", saved_league.NEW), 20, seed=1)
+    one = leagues.play(agent_choice.AgentChoice(playable, seed=1), "runs/mine", (saved_league.NEW, "main"), 20)
+    other = leagues.play(agent_choice.AgentChoice(playable, seed=1), "runs/mine", ("main", saved_league.NEW), 20)
     assert one["score"] == pytest.approx(1 - other["score"]) and one["first"]["wins"] == other["second"]["losses"]
 
 
 def test_a_player_that_the_league_has_not_is_named(playable: pathlib.Path, said: golden.Said) -> None:
     with pytest.raises(errors.UsageError, match="'nobody'; there are main, main-0") as raised:
-        leagues.play(playable, "runs/mine", ("main", "nobody"), 20, seed=0)
+        leagues.play(agent_choice.AgentChoice(playable), "runs/mine", ("main", "nobody"), 20)
     said(raised.value)
 
 

@@ -16,6 +16,7 @@ import seedzero
 from seedzero.api import runs
 from seedzero.bucket import run_copy
 from seedzero.core import errors
+from seedzero.evaluation import agent_choice
 from seedzero.evaluation import evaluate as scoring
 
 
@@ -48,18 +49,8 @@ def test_an_opponent_in_a_bucket_keeps_its_name(monkeypatch: pytest.MonkeyPatch,
     def copied(place: str, fetch: object) -> Iterator[pathlib.Path]:
         yield tmp_path if "://" in place else pathlib.Path(place)
 
-    def played(
-        path: pathlib.Path,
-        step: None,
-        episodes: int,
-        seed: int,
-        opponent: str,
-        *rest: None,
-        player: None,
-        trusted: bool,
-        policy: str,
-    ) -> dict[str, Any]:
-        assert (opponent, policy) == (str(tmp_path), "sample")
+    def played(choice: agent_choice.AgentChoice, episodes: int, opponent: str, progress: None) -> dict[str, Any]:
+        assert (opponent, choice.policy) == (str(tmp_path), "sample")
         numbers = dict.fromkeys(("mean_return", "std_return", "min_return", "max_return", "mean_length"), 0.0)
         return {"step": 7, "chosen": "last", "episodes": episodes, "opponent": opponent, **numbers}
 

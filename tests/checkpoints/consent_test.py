@@ -19,8 +19,8 @@ from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.cli import main as commands
 from seedzero.config import config as configs
 from seedzero.core import errors
+from seedzero.evaluation import agent_choice, rethinking
 from seedzero.evaluation import evaluate as scoring
-from seedzero.evaluation import rethinking
 
 _RUNS_TEXT = {
     "env.id": "python:numpy.testing._private.utils:runstring",
@@ -55,10 +55,10 @@ def _directory(
 _CALLS: dict[str, Callable[[pathlib.Path], object]] = {
     "train": lambda path: seedzero.train(run_dir=path, max_updates=1),
     "evaluate": lambda path: seedzero.evaluate(path, 1),
-    "play": lambda path: scoring.play(path, "a.gif", None, 0),
+    "play": lambda path: scoring.play(agent_choice.AgentChoice(path), "a.gif"),
     "load": lambda path: seedzero.load(path),
     "export": lambda path: seedzero.export(path, "out"),
-    "think": lambda path: rethinking.load(path, None, {}, trusted=False),
+    "think": lambda path: rethinking.load(agent_choice.AgentChoice(path), {}),
 }
 
 
@@ -147,9 +147,9 @@ def test_the_opponent_s_directory_is_looked_at_too() -> None:
     other = _directory({**game, **_NETWORK}).rename("other")
     path = _directory(game)
     with pytest.raises(errors.ResumeError, match=f"{other} names code"):
-        scoring.evaluate(path, None, 1, 0, str(other))
+        scoring.evaluate(agent_choice.AgentChoice(path), 1, str(other))
     with contextlib.suppress(errors.CheckpointError, errors.SpecMismatch):
-        scoring.evaluate(path, None, 1, 0, "random")
+        scoring.evaluate(agent_choice.AgentChoice(path), 1, "random")
 
 
 def test_a_request_with_consent_takes_the_settings_of_the_directory() -> None:

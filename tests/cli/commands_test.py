@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import pathlib
 import sys
@@ -19,8 +20,8 @@ from seedzero.cli import checkpoint
 from seedzero.cli import main as commands
 from seedzero.config import config as configs
 from seedzero.config import presets, worker_options
+from seedzero.evaluation import agent_choice, served
 from seedzero.evaluation import evaluate as scoring
-from seedzero.evaluation import served
 from seedzero.monitoring import status
 from seedzero.worker import process
 
@@ -46,9 +47,9 @@ _RESULT: Mapping[str, Any] = {
 def test_evaluate_ends_with_one_line_of_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], said: golden.Said
 ) -> None:
-    calls, run = [], pathlib.Path("r").absolute()
+    calls, chosen = [], functools.partial(agent_choice.AgentChoice, pathlib.Path("r").absolute())
     result = {**_RESULT, "chosen": "best", "mean_return": float("inf"), "cut_off": 2, "stderr_return": 0.25}
-    monkeypatch.setattr(scoring, "evaluate", lambda *args, trusted, **names: calls.append(args) or result)
+    monkeypatch.setattr(scoring, "evaluate", lambda *args: calls.append(args) or result)
     assert commands.main(["evaluate", "--run_dir=r", "--episodes", "3"]) == 0
     output = capsys.readouterr()
     assert json.loads(output.out.splitlines()[-1]) == {**result, "mean_return": "inf"}
@@ -64,13 +65,13 @@ def test_evaluate_ends_with_one_line_of_json(
     assert commands.main(["evaluate", "--run_dir=r"]) == 0
     assert all(progress is None for *_, progress in calls)  # then it tells the user itself
     assert [tuple(given) for *given, _ in calls] == [
-        (run, None, 3, 0, None, None),
-        (run, None, 20, 0, None, 9),
-        (run, "best", 3, 4, None, None),
-        (run, 120, 3, 0, None, None),
-        (run, None, 20, 0, "exhaustive", None),
-        (run, None, 2, 0, "s", None),
-        (run, None, 20, 0, None, None),
+        (chosen(), 3, None),
+        (chosen(max_steps=9), 20, None),
+        (chosen("best", seed=4), 3, None),
+        (chosen(120), 3, None),
+        (chosen(), 20, "exhaustive"),
+        (chosen(), 2, "s"),
+        (chosen(), 20, None),
     ]
 
 
@@ -91,7 +92,7 @@ def test_evaluate_says_why_it_took_the_checkpoint(
     capsys: pytest.CaptureFixture[str],
     said: golden.Said,
 ) -> None:
-    monkeypatch.setattr(scoring, "evaluate", lambda *args, trusted, **names: {**_RESULT, **result})
+    monkeypatch.setattr(scoring, "evaluate", lambda *args: {**_RESULT, **result})
     assert commands.main(["evaluate", "--run_dir=r", *flags]) == 0
     err = capsys.readouterr().err
     assert " update 7" in err and why in err
@@ -100,14 +101,12 @@ def test_evaluate_says_why_it_took_the_checkpoint(
 
 def test_evaluate_listens_for_a_worker_with_token_and_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr(
-        served, "evaluate", lambda *args, trusted, **names: calls.append(args) or {"step": 7, "chosen": "best"}
-    )
+    monkeypatch.setattr(served, "evaluate", lambda *args: calls.append(args) or {"step": 7, "chosen": "best"})
     flags = ["--listen=0.0.0.0:0", "--token_file=t", "--tls.cert_file=c", "--tls.key_file=k"]
     assert commands.main(["evaluate", "--run_dir=r", "--episodes=3", "--seed=4", "--step=last", *flags]) == 0
-    ((path, step, episodes, seed, access, reports, max_steps),) = calls
+    ((choice, episodes, access, reports),) = calls
     assert callable(reports.line) and callable(reports.progress)
-    assert (path, step, episodes, seed, max_steps) == (str(pathlib.Path("r").absolute()), "last", 3, 4, None)
+    assert (choice, episodes) == (agent_choice.AgentChoice(pathlib.Path("r").absolute(), "last", seed=4), 3)
     assert (access.transport.listen, access.transport.token_file) == ("0.0.0.0:0", "t")
     assert (access.tls.cert_file, access.tls.key_file) == ("c", "k")
 
@@ -147,9 +146,7 @@ def test_play_passes_the_video_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], said: golden.Said
 ) -> None:
     calls = []
-    monkeypatch.setattr(
-        scoring, "play", lambda *args, trusted, **names: calls.append(args) or {"step": 7, "chosen": "best"}
-    )
+    monkeypatch.setattr(scoring, "play", lambda *args: calls.append(args) or {"step": 7, "chosen": "best"})
     assert commands.main(["play", "--run_dir=r", "--video=a.gif"]) == 0
     output = capsys.readouterr()
     assert json.loads(output.out.splitlines()[-1]) == {"step": 7, "chosen": "best"}
@@ -158,8 +155,9 @@ def test_play_passes_the_video_on(
     assert calls.pop()[1] == pathlib.Path("play.mp4")
     assert commands.main(["play", "--run_dir=r", "--video=a.gif", "--step=last", "--seed=5"]) == 0
     assert commands.main(["play", "--run_dir=r", "--video=a.gif", "--step=120", "--max_episode_steps=9"]) == 0
-    video, run = pathlib.Path("a.gif"), str(pathlib.Path("r").absolute())
-    assert calls == [(run, video, None, 0, None), (run, video, "last", 5, None), (run, video, 120, 0, 9)]
+    chosen = functools.partial(agent_choice.AgentChoice, pathlib.Path("r").absolute())
+    choices = chosen(), chosen("last", seed=5), chosen(120, max_steps=9)
+    assert calls == [(choice, pathlib.Path("a.gif")) for choice in choices]
     assert commands.main(["play", "--run_dir=r", "--video=a.gif", "--step=newest"]) == 2
     err = capsys.readouterr().err
     assert "--step=newest" in err and " best or last" in err
@@ -352,11 +350,11 @@ def test_the_kind_of_acting_is_passed_on_and_another_one_refused(
 ) -> None:
     asked = []
 
-    def acted(*args: Any, policy: str | None, **names: Any) -> dict[str, Any]:
-        asked.append(policy)
+    def acted(choice: agent_choice.AgentChoice, *args: Any, **names: Any) -> dict[str, Any]:
+        asked.append(choice.policy)
         return {**_RESULT, "policy": "sample", "functions": {}, "parameters": {"file": "p", "num_bytes": 1}}
 
-    for module, name in ((scoring, "evaluate"), (scoring, "play"), (served, "evaluate"), (runs, "export")):
+    for module, name in ((scoring, "evaluate"), (scoring, "play"), (served, "evaluate"), (runs, "export_choice")):
         monkeypatch.setattr(module, name, acted)
     uses = (["evaluate", "--listen=127.0.0.1:0"], ["play", "--video=a.gif"], ["export", "--out=out"])
     for use in uses:
@@ -375,9 +373,9 @@ def test_a_frozen_player_is_chosen_by_its_name(
 ) -> None:
     asked = []
 
-    def played(*args: Any, player: str | None, trusted: bool, policy: None) -> dict[str, Any]:
-        asked.append(player)
-        return {**_RESULT, "chosen": "given", **({} if player is None else {"player": player})}
+    def played(choice: agent_choice.AgentChoice, *args: Any) -> dict[str, Any]:
+        asked.append(choice.player)
+        return {**_RESULT, "chosen": "given", **({} if choice.player is None else {"player": choice.player})}
 
     monkeypatch.setattr(scoring, "evaluate", played)
     monkeypatch.setattr(scoring, "play", played)

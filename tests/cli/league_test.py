@@ -11,6 +11,7 @@ import pytest
 import saved_league
 
 from seedzero.cli import main as commands
+from seedzero.evaluation import agent_choice
 from seedzero.evaluation import evaluate as scoring
 from seedzero.league import payoff as payoffs
 from seedzero.page import league_view
@@ -170,7 +171,7 @@ def test_a_match_of_seats_tells_the_mean_return_first(
     side = {"wins": 10, "draws": 0, "losses": 10}
     returns = {"mean_return": 0.25, "stderr_return": 0.1, "versions": [90, 30], "policy": "sample"}
     played = {"episodes": 40, "wins": 20, "draws": 0, "losses": 20, "first": side, "second": side, **returns}
-    monkeypatch.setattr(scoring, "against_each_other", lambda *args, trusted: played)
+    monkeypatch.setattr(scoring, "against_each_other", lambda *args: played)
     assert commands.main(["league", "match", "main", saved_league.OLD, f"--run_dir={run_path}", "--games=40"]) == 0
     said(capsys.readouterr().out)
 
@@ -187,14 +188,14 @@ def test_match_tells_the_score(
     played = {"episodes": 40, "wins": 30, "draws": 10, "losses": 0, "first": side, "second": side}
     calls = []
 
-    def against(*args: Any, trusted: bool) -> dict[str, Any]:
+    def against(*args: Any) -> dict[str, Any]:
         calls.append(args)
         return {**played, "mean_return": 0.75, "versions": [90, 30]}
 
     monkeypatch.setattr(scoring, "against_each_other", against)
     flags = [f"--run_dir={run_path}", "--games=40", "--seed=3", *(["--json"] if as_json else [])]
     assert commands.main(["league", "match", "main", saved_league.OLD, *flags]) == 0
-    assert calls == [(run_path, [None, saved_league.OLD], 40, 3)]
+    assert calls == [(agent_choice.AgentChoice(run_path, seed=3), [None, saved_league.OLD], 40)]
     out, err = capsys.readouterr()
     if as_json:
         found = json.loads(out.splitlines()[-1])

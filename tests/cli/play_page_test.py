@@ -13,7 +13,7 @@ import pytest
 
 from seedzero.cli import main as commands
 from seedzero.cli import play_page
-from seedzero.evaluation import recording
+from seedzero.evaluation import agent_choice, recording
 from seedzero.page import serve
 
 
@@ -22,8 +22,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Returns what is recorded, served and opened."""
     found: list[Any] = []
 
-    def record(path: pathlib.Path, out: pathlib.Path, *others: Any, **names: Any) -> dict[str, Any]:
-        found.append((path, out, *others, names))
+    def record(choice: agent_choice.AgentChoice, out: pathlib.Path, num_episodes: int) -> dict[str, Any]:
+        found.append((choice, out, num_episodes))
         return {"step": 7, "out": str(out)}
 
     def served(root: pathlib.Path, host: str, port: int, token: str, ready: Any, *, trusted: bool) -> None:
@@ -43,8 +43,8 @@ def test_the_episode_is_recorded_and_shown(
     flags = ["--page", "--seed=3", "--step=120", "--max_episode_steps=9", "--policy=sample", "--trust_run_dir"]
     assert commands.main(["play", f"--run_dir={tmp_path}", *flags]) == 0
     recorded, shown = calls
-    names = {"player": None, "trusted": True, "policy": "sample"}
-    assert (recorded[0], recorded[2:]) == (tmp_path, (120, 1, 3, 9, names))
+    choice = agent_choice.AgentChoice(tmp_path, 120, policy="sample", trusted=True, seed=3, max_steps=9)
+    assert (recorded[0], recorded[2]) == (choice, 1)
     folder = recorded[1].relative_to(tmp_path / "records").as_posix()
     assert re.fullmatch(r"played-\d{8}-\d{6}", folder)
     assert shown == (tmp_path.resolve(), "127.0.0.1", 0, "", True)

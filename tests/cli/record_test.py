@@ -10,7 +10,7 @@ import golden
 import pytest
 
 from seedzero.cli import main as commands
-from seedzero.evaluation import recording
+from seedzero.evaluation import agent_choice, recording
 
 _EPISODES = [
     recording.RecordedEpisode("episode-000000.npz", 1.0, 9, False, ""),
@@ -38,9 +38,11 @@ def test_record_passes_its_flags_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert commands.main(["record", "--run_dir=r"]) == 0
     flags = ["--episodes=3", "--seed=4", "--step=120", "--simulations=64", "--max_episode_steps=9", "--policy=sample"]
     assert commands.main(["record", "--run_dir=r", "--out=o", *flags, "--trust_run_dir"]) == 0
-    usual = dict(player=None, trusted=False, policy=None, num_simulations=None)
-    given = dict(player=None, trusted=True, policy="sample", num_simulations=64)
-    assert calls == [(run, "r/records", None, 20, 0, None, usual), (run, "o", 120, 3, 4, 9, given)]
+    given = agent_choice.AgentChoice(run, 120, policy="sample", trusted=True, seed=4, max_steps=9)
+    assert calls == [
+        (agent_choice.AgentChoice(run), "r/records", 20, dict(num_simulations=None)),
+        (given, "o", 3, dict(num_simulations=64)),
+    ]
 
 
 def test_record_ends_with_a_table_or_json(

@@ -21,6 +21,7 @@ from seedzero.bucket import bucket
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import manifest, player_files
 from seedzero.core import errors
+from seedzero.evaluation import agent_choice
 
 EVERY = 150
 """Training steps between snapshots."""
@@ -211,7 +212,7 @@ def test_damaged_and_missing_players_are_named_and_a_resume_goes_on_without_them
         with pytest.raises(errors.CheckpointError, match=name):
             runs.evaluate(run, 2, player=name)
         with pytest.raises(errors.CheckpointError, match=name):
-            leagues.play(run, "", ("main", name), 2, 0)
+            leagues.play(agent_choice.AgentChoice(run), "", ("main", name), 2)
     learner = host.train(run, *LEAGUE, to(run, 2))
     ended = learner.wait()
     assert ended.code == 0, ended.err

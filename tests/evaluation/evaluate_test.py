@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 import select
@@ -29,8 +30,8 @@ from seedzero.config import presets
 from seedzero.core import errors, types
 from seedzero.device import compilation_cache, patience
 from seedzero.envs import catch, registry
+from seedzero.evaluation import agent_choice, greedy
 from seedzero.evaluation import evaluate as scoring
-from seedzero.evaluation import greedy
 from seedzero.evaluation import policy as acting_policy
 from seedzero.evaluation import video as videos
 
@@ -64,7 +65,7 @@ def test_a_player_carries_memory_and_frames_and_begins_anew(
         path = opened.path
     agent = _counting_agent()
     monkeypatch.setattr(greedy, "load", lambda *args: greedy.SavedAgent(agent, (), 0, "last"))
-    player = scoring._Player(path, config, None, 3, seed=0, render=False)
+    player = scoring._Player(agent_choice.AgentChoice(path), config, 3)
     since, before = 0, None
     for _ in range(25):
         first, frame = player.first.copy(), player.step.observation.copy()
@@ -102,7 +103,7 @@ def test_agents_of_either_kind_play_whole_episodes(
         states.append((before, state()))
 
     monkeypatch.setattr(patience, "telling", telling)
-    found = scoring.evaluate(path, None, 5, seed=0)
+    found = scoring.evaluate(agent_choice.AgentChoice(path), 5)
     loading, compiling, episodes = states  # no part of it is silent
     assert loading == ("loading the agent",) * 2 and compiling == ("compiling the agent",) * 2
     assert episodes == ("", "evaluating: 5 of 5 episodes")
@@ -121,11 +122,12 @@ def test_drawn_episodes_repeat_by_their_seed_and_are_named(
     agent = agents.make(config, catch.Catch(1).spec, "cpu")
     saved = greedy.SavedAgent(agent, agent.acting(agent.init(jax.random.key(0))), 7, "last", mode=types.SAMPLE)
     asked: list[Any] = []
-    monkeypatch.setattr(greedy, "load", lambda *args: asked.append(args[-1]) or saved)
-    drawn = scoring.evaluate(path, None, 32, 5, policy="sample")
-    assert drawn["policy"] == "sample" and drawn == scoring.evaluate(path, None, 32, 5, policy="sample")
-    assert drawn != scoring.evaluate(path, None, 32, 6, policy="sample")
-    videos_of = [scoring.play(path, tmp_path / "a.gif", None, 5, policy="sample") for _ in range(2)]
+    monkeypatch.setattr(greedy, "load", lambda *args: asked.append(args[0].policy) or saved)
+    choice = agent_choice.AgentChoice(path, policy="sample", seed=5)
+    drawn = scoring.evaluate(choice, 32)
+    assert drawn["policy"] == "sample" and drawn == scoring.evaluate(choice, 32)
+    assert drawn != scoring.evaluate(dataclasses.replace(choice, seed=6), 32)
+    videos_of = [scoring.play(choice, tmp_path / "a.gif") for _ in range(2)]
     assert videos_of[0] == videos_of[1] and videos_of[0]["policy"] == "sample"
     assert asked == ["sample"] * 5
 
@@ -140,10 +142,11 @@ def test_episodes_that_do_not_end_are_cut_off(
     agent = _counting_agent()
     monkeypatch.setattr(greedy, "load", lambda *args: greedy.SavedAgent(agent, (), 0, "last"))
     told: list[tuple[int, int]] = []
-    found = scoring.evaluate(path, None, 5, 0, None, max_steps, lambda *numbers: told.append(numbers))
+    choice = agent_choice.AgentChoice(path, max_steps=max_steps)
+    found = scoring.evaluate(choice, 5, None, lambda *numbers: told.append(numbers))
     assert (found["episodes"], found["cut_off"], found["mean_length"]) == (5, 5, 4.0)  # of 9 steps
     assert told == [(0, 5)] * 3 + [(5, 5)]  # one batch: all end at once
-    played = scoring.play(path, tmp_path / "play.gif", None, 0, max_steps)
+    played = scoring.play(choice, tmp_path / "play.gif")
     assert (played["cut_off"], played["frames"], played["length"]) == (1, 5, 4)
 
 
@@ -155,7 +158,7 @@ def test_a_film_is_small_and_names_the_steps_before_its_checkpoint(
     saved = builtin_types.SimpleNamespace(step=7, host={"ledger": {"stored": 640}})
     monkeypatch.setattr(saved_files, "find", lambda *args: (path, saved, {}))
     agent = _counting_agent()
-    monkeypatch.setattr(greedy, "load", lambda *args: greedy.SavedAgent(agent, (), args[3], "given"))
+    monkeypatch.setattr(greedy, "load", lambda *args: greedy.SavedAgent(agent, (), args[0].step, "given"))
     found = scoring.film(path, tmp_path / "film.gif", 4, 20)
     assert (found["step"], found["ledger"], found["frames"]) == (7, {"stored": 640}, 5)
     assert max(imageio.imread(tmp_path / "film.gif").shape[1:3]) <= 20
@@ -202,15 +205,15 @@ def test_an_environment_may_change_the_directory_of_its_process(
         os.chdir(tmp_path / "assets")
         return make(*args, **options)
 
-    def load(path: pathlib.Path, *args: Any) -> greedy.SavedAgent:
-        read.append((path / "config.json").exists())
+    def load(choice: agent_choice.AgentChoice, *args: Any) -> greedy.SavedAgent:
+        read.append((choice.path / "config.json").exists())
         return greedy.SavedAgent(agent, (), 0, "last")
 
     monkeypatch.setattr(registry, "make", make_there)
     monkeypatch.setattr(greedy, "load", load)
-    scoring.evaluate("run", None, 2, seed=0)
+    scoring.evaluate(agent_choice.AgentChoice("run"), 2)
     monkeypatch.chdir(tmp_path)
-    assert scoring.play("run", "play.gif", None, 0)["video"] == "play.gif"
+    assert scoring.play(agent_choice.AgentChoice("run"), "play.gif")["video"] == "play.gif"
     assert (tmp_path / "play.gif").exists() and read == [True, True]
 
 
@@ -240,9 +243,11 @@ def test_the_parameters_before_any_update_are_a_choice_too(
         spec_file.write(path, registry.spec(opened.config.env))
     for step in (0, None):
         with pytest.raises(errors.CheckpointError, match="enough"):
-            scoring.evaluate(path, step, 1, seed=0)
+            scoring.evaluate(agent_choice.AgentChoice(path, step), 1)
         with pytest.raises(errors.CheckpointError, match="enough"):
-            acting_policy.load(path, step, seed=0)  # of a game of two players, as `play`, `record` and `export`
+            acting_policy.load(
+                agent_choice.AgentChoice(path, step)
+            )  # of a game of two players, as `play`, `record` and `export`
     assert asked == [0, 0, "last", "last"]
 
 
@@ -261,7 +266,7 @@ def test_a_video_has_the_speed_that_the_environment_declares_or_its_family_s(
     monkeypatch.setattr(greedy, "load", lambda *args: greedy.SavedAgent(_counting_agent(), (), 0, "last"))
     monkeypatch.setattr(catch.Catch, "frames_per_second", declared, raising=False)
     monkeypatch.setattr(videos, "write_video", write_video)
-    assert scoring.play(path, tmp_path / "play.gif", None, 0)["frames"] == 10 and told == [expected]
+    assert scoring.play(agent_choice.AgentChoice(path), tmp_path / "play.gif")["frames"] == 10 and told == [expected]
 
 
 def test_a_run_without_checkpoint_leaves_no_environments(
@@ -273,5 +278,5 @@ def test_a_run_without_checkpoint_leaves_no_environments(
     monkeypatch.setattr(catch.Catch, "close", lambda self: closed.append(True))
     monkeypatch.setattr(compilation_cache, "enable", lambda: None)
     with pytest.raises(errors.CheckpointError, match="checkpoints"):
-        scoring.evaluate(path, None, 5, seed=0)
+        scoring.evaluate(agent_choice.AgentChoice(path), 5)
     assert closed == [True]

@@ -18,8 +18,8 @@ from seedzero.config import config as configs
 from seedzero.config import options, presets
 from seedzero.core import errors, types
 from seedzero.envs import spiel
+from seedzero.evaluation import agent_choice, greedy, match
 from seedzero.evaluation import evaluate as scoring
-from seedzero.evaluation import greedy, match
 
 
 @pytest.fixture(scope="module")
@@ -184,11 +184,11 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
     seeds: list[int] = []
 
     def load_player(
-        game: spiel.Game, path: pathlib.Path, config: Any, step: Any, player: None, policy: str | None, seed: int
+        game: spiel.Game, choice: agent_choice.AgentChoice, config: Any, seed: int
     ) -> tuple[match.Player, dict[str, Any]]:
-        loaded.append((path, step, policy))
+        loaded.append((choice.path, choice.step, choice.policy))
         seeds.append(seed)
-        return players[path], {"step": 7 if path == mine else 8, "chosen": "last"}
+        return players[choice.path], {"step": 7 if choice.path == mine else 8, "chosen": "last"}
 
     monkeypatch.setattr(scoring, "load_player", load_player)
     expected = {
@@ -209,18 +209,20 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
         "second",
     }
     for given, name in ((None, "random"), ("random", "random"), (str(other), str(other))):
-        found = scoring.evaluate(mine, "last", 10, 0, given)
+        found = scoring.evaluate(agent_choice.AgentChoice(mine, "last"), 10, given)
         assert set(found) == expected
         assert (found["step"], found["opponent"], found["episodes"], found["losses"]) == (7, name, 10, 0)
         assert sum(found["first"].values()) == sum(found["second"].values()) == 5
-    assert loaded[-2:] == [(mine, "last", None), (other, None, None)]
-    scoring.evaluate(mine, "last", 10, 0, str(other), policy="sample")
-    assert loaded[-2:] == [(mine, "last", "sample"), (other, None, "sample")]
+    assert loaded[-2:] == [(mine, "last", None), (other, "last", None)]
+    scoring.evaluate(agent_choice.AgentChoice(mine, "last", policy="sample"), 10, str(other))
+    assert loaded[-2:] == [(mine, "last", "sample"), (other, "last", "sample")]
     assert seeds[-4:-2] == seeds[-2:] and seeds[-1] != seeds[-2]  # the two draw apart
-    exhaustive = scoring.evaluate(mine, None, 1, 0, "exhaustive")
+    exhaustive = scoring.evaluate(agent_choice.AgentChoice(mine), 1, "exhaustive")
     assert (exhaustive["episodes"], exhaustive["losses"]) == (99 + 2 + 498 + 183, 0)
     assert "stderr_return" not in exhaustive  # all lines, no sample
-    weak, strong = (scoring.evaluate(mine, None, 40, 0, name)["mean_return"] for name in ("mcts-2", "mcts-300"))
+    weak, strong = (
+        scoring.evaluate(agent_choice.AgentChoice(mine), 40, name)["mean_return"] for name in ("mcts-2", "mcts-300")
+    )
     assert weak > 0.5 > strong  # the bots against a perfect player
 
 
@@ -231,20 +233,20 @@ def test_an_opponent_that_does_not_fit_is_refused_by_name(
     mine, alone = _run(tmp_path / "mine", "tictactoe"), _run(tmp_path / "alone", "catch")
     other = _run(tmp_path / "other", "tictactoe", env__id="spiel:connect_four")
     with pytest.raises(errors.UsageError, match="--env=spiel:connect_four") as raised:
-        scoring.evaluate(mine, None, 4, 0, str(other))
+        scoring.evaluate(agent_choice.AgentChoice(mine), 4, str(other))
     said(raised.value, "another game")
     with pytest.raises(errors.UsageError, match="/exhaustiv ") as raised:
-        scoring.evaluate(mine, None, 4, 0, str(tmp_path / "exhaustiv"))
+        scoring.evaluate(agent_choice.AgentChoice(mine), 4, str(tmp_path / "exhaustiv"))
     said(raised.value, "a name")
     with pytest.raises(errors.UsageError, match="--opponent=random: ") as raised:
-        scoring.evaluate(alone, None, 4, 0, "random")
+        scoring.evaluate(agent_choice.AgentChoice(alone), 4, "random")
     said(raised.value, "one player")
 
 
 def test_every_line_is_of_an_agent_that_draws_nothing(tmp_path: pathlib.Path, said: golden.Said) -> None:
     mine = _run(tmp_path / "mine", "tictactoe")
     with pytest.raises(errors.UsageError, match="--policy=sample: --opponent=exhaustive ") as raised:
-        scoring.evaluate(mine, None, 4, 0, "exhaustive", policy="sample")
+        scoring.evaluate(agent_choice.AgentChoice(mine, policy="sample"), 4, "exhaustive")
     said(raised.value)
 
 
@@ -252,19 +254,19 @@ def test_every_line_is_of_an_agent_that_draws_nothing(tmp_path: pathlib.Path, sa
 def test_a_limit_of_steps_is_refused_by_name(opponent: str | None, tmp_path: pathlib.Path, said: golden.Said) -> None:
     mine = _run(tmp_path / "mine", "tictactoe")
     with pytest.raises(errors.UsageError, match="--max_episode_steps=3: ") as raised:
-        scoring.evaluate(mine, None, 4, 0, opponent, max_steps=3)
+        scoring.evaluate(agent_choice.AgentChoice(mine, max_steps=3), 4, opponent)
     said(raised.value)
 
 
 def test_a_game_that_is_watched_begins_at_its_start(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = _run(tmp_path / "run", "tictactoe", env__random_opening=6, network__width=8)
 
-    def load(path: pathlib.Path, config: configs.Config, spec: types.EnvSpec, *args: None) -> Any:
+    def load(choice: agent_choice.AgentChoice, config: configs.Config, spec: types.EnvSpec) -> Any:
         agent = muzero.make(config, spec, "cpu")
         return greedy.SavedAgent(agent, jax.jit(agent.init)(jax.random.key(0)).params, 0, "last")
 
     monkeypatch.setattr(greedy, "load", load)
-    player = scoring._Player(run, run_dirs.read_saved(run).config, None, 20, seed=0, render=False)
+    player = scoring._Player(agent_choice.AgentChoice(run), run_dirs.read_saved(run).config, 20)
     assert not player.step.observation[..., 1:3].any()  # no stone of either colour
 
 
@@ -274,26 +276,26 @@ def test_two_players_of_a_run_meet_from_both_sides(
     players = {None: (_Perfect(tic_tac_toe), 9), "main-0123456789ab": (_first_free, 4)}
 
     def load_player(
-        game: spiel.Game, path: pathlib.Path, config: Any, step: Any, player: str | None
+        game: spiel.Game, choice: agent_choice.AgentChoice, config: Any
     ) -> tuple[match.Player, dict[str, Any]]:
-        assert step is None
-        return players[player][0], {"step": players[player][1]}
+        assert choice.step == "last"
+        return players[choice.player][0], {"step": players[choice.player][1]}
 
     monkeypatch.setattr(scoring, "load_player", load_player)
     mine = _run(tmp_path / "mine", "league-tictactoe")
-    found = scoring.against_each_other(mine, [None, "main-0123456789ab"], 40, 0)
+    found = scoring.against_each_other(agent_choice.AgentChoice(mine), [None, "main-0123456789ab"], 40)
     assert found["versions"] == [9, 4] and found["episodes"] == 40
     assert sum(found["first"].values()) == sum(found["second"].values()) == 20
     assert found["wins"] > 20 > found["losses"]
-    mirrored = scoring.against_each_other(mine, ["main-0123456789ab", None], 40, 0)
+    mirrored = scoring.against_each_other(agent_choice.AgentChoice(mine), ["main-0123456789ab", None], 40)
     assert (mirrored["wins"], mirrored["losses"]) == (found["losses"], found["wins"])  # the same openings
 
 
 def test_a_frozen_player_without_a_game_of_two_is_refused(tmp_path: pathlib.Path, said: golden.Said) -> None:
     alone = _run(tmp_path / "alone", "catch")
     with pytest.raises(errors.UsageError, match="--player=main-0: ") as raised:
-        scoring.evaluate(alone, None, 4, 0, player="main-0")
+        scoring.evaluate(agent_choice.AgentChoice(alone, player="main-0"), 4)
     said(raised.value, "evaluate")
     with pytest.raises(errors.UsageError, match="no game of two players") as raised:
-        scoring.against_each_other(alone, [None, None], 4, 0)
+        scoring.against_each_other(agent_choice.AgentChoice(alone), [None, None], 4)
     said(raised.value, "match")

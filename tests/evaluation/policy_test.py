@@ -22,7 +22,7 @@ from seedzero.config import options
 from seedzero.core import errors, types
 from seedzero.device import acting
 from seedzero.envs import gym_spaces
-from seedzero.evaluation import greedy
+from seedzero.evaluation import agent_choice, greedy
 from seedzero.evaluation import policy as acting_policy
 
 _VECTOR = types.EnvSpec((4,), "float32", 3)
@@ -368,7 +368,7 @@ def test_a_run_that_does_not_tell_the_environments_values_says_so(
     with run_dirs.open_run_dir(tmp_path / "run", config, preset="cartpole", given={}):
         pass
     spec_file.write(tmp_path / "run", spec)
-    acting_policy.load(tmp_path / "run", None, seed=0)
+    acting_policy.load(agent_choice.AgentChoice(tmp_path / "run"))
     is_silent = not spaces_known and env_id.startswith("gym:")
     assert ("spaces" in capsys.readouterr().err) == is_silent
 
@@ -378,12 +378,12 @@ def test_a_frozen_player_acts_by_its_name(tmp_path: pathlib.Path) -> None:
     with run_dirs.open_run_dir(tmp_path, config, preset="catch", given={}) as opened:
         player_files.write(opened.checkpoints, _FROZEN, 7, saved.params, {}, time=0.0)
     spec_file.write(tmp_path, spec)
-    loaded = acting_policy.load(tmp_path, None, seed=0, player=_FROZEN)
+    loaded = acting_policy.load(agent_choice.AgentChoice(tmp_path, player=_FROZEN))
     seen = np.random.default_rng(0).normal(size=(16, *spec.observation_shape)).astype(np.float32)
     np.testing.assert_array_equal(loaded(seen), acting_policy.Policy(saved, config, spec)(seen))
     assert loaded.step == 7
     with pytest.raises(errors.CheckpointError, match=r"player main-00 in .*main-0123456789ab$"):
-        acting_policy.load(tmp_path, None, seed=0, player="main-00")
+        acting_policy.load(agent_choice.AgentChoice(tmp_path, player="main-00"))
 
 
 @pytest.mark.parametrize(
@@ -401,7 +401,7 @@ def test_the_kind_of_game_decides_whether_actions_are_drawn(
     agent: str, seats: tuple[str, ...], policy: str | None, expected: np.int8, tmp_path: pathlib.Path
 ) -> None:
     _saved_run(tmp_path, dataclasses.replace(_VECTOR, tasks=seats, seats=seats), agent)
-    assert acting_policy.load(tmp_path, None, seed=0, player=_FROZEN, policy=policy)._mode == expected
+    assert acting_policy.load(agent_choice.AgentChoice(tmp_path, player=_FROZEN, policy=policy))._mode == expected
 
 
 @pytest.mark.parametrize("agent", ["apex", "r2d2"])
@@ -410,7 +410,7 @@ def test_actions_of_an_agent_that_learns_values_alone_are_not_drawn(
 ) -> None:
     _saved_run(tmp_path, _VECTOR, agent)
     with pytest.raises(errors.UsageError, match=f"--policy=sample: agent {agent} ") as raised:
-        acting_policy.load(tmp_path, None, seed=0, player=_FROZEN, policy="sample")
+        acting_policy.load(agent_choice.AgentChoice(tmp_path, player=_FROZEN, policy="sample"))
     said(raised.value, agent)
 
 

@@ -19,8 +19,8 @@ from seedzero.config import config as configs
 from seedzero.config import presets
 from seedzero.core import errors, types
 from seedzero.envs import catch, registry
+from seedzero.evaluation import agent_choice, greedy, recording
 from seedzero.evaluation import evaluate as scoring
-from seedzero.evaluation import greedy, recording
 
 _SMALL = {"network.width": 8, "network.head_width": 8, "network.num_bins": 11, "search.num_simulations": 3}
 
@@ -52,12 +52,12 @@ def test_episodes_have_the_actions_of_evaluation_and_the_numbers_of_the_search(
     tmp_path: pathlib.Path, run_path: Any
 ) -> None:
     path, told = run_path("catch"), list[recording.RecordedEpisode]()
-    result = recording.record(path, tmp_path / "out", None, 3, 5, recorded=told.append)
+    result = recording.record(agent_choice.AgentChoice(path, seed=5), tmp_path / "out", 3, recorded=told.append)
     assert result == {"step": 7, "chosen": "given", "out": str(tmp_path / "out"), "episodes": 3, "steps": 27}
     files = sorted((tmp_path / "out").iterdir())
     assert [file.name for file in files] == [episode.file for episode in told]
     config, saved = _saved("catch")
-    player = scoring._Player(path, config, None, 1, seed=5, render=False, role=types.Role.EVALUATE)
+    player = scoring._Player(agent_choice.AgentChoice(path, seed=5), config, 1, role=types.Role.EVALUATE)
     searching = seedzero.Policy(saved, config, player.env.spec, seed=5)
     for number, file in enumerate(files):
         found = seedzero.read_record(file)
@@ -97,7 +97,7 @@ def test_pictures_are_left_out_where_there_are_none_or_too_many(
     monkeypatch.setattr(catch.Catch, "render", render)
     for monkeypatched in ("works", "fails", "grows", "large"):
         monkeypatch.setattr(recording, "MAX_PICTURES_BYTES", 1000 if monkeypatched == "large" else 10**9)
-        recording.record(path, tmp_path / monkeypatched, None, 1, 5)
+        recording.record(agent_choice.AgentChoice(path, seed=5), tmp_path / monkeypatched, 1)
         arrays = seedzero.read_record(tmp_path / monkeypatched / "episode-000000.npz").arrays
         kept.append((monkeypatched, "render" in arrays, len(arrays["observation"])))
     assert kept == [("works", True, 10), ("fails", False, 10), ("grows", False, 10), ("large", False, 10)]
@@ -115,13 +115,13 @@ def test_an_environment_that_cannot_be_made_with_pictures_is_recorded_without(
 
     path = run_path("catch")
     monkeypatch.setattr(registry, "make", no_screen)
-    assert recording.record(path, tmp_path / "out", None, 1, 5)["episodes"] == 1
+    assert recording.record(agent_choice.AgentChoice(path, seed=5), tmp_path / "out", 1)["episodes"] == 1
 
 
 def test_a_game_of_two_players_has_the_moves_of_both(tmp_path: pathlib.Path, run_path: Any) -> None:
     pytest.importorskip("pyspiel")
     path = run_path("spiel:tic_tac_toe", mode=types.SAMPLE)
-    recording.record(path, tmp_path / "out", None, 4, 0)
+    recording.record(agent_choice.AgentChoice(path), tmp_path / "out", 4)
     games = [seedzero.read_record(file) for file in sorted((tmp_path / "out").iterdir())]
     assert len({tuple(game.arrays["action"].tolist()) for game in games}) > 1
     for game in games:
@@ -137,7 +137,7 @@ def test_a_game_of_two_players_has_the_moves_of_both(tmp_path: pathlib.Path, run
 
 def test_equal_games_are_announced(tmp_path: pathlib.Path, run_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyspiel")
-    recording.record(run_path("spiel:tic_tac_toe"), tmp_path / "out", None, 2, 0)
+    recording.record(agent_choice.AgentChoice(run_path("spiel:tic_tac_toe")), tmp_path / "out", 2)
     assert "--policy=sample" in capsys.readouterr().err
     one, two = (seedzero.read_record(file).arrays["action"].tolist() for file in sorted((tmp_path / "out").iterdir()))
     assert one == two
@@ -145,7 +145,9 @@ def test_equal_games_are_announced(tmp_path: pathlib.Path, run_path: Any, capsys
 
 def test_a_game_of_seats_has_one_seat_s_turns(tmp_path: pathlib.Path, run_path: Any) -> None:
     pytest.importorskip("pyspiel")
-    recording.record(run_path("spiel:kuhn_poker", "ppo", mode=types.SAMPLE), tmp_path / "out", None, 4, 0)
+    recording.record(
+        agent_choice.AgentChoice(run_path("spiel:kuhn_poker", "ppo", mode=types.SAMPLE)), tmp_path / "out", 4
+    )
     found = [seedzero.read_record(file) for file in sorted((tmp_path / "out").iterdir())]
     assert [record.header["task"] for record in found] == ["first", "second"] * 2
     assert all(1 <= record.num_steps <= 2 and "mover" not in record.arrays for record in found)
@@ -156,12 +158,12 @@ def test_an_agent_without_a_search_has_no_arrays_of_one(
     agent: str, has_policy: bool, tmp_path: pathlib.Path, run_path: Any, said: golden.Said
 ) -> None:
     path = run_path("catch", agent)
-    recording.record(path, tmp_path / "out", None, 1, 0)
+    recording.record(agent_choice.AgentChoice(path), tmp_path / "out", 1)
     found = seedzero.read_record(tmp_path / "out" / recording.file_name(0))
     assert ("policy" in found.arrays) is has_policy and not {"visits", "prior", "value"} & found.arrays.keys()
     assert found.header["num_simulations"] is None
     with pytest.raises(errors.UsageError, match=f"agent {agent} ") as raised:
-        recording.record(path, tmp_path / "other", None, 1, 0, num_simulations=4)
+        recording.record(agent_choice.AgentChoice(path), tmp_path / "other", 1, num_simulations=4)
     said(raised.value, agent)
 
 
@@ -170,15 +172,15 @@ def test_a_longer_search_is_made_and_kept(tmp_path: pathlib.Path, monkeypatch: p
     with run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
         path = opened.path
     monkeypatch.setattr(
-        greedy, "load", lambda path, config, spec, *args: saved._replace(agent=agents.make(config, spec, "cpu"))
+        greedy, "load", lambda choice, config, spec: saved._replace(agent=agents.make(config, spec, "cpu"))
     )
-    recording.record(path, tmp_path / "out", None, 1, 0, 2, num_simulations=5)
+    recording.record(agent_choice.AgentChoice(path, max_steps=2), tmp_path / "out", 1, num_simulations=5)
     found = seedzero.read_record(tmp_path / "out" / recording.file_name(0))
     assert found.arrays["visits"].sum(axis=1).tolist() == [5, 5] and found.header["num_simulations"] == 5
 
 
 def test_a_limit_of_steps_ends_episodes_and_others_begin(tmp_path: pathlib.Path, run_path: Any) -> None:
-    recording.record(run_path("catch"), tmp_path / "out", None, 3, 0, 4)
+    recording.record(agent_choice.AgentChoice(run_path("catch"), max_steps=4), tmp_path / "out", 3)
     found = [seedzero.read_record(file) for file in sorted((tmp_path / "out").iterdir())]
     assert [(record.num_steps, record.header["cut_off"]) for record in found] == [(4, True)] * 3
     assert not any(record.arrays["truncated"].any() or record.arrays["terminated"].any() for record in found)
@@ -189,7 +191,7 @@ def test_a_limit_of_steps_ends_episodes_and_others_begin(tmp_path: pathlib.Path,
 def test_equal_seeds_give_equal_files(tmp_path: pathlib.Path, run_path: Any) -> None:
     path = run_path("catch")
     for name in ("a", "b"):
-        recording.record(path, tmp_path / name, None, 2, 3)
+        recording.record(agent_choice.AgentChoice(path, seed=3), tmp_path / name, 2)
     for number in range(2):
         one, two = (seedzero.read_record(tmp_path / name / recording.file_name(number)) for name in ("a", "b"))
         assert json.dumps(one.header) == json.dumps(two.header)
@@ -202,20 +204,20 @@ def test_a_stop_leaves_the_finished_files(tmp_path: pathlib.Path, run_path: Any)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        recording.record(run_path("catch"), tmp_path / "out", None, 5, 0, recorded=stop)
+        recording.record(agent_choice.AgentChoice(run_path("catch")), tmp_path / "out", 5, recorded=stop)
     files = sorted((tmp_path / "out").iterdir())
     assert [seedzero.read_record(file).header["episode"] for file in files] == [0, 1]
 
 
 def test_earlier_episodes_and_files_are_kept(tmp_path: pathlib.Path, run_path: Any, said: golden.Said) -> None:
     path = run_path("catch")
-    recording.record(path, tmp_path / "out", None, 1, 0)
+    recording.record(agent_choice.AgentChoice(path), tmp_path / "out", 1)
     with pytest.raises(errors.UsageError, match=r"--out=.*episode-000000\.npz") as raised:
-        recording.record(path, tmp_path / "out", None, 1, 0)
+        recording.record(agent_choice.AgentChoice(path), tmp_path / "out", 1)
     said(raised.value, "episodes")
     (tmp_path / "file").touch()
     with pytest.raises(errors.UsageError, match="--out=") as raised:
-        recording.record(path, tmp_path / "file", None, 1, 0)
+        recording.record(agent_choice.AgentChoice(path), tmp_path / "file", 1)
     said(raised.value, "file")
 
 
@@ -226,13 +228,13 @@ def test_two_processes_do_not_record_into_one_directory(
 
     def again(episode: recording.RecordedEpisode) -> None:
         with pytest.raises(errors.Occupied) as raised:
-            recording.record(path, out, None, 1, 6)
+            recording.record(agent_choice.AgentChoice(path, seed=6), out, 1)
         refused.append(raised.value)
 
     out.mkdir()
     with recording._alone(out), pytest.raises(errors.Occupied):  # before it has an episode
-        recording.record(path, out, None, 1, 5)
-    recording.record(path, out, None, 2, 5, recorded=again)
+        recording.record(agent_choice.AgentChoice(path, seed=5), out, 1)
+    recording.record(agent_choice.AgentChoice(path, seed=5), out, 2, recorded=again)
     said(refused[0])
     assert [file.name for file in sorted(out.iterdir())] == ["episode-000000.npz", "episode-000001.npz"]
     assert {seedzero.read_record(file).header["seed"] for file in out.iterdir()} == {5}

@@ -20,7 +20,7 @@ from seedzero.config import config as configs
 from seedzero.config import presets
 from seedzero.core import errors, types
 from seedzero.envs import registry
-from seedzero.evaluation import greedy, recording, rethinking
+from seedzero.evaluation import agent_choice, greedy, recording, rethinking
 
 
 def _recorded(
@@ -36,9 +36,9 @@ def _recorded(
     monkeypatch.setattr(greedy, "load", lambda *args, **kwargs: saved._replace(mode=mode))
     with run_dirs.open_run_dir(path / "run", config, preset="catch", given={}) as opened:
         spec_file.write(opened.path, made.spec)
-    recording.record(opened.path, path / "out", None, 2, 3)
+    recording.record(agent_choice.AgentChoice(opened.path, seed=3), path / "out", 2)
     found = [seedzero.read_record(file) for file in sorted((path / "out").iterdir())]
-    return found, rethinking.load(opened.path, None, found[0].header, trusted=False)
+    return found, rethinking.load(agent_choice.AgentChoice(opened.path), found[0].header)
 
 
 @pytest.mark.parametrize("changes", [{}, {"network__frame_stack": 3}], ids=["one frame", "three frames"])
@@ -66,7 +66,7 @@ def test_a_frozen_player_thinks_in_place_of_a_checkpoint(
     path, name = tmp_path / "run", "main-0123456789ab"
     player_files.write(path / "checkpoints", name, 5, again._saved.params, {}, time=0.0)
     monkeypatch.undo()
-    found = rethinking.load(path, None, record.header, trusted=False, player=name).think(record, 2)
+    found = rethinking.load(agent_choice.AgentChoice(path, player=name), record.header).think(record, 2)
     assert (found.step, again.think(record, 2).step) == (5, 7)
 
 
@@ -139,10 +139,11 @@ def test_a_hostile_header_is_not_believed(tmp_path: pathlib.Path, monkeypatch: p
     wrong = {"seed": -1, "first_call": "x", "task": ["x"], "num_simulations": 10**9, "policy": ["x"]}
     shown = again.think(dataclasses.replace(record, header={**record.header, **wrong}), 2)
     assert shown.num_simulations == 3
-    loaded = rethinking.load(tmp_path / "run", None, wrong, trusted=False)
+    choice = agent_choice.AgentChoice(tmp_path / "run")
+    loaded = rethinking.load(choice, wrong)
     assert loaded._config.search.num_simulations == 3
-    fewer = rethinking.load(tmp_path / "run", None, {**wrong, "num_simulations": 2}, trusted=False)
+    fewer = rethinking.load(choice, {**wrong, "num_simulations": 2})
     assert fewer._config.search.num_simulations == 2
-    assert rethinking.load(tmp_path / "run", None, wrong, trusted=False, num_simulations=5)._config.search == (
+    assert rethinking.load(choice, wrong, 5)._config.search == (
         dataclasses.replace(loaded._config.search, num_simulations=5)
     )

@@ -15,7 +15,7 @@ from seedzero.api import judge, leagues
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import errors, types
 from seedzero.envs import spiel_seats
-from seedzero.evaluation import greedy
+from seedzero.evaluation import agent_choice, greedy
 
 pytest.importorskip("pyspiel")
 LEAST = 0.02
@@ -30,20 +30,21 @@ LEAST = 0.02
 def test_the_mean_return_is_the_exact_one(game: str, lstm_width: int, tmp_path: pathlib.Path) -> None:
     path = saved_league.make_seats(tmp_path / "run", game, ppo__lstm_width=lstm_width)
     names = (saved_league.OLD, saved_league.NEW)
-    found = leagues.play(path, "runs/mine", names, 1_000, seed=0)
+    found = leagues.play(agent_choice.AgentChoice(path), "runs/mine", names, 1_000)
     judged = judge.judge(path, "runs/mine")
     old, new = (judged.names.index(name) for name in names)
     exact = (judged.returns[old, new] - judged.returns[new, old]) / 2  # each sits in the first chair in half of them
     assert abs(found["mean_return"] - exact) < 4 * max(LEAST, found["stderr_return"])
     assert (found["policy"], found["games"], found["versions"]) == ("sample", 1_000, [30, 60])
     assert sum(found["first"].values()) == sum(found["second"].values()) == 500
-    assert leagues.play(path, "runs/mine", names, 10, seed=1) == leagues.play(path, "runs/mine", names, 10, seed=1)
+    one, again = (leagues.play(agent_choice.AgentChoice(path, seed=1), "runs/mine", names, 10) for _ in range(2))
+    assert one == again
 
 
 def test_a_seat_without_a_turn_remembers_what_it_saw(tmp_path: pathlib.Path) -> None:
     path = saved_league.make_seats(tmp_path / "run", ppo__lstm_width=4)
     spec = spiel_seats.SpielSeats("kuhn_poker").spec
-    saved = greedy.load(path, run_dirs.read_saved(path).config, spec, "last")
+    saved = greedy.load(agent_choice.AgentChoice(path, "last"), run_dirs.read_saved(path).config, spec)
     player, none = greedy.GroupPlayer(saved, spec, 2, seed=0), np.zeros(2, bool)
     frames, mask = np.ones((2, *spec.observation_shape), np.float32), np.ones((2, spec.num_actions), bool)
     for shown in ([True, True], [True, False]):

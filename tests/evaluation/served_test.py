@@ -22,7 +22,7 @@ from seedzero.config import config as configs
 from seedzero.config import presets, worker_options
 from seedzero.core import env_ids, errors, types
 from seedzero.envs import catch
-from seedzero.evaluation import greedy, served
+from seedzero.evaluation import agent_choice, greedy, served
 from seedzero.transport import messages
 from seedzero.worker import worker
 
@@ -76,7 +76,7 @@ class Evaluating:
 
         def play() -> None:
             reports = served.Reports(self.reports.put, lambda *numbers: self.progress.append(numbers))
-            self.found.update(served.evaluate(path, None, num_episodes, 3, ACCESS, reports))
+            self.found.update(served.evaluate(agent_choice.AgentChoice(path, seed=3), num_episodes, ACCESS, reports))
 
         self._thread = threading.Thread(target=play, daemon=True)
         self._thread.start()
@@ -161,7 +161,7 @@ def test_one_worker_plays_at_a_time_and_only_one_that_may(said: golden.Said) -> 
 def test_only_runs_with_remote_environments_listen_for_them(tmp_path: pathlib.Path, said: golden.Said) -> None:
     run_dirs.open_run_dir(tmp_path / "run", presets.get("catch"), preset="catch", given={}).close()
     with pytest.raises(errors.UsageError, match="--env=catch") as raised:
-        served.evaluate(tmp_path / "run", None, 1, 0, ACCESS, served.Reports(print, print))
+        served.evaluate(agent_choice.AgentChoice(tmp_path / "run"), 1, ACCESS, served.Reports(print, print))
     said(raised.value)
 
 
@@ -169,13 +169,13 @@ def test_only_runs_with_remote_environments_listen_for_them(tmp_path: pathlib.Pa
 def test_step_and_policy_choose_the_agent_here_too(
     path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, step: int | None
 ) -> None:
-    def load(*args: Any) -> None:
-        assert args[3:] == (step, None, "sample")
+    def load(choice: agent_choice.AgentChoice, *args: Any) -> None:
+        assert (choice.step, choice.player, choice.policy) == (step, None, "sample")
         raise errors.CheckpointError("enough")
 
     monkeypatch.setattr(greedy, "load", load)
     with pytest.raises(errors.CheckpointError, match="enough"):
-        served.evaluate(path, step, 1, 0, ACCESS, served.Reports(print, print), policy="sample")
+        served.evaluate(agent_choice.AgentChoice(path, step, policy="sample"), 1, ACCESS, served.Reports(print, print))
 
 
 def test_a_network_of_the_directory_s_maker_needs_consent(tmp_path: pathlib.Path) -> None:
@@ -187,11 +187,13 @@ def test_a_network_of_the_directory_s_maker_needs_consent(tmp_path: pathlib.Path
         (True, str(tmp_path)),
     ):
         with pytest.raises(errors.UsageError, match=message):
-            served.evaluate(tmp_path / "run", None, 1, 0, ACCESS, served.Reports(print, print), trusted=trusted)
+            served.evaluate(
+                agent_choice.AgentChoice(tmp_path / "run", trusted=trusted), 1, ACCESS, served.Reports(print, print)
+            )
 
 
 def test_a_run_that_no_worker_has_joined_cannot_be_evaluated(path: pathlib.Path, said: golden.Said) -> None:
     (path / "spec.json").unlink()
     with pytest.raises(errors.UsageError, match=str(path)) as raised:
-        served.evaluate(path, None, 1, 0, ACCESS, served.Reports(print, print))
+        served.evaluate(agent_choice.AgentChoice(path), 1, ACCESS, served.Reports(print, print))
     said(raised.value)

@@ -12,7 +12,7 @@ import page_records
 import page_runs
 import pytest
 
-from seedzero.evaluation import rethinking, thinking
+from seedzero.evaluation import agent_choice, rethinking, thinking
 from seedzero.page import thoughts
 
 
@@ -38,8 +38,8 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Returns the arguments of all loads of agents."""
     found: list[Any] = []
 
-    def load(path: pathlib.Path, step: Any, header: Any, **options: Any) -> _Agent:
-        found.append((path, step, options))
+    def load(choice: agent_choice.AgentChoice, header: Any, num_simulations: int | None) -> _Agent:
+        found.append((choice, num_simulations))
         return _Agent()
 
     monkeypatch.setattr(rethinking, "load", load)
@@ -73,7 +73,7 @@ def _checkpoint(root: pathlib.Path, name: str) -> None:
 
 def test_a_thought_has_nodes_lines_and_nearest_observations(root: pathlib.Path, loads: list[Any]) -> None:
     answer = thoughts.Agents().answer(_question(root, 2, trusted=True, num_simulations=9))
-    assert loads == [(root / "a", "last", {"trusted": True, "num_simulations": 9, "player": None})]
+    assert loads == [(agent_choice.AgentChoice(root / "a", "last", trusted=True), 9)]
     assert (answer["step"], answer["name"], answer["value"], answer["num_nodes"]) == (7, "right", 0.5, 2)
     assert answer["choices"][0]["is_taken"] and answer["num_choices"] == 1
     assert answer["lines"][0]["nodes"] == [1] and answer["nodes"][0]["children"] == [1]
@@ -99,7 +99,7 @@ def test_agents_stay_in_memory_until_their_checkpoint_changes(root: pathlib.Path
     _checkpoint(root, "best/000000000015")
     for step in ("last", "best", 15, 10):
         agents.answer(_question(root, step=step))
-    assert [step for _, step, _ in loads] == ["last", "last", "best"]
+    assert [choice.step for choice, _ in loads] == ["last", "last", "best"]
     for number in range(1, 1 + thoughts.MAX_AGENTS):
         agents.answer(_question(root, num_simulations=number))
     agents.answer(_question(root, step=10))
@@ -110,7 +110,7 @@ def test_frozen_players_stay_in_memory(root: pathlib.Path, loads: list[Any]) -> 
     agents = thoughts.Agents()
     for player in ("main-0123456789ab", "main-0123456789ab", "main-0123456789cd"):
         assert "error" not in agents.answer(_question(root, step=None, player=player))
-    assert [options["player"] for *_, options in loads] == ["main-0123456789ab", "main-0123456789cd"]
+    assert [choice.player for choice, _ in loads] == ["main-0123456789ab", "main-0123456789cd"]
 
 
 def test_failures_are_answers(root: pathlib.Path, loads: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,7 +195,9 @@ def run(parts: learner_parts.LearnerParts) -> str:
     if isinstance(failure := over.exception(), errors.BuilderError):
         ending.failure = failure
     is_asked = ending.is_interrupted or bool(parts.callbacks.reason) or ending.failure is not None
-    if failure is None and not is_asked and not result.lacks_steps(parts.config):
+    # A resume by a few steps more has them, and would lack updates again at each try.
+    has_steps = directory.resumed and parts.seconds_left() > 0
+    if failure is None and not (is_asked or has_steps or result.lacks_steps(parts.config)):
         parts.exit.check_compiled(over.result())
     finished = parts.exit.finish("" if ending.failure else over.result())
     if late := parts.callbacks.finish():

@@ -92,7 +92,7 @@ class Saves:
         if host[phase.IN_LAST]:
             return ""
         budget, evaluated = self.config.run, host["last_evaluation"]
-        num_updates, num_steps = host["num_updates"], host["ledger"]["stored"]
+        num_updates, num_steps = host["num_updates"], counts.Counts(**host["ledger"]).env_steps
         owed, replay = 0, self.config.replay
         if self.config.agent.SAMPLES:
             owed = limiter.owed_updates(replay, budget.max_env_steps, limiter.start_of(replay, host))

@@ -166,7 +166,7 @@ class Hub(link.Link):
         for kind, value in message.items():
             if kind == "beat":
                 self._seen[index] = value
-                self._decide(self._tally.stored(index, messages.number(value["steps"]["stored"])))
+                self._decide(self._tally.stepped(index, messages.steps(value["steps"]).env_steps))
             elif kind == "built":
                 self._decide(self._tally.built(index, messages.number(value), str(message["resolved"])))
             elif kind == "ready":

@@ -59,7 +59,7 @@ class DecisionTally:
         self._built: dict[int, int] = {}  # by host: updates done before
         self._resolved = ""
         self._ready: dict[int, tuple[int, counts.Counts]] = {}  # by host: its newest `ready`
-        self._stored: dict[int, int] = {}  # by host
+        self._steps: dict[int, int] = {}  # by host
         self._spent: set[int] = set()  # hosts that have done their share of a budget
         self._num_updates = 0  # agreed on
         self._last: Kind | None = None  # the newest decision about the run's end
@@ -117,10 +117,10 @@ class DecisionTally:
         self._spent.add(host)
         return self.asked(Kind.END, reason) if len(self._spent) == self._num_hosts else []
 
-    def stored(self, host: int, num_steps: int) -> list[Decision]:
-        """Notes the training steps that a host has stored; decides the end of their budget."""
-        self._stored[host] = num_steps
-        if 0 < self._max_env_steps <= sum(self._stored.values()):
+    def stepped(self, host: int, num_steps: int) -> list[Decision]:
+        """Notes the training steps of a host so far; decides the end of their budget."""
+        self._steps[host] = num_steps
+        if 0 < self._max_env_steps <= sum(self._steps.values()):
             return self.asked(Kind.END, f"--max_env_steps={self._max_env_steps} reached")
         return []
 

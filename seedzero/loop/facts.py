@@ -156,13 +156,13 @@ def num_updates(learning: tuple[players.Player, ...]) -> int:
 def spent(config: configs.Config, learning: tuple[players.Player, ...]) -> str:
     """Returns a line about the spent budget, or ""."""
     budget = config.run
-    num_stored = sum(player.books.ledger.counts.stored for player in learning)
+    num_steps = sum(player.books.ledger.counts.env_steps for player in learning)
     owed = sum(
         player.pacer.owed_updates(budget.max_env_steps)
         for player in learning
         if player.books.num_kept >= config.replay.min_steps
     )
-    found = budget.spent(num_updates(learning), num_stored, owed)
+    found = budget.spent(num_updates(learning), num_steps, owed)
     each = f" on each of {config.hosts.num} hosts" if "steps" in found and config.hosts.num > 1 else ""
     return f"{found}{each} reached" if found else ""
 

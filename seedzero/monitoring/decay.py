@@ -55,7 +55,7 @@ def budget_updates(config: configs.Config, snapshot: counts.Snapshot) -> tuple[i
     if run.max_updates:
         ends.append((run.max_updates, f"--max_updates={run.max_updates}"))
     if run.max_env_steps:
-        num_left = max(0, run.max_env_steps - snapshot.counts.stored)
+        num_left = max(0, run.max_env_steps - snapshot.counts.env_steps)
         num_updates = snapshot.num_updates + num_left / steps_of_update(config)
         final = config.replay.final_updates if config.agent.SAMPLES else 0
         ends.append((math.ceil(num_updates) + final, f"--max_env_steps={run.max_env_steps}"))

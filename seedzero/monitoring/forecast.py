@@ -32,7 +32,7 @@ class Forecast:
 
     def observe(self, now: float, snapshot: counts.Snapshot, spec: types.EnvSpec) -> str:
         """Returns the sentence once due, else ""; `now` in seconds."""
-        steps, updates = snapshot.counts.stored, snapshot.num_updates
+        steps, updates = snapshot.counts.env_steps, snapshot.num_updates
         if self._before is None:
             self._before = updates
         if self._is_told or updates == self._before:
@@ -61,7 +61,7 @@ def sentence(
     nobody knows how much a run needs, and only a slow one is told what is quicker.
     """
     budgets = (
-        (config.run.max_env_steps, snapshot.counts.stored, steps_per_second, "steps"),
+        (config.run.max_env_steps, snapshot.counts.env_steps, steps_per_second, "steps"),
         (config.run.max_updates, snapshot.num_updates, updates_per_second, "updates"),
     )
     times = [
@@ -69,7 +69,7 @@ def sentence(
         for most, done, rate, unit in budgets
         if most and rate
     ]
-    num_steps = snapshot.counts.stored
+    num_steps = snapshot.counts.env_steps
     acting = f"{steps_per_second:.3g} steps/s and " if steps_per_second else ""
     speed = f"at {acting}{updates_per_second:.3g} updates/s"
     hours, goal = min(times, default=(math.inf, ""))

@@ -100,7 +100,7 @@ class View:
         spec, snapshot, seconds = self.progress.spec, self.progress.snapshot(), self.progress.seconds()
         recent, rates, budget = self.gathered.means(), self._rates(snapshot), self.config.run
         updates = snapshot.num_updates
-        steps_budget = (budget.max_env_steps, snapshot.counts.stored, rates["env_steps_per_second"])
+        steps_budget = (budget.max_env_steps, snapshot.counts.env_steps, rates["env_steps_per_second"])
         if snapshot.owed_updates and rates["updates_per_second"]:
             steps_budget = (snapshot.owed_updates, updates, rates["updates_per_second"])
         return console.ConsoleSnapshot(

@@ -18,7 +18,7 @@ import seedzero
 from seedzero.api import request, training
 from seedzero.config import options, own_agents
 from seedzero.core import errors
-from seedzero.host import learner, result
+from seedzero.host import learner, paging, result
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_page_is_asked_for_by_its_port(
 ) -> None:
     for page in (None, 0, 8000):
         seedzero.train("catch", run_dir=tmp_path / "run", page=page)
-    assert [call["page"] for call in calls] == [None, 0, 8000]
+    assert [call["page"] for call in calls] == [None, paging.PagePlace(0, ""), paging.PagePlace(8000, "")]
     for wrong, message in ((65536, "at most 65535"), (-1, "at least 0"), (True, "page=True"), ("x", "page=x")):
         with pytest.raises(errors.UsageError, match=message):
             seedzero.train("catch", run_dir=tmp_path / "new", page=wrong)  # type: ignore[arg-type]

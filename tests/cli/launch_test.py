@@ -133,11 +133,11 @@ def test_every_launch_has_a_token_of_its_own_or_that_of_a_file(
     plans: list[launch_plan.Plan], tmp_path: pathlib.Path
 ) -> None:
     file = tmp_path / "token"
-    file.write_text("s3cret\n")
+    file.write_text("s3cret-of-a-file\n")
     file.chmod(0o600)
     assert _launch(tmp_path) == _launch(tmp_path) == _launch(tmp_path, f"--token_file={file}") == 0
     first, second, third = (found.token for found in plans)
-    assert first != second and len(first) == 64 and third == "s3cret"
+    assert first != second and len(first) == 64 and third == "s3cret-of-a-file"
     assert not any(word.startswith("--token_file") for word in plans[2].train_words)
 
 

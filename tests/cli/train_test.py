@@ -17,7 +17,7 @@ from seedzero.cli import parse, train
 from seedzero.config import config as configs
 from seedzero.config import presets
 from seedzero.core import errors, exit_codes
-from seedzero.host import learner, result
+from seedzero.host import learner, paging, result
 from seedzero.processes import signals
 
 _MODULE = """
@@ -287,7 +287,7 @@ def test_the_way_to_go_on_is_told_to_people_not_to_whoever_supervises(
 def test_a_page_is_asked_for_by_its_port(calls: list[dict[str, Any]], tmp_path: pathlib.Path) -> None:
     assert commands.main(["train", "--preset=catch", f"--run_dir={tmp_path}", "--page=8000"]) == 0
     assert commands.main(["train", "--preset=catch", f"--run_dir={tmp_path}"]) == 0
-    assert [call["page"] for call in calls] == [8000, None]
+    assert [call["page"] for call in calls] == [paging.PagePlace(8000, ""), None]
     assert "--page=8000" in calls[0]["command"]
 
 

@@ -240,7 +240,7 @@ def test_hosts_resume_only_with_the_parameters_that_they_had(host_dir: Any, inde
 
 def test_a_frozen_player_is_saved_with_the_next_checkpoint(tmp_path: pathlib.Path) -> None:
     directory = cast(Any, python_types.SimpleNamespace(checkpoints=tmp_path, resumed=False, check_ours=lambda: None))
-    log, name = cast(Any, python_types.SimpleNamespace(size_bytes=int)), player_files.new_name("main")
+    log, name = cast(Any, python_types.SimpleNamespace(size_bytes=int)), "main-0123456789ab"
     saved = saving.Saves(configs.Config(), directory, log, pytest.fail, None)
     host = {"num_updates": 1, "num_acts": 1, "evaluation_index": 0, "last_evaluation": None}
     parts = {league_config.MAIN: {"params": {"w": np.zeros(1)}}}

@@ -90,10 +90,10 @@ def test_no_host_asks_for_an_update(kind: agreement.Kind) -> None:
 
 def test_steps_of_all_hosts_spend_a_budget() -> None:
     tally = _begun(max_env_steps=100)
-    assert tally.stored(0, 60) == tally.stored(1, 39) == []
-    (ended,) = tally.stored(1, 40)
+    assert tally.stepped(0, 60) == tally.stepped(1, 39) == []
+    (ended,) = tally.stepped(1, 40)
     assert ended.kind is Kind.END and "--max_env_steps=100" in ended.reason
-    assert tally.stored(0, 99) == []
+    assert tally.stepped(0, 99) == []
 
 
 def test_the_end_is_decided_once_all_hosts_have_done_their_share() -> None:

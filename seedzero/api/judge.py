@@ -18,7 +18,7 @@ from seedzero.envs import spiel
 from seedzero.evaluation import agent_choice, game_tree, greedy, nash, tabular
 from seedzero.evaluation import policy as acting_policy
 from seedzero.league import players as members
-from seedzero.monitoring import counts as step_counts
+from seedzero.monitoring import counts
 
 EQUILIBRIUM, LEAGUE, UNIFORM, LAST = "equilibrium", "league", "uniform", "last"
 """Mixtures: by the linear programme; by main's shares of its next opponents, itself included; frozen players alike;
@@ -124,16 +124,16 @@ def judge(path: pathlib.Path, place: str, step: saved_files.Step = "last", *, tr
     given = {LAST: {members.MAIN: 1.0}}
     if league is None:
         _, found, _ = saved_files.find(path / "checkpoints", step, "params")
-        counts = saved[0].update, step_counts.Counts(**found.host["ledger"]).env_steps
+        reached = saved[0].update, counts.Counts(**found.host["ledger"]).env_steps
     else:
-        counts, past = (league.update, league.env_steps), league.pool.past()
+        reached, past = (league.update, league.env_steps), league.pool.past()
         shares = {row["opponent"]: row["share"] for row in league.opponents()}
         given = {LEAGUE: shares, UNIFORM: {name: 1 / len(past) for name in past}, **given}
     with patience.telling(lambda: "judging the players"):
         tree = game_tree.build(spiel.load(game.name))
         ask = tabular.asking(agent, game, tree)
         one, other = zip(*(ask(player.params) for player in saved), strict=True)
-        judged = of_players(tree, names, (np.stack(one), np.stack(other)), given, counts)
+        judged = of_players(tree, names, (np.stack(one), np.stack(other)), given, reached)
         return judged._replace(labels=members.labels(league.pool) if league else {})
 
 

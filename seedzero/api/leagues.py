@@ -17,7 +17,7 @@ from seedzero.evaluation import agent_choice
 from seedzero.league import elo, lineage, matchmaking
 from seedzero.league import payoff as payoffs
 from seedzero.league import players as members
-from seedzero.monitoring import counts as step_counts
+from seedzero.monitoring import counts
 
 
 class SavedLeague(NamedTuple):
@@ -162,13 +162,13 @@ def play(choice: agent_choice.AgentChoice, place: str, players: tuple[str, str],
 
 def _parse(host: Mapping[str, Any], settings: league_config.LeagueConfig) -> SavedLeague:
     saved, update = host["league"], int(host["num_updates"])
-    env_steps = step_counts.Counts(**host["ledger"]).env_steps
+    env_steps = counts.Counts(**host["ledger"]).env_steps
     pool = members.Pool.from_json(saved["pool"])
     for member in pool.members:
         if member.learns:
             own = host.get("players", {}).get(member.name, host)  # of several learning players, each one's
-            counts = dict(version=int(own["num_updates"]), env_steps=int(own["ledger"]["stored"]))
-            pool = pool.trained(member.name, **counts)
+            numbers = dict(version=int(own["num_updates"]), env_steps=int(own["ledger"]["stored"]))
+            pool = pool.trained(member.name, **numbers)
     payoff = payoffs.Payoff.from_json(saved["payoff"])
     homes = saved.get("homes", [{"name": members.MAIN, "active": saved["active"]}])
     active = {home["name"]: tuple(home["active"]) for home in homes}

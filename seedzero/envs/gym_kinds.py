@@ -11,7 +11,7 @@ from gymnasium import spaces, vector
 from seedzero.core import errors
 
 _FUNCTION = "--env=python:MODULE:FUNCTION"
-_SHIMMY = "`pip install shimmy`"
+_SHIMMY = "of the package shimmy"
 
 
 def checked(name: str, made: Any) -> gymnasium.Env[Any, Any]:
@@ -78,7 +78,7 @@ def _gym_wrapper() -> str:
 
 _WAYS = {
     "gym": "",  # by its version
-    "dm_env": "return shimmy.DmControlCompatibilityV0(env) (`pip install 'shimmy[dm-control]'`)",
+    "dm_env": "return shimmy.DmControlCompatibilityV0(env) (of the package shimmy[dm-control])",
     "pettingzoo": (
         "its games have several agents: bring them by a worker of your own (--env=remote), or return a gymnasium.Env "
         "in which the others are played"

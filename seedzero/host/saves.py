@@ -58,7 +58,7 @@ class Saves:
             on_durable=self._durable,
             on_error=self._not_saved,
             uploader=None if mirror is None else mirror.uploads,
-            peers=None if self.hosts is None else together.Peers(self.hosts.link),
+            peers=None if self.hosts is None else together.LinkedPeers(self.hosts.link),
             host=None if self.hosts is None else self.hosts.index,
         )
 

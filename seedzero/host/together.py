@@ -26,7 +26,8 @@ from seedzero.checkpoints import manifest
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.config import hosts as hosts_config
-from seedzero.config import machine, sections
+from seedzero.config import machine as machines
+from seedzero.config import sections
 from seedzero.core import errors, forks
 from seedzero.device import collectives, compilation_cache
 from seedzero.hosts import hub, link, member, messages, reach, roll
@@ -66,7 +67,7 @@ class Together:
 
 
 @dataclasses.dataclass(frozen=True)
-class Peers:
+class LinkedPeers:
     """The other hosts, for a host's checkpoints: one counts once every host has its part."""
 
     link: link.Link
@@ -192,7 +193,7 @@ def meeting(
         collectives.use_gloo(linked.hello.reached_at)
         compilation_cache.write_on_every_host()
         with _watched(linked, hosts.silence_seconds):
-            names = linked.gather("processor", machine.processor())
+            names = linked.gather("processor", machines.processor())
             processors = tuple(name for _, name in sorted(names.items()))
             has_part = hosts.index < begin.num_hosts
             yield Together(linked, begin.step, has_part, begin.parts, processors=processors)

@@ -30,8 +30,7 @@ from typing import Any, NamedTuple
 from seedzero.agents import base
 from seedzero.config import config as configs
 from seedzero.core import errors
-from seedzero.loop import agreement, building, facts, limiter, other_hosts, phase, scheduler
-from seedzero.loop import alike as alike_hosts
+from seedzero.loop import agreement, alike, building, facts, limiter, other_hosts, phase, scheduler
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import evaluator as evaluators
 from seedzero.monitoring import counts
@@ -60,7 +59,7 @@ class DeviceLoop:
         dispatcher: dispatchers.Dispatcher,
         hooks: Hooks,
         agreed: agreement.Agreed | None = None,
-        alike: alike_hosts.Alone = alike_hosts.ALONE,
+        alike: alike.Alone = alike.ALONE,
     ) -> None:
         """agreed, alike: with the run's other hosts; None, ALONE: there are none."""
         self.agreed, self.alike, self.others = agreed, alike, other_hosts.OtherHosts(agreed)

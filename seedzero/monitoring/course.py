@@ -142,7 +142,7 @@ def read(path: pathlib.Path) -> tuple[Course, int]:
     return fold(rows.read(path / metrics.METRICS_FILE))
 
 
-def fold(found: rows.Rows) -> tuple[Course, int]:
+def fold(found: rows.RowReader) -> tuple[Course, int]:
     """Returns the course in rows, and the number of unreadable lines."""
     course = Course()
     for row in found:

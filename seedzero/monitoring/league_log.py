@@ -66,7 +66,7 @@ class LeagueLog:
         Call it before the first line; the next one counts the matches that the rest lacks.
         """
         with self._lock:
-            for row in rows.Rows(event_file.cut(self._path, size_bytes).splitlines()):
+            for row in rows.RowReader(event_file.cut(self._path, size_bytes).splitlines()):
                 with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):  # damaged by another hand
                     if row["event"] == MATCHES:
                         self._update = int(row["update"])

@@ -14,7 +14,7 @@ from seedzero.core import errors, json_object, plain_files
 
 
 @dataclasses.dataclass
-class Rows:
+class RowReader:
     """The rows in lines, in their order; others' lines are left out.
 
     num_damaged: lines without a row so far. An unfinished last line is none: a running learner appends.
@@ -33,12 +33,12 @@ class Rows:
             yield row
 
 
-def read(file: pathlib.Path, most_bytes: float = math.inf) -> Rows:
+def read(file: pathlib.Path, most_bytes: float = math.inf) -> RowReader:
     """Returns the rows of a file, of none without it; their lines raise ResumeError if it cannot be read.
 
     most_bytes: later lines are left out.
     """
-    return Rows(_lines(file, most_bytes))
+    return RowReader(_lines(file, most_bytes))
 
 
 def parse(line: bytes) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def read(path: pathlib.Path, wanted: Sequence[str]) -> Series:
     return fold(rows.read(path / metrics.METRICS_FILE), wanted)
 
 
-def fold(found: rows.Rows, wanted: Sequence[str]) -> Series:
+def fold(found: rows.RowReader, wanted: Sequence[str]) -> Series:
     """Returns the series in rows, as `read`.
 
     Rows of updates that later rows repeat are left out, and evaluations that were cut (`evaluation_unfinished`). A

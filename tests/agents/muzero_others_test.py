@@ -12,8 +12,7 @@ import muzero_cases as cases
 import numpy as np
 import pytest
 
-from seedzero.agents import learning, muzero, muzero_loss, muzero_model
-from seedzero.agents import own as own_agents
+from seedzero.agents import learning, muzero, muzero_loss, muzero_model, own
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
@@ -133,7 +132,7 @@ def test_of_others_the_drawn_moves_are_learned_not_their_searches_policy() -> No
     random = np.random.default_rng(0)
     params = jax.jit(lambda key: agent.acting(agent.init(key)))(jax.random.key(0))
     params = jax.tree.map(lambda x: x + random.random(x.shape, np.float32), params)
-    inputs = own_agents.first_inputs(agent, spec, 2)
+    inputs = own.first_inputs(agent, spec, 2)
 
     @jax.jit
     def policy(own: jax.Array) -> jax.Array:

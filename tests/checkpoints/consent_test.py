@@ -36,6 +36,7 @@ _TORSO = {"run.agent": "vtrace", "vtrace.module": "their_module:torso"}
 @pytest.fixture(autouse=True)
 def _here(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "their_module", raising=False)  # of another test
     (tmp_path / "their_module.py").write_text("open('was_run', 'w').close()\n")
     monkeypatch.syspath_prepend(str(tmp_path))
 

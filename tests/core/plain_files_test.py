@@ -18,7 +18,8 @@ from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.core import errors, plain_files
 from seedzero.evaluation import records
-from seedzero.monitoring import course, event_file, league_log, series
+from seedzero.monitoring import course as courses
+from seedzero.monitoring import event_file, league_log, series
 from seedzero.page import recordings, summaries
 
 STEP = "checkpoints/steps/000000000001"
@@ -33,7 +34,7 @@ READERS: dict[str, tuple[str, Callable[[pathlib.Path], Any]]] = {
     "lock": ("lock", run_dirs.holder),
     "spec": ("spec.json", spec_file.read),
     "metrics": ("metrics.jsonl", lambda path: series.read(path, ["loss"])),
-    "diagnosis": ("metrics.jsonl", course.read),
+    "diagnosis": ("metrics.jsonl", courses.read),
     "appending": ("metrics.jsonl", lambda path: event_file.append(path / "metrics.jsonl", b"1")),
     "league": ("league.jsonl", league_log.read),
     "record": ("records/a.npz", lambda path: records.read_record(path / "records/a.npz")),

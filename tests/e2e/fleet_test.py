@@ -67,7 +67,7 @@ def fleet(module_host: harness.Host) -> Fleet:
 
 def test_workers_that_are_refused_say_why_and_end(fleet: Fleet, host: harness.Host, tmp_path: pathlib.Path) -> None:
     wrong, stranger = tmp_path / "wrong", certificates.make(tmp_path / "stranger", ["127.0.0.1"])
-    wrong.write_text("guess")
+    wrong.write_text("a-guess-of-some-length")
     token, ca = fleet.right
     attempts = {
         "wants a token and none came; give --token_file=FILE": [ca],

@@ -108,7 +108,7 @@ def test_full_hosts_know_the_emptiest(details: dict[int, dict[str, int | str]], 
 def test_hosts_that_lack_their_part_of_a_checkpoint_are_named_until_all_have_one(said: golden.Said) -> None:
     found: dict[int, str] = {0: "", 1: "no space left", 2: "given up"}
     link: Any = types.SimpleNamespace(gather=lambda subject, problem: found, missing="")
-    peers = together.Peers(link)
+    peers = together.LinkedPeers(link)
     said(peers.settle(20, ""))
     assert "host 1 (no space left)" in link.missing and together.lines({}, link.missing) == [link.missing]
     found.update({1: "", 2: ""})
@@ -121,7 +121,7 @@ def test_parts_of_hosts_that_have_gone_are_unknown(said: golden.Said) -> None:
         messages.HostHello(0, 2, together.digest(config)), "127.0.0.1:0", config.transport, silence_seconds=20
     )
     link.lose("host 1 has ended")
-    said(together.Peers(link).settle(20, ""))
+    said(together.LinkedPeers(link).settle(20, ""))
     link.stop()
 
 

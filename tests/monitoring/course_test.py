@@ -11,7 +11,7 @@ import pytest
 
 from seedzero.core import errors
 from seedzero.monitoring import course as courses
-from seedzero.monitoring import rows as row_files
+from seedzero.monitoring import rows
 
 
 def _course(*rows: dict[str, Any]) -> courses.Course:
@@ -81,7 +81,7 @@ def test_a_half_written_last_line_is_none_and_a_damaged_one_is_counted(tmp_path:
 @pytest.mark.parametrize("number", ['"inf"', "1e400", "1" + 400 * "0", "1" + 5_000 * "0"])
 def test_a_line_with_an_impossible_number_is_damaged(number: str) -> None:
     course, num_damaged = courses.fold(
-        row_files.Rows([b'{"update": %s}\n' % number.encode(), b'{"update": 2, "loss": 1}\n'])
+        rows.RowReader([b'{"update": %s}\n' % number.encode(), b'{"update": 2, "loss": 1}\n'])
     )
     assert course.update == 2 and num_damaged == 1
 

@@ -14,7 +14,7 @@ from seedzero.monitoring import rows, series
 
 
 def _fold(*found: dict[str, Any], wanted: tuple[str, ...] = ("loss",)) -> series.Series:
-    return series.fold(rows.Rows([json.dumps(row).encode() + b"\n" for row in found]), wanted)
+    return series.fold(rows.RowReader([json.dumps(row).encode() + b"\n" for row in found]), wanted)
 
 
 def test_rows_with_the_metric_are_read_in_order(tmp_path: pathlib.Path) -> None:
@@ -48,7 +48,7 @@ def test_cut_evaluations_and_numbers_without_a_form_are_left_out() -> None:
 
 def test_damaged_lines_are_counted_and_an_unfinished_last_one_is_not() -> None:
     lines = [b'{"update": 1, "loss": 2}\n', b"damaged\n", b"[]\n", b'{"update": 2, "lo']
-    found = series.fold(rows.Rows(lines), ("loss",))
+    found = series.fold(rows.RowReader(lines), ("loss",))
     assert (found.num_damaged, found.values.tolist()) == (2, [[2.0]])
 
 
@@ -67,7 +67,7 @@ def test_time_grows_with_the_rows_and_not_their_square() -> None:
     def seconds(number: int) -> float:
         lines = [b'{"update": %d, "env_steps": %d, "seconds": %d, "loss": 1}\n' % (n, n, n) for n in range(number)]
         began = time.process_time()
-        series.fold(rows.Rows(lines), ("loss",))
+        series.fold(rows.RowReader(lines), ("loss",))
         return time.process_time() - began
 
     assert seconds(40_000) < 16 * max(seconds(5_000), 0.01)

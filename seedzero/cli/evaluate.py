@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -131,7 +133,7 @@ def play(arguments: parse.Arguments) -> int:
         from seedzero.cli import play_page
 
         return play_page.run(arguments, choice)
-    video = pathlib.Path(arguments.flags.get("video") or _VIDEO)
+    video = pathlib.Path(arguments.flags.get("video") or _free_name(pathlib.Path(_VIDEO)))
     from seedzero.evaluation import video as videos
 
     videos.check_path(video)  # before JAX is loaded
@@ -144,6 +146,12 @@ def play(arguments: parse.Arguments) -> int:
     _report("played", choice, result, is_game=spec is not None and spec.num_players == 2)
     output.print_json(result)
     return 0
+
+
+def _free_name(path: pathlib.Path) -> pathlib.Path:
+    """Returns a path without a file: this one, else play-2.mp4 for play.mp4, and so on."""
+    others = (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2))
+    return next(free for free in itertools.chain([path], others) if not os.path.lexists(free))
 
 
 def export(arguments: parse.Arguments) -> int:
@@ -225,7 +233,7 @@ PLAY = parse.Command(
     usage="--run_dir=DIR [--video=FILE.mp4|FILE.gif|--page] [--step=N|best|last] [--seed=N]",
     flags={
         **parse.RUN_DIR,
-        "video=FILE.mp4|FILE.gif": f"file to write (default {_VIDEO})",
+        "video=FILE.mp4|FILE.gif": f"file to write (default {_VIDEO}, play-2.mp4 and so on where that is taken)",
         "page": "in place of a video: record the episode, with the search's findings, into records/ of the run "
         "directory, and open the page at it (docs/page.md); Ctrl-C ends the page",
         **CHECKPOINT,

@@ -143,9 +143,10 @@ def test_a_remote_run_names_what_scores_it(
 
 
 def test_play_passes_the_video_on(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], said: golden.Said
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path, said: golden.Said
 ) -> None:
     calls = []
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(scoring, "play", lambda *args: calls.append(args) or {"step": 7, "chosen": "best"})
     assert commands.main(["play", "--run_dir=r", "--video=a.gif"]) == 0
     output = capsys.readouterr()
@@ -153,6 +154,10 @@ def test_play_passes_the_video_on(
     assert " update 7: " in output.err
     assert commands.main(["play", "--run_dir=r"]) == 0
     assert calls.pop()[1] == pathlib.Path("play.mp4")
+    for name in ("play.mp4", "play-2.mp4"):
+        pathlib.Path(name).touch()  # the user's own
+    assert commands.main(["play", "--run_dir=r"]) == 0
+    assert calls.pop()[1] == pathlib.Path("play-3.mp4")
     assert commands.main(["play", "--run_dir=r", "--video=a.gif", "--step=last", "--seed=5"]) == 0
     assert commands.main(["play", "--run_dir=r", "--video=a.gif", "--step=120", "--max_episode_steps=9"]) == 0
     chosen = functools.partial(agent_choice.AgentChoice, pathlib.Path("r").absolute())

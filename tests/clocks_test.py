@@ -13,7 +13,7 @@ SHOWN = {
     "cli/play_page.py": "the name of a recording",
     "envs/level_cache.py": "old rests; one that a process still writes is a level that is made anew",
     "host/starting.py": "shown in learner.json",
-    "monitoring/metrics.py": "the axis of TensorBoard",
+    "monitoring/metrics_log.py": "the axis of TensorBoard",
     "monitoring/status.py": "whether a learner on another machine renews its lease, said with its age",
     "monitoring/view.py": "lines of JSON on the screen",
 }

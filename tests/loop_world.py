@@ -33,7 +33,7 @@ from seedzero.loop import inbox as inboxes
 from seedzero.loop import player as players
 from seedzero.loop import roster as rosters
 from seedzero.loop import seating as seats
-from seedzero.monitoring import aggregator, counts
+from seedzero.metrics import aggregator, counts
 from seedzero.replay import data as sources
 from seedzero.transport import messages
 

@@ -12,7 +12,7 @@ from seedzero.checkpoints import spec_file
 from seedzero.config import config as configs
 from seedzero.config import presets
 from seedzero.core import types
-from seedzero.monitoring import metrics
+from seedzero.monitoring import metrics_log
 
 
 def make(
@@ -37,5 +37,5 @@ def make(
         rows.append({**place, "episode_return": value - 0.1, "loss": 0.5})
         scores = {"mean_return": value, "std_return": 0.3, "episodes": 10}
         rows.append({**place, "kind": "evaluation", **{f"evaluation_{name}": x for name, x in scores.items()}})
-    (path / metrics.METRICS_FILE).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (path / metrics_log.METRICS_FILE).write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path

@@ -18,7 +18,7 @@ from seedzero.envs import spiel
 from seedzero.evaluation import agent_choice, game_tree, greedy, nash, tabular
 from seedzero.evaluation import policy as acting_policy
 from seedzero.league import players as members
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 
 EQUILIBRIUM, LEAGUE, UNIFORM, LAST = "equilibrium", "league", "uniform", "last"
 """Mixtures: by the linear programme; by main's shares of its next opponents, itself included; frozen players alike;

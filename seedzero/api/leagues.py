@@ -17,7 +17,7 @@ from seedzero.evaluation import agent_choice
 from seedzero.league import elo, lineage, matchmaking
 from seedzero.league import payoff as payoffs
 from seedzero.league import players as members
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 
 
 class SavedLeague(NamedTuple):

@@ -12,7 +12,7 @@ from seedzero.bucket import run_copy
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.checkpoints import run_lock, spec_file
 from seedzero.core import errors
-from seedzero.monitoring import metrics, series
+from seedzero.monitoring import metrics_log, series
 
 TRAINING, FINISHED, STOPPED, UNKNOWN = "training", "finished", "stopped", run_lock.UNKNOWN
 """States of a run: a learner is at work; a budget or a return ended it; it can go on."""
@@ -80,7 +80,7 @@ def read(place: str, wanted: Sequence[str]) -> RunRecord:
 
     Raises ResumeError for no run, BucketError.
     """
-    with run_copy.local(place, lambda copy: copy.fetch(metrics.METRICS_FILE)) as path:
+    with run_copy.local(place, lambda copy: copy.fetch(metrics_log.METRICS_FILE)) as path:
         saved, spec, status = run_dirs.read_saved(path), spec_file.read(path), run_dirs.read_status(path) or {}
         found = series.read(path, wanted)
         holder = run_dirs.holder(path)

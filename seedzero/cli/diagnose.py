@@ -19,17 +19,17 @@ def run(arguments: parse.Arguments) -> int:
     from seedzero.checkpoints import run_dir as run_dirs
     from seedzero.checkpoints import spec_file
     from seedzero.monitoring import course as courses
-    from seedzero.monitoring import diagnosis, metrics, random_play, symptoms
+    from seedzero.monitoring import diagnosis, metrics_log, random_play, symptoms
 
-    with run_copy.local(place, lambda copy: copy.fetch(metrics.METRICS_FILE)) as path:
+    with run_copy.local(place, lambda copy: copy.fetch(metrics_log.METRICS_FILE)) as path:
         config = run_dirs.read_saved(path).config
         course, num_damaged = courses.read(path)
         spec = spec_file.read(path)
     if num_damaged:
-        output.say(f"{num_damaged} lines of {place}/{metrics.METRICS_FILE} cannot be read, and are left out")
+        output.say(f"{num_damaged} lines of {place}/{metrics_log.METRICS_FILE} cannot be read, and are left out")
     if not course.num_rows:
         raise errors.ResumeError(
-            f"{place} has no rows of training in {metrics.METRICS_FILE} yet: there is nothing to diagnose; a row "
+            f"{place} has no rows of training in {metrics_log.METRICS_FILE} yet: there is nothing to diagnose; a row "
             f"comes every {config.metrics.every_seconds:g} s once training begins"
         )
     found = diagnosis.verdicts(symptoms.RunCase(config, spec, course, random_play.recall(config.env)))

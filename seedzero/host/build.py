@@ -32,7 +32,7 @@ from seedzero.loop import player as players
 from seedzero.loop import pool as pools
 from seedzero.loop import seating as seats
 from seedzero.loop import tap as taps
-from seedzero.monitoring import aggregator
+from seedzero.metrics import aggregator
 
 FROZEN_ON_HOST = 16
 """Frozen players with their parameters in the host's memory, beside the devices', at least."""

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from seedzero.core import exit_codes
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 from seedzero.processes import program as programs
 
 NICENESS = 19

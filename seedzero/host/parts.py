@@ -23,7 +23,8 @@ from seedzero.host import stage as stages
 from seedzero.loop import device_loop
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import roster as rosters
-from seedzero.monitoring import aggregator, background, forecast, league_log, metrics
+from seedzero.metrics import aggregator
+from seedzero.monitoring import background, forecast, league_log, metrics_log
 from seedzero.monitoring import progress as progress_lines
 from seedzero.monitoring import view as views
 from seedzero.processes import program as programs
@@ -80,7 +81,7 @@ def make(
     layout, sizes = batches.plan(config, acting.devices.size)
     ending, gathered, key = endings.Ending(), aggregator.Aggregator(), secrets.token_hex()
     called = callbacks.Callbacks(functions or {}, ending)
-    log = metrics.MetricsLog(directory.path, tensorboard=config.metrics.tensorboard, report=say, config=config)
+    log = metrics_log.MetricsLog(directory.path, tensorboard=config.metrics.tensorboard, report=say, config=config)
     history = league_log.LeagueLog(directory.path, say) if config.league.on else None
     saves = saving.Saves(together.budgeted(config), directory, log, say, mirrored, history, hosts=hosts)
     own = configs.override(config, {"run.seed": together.own_seed(config)})  # of environments

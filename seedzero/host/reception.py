@@ -17,7 +17,7 @@ from seedzero.host import live as lives
 from seedzero.loop import inbox as inboxes
 from seedzero.loop import roster as rosters
 from seedzero.loop import tap as taps
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 from seedzero.monitoring import view as views
 from seedzero.transport import messages
 

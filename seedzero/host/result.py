@@ -7,7 +7,7 @@ import pathlib
 
 from seedzero.checkpoints import files as saved_files
 from seedzero.config import config as configs
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,7 +27,8 @@ from seedzero.host import together
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import evaluator as evaluators
 from seedzero.loop import limiter, phase
-from seedzero.monitoring import counts, league_log, metrics
+from seedzero.metrics import counts
+from seedzero.monitoring import league_log, metrics_log
 from seedzero.replay import rings as ring_store
 
 _LEAGUE_BYTES = "league_bytes"
@@ -42,7 +43,7 @@ class Saves:
 
     config: configs.Config
     directory: run_dirs.RunDir
-    log: metrics.MetricsLog
+    log: metrics_log.MetricsLog
     report: Callable[[str], None]
     mirror: dataclasses.InitVar[mirrors.Mirror | None]
     history: league_log.LeagueLog | None = None  # of a league

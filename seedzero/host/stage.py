@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from seedzero.core import types
 from seedzero.loop import device_loop
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 
 
 class Stage(enum.Enum):

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from seedzero.core import errors, json_object
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 
 SERVICE = "seedzero.hosts.Hosts"
 METHOD = "Join"

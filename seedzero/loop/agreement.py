@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 
 from seedzero.core import errors
 from seedzero.loop import limiter, scheduler
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 
 Send: TypeAlias = Callable[[Mapping[str, object]], None]
 """Takes a message for host 0."""

@@ -13,7 +13,7 @@ from seedzero.core import types
 from seedzero.device import batch as batches
 from seedzero.evaluation import evaluation
 from seedzero.loop import ledger, limiter
-from seedzero.monitoring import aggregator, counts
+from seedzero.metrics import aggregator, counts
 
 
 @dataclasses.dataclass(eq=False)

@@ -33,7 +33,7 @@ from seedzero.core import errors
 from seedzero.loop import agreement, alike, building, facts, limiter, other_hosts, phase, scheduler
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import evaluator as evaluators
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 
 _log = logging.getLogger(__name__)
 

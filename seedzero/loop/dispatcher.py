@@ -25,7 +25,7 @@ from seedzero.loop import player as players
 from seedzero.loop import roster as rosters
 from seedzero.loop import seating as seats
 from seedzero.loop import tap as taps
-from seedzero.monitoring import aggregator, counts, symptoms
+from seedzero.metrics import aggregator, clipping, counts
 from seedzero.replay import rings as ring_store
 
 _MAX_REJECTED = 10
@@ -135,7 +135,7 @@ class Dispatcher:
         self._config = config
         self._carried = carried
         self._publish_every = config.training.publish_every
-        self._clip_norm = symptoms.clip_norm(config)
+        self._clip_norm = clipping.limit(config)
 
     # ------------------------------------------------------------------------------------ submitting
 
@@ -251,7 +251,7 @@ class Dispatcher:
         def collect() -> None:
             fetched = dict(zip(names, np.asarray(values).tolist(), strict=True))
             ended()
-            self.gathered.add_means({**fetched, **symptoms.clipped(self._clip_norm, fetched)})
+            self.gathered.add_means({**fetched, **clipping.share(self._clip_norm, fetched)})
             if fetched["num_rejected"] >= _MAX_REJECTED:
                 raise errors.TrainingFailure(
                     f"the loss or its gradient was not finite in {_MAX_REJECTED} updates in a row; resume from the "

@@ -15,7 +15,7 @@ from seedzero.loop import in_flight as in_flight_calls
 from seedzero.loop import inbox as inboxes
 from seedzero.loop import limiter, phase, scheduler
 from seedzero.loop import player as players
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 
 _MAX_DUE = 8
 """Updates that are promised to the other hosts, at most: a save or a stop comes after the decided ones."""

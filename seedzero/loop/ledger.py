@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 
 
 class Ledger:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from seedzero.loop import agreement
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 
 
 class OtherHosts:

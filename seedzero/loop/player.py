@@ -22,7 +22,7 @@ from seedzero.device import state as states
 from seedzero.device import strategy as strategies
 from seedzero.loop import books as bookkeeping
 from seedzero.loop import limiter
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 from seedzero.replay import rings as ring_store
 
 

@@ -7,7 +7,7 @@ import math
 import pathlib
 from collections.abc import Mapping
 
-from seedzero.monitoring import metrics, rows
+from seedzero.monitoring import metrics_log, rows
 
 NUM_RECENT = 3
 """Newest rows that a diagnosis looks at; with metrics.every_seconds at its default, half a minute."""
@@ -43,7 +43,7 @@ class Course:
     evaluation: tuple[int, float] | None = None  # those of the newest one
     evaluations: tuple[float, ...] = ()  # mean returns of the newest ones after the first, at most NUM_EVALUATIONS
 
-    def after(self, row: Mapping[str, metrics.Value]) -> Course:
+    def after(self, row: Mapping[str, metrics_log.Value]) -> Course:
         numbers = _numbers(row)
         update = int(numbers.get("update", 0))
         if "evaluation_mean_return" in numbers:
@@ -125,7 +125,7 @@ def value_loss(row: Mapping[str, float]) -> float:
     return row.get("loss_value", row["loss"])
 
 
-def _numbers(row: Mapping[str, metrics.Value]) -> dict[str, float]:
+def _numbers(row: Mapping[str, metrics_log.Value]) -> dict[str, float]:
     """Returns the numbers of a row; "nan" and "inf" are numbers without a form in JSON."""
     found = {}
     for name, value in row.items():
@@ -139,7 +139,7 @@ def read(path: pathlib.Path) -> tuple[Course, int]:
 
     Raises ResumeError if the file cannot be read.
     """
-    return fold(rows.read(path / metrics.METRICS_FILE))
+    return fold(rows.read(path / metrics_log.METRICS_FILE))
 
 
 def fold(found: rows.RowReader) -> tuple[Course, int]:

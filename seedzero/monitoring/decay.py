@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from seedzero.config import config as configs
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 
 MARGIN = 1.05
 """Updates of a run, as a share of its decay, that are worth a warning: padded batches make some more than planned."""

@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from seedzero.config import agent_settings, options
 from seedzero.config import config as configs
-from seedzero.config import options
 from seedzero.core import types
+from seedzero.metrics import clipping
 from seedzero.monitoring import course as courses
 from seedzero.monitoring import symptoms
 
@@ -155,7 +156,7 @@ RULES = (
     Rule(
         "gradients",
         (),
-        (symptoms.GRAD_CLIPPED, "grad_norm"),
+        (clipping.GRAD_CLIPPED, "grad_norm"),
         f"all clipped, and {symptoms.LARGEST_NORM:g} times as large as the limit (V-trace, of sums: so "
         f"many times for {symptoms.SUMMED_STEPS} steps)",
         "a larger {clip_norm}; huge rewards; a tenth of {learning_rate}",
@@ -230,7 +231,7 @@ RULES = (
 def rules(config: configs.Config) -> Iterator[Rule]:
     """Yields the rules for a run's agent and settings."""
     for rule in RULES:
-        is_limited = symptoms.GRAD_CLIPPED not in rule.metrics or symptoms.clip_norm(config) > 0
+        is_limited = clipping.GRAD_CLIPPED not in rule.metrics or clipping.limit(config) > 0
         if is_limited and (not rule.agents or config.run.agent in rule.agents):
             yield rule
 
@@ -283,7 +284,7 @@ def _change(rule: Rule, config: configs.Config) -> str:
     """Returns the advice of a rule with the run's settings as flags."""
 
     def flag(found: re.Match[str]) -> str:
-        name, given = symptoms.setting(config, found[1]), symptoms.value(config, found[1])
+        name, given = agent_settings.name(config, found[1]), agent_settings.value(config, found[1])
         return f"--{name}={options.shown(given)}" if given is not None else found[1]
 
     return re.sub(r"{(\w+)}", flag, rule.change).replace("`", "")

@@ -17,7 +17,7 @@ import prometheus_client
 from prometheus_client import core, registry
 
 from seedzero.core import errors, forks
-from seedzero.monitoring import metrics, tags
+from seedzero.monitoring import metrics_log, tags
 
 MAX_CONNECTIONS = 16
 CONNECTION_SECONDS = 10.0
@@ -25,7 +25,7 @@ CONNECTION_SECONDS = 10.0
 
 _PREFIX = "seedzero_"
 
-Scrape = tuple[Mapping[str, Any], Mapping[str, metrics.Value]]
+Scrape = tuple[Mapping[str, Any], Mapping[str, metrics_log.Value]]
 """The status, and the newest row of metrics.jsonl, except evaluations; empty before the first."""
 
 # A resume continues counters; they get the suffix _total. A zero is left out: a resume begins with it.
@@ -140,7 +140,7 @@ class _Collector(registry.Collector):
         return families({**status, **self._highest}, row)
 
 
-def families(status: Mapping[str, Any], row: Mapping[str, metrics.Value]) -> Iterator[core.Metric]:
+def families(status: Mapping[str, Any], row: Mapping[str, metrics_log.Value]) -> Iterator[core.Metric]:
     """Yields the metrics for Prometheus; values that do not exist yet are left out."""
     for key, text in _COUNTERS.items():
         if status[key]:
@@ -170,7 +170,7 @@ def families(status: Mapping[str, Any], row: Mapping[str, metrics.Value]) -> Ite
     numbers = {
         key: value
         for key, value in row.items()
-        if isinstance(value, (int, float)) and key not in status and key not in metrics.FIRST_KEYS
+        if isinstance(value, (int, float)) and key not in status and key not in metrics_log.FIRST_KEYS
         if not key.startswith(tags.MATCHES)  # a counter already
     }
     yield from _of_row(numbers)

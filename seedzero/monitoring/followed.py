@@ -16,14 +16,14 @@ from seedzero.bucket import bucket, remote, run_copy
 from seedzero.checkpoints import durable
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import errors
-from seedzero.monitoring import league_log, metrics, status
+from seedzero.monitoring import league_log, metrics_log, status
 
 EVERY_SECONDS = 15.0
 """Pause between two looks; longer where a look takes more than a tenth of it."""
 _END_SECONDS = 5.0
 FOLLOWED = "followed"
 """Name in the copy's status of a truth value: no lock tells whether a learner is at work, but "alive"."""
-_GROWING = (metrics.METRICS_FILE, league_log.LEAGUE_FILE)
+_GROWING = (metrics_log.METRICS_FILE, league_log.LEAGUE_FILE)
 
 
 class Followed:

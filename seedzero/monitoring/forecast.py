@@ -6,7 +6,7 @@ import math
 
 from seedzero.config import config as configs
 from seedzero.core import types
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 
 MEASURED_SECONDS = 30.0
 """Least time that is measured, from the first update on."""

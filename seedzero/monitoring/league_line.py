@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 
 EVERY_SECONDS = 60.0
 """Time between two lines."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seedzero.monitoring import metrics, rows
+from seedzero.monitoring import metrics_log, rows
 
 EVALUATION, TRAINING = "evaluation_mean_return", "episode_return"
 """Mean returns: of an evaluation, and of the training episodes of a row."""
@@ -47,7 +47,7 @@ def read(path: pathlib.Path, wanted: Sequence[str]) -> Series:
 
     Raises ResumeError if the file cannot be read.
     """
-    return fold(rows.read(path / metrics.METRICS_FILE), wanted)
+    return fold(rows.read(path / metrics_log.METRICS_FILE), wanted)
 
 
 def fold(found: rows.RowReader, wanted: Sequence[str]) -> Series:
@@ -61,7 +61,7 @@ def fold(found: rows.RowReader, wanted: Sequence[str]) -> Series:
     last, before, newest = Place(), 0.0, 0.0
     for row in found:
         try:
-            place = Place(*(_number(row.get(key, 0)) for key in metrics.FIRST_KEYS))
+            place = Place(*(_number(row.get(key, 0)) for key in metrics_log.FIRST_KEYS))
         except OverflowError:
             found.num_damaged += 1
             continue
@@ -82,6 +82,6 @@ def fold(found: rows.RowReader, wanted: Sequence[str]) -> Series:
     return Series(places, values, tuple(sorted(names)), last, found.num_damaged)
 
 
-def _number(value: metrics.Value) -> float:
+def _number(value: metrics_log.Value) -> float:
     """Returns a row's value as a number; nan: it is none, as the texts of infinite numbers."""
     return float(value) if isinstance(value, (int, float)) else math.nan

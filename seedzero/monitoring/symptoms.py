@@ -5,19 +5,17 @@ The limits are such that the healthy runs of docs/troubleshooting.md never reach
 
 from __future__ import annotations
 
-import functools
 import math
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
+from seedzero.config import agent_settings
 from seedzero.config import config as configs
-from seedzero.config import options
 from seedzero.core import types
+from seedzero.metrics import clipping
 from seedzero.monitoring import course as courses
 
-GRAD_CLIPPED = "grad_clipped"
-"""Metric: share of updates whose gradient had a norm beyond the limit, `clip_norm`."""
 FEW_STEPS = 300
 """Before so many optimizer steps, values are still those of the beginning."""
 CLIPPED_SHARE = 0.001
@@ -66,39 +64,9 @@ class RunCase(NamedTuple):
     random_return: float | None = None
 
 
-def setting(config: configs.Config, key: str) -> str:
-    """Returns SECTION.KEY of a setting of the run's agent, first from the agent's own section; "": there is none."""
-    kind: Any = type(config)
-    return _setting(kind, config.run.agent, key)
-
-
-@functools.cache
-def _setting(kind: Any, agent: str, key: str) -> str:
-    config, known = configs.of_agent(agent, kind), configs.fields(kind)
-    names = (f"{section}.{key}" for section in (config.section, *config.agent.SECTIONS, "replay", "run"))
-    return next((name for name in names if name in known and configs.is_read(name, config)), "")
-
-
-def value(config: configs.Config, key: str) -> options.Value | None:
-    """Returns the value of `setting`; None: there is none."""
-    section, _, field = setting(config, key).partition(".")
-    found: options.Value | None = getattr(getattr(config, section), field) if section else None
-    return found
-
-
-def clip_norm(config: configs.Config) -> float:
-    """Returns the largest norm of gradients; 0: no limit."""
-    return float(value(config, "clip_norm") or 0.0)
-
-
-def clipped(limit: float, update: Mapping[str, float]) -> dict[str, float]:
-    """Returns the share of clipped gradients among the metrics of an update; nothing without a limit, `clip_norm`."""
-    return {GRAD_CLIPPED: float(update["grad_norm"] > limit)} if limit else {}
-
-
 def num_steps(case: RunCase) -> int:
     """Returns the number of optimizer steps so far: PPO takes a step for each minibatch of each epoch."""
-    epochs, parts = (int(value(case.config, key) or 1) for key in ("num_epochs", "num_minibatches"))
+    epochs, parts = (int(agent_settings.value(case.config, key) or 1) for key in ("num_epochs", "num_minibatches"))
     return case.course.update * epochs * parts
 
 
@@ -207,7 +175,10 @@ def policy_loss(case: RunCase) -> str:
 def _size(case: RunCase) -> float:
     """Returns the size of values: the largest mean of targets or returns, at least 1 for normalized rewards."""
     config, course = case.config, case.course
-    scale, least = float(value(config, "reward_scale") or 1.0), 1.0 if _is_normalized(config) else SMALL_TARGET
+    scale, least = (
+        float(agent_settings.value(config, "reward_scale") or 1.0),
+        1.0 if _is_normalized(config) else SMALL_TARGET,
+    )
     return max(course.largest_target, scale * course.largest_return, least, _stakes(case))
 
 
@@ -222,7 +193,7 @@ def _stakes(case: RunCase) -> float:
 
 
 def _is_normalized(config: configs.Config) -> bool:
-    return bool(value(config, "normalize_rewards") or value(config, "popart"))
+    return bool(agent_settings.value(config, "normalize_rewards") or agent_settings.value(config, "popart"))
 
 
 def _largest_entropy(case: RunCase) -> float | None:
@@ -287,7 +258,7 @@ def far_below(case: RunCase) -> str:
 def undecided(case: RunCase) -> str:
     """Finds a policy without preferences, late or again."""
     course, largest = case.course, _largest_entropy(case)
-    weight = float(value(case.config, "entropy_weight") or 0.0)
+    weight = float(agent_settings.value(case.config, "entropy_weight") or 0.0)
     is_masked = case.spec is not None and case.spec.has_action_mask
     is_risen = course.is_risen(RISE) or not tells_by_return(case)
     if not largest or is_masked or weight > SMALL_WEIGHT or is_risen or not course.returns:
@@ -301,7 +272,11 @@ def undecided(case: RunCase) -> str:
 
 def clipped_gradients(case: RunCase) -> str:
     """Finds updates with all gradients clipped to a small share."""
-    share, norm, limit = _mean(case.course, GRAD_CLIPPED), _mean(case.course, "grad_norm"), clip_norm(case.config)
+    share, norm, limit = (
+        _mean(case.course, clipping.GRAD_CLIPPED),
+        _mean(case.course, "grad_norm"),
+        clipping.limit(case.config),
+    )
     if share < 0.999 or not norm > LARGEST_NORM * limit * _num_sums(case.config):
         return ""
     return f"gradients of norm {norm:.3g} are clipped to {limit:g} in every update"

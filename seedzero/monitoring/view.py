@@ -12,18 +12,17 @@ from typing import Any
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.config import families
+from seedzero.metrics import aggregator, counts
 from seedzero.monitoring import (
-    aggregator,
     background,
     console,
-    counts,
     decay,
     exporter,
     forecast,
     hosts_line,
     league_line,
     league_log,
-    metrics,
+    metrics_log,
     tags,
     wandb_run,
     watch,
@@ -43,7 +42,7 @@ class View:
     screen: background.Screen
     workers: Callable[[], Sequence[int]]  # returns the number of environments of each training worker
     gathered: aggregator.Aggregator
-    log: metrics.MetricsLog
+    log: metrics_log.MetricsLog
     durable_update: Callable[[], int | None]  # returns the update of the newest checkpoint; None: there is none
     progress: progress_lines.RunProgress
     hours: forecast.Forecast | None = None  # forecast of the hours that the run takes; None: it is not worth one
@@ -54,7 +53,7 @@ class View:
 
     def __post_init__(self) -> None:
         self._decay = decay.Decay(self.config)
-        self._newest_row: Mapping[str, metrics.Value] = {}
+        self._newest_row: Mapping[str, metrics_log.Value] = {}
         self._known: dict[str, Any] = {}  # newest values of all rows
         self._more = [name.strip() for name in self.config.metrics.console.split(",") if name.strip()]
         self._more_to_check = self._more

@@ -15,7 +15,7 @@ from typing import Any
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.checkpoints import run_lock
 from seedzero.core import errors, json_object, packages, plain_files
-from seedzero.monitoring import metrics, tags
+from seedzero.monitoring import metrics_log, tags
 
 FILE = "wandb.json"
 """In the run directory: project and id, by which a resume goes on with the same run."""
@@ -58,13 +58,13 @@ class WandbRun:
         """
         self._project, self._directory, self._config, self._report = project, directory, config, report
         self._id = _run_id(directory, project)
-        self._waiting: queue.Queue[Mapping[str, metrics.Value] | None] = queue.Queue(MAX_WAITING)
+        self._waiting: queue.Queue[Mapping[str, metrics_log.Value] | None] = queue.Queue(MAX_WAITING)
         self._num_lost = 0
         # No daemon: `program` ends the process at once where it is stuck, in place of wandb's own wait at the exit.
         self._thread = threading.Thread(target=self._send, name="wandb")
         self._thread.start()
 
-    def write(self, row: Mapping[str, metrics.Value]) -> None:
+    def write(self, row: Mapping[str, metrics_log.Value]) -> None:
         """Sends a row with "env_steps", soon; never waits."""
         try:
             self._waiting.put_nowait(row)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from seedzero.config import config as configs
 from seedzero.core import errors, types
 from seedzero.monitoring import course as courses
-from seedzero.monitoring import diagnosis, metrics, symptoms
+from seedzero.monitoring import diagnosis, metrics_log, symptoms
 
 
 class Watch:
@@ -32,7 +32,7 @@ class Watch:
                 with contextlib.suppress(errors.ResumeError):  # the log's own failure to write tells
                     self._course, _ = courses.read(self._path)
 
-    def see(self, row: Mapping[str, metrics.Value], spec: types.EnvSpec | None) -> None:
+    def see(self, row: Mapping[str, metrics_log.Value], spec: types.EnvSpec | None) -> None:
         """Adds a row, and tells new symptoms; an unexpected row is told, and turns the watch off."""
         with self._lock:
             if self._is_off:
@@ -48,7 +48,7 @@ class Watch:
         for text in new:
             self._tell(text)
 
-    def _find_new(self, row: Mapping[str, metrics.Value], spec: types.EnvSpec | None) -> list[str]:
+    def _find_new(self, row: Mapping[str, metrics_log.Value], spec: types.EnvSpec | None) -> list[str]:
         self._course = (self._course or courses.Course()).after(row)
         found = dict(diagnosis.warnings(symptoms.RunCase(self._config, spec, self._course)))
         new = [name for name in found if name not in self._told]

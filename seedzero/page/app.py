@@ -12,7 +12,7 @@ from starlette import applications, requests, responses, routing, staticfiles, t
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import errors, printable
-from seedzero.monitoring import league_log, metrics
+from seedzero.monitoring import league_log, metrics_log
 from seedzero.page import (
     catalogue,
     guard,
@@ -74,8 +74,8 @@ class Page:
         if len(names) > MAX_METRICS:
             raise queries.BadQuery(f"{len(names)} metrics; expected at most {MAX_METRICS}")
         x = request.query_params.get("x", "seconds")
-        if x not in metrics.FIRST_KEYS:
-            raise queries.BadQuery(f"x: expected one of {', '.join(metrics.FIRST_KEYS)}")
+        if x not in metrics_log.FIRST_KEYS:
+            raise queries.BadQuery(f"x: expected one of {', '.join(metrics_log.FIRST_KEYS)}")
         num_buckets = queries.count(request, "buckets", _NUM_BUCKETS, MAX_BUCKETS, least=1)
         low, high = queries.number(request, "low"), queries.number(request, "high")
         found, share = self._history(path)

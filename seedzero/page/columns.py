@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.monitoring import metrics, rows
+from seedzero.monitoring import metrics_log, rows
 from seedzero.page import thinning
 
 MAX_NAMES = 4096
@@ -22,7 +22,7 @@ FEW_EPISODES = 20
 _RESTART_SECONDS = 1.0
 """A fall of `seconds` by more is a resume, whose process counts from 0."""
 
-_FIRST_KEYS = frozenset(metrics.FIRST_KEYS)
+_FIRST_KEYS = frozenset(metrics_log.FIRST_KEYS)
 _BATCH = 2000
 """Lines that are read at once."""
 _NOT_FINITE = ("nan", "inf", "-inf")
@@ -35,7 +35,7 @@ class Columns:
     """The rows of a run by metric; for one thread at a time."""
 
     def __init__(self) -> None:
-        self._x = {name: array.array("d") for name in metrics.FIRST_KEYS}
+        self._x = {name: array.array("d") for name in metrics_log.FIRST_KEYS}
         self._rows: dict[str, array.array[int]] = {}
         self._values: dict[str, array.array[float]] = {}
         self._earlier_seconds = self._last_seconds = 0.0  # of the processes before a resume; of the newest row
@@ -74,7 +74,7 @@ class Columns:
             for name, column in zip(names, zip(*values, strict=True), strict=True):
                 is_number, numbers = _numbers(column)
                 if name in self._x:
-                    first[metrics.FIRST_KEYS.index(name), places] = numbers
+                    first[metrics_log.FIRST_KEYS.index(name), places] = numbers
                 else:
                     parts.setdefault(name, []).append((places[is_number], numbers[is_number]))
         begin = len(self)
@@ -90,7 +90,7 @@ class Columns:
         seconds = np.concatenate([[self._last_seconds], first[2]])[np.concatenate([[0], number])]
         is_resume = seconds[1:] < seconds[:-1] - _RESTART_SECONDS
         earlier = self._earlier_seconds + np.cumsum(np.where(is_resume, seconds[:-1], 0.0))
-        for name, values in zip(metrics.FIRST_KEYS, (first[0], first[1], earlier + seconds[1:]), strict=True):
+        for name, values in zip(metrics_log.FIRST_KEYS, (first[0], first[1], earlier + seconds[1:]), strict=True):
             column = self._x[name]
             low = column[-1] if column else 0.0
             clean = np.where(np.isfinite(values), values, low)

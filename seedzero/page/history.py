@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 from seedzero.core import errors, plain_files
-from seedzero.monitoring import metrics
+from seedzero.monitoring import metrics_log
 from seedzero.page import columns
 
 PIECE_SECONDS = 0.4
@@ -51,7 +51,7 @@ class History:
     """The rows of a run directory; thread-safe."""
 
     def __init__(self, run_dir: pathlib.Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._file, self._clock = run_dir / metrics.METRICS_FILE, clock
+        self._file, self._clock = run_dir / metrics_log.METRICS_FILE, clock
         self._lock = threading.Lock()
         self._start()
         self._size = 0  # of the file when it was read last

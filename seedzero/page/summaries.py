@@ -14,7 +14,7 @@ from seedzero.checkpoints import run_lock
 from seedzero.config import config as configs
 from seedzero.config import families
 from seedzero.core import json_object
-from seedzero.monitoring import followed, league_log, metrics, rows
+from seedzero.monitoring import followed, league_log, metrics_log, rows
 from seedzero.page import history
 
 TRAINS, STALLED, ENDED, STOPPED, UNKNOWN = "trains", "stands still", "ended", "stopped", "unknown"
@@ -59,7 +59,7 @@ def read_settings(path: pathlib.Path) -> dict[str, Any]:
 def describe(path: pathlib.Path, name: str) -> dict[str, Any]:
     """Returns a run's row in the list of runs; missing numbers are None."""
     status, config = read_object(path / run_dirs.STATUS_FILE), settings(path)["config"]
-    tail = _last_lines(path / metrics.METRICS_FILE)
+    tail = _last_lines(path / metrics_log.METRICS_FILE)
     row, evaluation = _newest(tail, b""), _newest(tail, _EVALUATION)
     state, reason = state_of(path, status)
     seconds = _number(row.get("seconds"))
@@ -156,7 +156,7 @@ def _newest(lines: list[bytes], part: bytes) -> dict[str, Any]:
 
 def _changed(path: pathlib.Path) -> float:
     """Returns when the metrics or else the settings changed, in seconds since the epoch."""
-    for name in (metrics.METRICS_FILE, run_dirs.CONFIG_FILE):
+    for name in (metrics_log.METRICS_FILE, run_dirs.CONFIG_FILE):
         with contextlib.suppress(OSError):
             return os.lstat(path / name).st_mtime
     return 0.0

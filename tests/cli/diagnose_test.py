@@ -14,7 +14,7 @@ from seedzero.checkpoints import spec_file
 from seedzero.cli import main as commands
 from seedzero.config import presets
 from seedzero.core import types
-from seedzero.monitoring import diagnosis, metrics, random_play
+from seedzero.monitoring import diagnosis, metrics_log, random_play
 
 _ROW: dict[str, Any] = {
     "env_steps": 5_000,
@@ -47,7 +47,7 @@ def cache(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _write(path: pathlib.Path, *rows: dict[str, Any], end: str = "\n") -> None:
     lines = [json.dumps({**_ROW, "update": 100 * n, **row}) for n, row in enumerate(rows, 1)]
-    (path / metrics.METRICS_FILE).write_text("\n".join(lines) + end)
+    (path / metrics_log.METRICS_FILE).write_text("\n".join(lines) + end)
 
 
 def _states(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
@@ -67,7 +67,7 @@ def test_self_play_is_not_called_healthy_by_rules_that_cannot_tell(
     row = {"first_mover_return": 0.1, "loss_policy": 1.0, "loss": 1.0, "targets_clipped": 0.0, **_ROW}
     del row["episode_return"]
     lines = [json.dumps({**row, "update": 1_000 * number}) for number in (1, 2, 3)]
-    (path / metrics.METRICS_FILE).write_text("\n".join(lines) + "\n")
+    (path / metrics_log.METRICS_FILE).write_text("\n".join(lines) + "\n")
     assert commands.main(["diagnose", str(path)]) == 0
     said(capsys.readouterr().out)
     assert commands.main(["diagnose", str(path), "--json"]) == 0
@@ -102,7 +102,7 @@ def test_metrics_of_other_versions_and_a_running_learners_last_line_are_no_error
     run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _write(run_path, *[{"episode_return": 9.0 + n} for n in range(3)], end='\n{"update": 4, "lo')
-    path = run_path / metrics.METRICS_FILE
+    path = run_path / metrics_log.METRICS_FILE
     path.write_text(path.read_text().replace("grad_clipped", "earlier").replace("policy_kl", "other"))
     assert commands.main(["diagnose", str(run_path), "--json"]) == 0
     states = _states(capsys)
@@ -120,7 +120,7 @@ def test_a_run_without_rows_says_so(
     run_path: pathlib.Path, content: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if content is not None:
-        (run_path / metrics.METRICS_FILE).write_text(content)
+        (run_path / metrics_log.METRICS_FILE).write_text(content)
     assert commands.main(["diagnose", str(run_path)]) == 2
     assert "no rows" in capsys.readouterr().err
 

@@ -12,7 +12,7 @@ import pytest
 import saved_run
 
 from seedzero.cli import main as commands
-from seedzero.monitoring import metrics
+from seedzero.monitoring import metrics_log
 
 
 @pytest.fixture
@@ -73,12 +73,12 @@ def test_a_file_is_written_and_all_that_it_hides_is_told(
 
 
 def test_a_run_without_the_metric_is_left_out(runs: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (runs / "runs" / "c" / metrics.METRICS_FILE).unlink()
+    (runs / "runs" / "c" / metrics_log.METRICS_FILE).unlink()
     assert _json(capsys, "runs")["left_out"] == ["runs/c"]
 
 
 def test_resumed_and_damaged_rows_are_told(runs: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = runs / "runs" / "a" / metrics.METRICS_FILE
+    file = runs / "runs" / "a" / metrics_log.METRICS_FILE
     file.write_text("damaged\n" + file.read_text() + '{"upd')
     assert commands.main(["plot", "runs/a", "--json"]) == 0
     out, err = capsys.readouterr()
@@ -118,6 +118,6 @@ def test_runs_without_a_row_and_without_a_common_place_are_refused(
     assert commands.main(["plot", "empty", "--json"]) == 2
     said(capsys.readouterr().err, "empty")
     row = {"update": 9, "env_steps": 90_000, "seconds": 1, "kind": "evaluation", "evaluation_mean_return": 1}
-    (runs / "runs" / "b" / metrics.METRICS_FILE).write_text(json.dumps(row) + "\n")
+    (runs / "runs" / "b" / metrics_log.METRICS_FILE).write_text(json.dumps(row) + "\n")
     assert commands.main(["plot", "runs/a", "runs/b", "--json"]) == 2
     said(capsys.readouterr().err, "apart")

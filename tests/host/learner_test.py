@@ -20,7 +20,7 @@ from seedzero.config import config as configs
 from seedzero.core import errors, types
 from seedzero.host import learner
 from seedzero.loop import device_loop
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 
 CATCH = parts_world.CATCH
 

@@ -15,7 +15,7 @@ from seedzero.device import batch as batches
 from seedzero.host import live as lives
 from seedzero.loop import roster as rosters
 from seedzero.loop import tap as taps
-from seedzero.monitoring import aggregator
+from seedzero.metrics import aggregator
 from seedzero.transport import messages
 
 SPEC = types.EnvSpec((2,), "float32", 3)

@@ -18,7 +18,7 @@ from seedzero.host import parts as learner_parts
 from seedzero.host import reception as receptions
 from seedzero.host import stage as stages
 from seedzero.loop import roster as rosters
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 from seedzero.monitoring import progress as progress_lines
 from seedzero.transport import messages
 

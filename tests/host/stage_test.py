@@ -12,7 +12,7 @@ from seedzero.config import sections
 from seedzero.core import errors, types
 from seedzero.envs import registry
 from seedzero.host import stage as stages
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 
 Stage = stages.Stage
 CATCH = registry.spec(sections.EnvConfig(id="catch"))

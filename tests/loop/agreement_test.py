@@ -11,7 +11,7 @@ import pytest
 
 from seedzero.core import errors
 from seedzero.loop import agreement, limiter, scheduler
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 
 UPDATE, WAIT = scheduler.Call(limiter.Work.UPDATE, (0,)), scheduler.Wait()
 ACT = scheduler.Call(limiter.Work.ACT, (0,))

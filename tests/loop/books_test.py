@@ -15,7 +15,7 @@ from seedzero.core import types
 from seedzero.device import batch as batches
 from seedzero.loop import books as bookkeeping
 from seedzero.loop import limiter, pacing, queue_pacing
-from seedzero.monitoring import aggregator, counts
+from seedzero.metrics import aggregator, counts
 from seedzero.replay import data as sources
 
 TWO = batches.Layout(num_shards=2, num_train=4, num_evaluate=2)

@@ -19,7 +19,7 @@ from seedzero.device import apart
 from seedzero.device import state as states
 from seedzero.loop import agreement, alike, limiter, phase, scheduler
 from seedzero.loop import dispatcher as dispatchers
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 
 
 def test_its_pulse_changes_with_each_call_that_returns_and_is_none_without_a_call(make: loop_world.Make) -> None:

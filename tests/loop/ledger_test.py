@@ -3,7 +3,7 @@
 import numpy as np
 
 from seedzero.loop import ledger
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 
 
 def _balanced(found: counts.Counts) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import loop_world
 
 from seedzero.loop import agreement, other_hosts
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 
 STEPS = counts.Counts(stored=40, discarded={counts.UNFINISHED_UNROLL: 2}, num_samples=12)
 

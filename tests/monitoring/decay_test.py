@@ -10,7 +10,8 @@ import pytest
 from seedzero.agents import learning, muzero_model, ppo
 from seedzero.config import config as configs
 from seedzero.config import options, presets
-from seedzero.monitoring import counts, decay
+from seedzero.metrics import counts
+from seedzero.monitoring import decay
 
 
 def _config(agent: str, **values: options.Value) -> configs.Config:

@@ -8,7 +8,8 @@ import pytest
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
-from seedzero.monitoring import counts, forecast
+from seedzero.metrics import counts
+from seedzero.monitoring import forecast
 
 IMAGE = types.EnvSpec((96, 96, 1), "uint8", 6)
 GRID = types.EnvSpec((21, 79), "uint8", 8)

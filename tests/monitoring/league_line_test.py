@@ -5,7 +5,8 @@ from __future__ import annotations
 import golden
 import pytest
 
-from seedzero.monitoring import counts, league_line
+from seedzero.metrics import counts
+from seedzero.monitoring import league_line
 
 
 def _snapshot(num_matches: int, num_frozen: int = 0, win_rate: float | None = None) -> counts.Snapshot:

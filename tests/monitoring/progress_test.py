@@ -4,7 +4,7 @@ import golden
 import pytest
 
 from seedzero.core import types
-from seedzero.monitoring import counts
+from seedzero.metrics import counts
 from seedzero.monitoring import progress as progress_lines
 
 

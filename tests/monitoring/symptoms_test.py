@@ -32,42 +32,10 @@ def _returns(*returns: float, **row: Any) -> list[dict[str, Any]]:
     return [{"episode_return": x, "episodes": 50, **row} for x in returns]
 
 
-@pytest.mark.parametrize(
-    ("agent", "key", "name", "value"),
-    [
-        ("ppo", "learning_rate", "ppo.learning_rate", 2.5e-4),
-        ("muzero", "learning_rate", "optimizer.learning_rate", 2e-3),
-        ("muzero", "entropy_weight", "muzero.entropy_weight", 0.0),
-        ("apex", "entropy_weight", "", None),
-        ("ppo", "batch_size", "ppo.batch_size", 32),
-        ("apex", "min_steps", "replay.min_steps", configs.Config().replay.min_steps),
-        ("ppo", "min_steps", "", None),
-    ],
-)
-def test_a_setting_is_found_where_the_agent_reads_it(agent: str, key: str, name: str, value: object) -> None:
-    config = configs.override(configs.Config(), {"run.agent": agent})
-    assert symptoms.setting(config, key) == name and symptoms.value(config, key) == value
-
-
 def test_the_steps_of_ppo_are_minibatches() -> None:
     rows = ({}, {})
     assert symptoms.num_steps(_case(*rows, ppo__num_epochs=3, ppo__num_minibatches=8)) == 2_000 * 24
     assert symptoms.num_steps(_case(*rows, agent="vtrace")) == 2_000
-
-
-@pytest.mark.parametrize(("norm", "expected"), [(0.5, 0.0), (0.51, 1.0), (math.inf, 1.0)])
-def test_a_gradient_beyond_the_limit_is_clipped(norm: float, expected: float) -> None:
-    config = configs.override(configs.Config(), {"run.agent": "ppo", "ppo.clip_norm": 0.5})
-    assert symptoms.clipped(symptoms.clip_norm(config), {"grad_norm": norm}) == {"grad_clipped": expected}
-    without = configs.override(config, {"ppo.clip_norm": 0.0})
-    assert symptoms.clipped(symptoms.clip_norm(without), {"grad_norm": norm}) == {}
-
-
-def test_a_setting_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = configs.override(configs.Config(), {"run.agent": "ppo"})
-    name = symptoms.setting(config, "clip_norm")
-    monkeypatch.setattr(configs, "fields", None)
-    assert symptoms.setting(config, "clip_norm") == name
 
 
 _UNDECIDED = {"policy_entropy": 9.0}

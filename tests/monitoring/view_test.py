@@ -13,14 +13,13 @@ import pytest
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.core import types
+from seedzero.metrics import aggregator, counts
 from seedzero.monitoring import (
-    aggregator,
     background,
     console,
-    counts,
     forecast,
     league_log,
-    metrics,
+    metrics_log,
     symptoms,
     wandb_run,
 )
@@ -54,7 +53,7 @@ def _view(
     directory: Any = cast(run_dirs.RunDir, type("Directory", (), {"path": path}))
     values = {"metrics.tensorboard": False, **{name.replace("__", "."): value for name, value in changes.items()}}
     config = configs.override(configs.Config(), values)
-    log = metrics.MetricsLog(path, tensorboard=False, report=screen.message)
+    log = metrics_log.MetricsLog(path, tensorboard=False, report=screen.message)
     hours = forecast.Forecast(config) if has_forecast else None
     told, progress = cast(background.Screen, screen), progress_lines.RunProgress(screen.clock)
     shown = views.View(config, directory, told, lambda: [6, 2], gathered, log, lambda: None, progress, hours)

@@ -2,7 +2,7 @@
 
 import threading
 
-from seedzero.monitoring import aggregator
+from seedzero.metrics import aggregator
 
 
 def test_drain_returns_means_and_totals_and_starts_anew() -> None:

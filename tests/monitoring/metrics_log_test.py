@@ -12,12 +12,12 @@ import golden
 import pytest
 from tensorboardX.proto import event_pb2
 
-from seedzero.monitoring import metrics
+from seedzero.monitoring import metrics_log
 
 
-def make_log(path: pathlib.Path, *, tensorboard: bool = False) -> tuple[metrics.MetricsLog, list[str]]:
+def make_log(path: pathlib.Path, *, tensorboard: bool = False) -> tuple[metrics_log.MetricsLog, list[str]]:
     reports: list[str] = []
-    log = metrics.MetricsLog(path, tensorboard=tensorboard, report=reports.append, wall_clock=lambda: 1000.0)
+    log = metrics_log.MetricsLog(path, tensorboard=tensorboard, report=reports.append, wall_clock=lambda: 1000.0)
     return log, reports
 
 

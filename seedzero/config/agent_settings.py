@@ -1,0 +1,29 @@
+"""Settings of a run's agent by their key alone, whichever section declares them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from seedzero.config import config as configs
+from seedzero.config import options
+
+
+def name(config: configs.Config, key: str) -> str:
+    """Returns SECTION.KEY of a setting of the run's agent, first from the agent's own section; "": there is none."""
+    kind: Any = type(config)
+    return _name(kind, config.run.agent, key)
+
+
+@functools.cache
+def _name(kind: Any, agent: str, key: str) -> str:
+    config, known = configs.of_agent(agent, kind), configs.fields(kind)
+    names = (f"{section}.{key}" for section in (config.section, *config.agent.SECTIONS, "replay", "run"))
+    return next((name for name in names if name in known and configs.is_read(name, config)), "")
+
+
+def value(config: configs.Config, key: str) -> options.Value | None:
+    """Returns the value of `name`; None: there is none."""
+    section, _, field = name(config, key).partition(".")
+    found: options.Value | None = getattr(getattr(config, section), field) if section else None
+    return found

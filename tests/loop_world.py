@@ -26,7 +26,7 @@ from seedzero.device import setup as setups
 from seedzero.device import state as states
 from seedzero.evaluation import evaluation
 from seedzero.loop import books as bookkeeping
-from seedzero.loop import device_loop, pacing, scheduler
+from seedzero.loop import building, device_loop, pacing, scheduler
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import evaluator as evaluators
 from seedzero.loop import inbox as inboxes
@@ -63,6 +63,19 @@ MUZERO: dict[str, options.Value] = {
     "reanalyse.min_age": 1,
     "reanalyse.per_insert": 0.5,
 }
+READY = pacing.Progress(
+    num_inserts=1000,
+    num_kept=1000,
+    num_updates=0,
+    num_refreshes=0,
+    can_act=True,
+    can_evaluate=False,
+    can_update=True,
+    can_refresh=False,
+    evaluating=False,
+    evaluated_last=False,
+)
+"""A replay of 1000 steps; acting and updates are ready."""
 UNROLL = 3
 VTRACE: dict[str, options.Value] = {
     "run.agent": "vtrace",
@@ -237,12 +250,13 @@ class World:
             lambda snapshot: not self.frozen.append(snapshot.name),
             self.decisions.append,
         )
-        self.loop = device_loop.DeviceLoop(config, self.dispatcher, hooks)
+        self.building = building.Building(config, self.dispatcher, hooks)
+        self.loop = device_loop.DeviceLoop(config, self.dispatcher, hooks, after_update=self.building.after_update)
 
     def _player(self, device: Device, name: str) -> players.Player:
         setup, (train, rings) = device.setup, map(trees.copy, (device.train, device.actor.rings))  # they are donated
         strategy = device_programs.choose_strategy(setup, on_host=False, on_ready=lambda: None)
-        pacer = pacing.make(self.config, setup)
+        pacer = players.make_pacer(self.config, setup)
         books = bookkeeping.Books(setup.layout, pacer, self.gathered, setup.spec)
         seed = self.config.run.seed
         shared = players.SharedRings(rings)

@@ -25,7 +25,7 @@ from seedzero.evaluation import tabular
 from seedzero.host import capacity, together
 from seedzero.host import saves as saving
 from seedzero.league import players as members
-from seedzero.loop import alike, device_loop, league_seating, pacing
+from seedzero.loop import alike, building, device_loop, league_seating
 from seedzero.loop import books as bookkeeping
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import player as players
@@ -84,7 +84,7 @@ def device_loop_for(
             carried, rings = first_actor(setup, restored, strategy, is_deterministic=config.run.deterministic)
         shared, learning = players.SharedRings(rings), []
         for number, name in enumerate(names):
-            pacer = pacing.make(config, setup)
+            pacer = players.make_pacer(config, setup)
             learning.append(
                 players.Player(
                     name,
@@ -123,7 +123,8 @@ def device_loop_for(
         named = [kinds.get(index, name) for index, name in enumerate(hosts.processors)]
         agreed, deterministic = hosts.link.agreed, config.run.deterministic
         kept = alike.Alike(dispatcher, named, hooks.report, hosts.link.leave, deterministic=deterministic)
-    loop = device_loop.DeviceLoop(config, dispatcher, hooks, agreed, kept)
+    after_update = building.Building(config, dispatcher, hooks).after_update
+    loop = device_loop.DeviceLoop(config, dispatcher, hooks, agreed, kept, after_update)
     if restored is not None:
         loop.others.restore(restored.host, () if hosts is None else hosts.parts)
     return loop

@@ -26,7 +26,7 @@ from seedzero.device import state as states
 from seedzero.host import together
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import evaluator as evaluators
-from seedzero.loop import limiter, phase
+from seedzero.loop import phase, replay_pacing
 from seedzero.metrics import counts
 from seedzero.monitoring import league_log, metrics_log
 from seedzero.replay import rings as ring_store
@@ -96,7 +96,7 @@ class Saves:
         num_updates, num_steps = host["num_updates"], counts.Counts(**host["ledger"]).env_steps
         owed, replay = 0, self.config.replay
         if self.config.agent.SAMPLES:
-            owed = limiter.owed_updates(replay, budget.max_env_steps, limiter.start_of(replay, host))
+            owed = replay_pacing.owed_updates(replay, budget.max_env_steps, replay_pacing.start_of(replay, host))
             num_left_out, min_steps = host[phase.LEFT_OUT]
             owed -= num_left_out if replay.min_steps >= min_steps else 0
         if spent := budget.spent(num_updates, num_steps, owed):

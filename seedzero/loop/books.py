@@ -12,7 +12,7 @@ import numpy as np
 from seedzero.core import types
 from seedzero.device import batch as batches
 from seedzero.evaluation import evaluation
-from seedzero.loop import ledger, limiter
+from seedzero.loop import ledger, pacing
 from seedzero.metrics import aggregator, counts
 
 
@@ -21,7 +21,7 @@ class Books:
     """Keeps the books of the rows of groups that are at home with a player. Used by the loop's thread."""
 
     layout: batches.Layout
-    pacer: limiter.Pacer
+    pacer: pacing.Pacer
     gathered: aggregator.Aggregator
     spec: types.EnvSpec
 

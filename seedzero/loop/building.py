@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from seedzero.agents import base
 from seedzero.config import config as configs
 from seedzero.core import errors
 from seedzero.device import state as states
 from seedzero.league import builders
 from seedzero.league import players as members
+from seedzero.loop import device_loop, league_seating
 from seedzero.loop import dispatcher as dispatchers
-from seedzero.loop import league_seating
 from seedzero.loop import player as players
-
-
-def without_judge(params: base.Params) -> float:
-    """Refuses: the exact judge is for games of two seats."""
-    raise ValueError("the exact judge is for games of OpenSpiel with two seats, and this run has none")
 
 
 class Building:
@@ -28,23 +22,10 @@ class Building:
     league, it does nothing.
     """
 
-    def __init__(
-        self,
-        config: configs.Config,
-        dispatcher: dispatchers.Dispatcher,
-        keep: Callable[[dispatchers.NewPlayer], bool],
-        note: Callable[[Mapping[str, Any]], None],
-        judge: Callable[[base.Params], float],
-        report: Callable[[str], None],
-    ) -> None:
-        """Makes it ready.
-
-        keep: as of `dispatcher.freeze`. note: takes other decisions. judge: returns the NashConv of parameters.
-        report: shows the user a line. Raises ConfigError for an unknown builder.
-        """
-        self._judge, self._report = judge, report
+    def __init__(self, config: configs.Config, dispatcher: dispatchers.Dispatcher, hooks: device_loop.Hooks) -> None:
+        """Raises ConfigError for an unknown builder."""
         self._settings, self._seed = config.league, config.run.seed
-        self._dispatcher, self._keep, self._note = dispatcher, keep, note
+        self._dispatcher, self._hooks = dispatcher, hooks
         is_idle = not config.league.on or config.league.builder in ("past", "self_play")
         self._builder = None if is_idle else builders.load(config.league.builder)
 
@@ -73,9 +54,9 @@ class Building:
         counts = dict(version=player.num_updates, env_steps=player.books.ledger.counts.stored)
 
         def judge() -> float:
-            found = self._judge(player.params)
-            self._note({"event": "judged", "player": player.name, "nash_conv": found, **counts})
-            self._report(f"league: player {player.name} has a NashConv of {found:.4g}")
+            found = self._hooks.judge(player.params)
+            self._hooks.note({"event": "judged", "player": player.name, "nash_conv": found, **counts})
+            self._hooks.report(f"league: player {player.name} has a NashConv of {found:.4g}")
             return found
 
         return builders.Learned(counts["version"], counts["env_steps"], judge)
@@ -86,20 +67,20 @@ class Building:
         player = self._dispatcher.players[home]
         decision: dict[str, Any] = {"event": action.kind, "player": action.player}
         if action.kind == builders.FREEZE:
-            return dispatchers.freeze(seating, home, player, self._keep, action.reason)
+            return dispatchers.freeze(seating, home, player, self._hooks.freeze, action.reason)
         if action.kind == builders.RETIRE:
             seating.change(seating.members.retire(action.player), seating.payoff)
         elif action.kind == builders.MEET:
             seating.change(seating.members.meet(action.player, action.source), seating.payoff)
             decision["source"] = action.source
         else:
-            reset(player, seating, action.source, action.reason, self._report)
+            reset(player, seating, action.source, action.reason, self._hooks.report)
             decision |= {
                 "source": action.source,
                 "version": player.num_updates,
                 "env_steps": player.books.ledger.counts.stored,
             }
-        self._note({**decision, "reason": action.reason})
+        self._hooks.note({**decision, "reason": action.reason})
         return True
 
 

@@ -30,12 +30,17 @@ from typing import Any, NamedTuple
 from seedzero.agents import base
 from seedzero.config import config as configs
 from seedzero.core import errors
-from seedzero.loop import agreement, alike, building, facts, limiter, other_hosts, phase, scheduler
+from seedzero.loop import agreement, alike, facts, other_hosts, pacing, phase, scheduler
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import evaluator as evaluators
 from seedzero.metrics import counts
 
 _log = logging.getLogger(__name__)
+
+
+def without_judge(params: base.Params) -> float:
+    """Refuses: the exact judge is for games of two seats."""
+    raise ValueError("the exact judge is for games of OpenSpiel with two seats, and this run has none")
 
 
 class Hooks(NamedTuple):
@@ -47,7 +52,7 @@ class Hooks(NamedTuple):
     report: Callable[[str], None]  # shows the user a line
     freeze: Callable[[dispatchers.NewPlayer], bool]  # saves a frozen player; false: it cannot
     note: Callable[[Mapping[str, Any]], None]  # takes another decision of a league's builder
-    judge: Callable[[base.Params], float] = building.without_judge  # returns the NashConv of a player's parameters
+    judge: Callable[[base.Params], float] = without_judge  # returns the NashConv of a player's parameters
 
 
 class DeviceLoop:
@@ -60,14 +65,15 @@ class DeviceLoop:
         hooks: Hooks,
         agreed: agreement.Agreed | None = None,
         alike: alike.Alone = alike.ALONE,
+        after_update: Callable[[], None] = lambda: None,
     ) -> None:
-        """agreed, alike: with the run's other hosts; None, ALONE: there are none."""
+        """agreed, alike: with the run's other hosts; None, ALONE: there are none. after_update: a league's."""
         self.agreed, self.alike, self.others = agreed, alike, other_hosts.OtherHosts(agreed)
         self.dispatcher = dispatcher
         self.course = phase.RunCourse()
         self._config = config
         self._hooks = hooks
-        self._building = building.Building(config, dispatcher, hooks.freeze, hooks.note, hooks.judge, hooks.report)
+        self._after_update = after_update
         self._news = dispatcher.workers.inbox.news
         if agreed is not None:
             agreed.follow(self._news.tell)
@@ -185,19 +191,19 @@ class DeviceLoop:
 
     def _submit(self, call: scheduler.Call) -> None:
         """Submits a call, possibly after waiting for earlier calls."""
-        if call.kind is limiter.Work.ACT:
+        if call.kind is pacing.Work.ACT:
             self.dispatcher.act(call.players)
             dispatchers.freeze_due(self.dispatcher, self._hooks.freeze)
-        elif call.kind is limiter.Work.EVALUATE:
+        elif call.kind is pacing.Work.EVALUATE:
             self._evaluate()
-        elif call.kind is limiter.Work.REFRESH:
+        elif call.kind is pacing.Work.REFRESH:
             self.dispatcher.refresh(self.dispatcher.players[call.players[0]])
         else:
             if self.agreed is not None:
                 self.agreed.take_update()
             self.dispatcher.update(self.dispatcher.players[call.players[0]])
             self.alike.after_update()
-            self._building.after_update()
+            self._after_update()
             if self._config.run.deterministic:
                 self._keep_time()
 

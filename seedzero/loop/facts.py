@@ -13,7 +13,7 @@ from seedzero.core import types
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import in_flight as in_flight_calls
 from seedzero.loop import inbox as inboxes
-from seedzero.loop import limiter, phase, scheduler
+from seedzero.loop import pacing, phase, scheduler
 from seedzero.loop import player as players
 from seedzero.metrics import counts
 
@@ -92,7 +92,7 @@ def _progress(
     can_fill: bool,
     all_wait: bool,
     may_update: bool,
-) -> limiter.Progress:
+) -> pacing.Progress:
     lock_step, evaluator, flight = config.run.deterministic, dispatcher.evaluator, dispatcher.in_flight
     books, sizes = player.books, player.programs.sizes
     ready = bool(sizes) and (not lock_step or sizes == player.programs.all_sizes)
@@ -104,7 +104,7 @@ def _progress(
     may_act = ready and not only_learns and can_fill
     can_act = may_act and has_room and not (player.strategy.takes_turns and not may_learn)
     waits = evaluating and bool(dispatcher.workers.inbox.waiting(types.Role.EVALUATE))
-    return limiter.Progress(
+    return pacing.Progress(
         num_inserts=num_inserts,
         num_kept=books.num_kept,
         num_updates=player.num_updates,

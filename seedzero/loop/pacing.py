@@ -1,52 +1,116 @@
-"""The pacer of an agent's data: its pace, an update's input, slots on hold."""
+"""The pace of an agent's data: when it acts, learns and refreshes; implemented for a replay and for a queue.
+
+A run's players have a pacer each (`replay_pacing.py`, `queue_pacing.py`). The scheduler asks its state of the moment.
+"""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-from seedzero.agents import base
-from seedzero.config import config as configs
-from seedzero.config import sections
-from seedzero.device import setup as setups
+import numpy as np
+
 from seedzero.device import steps
-from seedzero.loop import limiter, queue_pacing
-from seedzero.replay import data as sources
 
 
-class ReplayPacer(limiter.Pacer):
-    """The pace of a replay: the samples-per-insert band, and in lock step exactly the updates that are owed."""
+class Work(enum.Enum):
+    """One call on the device, or none."""
 
-    def __init__(self, band: limiter.Limiter, replay: sections.ReplayConfig) -> None:
-        self._band, self._replay = band, replay
+    ACT = "act"
+    EVALUATE = "evaluate"
+    UPDATE = "update"
+    REFRESH = "refresh"
+    WAIT = "wait"
 
-    def pace(self) -> limiter.Limiter:
-        return self._band
+
+class Progress(NamedTuple):
+    """Facts for the rules. Numbers count from the run's beginning, resumes included."""
+
+    num_inserts: int  # training steps stored
+    num_kept: int  # of these, in this replay: fewer after a resume without the saved replay
+    num_updates: int  # dispatched
+    num_refreshes: int  # dispatched
+    can_act: bool  # training observations are ready (in lock step: of every training environment)
+    can_evaluate: bool  # evaluation observations are ready and an evaluation is under way
+    can_update: bool  # the update is compiled, the replay can be sampled, and no frames are being read for it
+    can_refresh: bool  # the same of the refresh
+    evaluating: bool  # an evaluation is under way
+    evaluated_last: bool  # the last acting call was an evaluation's
+    only_learns: bool = False  # all training steps are stored: updates go on without the band
+    waits_to_act: bool = False  # it could act, but for the calls on their way
+    all_wait: bool = True  # the messages of all training environments wait; in lock step alone
+
+
+class Pace(Protocol):
+    """The state of a pace at one moment: a frozen value, with the rules of its agent's data."""
+
+    def choose(self, progress: Progress, now: float) -> Work:
+        """Returns the next call on the device; now: in seconds."""
+
+    def debt(self, progress: Progress) -> float:
+        """Returns how far learning is behind acting, comparable between players; from 1 on it is due."""
+
+    def num_due(self, progress: Progress) -> int:
+        """Returns the updates that are owed for the steps so far."""
+
+    @property
+    def until(self) -> float:
+        """The time at which `choose` may change its mind by itself; infinity: only with new progress."""
+
+
+class Pacer(Protocol):
+    """Keeps the pace of an agent's data; by default nobody waits. Used by the loop's thread, never by the server's."""
+
+    def pace(self) -> Pace:
+        """Returns the present state."""
 
     def feed(self, num_inserts: int, now: float) -> steps.Feed:
-        return steps.wrapped(num_inserts)
+        """Returns the input of the next update."""
+
+    def holds(self, slots: np.ndarray) -> bool:
+        """Returns whether acting must wait in one of these slots."""
+        return False
+
+    def record(self, slots: np.ndarray, group: np.ndarray, first: np.ndarray, now: float) -> int:
+        """Records a new row in each of the slots [B]; group: [B] int, the first slot of its message; first: [B] bool.
+
+        A row is first in an episode or session. Returns the number of steps to these rows that are lost to updates,
+        because they began before a restart.
+        """
+        return 0
+
+    def cut(self, slots: np.ndarray) -> int:
+        """Ends the histories of slots without environments; returns the number of steps lost to updates."""
+        return 0
+
+    def drop(self) -> int:
+        """Forgets all steps waiting for an update; returns their number."""
+        return 0
+
+    @property
+    def num_waiting(self) -> int:
+        """Stored steps still waiting for their only update."""
+        return 0
 
     def num_samples(self, num_updates: int, num_stored: int) -> int:
-        return num_updates * self._band.batch_size
+        """Returns the windows or steps learned from in a number of updates."""
 
     def owed_updates(self, num_env_steps: int) -> int:
-        return limiter.owed_updates(self._replay, num_env_steps, self._band.start)
+        """Returns the updates due before the last training step ends the run."""
+        return 0
 
     def restart(self, num_updates: int, num_inserts: int) -> int:
-        self._band = self._band._replace(start=(num_updates, num_inserts))
+        """Neither owes nor spares anything for the updates and training steps so far.
+
+        A queue forgets its steps; returns the number of stored ones that are lost to updates.
+        """
         return 0
 
     def to_json(self) -> dict[str, Any]:
-        return {"pace": {"samples_per_insert": self._replay.samples_per_insert, "since": self._band.start}}
+        """Returns the content for a checkpoint."""
+        return {}
 
     def restore(self, host: Mapping[str, Any]) -> None:
-        self._band = self._band._replace(start=limiter.start_of(self._replay, host))
-
-
-def make(config: configs.Config, setup: setups.Setup) -> limiter.Pacer:
-    """Returns the pace of the agent's data."""
-    agent: base.Agent = setup.agent
-    if isinstance(agent.data, sources.Queue):
-        return queue_pacing.QueuePacer(agent.data, setup.layout, setup.slot_length, lock_step=config.run.deterministic)
-    band = limiter.make(config.replay, agent.refresh, setup.max_rows, lock_step=config.run.deterministic)
-    return ReplayPacer(band, config.replay)
+        """Continues a checkpoint's pace."""
+        return None

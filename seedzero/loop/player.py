@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from seedzero.agents import base
+from seedzero.config import config as configs
 from seedzero.device import acting, steps
 from seedzero.device import batch as batches
 from seedzero.device import mesh as meshes
@@ -21,8 +22,9 @@ from seedzero.device import setup as setups
 from seedzero.device import state as states
 from seedzero.device import strategy as strategies
 from seedzero.loop import books as bookkeeping
-from seedzero.loop import limiter
+from seedzero.loop import pacing, queue_pacing, replay_pacing
 from seedzero.metrics import counts
+from seedzero.replay import data as sources
 from seedzero.replay import rings as ring_store
 
 
@@ -44,7 +46,7 @@ class Player:
     strategy: strategies.Strategy  # how devices share its work
     train: base.TrainState
     shared: SharedRings
-    pacer: limiter.Pacer  # when it acts and learns
+    pacer: pacing.Pacer  # when it acts and learns
     books: bookkeeping.Books  # of the steps of groups at home with it
     num_updates: int = 0  # submitted since the run began, resumes included
     num_refreshes: int = 0  # likewise
@@ -147,6 +149,15 @@ class Player:
         """Ends the preparation of further calls."""
         self.programs.close()
         self.strategy.close()
+
+
+def make_pacer(config: configs.Config, setup: setups.Setup) -> pacing.Pacer:
+    """Returns the pace of the agent's data."""
+    data, lock_step = setup.agent.data, config.run.deterministic
+    if isinstance(data, sources.Queue):
+        return queue_pacing.QueuePacer(data, setup.layout, setup.slot_length, lock_step=lock_step)
+    band = replay_pacing.make_band(config.replay, setup.agent.refresh, setup.max_rows, lock_step=lock_step)
+    return replay_pacing.ReplayPacer(band, config.replay)
 
 
 def snapshot(player: Player) -> states.PlayerSnapshot:

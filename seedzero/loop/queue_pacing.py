@@ -17,7 +17,7 @@ import numpy as np
 
 from seedzero.device import batch as batches
 from seedzero.device import steps
-from seedzero.loop import limiter
+from seedzero.loop import pacing
 from seedzero.replay import data as sources
 
 
@@ -29,36 +29,36 @@ class Backlog(NamedTuple):
     until: float  # time at which a batch that is not full has waited long enough; infinity: there are no unrolls
     lock_step: bool
 
-    def choose(self, progress: limiter.Progress, now: float) -> limiter.Work:
+    def choose(self, progress: pacing.Progress, now: float) -> pacing.Work:
         """Returns the next call: a full batch first, then acting; a padded batch if nothing else will come."""
         if self.lock_step and progress.evaluating:
-            return limiter.Work.EVALUATE if progress.can_evaluate else limiter.Work.WAIT
+            return pacing.Work.EVALUATE if progress.can_evaluate else pacing.Work.WAIT
         is_full = self.num_batches >= 1
         may_update = progress.can_update and is_full
         may_act = progress.can_act and not (self.lock_step and is_full)
         if progress.can_evaluate and not ((may_act or may_update) and progress.evaluated_last):
-            return limiter.Work.EVALUATE
+            return pacing.Work.EVALUATE
         if may_update:
-            return limiter.Work.UPDATE
+            return pacing.Work.UPDATE
         if may_act:
-            return limiter.Work.ACT
+            return pacing.Work.ACT
         may_pad = not progress.waits_to_act
         if self.lock_step:  # a held slot may be a seat that the next messages do not show
             is_late = self.none_can_come and may_pad and progress.all_wait
         else:
             is_late = self.none_can_come or (may_pad and now >= self.until)
-        return limiter.Work.UPDATE if progress.can_update and is_late else limiter.Work.WAIT
+        return pacing.Work.UPDATE if progress.can_update and is_late else pacing.Work.WAIT
 
-    def debt(self, progress: limiter.Progress) -> float:
+    def debt(self, progress: pacing.Progress) -> float:
         """Returns the full batches that wait for an update."""
         return self.num_batches
 
-    def num_due(self, progress: limiter.Progress) -> int:
+    def num_due(self, progress: pacing.Progress) -> int:
         """Returns the same."""
         return int(self.num_batches)
 
 
-class QueuePacer(limiter.Pacer):
+class QueuePacer(pacing.Pacer):
     """Follows the rows of all training slots, and saves none. slot_length: of a ring. lock_step: counters decide."""
 
     def __init__(self, data: sources.Queue, layout: batches.Layout, slot_length: int, *, lock_step: bool) -> None:

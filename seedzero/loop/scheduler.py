@@ -6,15 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from seedzero.loop import limiter
+from seedzero.loop import pacing
 
 
 class Facts(NamedTuple):
     """Facts for a decision, of one moment (`facts.gather`)."""
 
     now: float  # in seconds
-    players: tuple[limiter.Progress, ...]
-    paces: tuple[limiter.Pace, ...]  # of each player
+    players: tuple[pacing.Progress, ...]
+    paces: tuple[pacing.Pace, ...]  # of each player
     only_evaluates: bool = False  # a run's last evaluation, or one that training waits for
     lock_step: bool = False  # a deterministic run
     is_idle: bool = True  # the devices have nothing to do
@@ -24,7 +24,7 @@ class Facts(NamedTuple):
 class Call(NamedTuple):
     """A call on the devices; acting may be several players' at once."""
 
-    kind: limiter.Work
+    kind: pacing.Work
     players: tuple[int, ...]  # their numbers, in order
 
 
@@ -46,27 +46,27 @@ def decide(facts: Facts) -> Call | Wait:
     return Wait(until, _held(facts) if facts.is_idle else ())
 
 
-def _choose(facts: Facts, pace: limiter.Pace, progress: limiter.Progress) -> limiter.Work:
+def _choose(facts: Facts, pace: pacing.Pace, progress: pacing.Progress) -> pacing.Work:
     if facts.only_evaluates:
-        return limiter.Work.EVALUATE if progress.can_evaluate else limiter.Work.WAIT
+        return pacing.Work.EVALUATE if progress.can_evaluate else pacing.Work.WAIT
     return pace.choose(progress, facts.now)
 
 
-def fairest(works: Sequence[limiter.Work], debts: Sequence[float], *, lock_step: bool) -> Call | None:
+def fairest(works: Sequence[pacing.Work], debts: Sequence[float], *, lock_step: bool) -> Call | None:
     """Returns the call of the player with the largest debt, of equal ones the first; None: all wait.
 
     Players that may act now, by their own bands, act together. In lock step they act only if all do: the others go
     first, and where one waits the rest do, too.
     """
-    working = [number for number, work in enumerate(works) if work is not limiter.Work.WAIT]
-    if lock_step and not all(work is limiter.Work.ACT for work in works):
-        working = [number for number in working if works[number] is not limiter.Work.ACT]
+    working = [number for number, work in enumerate(works) if work is not pacing.Work.WAIT]
+    if lock_step and not all(work is pacing.Work.ACT for work in works):
+        working = [number for number in working if works[number] is not pacing.Work.ACT]
     if not working:
         return None
     first = max(working, key=lambda number: debts[number])
-    if works[first] is not limiter.Work.ACT:
+    if works[first] is not pacing.Work.ACT:
         return Call(works[first], (first,))
-    return Call(limiter.Work.ACT, tuple(number for number in working if works[number] is limiter.Work.ACT))
+    return Call(pacing.Work.ACT, tuple(number for number in working if works[number] is pacing.Work.ACT))
 
 
 def _held(facts: Facts) -> tuple[str, ...]:

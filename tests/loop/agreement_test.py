@@ -10,11 +10,11 @@ from collections.abc import Mapping
 import pytest
 
 from seedzero.core import errors
-from seedzero.loop import agreement, limiter, scheduler
+from seedzero.loop import agreement, pacing, scheduler
 from seedzero.metrics import counts
 
-UPDATE, WAIT = scheduler.Call(limiter.Work.UPDATE, (0,)), scheduler.Wait()
-ACT = scheduler.Call(limiter.Work.ACT, (0,))
+UPDATE, WAIT = scheduler.Call(pacing.Work.UPDATE, (0,)), scheduler.Wait()
+ACT = scheduler.Call(pacing.Work.ACT, (0,))
 Kind = agreement.Kind
 
 

@@ -14,13 +14,13 @@ from seedzero.config import sections
 from seedzero.core import types
 from seedzero.device import batch as batches
 from seedzero.loop import books as bookkeeping
-from seedzero.loop import limiter, pacing, queue_pacing
+from seedzero.loop import pacing, queue_pacing, replay_pacing
 from seedzero.metrics import aggregator, counts
 from seedzero.replay import data as sources
 
 TWO = batches.Layout(num_shards=2, num_train=4, num_evaluate=2)
 SESSION = loop_world.make_session([0, 1], [2, 3])
-BAND = limiter.Limiter(1.0, 4, 4, 4.0, limiter.Refreshing(0.0, 1, 0, 0.0))
+BAND = replay_pacing.Limiter(1.0, 4, 4, 4.0, replay_pacing.Refreshing(0.0, 1, 0, 0.0))
 
 
 class World:
@@ -29,12 +29,12 @@ class World:
     def __init__(
         self,
         layout: batches.Layout = loop_world.LAYOUT,
-        pacer: limiter.Pacer | None = None,
+        pacer: pacing.Pacer | None = None,
         spec: types.EnvSpec = loop_world.SPEC,
     ) -> None:
         self.gathered = aggregator.Aggregator()
         self.messages: list[batches.Message] = []
-        pacer = pacer or pacing.ReplayPacer(BAND, sections.ReplayConfig())
+        pacer = pacer or replay_pacing.ReplayPacer(BAND, sections.ReplayConfig())
         self.books = bookkeeping.Books(layout, pacer, self.gathered, spec)
 
     def show(self, group: int, *, first: bool = False, final: bool = False, reward: float = 1.0) -> None:

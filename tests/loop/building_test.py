@@ -52,7 +52,7 @@ class World:
     def build(self, *actions: builders.Action, num_updates: int = 100) -> None:
         self.actions = list(actions)
         self.main.num_updates = num_updates - self.exploiter.num_updates
-        self.world.loop._building.after_update()
+        self.world.building.after_update()
 
 
 @pytest.fixture
@@ -105,7 +105,8 @@ def test_a_player_meets_its_rival_alone(world: World) -> None:
 def test_a_builder_may_ask_the_exact_judge(device: loop_world.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(device, monkeypatch)
     asked: list[Any] = []
-    monkeypatch.setattr(world.world.loop._building, "_judge", lambda params: asked.append(params) or 1.25)
+    hooks = world.world.building._hooks
+    world.world.building._hooks = hooks._replace(judge=lambda params: asked.append(params) or 1.25)
     world.build()
     counts = world.asked[-1][2]["main"]
     assert counts.nash_conv() == 1.25 and asked == [world.main.params]
@@ -242,12 +243,12 @@ def test_builders_without_rules_of_updates_are_not_asked(
 ) -> None:
     monkeypatch.setattr(builders, "load", lambda name: pytest.fail(name))
     world = loop_world.World(device, None, league__builder=builder)
-    world.loop._building.after_update()
-    assert world.loop._building._builder is None
+    world.building.after_update()
+    assert world.building._builder is None
 
 
 def test_a_player_whose_snapshot_is_refused_is_not_reset(world: World) -> None:
-    world.world.loop._building._keep = lambda snapshot: False
+    world.world.building._hooks = world.world.building._hooks._replace(freeze=lambda snapshot: False)
     world.build(
         builders.Action("freeze", "main_exploiter_0"),
         builders.Action("reset", "main_exploiter_0", members.INITIAL),

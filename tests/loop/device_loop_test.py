@@ -17,7 +17,7 @@ from seedzero.checkpoints import migrations, trees
 from seedzero.core import errors, types
 from seedzero.device import apart
 from seedzero.device import state as states
-from seedzero.loop import agreement, alike, limiter, phase, scheduler
+from seedzero.loop import agreement, alike, pacing, phase, scheduler
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.metrics import counts
 
@@ -253,7 +253,7 @@ def test_hosts_agree_on_their_state_after_updates_and_before_a_checkpoint(make: 
     world.loop._note_news()
     assert called == [("now", 0)] and world.saved == [0]
     world.loop.agreed.decide(agreement.Decision(agreement.Kind.UPDATE))
-    world.loop._submit(scheduler.Call(limiter.Work.UPDATE, (0,)))
+    world.loop._submit(scheduler.Call(pacing.Work.UPDATE, (0,)))
     assert called == [("now", 0), ("after", 1)]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from seedzero.core import types
-from seedzero.loop import facts, limiter, phase, scheduler
+from seedzero.loop import facts, phase, replay_pacing, scheduler
 from seedzero.loop import seating as seats
 
 
@@ -222,9 +222,9 @@ def test_a_host_promises_the_updates_that_its_steps_owe_within_the_budget(
 ) -> None:
     world = make(run__max_updates=5)
     monkeypatch.setattr(type(world.player), "can_update", True)
-    monkeypatch.setattr(limiter.Limiter, "num_due", lambda band, progress: 3)
+    monkeypatch.setattr(replay_pacing.Limiter, "num_due", lambda band, progress: 3)
     assert _promised(world) == 3
-    monkeypatch.setattr(limiter.Limiter, "num_due", lambda band, progress: 100)
+    monkeypatch.setattr(replay_pacing.Limiter, "num_due", lambda band, progress: 100)
     assert _promised(world) == 5
     world.loop.course = world.loop.course.after(phase.Event.SPENT, "spent")
     assert _promised(world) == 0
@@ -233,7 +233,7 @@ def test_a_host_promises_the_updates_that_its_steps_owe_within_the_budget(
 def test_in_lock_step_and_before_a_batch_can_be_drawn_nothing_is_promised(
     make: loop_world.Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limiter.Limiter, "num_due", lambda band, progress: 3)
+    monkeypatch.setattr(replay_pacing.Limiter, "num_due", lambda band, progress: 3)
     assert _promised(make()) == 0  # nothing is stored
     lock_step = make(run__deterministic=True)
     monkeypatch.setattr(type(lock_step.player), "can_update", True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import loop_world
 import numpy as np
 import pytest
 
@@ -12,21 +13,12 @@ from seedzero.agents import base
 from seedzero.device import batch as batches
 from seedzero.device import setup as setups
 from seedzero.device import steps
-from seedzero.loop import limiter, queue_pacing
+from seedzero.loop import pacing, queue_pacing
+from seedzero.loop import player as players
 from seedzero.replay import data as sources
 
-READY = limiter.Progress(
-    num_inserts=0,
-    num_kept=0,
-    num_updates=0,
-    num_refreshes=0,
-    can_act=True,
-    can_evaluate=False,
-    can_update=True,
-    can_refresh=False,
-    evaluating=False,
-    evaluated_last=False,
-)
+ACT, UPDATE, EVALUATE, WAIT = pacing.Work.ACT, pacing.Work.UPDATE, pacing.Work.EVALUATE, pacing.Work.WAIT
+READY = loop_world.READY._replace(num_inserts=0, num_kept=0)
 IDLE = READY._replace(can_act=False)
 L = 3
 
@@ -76,6 +68,11 @@ class Queue:
         group = np.full(len(slots), slots[0])
         self.pacer.record(np.array(slots), group, first_of_all, self.now)
 
+    def fill(self, *slots: int) -> None:
+        """Records the rows of an unroll in each slot."""
+        for _ in range(self.data.length + 1):
+            self.act(*slots)
+
     def cut(self, *slots: int) -> int:
         """Loses the environments of slots."""
         dropped = self.pacer.cut(np.array(slots))
@@ -117,7 +114,7 @@ class Queue:
         """stored = learned + waiting + discarded."""
         return self.num_stored == len(self.learned) + self.pacer.num_waiting + self.num_discarded
 
-    def choose(self, progress: limiter.Progress = READY) -> limiter.Work:
+    def choose(self, progress: pacing.Progress = READY) -> pacing.Work:
         return self.pacer.pace().choose(progress, self.now)
 
     def seconds_left(self, now: float | None = None) -> float | None:
@@ -134,7 +131,7 @@ class TestUnrolls:
         for row in range(3 * L + 1):
             queue.act(0)
             assert queue.pacer.num_waiting == row
-            assert (queue.choose() is limiter.Work.UPDATE) == (row >= L)
+            assert (queue.choose() is UPDATE) == (row >= L)
         assert queue.pacer.pace().num_due(READY) == 3
         assert [queue.feed()[0] for _ in range(3)] == [[(0, 0)], [(0, L)], [(0, 2 * L)]]
         assert queue.learned == [(0, row) for row in range(1, 3 * L + 1)]
@@ -167,8 +164,7 @@ class TestUnrolls:
 
     def test_slots_of_a_call_complete_in_its_order(self) -> None:
         queue = Queue(batch_size=4)
-        for _ in range(L + 1):
-            queue.act(3, 1, 0, 2)
+        queue.fill(3, 1, 0, 2)
         assert queue.feed()[0] == [(3, 0), (1, 0), (0, 0), (2, 0)]
 
     def test_places_are_modulo_the_length_of_a_ring(self) -> None:
@@ -176,7 +172,7 @@ class TestUnrolls:
         assert queue.slot_length == 3 * L + 3  # max_lag and one more, the stack, and the margin
         for _ in range(20 * queue.slot_length):
             queue.act(0)
-            if queue.choose() is limiter.Work.UPDATE:
+            if queue.choose() is UPDATE:
                 queue.feed()
         assert queue.learned == [(0, row) for row in range(1, len(queue.learned) + 1)]
         assert len(queue.learned) > 19 * queue.slot_length
@@ -202,7 +198,7 @@ class TestCuts:
         assert queue.cut(0) == L - 1
         for _ in range(L):
             queue.act(0)
-            assert queue.choose() is not limiter.Work.UPDATE
+            assert queue.choose() is not UPDATE
         queue.act(0)
         assert queue.feed()[0] == [(0, L)] and queue.is_balanced
 
@@ -211,8 +207,7 @@ class TestCuts:
         assert queue.cut(0, 1) == 0
         queue.act(0)
         assert queue.cut(0) == 0
-        for _ in range(L + 1):
-            queue.act(0)
+        queue.fill(0)
         assert queue.cut(0) == 0 and queue.pacer.num_waiting == L
 
     def test_a_drop_forgets_everything_that_waits(self) -> None:
@@ -224,18 +219,16 @@ class TestCuts:
         assert dropped == 2 * (L + 1) + 1 and queue.pacer.num_waiting == 0
         queue.num_discarded += dropped
         assert queue.seconds_left() is None
-        assert queue.choose(IDLE) is limiter.Work.WAIT
+        assert queue.choose(IDLE) is WAIT
         assert not queue.pacer.holds(np.arange(4))
         queue.session += 1
         queue.is_over[:] = True
-        for _ in range(L + 1):
-            queue.act(0, 1)
+        queue.fill(0, 1)
         assert queue.feed()[0] == [(0, L + 2)] and queue.feed()[0] == [(1, L + 3)] and queue.is_balanced
 
     def test_a_new_session_waits_while_unrolls_of_the_last_one_do(self) -> None:
         queue = Queue(batch_size=1)
-        for _ in range(L + 1):
-            queue.act(0)
+        queue.fill(0)
         assert not queue.pacer.holds(np.array([0]))
         queue.cut(0)
         assert queue.pacer.holds(np.array([0]))
@@ -244,8 +237,7 @@ class TestCuts:
 
     def test_workers_that_are_lost_again_and_again_overwrite_nothing(self) -> None:
         queue = Queue(batch_size=4)
-        for _ in range(L + 1):
-            queue.act(0)
+        queue.fill(0)
         for _ in range(10):
             queue.cut(0)
             for _ in range(L):
@@ -271,20 +263,18 @@ class TestHolds:
 
     def test_when_all_live_slots_are_held_a_padded_batch_goes_at_once(self) -> None:
         queue = Queue(batch_size=4, max_lag=1)
-        for _ in range(L + 1):
-            queue.act(0, 1)
-        assert queue.choose() is limiter.Work.ACT  # of other slots, that have no rows yet
-        assert queue.choose(IDLE) is limiter.Work.UPDATE
+        queue.fill(0, 1)
+        assert queue.choose() is ACT  # of other slots, that have no rows yet
+        assert queue.choose(IDLE) is UPDATE
         taken, weight = queue.feed()
         assert taken == [(0, 0), (1, 0)] and weight.tolist() == [1, 1, 0, 0]
 
     def test_a_batch_is_not_padded_while_acting_waits_for_calls_on_their_way(self) -> None:
         queue = Queue(batch_size=4)
-        for _ in range(L + 1):
-            queue.act(0)
+        queue.fill(0)
         queue.now += 2.0
-        assert queue.choose(IDLE._replace(waits_to_act=True)) is limiter.Work.WAIT
-        assert queue.choose(IDLE) is limiter.Work.UPDATE
+        assert queue.choose(IDLE._replace(waits_to_act=True)) is WAIT
+        assert queue.choose(IDLE) is UPDATE
 
     def test_a_slot_that_is_not_held_may_still_bring_an_unroll(self) -> None:
         queue = Queue(batch_size=4, max_lag=1)
@@ -292,25 +282,23 @@ class TestHolds:
             queue.act(0, 1)
             queue.act(2)
         queue.act(0, 1)
-        assert queue.choose(IDLE) is limiter.Work.WAIT
+        assert queue.choose(IDLE) is WAIT
         queue.cut(2)  # it is not live any more
-        assert queue.choose(IDLE) is limiter.Work.UPDATE
+        assert queue.choose(IDLE) is UPDATE
 
     def test_a_slot_waits_with_the_others_of_its_message(self) -> None:
         queue = Queue(num_slots=6, batch_size=5, max_lag=1)
-        for _ in range(L + 1):
-            queue.act(0, 1, 2)
-            queue.act(3, 4, 5)
+        queue.fill(0, 1, 2)
+        queue.fill(3, 4, 5)
         assert len(queue.feed()[0]) == 5 and queue.pacer.holds(np.array([3, 4, 5]))  # slot 5's waits
-        assert queue.choose(IDLE) is limiter.Work.WAIT  # for slots 0 to 2
+        assert queue.choose(IDLE) is WAIT  # for slots 0 to 2
         for _ in range(L):
             queue.act(0, 1, 2)
-        assert queue.choose(IDLE) is limiter.Work.UPDATE  # 3 and 4 are not held, but act with 5
+        assert queue.choose(IDLE) is UPDATE  # 3 and 4 are not held, but act with 5
 
     def test_what_a_lost_session_left_holds_nobody_elses_message(self) -> None:
         queue = Queue(batch_size=4, max_lag=1)
-        for _ in range(L + 1):
-            queue.act(0, 1, 2)
+        queue.fill(0, 1, 2)
         for _ in range(2):
             queue.act(3)
         queue.feed()
@@ -319,11 +307,11 @@ class TestHolds:
         queue.cut(0, 1, 2)
         queue.feed()
         queue.act(0, 1)  # a smaller session in its slots
-        assert queue.choose(IDLE) is limiter.Work.WAIT
+        assert queue.choose(IDLE) is WAIT
         for _ in range(L):
             queue.act(0, 1)
         queue.cut(0, 1)
-        assert queue.choose(IDLE) is limiter.Work.WAIT  # slot 3 is not held
+        assert queue.choose(IDLE) is WAIT  # slot 3 is not held
 
     @pytest.mark.parametrize("max_lag", [1, 2, 3])
     @pytest.mark.parametrize("batch_size", range(1, 26))
@@ -333,21 +321,20 @@ class TestHolds:
         for _ in range(200):
             free = [group for group in groups if not queue.pacer.holds(np.array(group))]
             work = queue.choose(READY._replace(can_act=bool(free)))
-            if work is limiter.Work.ACT:
+            if work is ACT:
                 queue.act(*free[0])
                 groups.reverse()
             else:
-                assert work is limiter.Work.UPDATE
+                assert work is UPDATE
                 queue.feed()
                 num_updates += 1
         assert num_updates >= 3
 
     def test_nothing_is_updated_before_the_update_is_compiled(self) -> None:
         queue = Queue(batch_size=1, max_lag=1)
-        for _ in range(L + 1):
-            queue.act(0)
-        assert queue.choose(IDLE._replace(can_update=False)) is limiter.Work.WAIT
-        assert queue.choose(READY._replace(can_update=False)) is limiter.Work.ACT
+        queue.fill(0)
+        assert queue.choose(IDLE._replace(can_update=False)) is WAIT
+        assert queue.choose(READY._replace(can_update=False)) is ACT
 
 
 class TestBatches:
@@ -356,52 +343,48 @@ class TestBatches:
     def test_a_full_batch_goes_before_acting(self) -> None:
         queue = Queue(batch_size=2)
         for _ in range(L + 1):
-            assert queue.choose() is limiter.Work.ACT
+            assert queue.choose() is ACT
             queue.act(0, 1)
-        assert queue.choose() is limiter.Work.UPDATE
+        assert queue.choose() is UPDATE
         queue.feed()
-        assert queue.choose() is limiter.Work.ACT
+        assert queue.choose() is ACT
 
     def test_evaluation_goes_first_and_takes_turns(self) -> None:
         queue = Queue(batch_size=2)
         waiting = READY._replace(can_evaluate=True, evaluating=True)
-        assert queue.choose(waiting) is limiter.Work.EVALUATE
-        assert queue.choose(waiting._replace(evaluated_last=True)) is limiter.Work.ACT
-        assert queue.choose(waiting._replace(evaluated_last=True, can_act=False)) is limiter.Work.EVALUATE
-        for _ in range(L + 1):
-            queue.act(0, 1)
-        assert queue.choose(waiting) is limiter.Work.EVALUATE
-        assert queue.choose(waiting._replace(evaluated_last=True)) is limiter.Work.UPDATE
+        assert queue.choose(waiting) is EVALUATE
+        assert queue.choose(waiting._replace(evaluated_last=True)) is ACT
+        assert queue.choose(waiting._replace(evaluated_last=True, can_act=False)) is EVALUATE
+        queue.fill(0, 1)
+        assert queue.choose(waiting) is EVALUATE
+        assert queue.choose(waiting._replace(evaluated_last=True)) is UPDATE
 
     def test_a_batch_that_is_not_full_waits_its_time(self) -> None:
         queue = Queue(batch_size=3)
         assert queue.seconds_left() is None
         queue.now = 5.0
-        for _ in range(L + 1):
-            queue.act(0)
+        queue.fill(0)
         assert queue.seconds_left(5.0) == 1.0
         queue.now = 5.75
-        for _ in range(L + 1):
-            queue.act(1)
+        queue.fill(1)
         assert queue.seconds_left(5.75) == 0.25  # of the oldest
-        assert queue.choose(IDLE) is limiter.Work.WAIT
+        assert queue.choose(IDLE) is WAIT
         queue.now = 6.0
         assert queue.seconds_left() == 0.0
-        assert queue.choose() is limiter.Work.ACT  # there is still something better to do
-        assert queue.choose(IDLE) is limiter.Work.UPDATE
+        assert queue.choose() is ACT  # there is still something better to do
+        assert queue.choose(IDLE) is UPDATE
         taken, weight = queue.feed()
         assert taken == [(0, 0), (1, 0)] and weight.tolist() == [1, 1, 0]
         assert queue.seconds_left() is None
 
     def test_unrolls_that_a_full_batch_leaves_wait_anew(self) -> None:
         queue = Queue(batch_size=3)
-        for _ in range(L + 1):
-            queue.act(0, 1, 2, 3)
+        queue.fill(0, 1, 2, 3)
         queue.now = 0.5
         assert queue.feed()[0] == [(0, 0), (1, 0), (2, 0)]
         assert queue.seconds_left(0.75) == 0.75
         queue.now = 1.5
-        assert queue.choose(IDLE) is limiter.Work.UPDATE and queue.feed()[0] == [(3, 0)]
+        assert queue.choose(IDLE) is UPDATE and queue.feed()[0] == [(3, 0)]
 
 
 class TestShards:
@@ -409,22 +392,19 @@ class TestShards:
 
     def test_each_takes_its_own_slots(self) -> None:
         queue = Queue(num_slots=6, num_shards=2, batch_size=4)
-        for _ in range(L + 1):
-            queue.act(0, 1, 2)
-        assert queue.choose() is limiter.Work.ACT  # three unrolls, but all of one device
-        for _ in range(L + 1):
-            queue.act(5, 4)
-        assert queue.choose() is limiter.Work.UPDATE
+        queue.fill(0, 1, 2)
+        assert queue.choose() is ACT  # three unrolls, but all of one device
+        queue.fill(5, 4)
+        assert queue.choose() is UPDATE
         fed: steps.Unrolls = queue.pacer.feed(0, 0.0)
         assert fed.slot.tolist() == [0, 1, 2, 1]  # local
         assert fed.weight.tolist() == [1, 1, 1, 1]
 
     def test_padding_is_shared_by_both(self) -> None:
         queue = Queue(num_slots=6, num_shards=2, batch_size=4)
-        for _ in range(L + 1):
-            queue.act(0, 1, 2)
+        queue.fill(0, 1, 2)
         queue.now = 1.0
-        assert queue.choose(IDLE) is limiter.Work.UPDATE
+        assert queue.choose(IDLE) is UPDATE
         taken, weight = queue.feed()
         assert taken == [(0, 0), (1, 0)] and weight.tolist() == [1, 1, 0, 0]
         assert queue.pacer.num_waiting == L  # of slot 2
@@ -435,34 +415,30 @@ class TestLockStep:
 
     def test_no_clock_decides(self) -> None:
         queue = Queue(batch_size=3, lock_step=True)
-        for _ in range(L + 1):
-            queue.act(0)
+        queue.fill(0)
         queue.now = 1000.0
-        assert queue.choose(IDLE) is limiter.Work.WAIT
+        assert queue.choose(IDLE) is WAIT
 
     def test_a_full_batch_that_is_not_compiled_is_waited_for_instead_of_acting(self) -> None:
         queue = Queue(batch_size=2, lock_step=True)
-        for _ in range(L + 1):
-            queue.act(0, 1)
-        assert queue.choose(READY._replace(can_update=False)) is limiter.Work.WAIT
-        assert queue.choose() is limiter.Work.UPDATE
+        queue.fill(0, 1)
+        assert queue.choose(READY._replace(can_update=False)) is WAIT
+        assert queue.choose() is UPDATE
 
     def test_it_does_nothing_else_while_it_evaluates(self) -> None:
         queue = Queue(batch_size=1, lock_step=True)
-        for _ in range(L + 1):
-            queue.act(0)
+        queue.fill(0)
         evaluating = READY._replace(evaluating=True)
-        assert queue.choose(evaluating) is limiter.Work.WAIT
-        assert queue.choose(evaluating._replace(can_evaluate=True)) is limiter.Work.EVALUATE
+        assert queue.choose(evaluating) is WAIT
+        assert queue.choose(evaluating._replace(can_evaluate=True)) is EVALUATE
 
     def test_a_held_seat_says_nothing_before_all_messages_wait(self) -> None:
         queue = Queue(batch_size=4, max_lag=1, lock_step=True)
-        for _ in range(L + 1):
-            queue.act(0)
-        assert queue.choose(IDLE._replace(all_wait=False)) is limiter.Work.WAIT
-        assert queue.choose(IDLE._replace(waits_to_act=True)) is limiter.Work.WAIT, "for calls on their way"
-        assert queue.choose(READY) is limiter.Work.ACT, "it is not shown"
-        assert queue.choose(IDLE) is limiter.Work.UPDATE, "it is shown, and all wait for it"
+        queue.fill(0)
+        assert queue.choose(IDLE._replace(all_wait=False)) is WAIT
+        assert queue.choose(IDLE._replace(waits_to_act=True)) is WAIT, "for calls on their way"
+        assert queue.choose(READY) is ACT, "it is not shown"
+        assert queue.choose(IDLE) is UPDATE, "it is shown, and all wait for it"
 
     @pytest.mark.parametrize("max_lag", [1, 2, 3])
     @pytest.mark.parametrize("batch_size", range(1, 14))
@@ -472,22 +448,21 @@ class TestLockStep:
         for _ in range(300):
             can_act = not queue.pacer.holds(np.array(everyone))  # acting waits for every environment
             work = queue.choose(READY._replace(can_act=can_act))
-            assert work is not limiter.Work.WAIT
+            assert work is not WAIT
             decisions.append(work)
-            if work is limiter.Work.ACT:
+            if work is ACT:
                 queue.act(*everyone)
             else:
                 queue.feed()
             assert queue.is_balanced
-        assert {limiter.Work.ACT, limiter.Work.UPDATE} == set(decisions)
+        assert {ACT, UPDATE} == set(decisions)
         assert len(queue.learned) >= 200
 
     def test_a_lost_worker_stalls_nobody(self) -> None:
         queue = Queue(batch_size=4, lock_step=True)
-        for _ in range(L + 1):
-            queue.act(0, 1)
+        queue.fill(0, 1)
         queue.cut(0)  # its new session is held until its last one's unroll is learned from
-        assert queue.choose(IDLE) is limiter.Work.UPDATE
+        assert queue.choose(IDLE) is UPDATE
         queue.feed()
         assert not queue.pacer.holds(np.array([0, 1]))
 
@@ -545,16 +520,16 @@ def test_its_own_decisions_learn_from_every_step_that_no_cut_dropped(
         waiting = [group for group in groups if rng.random() < 0.7 and not queue.pacer.holds(group)]
         work = queue.choose(READY._replace(can_act=bool(waiting), can_update=bool(rng.random() < 0.9)))
         works.append(work)
-        if work is limiter.Work.ACT:
+        if work is ACT:
             slots = [slot for group in waiting for slot in group.tolist()]
             queue.act(*slots, final=tuple(slot for slot in slots if rng.random() < 0.1))
-        elif work is limiter.Work.UPDATE:
+        elif work is UPDATE:
             queue.feed()
         assert queue.is_balanced
     most = case["num_slots"] * (case["max_lag"] + 1) * queue.data.length
     assert queue.pacer.num_waiting <= most
     assert len(queue.learned) >= queue.num_stored - queue.num_discarded - most
-    assert works.count(limiter.Work.UPDATE) > 30
+    assert works.count(UPDATE) > 30
 
 
 def test_samples_are_the_stored_steps_that_do_not_wait() -> None:
@@ -566,3 +541,17 @@ def test_samples_are_the_stored_steps_that_do_not_wait() -> None:
     assert queue.pacer.num_samples(1, queue.num_stored) == L == len(queue.learned)
     dropped = queue.cut(0)
     assert queue.pacer.num_samples(1, queue.num_stored - dropped) == L  # the ledger has discarded them
+
+
+@pytest.mark.parametrize("lock_step", [False, True])
+def test_an_agent_with_a_queue_learns_from_unrolls(queued: loop_world.Device, lock_step: bool) -> None:
+    pacer = players.make_pacer(loop_world.configured(queued, {"run__deterministic": lock_step}), queued.setup)
+    assert isinstance(pacer, queue_pacing.QueuePacer)
+    slots = np.arange(4)
+    for row in range(loop_world.UNROLL + 1):
+        assert pacer.pace().choose(READY, 0.0) is ACT
+        pacer.record(slots, slots, np.full(4, row == 0), 0.0)
+    blocked = READY._replace(can_update=False)
+    assert pacer.pace().choose(blocked, 0.0) is (WAIT if lock_step else ACT)
+    assert pacer.pace().choose(READY, 0.0) is UPDATE
+    assert pacer.feed(12, 0.0).slot.tolist() == [0, 1, 2, 3]

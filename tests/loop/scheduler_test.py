@@ -5,49 +5,39 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import loop_world
 import pytest
 
-from seedzero.loop import limiter, scheduler
+from seedzero.loop import pacing, replay_pacing, scheduler
 
-READY = limiter.Progress(
-    num_inserts=1000,
-    num_kept=1000,
-    num_updates=0,
-    num_refreshes=0,
-    can_act=True,
-    can_evaluate=True,
-    can_update=True,
-    can_refresh=False,
-    evaluating=True,
-    evaluated_last=False,
-)
+READY = loop_world.READY._replace(can_evaluate=True, evaluating=True)
 ACT, UPDATE, REFRESH, EVALUATE = (
-    limiter.Work.ACT,
-    limiter.Work.UPDATE,
-    limiter.Work.REFRESH,
-    limiter.Work.EVALUATE,
+    pacing.Work.ACT,
+    pacing.Work.UPDATE,
+    pacing.Work.REFRESH,
+    pacing.Work.EVALUATE,
 )
-BAND = limiter.Limiter(4.0, 64, 100, 200.0, limiter.Refreshing(0.0, 1, 0, 0.0))
+BAND = replay_pacing.Limiter(4.0, 64, 100, 200.0, replay_pacing.Refreshing(0.0, 1, 0, 0.0))
 
 
 class Told(NamedTuple):
     """A pace that chooses as it is told, and changes its mind at a time."""
 
-    work: limiter.Work
+    work: pacing.Work
     owed: float = 0.0
     until: float = math.inf
 
-    def choose(self, progress: limiter.Progress, now: float) -> limiter.Work:
+    def choose(self, progress: pacing.Progress, now: float) -> pacing.Work:
         return self.work
 
-    def debt(self, progress: limiter.Progress) -> float:
+    def debt(self, progress: pacing.Progress) -> float:
         return self.owed
 
-    def num_due(self, progress: limiter.Progress) -> int:
+    def num_due(self, progress: pacing.Progress) -> int:
         return 0
 
 
-def _facts(*paces: limiter.Pace, progress: limiter.Progress = READY, **more: object) -> scheduler.Facts:
+def _facts(*paces: pacing.Pace, progress: pacing.Progress = READY, **more: object) -> scheduler.Facts:
     return scheduler.Facts(10.0, (progress,) * len(paces), paces)._replace(**more)
 
 
@@ -69,11 +59,11 @@ def _facts(*paces: limiter.Pace, progress: limiter.Progress = READY, **more: obj
 def test_the_player_with_the_largest_debt_chooses(
     choices: list[tuple[str, float]], expected: tuple[str, tuple[int, ...]] | None
 ) -> None:
-    decision = scheduler.decide(_facts(*(Told(limiter.Work(name), debt) for name, debt in choices)))
+    decision = scheduler.decide(_facts(*(Told(pacing.Work(name), debt) for name, debt in choices)))
     if expected is None:
         assert isinstance(decision, scheduler.Wait)
     else:
-        assert decision == scheduler.Call(limiter.Work(expected[0]), expected[1])
+        assert decision == scheduler.Call(pacing.Work(expected[0]), expected[1])
 
 
 @pytest.mark.parametrize(
@@ -88,12 +78,12 @@ def test_the_player_with_the_largest_debt_chooses(
 def test_in_lock_step_acting_waits_until_every_player_chooses_it(
     choices: list[tuple[str, float]], expected: tuple[str, tuple[int, ...]] | None
 ) -> None:
-    paces = (Told(limiter.Work(name), debt) for name, debt in choices)
+    paces = (Told(pacing.Work(name), debt) for name, debt in choices)
     decision = scheduler.decide(_facts(*paces, lock_step=True))
     if expected is None:
         assert isinstance(decision, scheduler.Wait)
     else:
-        assert decision == scheduler.Call(limiter.Work(expected[0]), expected[1])
+        assert decision == scheduler.Call(pacing.Work(expected[0]), expected[1])
 
 
 def test_two_players_learn_in_turn() -> None:
@@ -117,7 +107,7 @@ def test_where_only_an_evaluation_runs_no_pace_is_asked() -> None:
 
 
 def test_it_waits_until_the_next_time_that_may_change_the_decision() -> None:
-    waiting = Told(limiter.Work.WAIT)
+    waiting = Told(pacing.Work.WAIT)
     assert scheduler.decide(_facts(waiting, deadlines=(9.0, 10.0, 12.5, 11.0, math.inf))) == scheduler.Wait(
         11.0, ("device_idle_seconds", "acting_held_seconds", "updating_held_seconds")
     )
@@ -130,5 +120,5 @@ def test_it_waits_until_the_next_time_that_may_change_the_decision() -> None:
 )
 def test_idle_seconds_are_the_pace_s_where_work_is_ready(can_act: bool, can_update: bool, held: list[str]) -> None:
     progress = READY._replace(can_act=can_act, can_update=can_update)
-    decision = scheduler.decide(_facts(Told(limiter.Work.WAIT), progress=progress))
+    decision = scheduler.decide(_facts(Told(pacing.Work.WAIT), progress=progress))
     assert decision == scheduler.Wait(math.inf, ("device_idle_seconds", *held))

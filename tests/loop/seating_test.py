@@ -14,7 +14,7 @@ import pytest
 from seedzero.core import types
 from seedzero.device import batch as batches
 from seedzero.envs import catch
-from seedzero.loop import limiter, scheduler
+from seedzero.loop import pacing, scheduler
 from seedzero.loop import player as players
 from seedzero.loop import roster as rosters
 from seedzero.loop import seating as seats
@@ -135,21 +135,21 @@ def test_in_lock_step_a_tick_acts_when_every_home_chooses_to(catching: loop_worl
     game.play(1)
     assert isinstance(world.loop.decide(), scheduler.Wait) and len(world.inbox.waiting(types.Role.TRAIN)) == NUM_GROUPS
     other.pacer.pace = pace  # type: ignore[method-assign]
-    assert world.loop.decide() == scheduler.Call(limiter.Work.ACT, (0, 1))
+    assert world.loop.decide() == scheduler.Call(pacing.Work.ACT, (0, 1))
 
 
-class _Waits(limiter.Pace):
+class _Waits(pacing.Pace):
     """Waits for ever."""
 
     until = float("inf")
 
-    def choose(self, progress: limiter.Progress, now: float) -> limiter.Work:
-        return limiter.Work.WAIT
+    def choose(self, progress: pacing.Progress, now: float) -> pacing.Work:
+        return pacing.Work.WAIT
 
-    def debt(self, progress: limiter.Progress) -> float:
+    def debt(self, progress: pacing.Progress) -> float:
         return 0.0
 
-    def num_due(self, progress: limiter.Progress) -> int:
+    def num_due(self, progress: pacing.Progress) -> int:
         return 0
 
 

@@ -1,4 +1,4 @@
-"""The next device call of an agent that samples: pure rules over counters, for normal runs and for lock step.
+"""The pace of a replay: pure rules over counters give the next device call, in normal runs and in lock step.
 
 Samples per insert is the number of windows trained on for each stored training step. Its band decides: below the band
 only updates run, above it only acting, inside it acting goes first. Evaluation is exempt.
@@ -12,118 +12,14 @@ the next acting.
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from seedzero.agents import base
 from seedzero.config import sections
 from seedzero.device import steps
-
-
-class Work(enum.Enum):
-    """One call on the device, or none."""
-
-    ACT = "act"
-    EVALUATE = "evaluate"
-    UPDATE = "update"
-    REFRESH = "refresh"
-    WAIT = "wait"
-
-
-class Progress(NamedTuple):
-    """Facts for the rules. Numbers count from the run's beginning, resumes included."""
-
-    num_inserts: int  # training steps stored
-    num_kept: int  # of these, in this replay: fewer after a resume without the saved replay
-    num_updates: int  # dispatched
-    num_refreshes: int  # dispatched
-    can_act: bool  # training observations are ready (in lock step: of every training environment)
-    can_evaluate: bool  # evaluation observations are ready and an evaluation is under way
-    can_update: bool  # the update is compiled, the replay can be sampled, and no frames are being read for it
-    can_refresh: bool  # the same of the refresh
-    evaluating: bool  # an evaluation is under way
-    evaluated_last: bool  # the last acting call was an evaluation's
-    only_learns: bool = False  # all training steps are stored: updates go on without the band
-    waits_to_act: bool = False  # it could act, but for the calls on their way
-    all_wait: bool = True  # the messages of all training environments wait; in lock step alone
-
-
-class Pace(Protocol):
-    """The state of a pace at one moment: a frozen value, with the rules of its agent's data."""
-
-    def choose(self, progress: Progress, now: float) -> Work:
-        """Returns the next call on the device; now: in seconds."""
-
-    def debt(self, progress: Progress) -> float:
-        """Returns how far learning is behind acting, comparable between players; from 1 on it is due."""
-
-    def num_due(self, progress: Progress) -> int:
-        """Returns the updates that are owed for the steps so far."""
-
-    @property
-    def until(self) -> float:
-        """The time at which `choose` may change its mind by itself; infinity: only with new progress."""
-
-
-class Pacer(Protocol):
-    """Keeps the pace of an agent's data; by default nobody waits. Used by the loop's thread, never by the server's."""
-
-    def pace(self) -> Pace:
-        """Returns the present state."""
-
-    def feed(self, num_inserts: int, now: float) -> steps.Feed:
-        """Returns the input of the next update."""
-
-    def holds(self, slots: np.ndarray) -> bool:
-        """Returns whether acting must wait in one of these slots."""
-        return False
-
-    def record(self, slots: np.ndarray, group: np.ndarray, first: np.ndarray, now: float) -> int:
-        """Records a new row in each of the slots [B]; group: [B] int, the first slot of its message; first: [B] bool.
-
-        A row is first in an episode or session. Returns the number of steps to these rows that are lost to updates,
-        because they began before a restart.
-        """
-        return 0
-
-    def cut(self, slots: np.ndarray) -> int:
-        """Ends the histories of slots without environments; returns the number of steps lost to updates."""
-        return 0
-
-    def drop(self) -> int:
-        """Forgets all steps waiting for an update; returns their number."""
-        return 0
-
-    @property
-    def num_waiting(self) -> int:
-        """Stored steps still waiting for their only update."""
-        return 0
-
-    def num_samples(self, num_updates: int, num_stored: int) -> int:
-        """Returns the windows or steps learned from in a number of updates."""
-
-    def owed_updates(self, num_env_steps: int) -> int:
-        """Returns the updates due before the last training step ends the run."""
-        return 0
-
-    def restart(self, num_updates: int, num_inserts: int) -> int:
-        """Neither owes nor spares anything for the updates and training steps so far.
-
-        A queue forgets its steps; returns the number of stored ones that are lost to updates.
-        """
-        return 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the content for a checkpoint."""
-        return {}
-
-    def restore(self, host: Mapping[str, Any]) -> None:
-        """Continues a checkpoint's pace."""
-        return None
+from seedzero.loop import pacing
 
 
 class Refreshing(NamedTuple):
@@ -134,11 +30,11 @@ class Refreshing(NamedTuple):
     min_age: int  # updates after which targets are old enough; before the run has had more there is nothing to renew
     slack: float  # rows that it may be behind before it goes first
 
-    def num_owed(self, progress: Progress) -> float:
+    def num_owed(self, progress: pacing.Progress) -> float:
         """Returns the rows short of (negative: beyond) the ratio."""
         return self.per_insert * progress.num_inserts - progress.num_refreshes * self.batch_size
 
-    def is_owed(self, progress: Progress) -> bool:
+    def is_owed(self, progress: pacing.Progress) -> bool:
         """Returns whether a whole call is owed, and may find targets that are old enough."""
         return (
             self.per_insert > 0 and progress.num_updates > self.min_age and self.num_owed(progress) >= self.batch_size
@@ -156,7 +52,7 @@ class Limiter(NamedTuple):
     start: tuple[int, int] = (0, 0)  # updates and training steps under another ratio, before a resume changed it
     lock_step: bool = False  # a deterministic run
 
-    def choose(self, progress: Progress, now: float) -> Work:
+    def choose(self, progress: pacing.Progress, now: float) -> pacing.Work:
         """Returns the next call."""
         return choose_lock_step(self, progress) if self.lock_step else choose(self, progress)
 
@@ -165,26 +61,26 @@ class Limiter(NamedTuple):
         """Infinity: the clock changes nothing."""
         return math.inf
 
-    def surplus(self, progress: Progress) -> float:
+    def surplus(self, progress: pacing.Progress) -> float:
         """Returns the windows trained on beyond (negative: short of) the ratio."""
         num_updates, num_inserts = progress.num_updates - self.start[0], progress.num_inserts - self.start[1]
         return num_updates * self.batch_size - self.samples_per_insert * num_inserts
 
-    def debt(self, progress: Progress) -> float:
+    def debt(self, progress: pacing.Progress) -> float:
         """Returns the updates or refreshes short of their ratio, in half widths of the band; 0 before the first."""
         if progress.num_kept < self.min_steps:
             return 0.0
         debt, refreshing = -self.surplus(progress) / self.half_width, self.refreshing
         return max(debt, refreshing.num_owed(progress) / refreshing.slack) if refreshing.per_insert else debt
 
-    def num_due(self, progress: Progress) -> int:
+    def num_due(self, progress: pacing.Progress) -> int:
         """Returns the updates short of the ratio; 0 before the first."""
         if progress.num_kept < self.min_steps:
             return 0
         return max(0, math.ceil(-self.surplus(progress) / self.batch_size))
 
 
-def make(
+def make_band(
     replay: sections.ReplayConfig, refresh: base.Refresh | None, max_batch: int, *, lock_step: bool = False
 ) -> Limiter:
     """Returns the band of a configuration.
@@ -234,33 +130,62 @@ def start_of(replay: sections.ReplayConfig, host: Mapping[str, Any]) -> tuple[in
     return num_updates, num_steps
 
 
-def choose(limiter: Limiter, progress: Progress) -> Work:
+def choose(limiter: Limiter, progress: pacing.Progress) -> pacing.Work:
     """Returns the next call of a normal run."""
     warming_up = progress.num_kept < limiter.min_steps
     surplus = float("-inf") if progress.only_learns else limiter.surplus(progress)
     may_update = progress.can_update and not warming_up and surplus < limiter.half_width
     may_act = progress.can_act and (warming_up or surplus > -limiter.half_width)
     if progress.can_evaluate and not (may_act and progress.evaluated_last):
-        return Work.EVALUATE
+        return pacing.Work.EVALUATE
     refreshing = limiter.refreshing
     may_refresh = progress.can_refresh and not warming_up and refreshing.is_owed(progress)
     is_below = may_update and surplus <= -limiter.half_width
     if may_refresh and refreshing.num_owed(progress) > refreshing.slack and not is_below:
-        return Work.REFRESH
+        return pacing.Work.REFRESH
     if may_act:
-        return Work.ACT
+        return pacing.Work.ACT
     if may_update:
-        return Work.UPDATE
-    return Work.REFRESH if may_refresh else Work.WAIT
+        return pacing.Work.UPDATE
+    return pacing.Work.REFRESH if may_refresh else pacing.Work.WAIT
 
 
-def choose_lock_step(limiter: Limiter, progress: Progress) -> Work:
+def choose_lock_step(limiter: Limiter, progress: pacing.Progress) -> pacing.Work:
     """Returns the next call of a deterministic run: it depends on counters alone, never on arrival times."""
     if progress.evaluating:
-        return Work.EVALUATE if progress.can_evaluate else Work.WAIT
+        return pacing.Work.EVALUATE if progress.can_evaluate else pacing.Work.WAIT
     warm = progress.num_kept >= limiter.min_steps
     if warm and (progress.only_learns or limiter.surplus(progress) + limiter.batch_size <= 0):
-        return Work.UPDATE if progress.can_update else Work.WAIT
+        return pacing.Work.UPDATE if progress.can_update else pacing.Work.WAIT
     if warm and limiter.refreshing.is_owed(progress):
-        return Work.REFRESH if progress.can_refresh else Work.WAIT
-    return Work.ACT if progress.can_act else Work.WAIT
+        return pacing.Work.REFRESH if progress.can_refresh else pacing.Work.WAIT
+    return pacing.Work.ACT if progress.can_act else pacing.Work.WAIT
+
+
+class ReplayPacer(pacing.Pacer):
+    """The pace of a replay: the samples-per-insert band, and in lock step exactly the updates that are owed."""
+
+    def __init__(self, band: Limiter, replay: sections.ReplayConfig) -> None:
+        self._band, self._replay = band, replay
+
+    def pace(self) -> Limiter:
+        return self._band
+
+    def feed(self, num_inserts: int, now: float) -> steps.Feed:
+        return steps.wrapped(num_inserts)
+
+    def num_samples(self, num_updates: int, num_stored: int) -> int:
+        return num_updates * self._band.batch_size
+
+    def owed_updates(self, num_env_steps: int) -> int:
+        return owed_updates(self._replay, num_env_steps, self._band.start)
+
+    def restart(self, num_updates: int, num_inserts: int) -> int:
+        self._band = self._band._replace(start=(num_updates, num_inserts))
+        return 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {"pace": {"samples_per_insert": self._replay.samples_per_insert, "since": self._band.start}}
+
+    def restore(self, host: Mapping[str, Any]) -> None:
+        self._band = self._band._replace(start=start_of(self._replay, host))

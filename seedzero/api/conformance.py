@@ -22,6 +22,7 @@ from seedzero.checkpoints import trees
 from seedzero.config import config as configs
 from seedzero.core import packing, types
 from seedzero.device import acting
+from seedzero.device import batch as batches
 from seedzero.replay import data as sources
 from seedzero.replay import rings as ring_store
 from seedzero.replay import windows as windowing
@@ -134,9 +135,9 @@ def _play(agent: base.Agent, spec: types.EnvSpec, params: base.Params) -> tuple[
     carried, slot = acting.initial(agent, spec, SLOTS), jnp.arange(SLOTS, dtype=jnp.int32)
 
     @jax.jit
-    def write(rings: Any, seen: acting.Seen, final: tuple[jax.Array, jax.Array], stored: Any) -> Any:
+    def write(rings: Any, seen: batches.Batch, final: tuple[jax.Array, jax.Array], stored: Any) -> Any:
         stored = {**stored, **dict.fromkeys(versions, jnp.zeros(SLOTS, jnp.int32))}
-        row = ring_store.Row(seen.frame, seen.reward, *final, seen.first, stored)
+        row = ring_store.Row(seen.observation, seen.reward, *final, seen.first, stored)
         return ring_store.write(rings, slot, row, jnp.int32(0), agent.stack)
 
     for t in range(num_rows):
@@ -144,8 +145,8 @@ def _play(agent: base.Agent, spec: types.EnvSpec, params: base.Params) -> tuple[
         first, final = (place == 0) | (t == 0), place == EPISODE - 1
         is_truncated = (np.arange(SLOTS) + t // EPISODE) % 2 == 0
         shown = _observations(random, spec)  # as a worker sends them
-        seen = acting.Seen(
-            frame=jnp.asarray(packing.pack(spec.packed, shown) if spec.packed else shown[types.OBSERVATION]),
+        seen = batches.Batch(
+            observation=jnp.asarray(packing.pack(spec.packed, shown) if spec.packed else shown[types.OBSERVATION]),
             reward=jnp.asarray(np.where(first, 0, random.normal(size=SLOTS)), jnp.float32),
             first=jnp.asarray(first),
             action_mask=_masks(random, spec),

@@ -59,7 +59,7 @@ def _program(subject: subjects.Subject, params: base.Params, batch: batches.Batc
 def _act(subject: subjects.Subject, params: base.Params, batch: batches.Batch) -> timing.Program:
     setup = subject.setup
 
-    def act(params: base.Params, carried: acting.Carried, seen: acting.Seen, call: jax.Array) -> Any:
+    def act(params: base.Params, carried: acting.Carried, seen: batches.Batch, call: jax.Array) -> Any:
         key = jax.random.fold_in(jax.random.key(1), call)
         return acting.act(setup.agent, setup.spec, setup.layout.num_train, params, carried, seen, key)
 
@@ -68,8 +68,7 @@ def _act(subject: subjects.Subject, params: base.Params, batch: batches.Batch) -
     initial = acting.initial(setup.agent, setup.spec, len(batch.slot))
     carried = jax.device_put(initial, meshes.sharded(setup.mesh))
     # On the host, like the program's: both copy them to the device.
-    on_host: Any = (batch.observation, batch.reward, batch.first, batch.action_mask, batch.explore, batch.slot)
-    seen = acting.Seen(*on_host)
+    seen = batch._replace(terminated=None, truncated=None, task=None, ring=None)
     return timing.carrying(lambda carried, call: mapped(params, carried, seen, np.int32(call)), carried)
 
 

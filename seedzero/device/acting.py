@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from seedzero.agents import base
 from seedzero.core import types
+from seedzero.device import batch as batches
 from seedzero.device import mesh as meshes
 from seedzero.device import setup as setups
 from seedzero.device import steps
@@ -42,21 +43,6 @@ class ActorState(NamedTuple):
     rings: ring_store.Rings  # the stored rows, [training slots, time, ...] over all shards
 
 
-class Seen(NamedTuple):
-    """Observations of B environments; the fields of `base.Inputs`, with one newest frame each."""
-
-    frame: jax.Array  # [B, *observation_shape] of the spec's dtype, as the worker sent it
-    reward: jax.Array
-    first: jax.Array
-    action_mask: jax.Array
-    explore: jax.Array
-    slot: jax.Array
-    terminated: jax.Array | None = None  # None: evaluations, whose steps nobody learns from
-    task: jax.Array | None = None  # None: 0 everywhere
-    num_updates: jax.Array | None = None  # scalar, of the acting parameters; None: 0
-    own: jax.Array | None = None  # scalar; None: true
-
-
 def make_act(setup: setups.Setup) -> Callable[..., tuple[ActorState, Any]]:
     """Returns the jitted acting step, which donates the state.
 
@@ -66,15 +52,15 @@ def make_act(setup: setups.Setup) -> Callable[..., tuple[ActorState, Any]]:
     """
 
     def run(
-        seed: jax.Array, params: base.Params, actor: ActorState, batch: Any, counters: steps.Counters
+        seed: jax.Array, params: base.Params, actor: ActorState, batch: batches.Batch, counters: steps.Counters
     ) -> tuple[ActorState, Any]:
         shard = jax.lax.axis_index(meshes.AXIS)
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed + 1), counters.num_calls), shard)
         carried = take_carried(actor.carried, batch.slot)
-        shown = (batch.observation, batch.reward, batch.first, batch.action_mask, batch.explore)
-        slot = setup.layout.number(batch.slot, shard)
-        seen = Seen(*shown, slot, batch.terminated, batch.task, counters.version, counters.own)
-        carried, outputs = act(setup.agent, setup.spec, setup.layout.num_train, params, carried, seen, key)
+        numbered = batch._replace(
+            slot=setup.layout.number(batch.slot, shard), num_updates=counters.version, own=counters.own
+        )
+        carried, outputs = act(setup.agent, setup.spec, setup.layout.num_train, params, carried, numbered, key)
         carried = put_carried(actor.carried, batch.slot, carried)
         row = _row(setup, batch, outputs, counters)
         stack, crosses = setup.agent.stack, sources.crosses_episodes(setup.agent.data)
@@ -87,7 +73,7 @@ def make_act(setup: setups.Setup) -> Callable[..., tuple[ActorState, Any]]:
     return meshes.over_devices(run, setup.mesh, in_specs, (meshes.SHARDED, meshes.SHARDED), donate=(2,))
 
 
-def _row(setup: setups.Setup, batch: Any, outputs: base.Outputs, counters: steps.Counters) -> ring_store.Row:
+def _row(setup: setups.Setup, batch: batches.Batch, outputs: base.Outputs, counters: steps.Counters) -> ring_store.Row:
     weight = None
     if outputs.priority is not None and setup.prioritization:
         weight = priorities.weights(outputs.priority, setup.prioritization)
@@ -135,7 +121,7 @@ def act(
     num_slots: int,
     params: base.Params,
     carried: Carried,
-    seen: Seen,
+    seen: batches.Batch,
     key: jax.Array,
 ) -> tuple[Carried, base.Outputs]:
     """Returns the new memory of B environments, and the agent's outputs; num_slots: training slots of the run."""
@@ -145,10 +131,10 @@ def act(
 
 
 def look(
-    agent: base.Agent, spec: types.EnvSpec, num_slots: int, carried: Carried, seen: Seen
+    agent: base.Agent, spec: types.EnvSpec, num_slots: int, carried: Carried, seen: batches.Batch
 ) -> tuple[dict[str, jax.Array], base.Inputs]:
     """Returns the past frames of B environments for the next step, and the agent's inputs."""
-    past, observation = push(spec, agent.stack, carried.past, seen.frame, seen.first)
+    past, observation = push(spec, agent.stack, carried.past, seen.observation, seen.first)
     return past, base.Inputs(
         observation=observation,
         reward=seen.reward,

@@ -7,7 +7,7 @@ padded to one of a few compiled sizes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -123,31 +123,26 @@ def seated(request: messages.StepRequest, slots: np.ndarray, arrived: float, num
 
 
 class Batch(NamedTuple):
-    """Arrays of one acting call over D shards with n rows each (R = D * n), padding included."""
+    """Rows of environments for acting: R of one call, or before that N from messages, one after the other (`join`).
 
-    slot: np.ndarray  # [R] int32 local slots; padding rows are out of range
-    ring: np.ndarray  # [R] int32 local rings; rows that are not stored are out of range: evaluation's, and padding
-    observation: np.ndarray  # [R, *observation_shape]
-    reward: np.ndarray  # [R] float32
-    terminated: np.ndarray  # [R] bool
-    truncated: np.ndarray  # [R] bool
-    first: np.ndarray  # [R] bool, true: first observation of an episode or run; true for padding
-    action_mask: np.ndarray  # [R, A] bool, true: legal; all true for padding
-    explore: np.ndarray  # [R] int8, mode of acting: EXPLORE in training, `EnvSpec.default_mode` in evaluations
-    task: np.ndarray  # [R] int32, place in `EnvSpec.tasks`
+    A call of training has D shards with n rows each (R = D * n), padding included; one of a saved agent has its
+    environments alone. What a call does not need is None.
+    """
 
-
-class Joined(NamedTuple):
-    """Rows of a role's messages, one after the other, without their observations; N environments."""
-
-    slots: np.ndarray  # [N] int32, global
-    group: np.ndarray  # [N] int32, the first slot of a row's group
-    game: np.ndarray  # [N] int32, the slot of the first row of a row's game; of environments the row's own
-    reward: np.ndarray  # [N] float32
-    terminated: np.ndarray  # [N] bool
-    truncated: np.ndarray  # [N] bool
-    first: np.ndarray  # [N] bool
-    task: np.ndarray  # [N] int32
+    slot: Any  # [R] int32, local; out of range for padding. Before a call [N], global
+    reward: Any  # [R] float32
+    first: Any  # [R] bool, true: first observation of an episode or run; true for padding
+    observation: Any = None  # [R, *observation_shape] of the spec's dtype; before a call None: messages have them
+    action_mask: Any = None  # [R, A] bool, true: legal; all true for padding; before a call None without masks
+    explore: Any = None  # [R] int8, mode of acting: EXPLORE in training, `EnvSpec.default_mode` in evaluations
+    terminated: Any = None  # [R] bool; None: evaluations, whose steps nobody learns from
+    truncated: Any = None  # [R] bool
+    task: Any = None  # [R] int32, place in `EnvSpec.tasks`; None: 0 everywhere
+    ring: Any = None  # [R] int32, local; out of range for rows that are not stored: evaluation's, and padding
+    group: Any = None  # [N] int32, the first slot of a row's group
+    game: Any = None  # [N] int32, the slot of the first row of a row's game; of environments the row's own
+    num_updates: Any = None  # scalar, of the acting parameters; None: 0
+    own: Any = None  # scalar bool, as of `base.Inputs`; None: true
 
     @property
     def final(self) -> np.ndarray:
@@ -155,29 +150,31 @@ class Joined(NamedTuple):
         final: np.ndarray = self.terminated | self.truncated
         return final
 
-    def those(self, chosen: np.ndarray) -> Joined:
+    def those(self, chosen: np.ndarray) -> Batch:
         """Returns chosen rows, [N] bool."""
-        return Joined(*(array[chosen] for array in self))
+        return Batch(*(None if array is None else array[chosen] for array in self))
 
 
-def join(messages: Sequence[Message]) -> Joined:
-    """Returns the rows of messages, at least one."""
+def join(messages: Sequence[Message]) -> Batch:
+    """Returns the rows of messages, at least one, without their observations."""
     steps = [message.request.step for message in messages]
-    return Joined(
-        slots=np.concatenate([message.slots for message in messages]),
-        group=np.repeat([message.first_slot for message in messages], [len(message.slots) for message in messages]),
-        game=np.concatenate([message.games for message in messages]),
+    masks = [step.action_mask for step in steps if step.action_mask is not None]
+    return Batch(
+        slot=np.concatenate([message.slots for message in messages]),
         reward=np.concatenate([step.reward for step in steps]),
+        first=np.concatenate([message.request.first for message in messages]),
+        action_mask=np.concatenate(masks) if masks else None,
         terminated=np.concatenate([step.terminated for step in steps]),
         truncated=np.concatenate([step.truncated for step in steps]),
-        first=np.concatenate([message.request.first for message in messages]),
         task=np.concatenate([step.tasks for step in steps]),
+        group=np.repeat([message.first_slot for message in messages], [len(message.slots) for message in messages]),
+        game=np.concatenate([message.games for message in messages]),
     )
 
 
 def assemble(
     messages: Sequence[Message],
-    joined: Joined,
+    joined: Batch,
     mine: np.ndarray | None,
     spec: types.EnvSpec,
     layout: Layout,
@@ -189,16 +186,15 @@ def assemble(
     """Packs rows of messages into the smallest sufficient compiled size.
 
     Args:
-      messages: of one role, at least one.
-      joined: of these.
-      mine: [N] bool, true: the row belongs to the batch; None: all do.
+      joined: the rows of these messages.
+      mine: [N] bool, true: the row belongs to the call; None: all do.
       explore: of all rows, as in `Batch`.
       stored: the rows go into rings, but those of evaluations.
 
-    Returns the batch, and [B] int64 the place of each row in it, in the order of the messages.
+    Returns the call's batch, and [B] int64 the place of each row in it, in the order of the messages.
     """
     chosen: slice | np.ndarray = slice(None) if mine is None else mine
-    shard, local = layout.place(joined.slots[chosen])
+    shard, local = layout.place(joined.slot[chosen])
     rank = np.zeros(len(shard), np.int64)  # how many rows before it lie on the same shard
     for index in range(layout.num_shards):
         here = shard == index
@@ -215,16 +211,13 @@ def assemble(
     batch.first[rows] = joined.first[chosen]
     batch.task[rows] = joined.task[chosen]
     batch.explore[:] = explore
-    steps = [message.request.step for message in messages]
     if spec.has_action_mask:
-        masks = [step.action_mask for step in steps if step.action_mask is not None]
-        batch.action_mask[rows] = np.concatenate(masks)[chosen]
+        batch.action_mask[rows] = joined.action_mask[chosen]
     start = end = 0
-    for step in steps:  # not joined first: frames are large
-        kept = slice(None) if mine is None else mine[end : end + len(step.reward)]
-        observation = step.observation[kept]
-        batch.observation[rows[start : start + len(observation)]] = observation
-        start, end = start + len(observation), end + len(step.reward)
+    for frames in (message.request.step.observation for message in messages):  # not joined first: they are large
+        kept = frames if mine is None else frames[mine[end : end + len(frames)]]
+        batch.observation[rows[start : start + len(kept)]] = kept
+        start, end = start + len(kept), end + len(frames)
     return batch, rows
 
 

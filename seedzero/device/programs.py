@@ -12,11 +12,8 @@ from collections.abc import Callable, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from seedzero.agents import base
-from seedzero.device import across, acting, apart, host_frames, memory, steps, tracing
-from seedzero.device import batch as batches
+from seedzero.device import across, acting, apart, host_frames, memory, tracing
 from seedzero.device import mesh as meshes
 from seedzero.device import setup as setups
 from seedzero.device import strategy as strategies
@@ -93,18 +90,9 @@ class Programs:
         """Ready acting batch sizes, ascending; empty until the first is ready."""
         return tuple(size for size in self.all_sizes if self._act[size].done())
 
-    def run_act(
-        self,
-        seed: np.int32,
-        params: base.Params,
-        actor: acting.ActorState,
-        batch: batches.Batch,
-        counters: steps.Counters,
-    ) -> tuple[acting.ActorState, Any]:
-        """Runs the acting program of the batch's size, waiting for its compilation; raises a compilation's error."""
-        program = self._act[len(batch.slot) // self._num_shards].result()
-        acted: tuple[acting.ActorState, Any] = program(seed, params, actor, batch, counters)
-        return acted
+    def act(self, num_rows: int) -> tracing.Program:
+        """Returns the acting program for batches of so many rows, after its compilation; raises the error of that."""
+        return self._act[num_rows // self._num_shards].result()
 
     def close(self) -> None:
         """Drops programs not yet being compiled."""

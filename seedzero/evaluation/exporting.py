@@ -22,6 +22,7 @@ from seedzero.checkpoints import durable
 from seedzero.config import config as configs
 from seedzero.core import errors, json_object, packages, plain_files, types
 from seedzero.device import acting
+from seedzero.device import batch as batches
 from seedzero.evaluation import exported_values, greedy
 from seedzero.networks import observations
 
@@ -214,8 +215,8 @@ def _act(
     def act(parameters: Arrays, inputs: Arrays) -> Arrays:
         first = inputs["first"]
         every = jnp.ones((*first.shape, spec.num_actions), bool)
-        seen = acting.Seen(
-            frame=values.encode(inputs),
+        seen = batches.Batch(
+            observation=values.encode(inputs),
             reward=inputs.get("reward", jnp.zeros(first.shape)),
             first=first,
             action_mask=values.legal(inputs["action_mask"]) if spec.has_action_mask else every,

@@ -22,6 +22,7 @@ from seedzero.config import config as configs
 from seedzero.config import league as league_config
 from seedzero.core import errors, printable, types
 from seedzero.device import acting, compilation_cache, patience, slow_compile
+from seedzero.device import batch as batches
 from seedzero.evaluation import agent_choice
 
 _SEED_KEY = 2
@@ -123,7 +124,7 @@ def functions(agent: base.Agent, spec: types.EnvSpec) -> Functions:
 
     @jax.jit
     def act(
-        params: base.Params, carried: acting.Carried, seen: acting.Seen, seed: jax.Array, call: jax.Array
+        params: base.Params, carried: acting.Carried, seen: batches.Batch, seed: jax.Array, call: jax.Array
     ) -> tuple[acting.Carried, jax.Array]:
         num_rows = len(seen.slot)
         carried, outputs = acting.act(agent, spec, num_rows, params, carried, seen, key_of(seed, call))
@@ -133,7 +134,7 @@ def functions(agent: base.Agent, spec: types.EnvSpec) -> Functions:
     def search(
         params: base.Params,
         carried: acting.Carried,
-        seen: acting.Seen,
+        seen: batches.Batch,
         seed: jax.Array,
         call: jax.Array,
         *,
@@ -144,7 +145,7 @@ def functions(agent: base.Agent, spec: types.EnvSpec) -> Functions:
         return agent.search(params, inputs, key_of(seed, call), return_tree)
 
     @jax.jit
-    def policy(params: base.Params, carried: acting.Carried, seen: acting.Seen) -> jax.Array:
+    def policy(params: base.Params, carried: acting.Carried, seen: batches.Batch) -> jax.Array:
         assert agent.policy is not None
         _, inputs = acting.look(agent, spec, len(seen.slot), carried, seen)
         return agent.policy(params, carried.memory, inputs)
@@ -156,7 +157,7 @@ def _told(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a jitted function of `Functions` whose compilation, at the first call with so many rows, is told."""
     compiled: set[tuple[Any, ...]] = set()
 
-    def call(params: base.Params, carried: acting.Carried, seen: acting.Seen, *others: Any, **flags: bool) -> Any:
+    def call(params: base.Params, carried: acting.Carried, seen: batches.Batch, *others: Any, **flags: bool) -> Any:
         shape = len(seen.slot), *flags.items()
         if shape in compiled:
             return function(params, carried, seen, *others, **flags)
@@ -178,11 +179,11 @@ def seen(
     explore: np.int8 = types.GREEDY,
     task: np.ndarray | None = None,
     num_updates: int | None = None,
-) -> acting.Seen:
-    """Returns the environments' observations; fields as of `acting.Seen`, without a mask every action is legal."""
+) -> batches.Batch:
+    """Returns the environments' observations; without a mask every action is legal."""
     num_rows = len(observation)
     arrays: dict[str, Any] = dict(
-        frame=observation,
+        observation=observation,
         reward=reward,
         first=first,
         action_mask=np.ones((num_rows, spec.num_actions), bool) if action_mask is None else action_mask,
@@ -191,7 +192,7 @@ def seen(
         task=np.zeros(num_rows, np.int32) if task is None else task,
         num_updates=None if num_updates is None else np.int32(num_updates),
     )
-    return acting.Seen(**arrays)
+    return batches.Batch(**arrays)
 
 
 class GroupPlayer:

@@ -21,6 +21,7 @@ from seedzero.config import config as configs
 from seedzero.config import families
 from seedzero.core import errors, printable, types
 from seedzero.device import acting
+from seedzero.device import batch as batches
 from seedzero.evaluation import agent_choice, greedy, thinking
 from seedzero.evaluation import codec as codecs
 
@@ -149,7 +150,7 @@ class Policy:
         functions = self._of(num_simulations)
         self._carried, action = functions.act(self._params, self._rows(seen), seen, self._seed, self._num_calls)
         self._num_calls += 1
-        self._first = np.zeros(len(seen.frame), bool)
+        self._first = np.zeros(len(seen.observation), bool)
         return self._codec.decode(np.asarray(action), is_single=is_single)
 
     @property
@@ -209,14 +210,14 @@ class Policy:
         agent, functions = self._config.run.agent, self._of(num_simulations)
         if not is_single:
             raise errors.UsageError(
-                f"think takes one observation, and a batch of {len(seen.frame)} came; give one row"
+                f"think takes one observation, and a batch of {len(seen.observation)} came; give one row"
             )
         if self._agent.search is None and self._agent.policy is None:
             raise errors.UsageError(
                 f"agent {agent} has neither a search nor probabilities of actions to show; call the policy itself"
             )
         env = self._config.env.id
-        place = None if moves is None else thinking.place(env, moves, np.asarray(seen.frame[0]))
+        place = None if moves is None else thinking.place(env, moves, np.asarray(seen.observation[0]))
         rows, found = (self._params, self._rows(seen), seen), None
         if self._agent.search is None:
             taken = np.asarray(functions.act(*rows, self._seed, self._num_calls)[1])[0]
@@ -243,7 +244,7 @@ class Policy:
                     f"{len(self._first)} truth values"
                 ) from None
 
-    def _searched(self, seen: acting.Seen, num_simulations: int | None, *, return_tree: bool) -> base.Searched:
+    def _searched(self, seen: batches.Batch, num_simulations: int | None, *, return_tree: bool) -> base.Searched:
         """Returns the findings about a batch as arrays of numpy, actions as the agent's."""
         search, carried = self._of(num_simulations).search, self._rows(seen)
         on_device = search(self._params, carried, seen, self._seed, self._num_calls, return_tree=return_tree)
@@ -252,7 +253,7 @@ class Policy:
 
     def _seen(
         self, observation: Observation, reward: npt.ArrayLike | None, action_mask: npt.ArrayLike | None, explore: bool
-    ) -> tuple[acting.Seen, bool]:
+    ) -> tuple[batches.Batch, bool]:
         """Returns the checked arrays of a batch, and whether the input lacked a batch axis."""
         frame, is_single = self._codec.encode(observation)
         num_rows = len(frame)
@@ -277,9 +278,9 @@ class Policy:
         shown = greedy.seen(self._spec, frame, rewards, first, mask, explore=mode, num_updates=self.step)
         return shown, is_single
 
-    def _rows(self, seen: acting.Seen) -> acting.Carried:
+    def _rows(self, seen: batches.Batch) -> acting.Carried:
         """Returns the rows' memory; raises UsageError for a changed number of rows."""
-        num_rows = len(seen.frame)
+        num_rows = len(seen.observation)
         if self._carried is None or not jax.tree.leaves(self._carried):
             return acting.initial(self._agent, self._spec, num_rows)
         if len(self._first) != num_rows:
@@ -309,7 +310,7 @@ def thought(
     spec: types.EnvSpec,
     codec: codecs.Codec,
     step: int,
-    seen: acting.Seen,
+    seen: batches.Batch,
     taken: np.ndarray,
     policy: np.ndarray,
     found: base.Searched | None,

@@ -22,6 +22,7 @@ from seedzero.config import config as configs
 from seedzero.config import sections
 from seedzero.core import errors, packing, printable, types
 from seedzero.device import acting, patience
+from seedzero.device import batch as batches
 from seedzero.envs import base as env_base
 from seedzero.envs import registry, spiel
 from seedzero.evaluation import agent_choice, evaluation, greedy, records
@@ -229,7 +230,7 @@ def _decide(agent: base.Agent, spec: types.EnvSpec) -> Callable[..., tuple[actin
 
     @jax.jit
     def decide(
-        params: base.Params, carried: acting.Carried, seen: acting.Seen, seed: jax.Array, call: jax.Array
+        params: base.Params, carried: acting.Carried, seen: batches.Batch, seed: jax.Array, call: jax.Array
     ) -> tuple[acting.Carried, dict[str, jax.Array]]:
         key = jax.random.fold_in(jax.random.key(seed), call)
         past, inputs = acting.look(agent, spec, 1, carried, seen)

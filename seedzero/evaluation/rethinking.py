@@ -22,6 +22,7 @@ from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import errors, packing, types
 from seedzero.device import acting
+from seedzero.device import batch as batches
 from seedzero.evaluation import agent_choice, greedy, records, thinking
 from seedzero.evaluation import codec as codecs
 from seedzero.evaluation import policy as acting_policy
@@ -148,7 +149,7 @@ class Rethinker:
             found[array.name] = np.concatenate(list(np.moveaxis(chosen, 1, 0)), axis=-1)
         return found
 
-    def _seen(self, record: records.Record, number: int) -> acting.Seen:
+    def _seen(self, record: records.Record, number: int) -> batches.Batch:
         arrays, spec, row = record.arrays, self._spec, slice(number, number + 1)
         shown = {array.name: arrays[records.observation_name(spec, array.name)][row] for array in spec.arrays}
         frame = packing.pack(spec.packed, shown) if spec.packed else shown[types.OBSERVATION]

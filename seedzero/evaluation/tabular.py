@@ -17,6 +17,7 @@ import numpy as np
 from seedzero.agents import base
 from seedzero.core import errors
 from seedzero.device import acting
+from seedzero.device import batch as batches
 from seedzero.envs import seats, spiel
 from seedzero.evaluation import game_tree, greedy, nash
 
@@ -34,12 +35,12 @@ def asking(agent: base.Agent, game: seats.SeatGame, tree: game_tree.GameTree) ->
     assert policy is not None and spec.has_action_mask
 
     @jax.jit
-    def probabilities(params: base.Params, carried: acting.Carried, seen: acting.Seen) -> jax.Array:
+    def probabilities(params: base.Params, carried: acting.Carried, seen: batches.Batch) -> jax.Array:
         _, inputs = acting.look(agent, spec, len(seen.slot), carried, seen)
         return policy(params, carried.memory, inputs)
 
     @jax.jit
-    def step(params: base.Params, carried: acting.Carried, seen: acting.Seen) -> acting.Carried:
+    def step(params: base.Params, carried: acting.Carried, seen: batches.Batch) -> acting.Carried:
         return acting.act(agent, spec, len(seen.slot), params, carried, seen, jax.random.key(0))[0]
 
     def ask(params: base.Params) -> tuple[np.ndarray, np.ndarray]:
@@ -104,7 +105,7 @@ class _Rows:
         self.parent = np.where(self.first, -1, np.array(self._rows)[leading])  # [R] the row before; -1: none
         self.action = self._actions[leading]  # [R] at that row
 
-    def seen(self, rows: np.ndarray, *, only: np.ndarray | None = None) -> acting.Seen:
+    def seen(self, rows: np.ndarray, *, only: np.ndarray | None = None) -> batches.Batch:
         """Returns the observations of rows [N]; only: [N] the single actions that masks leave; None: all legal."""
         mask = self._mask[rows] if only is None else np.arange(self._spec.num_actions) == only[:, np.newaxis]
         shown = (self._frame[rows], self._reward[rows], self.first[rows], mask)
@@ -122,7 +123,9 @@ def _at(arrays: Any, rows: np.ndarray) -> Any:
     return jax.tree.map(lambda x: x[rows], arrays)
 
 
-def _in_batches(function: Callable[..., Any], size: int, params: base.Params, carried: Any, seen: acting.Seen) -> Any:
+def _in_batches(
+    function: Callable[..., Any], size: int, params: base.Params, carried: Any, seen: batches.Batch
+) -> Any:
     """Returns a function's results for all rows [N, ...], as arrays of numpy; N is at least 1. size: of a batch."""
     parts, num_rows = [], len(seen.slot)
     for begin in range(0, num_rows, size):

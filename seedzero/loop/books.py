@@ -57,9 +57,9 @@ class Books:
             "devices (--training.num_devices)"
         )
 
-    def record(self, joined: batches.Joined, now: float) -> None:
+    def record(self, joined: batches.Batch, now: float) -> None:
         """Books the rows of an acting tick, of groups at home here."""
-        slots, first = joined.slots, joined.first
+        slots, first = joined.slot, joined.first
         self.ledger.record(slots, first, joined.final)
         num_lost = self.pacer.record(slots, joined.group, first, now)
         self.ledger.discard_stored(num_lost, counts.PLAYER_RESET)

@@ -206,7 +206,7 @@ class Dispatcher:
         self,
         player: players.Player,
         messages: Sequence[batches.Message],
-        joined: batches.Joined,
+        joined: batches.Batch,
         hand: seats.Hand,
         version: int,
         num_inserts: int,
@@ -360,11 +360,11 @@ class Dispatcher:
         self.seating.restore(host)
 
 
-def _stored(joined: batches.Joined, hands: Sequence[seats.Hand]) -> batches.Joined:
+def _stored(joined: batches.Batch, hands: Sequence[seats.Hand]) -> batches.Batch:
     """Returns the rows that the home's rings and books get."""
     if all(hand.stored for hand in hands):
         return joined
-    chosen = np.zeros(len(joined.slots), bool)
+    chosen = np.zeros(len(joined.slot), bool)
     for hand in hands:
         if hand.stored:
             chosen[slice(None) if hand.mine is None else hand.mine] = True

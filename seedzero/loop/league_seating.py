@@ -82,11 +82,11 @@ class LeagueSeating(seats.Seating):
 
     # ------------------------------------------------------------------------------------ matches
 
-    def deal(self, joined: batches.Joined) -> Sequence[seats.Hand]:
-        order, games = np.argsort(joined.slots), joined.game
-        home = self._draws.homes[self.home(joined.slots)].name
+    def deal(self, joined: batches.Batch) -> Sequence[seats.Hand]:
+        order, games = np.argsort(joined.slot), joined.game
+        home = self._draws.homes[self.home(joined.slot)].name
         self._boards, moves = self._boards.advance(
-            joined.slots,
+            joined.slot,
             reward=joined.reward,
             first=joined.first,
             terminated=joined.terminated,

@@ -96,8 +96,8 @@ class Player:
         """Acts on a batch; returns the environments' new memory, and the results of `acting.make_act` for its rows."""
         if not self.strategy.holds_frames:
             self.strategy.keep(batch)
-        actor = acting.ActorState(carried, self.rings)
-        actor, actions = self.programs.run_act(np.int32(self.seed), params, actor, batch, counters)
+        act, actor = self.programs.act(len(batch.slot)), acting.ActorState(carried, self.rings)
+        actor, actions = act(np.int32(self.seed), params, actor, batch, counters)
         self.shared.rings = actor.rings
         return actor.carried, actions
 

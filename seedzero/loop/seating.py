@@ -44,7 +44,7 @@ class Seating:
         """Returns the number of the player at home in the group of these slots [E]."""
         return 0
 
-    def deal(self, joined: batches.Joined) -> Sequence[Hand]:
+    def deal(self, joined: batches.Batch) -> Sequence[Hand]:
         """Returns the hands of the rows of a home's messages; each row is in one of them."""
         return (Hand(),)
 

@@ -14,6 +14,7 @@ import pytest
 from seedzero.agents import base
 from seedzero.core import types
 from seedzero.device import acting, steps
+from seedzero.device import batch as batches
 from seedzero.device import state as states
 
 SPEC = types.EnvSpec((2, 2, 1), "uint8", 3, observation_high=9)
@@ -96,8 +97,8 @@ def test_the_agent_acts_on_stacks_and_all_else_that_environments_show(jit: bool)
     for index, (number, first) in enumerate(SHOWN):
         frame = np.full((2, 2, 2, 1), number, np.uint8)
         frame[1] += 20
-        seen = acting.Seen(
-            frame=jnp.asarray(frame),
+        seen = batches.Batch(
+            observation=jnp.asarray(frame),
             reward=jnp.array([number, -number], jnp.float32),
             first=jnp.array([first, number == 1]),
             action_mask=jnp.array([[True, False, True], [True, True, number == 1]]),

@@ -84,7 +84,7 @@ class _World:
         batch.explore[rows] = types.EXPLORE
         counters = steps.counters(self.stored, 0, self.num_calls)
         params = jax.device_put(self.train.params, meshes.replicated(self.setup.mesh))
-        self.actor, acted = self.programs.run_act(fake_agent.SEED, params, self.actor, batch, counters)
+        self.actor, acted = self.programs.act(len(batch.slot))(fake_agent.SEED, params, self.actor, batch, counters)
         self.num_calls += 1
         self.stored += sum(slot < NUM_TRAIN for slot in slots)
         return np.asarray(acted)[rows]
@@ -156,7 +156,9 @@ def _act(compiled: _Device, setup: setups.Setup, actor: Any, **arrays: Any) -> t
     """Acts in all slots."""
     batch, rows = fake_agent.batch(setup, list(range(6)), **arrays)
     params = jax.device_put(setup.agent.acting(states.init_train(setup, 0)), meshes.replicated(setup.mesh))
-    actor, acted = compiled.programs.run_act(fake_agent.SEED, params, actor, batch, steps.counters(0, 0, 0))
+    actor, acted = compiled.programs.act(len(batch.slot))(
+        fake_agent.SEED, params, actor, batch, steps.counters(0, 0, 0)
+    )
     return actor, np.asarray(acted)[rows].tolist()
 
 

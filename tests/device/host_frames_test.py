@@ -87,7 +87,7 @@ class _World:
         batch.explore[rows] = types.EXPLORE
         counters = steps.counters(self.stored, 0, self.num_acts)
         self.strategy.keep(batch)
-        self.actor, acted = self.programs.run_act(_SEED, self.train.params, self.actor, batch, counters)
+        self.actor, acted = self.programs.act(len(batch.slot))(_SEED, self.train.params, self.actor, batch, counters)
         self.num_acts += 1
         self.stored += sum(slot < NUM_TRAIN for slot in slots)
         return np.asarray(acted)[rows]

@@ -42,7 +42,9 @@ class _World:
     def act(self, size: int, slots: list[int], reward: float = 0.0) -> list[int]:
         batch, rows = fake_agent.batch(self.setup._replace(sizes=(size,)), slots, reward=reward)
         params = self.setup.agent.acting(self.train)
-        self.actor, acted = self.programs.run_act(fake_agent.SEED, params, self.actor, batch, steps.counters(0, 0, 0))
+        self.actor, acted = self.programs.act(len(batch.slot))(
+            fake_agent.SEED, params, self.actor, batch, steps.counters(0, 0, 0)
+        )
         return np.asarray(acted)[rows].tolist()  # type: ignore[no-any-return]
 
     def update(self, feed: steps.Feed) -> dict[str, float]:

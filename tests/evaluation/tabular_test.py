@@ -11,6 +11,7 @@ from seedzero.agents import base
 from seedzero.config import options
 from seedzero.core import errors, types
 from seedzero.device import acting
+from seedzero.device import batch as batches
 from seedzero.envs import seats, spiel, spiel_seats
 from seedzero.evaluation import game_tree, greedy, tabular
 
@@ -44,7 +45,7 @@ def _played(game: seats.SeatGame, agent: base.Agent, params: base.Params, num_st
     assert policy is not None
 
     @jax.jit
-    def move(carried: acting.Carried, seen: acting.Seen, seed: int) -> tuple[acting.Carried, jax.Array, jax.Array]:
+    def move(carried: acting.Carried, seen: batches.Batch, seed: int) -> tuple[acting.Carried, jax.Array, jax.Array]:
         _, inputs = acting.look(agent, spec, 1, carried, seen)
         probabilities = policy(params, carried.memory, inputs)[0]
         carried, outputs = acting.act(agent, spec, 1, params, carried, seen, jax.random.key(seed))

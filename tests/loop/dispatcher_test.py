@@ -36,7 +36,7 @@ def test_each_message_of_a_call_gets_the_actions_of_its_own_rows(device: loop_wo
     def act(seed: Any, params: Any, actor: Any, batch: Any, counters: Any) -> Any:
         return actor, batch.observation[:, 0].astype(np.int32)
 
-    broken: Any = loop_world.Broken(device.programs, run_act=act)
+    broken: Any = loop_world.Broken(device.programs, act=lambda num_rows: act)
     world = loop_world.World(device._replace(programs=broken))
     session = world.join()
     world.show(session, 1, 21.0, first=True)
@@ -54,7 +54,7 @@ def test_metrics_of_the_agent_s_acting_are_means_over_rows_of_training(device: l
             {"epsilon": np.where(shown > 50, np.nan, shown), "never": shown * np.nan},
         )
 
-    broken: Any = loop_world.Broken(device.programs, run_act=act)
+    broken: Any = loop_world.Broken(device.programs, act=lambda num_rows: act)
     world = loop_world.World(device._replace(programs=broken))
     session = world.join()
     for group, shown in ((0, 10.0), (1, 21.0)):
@@ -215,7 +215,7 @@ def test_evaluations_draw_their_actions_in_games_of_seats(
         return actor, np.zeros(len(batch.slot), np.int32)
 
     spec = dataclasses.replace(device.setup.spec, tasks=seats, seats=seats)
-    broken: Any = loop_world.Broken(device.programs, run_act=act)
+    broken: Any = loop_world.Broken(device.programs, act=lambda num_rows: act)
     seated = device._replace(setup=device.setup._replace(spec=spec), programs=broken)
     world = loop_world.World(seated, evaluation__every_updates=1)
     watched = world.join(types.Role.EVALUATE, "evaluator")

@@ -59,8 +59,8 @@ class Games:
         # The reward is that of the mover of the row before: the first mover's where that row's number is even.
         reward = np.where(first_won, np.where((self.row - 1) % 2 == 0, 1.0, -1.0), 0.0)
         order = self.order
-        joined = batches.Joined(
-            slots=np.arange(NUM_SLOTS, dtype=np.int32)[order],
+        joined = batches.Batch(
+            slot=np.arange(NUM_SLOTS, dtype=np.int32)[order],
             group=GROUPS[order],
             game=np.arange(NUM_SLOTS, dtype=np.int32)[order],
             reward=reward[order].astype(np.float32),
@@ -71,7 +71,7 @@ class Games:
         )
         movers, dealt = np.full(NUM_SLOTS, None, object), np.zeros(NUM_SLOTS, int)
         for hand in self.seating.deal(joined):
-            mine = joined.slots if hand.mine is None else joined.slots[hand.mine]
+            mine = joined.slot if hand.mine is None else joined.slot[hand.mine]
             dealt[mine] += 1
             for slot in mine.tolist():
                 movers[slot] = hand.params
@@ -227,7 +227,16 @@ def test_opponents_move_by_the_setting(mode: str, expected: np.int8) -> None:
     seating.freeze(0, states.PlayerSnapshot("old"), version=1, env_steps=100)
     slots = np.arange(NUM_SLOTS, dtype=np.int32)
     nothing = np.zeros(NUM_SLOTS, bool)
-    joined = batches.Joined(slots, GROUPS, slots, np.zeros(NUM_SLOTS), nothing, nothing, ~nothing, slots)
+    joined = batches.Batch(
+        slots,
+        np.zeros(NUM_SLOTS),
+        ~nothing,
+        terminated=nothing,
+        truncated=nothing,
+        task=slots,
+        group=GROUPS,
+        game=slots,
+    )
     modes = {hand.params: hand.explore for hand in seating.deal(joined)}
     assert modes == {None: types.EXPLORE, "old": expected}
 
@@ -263,7 +272,7 @@ def test_a_fifth_of_matches_against_others_are_evaluations(has_seats: bool, rand
 
 
 def _noted(deal: Any, hands: list[seats.Hand]) -> Any:
-    def noting(joined: batches.Joined) -> Sequence[seats.Hand]:
+    def noting(joined: batches.Batch) -> Sequence[seats.Hand]:
         found = deal(joined)
         hands.extend(found)
         return found  # type: ignore[no-any-return]
@@ -325,8 +334,8 @@ class SeatGames:
         shown = np.full(NUM_SLOTS, True) if final else chair == at % 2
         slots = np.flatnonzero(shown).astype(np.int32)
         flags = np.full(len(slots), False)
-        joined = batches.Joined(
-            slots=slots,
+        joined = batches.Batch(
+            slot=slots,
             group=GROUPS[slots],
             game=slots // 2 * 2,
             reward=np.where(final, np.where(chair == 0, 1.0, -1.0), 0.0)[slots].astype(np.float32),

@@ -125,7 +125,9 @@ def test_every_call_says_how_many_were_before_it(refreshing: loop_world.Device) 
         return rings, np.zeros(3)
 
     programs = loop_world.Broken(
-        refreshing.programs, run_act=act, refresh=loop_world.training(refreshing.programs.refresh, refresh=refresh)
+        refreshing.programs,
+        act=lambda num_rows: act,
+        refresh=loop_world.training(refreshing.programs.refresh, refresh=refresh),
     )
     player = _make(refreshing, programs)
     player.run_update(0.0)

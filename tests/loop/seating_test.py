@@ -46,8 +46,8 @@ class ByParity(seats.Seating):
     def home(self, slots: np.ndarray) -> int:
         return int(slots[0]) // self._group_size % 2
 
-    def deal(self, joined: batches.Joined) -> Sequence[seats.Hand]:
-        movers = (joined.slots - joined.group) % 2
+    def deal(self, joined: batches.Batch) -> Sequence[seats.Hand]:
+        movers = (joined.slot - joined.group) % 2
         hands = [seats.Hand(movers == number, player.params) for number, player in enumerate(self.sharing)]
         return hands or super().deal(joined)
 
@@ -161,7 +161,7 @@ def test_a_mover_s_parameters_act_and_the_home_keeps_the_row_and_answers(catchin
         number = next(index for index, player in enumerate(world.players) if player.params is params)
         return actor, np.asarray(batch.slot) * 2 + number
 
-    told: Any = loop_world.Broken(catching.programs, run_act=act)
+    told: Any = loop_world.Broken(catching.programs, act=lambda num_rows: act)
     seating = ByParity(SIZE)
     world = loop_world.World(catching._replace(programs=told), seating)
     seating.sharing = world.players
@@ -239,8 +239,8 @@ class AgainstOther(seats.Seating):
 
     params: Any = None
 
-    def deal(self, joined: batches.Joined) -> Sequence[seats.Hand]:
-        home = joined.slots == joined.game
+    def deal(self, joined: batches.Batch) -> Sequence[seats.Hand]:
+        home = joined.slot == joined.game
         hands = (seats.Hand(home), seats.Hand(~home, self.params, types.SAMPLE, stored=False))
         return [hand for hand in hands if hand.mine is not None and hand.mine.any()]
 

@@ -23,6 +23,7 @@ class Programs:
         self.lines: list[tuple[int, str]] = []
         self.said: list[str] = []
         self.num_lives = 0
+        self.both = threading.Event()  # two lines came
         self._lives = lives
         self.runs = ensemble.Ensemble(
             self._commands, write=self._write, say=self.said.append, name="host {}".format, grace_seconds=grace_seconds
@@ -35,10 +36,8 @@ class Programs:
 
     def _write(self, index: int, line: bytes) -> None:
         self.lines.append((index, line.decode().strip()))
-        self.wrote()
-
-    def wrote(self) -> None:
-        """Called with every line."""
+        if len(self.lines) == 2:
+            self.both.set()
 
 
 def test_all_that_end_well_have_ended_well() -> None:
@@ -81,38 +80,20 @@ def test_too_many_failures_are_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert programs.num_lives == 10 and "exit code 3" in programs.said[-1]
 
 
-def test_stop_asks_all_to_end() -> None:
+@pytest.mark.parametrize(("end", "code"), [("stop", exit_codes.DONE), ("kill", exit_codes.FAILED)])
+def test_stop_asks_all_to_end_and_kill_ends_them_at_once(end: str, code: int) -> None:
     programs = Programs([WAITS, WAITS])
-    both = threading.Event()
-
-    def stop_once_both_wait() -> None:
-        if len(programs.lines) == 2:
-            both.set()
-
-    programs.wrote = stop_once_both_wait  # type: ignore[method-assign]
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(programs.runs.run()))
     thread.start()
-    assert both.wait(60)
-    programs.runs.stop()
+    assert programs.both.wait(60)
+    getattr(programs.runs, end)()
     thread.join(60)
-    assert codes == [exit_codes.DONE] and programs.num_lives == 1
+    assert codes == [code] and programs.num_lives == 1
 
 
-def test_kill_ends_all_at_once() -> None:
-    programs = Programs([WAITS, WAITS])
-    both = threading.Event()
-    programs.wrote = lambda: both.set() if len(programs.lines) == 2 else None  # type: ignore[method-assign]
-    codes: list[int] = []
-    thread = threading.Thread(target=lambda: codes.append(programs.runs.run()))
-    thread.start()
-    assert both.wait(60)
-    programs.runs.kill()
-    thread.join(60)
-    assert codes == [exit_codes.FAILED]
-
-
-def test_a_program_that_cannot_be_started_is_named(tmp_path: pathlib.Path) -> None:
+def test_a_program_that_cannot_be_started_is_named(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ensemble.programs, "MAX_DELAY_SECONDS", 0.01)
     said: list[str] = []
     runs = ensemble.Ensemble(lambda: [[str(tmp_path / "none")]], write=lambda *_: None, say=said.append)
     assert runs.run() == exit_codes.FAILED

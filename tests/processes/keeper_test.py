@@ -7,79 +7,34 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import golden
+import made_up
 import pytest
+from made_up import TIMEOUT_SECONDS
 
 from seedzero.core import errors, exit_codes
 from seedzero.processes import keeper as keepers
 from seedzero.processes import program as programs
 
-TIMEOUT_SECONDS = 20.0
 State = keepers.ProgramState
 
 
-class FakeProcess(programs.Process):
-    """Writes its lines, then lives until a signal comes or `end` is called."""
-
-    pid = 1234
-
-    def __init__(self, *lines: bytes) -> None:
-        self._lines = lines
-        self._status: queue.Queue[int] = queue.Queue()
-        self.signals: list[int] = []
-        self.read = threading.Event()
-
-    def end(self, status: int) -> None:
-        self._status.put(status)
-
-    def lines(self) -> Iterator[bytes]:
-        yield from self._lines
-        self.read.set()
-
-    def wait(self) -> int:
-        return self._status.get(timeout=TIMEOUT_SECONDS)
-
-    def close_input(self) -> None:
-        pass
-
-    def kill_group(self) -> None:
-        pass
-
-    def send_signal(self, number: int) -> None:
-        self.signals.append(number)
-        self.end(0 if number == signal.SIGTERM else -number)
-
-
 class Harness:
-    """A keeper whose processes are made up, whose clock stands still and whose pauses take no time."""
+    """A keeper whose processes are made up."""
 
     def __init__(self, judge: Callable[[programs.Death], keepers.Verdict | None] = lambda death: None) -> None:
-        self.processes: queue.Queue[FakeProcess | OSError] = queue.Queue()
-        self.commands: list[Sequence[str]] = []
-        self.pauses: list[float] = []
+        self.processes: queue.Queue[made_up.Process | OSError] = queue.Queue()
         self.written: list[bytes] = []
+        system = made_up.System(lambda: self.processes.get(timeout=TIMEOUT_SECONDS))
+        self.commands, self.pauses = system.commands, system.pauses
         self.keeper = keepers.Keeper(
-            announcement=r"listening on (\S+)",
-            judge=judge,
-            write=self.written.append,
-            system=programs.System(self._launch, clock=lambda: 0.0, wait=self._wait),
+            announcement=r"listening on (\S+)", judge=judge, write=self.written.append, system=system.functions
         )
 
-    def _launch(self, command: Sequence[str]) -> FakeProcess:
-        self.commands.append(command)
-        process = self.processes.get(timeout=TIMEOUT_SECONDS)
-        if isinstance(process, OSError):
-            raise process
-        return process
-
-    def _wait(self, event: threading.Event, seconds: float) -> bool:
-        self.pauses.append(seconds)
-        return event.is_set()
-
-    def add(self, *lines: bytes) -> FakeProcess:
-        process = FakeProcess(*lines)
+    def add(self, *lines: bytes) -> made_up.Process:
+        process = made_up.Process(*lines)
         self.processes.put(process)
         return process
 
@@ -120,24 +75,16 @@ def test_a_program_that_dies_is_started_again_and_what_it_announced_counts_no_mo
 
 
 def test_five_failures_within_a_minute_are_the_end_and_the_last_words_are_told(said: golden.Said) -> None:
-    harness = Harness()
-    for _ in range(programs.MAX_FAILURES):
-        harness.add(b"no such game\n").end(1)
-    harness.keeper.start(lambda: ["program"])
-    found = harness.until(lambda now: now.state in keepers.OVER)
-    assert (found.state, found.starts) == (State.FAILED, programs.MAX_FAILURES)
-    assert found.problem.startswith("failed 5 times") and found.problem.endswith("exit code 1: no such game")
-    said(found.problem)
-
-
-def test_a_program_that_cannot_be_started_fails_in_the_same_way() -> None:
-    harness = Harness()
-    for _ in range(programs.MAX_FAILURES):
-        harness.processes.put(FileNotFoundError(2, "No such file or directory", "python9"))
-    harness.keeper.start(lambda: ["python9"])
-    found = harness.until(lambda now: now.state in keepers.OVER)
-    assert found.state is State.FAILED and found.starts == 0
-    assert found.problem.endswith("No such file or directory: python9")
+    missing = FileNotFoundError(2, "No such file or directory", "python9")
+    for process, words in ((None, "exit code 1: no such game"), (missing, "No such file or directory: python9")):
+        harness = Harness()
+        for _ in range(programs.MAX_FAILURES):
+            harness.processes.put(process or made_up.Process(b"no such game\n", status=1))
+        harness.keeper.start(lambda: ["program"])
+        found = harness.until(lambda now: now.state in keepers.OVER)
+        assert (found.state, found.starts) == (State.FAILED, 0 if process else programs.MAX_FAILURES)
+        assert found.problem.startswith("failed 5 times") and found.problem.endswith(words)
+        said(found.problem, "" if process is None else "no start")
 
 
 @pytest.mark.parametrize("status", [0, exit_codes.TRY_LATER])

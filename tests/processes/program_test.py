@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from seedzero.core import exit_codes
 from seedzero.processes import program as programs
 
@@ -20,28 +22,18 @@ class Rule:
         return self._program.delay_seconds(programs.Death(status, lived_seconds, ""))
 
 
-def test_pauses_double_up_to_a_limit() -> None:
+@pytest.mark.parametrize(
+    ("lives", "delays"),
+    [
+        ([(100.0 * i, 1.0) for i in range(7)], [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]),  # they double up to a limit
+        ([(0.0, 1.0), (100.0, 1.0), (200.0, 10.5), (300.0, 1.0)], [0.25, 0.5, 0.25, 0.5]),  # a long life
+        ([(now, 10.5) for now in (0.0, 10.0, 30.0, 45.0, 60.0)], [0.25, 0.25, 0.25, 0.25, None]),  # five in a minute
+        ([(now, 10.5) for now in (0.0, 10.0, 30.0, 45.0, 60.1)], [0.25] * 5),  # and in more than a minute
+    ],
+)
+def test_pauses_follow_from_the_lives_before(lives: list[tuple[float, float]], delays: list[float | None]) -> None:
     rule = Rule()
-    delays = [rule.delay_seconds(100.0 * i, lived_seconds=1.0) for i in range(7)]
-    assert delays == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
-
-
-def test_long_life_brings_back_the_first_pause() -> None:
-    rule = Rule()
-    lives = (1.0, 1.0, 10.5, 1.0)
-    delays = [rule.delay_seconds(100.0 * i, lived_seconds=life) for i, life in enumerate(lives)]
-    assert delays == [0.25, 0.5, 0.25, 0.5]
-
-
-def test_five_failures_within_a_minute_are_the_end() -> None:
-    rule = Rule()
-    delays = [rule.delay_seconds(now, lived_seconds=10.5) for now in (0.0, 10.0, 30.0, 45.0, 60.0)]
-    assert delays == [0.25, 0.25, 0.25, 0.25, None]
-
-
-def test_five_failures_in_more_than_a_minute_are_not() -> None:
-    rule = Rule()
-    assert None not in [rule.delay_seconds(now, lived_seconds=1.0) for now in (0.0, 10.0, 30.0, 45.0, 60.1)]
+    assert [rule.delay_seconds(now, lived_seconds=lived) for now, lived in lives] == delays
 
 
 def test_a_second_refusal_within_a_minute_is_the_end() -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -56,16 +57,25 @@ def test_first_signal_asks_to_stop_and_says_so(number: int) -> None:
     assert log.calls == ["stop", "say"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_second_signal_cleans_up_and_leaves_at_once(number: int) -> None:
+@pytest.mark.parametrize(
+    ("first", "number", "seconds", "leaves"),
+    [
+        (signal.SIGINT, signal.SIGINT, 1.0, True),
+        (signal.SIGINT, signal.SIGTERM, 1.0, True),
+        (signal.SIGTERM, signal.SIGTERM, signals.ECHO_SECONDS / 2, False),  # an echo of the first one
+        (signal.SIGTERM, signal.SIGHUP, 1.0, False),
+    ],
+)
+def test_a_second_signal_cleans_up_and_leaves_at_once(first: int, number: int, seconds: float, leaves: bool) -> None:
     log = Log()
     with log.handler() as stop:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(first)
         assert stop.requested.wait(TIMEOUT_SECONDS)
-        log.now = 1.0
+        log.now = seconds
         signal.raise_signal(number)
-        assert log.left.wait(TIMEOUT_SECONDS)
-    assert log.calls == ["stop", "say", "cleanup", "leave 130"]
+        assert not leaves or log.left.wait(TIMEOUT_SECONDS)
+    # The end of the block has waited for the thread.
+    assert log.calls == ["stop", "say", *(["cleanup", "leave 130"] if leaves else [])]
 
 
 def test_failing_cleanup_does_not_keep_it_from_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,26 +91,6 @@ def test_failing_cleanup_does_not_keep_it_from_leaving(monkeypatch: pytest.Monke
         log.now = 1.0
         signal.raise_signal(signal.SIGINT)
         assert log.left.wait(TIMEOUT_SECONDS)
-
-
-def test_echo_of_the_first_signal_is_not_a_second_one() -> None:
-    log = Log()
-    with log.handler() as stop:
-        signal.raise_signal(signal.SIGTERM)
-        assert stop.requested.wait(TIMEOUT_SECONDS)
-        log.now = signals.ECHO_SECONDS / 2
-        signal.raise_signal(signal.SIGTERM)
-    assert log.calls == ["stop", "say"]
-
-
-def test_a_hangup_is_never_the_second_signal() -> None:
-    log = Log()
-    with log.handler() as stop:
-        signal.raise_signal(signal.SIGTERM)
-        assert stop.requested.wait(TIMEOUT_SECONDS)
-        log.now = 1.0
-        signal.raise_signal(signal.SIGHUP)
-    assert log.calls == ["stop", "say"]  # the end of the block has waited for the thread
 
 
 def test_a_hangup_that_is_ignored_stays_so() -> None:
@@ -122,6 +112,13 @@ def test_old_handlers_are_back_afterwards() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
+def _running(program: str) -> Any:
+    """Starts a program in Python, with pipes."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    pipes: dict[str, Any] = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, "-c", program], env=environment, **pipes)
+
+
 MAIN_THREAD_STUCK_IN_C = """
 import ctypes
 from seedzero.processes import signals
@@ -137,10 +134,7 @@ with signals.StopSignals(lambda: None, say=say, cleanup=lambda: print("cleanup",
 
 
 def test_second_ctrl_c_leaves_with_130_though_the_main_thread_is_stuck_in_a_library() -> None:
-    command = [sys.executable, "-c", MAIN_THREAD_STUCK_IN_C]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
-        assert child.stdout is not None
+    with _running(MAIN_THREAD_STUCK_IN_C) as child:
         assert child.stdout.readline() == "ready\n"
         child.send_signal(signal.SIGINT)
         assert "press Ctrl-C again" in child.stdout.readline()
@@ -161,10 +155,7 @@ with signals.StopSignals(lambda: None, say=lambda text: print(text, flush=True),
 
 
 def test_a_process_terminates_itself_once_its_input_is_closed() -> None:
-    command = [sys.executable, "-c", ENDS_WITH_ITS_INPUT]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    with subprocess.Popen(command, env=environment, **pipes) as child:  # type: ignore[call-overload]
+    with _running(ENDS_WITH_ITS_INPUT) as child:
         try:
             assert child.stdout.readline() == "ready\n"
             rest, _ = child.communicate("what is written there means nothing", TIMEOUT_SECONDS)

@@ -1,11 +1,10 @@
 """Whole sentences that users see stand in one file, messages.txt, by the test that provokes each.
 
-A test asserts an error's type and the name in its message; `said(raised.value)` compares the whole text with the file:
+A test asserts an error's type and the name in its message, and `said` compares the whole text with the file:
 
     def test_a_missing_bucket_is_named(said: golden.Said) -> None:
-        with pytest.raises(errors.BucketError, match="gs://nobody") as raised:
+        with said.raises(errors.BucketError, "gs://nobody"):
             open_store("gs://nobody")
-        said(raised.value)
 
 `pytest --update-messages [tests]` writes the file anew from the tests that run, in one process or several; review its
 difference. Paths, ports, processes' numbers and the like are normalized. A text is superfluous if its test is gone, or
@@ -15,6 +14,7 @@ passes in all its cases without the text: that fails a run, and an update remove
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import os
 import pathlib
@@ -123,6 +123,24 @@ class Said:
         assert self.heard.setdefault(key, text) == text, "two texts of one test need two labels"
         if not self._update:
             assert text == self._texts.get(key), "meant so? `pytest --update-messages` with this test, and review"
+
+    @contextlib.contextmanager
+    def raises(
+        self,
+        error: type[BaseException],
+        match: str | None = None,
+        label: object = "",
+        replace: Mapping[str, str] | None = None,
+    ) -> Iterator[None]:
+        """Checks the whole text of the error that the block raises; label, replace: as of a call.
+
+        Args:
+            error: the expected type.
+            match: a regular expression that the text has to contain.
+        """
+        with pytest.raises(error, match=match) as raised:
+            yield
+        self(raised.value, label, replace)
 
 
 class Texts:

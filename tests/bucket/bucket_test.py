@@ -97,9 +97,8 @@ def test_a_url_that_no_run_can_be_kept_at_is_refused(text: str) -> None:
 
 
 def test_a_name_that_no_bucket_can_have_is_refused(said: golden.Said) -> None:
-    with pytest.raises(errors.UsageError, match=r"\"B_\"") as raised:
+    with said.raises(errors.UsageError, r"\"B_\""):
         bucket.open_store(bucket.Url("gs", "B_", "one"), 1.0)
-    said(raised.value)
 
 
 def test_every_url_has_a_local_copy_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
@@ -223,9 +222,8 @@ def test_a_bucket_that_never_answers_is_given_up(
 ) -> None:
     monkeypatch.setattr(bucket, "_ANSWER_SECONDS", -0.8)
     gcs.answering.clear()
-    with pytest.raises(errors.BucketError, match=r"gs://runs/team/one/a: .* 0 s") as raised:
+    with said.raises(errors.BucketError, r"gs://runs/team/one/a: .* 0 s"):
         store.read("a")
-    said(raised.value)
 
 
 def test_after_an_error_nothing_further_is_begun() -> None:

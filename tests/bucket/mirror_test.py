@@ -247,9 +247,8 @@ def test_a_damaged_common_checkpoint_is_refused(machine: Make, gcs: fake_gcs.Fak
     one, other = machine("one"), machine("other")
     one.run(10, 20)
     gcs.put("runs", "team/one/checkpoints/steps/000000000010/params/data", b"something else")
-    with pytest.raises(errors.CheckpointError) as raised:
+    with said.raises(errors.CheckpointError):
         other.open(step=10)
-    said(raised.value)
 
 
 def test_whole_files_of_the_local_copy_are_not_fetched_again(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
@@ -410,9 +409,8 @@ def test_checkpoints_of_something_else_are_refused_and_stay(
     machine: Make, gcs: fake_gcs.FakeGcs, name: str, said: golden.Said
 ) -> None:
     gcs.put("runs", f"{URL.path}/checkpoints/{name}", b"weights")
-    with pytest.raises(errors.ResumeError, match=f"checkpoints/{name}") as raised:
+    with said.raises(errors.ResumeError, f"checkpoints/{name}", replace={name: "NAME"}):
         machine("a").open()
-    said(raised.value, replace={name: "NAME"})
     assert gcs.content("runs", f"{URL.path}/checkpoints/{name}") == b"weights"
 
 
@@ -460,9 +458,8 @@ def test_where_no_checkpoint_can_be_used_nothing_is_begun_anew_or_deleted(
     opened.finish()
     gcs.remove("runs", f"{URL.path}/checkpoints/steps/000000000010/params/data")
     before = names(gcs)
-    with pytest.raises(errors.CheckpointError, match="gs://runs/team/one ") as raised:
+    with said.raises(errors.CheckpointError, "gs://runs/team/one "):
         second.open()
-    said(raised.value)
     assert names(gcs) == before
 
 
@@ -520,9 +517,8 @@ def test_the_best_checkpoint_replaces_the_one_before(machine: Make, gcs: fake_gc
 
 def test_a_refused_listing_is_not_a_new_run(machine: Make, gcs: fake_gcs.FakeGcs, said: golden.Said) -> None:
     gcs.fault = lambda request: 403 if request.kind == "list" else None
-    with pytest.raises(errors.BucketError, match="listing gs://runs/team/one ") as raised:
+    with said.raises(errors.BucketError, "listing gs://runs/team/one "):
         machine("a").open()
-    said(raised.value)
 
 
 def test_a_deletion_that_fails_is_told_and_done_the_next_time(machine: Make, gcs: fake_gcs.FakeGcs) -> None:

@@ -159,10 +159,7 @@ def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(
 
 def test_no_run_and_no_bucket_are_told(gcs: fake_gcs.FakeGcs, said: golden.Said) -> None:
     for url in ("gs://runs/nothing", "gs://no-such-bucket/one"):
-        with (
-            pytest.raises(errors.ResumeError, match=rf"{url} .*config.json") as raised,
-            run_copy.local(url),
-        ):
+        with pytest.raises(errors.ResumeError, match=rf"{url} .*config.json") as raised, run_copy.local(url):
             pass
         said(raised.value, replace={url: "URL"})
 

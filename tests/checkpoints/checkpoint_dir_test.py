@@ -123,11 +123,10 @@ def test_a_checkpoint_that_is_kept_for_good_stays_so_when_its_step_is_saved_agai
 
 def test_a_directory_that_cannot_be_written_is_refused_by_name(tmp_path: pathlib.Path, said: golden.Said) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(errors.CheckpointError, match=r"file/checkpoints .*Not a directory") as raised:
+    with said.raises(errors.CheckpointError, r"file/checkpoints .*Not a directory"):
         checkpointers.Checkpointer(
             tmp_path / "file" / "checkpoints", sections.CheckpointConfig(), on_durable=print, on_error=print
         )
-    said(raised.value)
 
 
 def test_leftovers_of_a_crash_are_deleted_at_the_start(
@@ -145,17 +144,15 @@ def test_leftovers_of_a_crash_are_deleted_at_the_start(
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["steps", "segments", "best", "frozen", "segments/000000000003-12345678-0000", "frozen/main-0123456789ab"],
+    "name", ["steps", "segments", "best", "frozen", "segments/000000000003-12345678-0000", "frozen/main-0123456789ab"]
 )
 def test_a_link_is_refused_before_anything_is_deleted(name: str, tmp_path: pathlib.Path, said: golden.Said) -> None:
     elsewhere, directory = tmp_path / "elsewhere", tmp_path / "checkpoints"
     (elsewhere / "000000000001-12345678-0000").mkdir(parents=True)
     (directory / name).parent.mkdir(parents=True)
     (directory / name).symlink_to(elsewhere)
-    with pytest.raises(errors.CheckpointError, match=f"{directory / name} ") as raised:
+    with said.raises(errors.CheckpointError, f"{directory / name} ", replace={name: "NAME"}):
         saved_files.prepare(directory)
-    said(raised.value, replace={name: "NAME"})
     assert len(list(elsewhere.iterdir())) == 1
 
 
@@ -177,9 +174,8 @@ def test_a_start_that_cannot_read_a_manifest_deletes_nothing_and_is_refused(
     before = harness.files_below(tmp_path)
     with monkeypatch.context() as patched:
         harness.unreadable_manifests(patched)
-        with pytest.raises(errors.CheckpointError, match=r"0001/manifest\.json .*Input/output error") as raised:
+        with said.raises(errors.CheckpointError, r"0001/manifest\.json .*Input/output error"):
             reopen()
-        said(raised.value)
     assert harness.files_below(tmp_path) == before
     state, rings, held = two_steps
     restored = harness.restore(reopen(), state, rings)

@@ -52,14 +52,7 @@ def test_a_resumed_run_samples_by_the_same_priorities(reopen: harness.Open, even
     @jax.jit
     def draw(rings: ring_store.Rings, key: int) -> windowing.Windows:
         drawn = sampling.sample(
-            rings,
-            jax.random.key(key),
-            6,
-            replay,
-            stack=2,
-            num_inserts=jnp.int32(9),
-            capacity=100,
-            beta=how.beta,
+            rings, jax.random.key(key), 6, replay, stack=2, num_inserts=jnp.int32(9), capacity=100, beta=how.beta
         )
         return windowing.read(rings, drawn)
 
@@ -283,9 +276,8 @@ def test_when_nothing_can_be_used_every_reason_is_named(
 ) -> None:
     for step in (1, 2):
         (saved_files.step_directory(tmp_path, step) / "manifest.json").write_bytes(b"{")
-    with pytest.raises(errors.CheckpointError, match=r"checkpoint 2 .*checkpoint 1 ") as raised:
+    with said.raises(errors.CheckpointError, r"checkpoint 2 .*checkpoint 1 "):
         harness.restore(reopen(), two_steps[0])
-    said(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -303,9 +295,8 @@ def test_a_checkpoint_that_does_not_fit_is_refused_by_name(
     checkpointer = reopen()
     checkpointer.save(1, {"params": jnp.zeros(2)}, {}, None)
     checkpointer.wait()
-    with pytest.raises(errors.ResumeError, match=message) as raised:
+    with said.raises(errors.ResumeError, message, message):
         harness.restore(checkpointer, state)
-    said(raised.value, message)
 
 
 def test_rings_of_another_size_are_refused_by_name(reopen: harness.Open) -> None:

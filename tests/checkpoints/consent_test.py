@@ -124,16 +124,14 @@ def test_what_the_user_names_now_is_consent(said: golden.Said) -> None:
     saved = run_dirs.read_saved(_directory(code))
     consent.check("run", saved, trusted=False, asked={**code, "run.seed": "1"})
     for asked in ({}, _REGISTERS, {**code, **_RUNS_TEXT}):
-        with pytest.raises(errors.ResumeError, match="--trust_run_dir") as raised:
+        with said.raises(errors.ResumeError, "--trust_run_dir", list(asked)):
             consent.check("run", saved, trusted=False, asked=asked)
-        said(raised.value, list(asked))
 
 
 def test_a_resume_by_preset_keeps_no_code_of_the_directory(said: golden.Said) -> None:
     path = _directory({}, {"env.id": "python:their_module:make"})
-    with pytest.raises(errors.ResumeError, match=r"--env: .*python:their_module:make, .*catch") as raised:
+    with said.raises(errors.ResumeError, r"--env: .*python:their_module:make, .*catch"):
         run_dirs.open_run_dir(path, configs.Config(), preset="catch", given={})
-    said(raised.value)
 
 
 def test_directories_without_code_of_a_user_need_no_consent() -> None:
@@ -199,9 +197,8 @@ def test_a_moved_agent_is_named_anew_at_a_resume(said: golden.Said) -> None:
     assert configs.flatten(asked.config)["mine.size"] == 4
     saved["given"]["network.module"] = saved["config"]["network.module"] = "their_module:network"
     run_dirs.write_json_atomic(path / run_dirs.CONFIG_FILE, saved)
-    with pytest.raises(errors.ResumeError, match=r"--network\.module=their_module:network") as raised:
+    with said.raises(errors.ResumeError, r"--network\.module=their_module:network"):
         request.make({"run_dir": str(path)}, {"run.agent": "moved_agent:AGENT"})
-    said(raised.value)
     assert not pathlib.Path("was_run").exists()
 
 

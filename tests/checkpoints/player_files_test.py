@@ -100,9 +100,8 @@ def test_statistics_come_back_where_there_are_some(tmp_path: pathlib.Path) -> No
 
 @pytest.mark.parametrize("name", ["main", "../steps-0123456789ab", "main-0123456789AB", "a/b-0123456789ab", ""])
 def test_another_name_is_refused(name: str, tmp_path: pathlib.Path, said: golden.Said) -> None:
-    with pytest.raises(errors.CheckpointError, match="PLAYER-0123456789ab") as raised:
+    with said.raises(errors.CheckpointError, "PLAYER-0123456789ab", replace={repr(name): "NAME"}):
         player_files.write(tmp_path, name, 7, params(1), {}, time=0.0)
-    said(raised.value, replace={repr(name): "NAME"})
     with pytest.raises(errors.CheckpointError, match="is not there"):
         player_files.read(tmp_path, name, LIKE)
     assert list(tmp_path.iterdir()) == []
@@ -171,9 +170,8 @@ def test_a_damaged_player_is_named_with_the_finding_and_the_next_step(
         shutil.rmtree(path)
         if damage == "another":
             shutil.copytree(tmp_path / "frozen" / TWO, path)
-    with pytest.raises(errors.CheckpointError, match=ONE) as raised:
+    with said.raises(errors.CheckpointError, ONE, damage):
         player_files.read(tmp_path, ONE, LIKE)
-    said(raised.value, damage)
     for content in (False, True):
         whole, problems = player_files.usable(tmp_path, frozen, content=content)
         assert whole == {TWO: frozen[TWO]} and len(problems) == 1 and ONE in problems[0]
@@ -237,10 +235,7 @@ def test_a_start_deletes_players_that_no_checkpoint_needs_and_nothing_else(
 
 
 def test_a_start_that_cannot_read_a_manifest_deletes_no_player(
-    reopen: harness.Open,
-    league: dict[str, manifest.Files],
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
+    reopen: harness.Open, league: dict[str, manifest.Files], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
         harness.unreadable_manifests(patched)

@@ -303,9 +303,7 @@ def test_what_another_machine_would_choose_stays_as_it_was(tmp_path: pathlib.Pat
     assert run_dirs.read_saved(tmp_path).config.replay.num_slots == 32
 
 
-def test_devices_that_cannot_share_the_rings_are_refused_before_a_save(
-    tmp_path: pathlib.Path,
-) -> None:
+def test_devices_that_cannot_share_the_rings_are_refused_before_a_save(tmp_path: pathlib.Path) -> None:
     chosen = {"replay.num_slots": 20, "training.num_devices": 8, "replay.batch_size": 120}
     open_with(tmp_path, {"training.acting_devices": 4}, chosen=chosen).close()
     with pytest.raises(errors.ConfigError, match=r"num_slots=20 .*acting_devices=2 or 4 or 5"):
@@ -417,9 +415,8 @@ def test_learner_of_a_deleted_directory_notices_and_leaves_another_ones_files(
             shutil.rmtree(path)
             if replaced:
                 other.enter_context(open_with(path)).write_learner("127.0.0.1:5000", 12.5)
-            with pytest.raises(errors.TrainingFailure, match=f"{path} ") as raised:
+            with said.raises(errors.TrainingFailure, f"{path} "):
                 run.check_ours()
-            said(raised.value)
             assert run.write_status({"updates": 1}) is None
         assert run_dirs.read_status(path) is None
         assert (run_dirs.read_learner(path) is not None) == replaced
@@ -467,27 +464,23 @@ def read_only_path() -> Iterator[pathlib.Path]:
 
 def test_read_only_directory_is_refused(read_only_path: pathlib.Path, said: golden.Said) -> None:
     with without_privileges():
-        with pytest.raises(errors.ResumeError, match=r"Permission denied; .*--run_dir=DIR") as raised:
+        with said.raises(errors.ResumeError, r"Permission denied; .*--run_dir=DIR"):
             open_with(read_only_path)
-        said(raised.value)
         with pytest.raises(errors.ResumeError, match="Permission denied"):
             open_with(read_only_path / "new")
 
 
 def test_file_in_place_of_a_directory_is_refused(tmp_path: pathlib.Path, said: golden.Said) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(errors.ResumeError, match="/file ") as raised:
+    with said.raises(errors.ResumeError, "/file "):
         open_with(tmp_path / "file")
-    said(raised.value)
 
 
 def test_read_saved_says_what_is_no_run_directory(tmp_path: pathlib.Path, said: golden.Said) -> None:
-    with pytest.raises(errors.ResumeError, match=r"config\.json") as raised:
+    with said.raises(errors.ResumeError, r"config\.json", "empty"):
         run_dirs.read_saved(tmp_path)
-    said(raised.value, "empty")
-    with pytest.raises(errors.ResumeError, match="/missing ") as raised:
+    with said.raises(errors.ResumeError, "/missing ", "missing"):
         run_dirs.read_saved(tmp_path / "missing")
-    said(raised.value, "missing")
 
 
 @pytest.mark.parametrize(
@@ -511,9 +504,8 @@ def test_damaged_configuration_is_named(tmp_path: pathlib.Path, content: str) ->
 
 def test_configuration_of_another_version_is_named(tmp_path: pathlib.Path, said: golden.Said) -> None:
     (tmp_path / "config.json").write_text('{"preset": "catch", "given": {}, "config": {"replay.color": 1}}')
-    with pytest.raises(errors.ResumeError, match=r"replay\.color") as raised:
+    with said.raises(errors.ResumeError, r"replay\.color"):
         run_dirs.read_saved(tmp_path)
-    said(raised.value)
 
 
 def test_a_key_unknown_to_an_older_version_gets_its_earlier_meaning(tmp_path: pathlib.Path) -> None:
@@ -581,15 +573,12 @@ def test_a_link_in_a_run_directory_is_refused_by_name_and_what_is_behind_it_stay
         link.rename(tmp_path / "earlier")
     link.symlink_to(behind)
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(errors.ResumeError, match=f"{link} ") as raised:
+    with said.raises(errors.ResumeError, f"{link} ", replace={name: "NAME"}):
         open_with(path)
-    said(raised.value, replace={name: "NAME"})
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_run_directory_may_be_a_link_and_hold_links_of_the_user(
-    tmp_path: pathlib.Path,
-) -> None:
+def test_a_run_directory_may_be_a_link_and_hold_links_of_the_user(tmp_path: pathlib.Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "runs").symlink_to(tmp_path / "disk")
     open_with(tmp_path / "runs" / "one").close()

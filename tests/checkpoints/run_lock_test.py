@@ -148,6 +148,5 @@ def test_what_is_no_file_is_no_lock(kind: str, tmp_path: pathlib.Path, said: gol
     lock = tmp_path / run_lock.NAME
     {"pipe": os.mkfifo, "link": lambda path: path.symlink_to("x"), "directory": os.mkdir}[kind](lock)
     assert run_lock.holder(tmp_path) is None
-    with pytest.raises(errors.ResumeError) as raised:
+    with said.raises(errors.ResumeError, label=kind):
         _open(tmp_path)
-    said(raised.value, kind)

@@ -1,5 +1,7 @@
 """What every environment family promises (envs/base.py), run by each of them."""
 
+import contextlib
+import functools
 import importlib.util
 
 import envpool_standin
@@ -159,6 +161,18 @@ def last_legal(env, step):
     return (env.spec.num_actions - 1 - legal(env.spec, step)[:, ::-1].argmax(axis=1)).astype(np.int32)
 
 
+@pytest.fixture(scope="module")
+def played():
+    """Returns the function that plays a row's environments from their making, once for all tests."""
+
+    @functools.cache
+    def play_row(env_id, given, num_steps):
+        with contextlib.closing(make(env_id, dict(given))) as env:
+            return play(env, num_steps), env.spec
+
+    return lambda env_id, settings, num_steps: play_row(env_id, tuple(settings.items()), num_steps)
+
+
 def play(env, num_steps, seeds=SEEDS):
     """Returns the first step and `num_steps` more under random actions that are always the same."""
     rng = np.random.default_rng(0)
@@ -174,12 +188,10 @@ def play(env, num_steps, seeds=SEEDS):
 
 
 @pytest.mark.parametrize(("env_id", "settings", "num_steps"), EVERY)
-def test_every_step_has_the_shapes_dtypes_and_bounds_of_the_spec(env_id, settings, num_steps):
-    env = make(env_id, settings)
-    spec = env.spec
+def test_every_step_has_the_shapes_dtypes_and_bounds_of_the_spec(env_id, settings, num_steps, played):
+    steps, spec = played(env_id, settings, num_steps)
     assert isinstance(spec, types.EnvSpec)
-    assert env.num_envs == NUM_ENVS
-    for step in play(env, num_steps):
+    for step in steps:
         assert step.observation.shape == (NUM_ENVS, *spec.observation_shape)
         assert step.observation.dtype == spec.observation_dtype
         assert np.all(np.isfinite(step.observation))
@@ -198,62 +210,41 @@ def test_every_step_has_the_shapes_dtypes_and_bounds_of_the_spec(env_id, setting
         assert step.action_mask.dtype == bool
         assert np.all(np.any(step.action_mask, axis=1) | ~shown(step))
         assert np.all(step.action_mask[step.terminated])  # any action is taken there, and ignored
-    env.close()
 
 
 @pytest.mark.parametrize(("env_id", "settings", "num_steps"), EVERY)
-def test_the_step_after_a_final_one_is_a_first_one_without_reward_and_flags(env_id, settings, num_steps):
-    env = make(env_id, settings)
+def test_the_step_after_a_final_one_is_a_first_one_without_reward_and_flags(env_id, settings, num_steps, played):
     ends = np.zeros(NUM_ENVS, int)
     final = np.zeros(NUM_ENVS, bool)
-    for step in play(env, num_steps):
+    for step in played(env_id, settings, num_steps)[0]:
         assert not np.any(step.reward[final])
         assert not np.any(step.terminated[final] | step.truncated[final])
         assert not np.any(step.terminated & step.truncated)
         ends += step.final
         final = np.where(shown(step), step.final, final)
     assert np.all(ends >= 1)
-    env.close()
 
 
 @pytest.mark.parametrize(("env_id", "settings", "num_steps"), FAMILIES)
-def test_seeds_reproduce_every_step_in_new_and_in_used_environments(env_id, settings, num_steps):
-    env = make(env_id, settings)
-    once, again = play(env, num_steps), play(env, num_steps)
-    env.close()
-    other = make(env_id, settings, threads=1)
-    anew = play(other, num_steps)
-    other.close()
-    for first, second, third in zip(once, again, anew, strict=True):
-        for field in first._fields:
-            np.testing.assert_array_equal(getattr(first, field), getattr(second, field))
-            np.testing.assert_array_equal(getattr(first, field), getattr(third, field))
+def test_seeds_reproduce_every_step_in_new_and_in_used_environments(env_id, settings, num_steps, played):
+    with contextlib.closing(make(env_id, settings, threads=1)) as env:
+        play(env, num_steps // 3)
+        again = play(env, num_steps)
+    for first, second in zip(played(env_id, settings, num_steps)[0], again, strict=True):
+        for one, other in zip(first, second, strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(("env_id", "settings", "num_steps"), SEEDED)
-def test_each_environment_follows_its_own_seed(env_id, settings, num_steps):
-    env = make(env_id, settings)
-    once, swapped = play(env, num_steps, (11, 12, 13)), play(env, num_steps, (11, 99, 98))
-    env.close()
+def test_each_environment_follows_its_own_seed(env_id, settings, num_steps, played):
+    with contextlib.closing(make(env_id, settings)) as env:
+        swapped = play(env, num_steps, (SEEDS[0], 99, 98))
     same = [
         np.all(a.observation == b.observation, axis=tuple(range(1, a.observation.ndim)))
-        for a, b in zip(once, swapped, strict=True)
+        for a, b in zip(played(env_id, settings, num_steps)[0], swapped, strict=True)
     ]
     assert np.all([row[0] for row in same])
     assert not np.all([row[1:] for row in same])
-
-
-@pytest.mark.parametrize(("env_id", "settings", "num_steps"), EVERY)
-def test_steps_do_not_share_memory(env_id, settings, num_steps):
-    env = make(env_id, settings)
-    first = env.reset(SEEDS)
-    kept = [None if field is None else field.copy() for field in first]
-    second = env.step(last_legal(env, first))
-    env.step(last_legal(env, second))
-    for field, copy in zip(first, kept, strict=True):
-        np.testing.assert_array_equal(field, copy)
-    assert not np.shares_memory(first.observation, second.observation)
-    env.close()
 
 
 WRONG_ACTIONS = (
@@ -265,16 +256,22 @@ WRONG_ACTIONS = (
 
 
 @pytest.mark.parametrize(("env_id", "settings", "num_steps"), EVERY)
-def test_wrong_seeds_and_actions_are_refused_by_name_and_harm_nothing(env_id, settings, num_steps):
+def test_steps_do_not_share_memory_and_what_is_wrong_is_refused_by_name_and_harms_nothing(env_id, settings, num_steps):
     env = make(env_id, settings)
+    assert env.num_envs == NUM_ENVS
     for seeds in ((1, 2), (1, 2, -3)):
         with pytest.raises(errors.InvalidMessage, match="seeds"):
             env.reset(seeds)
     first = env.reset(SEEDS)
+    kept = [None if field is None else field.copy() for field in first]
     for actions in WRONG_ACTIONS:
         with pytest.raises(errors.InvalidMessage, match="expected"):
             env.step(actions)
-    env.step(last_legal(env, first))
+    second = env.step(last_legal(env, first))
+    env.step(last_legal(env, second))
+    for field, copy in zip(first, kept, strict=True):
+        np.testing.assert_array_equal(field, copy)
+    assert not np.shares_memory(first.observation, second.observation)
     env.close()
 
 

@@ -62,12 +62,7 @@ def test_a_reason_of_the_library_is_passed_on():
 
 @pytest.mark.usefixtures("standin")
 @pytest.mark.parametrize(
-    ("kwargs", "said"),
-    [
-        ({"sise": 5}, "size?"),
-        ({"num_envs": 5}, "num_envs"),
-        ([1], "no JSON object"),
-    ],
+    ("kwargs", "said"), [({"sise": 5}, "size?"), ({"num_envs": 5}, "num_envs"), ([1], "no JSON object")]
 )
 def test_wrong_arguments_are_refused_by_name(kwargs, said):
     assert said in refusal(envpool_standin.GRID, kwargs=json.dumps(kwargs))

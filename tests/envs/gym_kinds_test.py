@@ -44,9 +44,8 @@ OTHERS: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("other", OTHERS)
 def test_what_is_no_gymnasium_environment_is_named(other: str, said: golden.Said) -> None:
     made, message = OTHERS[other]
-    with pytest.raises(errors.EnvironmentFailure, match=f"'make' {message}") as raised:
+    with said.raises(errors.EnvironmentFailure, f"'make' {message}", other):
         gym_env.GymVectorEnv("make", [lambda: made])
-    said(raised.value, other)
 
 
 @pytest.mark.parametrize("given", [{}, {"max_episode_steps": 5}, {"wrappers": '["FlattenObservation"]'}], ids=str)
@@ -65,11 +64,12 @@ def test_a_user_s_function_is_told_before_wrappers_fail(
 def test_a_space_that_is_not_gymnasium_s_is_named(place: str, space: Any, said: golden.Said) -> None:
     env = gymnasium.make("CartPole-v1").unwrapped
     setattr(env, place, space)
-    with pytest.raises(
-        errors.EnvironmentFailure, match=rf"has (no {place}|the {place} my_module.Mine, .*); "
-    ) as raised:
+    with said.raises(
+        errors.EnvironmentFailure,
+        rf"has (no {place}|the {place} my_module.Mine, .*); ",
+        f"{place} {'none' if space is None else 'old'}",
+    ):
         gym_kinds.checked("mine", env)
-    said(raised.value, f"{place} {'none' if space is None else 'old'}")
 
 
 @pytest.mark.parametrize(("version", "wrapper"), [("0.21.0", "GymV21"), ("0.26.2", "GymV26")])
@@ -83,8 +83,7 @@ def test_an_id_of_the_old_gym_is_told(
         vars(module).update(attributes)
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setitem(sys.modules, "of_a_user", types.ModuleType("of_a_user"))
-    with pytest.raises(errors.EnvironmentFailure, match=rf"'Old-v0' with the old .*shimmy\.{wrapper}") as raised:
+    with said.raises(errors.EnvironmentFailure, rf"'Old-v0' with the old .*shimmy\.{wrapper}", version):
         gym_env.make("of_a_user:Old-v0", sections.EnvConfig(), 1)
-    said(raised.value, version)
     with pytest.raises(errors.EnvironmentFailure, match="registers no 'Other-v0' with Gymnasium"):
         gym_env.make("of_a_user:Other-v0", sections.EnvConfig(), 1)

@@ -62,9 +62,8 @@ def test_parts_may_have_more_than_their_space() -> None:
 def test_what_numpy_would_stumble_over_is_named_with_a_remedy(
     reset: Any, step: Any, message: str, said: golden.Said
 ) -> None:
-    with pytest.raises(errors.EnvironmentFailure, match=rf"{message}.*--env=python:MODULE:FUNCTION") as raised:
+    with said.raises(errors.EnvironmentFailure, rf"{message}.*--env=python:MODULE:FUNCTION", message):
         _check(reset, step)
-    said(raised.value, message)
 
 
 @pytest.mark.parametrize(
@@ -76,9 +75,8 @@ def test_what_numpy_would_stumble_over_is_named_with_a_remedy(
     ],
 )
 def test_parts_that_are_missing_or_misshapen_are_named(shown: Any, message: str, said: golden.Said) -> None:
-    with pytest.raises(errors.EnvironmentFailure, match=message) as raised:
+    with said.raises(errors.EnvironmentFailure, message, message):
         _check((shown, {}), None, PARTS)
-    said(raised.value, message)
 
 
 BYTES = spaces.Box(0, 255, (2,), np.uint8)
@@ -105,25 +103,19 @@ def test_dtypes_that_gymnasium_casts_are_the_space_s(space: spaces.Space[Any], s
     [
         (BYTES, np.zeros(2), "float64; .*uint8"),
         (BYTES, [0, 1], "int64; .*uint8"),
-        (
-            spaces.Dict(a=spaces.Discrete(3)),
-            {"a": 1.0},
-            "'a' .*float64; .*int64",
-        ),
+        (spaces.Dict(a=spaces.Discrete(3)), {"a": 1.0}, "'a' .*float64; .*int64"),
         (spaces.Box(-1, 1, (2,)), np.array([None, 1]), "object; .*float32"),
     ],
 )
 def test_other_dtypes_are_named(space: spaces.Space[Any], shown: Any, message: str, said: golden.Said) -> None:
-    with pytest.raises(errors.EnvironmentFailure, match=rf"reset .*{message}") as raised:
+    with said.raises(errors.EnvironmentFailure, rf"reset .*{message}", message):
         _check((shown, {}), None, space)
-    said(raised.value, message)
 
 
 def test_a_wrapper_that_got_too_few_values_is_understood(said: golden.Said) -> None:
     env = gymnasium.wrappers.TimeLimit(_Env((ZERO, {}), (ZERO, 0.0, False, {}), spaces.Box(-1, 1, (2,))), 5)
-    with pytest.raises(errors.EnvironmentFailure, match=r"step .*\(.*got 4\)") as raised:
+    with said.raises(errors.EnvironmentFailure, r"step .*\(.*got 4\)"):
         gym_protocol.check("mine", env)
-    said(raised.value)
 
 
 class _Unpacking(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -152,24 +144,18 @@ RAGGED = [[1.0], [1.0, 2.0]]
     ("reset", "step", "message"),
     [
         ((RAGGED, {}), None, "'mine' .*reset .*observation"),
-        (
-            (ZERO, {}),
-            (RAGGED, 0.0, False, False, {}),
-            "step .*observation",
-        ),
+        ((ZERO, {}), (RAGGED, 0.0, False, False, {}), "step .*observation"),
         ((ZERO, {}), (ZERO, RAGGED, False, False, {}), "step .*reward"),
     ],
 )
 def test_what_numpy_cannot_read_is_named(reset: Any, step: Any, message: str, said: golden.Said) -> None:
-    with pytest.raises(errors.EnvironmentFailure, match=rf"{message}.* \(ValueError: .*inhomogeneous.*\)") as raised:
+    with said.raises(errors.EnvironmentFailure, rf"{message}.* \(ValueError: .*inhomogeneous.*\)", message):
         _check(reset, step)
-    said(raised.value, message)
 
 
 def test_a_part_that_numpy_cannot_read_is_named(said: golden.Said) -> None:
-    with pytest.raises(errors.EnvironmentFailure, match="'board'") as raised:
+    with said.raises(errors.EnvironmentFailure, "'board'"):
         _check(({"board": RAGGED, "hand": (0, 0)}, {}), None, PARTS)
-    said(raised.value)
 
 
 def test_a_group_tries_its_first_environment() -> None:

@@ -30,10 +30,7 @@ def test_right_ids_are_known(env_id):
 @pytest.mark.parametrize(
     ("env_id", "hint"),
     [
-        (
-            "",
-            families.FORMS,
-        ),
+        ("", families.FORMS),
         ("python:my_module", "environment 'python:my_module': 'my_module' is not complete; expected MODULE:FUNCTION"),
         ("cathc", "did you mean catch"),
         ("catch:1", "did you mean catch"),

@@ -176,9 +176,8 @@ def test_boards_stay_whole_games():
 
 @pytest.mark.parametrize("name", ["hanabi", "negotiation", "2048", "dots_and_boxes", "kuhn_poker(players=99)"])
 def test_unsupported_games_are_refused_with_the_reason(name, said: golden.Said):
-    with pytest.raises(errors.ConfigError, match=name.partition("(")[0]) as raised:
+    with said.raises(errors.ConfigError, name.partition("(")[0], name):
         registry.check_id(f"spiel:{name}")
-    said(raised.value, name)
 
 
 @pytest.mark.parametrize(
@@ -188,9 +187,8 @@ def test_unsupported_games_are_refused_with_the_reason(name, said: golden.Said):
 def test_settings_of_boards_are_refused_by_name(settings, role, said: golden.Said):
     given = dict(settings)
     render = given.pop("render", False)
-    with pytest.raises(errors.EnvironmentFailure, match="'kuhn_poker'") as raised:
+    with said.raises(errors.EnvironmentFailure, "'kuhn_poker'", next(iter(settings))):
         registry.make("spiel:kuhn_poker", sections.EnvConfig(**given), 2, role=role, render=render)
-    said(raised.value, next(iter(settings)))
 
 
 def test_a_missing_package_is_named(monkeypatch):

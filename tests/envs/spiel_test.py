@@ -171,9 +171,8 @@ def test_an_illegal_action_is_refused_before_any_game_has_moved(said: golden.Sai
     env = spiel.Games(spiel.Game("tic_tac_toe"), 2)
     env.reset([0, 0])
     env.step(actions(4, 4))
-    with pytest.raises(errors.InvalidMessage, match=r"action 4 .* 1 .*\[0, 1, 2, 3, 5, ") as raised:
+    with said.raises(errors.InvalidMessage, r"action 4 .* 1 .*\[0, 1, 2, 3, 5, "):
         env.step(actions(0, 4))
-    said(raised.value)
     step = env.step(actions(1, 1))
     np.testing.assert_array_equal(step.observation[0], TIC_TAC_TOE.observe(after(TIC_TAC_TOE, 4, 1)))
 
@@ -398,16 +397,14 @@ def test_a_module_that_brings_no_such_game_is_named(
 ):
     (tmp_path / "raising_games.py").write_text("raise OverflowError('too many rules')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(errors.EnvironmentFailure, match=reason) as raised:
+    with said.raises(errors.EnvironmentFailure, reason, name, replace={tmp_path.name: "DIRECTORY"}):
         registry.make(f"spiel:{name}", sections.EnvConfig(), 1)
-    said(raised.value, name, replace={tmp_path.name: "DIRECTORY"})
 
 
 def test_a_game_of_this_program_alone_is_refused_with_its_module(said: golden.Said):
     spiel.load("own_spiel_games:my_board")
-    with pytest.raises(errors.ConfigError, match="spiel:own_spiel_games:my_board") as raised:
+    with said.raises(errors.ConfigError, "spiel:own_spiel_games:my_board"):
         registry.check_id("spiel:my_board")
-    said(raised.value)
 
 
 def test_the_module_of_a_name_is_not_imported_to_check_the_name():
@@ -462,9 +459,8 @@ def test_a_second_move_in_a_row_is_found_while_playing_at_the_latest(monkeypatch
     env.reset([0])
     for move in (0, 2, 4):
         env.step(actions(move))
-    with pytest.raises(errors.EnvironmentFailure, match=r"'dots_and_boxes\(.* player 1 .* move 4") as raised:
+    with said.raises(errors.EnvironmentFailure, r"'dots_and_boxes\(.* player 1 .* move 4"):
         env.step(actions(5))  # closes the first box
-    said(raised.value)
 
 
 def test_a_missing_package_is_named_with_what_to_install(monkeypatch):

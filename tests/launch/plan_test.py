@@ -65,10 +65,7 @@ def test_learners_share_the_workers_and_meet_at_the_first() -> None:
 
 @pytest.mark.parametrize(
     ("num_learners", "num_workers", "texts"),
-    [
-        (2, 5, ["--num_workers=5: ", "--num_workers=4 or 6"]),
-        (4, 3, ["--num_workers=3: ", "give --num_workers=4,"]),
-    ],
+    [(2, 5, ["--num_workers=5: ", "--num_workers=4 or 6"]), (4, 3, ["--num_workers=3: ", "give --num_workers=4,"])],
 )
 def test_learners_that_cannot_share_are_refused(
     num_learners: int, num_workers: int, texts: list[str], said: golden.Said
@@ -112,9 +109,8 @@ def test_the_token_is_in_no_command_and_no_text() -> None:
 def test_settings_that_the_launcher_decides_or_cannot_serve_are_refused(
     settings: dict[str, str], text: str, said: golden.Said
 ) -> None:
-    with pytest.raises(errors.UsageError, match=text) as raised:
+    with said.raises(errors.UsageError, text, text):
         launch_plan.check_settings(settings)
-    said(raised.value, text)
     launch_plan.check_settings({"run.deterministic": "false", "env.id": "catch"})
 
 
@@ -157,9 +153,8 @@ def test_an_accelerator_that_is_not_there_yet_can_be_asked_for() -> None:
 
 @pytest.mark.parametrize("text", ["gpu", "GPU:0", "GPU:x", "CPU:1", ""])
 def test_an_unknown_accelerator_is_refused(text: str, said: golden.Said) -> None:
-    with pytest.raises(errors.UsageError, match="auto, none, GPU, GPU:N, TPU or TPU:N") as raised:
+    with said.raises(errors.UsageError, "auto, none, GPU, GPU:N, TPU or TPU:N", replace={f"={text}:": "=NAME:"}):
         launch_plan.find_accelerator(text, [])
-    said(raised.value, replace={f"={text}:": "=NAME:"})
 
 
 @pytest.mark.parametrize(

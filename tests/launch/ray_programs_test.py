@@ -20,9 +20,8 @@ def test_room_is_that_of_whole_runs_on_each_node(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(ray_programs.ray_launch, "nodes", lambda: [{"CPU": 5.0}, {"CPU": 4.0, "GPU": 1.0}, {}])
     assert (ray_programs.room(2, 0), ray_programs.room(2, 1)) == (4, 1)
     for cpus, gpus in ((6, 0), (1, 2)):
-        with pytest.raises(errors.UsageError, match=f"CPU {cpus}.*--cpus=N or --gpus=N") as raised:
+        with said.raises(errors.UsageError, f"CPU {cpus}.*--cpus=N or --gpus=N", str(cpus)):
             ray_programs.room(cpus, gpus)
-        said(raised.value, str(cpus))
 
 
 def test_an_actor_runs_a_program_in_a_directory_until_its_input_ends(

@@ -42,9 +42,8 @@ def test_names_for_a_resolver_are_for_clients_alone(name: str) -> None:
     ],
 )
 def test_other_addresses_are_refused(name: str, said: golden.Said) -> None:
-    with pytest.raises(errors.UsageError, match=r"HOST:PORT .* unix:PATH") as raised:
+    with said.raises(errors.UsageError, r"HOST:PORT .* unix:PATH", replace={repr(name): "NAME"}):
         addresses.target(name)
-    said(raised.value, replace={repr(name): "NAME"})
 
 
 def test_unix_path_becomes_absolute_and_quoted(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,15 +53,12 @@ def test_unix_path_becomes_absolute_and_quoted(tmp_path: pathlib.Path, monkeypat
 
 
 def test_impossible_unix_paths_are_refused(said: golden.Said) -> None:
-    with pytest.raises(errors.UsageError, match="unix:") as raised:
+    with said.raises(errors.UsageError, "unix:", "no path"):
         addresses.target("unix:")
-    said(raised.value, "no path")
-    with pytest.raises(errors.UsageError, match=r"201 .* 107") as raised:
+    with said.raises(errors.UsageError, r"201 .* 107", "long path"):
         addresses.target("unix:/" + 200 * "x")
-    said(raised.value, "long path")
-    with pytest.raises(errors.UsageError, match="comma") as raised:
+    with said.raises(errors.UsageError, "comma", "comma"):
         addresses.target("unix:/a,b/learner.sock")
-    said(raised.value, "comma")
 
 
 @pytest.mark.parametrize(
@@ -93,9 +89,8 @@ def test_a_list_names_its_addresses_in_order(text: str, entries: tuple[str, ...]
     ],
 )
 def test_malformed_lists_are_refused(text: str, fault: str, said: golden.Said) -> None:
-    with pytest.raises(errors.UsageError, match=fault) as raised:
+    with said.raises(errors.UsageError, fault, text):
         addresses.listed(text)
-    said(raised.value, text)
 
 
 def test_dead_socket_file_is_removed(tmp_path: pathlib.Path) -> None:
@@ -110,14 +105,11 @@ def test_living_socket_and_other_files_stay(tmp_path: pathlib.Path, said: golden
     with socket.socket(socket.AF_UNIX) as alive:
         alive.bind(str(tmp_path / "s"))
         alive.listen()
-        with pytest.raises(errors.UsageError, match="/s:") as raised:
+        with said.raises(errors.UsageError, "/s:", "alive"):
             addresses.free_unix_path(f"unix:{tmp_path / 's'}")
-        said(raised.value, "alive")
     (tmp_path / "file").touch()
-    with pytest.raises(errors.UsageError, match="/file ") as raised:
+    with said.raises(errors.UsageError, "/file ", "file"):
         addresses.free_unix_path(f"unix:{tmp_path / 'file'}")
-    said(raised.value, "file")
-    with pytest.raises(errors.UsageError, match=r"/missing$") as raised:
+    with said.raises(errors.UsageError, r"/missing$", "missing"):
         addresses.free_unix_path(f"unix:{tmp_path / 'missing' / 's'}")
-    said(raised.value, "missing")
     assert (tmp_path / "s").exists() and (tmp_path / "file").exists()

@@ -217,9 +217,7 @@ DEFECTS: dict[str, Plant] = {
     ),
     "messages of a session that ended stay in the inbox": _replace(inboxes.Inbox, "drop_session", _nothing),
     "pending steps of lost workers are forgotten": _replace(
-        ledger.Ledger,
-        "discard",
-        lambda original: lambda self, slots, reason: self._pending.__setitem__(slots, False),
+        ledger.Ledger, "discard", lambda original: lambda self, slots, reason: self._pending.__setitem__(slots, False)
     ),
     "a worker goes on with its environments in a new session": _replace(
         wire_world.Process, "work", lambda original: lambda self: (original(self), setattr(self, "num_resets", 1))

@@ -96,9 +96,8 @@ def test_a_file_without_a_token_is_refused_without_showing_its_content(
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: pathlib.Path, said: golden.Said) -> None:
-    with pytest.raises(errors.UsageError, match=r"--token_file=\S*/t ") as raised:
+    with said.raises(errors.UsageError, r"--token_file=\S*/t "):
         security.read_token(str(tmp_path / "t"))
-    said(raised.value)
 
 
 @pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o640, False), (0o644, True), (0o604, True)])
@@ -131,17 +130,15 @@ def test_what_holds_a_token_does_not_show_it(token_file: str) -> None:
 def test_a_key_that_does_not_fit_its_certificate_is_refused(
     files: certificates.Files, stranger: certificates.Files, said: golden.Said
 ) -> None:
-    with pytest.raises(errors.UsageError, match=r"--tls\.cert_file=.*--tls\.key_file=.*MISMATCH") as raised:
+    with said.raises(errors.UsageError, r"--tls\.cert_file=.*--tls\.key_file=.*MISMATCH"):
         security.for_server("", sections.TlsConfig(str(files.cert), str(stranger.key)))
-    said(raised.value)
 
 
 def test_a_certificate_that_is_none_is_refused(
     files: certificates.Files, tmp_path: pathlib.Path, said: golden.Said
 ) -> None:
-    with pytest.raises(errors.UsageError, match=r"--tls\.cert_file=\S*/cert ") as raised:
+    with said.raises(errors.UsageError, r"--tls\.cert_file=\S*/cert "):
         security.for_server("", sections.TlsConfig(write(tmp_path / "cert", "nonsense"), str(files.key)))
-    said(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -164,9 +161,8 @@ def test_what_a_client_cannot_use_is_refused(
 ) -> None:
     write(tmp_path / "nonsense", "nonsense")
     path = {"": "", "ca": str(files.ca)}.get(ca_file, str(tmp_path / ca_file))
-    with pytest.raises(errors.UsageError, match=message) as raised:
+    with said.raises(errors.UsageError, message, message):
         security.for_client(address, security.Access(ca_file=path, server_name=server_name))
-    said(raised.value, message)
 
 
 # --- who may call ---

@@ -17,18 +17,6 @@ from seedzero.core import errors
 from seedzero.transport import codec, messages, probe, security
 from seedzero.transport import server as servers
 
-
-@pytest.fixture
-def learner() -> Learner:
-    return Learner()
-
-
-@pytest.fixture
-def address(learner: Learner) -> Iterator[str]:
-    with serving(learner) as bound:
-        yield bound
-
-
 HEALTH = "/grpc.health.v1.Health"
 
 

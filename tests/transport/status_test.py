@@ -81,16 +81,8 @@ def test_final_code_from_elsewhere_is_final_too() -> None:
 @pytest.mark.parametrize(
     ("code", "details", "words"),
     [
-        (
-            grpc.StatusCode.UNIMPLEMENTED,
-            "Received http2 header with status: 404",
-            "HTTP status 404",
-        ),
-        (
-            grpc.StatusCode.UNAVAILABLE,
-            "Received http2 header with status: 503",
-            "HTTP status 503",
-        ),
+        (grpc.StatusCode.UNIMPLEMENTED, "Received http2 header with status: 404", "HTTP status 404"),
+        (grpc.StatusCode.UNAVAILABLE, "Received http2 header with status: 503", "HTTP status 503"),
         (
             grpc.StatusCode.UNAVAILABLE,
             "failed to connect to all addresses; last error: UNIMPLEMENTED: ipv4:127.0.0.1:1: Failed parsing HTTP/2 "

@@ -9,21 +9,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import golden
-from wire import ENCODED_SPEC, HELLO, NUM_GROUPS, SETTINGS, Learner, make_step
+from wire import ENCODED_SPEC, HELLO, NUM_GROUPS, SETTINGS, Clock, Learner, make_step
 
 from seedzero.config import sections
 from seedzero.transport import codec, handshake, messages, sessions, streams
-
-
-class Clock:
-    """Seconds that pass when told to."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
 
 PATIENT = dataclasses.replace(SETTINGS, lease_seconds=1e6, hello_seconds=20.0, spec_seconds=100.0, step_seconds=200.0)
 

@@ -35,6 +35,16 @@ def make_step(reward: float = 0.0, **changes: Any) -> types.EnvStep:
     return step._replace(**changes)
 
 
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 class Learner:
     """Records what the server tells it; answers at once with the sequence number, unless told to hold."""
 

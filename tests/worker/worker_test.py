@@ -414,10 +414,7 @@ def test_groups_are_closed_when_a_later_one_cannot_be_made_and_though_one_raises
         (dict(env="chess"), "'chess'"),
         (dict(env="yours"), "env_factory"),
         (dict(env="spiel:hanabi"), "hidden information"),
-        (
-            dict(env="gym:CartPole-v1", env_settings='{"wrappers": "[\\"ClipAction\\"]"}'),
-            "ClipAction",
-        ),
+        (dict(env="gym:CartPole-v1", env_settings='{"wrappers": "[\\"ClipAction\\"]"}'), "ClipAction"),
         (dict(env_settings='{"frame_sice": 84}'), "frame_sice"),
         (dict(env_settings="[1]"), "same version"),
     ],

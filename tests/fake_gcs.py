@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 PAGE = 50
@@ -77,6 +77,21 @@ class FakeGcs:
     def environment(self) -> dict[str, str]:
         """What makes a program use this server."""
         return {"TENSORSTORE_GCS_HTTP_URL": self.url, "GOOGLE_AUTH_TOKEN_FOR_TESTING": TOKEN}
+
+    def recorded(self, kind: str) -> list[str]:
+        """Returns a list that gets the names of all requests of a kind from now on; no request fails meanwhile."""
+        names: list[str] = []
+        self.fault = lambda request: names.append(request.name) if request.kind == kind else None
+        return names
+
+    @contextlib.contextmanager
+    def failing(self, status: int, *, kind: str = "", part: str = "") -> Iterator[None]:
+        """Fails the requests of a kind, "" for all, for objects whose names have a part; none does afterwards."""
+        self.fault = lambda request: status if kind in ("", request.kind) and part in request.name else None
+        try:
+            yield
+        finally:
+            self.fault = lambda request: None
 
     def names(self, bucket: str, prefix: str = "") -> list[str]:
         """Returns the names of a bucket's objects, sorted."""

@@ -206,8 +206,8 @@ def test_a_refusal_says_what_to_do(gcs: fake_gcs.FakeGcs, status: int, advice: s
 
 def test_a_listing_that_is_refused_is_not_an_empty_bucket(gcs: fake_gcs.FakeGcs, store: bucket.Store) -> None:
     store.write("proof", b"")
-    gcs.fault = lambda request: 403 if request.kind == "list" else None
-    with pytest.raises(errors.BucketError, match=r"listing gs://runs/team/one is refused.*objectUser"):
+    refused = r"listing gs://runs/team/one is refused.*objectUser"
+    with gcs.failing(403, kind="list"), pytest.raises(errors.BucketError, match=refused):
         store.list(proof="proof")
 
 

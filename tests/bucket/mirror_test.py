@@ -8,13 +8,14 @@ import pathlib
 import re
 import shutil
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import fake_gcs
 import golden
 import numpy as np
 import pytest
+from fake_gcs import FakeGcs
 
 from seedzero.bucket import bucket, lease, remote
 from seedzero.bucket import mirror as mirrors
@@ -56,13 +57,17 @@ class Machine:
         found.begin(self._lose)
         return found
 
-    def run(self, *steps: int) -> None:
-        """A whole session with a checkpoint at each of these updates."""
+    def run(self, steps: Sequence[int], *segments: str, **options: Any) -> None:
+        """A whole session with a checkpoint at each of these updates; the rest: as of `write`."""
         opened = self.open()
         for step in steps:
-            self.write(step, "a")
-            opened.uploads.upload(step)
+            self.upload(step, *segments, **options)
         opened.finish()
+
+    def upload(self, step: int, *segments: str, **options: Any) -> None:
+        """Writes a checkpoint and has it uploaded in the session that goes on; the rest: as of `write`."""
+        self.write(step, *segments, **options)
+        self.opened[-1].uploads.upload(step)
 
     def _lose(self, reason: str) -> None:
         self.said.append(reason)
@@ -120,7 +125,7 @@ def printed() -> list[str]:
 
 @pytest.fixture
 def machine(
-    gcs: fake_gcs.FakeGcs, tmp_path: pathlib.Path, printed: list[str], monkeypatch: pytest.MonkeyPatch
+    gcs: FakeGcs, tmp_path: pathlib.Path, printed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Make]:
     made: list[Machine] = []
 
@@ -135,35 +140,44 @@ def machine(
             opened.finish()
 
 
-def names(gcs: fake_gcs.FakeGcs) -> set[str]:
+@pytest.fixture
+def here(machine: Make) -> Machine:
+    return machine("a")
+
+
+@pytest.fixture
+def there(machine: Make) -> Machine:
+    return machine("b")
+
+
+def names(gcs: FakeGcs) -> set[str]:
     """Returns the keys of the run in the bucket."""
     return {name.removeprefix("team/one/") for name in gcs.names("runs", "team/one/")}
 
 
-def steps(gcs: fake_gcs.FakeGcs) -> list[int]:
+def steps(gcs: FakeGcs) -> list[int]:
     """Returns the checkpoints in the bucket: those with a manifest."""
     words = [name.split("/") for name in names(gcs)]
     return sorted(int(found[2]) for found in words if found[1:2] == ["steps"] and found[-1] == manifest.NAME)
 
 
-def kill(gcs: fake_gcs.FakeGcs, opened: mirrors.Mirror) -> None:
+def kill(gcs: FakeGcs, opened: mirrors.Mirror) -> None:
     """Ends a session as kill -9 does, for the bucket: what comes later does not arrive."""
     fault, gcs.fault = gcs.fault, lambda request: 403
     opened.finish()
     gcs.fault = fault
 
 
-def forget_lease(gcs: fake_gcs.FakeGcs) -> None:
+def forget_lease(gcs: FakeGcs) -> None:
     """As if the dead learner's lease had been silent for long enough."""
     name = f"{URL.path}/{lease.NAME}"
     gcs.put("runs", name, json.dumps({**json.loads(gcs.content("runs", name)), "released": True}).encode())
 
 
-def test_a_checkpoint_is_there_as_a_whole_and_its_manifest_comes_last(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+def test_a_checkpoint_is_there_as_a_whole_and_its_manifest_comes_last(machine: Make, gcs: FakeGcs) -> None:
     here = machine("a")
     opened = here.open()
-    order: list[str] = []
-    gcs.fault = lambda request: order.append(request.name) if request.kind == "write" else None
+    order = gcs.recorded("write")
     here.write(10, "s1", "s2")
     (here.path / "metrics.jsonl").write_text("{}\n")
     (here.path / "league.jsonl").write_text("{}\n")
@@ -193,108 +207,93 @@ def test_a_checkpoint_is_there_as_a_whole_and_its_manifest_comes_last(machine: M
     ]
 
 
-def test_what_is_not_kept_is_deleted_there_too(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
-    here = machine("a")
+def test_what_is_not_kept_is_deleted_there_too(here: Machine, gcs: FakeGcs) -> None:
     opened = here.open(keep=2)
     for step, segment in ((10, "s1"), (20, "s2"), (30, "s2"), (40, "s4")):
-        here.write(step, segment, for_good=step == 20)
-        opened.uploads.upload(step)
+        here.upload(step, segment, for_good=step == 20)
         here.prune(2, step)
         opened.uploads.prune(step)
     assert here.steps == steps(gcs) == [20, 30, 40]
     assert {name.split("/")[2] for name in names(gcs) if "segments" in name} == {"s2", "s4"}
 
 
-def test_a_lost_machine_s_run_goes_on_elsewhere(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
-    first, second = machine("a"), machine("b")
-    opened = first.open()
-    first.write(10, "s1")
-    first.write(20, "s1", "s2")
-    (first.path / "config.json").write_text("{}")
+def test_a_lost_machine_s_run_goes_on_elsewhere(here: Machine, there: Machine, gcs: FakeGcs) -> None:
+    opened = here.open()
+    here.write(10, "s1")
+    here.write(20, "s1", "s2")
+    (here.path / "config.json").write_text("{}")
     opened.uploads.upload(10)
     opened.uploads.upload(20)
     kill(gcs, opened)
     forget_lease(gcs)
-    again = second.open()
-    assert second.steps == [20]  # the older one is fetched only where this one is damaged
-    assert (second.path / "checkpoints/segments/s1/rows").read_text() == "rows of s1"
-    assert (second.path / "config.json").read_text() == "{}"
-    saved_files.find(second.path / "checkpoints", "last")
+    again = there.open()
+    assert there.steps == [20]  # the older one is fetched only where this one is damaged
+    assert (there.path / "checkpoints/segments/s1/rows").read_text() == "rows of s1"
+    assert (there.path / "config.json").read_text() == "{}"
+    saved_files.find(there.path / "checkpoints", "last")
     assert steps(gcs) == [10, 20]
-    second.write(30, "s2")
-    again.uploads.upload(30)
+    there.upload(30, "s2")
     again.uploads.prune(30)
     assert steps(gcs) == [10, 20, 30]
 
 
-def test_of_several_hosts_their_common_checkpoint_is_fetched(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
-    one, other = machine("one"), machine("other")
-    one.run(10, 20)
-    other.open(step=10)
-    assert other.steps == [10] and (other.path / "checkpoints/segments/a/rows").exists()
+def test_of_several_hosts_their_common_checkpoint_is_fetched(here: Machine, there: Machine, gcs: FakeGcs) -> None:
+    here.run([10, 20], "a")
+    there.open(step=10)
+    assert there.steps == [10] and (there.path / "checkpoints/segments/a/rows").exists()
     assert steps(gcs) == [10, 20]  # the later one goes once another of its update is there
 
 
 @pytest.mark.parametrize("step", [-1, 20])
-def test_a_host_without_the_common_checkpoint_begins_with_none(machine: Make, step: int) -> None:
-    one, other = machine("one"), machine("other")
-    one.run(10)
-    other.open(step=step)
-    assert other.steps == []
+def test_a_host_without_the_common_checkpoint_begins_with_none(here: Machine, there: Machine, step: int) -> None:
+    here.run([10], "a")
+    there.open(step=step)
+    assert there.steps == []
 
 
-def test_a_damaged_common_checkpoint_is_refused(machine: Make, gcs: fake_gcs.FakeGcs, said: golden.Said) -> None:
-    one, other = machine("one"), machine("other")
-    one.run(10, 20)
+def test_a_damaged_common_checkpoint_is_refused(
+    here: Machine, there: Machine, gcs: FakeGcs, said: golden.Said
+) -> None:
+    here.run([10, 20], "a")
     gcs.put("runs", "team/one/checkpoints/steps/000000000010/params/data", b"something else")
     with said.raises(errors.CheckpointError):
-        other.open(step=10)
+        there.open(step=10)
 
 
-def test_whole_files_of_the_local_copy_are_not_fetched_again(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+def test_whole_files_of_the_local_copy_are_not_fetched_again(machine: Make, gcs: FakeGcs) -> None:
     here = machine("a")
-    opened = here.open()
-    here.write(10, "s1", "s2")
-    opened.uploads.upload(10)
-    opened.finish()
+    here.run([10], "s1", "s2")
     machine("b").open().finish()  # so that the copy is not the newest one
     (here.path / "checkpoints/segments/s2/rows").write_text("damaged")
-    fetched: list[str] = []
-    gcs.fault = lambda request: fetched.append(request.name) if request.kind == "read" else None
+    fetched = gcs.recorded("read")
     here.open()
     assert [name for name in fetched if "rows" in name] == ["team/one/checkpoints/segments/s2/rows"]
     assert (here.path / "checkpoints/segments/s2/rows").read_text() == "rows of s2"
     assert not [name for name in fetched if "params" in name]
 
 
-def test_the_bucket_is_the_truth_for_a_copy_that_is_behind(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
-    first, second = machine("a"), machine("b")
-    opened = first.open()
-    first.write(10)
-    opened.uploads.upload(10)
-    first.write(20, content="never uploaded")
-    (first.path / "tensorboard").mkdir()
-    (first.path / "tensorboard" / "events").write_text("")
+def test_the_bucket_is_the_truth_for_a_copy_that_is_behind(here: Machine, there: Machine, gcs: FakeGcs) -> None:
+    opened = here.open()
+    here.upload(10)
+    here.write(20, content="never uploaded")
+    (here.path / "tensorboard").mkdir()
+    (here.path / "tensorboard" / "events").write_text("")
     kill(gcs, opened)
     forget_lease(gcs)
-    again = second.open()
-    second.write(20, content="of another machine")
-    second.write(30)
+    again = there.open()
+    there.write(20, content="of another machine")
+    there.write(30)
     again.uploads.upload(20)
     again.uploads.upload(30)
     again.finish()
-    first.open()
-    assert first.steps == [10, 30]
-    assert not (first.path / "tensorboard" / "events").exists()
-    assert any("20" in text and "deleted" in text for text in first.said)
+    here.open()
+    assert here.steps == [10, 30]
+    assert not (here.path / "tensorboard" / "events").exists()
+    assert any("20" in text and "deleted" in text for text in here.said)
 
 
-def test_an_emptied_bucket_leaves_nothing_of_the_run_in_its_copy(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
-    here = machine("a")
-    opened = here.open()
-    here.write(10, "000000000010-0123abcd-0000", frozen=["main-0123456789ab"])
-    opened.uploads.upload(10)
-    opened.finish()
+def test_an_emptied_bucket_leaves_nothing_of_the_run_in_its_copy(here: Machine, gcs: FakeGcs) -> None:
+    here.run([10], "000000000010-0123abcd-0000", frozen=["main-0123456789ab"])
     for name in gcs.names("runs"):
         gcs.remove("runs", name)
     opened = mirrors.Mirror(URL, SETTINGS, sections.CheckpointConfig(), report=here.said.append)
@@ -303,110 +302,73 @@ def test_an_emptied_bucket_leaves_nothing_of_the_run_in_its_copy(machine: Make, 
     assert not list((here.path / "checkpoints").glob("*/*"))
 
 
-def test_what_only_the_last_writer_s_copy_has_is_uploaded_at_the_next_start(
-    machine: Make, gcs: fake_gcs.FakeGcs
-) -> None:
-    here = machine("a")
+def test_what_only_the_last_writer_s_copy_has_is_uploaded_at_the_next_start(here: Machine, gcs: FakeGcs) -> None:
     opened = here.open()
-    here.write(10)
-    opened.uploads.upload(10)
-    gcs.fault = lambda request: 503 if request.kind == "write" else None
-    here.write(20)
-    with pytest.raises(errors.BucketError, match=r"writing gs://runs/team/one/checkpoints/steps/000000000020"):
-        opened.uploads.upload(20)
+    here.upload(10)
+    writing = r"writing gs://runs/team/one/checkpoints/steps/000000000020"
+    with gcs.failing(503, kind="write"), pytest.raises(errors.BucketError, match=writing):
+        here.upload(20)
     kill(gcs, opened)
     assert steps(gcs) == [10]
-    gcs.fault = lambda request: None
     here.open()
     assert here.steps == [10, 20] and steps(gcs) == [10, 20]
 
 
-def test_an_upload_that_broke_off_is_no_checkpoint_and_is_cleaned_up(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
-    first, second = machine("a"), machine("b")
-    opened = first.open()
-    first.write(10, "s1")
-    opened.uploads.upload(10)
-    first.write(20, "s1", "s2")
-    gcs.fault = lambda request: 403 if request.name.endswith("20/manifest.json") else None
-    with pytest.raises(errors.BucketError, match="objectUser"):
-        opened.uploads.upload(20)
+def test_an_upload_that_broke_off_is_no_checkpoint_and_is_cleaned_up(
+    here: Machine, there: Machine, gcs: FakeGcs
+) -> None:
+    opened = here.open()
+    here.upload(10, "s1")
+    with gcs.failing(403, part="20/manifest.json"), pytest.raises(errors.BucketError, match="objectUser"):
+        here.upload(20, "s1", "s2")
     assert "checkpoints/segments/s2/rows" in names(gcs)
     kill(gcs, opened)
-    gcs.fault = lambda request: None
     forget_lease(gcs)
-    second.open()
-    assert second.steps == [10]
+    there.open()
+    assert there.steps == [10]
     assert not [name for name in names(gcs) if "s2" in name or "000000000020" in name]
 
 
-def test_after_a_failed_upload_the_next_one_sends_only_what_is_missing(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
-    here = machine("a")
-    opened = here.open()
-    here.write(10, "s1", "s2")
-    gcs.fault = lambda request: 403 if "steps" in request.name else None
-    with pytest.raises(errors.BucketError):
-        opened.uploads.upload(10)
-    sent: list[str] = []
-    gcs.fault = lambda request: sent.append(request.name) if request.kind == "write" else None
-    here.write(20, "s1", "s2")
-    opened.uploads.upload(20)
+def test_after_a_failed_upload_the_next_one_sends_only_what_is_missing(here: Machine, gcs: FakeGcs) -> None:
+    here.open()
+    with gcs.failing(403, part="steps"), pytest.raises(errors.BucketError):
+        here.upload(10, "s1", "s2")
+    sent = gcs.recorded("write")
+    here.upload(20, "s1", "s2")
     assert sent and not [name for name in sent if "segments" in name]
     assert steps(gcs) == [20]
-
-
-def test_a_checkpoint_written_anew_is_never_half_the_old_one(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
-    here = machine("a")
-    opened = here.open()
-    here.write(10)
-    opened.uploads.upload(10)
-    here.write(10, content=" of another past")
-    gcs.fault = lambda request: 403 if request == fake_gcs.Request("write", f"{URL.path}/{_MANIFEST}") else None
-    with pytest.raises(errors.BucketError):
-        opened.uploads.upload(10)
-    assert steps(gcs) == []
-    gcs.fault = lambda request: None
-    opened.uploads.upload(10)
-    assert gcs.content("runs", f"{URL.path}/checkpoints/steps/000000000010/params/data").endswith(b"another past")
 
 
 _MANIFEST = "checkpoints/steps/000000000010/manifest.json"
 
 
-def test_a_state_stays_until_the_replay_of_its_step_is_there(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
-    here = machine("a")
+@pytest.mark.parametrize(
+    ("failing", "there", "segments", "name"),
+    [
+        (_MANIFEST, [], "", "data"),  # it is never half the old one
+        ("segments/2", [10], "12", "data"),  # a state in haste stays until its replay is there
+        ("params/other", [10], "1", "other"),  # and until the large files are
+    ],
+)
+def test_a_checkpoint_written_anew_replaces_the_old_one_once_it_is_there(
+    here: Machine, gcs: FakeGcs, failing: str, there: list[int], segments: str, name: str
+) -> None:
     opened = here.open()
-    here.write(10)
-    opened.uploads.upload(10)  # in haste, without its replay
-    here.write(10, "s1", "s2", content=" and its replay")
-    gcs.fault = lambda request: 403 if "segments/s2" in request.name else None
-    with pytest.raises(errors.BucketError):
-        opened.uploads.upload(10)
-    assert steps(gcs) == [10]
-    gcs.fault = lambda request: None
-    opened.uploads.upload(10)
-    assert steps(gcs) == [10]
-    assert gcs.content("runs", f"{URL.path}/checkpoints/steps/000000000010/params/data").endswith(b"and its replay")
-
-
-def test_a_state_stays_until_the_large_files_of_its_step_are_there(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
-    here = machine("a")
-    opened = here.open()
-    here.write(10)
-    opened.uploads.upload(10)  # in haste, without its replay
-    here.write(10, "s1", content=" and its replay", name="other")
-    gcs.fault = lambda request: 403 if request.name.endswith("params/other") else None
-    with pytest.raises(errors.BucketError):
-        opened.uploads.upload(10)
-    assert steps(gcs) == [10]
-    gcs.fault = lambda request: None
+    here.upload(10)
+    with gcs.failing(403, kind="write", part=failing), pytest.raises(errors.BucketError):
+        here.upload(10, *segments, content=" made anew", name=name)
+    assert steps(gcs) == there
     opened.uploads.upload(10)
     opened.uploads.prune(10)
-    assert steps(gcs) == [10] and "checkpoints/steps/000000000010/params/data" not in names(gcs)
+    assert steps(gcs) == [10]
+    params = f"{URL.path}/checkpoints/steps/000000000010/params/"
+    assert gcs.names("runs", params) == [f"{params}{name}"]
+    assert gcs.content("runs", f"{params}{name}").endswith(b"made anew")
 
 
 @pytest.mark.parametrize("name", ["best/model.pt", "epoch-3/model.pt", "model.pt", "steps/last/model.pt"])
 def test_checkpoints_of_something_else_are_refused_and_stay(
-    machine: Make, gcs: fake_gcs.FakeGcs, name: str, said: golden.Said
+    machine: Make, gcs: FakeGcs, name: str, said: golden.Said
 ) -> None:
     gcs.put("runs", f"{URL.path}/checkpoints/{name}", b"weights")
     with said.raises(errors.ResumeError, f"checkpoints/{name}", replace={name: "NAME"}):
@@ -414,78 +376,48 @@ def test_checkpoints_of_something_else_are_refused_and_stay(
     assert gcs.content("runs", f"{URL.path}/checkpoints/{name}") == b"weights"
 
 
-def test_a_damaged_checkpoint_that_is_made_anew_stays(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
-    first, second = machine("a"), machine("b")
-    opened = first.open()
-    for step in (10, 20):
-        first.write(step)
-        opened.uploads.upload(step)
-    opened.finish()
-    gcs.put("runs", f"{URL.path}/checkpoints/steps/000000000020/params/data", b"params of 2?")
-    again = second.open()
-    assert second.steps == [10]
-    second.write(20, content=" made anew")
-    again.uploads.upload(20)
-    again.uploads.prune(20)
-    assert steps(gcs) == [10, 20]
-
-
+@pytest.mark.parametrize("step", [15, 20])
 @pytest.mark.parametrize("name", ["params/data", "manifest.json"])
-def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(machine: Make, gcs: fake_gcs.FakeGcs, name: str) -> None:
-    first, second = machine("a"), machine("b")
-    opened = first.open()
-    for step in (10, 20):
-        first.write(step)
-        opened.uploads.upload(step)
-    opened.finish()
+def test_a_damaged_checkpoint_is_passed_over_for_an_older_one_and_may_be_made_anew(
+    here: Machine, there: Machine, gcs: FakeGcs, name: str, step: int
+) -> None:
+    here.run([10, 20])
     gcs.put("runs", f"{URL.path}/checkpoints/steps/000000000020/{name}", b"params of 2?")
-    again = second.open()
-    assert second.steps == [10]
-    assert any("20" in text and "is damaged" in text for text in second.said)
-    second.write(15)
-    again.uploads.upload(15)
-    again.uploads.prune(15)
-    assert steps(gcs) == [10, 15]
+    again = there.open()
+    assert there.steps == [10]
+    assert any("20" in text and "is damaged" in text for text in there.said)
+    there.upload(step, content=" made anew")
+    again.uploads.prune(step)
+    assert steps(gcs) == [10, step]
 
 
 def test_where_no_checkpoint_can_be_used_nothing_is_begun_anew_or_deleted(
-    machine: Make, gcs: fake_gcs.FakeGcs, said: golden.Said
+    here: Machine, there: Machine, gcs: FakeGcs, said: golden.Said
 ) -> None:
-    first, second = machine("a"), machine("b")
-    opened = first.open()
-    first.write(10, "s1")
-    opened.uploads.upload(10)
-    opened.finish()
+    here.run([10], "s1")
     gcs.remove("runs", f"{URL.path}/checkpoints/steps/000000000010/params/data")
     before = names(gcs)
     with said.raises(errors.CheckpointError, "gs://runs/team/one "):
-        second.open()
+        there.open()
     assert names(gcs) == before
 
 
 def test_a_checkpoint_whose_replay_is_gone_is_fetched_without_it(
-    machine: Make, gcs: fake_gcs.FakeGcs, printed: list[str]
+    here: Machine, there: Machine, gcs: FakeGcs, printed: list[str]
 ) -> None:
-    first, second = machine("a"), machine("b")
-    opened = first.open()
-    first.write(10, "s1")
-    opened.uploads.upload(10)
-    opened.finish()
+    here.run([10], "s1")
     gcs.remove("runs", f"{URL.path}/checkpoints/segments/s1/rows")
-    second.open()
-    path, found, _ = saved_files.find(second.path / "checkpoints", "last", "state")
+    there.open()
+    path, found, _ = saved_files.find(there.path / "checkpoints", "last", "state")
     assert (path.name, found.has_replay) == ("000000000010", True)
     assert any("checkpoint 10 in gs://runs/team/one " in text and "s1" in text for text in printed)
     with pytest.raises(errors.CheckpointError, match="s1"):
-        saved_files.check_segments(second.path / "checkpoints", found.segments, content=False)
+        saved_files.check_segments(there.path / "checkpoints", found.segments, content=False)
 
 
-def test_a_manifest_that_names_files_elsewhere_is_refused(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+def test_a_manifest_that_names_files_elsewhere_is_refused(machine: Make, gcs: FakeGcs) -> None:
     here = machine("a")
-    opened = here.open()
-    here.write(10)
-    opened.uploads.upload(10)
-    opened.finish()
+    here.run([10])
     directory = here.root / "forged"
     directory.mkdir()
     files = {"../../../../x": durable.Checksum(1, "0")}
@@ -498,15 +430,14 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(machine: Make, gcs: fa
     assert any("it names '../../../../x'" in text for text in other.said)
 
 
-def test_the_best_checkpoint_replaces_the_one_before(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
+def test_the_best_checkpoint_replaces_the_one_before(machine: Make, gcs: FakeGcs) -> None:
     here = machine("a")
     opened = here.open()
     for step in (30, 20):  # the second one after a resume that gave up the past of the first
         for other in saved_files.finished(here.path / "checkpoints/best"):
             durable.remove(here.path / f"checkpoints/best/{other:012d}")
         here.write(step, best=True)
-        here.write(step)
-        opened.uploads.upload(step)
+        here.upload(step)
         opened.uploads.prune(step)
     assert {name.split("/")[2] for name in names(gcs) if name.startswith("checkpoints/best")} == {"000000000020"}
     opened.finish()
@@ -515,45 +446,35 @@ def test_the_best_checkpoint_replaces_the_one_before(machine: Make, gcs: fake_gc
     assert saved_files.finished(elsewhere.path / "checkpoints/best") == [20]
 
 
-def test_a_refused_listing_is_not_a_new_run(machine: Make, gcs: fake_gcs.FakeGcs, said: golden.Said) -> None:
-    gcs.fault = lambda request: 403 if request.kind == "list" else None
-    with said.raises(errors.BucketError, "listing gs://runs/team/one "):
+def test_a_refused_listing_is_not_a_new_run(machine: Make, gcs: FakeGcs, said: golden.Said) -> None:
+    with gcs.failing(403, kind="list"), said.raises(errors.BucketError, "listing gs://runs/team/one "):
         machine("a").open()
 
 
-def test_a_deletion_that_fails_is_told_and_done_the_next_time(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
-    here = machine("a")
+def test_a_deletion_that_fails_is_told_and_done_the_next_time(here: Machine, gcs: FakeGcs) -> None:
     opened = here.open(keep=1)
     for step in (10, 20):
-        here.write(step)
-        opened.uploads.upload(step)
-    gcs.fault = lambda request: 403 if request.kind == "delete" else None
-    opened.uploads.prune(20)
+        here.upload(step)
+    with gcs.failing(403, kind="delete"):
+        opened.uploads.prune(20)
     assert steps(gcs) == [10, 20] and "gs://runs/team/one" in here.said[-1] and "deleting" in here.said[-1]
-    gcs.fault = lambda request: None
     opened.uploads.prune(20)
     assert steps(gcs) == [20]
 
 
-def test_who_waits_is_told_how_far_an_upload_is(
-    machine: Make, gcs: fake_gcs.FakeGcs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_waits_is_told_how_far_an_upload_is(here: Machine, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bucket_uploads, "_PROGRESS_SECONDS", 0.0)
-    here = machine("a")
     opened = here.open()
-    here.write(10)
-    opened.uploads.upload(10)
+    here.upload(10)
     assert not any("uploading" in text or "is in" in text for text in here.said)
     opened.uploads.report_progress()
-    here.write(20, "s1")
-    opened.uploads.upload(20)
+    here.upload(20, "s1")
     progress = [text for text in here.said if text.startswith("uploading")]
     assert progress[-1] == "uploading gs://runs/team/one/checkpoints/steps/000000000020: 0.0 of 0.0 MB"
     assert len(progress) == 2 and re.match("checkpoint 20 .*gs://runs/team/one$", here.said[-1])
 
 
-def test_changed_files_alone_are_sent_again(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
-    here = machine("a")
+def test_changed_files_alone_are_sent_again(here: Machine, gcs: FakeGcs) -> None:
     opened = here.open()
     (here.path / "metrics.jsonl").write_text("1\n")
     (here.path / "spec.json").write_text("{}")
@@ -568,10 +489,9 @@ def test_changed_files_alone_are_sent_again(machine: Make, gcs: fake_gcs.FakeGcs
 
 
 def test_another_learner_s_takeover_is_told_and_nothing_is_written_any_more(
-    machine: Make, gcs: fake_gcs.FakeGcs, monkeypatch: pytest.MonkeyPatch
+    here: Machine, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease.Lease, "renew_seconds", 0.05)
-    here = machine("a")
     opened = here.open()
     name = f"{URL.path}/{lease.NAME}"
     other = {**json.loads(gcs.content("runs", name)), "copy": "other", "process": "other", "host": "elsewhere"}
@@ -585,7 +505,7 @@ def test_another_learner_s_takeover_is_told_and_nothing_is_written_any_more(
     assert names(gcs) == before
 
 
-def _half_checkpoints(gcs: fake_gcs.FakeGcs) -> list[int]:
+def _half_checkpoints(gcs: FakeGcs) -> list[int]:
     """Returns the checkpoints in the bucket that lack a file, or have another one's."""
     half, found = [], names(gcs)
     for step in steps(gcs):
@@ -602,7 +522,7 @@ def _half_checkpoints(gcs: fake_gcs.FakeGcs) -> list[int]:
     return half
 
 
-def _fail_at(gcs: fake_gcs.FakeGcs, place: int, fault: int) -> list[str]:
+def _fail_at(gcs: FakeGcs, place: int, fault: int) -> list[str]:
     """Has the object of a request fail from then on, the lease aside; returns its name, once it has failed."""
     asked, failing = itertools.count(), list[str]()
 
@@ -617,7 +537,7 @@ def _fail_at(gcs: fake_gcs.FakeGcs, place: int, fault: int) -> list[str]:
 
 @pytest.mark.parametrize("fault", [412, 429, 503, fake_gcs.CUT, fake_gcs.UNANSWERED])
 def test_a_request_that_fails_for_good_loses_nothing_and_leaves_nothing_half(
-    fault: int, machine: Make, gcs: fake_gcs.FakeGcs, monkeypatch: pytest.MonkeyPatch
+    fault: int, machine: Make, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bucket, "_FIRST_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(bucket, "_num_retries", lambda seconds: 2)
@@ -663,66 +583,53 @@ def _params(step: int) -> dict[str, Any]:
     return {"params": {"w": np.full(3, step, np.float32)}, "rest": {"n": np.int32(step)}}
 
 
-def test_a_save_is_durable_when_it_is_in_the_bucket(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
-    here = machine("a")
-    opened = here.open(keep=1)
-    done: list[int] = []
-    failed: list[str] = []
-    with_best = trees.copy(_params(3)["params"])
+@contextlib.contextmanager
+def saving(opened: mirrors.Mirror, **kept: int) -> Iterator[tuple[checkpointers.Checkpointer, list[int], list[str]]]:
+    """Yields what writes checkpoints into the copy and the bucket, the durable ones, and the failures."""
+    done, failed = list[int](), list[str]()
     saver = checkpointers.Checkpointer(
-        here.path / "checkpoints",
-        sections.CheckpointConfig(keep=1),
+        opened.path / "checkpoints",
+        sections.CheckpointConfig(**kept),
         on_durable=done.append,
         on_error=failed.append,
         uploader=opened.uploads,
     )
-    try:
+    yield saver, done, failed
+    saver.close()
+
+
+def test_a_save_is_durable_when_it_is_in_the_bucket(here: Machine, there: Machine, gcs: FakeGcs) -> None:
+    opened, with_best = here.open(keep=1), trees.copy(_params(3)["params"])
+    with saving(opened, keep=1) as (saver, done, failed):
         saver.save(1, trees.copy(_params(1)), {}, None)
         saver.wait()
         assert done == [1] == steps(gcs)
-        gcs.fault = lambda request: 403 if request.kind == "write" else None
-        saver.save_best(2, with_best, {})
-        saver.save(2, trees.copy(_params(2)), {}, None)
-        saver.wait()
+        with gcs.failing(403, kind="write"):
+            saver.save_best(2, with_best, {})
+            saver.save(2, trees.copy(_params(2)), {}, None)
+            saver.wait()
         assert done == [1] == steps(gcs)
         assert "checkpoint 2 " in failed[0] and "writing gs://runs/team/one/" in failed[0]
-        gcs.fault = lambda request: None
         saver.save(3, trees.copy(_params(3)), {}, None)
         saver.wait()
         assert done == [1, 3] and len(failed) == 1
         assert steps(gcs) == [3]
         assert [name for name in names(gcs) if name.startswith("checkpoints/best/000000000002/")]
-    finally:
-        saver.close()
     opened.finish()
     shutil.rmtree(here.path)
-    elsewhere = machine("b")
-    elsewhere.open()
-    params, _ = saved_files.restore_params(elsewhere.path / "checkpoints", "last", with_best)
+    there.open()
+    params, _ = saved_files.restore_params(there.path / "checkpoints", "last", with_best)
     assert params["w"].tolist() == [3, 3, 3]
 
 
-def test_a_state_saved_in_haste_is_durable_when_it_is_in_the_bucket(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
-    here = machine("a")
-    opened = here.open()
-    done: list[int] = []
-    failed: list[str] = []
-    saver = checkpointers.Checkpointer(
-        here.path / "checkpoints",
-        sections.CheckpointConfig(),
-        on_durable=done.append,
-        on_error=failed.append,
-        uploader=opened.uploads,
-    )
-    try:
+def test_a_state_saved_in_haste_is_durable_when_it_is_in_the_bucket(here: Machine, gcs: FakeGcs) -> None:
+    with saving(here.open()) as (saver, done, failed):
         saver.save_state(1, trees.copy(_params(1)), {})
         assert done == [1] == steps(gcs)
-        gcs.fault = lambda request: 403 if request.kind == "write" else None
-        saver.save_state(2, trees.copy(_params(2)), {})
+        with gcs.failing(403, kind="write"):
+            saver.save_state(2, trees.copy(_params(2)), {})
         assert done == [1] == steps(gcs)
         assert "checkpoint 2 " in failed[0] and "writing gs://runs/team/one/" in failed[0]
-    finally:
-        saver.close()
 
 
 # ------------------------------------------------------------------------------------ frozen players
@@ -734,20 +641,14 @@ def player_file(name: str) -> str:
     return f"checkpoints/frozen/{name}/params"
 
 
-def test_frozen_players_are_there_before_the_manifest_that_names_them_and_once(
-    machine: Make, gcs: fake_gcs.FakeGcs
-) -> None:
-    here = machine("a")
-    opened = here.open()
-    order: list[str] = []
-    gcs.fault = lambda request: order.append(request.name) if request.kind == "write" else None
-    here.write(10, "s1", frozen=[ONE])
-    opened.uploads.upload(10)
+def test_frozen_players_are_there_before_the_manifest_that_names_them_and_once(here: Machine, gcs: FakeGcs) -> None:
+    here.open()
+    order = gcs.recorded("write")
+    here.upload(10, "s1", frozen=[ONE])
     sent = [name.removeprefix("team/one/") for name in order]
     assert sent.index("checkpoints/segments/s1/rows") < sent.index(player_file(ONE)) < sent.index(_MANIFEST)
     del order[:]
-    here.write(20, "s1", frozen=[ONE, TWO])
-    opened.uploads.upload(20)
+    here.upload(20, "s1", frozen=[ONE, TWO])
     assert sorted(name.removeprefix("team/one/checkpoints/") for name in order) == [
         f"frozen/{TWO}/params",
         "steps/000000000020/manifest.json",
@@ -755,12 +656,10 @@ def test_frozen_players_are_there_before_the_manifest_that_names_them_and_once(
     ]
 
 
-def test_frozen_players_that_no_checkpoint_needs_are_deleted_there_too(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
-    here = machine("a")
+def test_frozen_players_that_no_checkpoint_needs_are_deleted_there_too(here: Machine, gcs: FakeGcs) -> None:
     opened = here.open(keep=1)
     for step, players, for_good in ((10, [ONE], True), (20, [ONE, TWO], False), (30, [], False)):
-        here.write(step, frozen=players, for_good=for_good)
-        opened.uploads.upload(step)
+        here.upload(step, frozen=players, for_good=for_good)
         here.prune(1, step)
         opened.uploads.prune(step)
     assert here.steps == steps(gcs) == [10, 30]
@@ -768,87 +667,69 @@ def test_frozen_players_that_no_checkpoint_needs_are_deleted_there_too(machine: 
     assert [name for name in names(gcs) if "frozen" in name] == [player_file(ONE)]
 
 
-def test_a_league_goes_on_elsewhere_with_its_frozen_players(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
-    first, second = machine("a"), machine("b")
-    opened = first.open()
-    first.write(10, frozen=[ONE])
-    first.write(20, "s1", frozen=[TWO])
+def test_a_league_goes_on_elsewhere_with_its_frozen_players(here: Machine, there: Machine, gcs: FakeGcs) -> None:
+    opened = here.open()
+    here.write(10, frozen=[ONE])
+    here.write(20, "s1", frozen=[TWO])
     for step in (10, 20):
         opened.uploads.upload(step)
     kill(gcs, opened)
     forget_lease(gcs)
-    again = second.open()
-    _, found, _ = saved_files.find(second.path / "checkpoints", "last")
-    assert player_files.usable(second.path / "checkpoints", found.frozen) == (found.frozen, [])
-    assert player_files.names(second.path / "checkpoints") == [TWO]  # only the players of the newest checkpoint
-    sent: list[str] = []
-    gcs.fault = lambda request: sent.append(request.name) if request.kind == "write" else None
-    second.write(30, "s1", frozen=[TWO])
-    again.uploads.upload(30)
+    there.open()
+    _, found, _ = saved_files.find(there.path / "checkpoints", "last")
+    assert player_files.usable(there.path / "checkpoints", found.frozen) == (found.frozen, [])
+    assert player_files.names(there.path / "checkpoints") == [TWO]  # only the players of the newest checkpoint
+    sent = gcs.recorded("write")
+    there.upload(30, "s1", frozen=[TWO])
     assert not [name for name in sent if "frozen" in name] and steps(gcs) == [10, 20, 30]
 
 
-def test_an_upload_of_a_frozen_player_that_broke_off_is_cleaned_up(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
-    first, second = machine("a"), machine("b")
-    opened = first.open()
-    first.write(10, frozen=[ONE])
-    opened.uploads.upload(10)
-    first.write(20, frozen=[ONE, TWO])
-    gcs.fault = lambda request: 403 if request.name.endswith("20/manifest.json") else None
-    with pytest.raises(errors.BucketError, match="objectUser"):
-        opened.uploads.upload(20)
+def test_an_upload_of_a_frozen_player_that_broke_off_is_cleaned_up(
+    here: Machine, there: Machine, gcs: FakeGcs
+) -> None:
+    opened = here.open()
+    here.upload(10, frozen=[ONE])
+    with gcs.failing(403, part="20/manifest.json"), pytest.raises(errors.BucketError, match="objectUser"):
+        here.upload(20, frozen=[ONE, TWO])
     assert player_file(TWO) in names(gcs)
     kill(gcs, opened)
-    gcs.fault = lambda request: None
     forget_lease(gcs)
-    second.open()
-    assert second.steps == [10] and [name for name in names(gcs) if "frozen" in name] == [player_file(ONE)]
+    there.open()
+    assert there.steps == [10] and [name for name in names(gcs) if "frozen" in name] == [player_file(ONE)]
 
 
 @pytest.mark.parametrize("is_damaged", [True, False])
 def test_a_frozen_player_that_the_bucket_lost_costs_neither_checkpoint_nor_replay(
-    machine: Make, gcs: fake_gcs.FakeGcs, printed: list[str], is_damaged: bool, said: golden.Said
+    here: Machine, there: Machine, gcs: FakeGcs, printed: list[str], is_damaged: bool, said: golden.Said
 ) -> None:
-    first, second = machine("a"), machine("b")
-    opened = first.open()
-    first.write(10, "s1", frozen=[ONE, TWO])
-    opened.uploads.upload(10)
-    opened.finish()
+    here.run([10], "s1", frozen=[ONE, TWO])
     key = f"{URL.path}/{player_file(ONE)}"
     gcs.put("runs", key, b"params of another") if is_damaged else gcs.remove("runs", key)
-    again = second.open()
-    directory = second.path / "checkpoints"
+    there.open()
+    directory = there.path / "checkpoints"
     found = saved_files.verified(directory, saved_files.step_directory(directory, 10), scope="replay")
     whole, problems = player_files.usable(directory, found.frozen)
     assert list(whole) == [TWO] and len(problems) == 1 and ONE in problems[0]
     (told,) = [text for text in printed if ONE in text]
     said(told, "damaged" if is_damaged else "missing")
-    second.write(20, "s1", frozen=[TWO])
-    again.uploads.upload(20)
+    there.upload(20, "s1", frozen=[TWO])
     assert steps(gcs) == [10, 20]
 
 
-def test_a_damaged_frozen_player_of_a_local_copy_is_fetched_anew(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
-    here = machine("a")
-    opened = here.open()
-    here.write(10, "s1", frozen=[ONE, TWO])
-    opened.uploads.upload(10)
-    opened.finish()
+def test_a_damaged_frozen_player_of_a_local_copy_is_fetched_anew(here: Machine, gcs: FakeGcs) -> None:
+    here.run([10], "s1", frozen=[ONE, TWO])
     (here.path / player_file(ONE)).write_text("damaged")
-    fetched: list[str] = []
-    gcs.fault = lambda request: fetched.append(request.name) if request.kind == "read" else None
+    fetched = gcs.recorded("read")
     here.open()
     assert [name for name in fetched if "frozen" in name] == [f"{URL.path}/{player_file(ONE)}"]
     assert (here.path / player_file(ONE)).read_text() == f"params of {ONE}"
 
 
 def test_a_checkpoint_ahead_of_the_bucket_is_uploaded_without_a_lost_player(
-    machine: Make, gcs: fake_gcs.FakeGcs, printed: list[str], said: golden.Said
+    here: Machine, gcs: FakeGcs, printed: list[str], said: golden.Said
 ) -> None:
-    here = machine("a")
     opened = here.open()
-    here.write(10)
-    opened.uploads.upload(10)
+    here.upload(10)
     here.write(20, frozen=[ONE, TWO])
     kill(gcs, opened)
     (here.path / player_file(ONE)).unlink()
@@ -857,45 +738,35 @@ def test_a_checkpoint_ahead_of_the_bucket_is_uploaded_without_a_lost_player(
     said("\n".join(text for text in printed if ONE in text))
 
 
-def test_a_frozen_player_that_is_replaced_after_a_resume_is_sent_whole(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
-    here, other = machine("a"), machine("b")
+def test_a_frozen_player_that_is_replaced_after_a_resume_is_sent_whole(
+    here: Machine, there: Machine, gcs: FakeGcs
+) -> None:
     opened = here.open()
-    here.write(10)
-    opened.uploads.upload(10)
-    here.write(20, frozen=[ONE])
-    opened.uploads.upload(20)
+    here.upload(10)
+    here.upload(20, frozen=[ONE])
     # A deterministic run that goes on from 10 freezes a player of the same name.
     durable.remove(here.path / "checkpoints/frozen" / ONE)
-    here.write(15, frozen=[ONE], content=" made anew")
-    opened.uploads.upload(15)
+    here.upload(15, frozen=[ONE], content=" made anew")
     opened.uploads.prune(15)
     assert steps(gcs) == [10, 15]
     assert gcs.content("runs", f"{URL.path}/{player_file(ONE)}").endswith(b"made anew")
     opened.finish()
-    other.open()
-    _, found, _ = saved_files.find(other.path / "checkpoints", "last")
+    there.open()
+    _, found, _ = saved_files.find(there.path / "checkpoints", "last")
     assert (found.step, list(found.frozen)) == (15, [ONE])
 
 
-def test_a_frozen_player_of_a_save_is_durable_in_the_bucket(machine: Make, gcs: fake_gcs.FakeGcs) -> None:
-    here, elsewhere = machine("a"), machine("b")
+def test_a_frozen_player_of_a_save_is_durable_in_the_bucket(here: Machine, there: Machine, gcs: FakeGcs) -> None:
     opened = here.open(keep=1)
-    done: list[int] = []
-    saver = checkpointers.Checkpointer(
-        here.path / "checkpoints",
-        sections.CheckpointConfig(keep=1),
-        on_durable=done.append,
-        on_error=pytest.fail,
-        uploader=opened.uploads,
-    )
-    saver.freeze(ONE, 1, trees.copy(_params(1)["params"]), {})
-    saver.save(1, trees.copy(_params(1)), {}, None, [ONE])
-    saver.freeze(TWO, 2, trees.copy(_params(2)["params"]), {})
-    saver.save(2, trees.copy(_params(2)), {}, None, [TWO])
-    saver.close()
+    with saving(opened, keep=1) as (saver, done, failed):
+        saver.freeze(ONE, 1, trees.copy(_params(1)["params"]), {})
+        saver.save(1, trees.copy(_params(1)), {}, None, [ONE])
+        saver.freeze(TWO, 2, trees.copy(_params(2)["params"]), {})
+        saver.save(2, trees.copy(_params(2)), {}, None, [TWO])
+    assert not failed
     assert done == [1, 2] and steps(gcs) == [2]
     assert {name.split("/")[2] for name in names(gcs) if "frozen" in name} == {TWO}
     opened.finish()
-    elsewhere.open()
-    found = player_files.read(elsewhere.path / "checkpoints", TWO, trees.copy(_params(0)["params"]))
+    there.open()
+    found = player_files.read(there.path / "checkpoints", TWO, trees.copy(_params(0)["params"]))
     assert (found.step, found.params["w"].tolist()) == (2, [2, 2, 2])

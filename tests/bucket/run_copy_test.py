@@ -81,8 +81,7 @@ def test_a_run_in_a_bucket_is_diagnosed(
 def test_the_parameters_of_one_checkpoint_are_fetched_and_nothing_else(
     gcs: fake_gcs.FakeGcs, run: pathlib.Path, step: saved_files.Step, expected: int
 ) -> None:
-    read: list[str] = []
-    gcs.fault = lambda request: read.append(request.name) if request.kind == "read" else None
+    read = gcs.recorded("read")
     with run_copy.local(URL, lambda copy: copy.fetch_params(step)) as path:
         params, _ = saved_files.restore_params(path / "checkpoints", step, LIKE)
         assert params["w"].tolist() == [expected] * 300
@@ -102,8 +101,7 @@ def test_frozen_players_are_fetched_by_name_and_another_name_is_answered_with_al
             if file.is_file():
                 gcs.put("runs", f"{PREFIX}/{file.relative_to(run).as_posix()}", file.read_bytes())
     gcs.put("runs", f"{PREFIX}/checkpoints/frozen/{two}/../../../config.json", b"of another")
-    read: list[str] = []
-    gcs.fault = lambda request: read.append(request.name) if request.kind == "read" else None
+    read = gcs.recorded("read")
     with run_copy.local(URL, lambda copy: copy.fetch_player(two)) as path:
         assert run_dirs.read_saved(path).given == {"run.seed": "3"}
         found = player_files.read(path / "checkpoints", two, LIKE)
@@ -173,8 +171,7 @@ def test_checkpoints_are_listed_without_reading_them_and_verified_by_every_byte(
 ) -> None:
     assert commands.main(["checkpoint", "list", "--json", f"--run_dir={run}"]) == 0
     local = _rows(capsys)
-    read: list[str] = []
-    gcs.fault = lambda request: read.append(request.name) if request.kind == "read" else None
+    read = gcs.recorded("read")
     assert commands.main(["checkpoint", "list", "--json", f"--run_dir={URL}"]) == 0
     assert _rows(capsys) == local
     assert not [name for name in read if "/params/" in name]

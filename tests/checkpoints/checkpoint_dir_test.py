@@ -1,7 +1,6 @@
 """The directory of checkpoints: which ones stay, and its state after a crash."""
 
 import pathlib
-from typing import Any
 
 import checkpoint_harness as harness
 import golden
@@ -14,72 +13,60 @@ from seedzero.config import sections
 from seedzero.core import errors
 
 
-def test_the_newest_and_every_so_many_are_kept(reopen: harness.Open, tmp_path: pathlib.Path) -> None:
+def test_the_newest_and_every_so_many_are_kept(disk: harness.Disk) -> None:
     state = {"params": jnp.zeros(1)}
-    checkpointer = reopen(keep=2, keep_every=3)
+    checkpointer = disk.open(keep=2, keep_every=3)
     for step in range(10, 80, 10):
         checkpointer.save(step, state, {}, None)
         if step == 40:
-            checkpointer = reopen(keep=2, keep_every=3)
+            checkpointer = disk.open(keep=2, keep_every=3)
             harness.restore(checkpointer, state)
     checkpointer.wait()
-    rows = saved_files.list_steps(tmp_path)
+    rows = saved_files.list_steps(disk.path)
     assert [(row["step"], row["kept_for_good"]) for row in rows] == [(30, True), (60, True), (70, False)]
 
 
-def test_an_abandoned_future_goes_away(reopen: harness.Open, tmp_path: pathlib.Path) -> None:
+def test_an_abandoned_future_goes_away(disk: harness.Disk) -> None:
     state = {"params": jnp.zeros(1)}
-    checkpointer = reopen()
+    checkpointer = disk.open()
     for step in (1, 2, 3):
         checkpointer.save(step, state, {}, None)
     checkpointer.wait()
-    checkpointer = reopen()
+    checkpointer = disk.open()
     harness.restore(checkpointer, state, step=1)
-    checkpointer.save(2, {"params": jnp.ones(1)}, {}, None)
-    checkpointer.wait()
-    assert saved_files.finished(tmp_path / "steps") == [1, 2]
+    disk.save(2, {"params": jnp.ones(1)}, {}, None)
+    assert disk.steps() == [1, 2]
     assert harness.restore(checkpointer, state).state["params"].tolist() == [1.0]
 
 
-def test_a_new_run_has_no_best_of_a_run_that_died_before_a_checkpoint(
-    reopen: harness.Open, tmp_path: pathlib.Path
-) -> None:
-    reopen().save_best(5, {"params": jnp.ones(1)}, {"update": 5})
-    reopen()
-    assert saved_files.finished(tmp_path / "best") == []
+def test_a_new_run_has_no_best_of_a_run_that_died_before_a_checkpoint(disk: harness.Disk) -> None:
+    disk.open().save_best(5, {"params": jnp.ones(1)}, {"update": 5})
+    disk.open()
+    assert saved_files.finished(disk.path / "best") == []
 
 
-def test_a_resumed_run_keeps_its_best(
-    reopen: harness.Open, two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
-) -> None:
-    reopen().save_best(2, {"params": jnp.ones(1)}, {"update": 2})
-    reopen()
-    assert saved_files.finished(tmp_path / "best") == [2]
+def test_a_resumed_run_keeps_its_best(disk: harness.Disk, two_steps: harness.Steps) -> None:
+    disk.open().save_best(2, {"params": jnp.ones(1)}, {"update": 2})
+    disk.open()
+    assert saved_files.finished(disk.path / "best") == [2]
 
 
-def test_damaged_steps_push_no_good_one_out(
-    reopen: harness.Open, two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
-) -> None:
-    (saved_files.step_directory(tmp_path, 2) / "manifest.json").unlink()
-    checkpointer = reopen(keep=2)
+def test_damaged_steps_push_no_good_one_out(disk: harness.Disk, two_steps: harness.Steps) -> None:
+    (disk.step(2) / "manifest.json").unlink()
+    checkpointer = disk.open(keep=2)
     state = two_steps[0]
     harness.restore(checkpointer, state)
-    checkpointer.save(3, state, {}, None)
-    checkpointer.wait()
-    assert [row["step"] for row in saved_files.list_steps(tmp_path, content=True) if row["ok"]] == [1, 3]
-    assert saved_files.finished(tmp_path / "steps") == [1, 3]
+    disk.save(3, state, {}, None)
+    assert [row["step"] for row in saved_files.list_steps(disk.path, content=True) if row["ok"]] == [1, 3]
+    assert disk.steps() == [1, 3]
 
 
 @pytest.mark.parametrize("in_haste", [False, True])
 def test_a_step_that_was_damaged_stays_once_it_is_written_anew(
-    in_haste: bool,
-    reopen: harness.Open,
-    two_steps: tuple[Any, Any, list[Any]],
-    tmp_path: pathlib.Path,
-    events: harness.Events,
+    in_haste: bool, disk: harness.Disk, two_steps: harness.Steps
 ) -> None:
-    (saved_files.step_directory(tmp_path, 2) / "manifest.json").unlink()
-    checkpointer, state = reopen(keep=2), two_steps[0]
+    (disk.step(2) / "manifest.json").unlink()
+    checkpointer, state = disk.open(keep=2), two_steps[0]
     harness.restore(checkpointer, state)
     if in_haste:
         checkpointer.save_state(2, state, {})
@@ -87,37 +74,33 @@ def test_a_step_that_was_damaged_stays_once_it_is_written_anew(
     else:
         checkpointer.save(2, state, {}, None)
     checkpointer.wait()
-    assert saved_files.finished(tmp_path / "steps") == [1, 2] and events.durable[-1] == (1 if in_haste else 2)
-    checkpointer.save(3, state, {}, None)
-    checkpointer.wait()
-    assert saved_files.finished(tmp_path / "steps") == [2, 3]
+    assert disk.steps() == [1, 2] and disk.durable[-1] == (1 if in_haste else 2)
+    disk.save(3, state, {}, None)
+    assert disk.steps() == [2, 3]
     assert harness.restore(checkpointer, state, step=2).step == 2
 
 
 def test_the_one_that_the_next_builds_on_stays_beside_a_newer_state(
-    reopen: harness.Open, two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path, events: harness.Events
+    disk: harness.Disk, two_steps: harness.Steps
 ) -> None:
     state, rings, _ = two_steps
-    checkpointer = reopen(keep=1)
+    checkpointer = disk.open(keep=1)
     harness.restore(checkpointer, state, rings)
     checkpointer.save_state(9, state, {})
     checkpointer.save(5, state, {}, rings)  # as one that was under way when the state was saved in haste
     checkpointer.wait()
-    assert saved_files.finished(tmp_path / "steps") == [5, 9]
-    checkpointer.save(9, state, {}, rings)
-    checkpointer.wait()
-    assert saved_files.finished(tmp_path / "steps") == [9] and not events.errors
+    assert disk.steps() == [5, 9]
+    disk.save(9, state, {}, rings)
+    assert disk.steps() == [9] and not disk.errors
 
 
-def test_a_checkpoint_that_is_kept_for_good_stays_so_when_its_step_is_saved_again(
-    reopen: harness.Open, tmp_path: pathlib.Path
-) -> None:
+def test_a_checkpoint_that_is_kept_for_good_stays_so_when_its_step_is_saved_again(disk: harness.Disk) -> None:
     state = {"params": jnp.zeros(1)}
-    checkpointer = reopen(keep=1, keep_every=2)
+    checkpointer = disk.open(keep=1, keep_every=2)
     for step in (1, 2, 2, 3, 4):
         checkpointer.save(step, state, {}, None)
     checkpointer.wait()
-    rows = saved_files.list_steps(tmp_path)
+    rows = saved_files.list_steps(disk.path)
     assert [(row["step"], row["kept_for_good"]) for row in rows] == [(2, True), (4, True)]
 
 
@@ -129,18 +112,16 @@ def test_a_directory_that_cannot_be_written_is_refused_by_name(tmp_path: pathlib
         )
 
 
-def test_leftovers_of_a_crash_are_deleted_at_the_start(
-    reopen: harness.Open, two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path
-) -> None:
-    before = harness.files_below(tmp_path)
+def test_leftovers_of_a_crash_are_deleted_at_the_start(disk: harness.Disk, two_steps: harness.Steps) -> None:
+    before = harness.files_below(disk.path)
     for name in (
         "steps/000000000003.12345678.tmp/params",
         "steps/000000000001.1.trash",
         "segments/000000000003-12345678-0000",
     ):
-        (tmp_path / name).mkdir(parents=True)
-    reopen()
-    assert harness.files_below(tmp_path) == before
+        (disk.path / name).mkdir(parents=True)
+    disk.open()
+    assert harness.files_below(disk.path) == before
 
 
 @pytest.mark.parametrize(
@@ -156,65 +137,57 @@ def test_a_link_is_refused_before_anything_is_deleted(name: str, tmp_path: pathl
     assert len(list(elsewhere.iterdir())) == 1
 
 
-def test_what_others_put_beside_checkpoints_stays(reopen: harness.Open, tmp_path: pathlib.Path) -> None:
-    mine = [tmp_path / name for name in ("steps/mine", "segments/mine", "best/mine", "frozen/mine", "best/backup.tmp")]
+def test_what_others_put_beside_checkpoints_stays(disk: harness.Disk) -> None:
+    mine = [
+        disk.path / name for name in ("steps/mine", "segments/mine", "best/mine", "frozen/mine", "best/backup.tmp")
+    ]
     for path in mine:
         path.mkdir(parents=True)
-    reopen()
+    disk.open()
     assert all(path.is_dir() for path in mine)
 
 
 def test_a_start_that_cannot_read_a_manifest_deletes_nothing_and_is_refused(
-    reopen: harness.Open,
-    two_steps: tuple[Any, Any, list[Any]],
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-    said: golden.Said,
+    disk: harness.Disk, two_steps: harness.Steps, monkeypatch: pytest.MonkeyPatch, said: golden.Said
 ) -> None:
-    before = harness.files_below(tmp_path)
+    before = harness.files_below(disk.path)
     with monkeypatch.context() as patched:
         harness.unreadable_manifests(patched)
         with said.raises(errors.CheckpointError, r"0001/manifest\.json .*Input/output error"):
-            reopen()
-    assert harness.files_below(tmp_path) == before
+            disk.open()
+    assert harness.files_below(disk.path) == before
     state, rings, held = two_steps
-    restored = harness.restore(reopen(), state, rings)
+    restored = harness.restore(disk.open(), state, rings)
     assert restored.losses == []
-    harness.assert_same(harness.on_host(restored.rings), held[1][1])
+    harness.assert_same(restored.rings, held[1][1])
 
 
 def test_while_a_manifest_cannot_be_read_no_old_checkpoint_is_deleted(
-    reopen: harness.Open,
-    events: harness.Events,
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-    said: golden.Said,
+    disk: harness.Disk, monkeypatch: pytest.MonkeyPatch, said: golden.Said
 ) -> None:
     state = {"params": jnp.zeros(1)}
-    checkpointer = reopen(keep=1, keep_every=2)  # the second is kept for good
+    checkpointer = disk.open(keep=1, keep_every=2)  # the second is kept for good
     for step in (1, 2):
         checkpointer.save(step, state, {}, None)
     checkpointer.wait()
     with monkeypatch.context() as patched:
         harness.unreadable_manifests(patched)
-        checkpointer.save(3, state, {}, None)
-        checkpointer.wait()
-    (told,) = events.errors
-    assert str(tmp_path) in told and "Input/output error" in told
+        disk.save(3, state, {}, None)
+    (told,) = disk.errors
+    assert str(disk.path) in told and "Input/output error" in told
     said(told)
-    assert saved_files.finished(tmp_path / "steps") == [2, 3]
-    checkpointer.save(4, state, {}, None)
-    checkpointer.wait()
-    assert saved_files.finished(tmp_path / "steps") == [2, 4]
-    assert events.durable == [1, 2, 3, 4] and len(events.errors) == 1
+    assert disk.steps() == [2, 3]
+    disk.save(4, state, {}, None)
+    assert disk.steps() == [2, 4]
+    assert disk.durable == [1, 2, 3, 4] and len(disk.errors) == 1
 
 
 @pytest.mark.parametrize("damage", ["missing", "damaged"])
 def test_a_missing_or_damaged_manifest_keeps_no_segment(
-    reopen: harness.Open, two_steps: tuple[Any, Any, list[Any]], tmp_path: pathlib.Path, damage: str
+    disk: harness.Disk, two_steps: harness.Steps, damage: str
 ) -> None:
-    whole = saved_files.verified(tmp_path, saved_files.step_directory(tmp_path, 1))
-    bad = saved_files.step_directory(tmp_path, 2) / "manifest.json"
+    whole = saved_files.verified(disk.path, disk.step(1))
+    bad = disk.step(2) / "manifest.json"
     bad.unlink() if damage == "missing" else bad.write_bytes(b"{")
-    reopen()
-    assert harness.segment_names(tmp_path) == whole.segments.keys()
+    disk.open()
+    assert disk.segments() == whole.segments.keys()

@@ -3,7 +3,8 @@
 import errno
 import os
 import pathlib
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import jax
@@ -11,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.checkpoints import checkpoint, manifest, trees
+from seedzero.checkpoints import checkpoint, durable, manifest, trees
 from seedzero.checkpoints import checkpointer as checkpointers
 from seedzero.checkpoints import files as saved_files
+from seedzero.config import sections
 from seedzero.core import plain_files, types
 from seedzero.replay import data as sources
 from seedzero.replay import frames as frame_rows
@@ -47,6 +49,11 @@ def make_rings(
     create = jax.jit(lambda: ring_store.create(spec, STORED, num_slots, length, prioritized=prioritized))
     rings: ring_store.Rings = create()
     return rings
+
+
+def filled(steps: int, seed: int = 0, **options: Any) -> ring_store.Rings:
+    """Returns rings with random rows of so many steps; options: as of `make_rings`."""
+    return go_on(make_rings(**options), np.random.default_rng(seed), steps)
 
 
 write_rows = jax.jit(ring_store.write, static_argnames="stack", donate_argnums=0)
@@ -88,11 +95,67 @@ def on_host(tree: Any) -> Any:
 
 
 def assert_same(a: Any, b: Any) -> None:
-    """Asserts equality bit for bit, with the same structure and dtypes."""
+    """Asserts equality bit for bit, with the same structure and dtypes; of arrays of JAX or numpy."""
+    a, b = map(_as_numpy, (a, b))
     assert str(jax.tree.structure(a)) == str(jax.tree.structure(b))
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         assert (x.dtype, x.shape) == (y.dtype, y.shape)
         assert x.tobytes() == y.tobytes()
+
+
+def _as_numpy(tree: Any) -> Any:
+    return tree if all(isinstance(x, np.ndarray) for x in jax.tree.leaves(tree)) else on_host(tree)
+
+
+def full(*_: Any, **__: Any) -> Any:
+    """Fails as a disk without space."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def fill_disk(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Fails the last flush of every new directory of a kind."""
+    flush_tree = durable.flush_tree
+    monkeypatch.setattr(durable, "flush_tree", lambda path: (full if path.parent.name == kind else flush_tree)(path))
+
+
+class Gate:
+    """Has the calls of a function wait until it opens. begun: is set by the first call; calls: their arguments."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, passes: Callable[..., bool] = lambda *_: False
+    ) -> None:
+        """passes: of the arguments of a call; true: it does not wait."""
+        self.begun, self._opened = threading.Event(), threading.Event()
+        self._real, self._passes = getattr(owner, name), passes
+        self.calls: list[tuple[Any, ...]] = []
+        monkeypatch.setattr(owner, name, self._call)
+
+    def open(self) -> None:
+        self._opened.set()
+
+    def _call(self, *args: Any, **options: Any) -> Any:
+        self.begun.set()
+        assert self._passes(*args) or self._opened.wait(60)
+        self.calls.append(args)
+        return self._real(*args, **options)
+
+
+def changes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Returns a list that gets the flushes and renames from now on, in order."""
+    order: list[str] = []
+    flush, rename = durable.flush, pathlib.Path.rename
+
+    def noted_flush(path: pathlib.Path) -> None:
+        order.append(f"flush {path.name}")
+        flush(path)
+
+    def noted_rename(path: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
+        order.append(f"rename to {to.name}")
+        return rename(path, to)
+
+    monkeypatch.setattr(durable, "flush", noted_flush)
+    monkeypatch.setattr(pathlib.Path, "rename", noted_rename)
+    return order
 
 
 def unreadable_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,14 +170,6 @@ def unreadable_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain_files, "read", fail)
 
 
-class Events:
-    """What a checkpointer reports."""
-
-    def __init__(self) -> None:
-        self.durable: list[int] = []
-        self.errors: list[str] = []
-
-
 class Peers:
     """The other hosts: what they are told, and which parts they lack."""
 
@@ -127,7 +182,52 @@ class Peers:
         return self.missing or problem
 
 
-Open = Callable[..., checkpointers.Checkpointer]
+class Disk:
+    """A directory of checkpoints, and what its checkpointer reports."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+        self.durable: list[int] = []
+        self.errors: list[str] = []
+        self._opened: list[checkpointers.Checkpointer] = []
+
+    def open(self, **options: Any) -> checkpointers.Checkpointer:
+        """Opens the directory as a new process would. options: of the checkpointer, or its settings."""
+        own = {name: options.pop(name) for name in ("host", "peers", "max_copy_bytes") if name in options}
+        self.close()
+        self._opened = [
+            checkpointers.Checkpointer(
+                self.path,
+                sections.CheckpointConfig(**options),
+                on_durable=self.durable.append,
+                on_error=self.errors.append,
+                clock=lambda: 1.5,
+                **own,
+            )
+        ]
+        return self._opened[0]
+
+    def close(self) -> None:
+        for one in self._opened:
+            one.close()
+
+    def save(self, step: int, state: Any, host: Any, rings: Any, frozen: Collection[str] = ()) -> None:
+        """Saves, and waits for it."""
+        self._opened[0].save(step, state, host, rings, frozen)
+        self._opened[0].wait()
+
+    def steps(self) -> list[int]:
+        return saved_files.finished(self.path / saved_files.STEPS)
+
+    def step(self, number: int) -> pathlib.Path:
+        """Returns the directory of a step's checkpoint."""
+        return saved_files.step_directory(self.path, number)
+
+    def segments(self) -> set[str]:
+        return {path.name for path in (self.path / saved_files.SEGMENTS).iterdir()}
+
+
+Steps = tuple[Any, Any, list[Any]]
 
 
 def restore(checkpointer: checkpointers.Checkpointer, state: Any, rings: Any = None, step: Any = "last") -> Any:
@@ -137,10 +237,6 @@ def restore(checkpointer: checkpointers.Checkpointer, state: Any, rings: Any = N
     if restored is not None:
         checkpointer.continue_from(restored)
     return restored
-
-
-def segment_names(directory: pathlib.Path) -> set[str]:
-    return {path.name for path in (directory / saved_files.SEGMENTS).iterdir()}
 
 
 def files_below(directory: pathlib.Path) -> set[str]:

@@ -1,7 +1,6 @@
 """Saving: everything bit for bit, whatever happens to the originals, the disk, or the process."""
 
 import ctypes
-import errno
 import os
 import pathlib
 import resource
@@ -19,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.checkpoints import checkpoint, durable, player_files, segments, trees
+from seedzero.checkpoints import checkpoint, player_files, segments, trees
 from seedzero.checkpoints import checkpointer as checkpointers
 from seedzero.checkpoints import files as saved_files
 from seedzero.config import sections
@@ -32,42 +31,34 @@ def test_copies_share_no_memory_with_the_originals() -> None:
     assert trees.copy(original).unsafe_buffer_pointer() != original.unsafe_buffer_pointer()
 
 
-def test_originals_may_be_donated_right_after_save(reopen: harness.Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The disk waits until the originals are gone.
-    gone = threading.Event()
-    real = trees.save
-
-    def late(directory: pathlib.Path, tree: Any) -> None:
-        assert gone.wait(30)
-        real(directory, tree)
-
-    monkeypatch.setattr(trees, "save", late)
+def test_originals_may_be_donated_right_after_save(disk: harness.Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = harness.Gate(monkeypatch, trees, "save")  # the disk waits until the originals are gone
     state = {"params": {"w": jnp.arange(1000.0)}}
     rng = np.random.default_rng(1)
     rings = harness.go_on(harness.make_rings(), rng, 6)
     expected_state, expected_rings = harness.on_host(state), harness.on_host(rings)
-    checkpointer = reopen()
+    checkpointer = disk.open()
     checkpointer.save(1, state, {}, rings)
     after = harness.increment(state)
     assert state["params"]["w"].is_deleted()
     rings = harness.go_on(rings, rng, 2 * harness.LENGTH)
     jax.block_until_ready((after, rings))
     assert checkpointer.busy
-    gone.set()
+    gone.open()
     checkpointer.wait()
-    restored = harness.restore(reopen(), after, rings)
-    harness.assert_same(harness.on_host(restored.state), expected_state)
-    harness.assert_same(harness.on_host(restored.rings), expected_rings)
+    restored = harness.restore(disk.open(), after, rings)
+    harness.assert_same(restored.state, expected_state)
+    harness.assert_same(restored.rings, expected_rings)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_replay_survives_wrapping_saving_resuming_and_deleting(
-    reopen: harness.Open, events: harness.Events, tmp_path: pathlib.Path, seed: int, monkeypatch: pytest.MonkeyPatch
+    disk: harness.Disk, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segments, "CHUNK_BYTES", 10 * 6)  # several segments a save
     rng = np.random.default_rng(seed)
     rings, state = harness.make_rings(), {"params": jnp.zeros(1)}
-    checkpointer = reopen(keep=2, max_copy_bytes=60)
+    checkpointer = disk.open(keep=2, max_copy_bytes=60)
     saved: dict[int, Any] = {}
     for step in range(1, 9):
         rings = harness.go_on(rings, rng, int(rng.integers(1, harness.LENGTH + 4)))
@@ -76,93 +67,79 @@ def test_replay_survives_wrapping_saving_resuming_and_deleting(
         if rng.random() < 0.4:
             back = step - int(rng.random() < 0.5 and step > 1)
             checkpointer.wait()
-            checkpointer = reopen(keep=2, max_copy_bytes=60)
+            checkpointer = disk.open(keep=2, max_copy_bytes=60)
             restored = harness.restore(checkpointer, state, rings, back)
-            harness.assert_same(harness.on_host(restored.rings), saved[back])
+            harness.assert_same(restored.rings, saved[back])
             rings = restored.rings
     checkpointer.wait()
-    assert events.errors == []
+    assert disk.errors == []
     for step in (7, 8):
-        harness.assert_same(harness.on_host(harness.restore(reopen(keep=2), state, rings, step).rings), saved[step])
-    kept = [saved_files.verified(tmp_path, saved_files.step_directory(tmp_path, step)) for step in (7, 8)]
-    assert harness.segment_names(tmp_path) == {name for found in kept for name in found.segments}
+        harness.assert_same(harness.restore(disk.open(keep=2), state, rings, step).rings, saved[step])
+    kept = [saved_files.verified(disk.path, disk.step(step)) for step in (7, 8)]
+    assert disk.segments() == {name for found in kept for name in found.segments}
 
 
-def test_a_save_writes_only_rows_since_the_last_durable_one(reopen: harness.Open, tmp_path: pathlib.Path) -> None:
+def test_a_save_writes_only_rows_since_the_last_durable_one(disk: harness.Disk) -> None:
     rng = np.random.default_rng(0)
     state, rings = {"params": jnp.zeros(1)}, harness.go_on(harness.make_rings(num_slots=1), rng, 5)
-    checkpointer = reopen()
-    checkpointer.save(1, state, {}, rings)
-    checkpointer.wait()
-    before = harness.segment_names(tmp_path)
+    disk.open()
+    disk.save(1, state, {}, rings)
+    before = disk.segments()
     rings = harness.go_on(rings, rng, 2)
-    checkpointer.save(2, state, {}, rings)
-    checkpointer.wait()
-    (new,) = harness.segment_names(tmp_path) - before
-    runs = segments.read_index(tmp_path / saved_files.SEGMENTS, new, {}).runs
+    disk.save(2, state, {}, rings)
+    (new,) = disk.segments() - before
+    runs = segments.read_index(disk.path / saved_files.SEGMENTS, new, {}).runs
     assert [column.tolist() for column in runs] == [[0], [5], [2]]
 
 
-def test_segments_whose_rows_are_all_overwritten_are_deleted(reopen: harness.Open, tmp_path: pathlib.Path) -> None:
+def test_segments_whose_rows_are_all_overwritten_are_deleted(disk: harness.Disk) -> None:
     rng = np.random.default_rng(0)
     state, rings = {"params": jnp.zeros(1)}, harness.go_on(harness.make_rings(num_slots=1), rng, 3)
-    checkpointer = reopen(keep=1)
-    checkpointer.save(1, state, {}, rings)
-    checkpointer.wait()
-    old = harness.segment_names(tmp_path)
+    disk.open(keep=1)
+    disk.save(1, state, {}, rings)
+    old = disk.segments()
     for step in (2, 3):
         rings = harness.go_on(rings, rng, 4)
-        checkpointer.save(step, state, {}, rings)
-        checkpointer.wait()
-    assert not old & harness.segment_names(tmp_path)
+        disk.save(step, state, {}, rings)
+    assert not old & disk.segments()
 
 
 @pytest.mark.parametrize("noticed", [True, False])
 def test_a_segment_that_vanishes_is_noticed_and_the_replay_is_written_again(
-    reopen: harness.Open,
-    events: harness.Events,
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-    noticed: bool,
+    disk: harness.Disk, monkeypatch: pytest.MonkeyPatch, noticed: bool
 ) -> None:
     rng = np.random.default_rng(0)
     state, rings = harness.make_state(), harness.go_on(harness.make_rings(), rng, 3)
-    checkpointer = reopen()
-    checkpointer.save(1, state, {}, rings)
-    checkpointer.wait()
-    (name,) = harness.segment_names(tmp_path)
-    shutil.rmtree(tmp_path / "segments" / name)
+    checkpointer = disk.open()
+    disk.save(1, state, {}, rings)
+    (name,) = disk.segments()
+    shutil.rmtree(disk.path / "segments" / name)
     rings = harness.go_on(rings, rng, 1)
     if not noticed:  # as if it vanished while the next save was being written
         with monkeypatch.context() as patched:
             patched.setattr(checkpointer._directory, "check_newest", lambda: "")
-            checkpointer.save(2, state, {}, rings)
-            checkpointer.wait()
-        assert events.durable == [1] and "checkpoint 2 " in events.errors.pop()
-    checkpointer.save(3, state, {}, rings)
-    checkpointer.wait()
-    assert events.durable == [1, 3]
-    assert len(events.errors) == 1 and f"{name}/index.json" in events.errors[0]
-    restored = harness.restore(reopen(), state, rings)
+            disk.save(2, state, {}, rings)
+        assert disk.durable == [1] and "checkpoint 2 " in disk.errors.pop()
+    disk.save(3, state, {}, rings)
+    assert disk.durable == [1, 3]
+    assert len(disk.errors) == 1 and f"{name}/index.json" in disk.errors[0]
+    restored = harness.restore(disk.open(), state, rings)
     assert (restored.step, restored.losses) == (3, [])
-    harness.assert_same(harness.on_host(restored.rings), harness.on_host(rings))
+    harness.assert_same(restored.rings, rings)
 
 
-def test_a_state_of_a_stop_is_saved_without_a_replay_that_has_vanished(
-    reopen: harness.Open, events: harness.Events, tmp_path: pathlib.Path
-) -> None:
-    state, rings = harness.make_state(), harness.go_on(harness.make_rings(), np.random.default_rng(0), 3)
-    checkpointer = reopen()
-    checkpointer.save(1, state, {}, rings)
-    checkpointer.wait()
-    shutil.rmtree(tmp_path / "segments" / harness.segment_names(tmp_path).pop())
+def test_a_state_of_a_stop_is_saved_without_a_replay_that_has_vanished(disk: harness.Disk) -> None:
+    state, rings = harness.make_state(), harness.filled(3)
+    checkpointer = disk.open()
+    disk.save(1, state, {}, rings)
+    shutil.rmtree(disk.path / "segments" / disk.segments().pop())
     checkpointer.save_state(2, state, {})
-    assert events.durable == [1, 2]
-    restored = harness.restore(reopen(), state, rings)
+    assert disk.durable == [1, 2]
+    restored = harness.restore(disk.open(), state, rings)
     assert (restored.step, restored.rings, restored.losses) == (2, None, [])
 
 
-def test_a_slot_that_is_rarely_written_does_not_keep_dead_rows_of_others(reopen: harness.Open) -> None:
+def test_a_slot_that_is_rarely_written_does_not_keep_dead_rows_of_others(disk: harness.Disk) -> None:
     rings, state = harness.make_rings(num_slots=2), {"params": jnp.zeros(1)}
     row = ring_store.Row(
         jnp.ones((1, 6), jnp.uint8),
@@ -172,142 +149,116 @@ def test_a_slot_that_is_rarely_written_does_not_keep_dead_rows_of_others(reopen:
         jnp.zeros(1, bool),
         {"action": jnp.zeros(1, jnp.int32), "policy": jnp.zeros((1, 3))},
     )
-    checkpointer = reopen(keep=1)
+    checkpointer = disk.open(keep=1)
     listed = []
     for step in range(1, 12):
         for slot in (*[0] * harness.LENGTH, 1):
             rings = harness.write_rows(rings, jnp.array([slot]), row, jnp.int32(0), stack=2)
-        checkpointer.save(step, state, {}, rings)
-        checkpointer.wait()
+        disk.save(step, state, {}, rings)
         on_disk = checkpointer._directory.newest.replay
         assert on_disk is not None
         listed.append(sum(segment.runs.num_rows for segment in on_disk.segments))
     # Without starting anew: eight segments of nine rows each.
     assert max(listed) <= 3 * 2 * harness.LENGTH
-    harness.assert_same(harness.on_host(harness.restore(checkpointer, state, rings).rings), harness.on_host(rings))
+    harness.assert_same(harness.restore(checkpointer, state, rings).rings, rings)
 
 
-def test_a_state_without_new_rows_is_saved_beside_the_replay_as_it_was(
-    reopen: harness.Open, events: harness.Events
-) -> None:
+def test_a_state_without_new_rows_is_saved_beside_the_replay_as_it_was(disk: harness.Disk) -> None:
     rng = np.random.default_rng(0)
     rings = harness.go_on(harness.make_rings(), rng, 5)
-    checkpointer = reopen()
-    checkpointer.save(3, harness.make_state(3), {"stored_per_shard": [5], "num_updates": 3}, rings)
-    checkpointer.wait()
+    checkpointer = disk.open()
+    disk.save(3, harness.make_state(3), {"stored_per_shard": [5], "num_updates": 3}, rings)
     before = harness.on_host(rings)
     rings = harness.go_on(rings, rng, 5)
     checkpointer.save_state(9, harness.make_state(9), {"stored_per_shard": [10], "num_updates": 9})
-    assert (events.durable, events.errors) == ([3, 9], [])
-    checkpointer = reopen()
+    assert (disk.durable, disk.errors) == ([3, 9], [])
+    checkpointer = disk.open()
     restored = harness.restore(checkpointer, harness.make_state(), rings)
     assert (restored.step, restored.losses) == (9, [])
     assert restored.host == {"stored_per_shard": [5], "num_updates": 9}
-    harness.assert_same(harness.on_host(restored.state), harness.on_host(harness.make_state(9)))
-    harness.assert_same(harness.on_host(restored.rings), before)
+    harness.assert_same(restored.state, harness.make_state(9))
+    harness.assert_same(restored.rings, before)
     # A save of the same step, from what was restored, takes its place.
     rings = harness.go_on(restored.rings, rng, 2)
     after = harness.on_host(rings)
     checkpointer.save(9, harness.make_state(9), {"num_updates": 9}, rings)
-    harness.assert_same(harness.on_host(harness.restore(reopen(), harness.make_state(), rings).rings), after)
-    assert events.errors == []
+    harness.assert_same(harness.restore(disk.open(), harness.make_state(), rings).rings, after)
+    assert disk.errors == []
 
 
-def test_a_host_among_several_saves_its_replay_and_names_the_state_of_all(
-    reopen: harness.Open, events: harness.Events, tmp_path: pathlib.Path
-) -> None:
-    state, rings = harness.make_state(1), harness.go_on(harness.make_rings(), np.random.default_rng(0), 5)
+def test_a_host_among_several_saves_its_replay_and_names_the_state_of_all(disk: harness.Disk) -> None:
+    state, rings = harness.make_state(1), harness.filled(5)
     plain = {**state, "keys": jnp.zeros(2)}
     for host in (1, 0):  # the same directory: host 0 replaces what host 1 wrote
-        checkpointer = reopen(host=host)
-        checkpointer.save(1, plain, {"num_acts": 3}, rings)
-        checkpointer.wait()
+        checkpointer = disk.open(host=host)
+        disk.save(1, plain, {"num_acts": 3}, rings)
         checkpointer.save_state(2, state, {"num_acts": 4})
-        first, second = (saved_files.verified(tmp_path, path) for path in sorted((tmp_path / "steps").iterdir()))
+        first, second = (saved_files.verified(disk.path, path) for path in sorted((disk.path / "steps").iterdir()))
         for found, saved in ((first, plain), (second, state)):
             assert found.state_sha256 == checkpoint.digest(harness.on_host(saved)) and found.has_replay
             assert found.has_state == (host == 0)
             assert ({"params", "state"} <= {path.split("/")[0] for path in found.files}) == (host == 0)
-        restored = checkpoint.restore(tmp_path, None, harness.abstract(rings), 1)
+        restored = checkpoint.restore(disk.path, None, harness.abstract(rings), 1)
         assert restored is not None and restored.state == {} and restored.state_sha256 == first.state_sha256
-        harness.assert_same(harness.on_host(restored.rings), harness.on_host(rings))
-    assert events.errors == []
+        harness.assert_same(restored.rings, rings)
+    assert disk.errors == []
 
 
-def test_the_part_of_a_host_is_no_checkpoint_of_a_run_of_one(reopen: harness.Open) -> None:
-    checkpointer, state = reopen(host=1), harness.make_state()
-    checkpointer.save(1, state, {}, None)
-    checkpointer.wait()
+def test_the_part_of_a_host_is_no_checkpoint_of_a_run_of_one(disk: harness.Disk) -> None:
+    checkpointer, state = disk.open(host=1), harness.make_state()
+    disk.save(1, state, {}, None)
     with pytest.raises(errors.ResumeError, match="host 0"):
         harness.restore(checkpointer, state)
 
 
-def test_a_state_that_is_saved_first_of_all_has_no_replay(reopen: harness.Open, events: harness.Events) -> None:
-    rings = harness.go_on(harness.make_rings(), np.random.default_rng(0), 5)
-    reopen().save_state(4, harness.make_state(4), {})
-    restored = harness.restore(reopen(), harness.make_state(), rings)
-    assert (restored.step, restored.rings, events.errors) == (4, None, [])
-    harness.assert_same(harness.on_host(restored.state), harness.on_host(harness.make_state(4)))
+def test_a_state_that_is_saved_first_of_all_has_no_replay(disk: harness.Disk) -> None:
+    rings = harness.filled(5)
+    disk.open().save_state(4, harness.make_state(4), {})
+    restored = harness.restore(disk.open(), harness.make_state(), rings)
+    assert (restored.step, restored.rings, disk.errors) == (4, None, [])
+    harness.assert_same(restored.state, harness.make_state(4))
 
 
 def test_a_state_is_saved_while_a_long_save_goes_on_and_outlives_its_end(
-    reopen: harness.Open, events: harness.Events, monkeypatch: pytest.MonkeyPatch
+    disk: harness.Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(0)
     rings = harness.go_on(harness.make_rings(), rng, 5)
-    checkpointer = reopen(keep=1)
-    checkpointer.save(1, harness.make_state(1), {}, rings)
-    checkpointer.wait()
+    checkpointer = disk.open(keep=1)
+    disk.save(1, harness.make_state(1), {}, rings)
     before = harness.on_host(rings)
     rings = harness.go_on(rings, rng, 2)
-    disk, write = threading.Event(), segments.write
-
-    def slow(*args: Any) -> segments.Segment:
-        assert disk.wait(60)
-        return write(*args)
-
-    monkeypatch.setattr(segments, "write", slow)
+    writing = harness.Gate(monkeypatch, segments, "write")
     checkpointer.save(2, harness.make_state(2), {}, rings)
     checkpointer.save_state(3, harness.make_state(3), {})
-    assert events.durable == [1, 3] and checkpointer.busy
-    disk.set()
+    assert disk.durable == [1, 3] and checkpointer.busy
+    writing.open()
     checkpointer.wait()
-    assert (events.durable, events.errors) == ([1, 3, 2], [])
-    restored = harness.restore(reopen(), harness.make_state(), rings)
+    assert (disk.durable, disk.errors) == ([1, 3, 2], [])
+    restored = harness.restore(disk.open(), harness.make_state(), rings)
     assert (restored.step, restored.losses) == (3, [])
-    harness.assert_same(harness.on_host(restored.state), harness.on_host(harness.make_state(3)))
-    harness.assert_same(harness.on_host(restored.rings), before)
+    harness.assert_same(restored.state, harness.make_state(3))
+    harness.assert_same(restored.rings, before)
 
 
-def test_a_save_that_waits_for_the_disk_can_be_abandoned(
-    reopen: harness.Open, events: harness.Events, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_save_that_waits_for_the_disk_can_be_abandoned(disk: harness.Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "CHUNK_BYTES", 10 * 6)  # several segments a save
-    disk, writing, write = threading.Event(), threading.Event(), segments.write
-
-    def slow(*args: Any) -> segments.Segment:
-        writing.set()
-        assert disk.wait(60)
-        return write(*args)
-
-    monkeypatch.setattr(segments, "write", slow)
-    rings = harness.go_on(harness.make_rings(), np.random.default_rng(0), harness.LENGTH)
+    writing = harness.Gate(monkeypatch, segments, "write")
+    rings = harness.filled(harness.LENGTH)
     peers = harness.Peers()
-    checkpointer = reopen(max_copy_bytes=60, peers=peers)
+    checkpointer = disk.open(max_copy_bytes=60, peers=peers)
     saving = threading.Thread(target=checkpointer.save, args=(1, harness.make_state(1), {}, rings))
     saving.start()
-    assert writing.wait(60)  # the others wait behind this one, and the save for them
+    assert writing.begun.wait(60)  # the others wait behind this one, and the save for them
     assert checkpointer.abandon_save()
-    disk.set()
+    writing.open()
     saving.join(60)
     assert not saving.is_alive()
     checkpointer.wait()
-    assert (events.durable, events.errors, harness.segment_names(tmp_path)) == ([], [], set())
+    assert (disk.durable, disk.errors, disk.segments()) == ([], [], set())
     assert peers.told == [(1, "given up, since the run ends")]  # or they would wait for it for ever
     checkpointer.save(1, harness.make_state(1), {}, rings)
-    harness.assert_same(
-        harness.on_host(harness.restore(reopen(), harness.make_state(), rings).rings), harness.on_host(rings)
-    )
+    harness.assert_same(harness.restore(disk.open(), harness.make_state(), rings).rings, rings)
     assert not checkpointer.abandon_save()  # nothing is being saved
 
 
@@ -316,7 +267,7 @@ def test_a_directory_may_be_named_by_a_way_through_others(tmp_path: pathlib.Path
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to("b")
-    rings = harness.go_on(harness.make_rings(), np.random.default_rng(0), 5)
+    rings = harness.filled(5)
     saver = checkpointers.Checkpointer(
         tmp_path / way, sections.CheckpointConfig(), on_durable=lambda step: None, on_error=pytest.fail
     )
@@ -324,108 +275,83 @@ def test_a_directory_may_be_named_by_a_way_through_others(tmp_path: pathlib.Path
     saver.close()
     restored = harness.restore(saver, harness.make_state(), rings)
     assert restored.step == 1 and (tmp_path / "b" / "segments").exists()
-    harness.assert_same(harness.on_host(restored.rings), harness.on_host(rings))
+    harness.assert_same(restored.rings, rings)
 
 
 def test_a_state_that_cannot_be_saved_is_reported(
-    reopen: harness.Open, events: harness.Events, monkeypatch: pytest.MonkeyPatch, said: golden.Said
+    disk: harness.Disk, monkeypatch: pytest.MonkeyPatch, said: golden.Said
 ) -> None:
-    def full(*args: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    checkpointer = reopen()
-    monkeypatch.setattr(trees, "save", full)
+    checkpointer = disk.open()
+    monkeypatch.setattr(trees, "save", harness.full)
     checkpointer.save_state(3, harness.make_state(), {})
-    assert events.durable == []
-    assert "checkpoint 3 " in events.errors[0] and "No space left" in events.errors[0]
-    said(events.errors[0])
+    assert disk.durable == []
+    assert "checkpoint 3 " in disk.errors[0] and "No space left" in disk.errors[0]
+    said(disk.errors[0])
 
 
 def test_other_hosts_are_told_of_a_part_that_cannot_be_written_and_of_the_next_one(
-    reopen: harness.Open, events: harness.Events, monkeypatch: pytest.MonkeyPatch
+    disk: harness.Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*args: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     peers = harness.Peers()
-    checkpointer = reopen(peers=peers)
+    checkpointer = disk.open(peers=peers)
     with monkeypatch.context() as patched:
-        patched.setattr(trees, "save", full)
-        checkpointer.save(1, harness.make_state(), {}, None)
-        checkpointer.wait()
-    assert len(events.errors) == 1
+        patched.setattr(trees, "save", harness.full)
+        disk.save(1, harness.make_state(), {}, None)
+    assert len(disk.errors) == 1
     checkpointer.save(2, harness.make_state(), {}, None)
     checkpointer.confirm(2)
     checkpointer.wait()
     assert peers.told == [(1, "[Errno 28] No space left on device"), (2, ""), (2, "")]
-    assert events.durable == [2]
+    assert disk.durable == [2]
 
 
-def test_a_checkpoint_that_another_host_lacks_takes_no_place_of_one_that_counts(
-    reopen: harness.Open, events: harness.Events, tmp_path: pathlib.Path
-) -> None:
+def test_a_checkpoint_that_another_host_lacks_takes_no_place_of_one_that_counts(disk: harness.Disk) -> None:
     def saved(step: int) -> list[int]:
-        checkpointer.save(step, harness.make_state(), {}, rings)
-        checkpointer.wait()
-        return saved_files.finished(tmp_path / saved_files.STEPS)
+        disk.save(step, harness.make_state(), {}, rings)
+        return disk.steps()
 
-    peers, rings = harness.Peers(), harness.go_on(harness.make_rings(), np.random.default_rng(0), 5)
-    checkpointer = reopen(keep=1, peers=peers)
+    peers, rings = harness.Peers(), harness.filled(5)
+    checkpointer = disk.open(keep=1, peers=peers)
     assert saved(1) == [1]
     peers.missing = "host 1 is full"
     assert [saved(step) for step in (1, 2, 3)] == [[1], [1, 2], [1, 3]]  # saved again, the first one counts as before
-    assert events.durable == [1] and len(events.errors) == 3 and "host 1 is full" in events.errors[0]
-    assert harness.restore(reopen(keep=1), harness.make_state(), rings, 1).losses == []
-    checkpointer = reopen(keep=1, peers=peers)
+    assert disk.durable == [1] and len(disk.errors) == 3 and "host 1 is full" in disk.errors[0]
+    assert harness.restore(disk.open(keep=1), harness.make_state(), rings, 1).losses == []
+    checkpointer = disk.open(keep=1, peers=peers)
     harness.restore(checkpointer, harness.make_state(), rings, 1)
     assert saved(4) == [1, 4]
     peers.missing = ""
-    assert saved(5) == [5] and events.durable == [1, 5]
+    assert saved(5) == [5] and disk.durable == [1, 5]
 
 
 def test_a_full_disk_is_reported_and_the_next_save_succeeds(
-    reopen: harness.Open,
-    events: harness.Events,
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-    said: golden.Said,
+    disk: harness.Disk, monkeypatch: pytest.MonkeyPatch, said: golden.Said
 ) -> None:
     rng = np.random.default_rng(0)
     state, rings = harness.make_state(1), harness.go_on(harness.make_rings(), rng, 4)
-    checkpointer = reopen()
-    checkpointer.save(1, state, {}, rings)
-    checkpointer.wait()
-    before = harness.files_below(tmp_path)
-
-    def full(path: pathlib.Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    disk.open()
+    disk.save(1, state, {}, rings)
+    before = harness.files_below(disk.path)
 
     # The last flush of a step, of the manifest's directory; the segments were written already.
-    flush_tree = durable.flush_tree
-    monkeypatch.setattr(durable, "flush_tree", lambda path: (flush_tree if "segments" in str(path) else full)(path))
+    harness.fill_disk(monkeypatch, saved_files.STEPS)
     rings = harness.go_on(rings, rng, 3)
-    checkpointer.save(2, state, {}, rings)
-    checkpointer.wait()
-    assert events.durable == [1]
-    (message,) = events.errors
-    assert "checkpoint 2 " in message and str(tmp_path) in message and "No space left" in message
+    disk.save(2, state, {}, rings)
+    assert disk.durable == [1]
+    (message,) = disk.errors
+    assert "checkpoint 2 " in message and str(disk.path) in message and "No space left" in message
     said(message)
-    assert harness.files_below(tmp_path) == before
+    assert harness.files_below(disk.path) == before
     monkeypatch.undo()
     rings = harness.go_on(rings, rng, 3)
-    checkpointer.save(3, state, {}, rings)
-    checkpointer.wait()
-    assert events.durable == [1, 3]
-    harness.assert_same(harness.on_host(harness.restore(reopen(), state, rings).rings), harness.on_host(rings))
+    disk.save(3, state, {}, rings)
+    assert disk.durable == [1, 3]
+    harness.assert_same(harness.restore(disk.open(), state, rings).rings, rings)
 
 
 @pytest.mark.parametrize("error", [MemoryError("no 64 MiB"), KeyError("rows")], ids=["memory", "any"])
 def test_whatever_a_segment_fails_of_fails_its_save_and_the_next_one_writes_its_rows(
-    reopen: harness.Open,
-    events: harness.Events,
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-    error: Exception,
+    disk: harness.Disk, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.setattr(segments, "CHUNK_BYTES", 10 * 6)  # several segments a save
     rng = np.random.default_rng(0)
@@ -438,106 +364,77 @@ def test_whatever_a_segment_fails_of_fails_its_save_and_the_next_one_writes_its_
         return to_host(*args)
 
     monkeypatch.setattr(segments, "to_host", fail_once)
-    checkpointer = reopen()
-    checkpointer.save(1, state, {}, rings)
-    checkpointer.wait()
-    assert (events.durable, harness.segment_names(tmp_path)) == ([], set())
-    (message,) = events.errors
+    disk.open()
+    disk.save(1, state, {}, rings)
+    assert (disk.durable, disk.segments()) == ([], set())
+    (message,) = disk.errors
     assert "checkpoint 1 " in message and f"{type(error).__name__}: {error}" in message
     rings = harness.go_on(rings, rng, 2)
-    checkpointer.save(2, state, {}, rings)
-    checkpointer.wait()
-    assert events.durable == [2]
-    harness.assert_same(harness.on_host(harness.restore(reopen(), state, rings).rings), harness.on_host(rings))
+    disk.save(2, state, {}, rings)
+    assert disk.durable == [2]
+    harness.assert_same(harness.restore(disk.open(), state, rings).rings, rings)
 
 
 @pytest.mark.parametrize("part", ["replay", "params"])
-def test_a_write_that_the_system_refuses_is_reported(
-    reopen: harness.Open, events: harness.Events, tmp_path: pathlib.Path, part: str
-) -> None:
+def test_a_write_that_the_system_refuses_is_reported(disk: harness.Disk, part: str) -> None:
     rng = np.random.default_rng(0)
     size = 200_000 if part == "replay" else 10
     values = rng.random(10 if part == "replay" else 200_000)
     state = {"params": jnp.asarray(values)}
     rings = harness.go_on(harness.make_rings(num_slots=2, size=size), rng, 3)
-    checkpointer = reopen()
+    disk.open()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
     try:
-        checkpointer.save(1, state, {}, rings)
-        checkpointer.wait()
+        disk.save(1, state, {}, rings)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert events.durable == []
-    assert "checkpoint 1 " in events.errors[0]
-    assert harness.segment_names(tmp_path) == set()
-    assert list((tmp_path / "steps").iterdir()) == []
-    checkpointer.save(2, state, {}, rings)
-    checkpointer.wait()
-    assert events.durable == [2]
+    assert disk.durable == []
+    assert "checkpoint 1 " in disk.errors[0]
+    assert disk.segments() == set()
+    assert list((disk.path / "steps").iterdir()) == []
+    disk.save(2, state, {}, rings)
+    assert disk.durable == [2]
 
 
 def test_a_step_is_durable_only_when_the_rename_is_flushed(
-    reopen: harness.Open, monkeypatch: pytest.MonkeyPatch
+    disk: harness.Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    order: list[str] = []
-    flush, rename = durable.flush, pathlib.Path.rename
-
-    def noted_flush(path: pathlib.Path) -> None:
-        order.append(f"flush {path.name}")
-        flush(path)
-
-    def noted_rename(path: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
-        order.append(f"rename to {to.name}")
-        return rename(path, to)
-
-    monkeypatch.setattr(durable, "flush", noted_flush)
-    monkeypatch.setattr(pathlib.Path, "rename", noted_rename)
-    checkpointer = reopen()
+    order = harness.changes(monkeypatch)
+    checkpointer = disk.open()
     checkpointer._on_durable = lambda step: order.append(f"durable {step}")
     order.clear()
-    checkpointer.save(5, {"params": jnp.zeros(1)}, {}, None)
-    checkpointer.wait()
+    disk.save(5, {"params": jnp.zeros(1)}, {}, None)
     renamed = order.index("rename to 000000000005")
     assert order[renamed + 1 : renamed + 3] == ["flush steps", "durable 5"]
     assert "flush manifest.json" in order[:renamed]
 
 
-def test_one_best_is_kept_and_read_alone(reopen: harness.Open, tmp_path: pathlib.Path) -> None:
-    checkpointer = reopen()
+def test_one_best_is_kept_and_read_alone(disk: harness.Disk) -> None:
+    checkpointer = disk.open()
     for step, mean_return in ((7, 1.0), (20, 3.0), (9, 4.0)):
         checkpointer.save_best(step, {"w": jnp.full(2, mean_return)}, {"mean_return": mean_return}).result(60)
-        assert saved_files.restore_params(tmp_path, "best", {"w": jnp.zeros(2)})[1].step == step
-    params, found = saved_files.restore_params(tmp_path, "best", {"w": jnp.zeros(2)})
+        assert saved_files.restore_params(disk.path, "best", {"w": jnp.zeros(2)})[1].step == step
+    params, found = saved_files.restore_params(disk.path, "best", {"w": jnp.zeros(2)})
     assert (found.step, found.host) == (9, {"mean_return": 4.0})
     assert params["w"].tolist() == [4.0, 4.0]
-    assert saved_files.finished(tmp_path / "best") == [9]
-    (row,) = saved_files.list_steps(tmp_path, content=True)
+    assert saved_files.finished(disk.path / "best") == [9]
+    (row,) = saved_files.list_steps(disk.path, content=True)
     assert (row["step"], row["best"], row["ok"], row["has_replay"]) == (9, True, True, False)
 
 
-def test_only_the_newest_waiting_best_is_written(
-    reopen: harness.Open, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    go, written = threading.Event(), []
-    real = trees.save
-
-    def late(directory: pathlib.Path, tree: Any) -> None:
-        assert go.wait(30)
-        written.append(directory.parent.name[:12])
-        real(directory, tree)
-
-    monkeypatch.setattr(trees, "save", late)
-    checkpointer = reopen()
+def test_only_the_newest_waiting_best_is_written(disk: harness.Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    writing = harness.Gate(monkeypatch, trees, "save")
+    checkpointer = disk.open()
     checkpointer.save(1, {"params": jnp.zeros(1)}, {}, None)
     for step in (1, 2, 3):
         checkpointer.save_best(step, {"w": jnp.zeros(1)}, {})
-    go.set()
+    writing.open()
     checkpointer.wait()
-    assert sorted(set(written)) == ["000000000001", "000000000003"]
+    assert {directory.parent.name[:12] for directory, _ in writing.calls} == {"000000000001", "000000000003"}
 
 
-def test_the_copies_on_the_device_are_bounded(reopen: harness.Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_copies_on_the_device_are_bounded(disk: harness.Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "CHUNK_BYTES", 6)  # one row a segment
     alive, most = 0, 0
     gather, write = segments.gather, segments.write
@@ -556,34 +453,25 @@ def test_the_copies_on_the_device_are_bounded(reopen: harness.Open, monkeypatch:
 
     monkeypatch.setattr(segments, "gather", counted_gather)
     monkeypatch.setattr(segments, "write", counted_write)
-    rings = harness.go_on(harness.make_rings(num_slots=1), np.random.default_rng(0), harness.LENGTH)
-    checkpointer = reopen(max_copy_bytes=12)
-    checkpointer.save(1, {"params": jnp.zeros(1)}, {}, rings)
-    checkpointer.wait()
+    rings = harness.filled(harness.LENGTH, num_slots=1)
+    checkpointer = disk.open(max_copy_bytes=12)
+    disk.save(1, {"params": jnp.zeros(1)}, {}, rings)
     assert most <= 3
-    harness.assert_same(
-        harness.on_host(harness.restore(checkpointer, {"params": jnp.zeros(1)}, rings).rings), harness.on_host(rings)
-    )
+    harness.assert_same(harness.restore(checkpointer, {"params": jnp.zeros(1)}, rings).rings, rings)
 
 
 def test_rows_of_the_host_are_copied_before_a_save_returns(
-    reopen: harness.Open, monkeypatch: pytest.MonkeyPatch
+    disk: harness.Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpointer, state = reopen(), harness.make_state()
-    rings = harness.kept_by_the_host(harness.go_on(harness.make_rings(), np.random.default_rng(3), 6))
-    expected, may_write, write = rings.observation.copy(), threading.Event(), segments.write
-
-    def write_later(*args: Any) -> segments.Segment:
-        assert may_write.wait(60)
-        return write(*args)
-
-    monkeypatch.setattr(segments, "write", write_later)
+    checkpointer, state = disk.open(), harness.make_state()
+    rings = harness.kept_by_the_host(harness.filled(6, seed=3))
+    expected, writing = rings.observation.copy(), harness.Gate(monkeypatch, segments, "write")
     checkpointer.save(1, state, {}, rings)
     rings.observation[:] = 0  # acting goes on
-    may_write.set()
+    writing.open()
     checkpointer.wait()
     restored = harness.restore(
-        reopen(), state, harness.kept_by_the_host(rings)._replace(observation=jnp.asarray(expected))
+        disk.open(), state, harness.kept_by_the_host(rings)._replace(observation=jnp.asarray(expected))
     )
     np.testing.assert_array_equal(np.asarray(restored.rings.observation), expected)
 

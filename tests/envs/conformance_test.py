@@ -256,7 +256,7 @@ WRONG_ACTIONS = (
 
 
 @pytest.mark.parametrize(("env_id", "settings", "num_steps"), EVERY)
-def test_steps_do_not_share_memory_and_what_is_wrong_is_refused_by_name_and_harms_nothing(env_id, settings, num_steps):
+def test_steps_share_no_memory_and_what_is_wrong_is_refused_and_harms_nothing(env_id, settings, num_steps):
     env = make(env_id, settings)
     assert env.num_envs == NUM_ENVS
     for seeds in ((1, 2), (1, 2, -3)):

@@ -16,7 +16,6 @@ from seedzero.core import errors
 from seedzero.device import patience
 from seedzero.envs import spiel
 from seedzero.evaluation import agent_choice, game_tree, greedy, nash, tabular
-from seedzero.evaluation import policy as acting_policy
 from seedzero.league import players as members
 from seedzero.metrics import counts
 
@@ -109,7 +108,7 @@ def judge(path: pathlib.Path, place: str, step: saved_files.Step = "last", *, tr
     Raises UsageError for an unsuitable game or agent, CheckpointError.
     """
     choice = agent_choice.AgentChoice(path, step, trusted=trusted)
-    config, _ = acting_policy.read(choice)
+    config, _ = greedy.read(choice)
     game = game_tree.game_of(config.env.id, place)
     league = leagues.read(path, place, step) if leagues.has_league(config) else None
     names = [one.name for one in league.pool.members if not one.retired] if league else [members.MAIN]

@@ -227,11 +227,9 @@ def export_choice(
     check_export(file_format, platforms, batch_size)
     with opened(choice) as choice:
         from seedzero.evaluation import exporting, greedy  # JAX
-        from seedzero.evaluation import policy as acting_policy
 
-        config, spec = acting_policy.read(choice)
-        saved = greedy.load(choice, config, spec)
-        return exporting.export(saved, config, spec, directory, platforms=platforms, batch_size=batch_size)
+        saved = greedy.load(choice, *greedy.read(choice))
+        return exporting.export(saved, directory, platforms=platforms, batch_size=batch_size)
 
 
 def check_export(file_format: str, platforms: Sequence[str], batch_size: int | None) -> None:

@@ -67,7 +67,7 @@ class _Player:
             undo.callback(self.env.close)
             self.step = self.env.reset(greedy.seeds(choice.seed, num_envs))  # completes the spec
             self.saved = greedy.load(choice, config, self.env.spec)
-            self._group = greedy.GroupPlayer(self.saved, self.env.spec, num_envs, choice.seed)
+            self._group = greedy.GroupPlayer(self.saved, num_envs, choice.seed)
             undo.pop_all()
         self.first = np.ones(num_envs, bool)
 

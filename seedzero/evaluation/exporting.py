@@ -19,7 +19,6 @@ from jax import export as jax_export
 from seedzero.agents import base
 from seedzero.agents import table as agents
 from seedzero.checkpoints import durable
-from seedzero.config import config as configs
 from seedzero.core import errors, json_object, packages, plain_files, types
 from seedzero.device import acting
 from seedzero.device import batch as batches
@@ -49,8 +48,6 @@ class _Program(NamedTuple):
 
 def export(
     saved: greedy.SavedAgent,
-    config: configs.Config,
-    spec: types.EnvSpec,
     directory: pathlib.Path,
     *,
     platforms: Sequence[str],
@@ -69,8 +66,9 @@ def export(
     _check_replaceable(directory)
     # It computes in float32 if one of the platforms is a CPU, else as configured.
     platform = "cpu" if "cpu" in platforms else {"tpu": "tpu"}.get(platforms[0], "gpu")
+    config, spec = saved.config, saved.spec
     agent = agents.make(config, spec, platform)
-    programs = _programs(agent, spec, lambda given: _pick("", saved.params, given), saved)
+    programs = _programs(agent, saved, lambda given: _pick("", saved.params, given))
     parameters = {name: np.asarray(leaf) for name, leaf in _named("", saved.params).items()}
     size: Any = batch_size or jax_export.symbolic_shape("B")[0]
     functions, contents = {}, {}
@@ -154,13 +152,13 @@ def _lower(program: _Program, parameters: Arrays, size: Any, platforms: Sequence
 
 
 def _programs(
-    agent: base.Agent, spec: types.EnvSpec, unpack: Callable[[Arrays], base.Params], saved: greedy.SavedAgent
+    agent: base.Agent, saved: greedy.SavedAgent, unpack: Callable[[Arrays], base.Params]
 ) -> dict[str, _Program]:
-    """Returns the functions of an agent by name; unpack: arrays by name -> parameters."""
-    programs = {"act": _act(agent, spec, unpack, saved)}
+    """Returns the functions of an agent by name; agent: for the platform. unpack: arrays by name -> parameters."""
+    programs = {"act": _act(agent, saved, unpack)}
     if agent.model is None:
         return programs
-    model = agent.model
+    model, spec = agent.model, saved.spec
     observation = jax.eval_shape(lambda: observations.zeros(spec, agent.stack, 1))
     params = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
     embedding = jax.eval_shape(model.represent, params, observation)
@@ -195,10 +193,9 @@ def _programs(
     }
 
 
-def _act(
-    agent: base.Agent, spec: types.EnvSpec, unpack: Callable[[Arrays], base.Params], saved: greedy.SavedAgent
-) -> _Program:
+def _act(agent: base.Agent, saved: greedy.SavedAgent, unpack: Callable[[Arrays], base.Params]) -> _Program:
     """Returns the whole way from the newest frame to an action, with a row's memory as inputs and outputs."""
+    spec = saved.spec
     carried = jax.eval_shape(lambda: acting.initial(agent, spec, 1))
     row: dict[str, Any] = {"reward": np.float32} if agent.reads_reward else {}
     row |= {"first": bool, "explore": bool}

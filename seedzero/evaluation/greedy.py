@@ -33,12 +33,14 @@ Chosen = Literal["best", "last", "given"]
 
 
 class SavedAgent(NamedTuple):
-    """The agent of a run with the parameters of a checkpoint, made by an update."""
+    """The agent of a run with the parameters of a checkpoint, made by an update; spec: of its environments."""
 
     agent: base.Agent
     params: base.Params
     update: int
     chosen: Chosen
+    config: configs.Config
+    spec: types.EnvSpec
     player: str = ""  # name of a league's player, but the first one that learns
     mode: np.int8 = types.GREEDY  # of acting, or SAMPLE
 
@@ -49,8 +51,20 @@ class SavedAgent(NamedTuple):
         return {"step": self.update, "chosen": self.chosen, **player, **policy}
 
 
+def read(choice: agent_choice.AgentChoice) -> tuple[configs.Config, types.EnvSpec]:
+    """Returns configuration and spec of a run; makes no environment.
+
+    Raises UsageError for a directory without a run, or with a network's module without consent, ResumeError for one
+    that no worker has joined.
+    """
+    config, spec = choice.config(makes_environments=False), spec_file.read(choice.path)
+    if spec is None:
+        raise errors.ResumeError(f"{choice.path} has no checkpoint yet: no worker has joined its learner; train on")
+    return config, spec
+
+
 def load(choice: agent_choice.AgentChoice, config: configs.Config, spec: types.EnvSpec) -> SavedAgent:
-    """Returns the chosen agent of a run.
+    """Returns the chosen agent of a run, for environments of a spec.
 
     Raises SpecMismatch if the run had environments with another spec, UsageError for draws of an agent without a
     policy, CheckpointError.
@@ -84,23 +98,22 @@ def load_players(
         step = choice.step
         if step is None and saved_spec.num_players == 2:
             step = "last"  # returns against a fixed opponent say little of the best
-        return [_load(choice.path / "checkpoints", agent, template, step, player) for player in players]
+        loaded = [_load(choice.path / "checkpoints", template, step, player) for player in players]
+        pairs = zip(loaded, players, strict=True)
+        return [SavedAgent(agent, *found, config, spec, player or "") for found, player in pairs]
 
 
 def _load(
-    directory: pathlib.Path,
-    agent: base.Agent,
-    template: base.Params,
-    step: saved_files.Step | None,
-    player: str | None,
-) -> SavedAgent:
+    directory: pathlib.Path, template: base.Params, step: saved_files.Step | None, player: str | None
+) -> tuple[base.Params, int, Chosen]:
+    """Returns the parameters of a player, the update that made them, and why they were taken."""
     if player is not None and "-" in player:  # no learning player's name has it
         frozen = player_files.read(directory, player, template)
-        return SavedAgent(agent, trees.place(jax.tree.leaves(frozen.params), template), frozen.step, "given", player)
+        return trees.place(jax.tree.leaves(frozen.params), template), frozen.step, "given"
     if step is None:
         step = "last" if player else "best" if saved_files.finished(directory / saved_files.BEST) else "last"
     params, found = saved_files.restore_params(directory, step, template, player or league_config.MAIN)
-    return SavedAgent(agent, params, found.step, "given" if isinstance(step, int) else step, player or "")
+    return params, found.step, "given" if isinstance(step, int) else step
 
 
 def seeds(seed: int, num_envs: int) -> tuple[int, ...]:
@@ -198,10 +211,10 @@ def seen(
 class GroupPlayer:
     """Acts for a group of environments, and keeps the memory from step to step. Draws follow from seed and call."""
 
-    def __init__(self, saved: SavedAgent, spec: types.EnvSpec, num_envs: int, seed: int) -> None:
-        self._spec, self._params, self._mode, self._seed = spec, saved.params, saved.mode, seed
-        self._carried = acting.initial(saved.agent, spec, num_envs)
-        self._functions = functions(saved.agent, spec)
+    def __init__(self, saved: SavedAgent, num_envs: int, seed: int) -> None:
+        self._saved, self._seed = saved, seed
+        self._carried = acting.initial(saved.agent, saved.spec, num_envs)
+        self._functions = functions(saved.agent, saved.spec)
         self._num_calls = 0
 
     def act(self, step: types.EnvStep, first: np.ndarray) -> np.ndarray:
@@ -209,9 +222,9 @@ class GroupPlayer:
 
         first: [E] bool, true: an episode's first observation.
         """
-        frames, mask = step.observation, step.action_mask
-        shown = seen(self._spec, frames, step.reward, first, mask, explore=self._mode, task=step.tasks)
-        carried, action = self._functions.act(self._params, self._carried, shown, self._seed, self._num_calls)
+        saved, frames, mask = self._saved, step.observation, step.action_mask
+        shown = seen(saved.spec, frames, step.reward, first, mask, explore=saved.mode, task=step.tasks)
+        carried, action = self._functions.act(saved.params, self._carried, shown, self._seed, self._num_calls)
         self._carried = carried if step.shown is None else _chosen(step.shown, carried, self._carried)
         self._num_calls += 1
         return np.asarray(action)

@@ -16,7 +16,6 @@ from numpy import typing as npt
 
 from seedzero.agents import base
 from seedzero.agents import table as agents
-from seedzero.checkpoints import spec_file
 from seedzero.config import config as configs
 from seedzero.config import families
 from seedzero.core import errors, printable, types
@@ -35,21 +34,13 @@ def load(choice: agent_choice.AgentChoice) -> Policy:
     Raises UsageError for a directory without a run or a worker so far, or with a network's module without consent, and
     for draws of an agent without a policy; CheckpointError.
     """
-    config, spec = read(choice)
+    config, spec = greedy.read(choice)
     if not spec.spaces and families.of(config.env.id).prefix in ("gym", "python", "envpool"):
         printable.say(
             f"{choice.path} is a run of an earlier version and has no spaces of its environment, so its policy takes "
             "arrays and gives actions from 0; resume the run once, with a larger budget, to have them"
         )
-    return Policy(greedy.load(choice, config, spec), config, spec, seed=choice.seed)
-
-
-def read(choice: agent_choice.AgentChoice) -> tuple[configs.Config, types.EnvSpec]:
-    """Returns configuration and spec of a run; errors as of `load`."""
-    config, spec = choice.config(makes_environments=False), spec_file.read(choice.path)
-    if spec is None:
-        raise errors.ResumeError(f"{choice.path} has no checkpoint yet: no worker has joined its learner; train on")
-    return config, spec
+    return Policy(greedy.load(choice, config, spec), seed=choice.seed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,13 +99,9 @@ class Policy:
       step: updates of the checkpoint.
     """
 
-    def __init__(
-        self, saved: greedy.SavedAgent, config: configs.Config, spec: types.EnvSpec, *, seed: int = 0
-    ) -> None:
-        self._codec = codecs.of(spec)
-        self.spec, self.step, self._spec = _shown(spec, self._codec), saved.update, spec
-        self._agent, self._params, self._mode = saved.agent, saved.params, saved.mode
-        self._config, self._seed = config, seed
+    def __init__(self, saved: greedy.SavedAgent, *, seed: int = 0) -> None:
+        self._saved, self._seed, self._codec = saved, seed, codecs.of(saved.spec)
+        self.spec, self.step = _shown(saved.spec, self._codec), saved.update
         self._functions: dict[int | None, greedy.Functions] = {}
         self._num_calls = 0
         self._carried: acting.Carried | None = None
@@ -148,7 +135,7 @@ class Policy:
         """
         seen, is_single = self._seen(observation, reward, action_mask, explore)
         functions = self._of(num_simulations)
-        self._carried, action = functions.act(self._params, self._rows(seen), seen, self._seed, self._num_calls)
+        self._carried, action = functions.act(self._saved.params, self._rows(seen), seen, self._seed, self._num_calls)
         self._num_calls += 1
         self._first = np.zeros(len(seen.observation), bool)
         return self._codec.decode(np.asarray(action), is_single=is_single)
@@ -156,9 +143,9 @@ class Policy:
     @property
     def actions(self) -> np.ndarray:
         """All actions, [A, ...], in the order of masks and of a search's visit counts. UsageError if continuous."""
-        if self._spec.is_continuous:
+        if self._saved.spec.is_continuous:
             raise errors.UsageError(f"actions are of {self.spec.action_space}, which has no list of them")
-        return np.asarray(self._codec.decode(np.arange(self._spec.num_actions), is_single=False))
+        return np.asarray(self._codec.decode(np.arange(self._saved.spec.num_actions), is_single=False))
 
     def search(
         self,
@@ -175,10 +162,12 @@ class Policy:
         Arguments as of a call. The results of one observation lack the leading axis, but for the tree: that is a batch
         always, as `seedzero.search.to_dot` takes it. Raises UsageError as a call.
         """
-        if self._agent.search is None:
-            raise errors.UsageError(f"agent {self._config.run.agent} does not search; call the policy itself")
+        if self._saved.agent.search is None:
+            raise errors.UsageError(f"agent {self._saved.config.run.agent} does not search; call the policy itself")
         seen, is_single = self._seen(observation, None, action_mask, explore)
-        found = self._searched(seen, num_simulations, return_tree=return_tree)
+        search, rows = self._of(num_simulations).search, (self._saved.params, self._rows(seen), seen)
+        on_device = search(*rows, self._seed, self._num_calls, return_tree=return_tree)
+        found: base.Searched = jax.tree.map(np.asarray, on_device)
         action: Any = self._codec.decode(np.asarray(found.action), is_single=is_single)
         if not is_single:
             return found._replace(action=action)
@@ -207,25 +196,19 @@ class Policy:
             alone, or draws vectors without a search.
         """
         seen, is_single = self._seen(observation, reward, action_mask, explore=False)
-        agent, functions = self._config.run.agent, self._of(num_simulations)
+        saved, functions = self._saved, self._of(num_simulations)
         if not is_single:
             raise errors.UsageError(
                 f"think takes one observation, and a batch of {len(seen.observation)} came; give one row"
             )
-        if self._agent.search is None and self._agent.policy is None:
+        if saved.agent.search is None and saved.agent.policy is None:
             raise errors.UsageError(
-                f"agent {agent} has neither a search nor probabilities of actions to show; call the policy itself"
+                f"agent {saved.config.run.agent} has neither a search nor probabilities of actions to show; call the "
+                "policy itself"
             )
-        env = self._config.env.id
-        place = None if moves is None else thinking.place(env, moves, np.asarray(seen.observation[0]))
-        rows, found = (self._params, self._rows(seen), seen), None
-        if self._agent.search is None:
-            taken = np.asarray(functions.act(*rows, self._seed, self._num_calls)[1])[0]
-            policy = np.asarray(functions.policy(*rows))[0]
-        else:
-            found = jax.tree.map(lambda x: x[0], self._searched(seen, num_simulations, return_tree=True))
-            taken, policy = found.action, found.policy
-        return thought(self._config, self._spec, self._codec, self.step, seen, taken, policy, found, place)
+        place = None if moves is None else thinking.place(saved.config.env.id, moves, np.asarray(seen.observation[0]))
+        draws = self._seed, self._num_calls
+        return think(saved, functions, self._codec, self._rows(seen), seen, draws, place)
 
     def reset(self, rows: Sequence[int] | np.ndarray | None = None) -> None:
         """Lets an episode begin with the next observation of these rows, [N] int or [B] bool; None: of all rows.
@@ -244,45 +227,38 @@ class Policy:
                     f"{len(self._first)} truth values"
                 ) from None
 
-    def _searched(self, seen: batches.Batch, num_simulations: int | None, *, return_tree: bool) -> base.Searched:
-        """Returns the findings about a batch as arrays of numpy, actions as the agent's."""
-        search, carried = self._of(num_simulations).search, self._rows(seen)
-        on_device = search(self._params, carried, seen, self._seed, self._num_calls, return_tree=return_tree)
-        found: base.Searched = jax.tree.map(np.asarray, on_device)
-        return found
-
     def _seen(
         self, observation: Observation, reward: npt.ArrayLike | None, action_mask: npt.ArrayLike | None, explore: bool
     ) -> tuple[batches.Batch, bool]:
         """Returns the checked arrays of a batch, and whether the input lacked a batch axis."""
-        frame, is_single = self._codec.encode(observation)
+        saved, (frame, is_single) = self._saved, self._codec.encode(observation)
         num_rows = len(frame)
-        if reward is None and self._agent.reads_reward and num_rows == len(self._first) and not self._first.all():
+        if reward is None and saved.agent.reads_reward and num_rows == len(self._first) and not self._first.all():
             raise errors.UsageError("reward is missing: this agent's LSTM reads the reward of the last step")
-        if action_mask is None and self._spec.has_action_mask:
+        if action_mask is None and saved.spec.has_action_mask:
             action_mask = self._codec.shown_mask(observation)
-        if self._spec.has_action_mask != (action_mask is not None):
+        if saved.spec.has_action_mask != (action_mask is not None):
             raise errors.UsageError(
                 "this environment has an action mask: call policy(observation, action_mask=mask), with the mask of "
                 "its info or of its action_masks()"
-                if self._spec.has_action_mask
+                if saved.spec.has_action_mask
                 else "this environment has no action mask; leave action_mask out"
             )
         mask = None
         if action_mask is not None:
             action_mask = self._codec.joint_mask(action_mask)
-            mask = _rows_of("action_mask", action_mask, (num_rows, self._spec.num_actions), bool, is_single)
+            mask = _rows_of("action_mask", action_mask, (num_rows, saved.spec.num_actions), bool, is_single)
         rewards = _rows_of("reward", 0.0 if reward is None else reward, (num_rows,), np.float32, is_single)
         first = self._first if len(self._first) == num_rows else np.ones(num_rows, bool)
-        mode = types.EXPLORE if explore else self._mode
-        shown = greedy.seen(self._spec, frame, rewards, first, mask, explore=mode, num_updates=self.step)
+        mode = types.EXPLORE if explore else saved.mode
+        shown = greedy.seen(saved.spec, frame, rewards, first, mask, explore=mode, num_updates=self.step)
         return shown, is_single
 
     def _rows(self, seen: batches.Batch) -> acting.Carried:
         """Returns the rows' memory; raises UsageError for a changed number of rows."""
         num_rows = len(seen.observation)
         if self._carried is None or not jax.tree.leaves(self._carried):
-            return acting.initial(self._agent, self._spec, num_rows)
+            return acting.initial(self._saved.agent, self._saved.spec, num_rows)
         if len(self._first) != num_rows:
             raise errors.UsageError(
                 f"observations of {num_rows} rows, but there are {len(self._first)} with frames and memory of their "
@@ -292,45 +268,50 @@ class Policy:
 
     def _of(self, num_simulations: int | None) -> greedy.Functions:
         if num_simulations not in self._functions:
-            agent = self._agent
+            saved, agent = self._saved, self._saved.agent
             if num_simulations is not None:
                 if agent.search is None:
-                    name = self._config.run.agent
+                    name = saved.config.run.agent
                     raise errors.UsageError(
                         f"num_simulations={num_simulations}: agent {name} does not search; leave it out"
                     )
-                config = configs.override(self._config, {"search.num_simulations": num_simulations})
-                agent = agents.make(config, self._spec, jax.default_backend())
-            self._functions[num_simulations] = greedy.functions(agent, self._spec)
+                config = configs.override(saved.config, {"search.num_simulations": num_simulations})
+                agent = agents.make(config, saved.spec, jax.default_backend())
+            self._functions[num_simulations] = greedy.functions(agent, saved.spec)
         return self._functions[num_simulations]
 
 
-def thought(
-    config: configs.Config,
-    spec: types.EnvSpec,
+def think(
+    saved: greedy.SavedAgent,
+    functions: greedy.Functions,
     codec: codecs.Codec,
-    step: int,
+    carried: acting.Carried,
     seen: batches.Batch,
-    taken: np.ndarray,
-    policy: np.ndarray,
-    found: base.Searched | None,
+    draws: tuple[int, int],
     place: thinking.GamePlace | None,
 ) -> thinking.Thought:
-    """Returns the findings about one observation, a batch of one: the agent's action, and its policy [A].
+    """Returns the findings about one observation, a batch of one.
 
-    found: with the tree, without the batch's axis; None: the agent does not search. step: updates of the checkpoint.
+    saved: with a search or a policy; functions, codec: its own. draws: seed, and number of the call.
     """
+    rows, found = (saved.params, carried, seen), None
+    if saved.agent.search is None:
+        taken, policy = np.asarray(functions.act(*rows, *draws)[1])[0], np.asarray(functions.policy(*rows))[0]
+    else:
+        searched = functions.search(*rows, *draws, return_tree=True)
+        found = jax.tree.map(lambda x: np.asarray(x)[0], searched)
+        taken, policy = found.action, found.policy
     if found is None or found.sampled is None:
-        actions = np.asarray(codec.decode(np.arange(spec.num_actions), is_single=False))
+        actions = np.asarray(codec.decode(np.arange(saved.spec.num_actions), is_single=False))
         legal, number = np.asarray(seen.action_mask[0]), int(taken)
     else:
         actions = np.asarray(codec.decode(np.asarray(found.sampled), is_single=False))
         legal, number = np.ones(len(actions), bool), int(np.argmin(np.abs(found.sampled - taken).sum(axis=-1)))
     names = thinking.names(actions, legal, place)
     shown = thinking.Thought(
-        env=config.env.id,
-        agent=config.run.agent,
-        step=step,
+        env=saved.config.env.id,
+        agent=saved.config.run.agent,
+        step=saved.update,
         action=codec.decode(taken[np.newaxis], is_single=True),
         name=names[number],
         choices=thinking.choices(names, legal, policy, found),

@@ -46,23 +46,22 @@ def load(choice: agent_choice.AgentChoice, header: Mapping[str, Any], num_simula
 
     num_simulations: of the search; None: as in the recording.
     """
-    config, spec = acting_policy.read(choice)
+    config, spec = greedy.read(choice)
     wanted = num_simulations or _whole(header.get("num_simulations"), 1, MOST_SIMULATIONS)
     if wanted is not None:
         config = configs.override(config, {"search.num_simulations": wanted})
     mode = header.get("policy")
     is_known = isinstance(mode, str) and mode in types.MODES
     saved = greedy.load(dataclasses.replace(choice, policy=str(mode) if is_known else None), config, spec)
-    return Rethinker(saved, config, spec)
+    return Rethinker(saved)
 
 
 class Rethinker:
     """A saved agent for steps of records; for one thread."""
 
-    def __init__(self, saved: greedy.SavedAgent, config: configs.Config, spec: types.EnvSpec) -> None:
-        self._saved, self._config, self._spec = saved, config, spec
-        self._functions = greedy.functions(saved.agent, spec)
-        self._codec = codecs.of(spec)
+    def __init__(self, saved: greedy.SavedAgent) -> None:
+        self._saved, self._codec = saved, codecs.of(saved.spec)
+        self._functions = greedy.functions(saved.agent, saved.spec)
 
     def think(self, record: records.Record, number: int) -> thinking.Thought:
         """Returns the findings about step `number` of a record.
@@ -70,30 +69,22 @@ class Rethinker:
         Raises UsageError for a record of another environment, the observation behind the last step, and an agent that
         learns values alone, or draws vectors without a search.
         """
-        agent, spec, config = self._saved.agent, self._spec, self._config
-        if record.spec != spec:
+        saved = self._saved
+        if record.spec != saved.spec:
             raise errors.UsageError("the record is of an environment with other observations or actions than the run")
         if not 0 <= number < record.num_steps:
             raise errors.UsageError(f"step {number}: expected 0 to {record.num_steps - 1}, with an action")
-        if agent.search is None and agent.policy is None:
+        if saved.agent.search is None and saved.agent.policy is None:
             raise errors.UsageError(
-                f"agent {config.run.agent} has neither a search nor probabilities of actions to show"
+                f"agent {saved.config.run.agent} has neither a search nor probabilities of actions to show"
             )
         seed = _whole(record.header.get("seed"), 0, options.LARGEST) or 0
         first_call = _whole(record.header.get("first_call"), 0, options.LARGEST) or 0
-        rows = (self._saved.params, self._carried(record, number, seed, first_call), self._seen(record, number))
-        draws = seed, first_call + number
-        found = None
-        if agent.search is None:
-            taken = np.asarray(self._functions.act(*rows, *draws)[1])[0]
-            policy = np.asarray(self._functions.policy(*rows))[0]
-        else:
-            searched = self._functions.search(*rows, *draws, return_tree=True)
-            found = jax.tree.map(lambda x: np.asarray(x)[0], searched)
-            taken, policy = found.action, found.policy
+        carried, seen = self._carried(record, number, seed, first_call), self._seen(record, number)
         place = self._place(record, number)
-        shown = (config, spec, self._codec, self._saved.update, rows[2], taken, policy, found, place)
-        return acting_policy.thought(*shown)
+        return acting_policy.think(
+            saved, self._functions, self._codec, carried, seen, (seed, first_call + number), place
+        )
 
     def nearest(self, record: records.Record, number: int, thought: thinking.Thought) -> dict[int, Nearest]:
         """Returns for each node of a thought the nearest observation of the record by latent distance.
@@ -101,7 +92,7 @@ class Rethinker:
         Empty without a model, and where actions are vectors: a node below the root has samples of its own.
         """
         model = self._saved.agent.model
-        if model is None or thought.root is None or self._spec.is_continuous:
+        if model is None or thought.root is None or self._saved.spec.is_continuous:
             return {}
         places = np.arange(max(0, number - FRAMES_BEFORE), min(record.num_steps, number + FRAMES_AFTER) + 1)
         known = np.concatenate([self._represent(record, part)[1] for part in _parts(places)])[: len(places)]
@@ -142,15 +133,15 @@ class Rethinker:
         """Returns `num_frames` frames up to `last` before places [B], by name; before the episode lies its first."""
         steps = places[:, None] - last - np.arange(num_frames)[::-1]
         found = {}
-        for array in self._spec.arrays:
-            frames = record.arrays[records.observation_name(self._spec, array.name)]
+        for array in self._saved.spec.arrays:
+            frames = record.arrays[records.observation_name(self._saved.spec, array.name)]
             shaped = frames.reshape(len(frames), *observations.stack_shape(array.shape, 1))
             chosen = shaped[np.maximum(steps, 0)]  # [B, num_frames, ...]
             found[array.name] = np.concatenate(list(np.moveaxis(chosen, 1, 0)), axis=-1)
         return found
 
     def _seen(self, record: records.Record, number: int) -> batches.Batch:
-        arrays, spec, row = record.arrays, self._spec, slice(number, number + 1)
+        arrays, spec, row = record.arrays, self._saved.spec, slice(number, number + 1)
         shown = {array.name: arrays[records.observation_name(spec, array.name)][row] for array in spec.arrays}
         frame = packing.pack(spec.packed, shown) if spec.packed else shown[types.OBSERVATION]
         before = arrays["reward"][number - 1] if number else 0.0
@@ -169,7 +160,7 @@ class Rethinker:
 
     def _carried(self, record: records.Record, number: int, seed: int, first_call: int) -> acting.Carried:
         """Returns the memory before a step: past frames, and where the agent has an LSTM its state."""
-        agent, spec = self._saved.agent, self._spec
+        agent, spec = self._saved.agent, self._saved.spec
         carried = acting.initial(agent, spec, 1)
         if agent.search is None and jax.tree.leaves(carried.memory):
             for step in range(number):
@@ -187,7 +178,7 @@ class Rethinker:
         if "move" not in record.arrays:
             return None
         moves = record.arrays["action"][:number].tolist()
-        return thinking.place(self._config.env.id, moves, record.arrays[records.OBSERVATION][number])
+        return thinking.place(self._saved.config.env.id, moves, record.arrays[records.OBSERVATION][number])
 
 
 def _with_action(memory: base.Memory, action: np.ndarray) -> base.Memory:

@@ -46,7 +46,7 @@ def play(
         generator = np.random.default_rng([seed, number])
         begun.append(_Table(number % NUM_SEATS, generator, game.initial(generator)))
     players = [
-        greedy.GroupPlayer(saved, game.spec, size, own)
+        greedy.GroupPlayer(saved, size, own)
         for saved, own in zip((one, other), greedy.seeds(seed, NUM_SEATS), strict=True)
     ]
     for begin in range(0, num_games, size):

@@ -95,7 +95,7 @@ def _play(
         slots = np.arange(len(first))
         if request.session_id != session_id:
             session_id = request.session_id
-            group = greedy.GroupPlayer(saved, host.spec, len(first), host.seed)
+            group = greedy.GroupPlayer(saved, len(first), host.seed)
             played = evaluation.Played(slots, num_episodes, host.spec.tasks, max_steps=max_steps)
         played.record(slots, step, first)
         progress(played.num_finished, played.num_expected)

@@ -136,7 +136,7 @@ def test_a_player_that_the_league_has_not_is_named(playable: pathlib.Path, said:
 def test_a_frozen_player_is_loaded_and_scored_by_its_name(playable: pathlib.Path, tmp_path: pathlib.Path) -> None:
     policies = [seedzero.load(playable, player=name) for name in ("main", saved_league.OLD, saved_league.NEW)]
     assert [policy.step for policy in policies] == [90, 30, 30]
-    leaves = [jax.tree.leaves(policy._params) for policy in policies]
+    leaves = [jax.tree.leaves(policy._saved.params) for policy in policies]
     assert all(np.array_equal(one, other) for one, other in zip(leaves[0], leaves[1], strict=True))
     assert not all(np.array_equal(one, other) for one, other in zip(leaves[0], leaves[2], strict=True))
     scored = seedzero.evaluate(playable, 4, player=saved_league.NEW)

@@ -87,7 +87,7 @@ def test_an_environment_steps_by_its_own_observations_and_the_policy_s_actions(s
     env = _Env(SHOWN[shown], TAKEN[taken])
     spec = _spec(SHOWN[shown], TAKEN[taken])
     small = {"run__agent": "ppo", "ppo__width": 4}
-    policy = acting_policy.Policy(*policies.saved(spec, **small))
+    policy = acting_policy.Policy(policies.saved(spec, **small))
     observation, _ = env.reset(seed=0)
     for _ in range(2):
         observation, *_ = env.step(policy(observation, explore=True))
@@ -145,7 +145,7 @@ def test_a_part_action_mask_is_observed_by_runs_without_masks() -> None:
 
 def test_actions_are_listed_in_the_order_of_masks() -> None:
     spec = _spec(SHOWN["box"], spaces.MultiDiscrete([2, 2], start=[5, 0]))
-    policy = acting_policy.Policy(*policies.saved(spec))
+    policy = acting_policy.Policy(policies.saved(spec))
     assert policy.actions.tolist() == [[5, 0], [5, 1], [6, 0], [6, 1]]
     found = policy.search(SHOWN["box"].sample())
     assert found.action.tolist() == policy.actions[found.policy.argmax()].tolist()

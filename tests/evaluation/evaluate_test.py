@@ -12,7 +12,7 @@ import subprocess
 import sys
 import types as builtin_types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import imageio.v3 as imageio
 import jax
@@ -34,6 +34,8 @@ from seedzero.evaluation import agent_choice, greedy
 from seedzero.evaluation import evaluate as scoring
 from seedzero.evaluation import policy as acting_policy
 from seedzero.evaluation import video as videos
+
+Run: TypeAlias = Callable[..., pathlib.Path]
 
 
 def _counting_agent() -> base.Agent:
@@ -57,15 +59,27 @@ def _counting_agent() -> base.Agent:
     )
 
 
-def test_a_player_carries_memory_and_frames_and_begins_anew(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = presets.get("catch")
-    with run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
-        path = opened.path
-    agent = _counting_agent()
-    monkeypatch.setattr(greedy, "load", lambda *args: greedy.SavedAgent(agent, (), 0, "last"))
-    player = scoring._Player(agent_choice.AgentChoice(path), config, 3)
+def _saved(update: int = 0) -> greedy.SavedAgent:
+    """Counts the steps of Catch."""
+    return greedy.SavedAgent(_counting_agent(), (), update, "last", presets.get("catch"), catch.Catch(1).spec)
+
+
+@pytest.fixture
+def run(tmp_path: pathlib.Path) -> Run:
+    """Returns a function that makes the directory of a run of Catch: (agent, settings) -> its path."""
+
+    def make(agent: str = "muzero", **changes: Any) -> pathlib.Path:
+        config = configs.override(presets.get("catch", agent), changes)
+        with run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
+            return opened.path
+
+    return make
+
+
+def test_a_player_carries_memory_and_frames_and_begins_anew(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = _saved()
+    monkeypatch.setattr(greedy, "load", lambda *args: saved)
+    player = scoring._Player(agent_choice.AgentChoice(run()), saved.config, 3)
     since, before = 0, None
     for _ in range(25):
         first, frame = player.first.copy(), player.step.observation.copy()
@@ -80,13 +94,9 @@ def test_a_player_carries_memory_and_frames_and_begins_anew(
 
 
 @pytest.mark.parametrize("agent", ["muzero", "vtrace"])
-def test_agents_of_either_kind_play_whole_episodes(
-    agent: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_agents_of_either_kind_play_whole_episodes(agent: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = {"network.width": 8, "search.num_simulations": 2, "vtrace.lstm_width": 6, "vtrace.frame_stack": 2}
-    config = configs.override(presets.get("catch", agent), changes)
-    with run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
-        path = opened.path
+    path = run(agent, **changes)
 
     def initial(directory: pathlib.Path, step: str, template: base.Params, player: str) -> tuple[base.Params, Any]:
         parameters = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), template)
@@ -114,13 +124,13 @@ def test_agents_of_either_kind_play_whole_episodes(
 
 
 def test_drawn_episodes_repeat_by_their_seed_and_are_named(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = configs.override(presets.get("catch", "ppo"), {"ppo.width": 8})
-    with run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
-        path = opened.path
-    agent = agents.make(config, catch.Catch(1).spec, "cpu")
-    saved = greedy.SavedAgent(agent, agent.acting(agent.init(jax.random.key(0))), 7, "last", mode=types.SAMPLE)
+    path = run("ppo", **{"ppo.width": 8})
+    config, spec = run_dirs.read_saved(path).config, catch.Catch(1).spec
+    agent = agents.make(config, spec, "cpu")
+    params = agent.acting(agent.init(jax.random.key(0)))
+    saved = greedy.SavedAgent(agent, params, 7, "last", config, spec, mode=types.SAMPLE)
     asked: list[Any] = []
     monkeypatch.setattr(greedy, "load", lambda *args: asked.append(args[0].policy) or saved)
     choice = agent_choice.AgentChoice(path, policy="sample", seed=5)
@@ -134,15 +144,15 @@ def test_drawn_episodes_repeat_by_their_seed_and_are_named(
 
 @pytest.mark.parametrize(("changes", "max_steps"), [({"evaluation.max_episode_steps": 4}, None), ({}, 4)])
 def test_episodes_that_do_not_end_are_cut_off(
-    changes: dict[str, int], max_steps: int | None, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    changes: dict[str, int],
+    max_steps: int | None,
+    tmp_path: pathlib.Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = configs.override(presets.get("catch"), changes)
-    with run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
-        path = opened.path
-    agent = _counting_agent()
-    monkeypatch.setattr(greedy, "load", lambda *args: greedy.SavedAgent(agent, (), 0, "last"))
-    told: list[tuple[int, int]] = []
-    choice = agent_choice.AgentChoice(path, max_steps=max_steps)
+    saved, told = _saved(), list[tuple[int, int]]()
+    monkeypatch.setattr(greedy, "load", lambda *args: saved)
+    choice = agent_choice.AgentChoice(run(**changes), max_steps=max_steps)
     found = scoring.evaluate(choice, 5, None, lambda *numbers: told.append(numbers))
     assert (found["episodes"], found["cut_off"], found["mean_length"]) == (5, 5, 4.0)  # of 9 steps
     assert told == [(0, 5)] * 3 + [(5, 5)]  # one batch: all end at once
@@ -151,14 +161,12 @@ def test_episodes_that_do_not_end_are_cut_off(
 
 
 def test_a_film_is_small_and_names_the_steps_before_its_checkpoint(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with run_dirs.open_run_dir(tmp_path / "run", presets.get("catch"), preset="catch", given={}) as opened:
-        path = opened.path
+    path = run()
     saved = builtin_types.SimpleNamespace(step=7, host={"ledger": {"stored": 640}})
     monkeypatch.setattr(saved_files, "find", lambda *args: (path, saved, {}))
-    agent = _counting_agent()
-    monkeypatch.setattr(greedy, "load", lambda *args: greedy.SavedAgent(agent, (), args[0].step, "given"))
+    monkeypatch.setattr(greedy, "load", lambda choice, *args: _saved(choice.step))
     found = scoring.film(path, tmp_path / "film.gif", 4, 20)
     assert (found["step"], found["ledger"], found["frames"]) == (7, {"stored": 640}, 5)
     assert max(imageio.imread(tmp_path / "film.gif").shape[1:3]) <= 20
@@ -199,7 +207,7 @@ def test_an_environment_may_change_the_directory_of_its_process(
     with run_dirs.open_run_dir("run", presets.get("catch"), preset="catch", given={}):
         pass
     (tmp_path / "assets").mkdir()
-    make, agent, read = registry.make, _counting_agent(), []
+    make, saved, read = registry.make, _saved(), []
 
     def make_there(*args: Any, **options: Any) -> Any:
         os.chdir(tmp_path / "assets")
@@ -207,7 +215,7 @@ def test_an_environment_may_change_the_directory_of_its_process(
 
     def load(choice: agent_choice.AgentChoice, *args: Any) -> greedy.SavedAgent:
         read.append((choice.path / "config.json").exists())
-        return greedy.SavedAgent(agent, (), 0, "last")
+        return saved
 
     monkeypatch.setattr(registry, "make", make_there)
     monkeypatch.setattr(greedy, "load", load)
@@ -218,14 +226,9 @@ def test_an_environment_may_change_the_directory_of_its_process(
 
 
 @pytest.mark.parametrize(("settings", "expected"), [({}, 32), ({"worker.envs_per_group": 3}, 5)])
-def test_no_more_environments_play_than_a_run_has_elsewhere(
-    settings: dict[str, int], expected: int, tmp_path: pathlib.Path
-) -> None:
+def test_no_more_environments_play_than_a_run_has_elsewhere(settings: dict[str, int], expected: int) -> None:
     few = {"evaluation.num_envs": 5, "worker.envs_per_group": 40, **settings}
-    with run_dirs.open_run_dir(
-        tmp_path / "run", configs.override(presets.get("catch"), few), preset="catch", given={}
-    ) as opened:
-        assert scoring._num_envs(opened.config, None, 100) == expected
+    assert scoring._num_envs(configs.override(presets.get("catch"), few), None, 100) == expected
 
 
 def test_the_parameters_before_any_update_are_a_choice_too(
@@ -233,7 +236,7 @@ def test_the_parameters_before_any_update_are_a_choice_too(
 ) -> None:
     asked: list[Any] = []
 
-    def load(path: pathlib.Path, agent: Any, template: Any, step: Any, player: None) -> None:
+    def load(path: pathlib.Path, template: Any, step: Any, player: None) -> None:
         asked.append(step)
         raise errors.CheckpointError("enough")
 
@@ -245,38 +248,34 @@ def test_the_parameters_before_any_update_are_a_choice_too(
         with pytest.raises(errors.CheckpointError, match="enough"):
             scoring.evaluate(agent_choice.AgentChoice(path, step), 1)
         with pytest.raises(errors.CheckpointError, match="enough"):
-            acting_policy.load(
-                agent_choice.AgentChoice(path, step)
-            )  # of a game of two players, as `play`, `record` and `export`
+            acting_policy.load(agent_choice.AgentChoice(path, step))  # as `play`, `record` and `export`
     assert asked == [0, 0, "last", "last"]
 
 
 @pytest.mark.parametrize(("declared", "expected"), [(12.5, 12.5), (None, 5)])
 def test_a_video_has_the_speed_that_the_environment_declares_or_its_family_s(
-    declared: float | None, expected: float, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    declared: float | None,
+    expected: float,
+    tmp_path: pathlib.Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with run_dirs.open_run_dir(tmp_path / "run", presets.get("catch"), preset="catch", given={}) as opened:
-        path = opened.path
     told: list[float] = []
 
     def write_video(target: object, frames: Iterator[np.ndarray], fps: float) -> int:
         told.append(fps)
         return len(list(frames))
 
-    monkeypatch.setattr(greedy, "load", lambda *args: greedy.SavedAgent(_counting_agent(), (), 0, "last"))
+    monkeypatch.setattr(greedy, "load", lambda *args: _saved())
     monkeypatch.setattr(catch.Catch, "frames_per_second", declared, raising=False)
     monkeypatch.setattr(videos, "write_video", write_video)
-    assert scoring.play(agent_choice.AgentChoice(path), tmp_path / "play.gif")["frames"] == 10 and told == [expected]
+    assert scoring.play(agent_choice.AgentChoice(run()), tmp_path / "play.gif")["frames"] == 10 and told == [expected]
 
 
-def test_a_run_without_checkpoint_leaves_no_environments(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with run_dirs.open_run_dir(tmp_path / "run", presets.get("catch"), preset="catch", given={}) as opened:
-        path = opened.path
+def test_a_run_without_checkpoint_leaves_no_environments(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[bool] = []
     monkeypatch.setattr(catch.Catch, "close", lambda self: closed.append(True))
     monkeypatch.setattr(compilation_cache, "enable", lambda: None)
     with pytest.raises(errors.CheckpointError, match="checkpoints"):
-        scoring.evaluate(agent_choice.AgentChoice(path), 5)
+        scoring.evaluate(agent_choice.AgentChoice(run()), 5)
     assert closed == [True]

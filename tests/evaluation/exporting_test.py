@@ -81,7 +81,7 @@ np.savez("found.npz", **found)
 
 
 def _export(agent: Any, directory: pathlib.Path, **options: Any) -> dict[str, Any]:
-    return exporting.export(*agent, directory, **{"platforms": ["cpu"], "batch_size": None, **options})
+    return exporting.export(agent, directory, **{"platforms": ["cpu"], "batch_size": None, **options})
 
 
 @pytest.fixture(scope="module")
@@ -106,13 +106,13 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 def test_programs_act_like_the_policy_without_this_package(exported: pathlib.Path) -> None:
     found = np.load(exported / "found.npz")
-    searching = acting_policy.Policy(*policies.saved(_MASKED, network__frame_stack=2))
+    searching = acting_policy.Policy(policies.saved(_MASKED, network__frame_stack=2))
     value = searching.search(_SEEN[0], action_mask=_LEGAL[0]).network_value
     np.testing.assert_allclose(found["value"], value, rtol=1e-4, atol=1e-5)
     assert found["reward"].shape == (_ROWS,) and np.isfinite(found["reward"]).all()
     actions = [searching(seen, action_mask=legal) for seen, legal in zip(_SEEN, _LEGAL, strict=True)]
     np.testing.assert_array_equal(found["muzero"], actions)
-    recurrent = acting_policy.Policy(*policies.saved(_VECTOR, run__agent="vtrace", vtrace__lstm_width=6))
+    recurrent = acting_policy.Policy(policies.saved(_VECTOR, run__agent="vtrace", vtrace__lstm_width=6))
     actions = [recurrent(seen, reward=reward) for seen, reward in zip(_SEEN, _REWARD, strict=True)]
     np.testing.assert_array_equal(found["vtrace"], actions)
 
@@ -161,7 +161,7 @@ def test_a_mask_of_several_numbers_is_the_environment_s_own(tmp_path: pathlib.Pa
     given = {**nothing, **given, "first": np.ones(rows, bool), "key": np.zeros(2, np.uint32)}
     found = np.asarray(program.call(dict(np.load(tmp_path / "parameters.npz")), given)["action"])
     assert found[:6].tolist() == [[first, second] for first in (1, 2) for second in (-1, 0, 1)]
-    np.testing.assert_array_equal(found, acting_policy.Policy(*agent)(given["observation"], action_mask=mask))
+    np.testing.assert_array_equal(found, acting_policy.Policy(agent)(given["observation"], action_mask=mask))
 
 
 def test_actions_that_need_64_bits_are_refused(tmp_path: pathlib.Path) -> None:
@@ -201,7 +201,7 @@ def test_a_program_takes_batches_of_any_size(
     program = jax_export.deserialize(bytearray((tmp_path / "act.stablehlo").read_bytes()))
     parameters = dict(np.load(tmp_path / "parameters.npz"))
     inputs = json.loads((tmp_path / "manifest.json").read_text())["functions"]["act"]["inputs"]
-    policy = acting_policy.Policy(*agent)
+    policy = acting_policy.Policy(agent)
     for rows in (2, 5):
         shown = _samples(policy.spec.observation_space, rows)
         nothing = {name: np.zeros([rows, *about["shape"][1:]], about["dtype"]) for name, about in inputs.items()}
@@ -216,13 +216,13 @@ def test_a_program_takes_batches_of_any_size(
 
 @pytest.mark.parametrize("agent", ["muzero", "vtrace"])
 def test_a_program_that_samples_draws_from_its_key_like_the_policy(agent: str, tmp_path: pathlib.Path) -> None:
-    saved, *others = policies.saved(_VECTOR, run__agent=agent)
-    sampling = (saved._replace(mode=types.SAMPLE), *others)
-    best, drawn = (_export(one, tmp_path / "out") for one in ((saved, *others), sampling))
+    saved = policies.saved(_VECTOR, run__agent=agent)
+    sampling = saved._replace(mode=types.SAMPLE)
+    best, drawn = (_export(one, tmp_path / "out") for one in (saved, sampling))
     assert "policy" not in best and drawn["policy"] == "sample"
     assert best["functions"]["act"]["inputs"] == drawn["functions"]["act"]["inputs"]
     program = jax_export.deserialize(bytearray((tmp_path / "out" / "act.stablehlo").read_bytes()))
-    parameters, policy = dict(np.load(tmp_path / "out" / "parameters.npz")), acting_policy.Policy(*sampling, seed=3)
+    parameters, policy = dict(np.load(tmp_path / "out" / "parameters.npz")), acting_policy.Policy(sampling, seed=3)
     given = {"observation": _SEEN.reshape(-1, 4), "first": np.ones(15, bool), "explore": np.zeros(15, bool)}
     actions = []
     for call in range(4):
@@ -373,7 +373,7 @@ def test_an_export_refuses_a_directory_of_something_else(
         out.mkdir()
     (out / name).write_text(content)
     with pytest.raises(errors.UsageError, match=f"--out={out} ") as raised:
-        exporting.export(None, None, None, out, platforms=(), batch_size=None)  # type: ignore[arg-type]
+        exporting.export(None, out, platforms=(), batch_size=None)  # type: ignore[arg-type]
     said(raised.value, name or "a file")
     assert (out / name).read_text() == content
 

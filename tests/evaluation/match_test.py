@@ -147,10 +147,11 @@ def test_an_opening_never_ends_a_game(tic_tac_toe: spiel.Game, monkeypatch: pyte
 
 def test_an_agent_s_moves_do_not_depend_on_what_shares_its_batch(tic_tac_toe: spiel.Game) -> None:
     changes = {"network.width": 8, "network.head_width": 8, "search.num_simulations": 3}
-    agent = muzero.make(configs.override(presets.get("tictactoe"), changes), tic_tac_toe.spec, "cpu")
+    config = configs.override(presets.get("tictactoe"), changes)
+    agent = muzero.make(config, tic_tac_toe.spec, "cpu")
     shake = jax.jit(lambda tree: jax.tree.map(lambda x: x + 0.1 * jax.random.normal(jax.random.key(1), x.shape), tree))
     params = shake(jax.jit(agent.init)(jax.random.key(0)).params)
-    saved = greedy.SavedAgent(agent, params, 0, "last")
+    saved = greedy.SavedAgent(agent, params, 0, "last", config, tic_tac_toe.spec)
     play = match.saved_player(tic_tac_toe, saved, 0)
     states = [match.opening(tic_tac_toe, np.random.default_rng(seed)) for seed in range(70)]
     together = play(states)
@@ -263,7 +264,7 @@ def test_a_game_that_is_watched_begins_at_its_start(tmp_path: pathlib.Path, monk
 
     def load(choice: agent_choice.AgentChoice, config: configs.Config, spec: types.EnvSpec) -> Any:
         agent = muzero.make(config, spec, "cpu")
-        return greedy.SavedAgent(agent, jax.jit(agent.init)(jax.random.key(0)).params, 0, "last")
+        return greedy.SavedAgent(agent, jax.jit(agent.init)(jax.random.key(0)).params, 0, "last", config, spec)
 
     monkeypatch.setattr(greedy, "load", load)
     player = scoring._Player(agent_choice.AgentChoice(run), run_dirs.read_saved(run).config, 20)

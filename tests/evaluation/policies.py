@@ -24,7 +24,7 @@ SMALL: dict[str, options.Value] = {
 
 
 @functools.cache
-def saved(spec: types.EnvSpec, **changes: options.Value) -> tuple[greedy.SavedAgent, configs.Config, types.EnvSpec]:
+def saved(spec: types.EnvSpec, **changes: options.Value) -> greedy.SavedAgent:
     """Heads included: as initialized they would say 0. changes: SECTION__KEY=value."""
     values = {name.replace("__", "."): value for name, value in changes.items()}
     config = configs.override(configs.Config(), {**SMALL, **values})
@@ -37,4 +37,5 @@ def saved(spec: types.EnvSpec, **changes: options.Value) -> tuple[greedy.SavedAg
         is_statistic = name in ("moments", "reward_size")  # nothing counted yet
         return (np.zeros(leaf.shape) if is_statistic else random.normal(size=leaf.shape) / 2).astype(leaf.dtype)
 
-    return greedy.SavedAgent(agent, jax.tree_util.tree_map_with_path(number, shapes), 7, "given"), config, spec
+    params = jax.tree_util.tree_map_with_path(number, shapes)
+    return greedy.SavedAgent(agent, params, 7, "given", config, spec)

@@ -41,7 +41,7 @@ _SHOWN = {"image": np.full((4, 5, 1), 7, np.uint8), "speed": np.array([0.5, -1.0
 
 @functools.cache
 def _compiled(spec: types.EnvSpec, **changes: options.Value) -> acting_policy.Policy:
-    return acting_policy.Policy(*policies.saved(spec, **changes))
+    return acting_policy.Policy(policies.saved(spec, **changes))
 
 
 def _policy(spec: types.EnvSpec = _VECTOR, **changes: options.Value) -> acting_policy.Policy:
@@ -198,7 +198,7 @@ def test_a_search_of_no_simulations_is_refused() -> None:
 
 def test_exploration_follows_the_seed_and_greedy_play_does_not() -> None:
     def play(seed: int, explore: bool) -> list[Any]:
-        policy = acting_policy.Policy(*policies.saved(_VECTOR), seed=seed)
+        policy = acting_policy.Policy(policies.saved(_VECTOR), seed=seed)
         policy._functions = _policy()._functions or policy._functions
         return [policy(_SEEN.reshape(-1, 4), explore=explore).tolist() for _ in range(4)]  # type: ignore[union-attr]
 
@@ -211,9 +211,9 @@ def test_exploration_follows_the_seed_and_greedy_play_does_not() -> None:
 
 def _drawing(seed: int = 0, spec: types.EnvSpec = _VECTOR, **changes: options.Value) -> acting_policy.Policy:
     """A policy that draws its actions, of smaller parameters: all are likely."""
-    saved, config, _ = policies.saved(spec, **changes)
+    saved = policies.saved(spec, **changes)
     params = jax.tree.map(lambda array: array * np.float32(0.4), saved.params)
-    policy = acting_policy.Policy(saved._replace(params=params, mode=types.SAMPLE), config, spec, seed=seed)
+    policy = acting_policy.Policy(saved._replace(params=params, mode=types.SAMPLE), seed=seed)
     policy._functions = _compiled(spec, **changes)._functions
     return policy
 
@@ -232,14 +232,14 @@ def test_draws_follow_from_the_seed_and_the_number_of_the_call(agent: str) -> No
 @pytest.mark.parametrize("agent", ["ppo", "vtrace"])
 def test_drawn_actions_are_as_frequent_as_the_policy_says(agent: str) -> None:
     masked = types.EnvSpec((4,), "float32", 3, has_action_mask=True)
-    saved, _, _ = policies.saved(masked, run__agent=agent)
+    saved = policies.saved(masked, run__agent=agent)
     rows, legal = np.repeat(_SEEN[0], 500, axis=0), np.repeat([[True] * 3, [True, False, True]], 500, axis=0)
     shown = greedy.seen(masked, rows, np.zeros(1000, np.float32), np.ones(1000, bool), legal)
     carried = acting.initial(saved.agent, masked, 1000)
     _, inputs = acting.look(saved.agent, masked, 1000, carried, shown)
     policy = _drawing(spec=masked, run__agent=agent)
     assert saved.agent.policy is not None
-    expected = np.asarray(saved.agent.policy(policy._params, carried.memory, inputs))[::500]
+    expected = np.asarray(saved.agent.policy(policy._saved.params, carried.memory, inputs))[::500]
     actions = np.stack([policy(rows, action_mask=legal) for _ in range(8)]).reshape(8, 2, 500)
     found = np.mean(actions[..., np.newaxis] == np.arange(3), axis=(0, 2))
     np.testing.assert_allclose(found, expected, atol=0.04)  # five deviations of 4,000 draws
@@ -260,7 +260,7 @@ def test_muzero_draws_from_the_policy_of_its_search() -> None:
 def test_vectors_are_drawn_around_the_greedy_one(agent: str) -> None:
     spec = types.EnvSpec((4,), "float32", 0, action_low=(-2.0, 0.0), action_high=(2.0, 1.0))
     greedily, drawing = (_drawing(spec=spec, run__agent=agent) for _ in range(2))
-    greedily._mode = types.GREEDY
+    greedily._saved = greedily._saved._replace(mode=types.GREEDY)
     rows = np.repeat(_SEEN[0, :1], 500, axis=0)
     low, high = spec.action_bounds
     (one, *_), drawn = np.asarray(greedily(rows)), np.asarray(drawing(rows))
@@ -361,9 +361,9 @@ def test_a_run_that_does_not_tell_the_environments_values_says_so(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    saved, _, _ = policies.saved(_VECTOR)
+    saved = policies.saved(_VECTOR)
     spec = gym_spaces.read("x", spaces.Box(-1.0, 1.0, (4,)), spaces.Discrete(3))[0] if spaces_known else _VECTOR
-    monkeypatch.setattr(acting_policy.greedy, "load", lambda *args: saved)
+    monkeypatch.setattr(acting_policy.greedy, "load", lambda choice, config, spec: saved._replace(spec=spec))
     config = configs.override(configs.Config(), {"env.id": env_id})
     with run_dirs.open_run_dir(tmp_path / "run", config, preset="cartpole", given={}):
         pass
@@ -374,13 +374,10 @@ def test_a_run_that_does_not_tell_the_environments_values_says_so(
 
 
 def test_a_frozen_player_acts_by_its_name(tmp_path: pathlib.Path) -> None:
-    saved, config, spec = policies.saved(_VECTOR)
-    with run_dirs.open_run_dir(tmp_path, config, preset="catch", given={}) as opened:
-        player_files.write(opened.checkpoints, _FROZEN, 7, saved.params, {}, time=0.0)
-    spec_file.write(tmp_path, spec)
+    saved = _saved_run(tmp_path, _VECTOR, "muzero")
     loaded = acting_policy.load(agent_choice.AgentChoice(tmp_path, player=_FROZEN))
-    seen = np.random.default_rng(0).normal(size=(16, *spec.observation_shape)).astype(np.float32)
-    np.testing.assert_array_equal(loaded(seen), acting_policy.Policy(saved, config, spec)(seen))
+    seen = np.random.default_rng(0).normal(size=(16, 4)).astype(np.float32)
+    np.testing.assert_array_equal(loaded(seen), acting_policy.Policy(saved)(seen))
     assert loaded.step == 7
     with pytest.raises(errors.CheckpointError, match=r"player main-00 in .*main-0123456789ab$"):
         acting_policy.load(agent_choice.AgentChoice(tmp_path, player="main-00"))
@@ -401,7 +398,9 @@ def test_the_kind_of_game_decides_whether_actions_are_drawn(
     agent: str, seats: tuple[str, ...], policy: str | None, expected: np.int8, tmp_path: pathlib.Path
 ) -> None:
     _saved_run(tmp_path, dataclasses.replace(_VECTOR, tasks=seats, seats=seats), agent)
-    assert acting_policy.load(agent_choice.AgentChoice(tmp_path, player=_FROZEN, policy=policy))._mode == expected
+    assert (
+        acting_policy.load(agent_choice.AgentChoice(tmp_path, player=_FROZEN, policy=policy))._saved.mode == expected
+    )
 
 
 @pytest.mark.parametrize("agent", ["apex", "r2d2"])
@@ -414,12 +413,13 @@ def test_actions_of_an_agent_that_learns_values_alone_are_not_drawn(
     said(raised.value, agent)
 
 
-def _saved_run(path: pathlib.Path, spec: types.EnvSpec, agent: str) -> None:
-    """Makes a run with a frozen player."""
-    saved, config, _ = policies.saved(spec, run__agent=agent)
-    with run_dirs.open_run_dir(path, config, preset="catch", given={}) as opened:
+def _saved_run(path: pathlib.Path, spec: types.EnvSpec, agent: str) -> greedy.SavedAgent:
+    """Makes a run with a frozen player; returns that."""
+    saved = policies.saved(spec, run__agent=agent)
+    with run_dirs.open_run_dir(path, saved.config, preset="catch", given={}) as opened:
         player_files.write(opened.checkpoints, _FROZEN, 7, saved.params, {}, time=0.0)
     spec_file.write(path, spec)
+    return saved
 
 
 def test_a_directory_without_a_spec_has_no_policy_yet(tmp_path: pathlib.Path, said: golden.Said) -> None:

@@ -26,13 +26,12 @@ _SMALL = {"network.width": 8, "network.head_width": 8, "network.num_bins": 11, "
 
 
 @functools.cache
-def _saved(env: str, agent: str = "muzero", mode: np.int8 = types.GREEDY) -> tuple[configs.Config, greedy.SavedAgent]:
+def _saved(env: str, agent: str = "muzero", mode: np.int8 = types.GREEDY) -> greedy.SavedAgent:
     changes = {"env.id": env, "env.random_opening": 0, **_SMALL}
     config = configs.override(presets.get("catch" if env == "catch" else "tictactoe", agent), changes)
     made = registry.make(env, config.env, 2)
     made.close()
-    random, *_ = policies.saved(made.spec, run__agent=agent)
-    return config, random._replace(mode=mode)
+    return policies.saved(made.spec, run__agent=agent)._replace(config=config, mode=mode)
 
 
 @pytest.fixture
@@ -40,9 +39,9 @@ def run_path(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Returns a function that makes the run directory of an environment and agent."""
 
     def make(env: str, agent: str = "muzero", **given: Any) -> pathlib.Path:
-        config, saved = _saved(env, agent, **given)
+        saved = _saved(env, agent, **given)
         monkeypatch.setattr(greedy, "load", lambda *args: saved)
-        with run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
+        with run_dirs.open_run_dir(tmp_path / "run", saved.config, preset="catch", given={}) as opened:
             return opened.path
 
     return make
@@ -56,9 +55,9 @@ def test_episodes_have_the_actions_of_evaluation_and_the_numbers_of_the_search(
     assert result == {"step": 7, "chosen": "given", "out": str(tmp_path / "out"), "episodes": 3, "steps": 27}
     files = sorted((tmp_path / "out").iterdir())
     assert [file.name for file in files] == [episode.file for episode in told]
-    config, saved = _saved("catch")
-    player = scoring._Player(agent_choice.AgentChoice(path, seed=5), config, 1, role=types.Role.EVALUATE)
-    searching = seedzero.Policy(saved, config, player.env.spec, seed=5)
+    saved = _saved("catch")
+    player = scoring._Player(agent_choice.AgentChoice(path, seed=5), saved.config, 1, role=types.Role.EVALUATE)
+    searching = seedzero.Policy(saved, seed=5)
     for number, file in enumerate(files):
         found = seedzero.read_record(file)
         arrays, header = found.arrays, found.header
@@ -167,13 +166,11 @@ def test_an_agent_without_a_search_has_no_arrays_of_one(
     said(raised.value, agent)
 
 
-def test_a_longer_search_is_made_and_kept(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config, saved = _saved("catch")
-    with run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
-        path = opened.path
-    monkeypatch.setattr(
-        greedy, "load", lambda choice, config, spec: saved._replace(agent=agents.make(config, spec, "cpu"))
-    )
+def test_a_longer_search_is_made_and_kept(
+    tmp_path: pathlib.Path, run_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved, path = _saved("catch"), run_path("catch")
+    monkeypatch.setattr(greedy, "load", lambda _, *given: saved._replace(agent=agents.make(*given, "cpu")))
     recording.record(agent_choice.AgentChoice(path, max_steps=2), tmp_path / "out", 1, num_simulations=5)
     found = seedzero.read_record(tmp_path / "out" / recording.file_name(0))
     assert found.arrays["visits"].sum(axis=1).tolist() == [5, 5] and found.header["num_simulations"] == 5

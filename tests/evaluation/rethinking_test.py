@@ -32,8 +32,8 @@ def _recorded(
     config = configs.override(preset, {"env.id": env, "env.random_opening": 0, **policies.SMALL, **named})
     made = registry.make(env, config.env, 1, role=types.Role.TRAIN)
     made.close()
-    saved, *_ = policies.saved(made.spec, **changes)
-    monkeypatch.setattr(greedy, "load", lambda *args, **kwargs: saved._replace(mode=mode))
+    saved = policies.saved(made.spec, **changes)
+    monkeypatch.setattr(greedy, "load", lambda _, config, spec: saved._replace(config=config, spec=spec, mode=mode))
     with run_dirs.open_run_dir(path / "run", config, preset="catch", given={}) as opened:
         spec_file.write(opened.path, made.spec)
     recording.record(agent_choice.AgentChoice(opened.path, seed=3), path / "out", 2)
@@ -141,9 +141,9 @@ def test_a_hostile_header_is_not_believed(tmp_path: pathlib.Path, monkeypatch: p
     assert shown.num_simulations == 3
     choice = agent_choice.AgentChoice(tmp_path / "run")
     loaded = rethinking.load(choice, wrong)
-    assert loaded._config.search.num_simulations == 3
+    assert loaded._saved.config.search.num_simulations == 3
     fewer = rethinking.load(choice, {**wrong, "num_simulations": 2})
-    assert fewer._config.search.num_simulations == 2
-    assert rethinking.load(choice, wrong, 5)._config.search == (
-        dataclasses.replace(loaded._config.search, num_simulations=5)
+    assert fewer._saved.config.search.num_simulations == 2
+    assert rethinking.load(choice, wrong, 5)._saved.config.search == (
+        dataclasses.replace(loaded._saved.config.search, num_simulations=5)
     )

@@ -46,7 +46,7 @@ def test_a_seat_without_a_turn_remembers_what_it_saw(tmp_path: pathlib.Path) -> 
     path = saved_league.make_seats(tmp_path / "run", ppo__lstm_width=4)
     spec = spiel_seats.SpielSeats("kuhn_poker").spec
     saved = greedy.load(agent_choice.AgentChoice(path, "last"), run_dirs.read_saved(path).config, spec)
-    player, none = greedy.GroupPlayer(saved, spec, 2, seed=0), np.zeros(2, bool)
+    player, none = greedy.GroupPlayer(saved, 2, seed=0), np.zeros(2, bool)
     frames, mask = np.ones((2, *spec.observation_shape), np.float32), np.ones((2, spec.num_actions), bool)
     for shown in ([True, True], [True, False]):
         before = [np.asarray(leaf) for leaf in jax.tree.leaves(player._carried)]

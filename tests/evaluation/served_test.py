@@ -61,8 +61,10 @@ def path(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pat
     """A run with --env=remote, whose agent never moves."""
     config = configs.override(presets.get("catch"), {"env.id": env_ids.REMOTE})
     with run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given={}) as opened:
-        spec_file.write(opened.path, catch.Catch(1).spec)
-        monkeypatch.setattr(greedy, "load", lambda *args: greedy.SavedAgent(_agent(), (), 7, "last"))
+        spec = catch.Catch(1).spec
+        spec_file.write(opened.path, spec)
+        saved = greedy.SavedAgent(_agent(), (), 7, "last", config, spec)
+        monkeypatch.setattr(greedy, "load", lambda *args: saved)
         return opened.path
 
 

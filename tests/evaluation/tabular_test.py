@@ -87,7 +87,7 @@ def _played(game: seats.SeatGame, agent: base.Agent, params: base.Params, num_st
 )
 def test_tables_are_as_the_agent_acts(name: str, changes: dict[str, options.Value]) -> None:
     game, tree = spiel_seats.SpielSeats(name), game_tree.build(spiel.load(name))
-    saved, *_ = policies.saved(game.spec, **changes)
+    saved = policies.saved(game.spec, **changes)
     expected = _in_tree(game, tree, tabular.asking(saved.agent, game, tree)(saved.params))
     found = _played(game, saved.agent, saved.params, 150)
     assert max(map(len, found)) >= 2 * 3 and {seat for seat, *_ in found} == {0, 1}  # two turns before
@@ -100,7 +100,7 @@ def test_memory_matters() -> None:
     game, tree = spiel_seats.SpielSeats(OPEN_GOOFSPIEL), game_tree.build(spiel.load(OPEN_GOOFSPIEL))
 
     def spread(**changes: options.Value) -> float:
-        saved, *_ = policies.saved(game.spec, **PPO, **changes)
+        saved = policies.saved(game.spec, **PPO, **changes)
         alike: dict[int | bytes, list[np.ndarray]] = {}
         for key, found in _in_tree(game, tree, tabular.asking(saved.agent, game, tree)(saved.params)).items():
             alike.setdefault(key[-1], []).append(found)
@@ -111,7 +111,7 @@ def test_memory_matters() -> None:
 
 def test_probabilities_are_exact_sums_over_legal_actions() -> None:
     game, tree = spiel_seats.SpielSeats("leduc_poker"), game_tree.build(spiel.load("leduc_poker"))
-    saved, *_ = policies.saved(game.spec, **PPO)
+    saved = policies.saved(game.spec, **PPO)
     for seat, policy in zip(tree.seats, tabular.asking(saved.agent, game, tree)(saved.params), strict=True):
         assert policy.shape == (seat.num_sequences,) and policy.dtype == np.float64 and policy[0] == 1.0
         sums = np.add.reduceat(policy, seat.begins[:-1])
@@ -119,7 +119,7 @@ def test_probabilities_are_exact_sums_over_legal_actions() -> None:
 
 
 def test_parameters_of_an_agent_are_judged_while_it_learns() -> None:
-    saved, *_ = policies.saved(spiel_seats.SpielSeats("kuhn_poker").spec, **PPO)
+    saved = policies.saved(spiel_seats.SpielSeats("kuhn_poker").spec, **PPO)
     judge = tabular.judging(saved.agent, "spiel:kuhn_poker")
     untrained = saved.agent.acting(jax.jit(saved.agent.init)(jax.random.key(0)))
     assert judge(untrained) == pytest.approx(0.9167, abs=0.05)  # of uniform play

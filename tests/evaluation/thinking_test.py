@@ -27,7 +27,7 @@ _SEEN = np.random.default_rng(0).normal(size=4).astype(np.float32)
 
 @functools.cache
 def _policy(spec: types.EnvSpec = _VECTOR, **changes: options.Value) -> acting_policy.Policy:
-    return acting_policy.Policy(*policies.saved(spec, search__num_simulations=4, **changes))
+    return acting_policy.Policy(policies.saved(spec, search__num_simulations=4, **changes))
 
 
 def test_the_numbers_are_those_of_the_policy_s_search_bit_for_bit() -> None:
@@ -59,7 +59,7 @@ def test_the_numbers_are_those_of_the_policy_s_search_bit_for_bit() -> None:
 
 def test_the_numbers_are_those_of_the_search_alone() -> None:
     # rewards in one unit inside the search and outside
-    saved, config, _ = policies.saved(_VECTOR, search__num_simulations=4, muzero__scale_rewards=False)
+    saved = policies.saved(_VECTOR, search__num_simulations=4, muzero__scale_rewards=False)
     model = saved.agent.model
     assert model is not None
 
@@ -73,7 +73,7 @@ def test_the_numbers_are_those_of_the_search_alone() -> None:
         embedding = model.represent(params, {types.OBSERVATION: observation})
         root = mcts.Root(*model.predict(params, embedding), embedding)
         explore = np.zeros(1, bool)
-        result = mcts.search(params, key, root, step, config=config.search, explore=explore)
+        result = mcts.search(params, key, root, step, config=saved.config.search, explore=explore)
         visits = result.visit_counts.astype(np.float32)
         prior = jax.nn.softmax(root.prior_logits)
         return result, mcts.completed_q(prior.T, root.value, visits.T, result.q_values.T).T

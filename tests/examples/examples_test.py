@@ -114,7 +114,7 @@ def test_a_bonus_of_one_s_own_counts_and_goes_on(host: harness.Host) -> None:
     assert means and 0 < means[-1] < means[0] <= 1.0
 
 
-@pytest.mark.slow  # tests/networks/own_network_test.py has the network of the example
+@pytest.mark.slow  # tests/networks/own_torso_test.py has the network of the example
 def test_a_network_of_one_s_own_learns(host: harness.Host) -> None:
     run = host.directory / "own"
     assert f"--max_updates={BUDGET} reached" in _run(host, "own_network.py", str(run))

@@ -1,37 +1,49 @@
-"""V-trace's networks: shapes, dtypes, an LSTM's state, and an untrained network's outputs."""
+"""The networks without a model, each of three heads: shapes, dtypes, torsos, an LSTM's past, untrained outputs."""
 
 from __future__ import annotations
 
 import functools
 from typing import Any
 
+import golden
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from seedzero.config import shared
-from seedzero.core import types
+from seedzero.core import errors, types
 from seedzero.networks import actor_critic
+from seedzero.ops import statistics
 
 VECTOR = types.EnvSpec((4,), "float32", 3)
-GRID = types.EnvSpec((10, 5, 1), "uint8", 3, observation_low=0, observation_high=1)
+CONTINUOUS = types.EnvSpec((4,), "float32", 0, action_low=(-1.0, -1.0), action_high=(1.0, 1.0))
+GRID = types.EnvSpec((10, 5, 2), "uint8", 3, observation_low=0, observation_high=1)
 PLAIN_GRID = types.EnvSpec((10, 5), "uint8", 3, observation_low=0, observation_high=1)
 IMAGE = types.EnvSpec((32, 32, 1), "uint8", 3, observation_low=0, observation_high=255)
+FRAME = types.EnvSpec((84, 84, 1), "uint8", 3, observation_low=0, observation_high=255)
 IMAGE_AND_VECTOR = types.EnvSpec.of_arrays(
     (types.ArraySpec("image", (8, 8, 1), "uint8", 0, 255), types.ArraySpec("vector", (4,), "float32")), num_actions=3
 )
 B, T = 2, 5
+HEADS: dict[str, Any] = {
+    "vtrace": actor_critic.actor_critic,
+    "dueling": actor_critic.dueling,
+    "ppo": functools.partial(actor_critic.ppo, initial_std=0.5, normalizes=False),
+    "normalizing ppo": functools.partial(actor_critic.ppo, initial_std=0.5, normalizes=True),
+}
 
 
 @functools.cache
-def _make(spec: types.EnvSpec, platform: str = "cpu", **changes: Any) -> actor_critic.RecurrentNetwork[Any]:
-    layers = shared.Layers("vtrace", **{"torso": "auto", "width": 16, **changes})
-    return actor_critic.actor_critic(layers, spec, platform)
+def _make(
+    head: str, spec: types.EnvSpec = VECTOR, platform: str = "cpu", **changes: Any
+) -> actor_critic.RecurrentNetwork[Any]:
+    return HEADS[head](shared.Layers("agent", **{"torso": "auto", "width": 16, **changes}), spec, platform)
 
 
-def _steps(spec: types.EnvSpec, frame_stack: int = 1, seed: int = 0) -> actor_critic.Steps:
-    random = np.random.default_rng(seed)
+def _steps(spec: types.EnvSpec, frame_stack: int = 1) -> actor_critic.Steps:
+    """Returns steps in the middle of an episode, with observations of 0 and 1."""
+    random = np.random.default_rng(0)
     shapes = {array.name: (*array.shape[:-1], array.shape[-1] * frame_stack) for array in spec.arrays}
     return actor_critic.Steps(
         observation={
@@ -39,8 +51,10 @@ def _steps(spec: types.EnvSpec, frame_stack: int = 1, seed: int = 0) -> actor_cr
             for array in spec.arrays
         },
         first=jnp.zeros((B, T), bool),
-        reward=jnp.asarray(random.uniform(-1, 1, (B, T)), jnp.float32),
-        last_action=jnp.asarray(random.integers(0, spec.num_actions, (B, T)), jnp.int32),
+        reward=jnp.asarray(random.uniform(-1, 1, (B, T))),
+        last_action=jnp.asarray(
+            random.uniform(-1, 1, (B, T, 2)) if spec.is_continuous else random.integers(0, 3, (B, T))
+        ),
     )
 
 
@@ -51,7 +65,7 @@ def _shapes(network: actor_critic.RecurrentNetwork[Any], steps: actor_critic.Ste
     return params, jax.eval_shape(network.unroll, params, state, steps)
 
 
-def _large(network: actor_critic.RecurrentNetwork[Any], lstm: bool = True) -> Any:
+def _large(network: actor_critic.RecurrentNetwork[Any]) -> Any:
     """Returns parameters that say something: as initialized, the logits are almost 0."""
     params = jax.jit(network.init)(jax.random.key(0))
     return jax.tree.map(
@@ -59,109 +73,115 @@ def _large(network: actor_critic.RecurrentNetwork[Any], lstm: bool = True) -> An
     )
 
 
-@pytest.mark.parametrize("lstm_width", [0, 6])
-@pytest.mark.parametrize("frame_stack", [1, 3])
+def _policy(found: Any) -> Any:
+    """Returns the policy or Q values [B, T, K] of an unroll's results."""
+    return found[1].policy if isinstance(found[1], actor_critic.PpoPrediction) else found[1]
+
+
+@pytest.mark.parametrize(("frame_stack", "lstm_width", "platform"), [(1, 0, "cpu"), (3, 6, "gpu")])
 @pytest.mark.parametrize(
-    ("spec", "torso"),
+    ("head", "spec", "torso"),
     [
-        (VECTOR, "auto"),
-        (GRID, "auto"),
-        (PLAIN_GRID, "conv"),
-        (IMAGE, "auto"),
-        (IMAGE, "shallow"),
-        (GRID, "deep"),
-        (GRID, "shallow"),
-        (IMAGE, "mlp"),
+        *(("vtrace", spec, "auto") for spec in (VECTOR, GRID, IMAGE)),
+        *(("vtrace", spec, torso) for spec, torso in ((PLAIN_GRID, "conv"), (IMAGE, "shallow"), (GRID, "deep"))),
+        *(("vtrace", spec, torso) for spec, torso in ((GRID, "shallow"), (IMAGE, "mlp"))),
+        *(("dueling", spec, "auto") for spec in (VECTOR, GRID, FRAME)),
+        *(("dueling", spec, torso) for spec, torso in ((FRAME, "deep"), (GRID, "mlp"))),
+        *(("ppo", spec, "auto") for spec in (VECTOR, CONTINUOUS, GRID, IMAGE)),
     ],
 )
-def test_every_torso_gives_logits_and_a_value_for_each_step(
-    spec: types.EnvSpec, torso: str, frame_stack: int, lstm_width: int
+def test_every_head_and_torso_gives_float32_outputs_of_each_step(
+    head: str, spec: types.EnvSpec, torso: str, frame_stack: int, lstm_width: int, platform: str
 ) -> None:
-    network = _make(spec, torso=torso, frame_stack=frame_stack, lstm_width=lstm_width)
-    _, (state, logits, value) = _shapes(network, _steps(spec, frame_stack))
-    assert (state.shape, state.dtype) == ((B, 2 * lstm_width), jnp.float32)
-    assert (logits.shape, logits.dtype) == ((B, T, 3), jnp.float32)
-    assert (value.shape, value.dtype) == ((B, T), jnp.float32)
+    network = _make(head, spec, platform, torso=torso, frame_stack=frame_stack, lstm_width=lstm_width)
+    params, (state, *found) = _shapes(network, _steps(spec, frame_stack))
+    assert state.shape == (B, 2 * lstm_width)
     assert jax.eval_shape(lambda: network.initial_state(B)) == state
+    num_dimensions = 2 if spec.is_continuous else 0
+    shapes = [(B, T, spec.num_actions or num_dimensions), (B, T)][: 1 if head == "dueling" else 2]
+    if head == "ppo":
+        shapes.insert(1, (num_dimensions,))  # log_std
+    assert [leaf.shape for leaf in jax.tree.leaves(found)] == shapes
+    assert {leaf.dtype for leaf in jax.tree.leaves((params, state, found))} == {jnp.dtype("float32")}
 
 
 @pytest.mark.parametrize(
     ("spec", "torso", "kernels"),
     [
         (VECTOR, "auto", [(4, 16), (16, 16)]),
-        (GRID, "auto", [(3, 3, 1, 4), (3, 3, 4, 4), (10 * 5 * 4, 16)]),
+        (GRID, "auto", [(3, 3, 2, 4), (3, 3, 4, 4), (10 * 5 * 4, 16)]),
         (IMAGE, "shallow", [(8, 8, 1, 16), (4, 4, 16, 32), (4 * 4 * 32, 16)]),
     ],
 )
 def test_torsos_have_their_layers(spec: types.EnvSpec, torso: str, kernels: list[tuple[int, ...]]) -> None:
-    params, _ = _shapes(_make(spec, torso=torso), _steps(spec))
+    params, _ = _shapes(_make("vtrace", spec, torso=torso), _steps(spec))
     found = [leaf.shape for leaf in jax.tree.leaves(params["_Torso_0"]) if len(leaf.shape) > 1]
     assert sorted(found) == sorted(kernels)
 
 
 def test_images_get_the_residual_network_of_the_paper() -> None:
-    params, _ = _shapes(_make(IMAGE), _steps(IMAGE))
-    shapes = [leaf.shape for leaf in jax.tree.leaves(params["_Torso_0"]) if len(leaf.shape) == 4]
+    params, _ = _shapes(_make("vtrace", IMAGE), _steps(IMAGE))
+    shapes = [leaf.shape for leaf in jax.tree.leaves(params["_Torso_0"])]
+    convolutions = [shape for shape in shapes if len(shape) == 4]
     # Three sections of a convolution and two blocks of two.
-    assert len(shapes) == 15
-    assert sorted({shape[-1] for shape in shapes}) == [16, 32]
-    # 32 x 32 pixels are pooled three times.
-    assert (4 * 4 * 32, 16) in [leaf.shape for leaf in jax.tree.leaves(params["_Torso_0"])]
+    assert len(convolutions) == 15
+    assert sorted({shape[-1] for shape in convolutions}) == [16, 32]
+    assert (4 * 4 * 32, 16) in shapes  # 32 x 32 pixels are pooled three times
+
+
+def test_a_torso_that_does_not_fit_is_refused_by_the_settings_name(said: golden.Said) -> None:
+    with pytest.raises(errors.ConfigError, match=r"agent\.torso=nature ") as raised:
+        _make("dueling", torso="nature")
+    said(raised.value)
 
 
 @pytest.mark.parametrize("lstm_width", [0, 6])
 @pytest.mark.parametrize("spec", [VECTOR, GRID, IMAGE], ids=["mlp", "conv", "deep"])
-def test_activations_are_bfloat16_on_accelerators_and_all_else_float32(spec: types.EnvSpec, lstm_width: int) -> None:
-    network, steps = _make(spec, "gpu", lstm_width=lstm_width), _steps(spec)
-    params, outputs = _shapes(network, steps)
-    assert {leaf.dtype for leaf in jax.tree.leaves((params, outputs))} == {jnp.dtype("float32")}
+def test_activations_are_bfloat16_on_accelerators_unless_told(spec: types.EnvSpec, lstm_width: int) -> None:
+    steps = _steps(spec)
+    params, _ = _shapes(_make("vtrace", spec, lstm_width=lstm_width), steps)
 
-    def dtypes(network: actor_critic.RecurrentNetwork[Any]) -> set[Any]:
-        state = jnp.zeros((B, 2 * lstm_width))
-        jaxpr = jax.make_jaxpr(network.unroll)(params_of(network), state, steps)
-        found = {str(var.aval.dtype) for eqn in jaxpr.eqns for var in eqn.outvars if hasattr(var.aval, "dtype")}
-        return found & {"bfloat16"}
+    def computes_in_bfloat16(platform: str, **changes: str) -> bool:
+        network = _make("vtrace", spec, platform, lstm_width=lstm_width, **changes)
+        return "bf16" in str(jax.make_jaxpr(network.unroll)(params, jnp.zeros((B, 2 * lstm_width)), steps))
 
-    def params_of(network: actor_critic.RecurrentNetwork[Any]) -> Any:
-        return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), params)
-
-    assert dtypes(network) == {"bfloat16"}
-    assert dtypes(_make(spec, "gpu", lstm_width=lstm_width, compute_dtype="float32")) == set()
-    assert dtypes(_make(spec, "cpu", lstm_width=lstm_width)) == set()
+    assert computes_in_bfloat16("gpu") and not computes_in_bfloat16("cpu")
+    assert not computes_in_bfloat16("gpu", compute_dtype="float32")
 
 
-@pytest.mark.parametrize("spec", [VECTOR, IMAGE_AND_VECTOR], ids=["vector", "beside-images"])
-def test_bfloat16_tells_near_vectors_apart(spec: types.EnvSpec) -> None:
-    network, steps = _make(spec, width=64, compute_dtype="bfloat16"), _steps(spec)
-    name = spec.arrays[-1].name
-    seen = np.full((B, T, 4), 100.0, np.float32)
-    seen[1, :, 0] += 0.2
-    same = jax.tree.map(lambda x: jnp.broadcast_to(x[:1], x.shape), steps)._replace(first=steps.first)
-    steps = same._replace(observation={**same.observation, name: jnp.asarray(seen)})
+@pytest.mark.parametrize(
+    ("head", "spec", "lstm_width"),
+    [("vtrace", VECTOR, 0), ("vtrace", IMAGE_AND_VECTOR, 0), ("ppo", VECTOR, 0), ("ppo", VECTOR, 6)],
+    ids=["vtrace", "vtrace, beside images", "ppo", "ppo, LSTM"],
+)
+def test_bfloat16_tells_near_vectors_apart(head: str, spec: types.EnvSpec, lstm_width: int) -> None:
+    network = _make(head, spec, lstm_width=lstm_width, width=64, compute_dtype="bfloat16")
+    same = jax.tree.map(lambda x: jnp.broadcast_to(x[:1], x.shape), _steps(spec))
+    seen = np.full((B, T, 4), 1.0, np.float32)
+    seen[1, :, 0] += 0.002
+    steps = same._replace(observation={**same.observation, spec.arrays[-1].name: jnp.asarray(seen)})
     params = jax.jit(network.init)(jax.random.key(0))
-    _, logits, _ = jax.jit(network.unroll)(params, network.initial_state(B), steps)
-    assert np.any(logits[0] != logits[1])
+    policy = _policy(jax.jit(network.unroll)(params, network.initial_state(B), steps))
+    assert np.any(policy[0] != policy[1])
 
 
 @pytest.mark.parametrize(
     ("spec", "lstm_width"), [(VECTOR, 0), (VECTOR, 32), (GRID, 32), (IMAGE, 0)], ids=["mlp", "lstm", "conv", "deep"]
 )
 def test_an_untrained_policy_is_nearly_uniform_and_values_differ(spec: types.EnvSpec, lstm_width: int) -> None:
-    network, steps = _make(spec, lstm_width=lstm_width, width=64), _steps(spec)
+    network, steps = _make("vtrace", spec, lstm_width=lstm_width, width=64), _steps(spec)
 
     @jax.jit
     def outputs() -> Any:
         return network.unroll(network.init(jax.random.key(0)), network.initial_state(B), steps)
 
     _, logits, value = outputs()
-    assert np.abs(logits).max() < 0.1
-    assert np.abs(logits).max() > 0
-    assert np.std(value) > 0
-    assert np.abs(value).max() < 10
+    assert 0 < np.abs(logits).max() < 0.1
+    assert np.std(value) > 0 and np.abs(value).max() < 10
 
 
 def test_heads_are_initialized_to_their_scales() -> None:
-    params = jax.jit(_make(VECTOR, width=16).init)(jax.random.key(0))
+    params = jax.jit(_make("vtrace").init)(jax.random.key(0))
     policy, value = params["Dense_0"]["kernel"], params["Dense_1"]["kernel"]
     # Orthogonal: columns of a common length.
     np.testing.assert_allclose(policy.T @ policy, 0.01**2 * np.eye(3), atol=1e-8)
@@ -169,14 +189,13 @@ def test_heads_are_initialized_to_their_scales() -> None:
 
 
 def test_steps_are_independent_without_an_lstm() -> None:
-    network, steps = _make(VECTOR), _steps(VECTOR)
-    params = _large(network)
+    network, steps = _make("vtrace"), _steps(VECTOR)
+    params, unroll = _large(network), jax.jit(network.unroll)
     other = steps._replace(
         observation={types.OBSERVATION: steps.observation[types.OBSERVATION].at[:, 2].add(1.0)},
         reward=steps.reward + 1,
         last_action=2 - steps.last_action,
     )
-    unroll = jax.jit(network.unroll)
     _, logits, value = unroll(params, network.initial_state(B), steps)
     _, changed, changed_value = unroll(params, network.initial_state(B), other)
     differs = np.any(logits != changed, axis=(0, 2))
@@ -189,10 +208,10 @@ def test_steps_are_independent_without_an_lstm() -> None:
 
 @pytest.mark.parametrize("compute_dtype", ["float32", "bfloat16"])
 def test_an_unroll_is_its_steps_one_by_one(compute_dtype: str) -> None:
-    network, steps = _make(VECTOR, lstm_width=6, compute_dtype=compute_dtype), _steps(VECTOR)
+    network, steps = _make("vtrace", lstm_width=6, compute_dtype=compute_dtype), _steps(VECTOR)
     steps = steps._replace(first=steps.first.at[0, 2].set(True))
     params, unroll = _large(network), jax.jit(network.unroll)
-    state = jnp.asarray(np.random.default_rng(1).normal(size=(B, 12)), jnp.float32)
+    state = jnp.asarray(np.random.default_rng(1).normal(size=(B, 12)))
     end, logits, value = unroll(params, state, steps)
     for t in range(T):
         state, one_logits, one_value = unroll(params, state, jax.tree.map(lambda x, t=t: x[:, t : t + 1], steps))
@@ -201,23 +220,40 @@ def test_an_unroll_is_its_steps_one_by_one(compute_dtype: str) -> None:
     np.testing.assert_allclose(state, end, atol=1e-5)
 
 
-def test_an_episode_begins_from_state_0_and_hides_the_one_before() -> None:
-    network, steps = _make(VECTOR, lstm_width=6), _steps(VECTOR)
-    params, unroll = _large(network), jax.jit(network.unroll)
-    steps = steps._replace(first=steps.first.at[0, 2].set(True))
-    state = jnp.ones((B, 12))
-    end, logits, value = unroll(params, state, steps)
-    fresh = jax.tree.map(lambda x: x[:, 2:], steps)
-    fresh_end, fresh_logits, fresh_value = unroll(params, network.initial_state(B), fresh)
-    np.testing.assert_allclose(end[0], fresh_end[0], atol=1e-6)
-    np.testing.assert_allclose(logits[0, 2:], fresh_logits[0], atol=1e-6)
-    np.testing.assert_allclose(value[0, 2:], fresh_value[0], atol=1e-6)
+@pytest.mark.parametrize(
+    ("head", "spec"), [("vtrace", VECTOR), ("dueling", VECTOR), ("ppo", VECTOR), ("ppo", CONTINUOUS)]
+)
+def test_an_lstm_sees_the_last_action_and_reward_and_begins_anew_with_an_episode(
+    head: str, spec: types.EnvSpec
+) -> None:
+    network, steps = _make(head, spec, lstm_width=6), _steps(spec)
+    params, state = _large(network), jnp.asarray(np.random.default_rng(0).normal(size=(B, 12)))
+    unroll = jax.jit(network.unroll)
+
+    def changed(first: jax.Array, **changes: jax.Array) -> list[list[bool]]:
+        """Returns [B, T], true: another policy."""
+        usual = steps._replace(first=first)
+        one, other = (unroll(params, state, x) for x in (usual, usual._replace(**changes)))
+        return np.any(_policy(one) != _policy(other), axis=-1).tolist()  # type: ignore[no-any-return]
+
+    none, later = [False] * T, [False, False, True, True, True]
+    reward, action = steps.reward.at[0, 2].set(0.5), steps.last_action.at[1, 1].set(-steps.last_action[1, 1] + 1)
+    assert changed(steps.first, reward=reward) == [later, none]
+    assert changed(steps.first, last_action=action) == [none, [False, True, True, True, True]]
+    # With an episode that begins at the third step, nothing before it counts, nor what led to it.
+    first = steps.first.at[0, 2].set(True)
+    assert changed(first, reward=reward, last_action=steps.last_action.at[0, 2].set(0)) == [none, none]
+    steps = steps._replace(first=first)
+    cut = jax.tree.map(lambda x: x[:, 2:], steps)
+    whole, anew = unroll(params, state, steps), unroll(params, network.initial_state(B), cut)
+    np.testing.assert_allclose(whole[0][0], anew[0][0], atol=1e-6)
+    np.testing.assert_allclose(_policy(whole)[0, 2:], _policy(anew)[0], atol=1e-6)
     # The other row goes on.
-    assert np.all(np.abs(logits[1, 2:] - fresh_logits[1]).max(axis=-1) > 1e-4)
+    assert np.all(np.abs(_policy(whole)[1, 2:] - _policy(anew)[1]).max(axis=-1) > 1e-4)
 
 
 def test_gradients_do_not_cross_an_episodes_beginning() -> None:
-    network, steps = _make(VECTOR, lstm_width=6), _steps(VECTOR)
+    network, steps = _make("vtrace", lstm_width=6), _steps(VECTOR)
     params = _large(network)
     steps = steps._replace(first=steps.first.at[0, 2].set(True))
 
@@ -232,22 +268,68 @@ def test_gradients_do_not_cross_an_episodes_beginning() -> None:
     np.testing.assert_array_equal(into, [[False, False, True, True, True], [True] * T])
 
 
-@pytest.mark.parametrize("name", ["reward", "last_action"])
-def test_before_an_episode_there_is_no_action_and_no_reward(name: str) -> None:
-    network, steps = _make(VECTOR, lstm_width=6), _steps(VECTOR)
-    params, unroll = _large(network), jax.jit(network.unroll)
-    steps = steps._replace(first=steps.first.at[:, 0].set(True))
-    all_logits = [
-        unroll(params, network.initial_state(B), steps._replace(**{name: getattr(steps, name).at[:, 0].set(given)}))[1]
-        for given in range(3)
-    ]
-    for logits in all_logits[1:]:
-        np.testing.assert_array_equal(logits, all_logits[0])
-
-
 def test_an_lstm_sees_rewards_clipped_to_1() -> None:
-    network, steps = _make(VECTOR, lstm_width=6), _steps(VECTOR)
-    params, unroll = _large(network), jax.jit(network.unroll)
-    sign = jnp.sign(steps.reward)
+    network, steps = _make("vtrace", lstm_width=6), _steps(VECTOR)
+    params, unroll, sign = _large(network), jax.jit(network.unroll), jnp.sign(steps.reward)
     one, hundred = (unroll(params, network.initial_state(B), steps._replace(reward=sign * x))[1] for x in (1.0, 100.0))
     np.testing.assert_array_equal(one, hundred)
+
+
+# Q values -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_mean_of_the_values_is_the_value_stream() -> None:
+    network, steps = _make("dueling"), _steps(VECTOR)
+    params, unroll = jax.jit(network.init)(jax.random.key(0)), jax.jit(network.unroll)
+    _, before = unroll(params, network.initial_state(B), steps)
+    assert np.ptp(before, axis=-1).max() > 0.1
+    for size, change in ((1, 2.0), (3, 0.0)):  # of the value's bias, and of the advantages'
+        [head] = [name for name in params if name.startswith("Dense") and params[name]["kernel"].shape == (16, size)]
+        shifted = {**params[head], "bias": params[head]["bias"] + 2.0}
+        _, after = unroll({**params, head: shifted}, network.initial_state(B), steps)
+        np.testing.assert_allclose(after, before + change, atol=1e-5)
+
+
+# PPO's two networks -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("spec", "frame_stack", "size"), [(VECTOR, 3, 12), (CONTINUOUS, 1, 4), (GRID, 1, 0)])
+def test_ppo_normalizes_observations_of_unknown_scale(spec: types.EnvSpec, frame_stack: int, size: int) -> None:
+    moments = _make("normalizing ppo", spec, frame_stack=frame_stack).no_moments()
+    assert (len(moments.mean) if moments else 0) == size
+
+
+def test_an_untrained_policy_of_vectors_is_nearly_even_and_as_wide_as_configured() -> None:
+    network, steps = _make("normalizing ppo", CONTINUOUS), _steps(CONTINUOUS)
+    params, unroll = jax.jit(network.init)(jax.random.key(0)), jax.jit(network.unroll)
+    _, found = unroll(params, network.initial_state(B), steps, network.no_moments())
+    np.testing.assert_allclose(found.log_std, np.log([0.5, 0.5]), rtol=1e-6)
+    assert np.all(np.abs(found.policy) < 0.1)
+    # Moments change what is seen, and nothing else: observations 10 times as large look the same.
+    ten = statistics.Moments(jnp.ones(()), jnp.zeros(4), jnp.full(4, 100.0))
+    larger = steps._replace(observation={types.OBSERVATION: 10 * steps.observation[types.OBSERVATION]})
+    _, again = unroll(params, network.initial_state(B), larger, ten)
+    np.testing.assert_allclose(again.value, found.value, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("spec", "lstm_width", "of_values"),
+    [(VECTOR, 0, {"value", "value_0", "value_1"}), (VECTOR, 6, {"value"}), (GRID, 0, {"value"})],
+)
+def test_policy_and_value_share_a_torso_for_pictures_and_with_an_lstm_alone(
+    spec: types.EnvSpec, lstm_width: int, of_values: set[str]
+) -> None:
+    network, steps = _make("ppo", spec, lstm_width=lstm_width), _steps(spec)
+    params, state = jax.jit(network.init)(jax.random.key(0)), network.initial_state(B)
+    gradient = jax.jit(jax.grad(lambda params: jnp.sum(network.unroll(params, state, steps)[1].policy)))(params)
+    silent = {name for name, leaves in gradient.items() if not any(np.any(leaf) for leaf in jax.tree.leaves(leaves))}
+    assert silent == of_values
+
+
+@pytest.mark.parametrize("spec", [VECTOR, GRID, IMAGE], ids=["vector", "grid", "image"])
+def test_a_loop_computes_the_same_as_acting(spec: types.EnvSpec) -> None:
+    network = _make("ppo", spec)
+    arguments = jax.jit(network.init)(jax.random.key(0)), network.initial_state(B), _steps(spec)
+    acted, learned = (jax.jit(unroll)(*arguments)[1] for unroll in (network.unroll, network.unroll_in_loop))
+    np.testing.assert_allclose(learned.value, acted.value, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(learned.policy, acted.policy, rtol=1e-4, atol=1e-6)

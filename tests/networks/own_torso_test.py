@@ -1,7 +1,8 @@
-"""Torsos of a user's own, for every agent that takes one."""
+"""Networks and torsos of the user's own, named in a setting: shapes, parameters, refusals."""
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from typing import Any
 
@@ -13,12 +14,16 @@ import pytest
 from seedzero.agents import base
 from seedzero.agents import table as agents
 from seedzero.config import config as configs
+from seedzero.config import muzero as muzero_config
 from seedzero.core import errors, types, user_code
+from seedzero.networks import muzero as muzero_net
 
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 DISCRETE = types.EnvSpec((4,), "float32", 3)
 CONTINUOUS = types.EnvSpec((4,), "float32", 0, action_low=(-1.0, -1.0), action_high=(1.0, 1.0))
 _MODULE = """
 import flax.linen as nn
+import own_network
 
 class Torso(nn.Module):
     width: int
@@ -33,18 +38,35 @@ def torso(spec, config):
 
 def none(spec, config):
     return None
+
+class Lacking(nn.Module):
+    def represent(self, observation):
+        return observation
+
+def lacking(spec, config):
+    return Lacking()
+
+def wide(spec, config):
+    return own_network.Network(8, spec.num_actions + 1, config.num_bins)
+
+def coarse(spec, config):
+    return own_network.Network(8, spec.num_actions, config.num_bins - 1)
 """
 AGENTS = [name.partition(".")[0] for name in user_code.NETWORKS if name != "network.module"]
 
 
 @pytest.fixture(autouse=True)
 def _modules(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "torsos_of_a_user.py").write_text(_MODULE)
+    (tmp_path / "networks_of_a_user.py").write_text(_MODULE)
+
+
+# Torsos -------------------------------------------------------------------------------------------------------------
 
 
 def _config(agent: str, function: str) -> configs.Config:
-    values = {"run.agent": agent, f"{agent}.module": f"torsos_of_a_user:{function}", f"{agent}.width": 10}
+    values = {"run.agent": agent, f"{agent}.module": f"networks_of_a_user:{function}", f"{agent}.width": 10}
     return configs.override(configs.Config(), values)
 
 
@@ -61,7 +83,7 @@ def test_an_agent_takes_a_torso(agent: str, said: golden.Said) -> None:
     assert _kernels(made.acting(state)) == [(4, 5)]
     assert len(_kernels(state.params)) == (2 if agent == "sac" else 1)  # of the actor, and of both critics
     assert "_Torso" not in str(jax.tree.structure(state.params))
-    with pytest.raises(errors.ConfigError, match=rf"{agent}\.module=torsos_of_a_user:none .*NoneType") as raised:
+    with pytest.raises(errors.ConfigError, match=rf"{agent}\.module=networks_of_a_user:none .*NoneType") as raised:
         agents.make(_config(agent, "none"), spec, "cpu")
     said(raised.value, agent)
 
@@ -77,3 +99,49 @@ def test_sac_shows_images_to_it() -> None:
     shown = base.Inputs(observation, number, flag, flag, np.ones((8, 0), bool), mode, slot, 8, slot)
     _, outputs = jax.jit(made.act)(made.acting(state), made.initial_memory(8), shown, jax.random.key(0))
     assert outputs.action.shape == (8, 1) and np.all(np.isfinite(outputs.action))
+
+
+# MuZero's three functions -------------------------------------------------------------------------------------------
+
+
+def _muzero_config(module: str, **changes: Any) -> muzero_config.NetworkConfig:
+    return dataclasses.replace(muzero_config.NetworkConfig(num_bins=21, width=8, module=module), **changes)
+
+
+def test_the_example_has_the_interface_of_a_network() -> None:
+    network = muzero_net.make(_muzero_config("own_network:make", frame_stack=2), DISCRETE, "cpu")
+
+    @jax.jit
+    def outputs(key: jax.Array) -> Any:
+        params = network.cast(network.init(key))
+        hidden = network.represent(params, {types.OBSERVATION: np.ones((2, 8), np.float32)})
+        return params, hidden, network.predict(params, hidden), network.dynamics(params, hidden, np.array([0, 2]))
+
+    params, hidden, (policy, value), (after, reward) = outputs(jax.random.key(0))
+    assert {"encoder", "gate", "policy"} < params.keys()
+    assert hidden.shape == after.shape == (2, 8) and policy.shape == (2, 3)
+    assert value.shape == reward.shape == (2, 21)
+    assert (after[0] != after[1]).any() and not policy.any()
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("nothing", "'nothing'"),
+        ("none", r"network\.module=networks_of_a_user:none .*NoneType"),
+        ("lacking", "Lacking.* represent, predict, dynamics"),
+        ("wide", r"predict.* policy .*\[1, 4\].*\[1, 3\]"),
+        ("coarse", r"predict.* value .*\[1, 20\].*\[1, 21\]"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(function: str, message: str, said: golden.Said) -> None:
+    with pytest.raises(errors.ConfigError, match=message) as raised:
+        muzero_net.make(_muzero_config(f"networks_of_a_user:{function}"), DISCRETE, "cpu")
+    said(raised.value, function)
+
+
+def test_losses_that_need_more_than_three_functions_are_refused(said: golden.Said) -> None:
+    for more in (dict(has_projection=True), dict(has_prefix=True), dict(has_ends=True)):
+        with pytest.raises(errors.ConfigError, match="own_network:make ") as raised:
+            muzero_net.make(_muzero_config("own_network:make"), DISCRETE, "cpu", **more)
+        said(raised.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import random
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
@@ -27,6 +28,10 @@ PADDING = 1_000
 
 def spec(shape: tuple[int, ...] = (1,), dtype: str = "int32") -> types.EnvSpec:
     return types.EnvSpec(observation_shape=shape, observation_dtype=dtype, num_actions=2)
+
+
+def create(num_slots: int, length: int, **options: Any) -> ring_store.Rings:
+    return ring_store.create(spec(), STORED, num_slots, length, **options)
 
 
 @functools.cache
@@ -67,6 +72,21 @@ def jitted_sample(
         return windowing.read(stored, drawn)
 
     return jax.jit(sample)
+
+
+def sample(rings: ring_store.Rings, batch_size: int, seed: int = 0, **options: Any) -> windowing.Windows:
+    """Returns windows with their frames, as numpy's arrays; options of `jitted_sample` and of its function."""
+    given = {name: options.pop(name) for name in ("num_inserts", "beta", "least") if name in options}
+    drawn = jitted_sample(batch_size, **options)(rings, jax.random.key(seed), **given)
+    found: windowing.Windows = jax.tree.map(np.asarray, drawn)
+    return found
+
+
+def counts(drawn: windowing.Windows, shape: tuple[int, int]) -> np.ndarray:
+    """Returns how often windows begin at each row [S, T]."""
+    found = np.zeros(shape, np.int64)
+    np.add.at(found, (drawn.slot, drawn.time), 1)
+    return found
 
 
 @functools.cache
@@ -112,6 +132,22 @@ def put(
     )
     written: ring_store.Rings = jitted_write(stack)(replay, np.array([slot], np.int32), row, np.int32(num_inserts))
     return written
+
+
+def history(
+    replay: ring_store.Rings,
+    *numbers: int,
+    first: Collection[int] = (),
+    terminated: Collection[int] = (),
+    truncated: Collection[int] = (),
+    num_inserts: Callable[[int], int] = lambda number: 0,
+    **options: int,
+) -> ring_store.Rings:
+    """Writes a row for each number; those named begin or end an episode."""
+    for number in numbers:
+        flags = {"first": number in first, "terminated": number in terminated, "truncated": number in truncated}
+        replay = put(replay, number, num_inserts=num_inserts(number), **flags, **options)  # type: ignore[arg-type]
+    return replay
 
 
 def weights(replay: ring_store.Rings, slot: int = 0) -> list[float]:

@@ -16,10 +16,6 @@ from seedzero.replay import data as sources
 from seedzero.replay import rings as ring_store
 
 
-def create(num_slots: int, length: int, **options: Any) -> ring_store.Rings:
-    return ring_store.create(harness.spec(), harness.STORED, num_slots, length, **options)
-
-
 def row_of(*numbers: int, first: bool = False, weight: Any = None, **stored: Any) -> ring_store.Row:
     """Returns rows in the middle of an episode, or first ones of it, that are recognised by their number."""
     no = np.zeros(len(numbers), bool)
@@ -29,7 +25,7 @@ def row_of(*numbers: int, first: bool = False, weight: Any = None, **stored: Any
 
 
 def test_the_next_row_makes_a_row_sampleable_and_the_newest_stays_pending() -> None:
-    replay = harness.put(create(2, 4), 10, first=True)
+    replay = harness.put(harness.create(2, 4), 10, first=True)
     assert harness.weights(replay) == [0, 0, 0, 0]
     replay = harness.put(replay, 11, num_inserts=6)
     assert harness.weights(replay) == [1, 0, 0, 0]
@@ -39,17 +35,13 @@ def test_the_next_row_makes_a_row_sampleable_and_the_newest_stays_pending() -> N
 
 
 def test_a_row_after_a_final_one_is_first_even_if_it_does_not_say_so() -> None:
-    replay = harness.put(create(1, 8), 10, first=True)
-    replay = harness.put(replay, 11, terminated=True)
-    replay = harness.put(replay, 20)
+    replay = harness.history(harness.create(1, 8), 10, 11, 20, first=(10,), terminated=(11,))
     assert harness.weights(replay)[:3] == [1, 0, 0]
     assert np.asarray(replay.first)[0, :3].tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize("crosses", [False, True])
-def test_windows_that_cross_episodes_begin_in_last_rows_never_before_a_cut(
-    crosses: bool,
-) -> None:
+def test_windows_that_cross_episodes_begin_in_last_rows_never_before_a_cut(crosses: bool) -> None:
     def write(replay: ring_store.Rings, number: int, **flags: Any) -> ring_store.Rings:
         row = _complete(row_of(number, weight=[3.0]))
         row = row._replace(stored={name: row.stored[name] for name in harness.STORED})
@@ -57,7 +49,7 @@ def test_windows_that_cross_episodes_begin_in_last_rows_never_before_a_cut(
         return jitted(replay, np.array([0]), row, np.int32(number))
 
     jitted = jax.jit(lambda *args: ring_store.write(*args, 1, crosses_episodes=crosses))
-    replay = write(create(1, 8, prioritized=True), 0, first=True)
+    replay = write(harness.create(1, 8, prioritized=True), 0, first=True)
     for number, flags in enumerate(({}, {"truncated": True}, {"first": True}, {}, {"first": True}), start=1):
         replay = write(replay, number, **flags)
     # Rows 0 and 3 have transitions, row 2 ends an episode, row 4 lies before a cut, row 5 is the newest.
@@ -83,17 +75,15 @@ def _complete(row: ring_store.Row) -> ring_store.Row:
 
 def test_a_ring_shorter_than_the_stack_is_refused_by_name(said: golden.Said) -> None:
     with pytest.raises(errors.CapacityError, match=r"\b3 rows, .* 3 frames .*4.*replay\.capacity") as raised:
-        harness.put(create(1, 3), 0, stack=3)
+        harness.put(harness.create(1, 3), 0, stack=3)
     said(raised.value)
 
 
-@pytest.mark.parametrize(("multiple", "length"), [(1, 5), (4, 8), (5, 5), (6, 6)])
-def test_the_rows_of_a_ring_are_its_share_of_the_capacity_and_a_margin_rounded_up(multiple: int, length: int) -> None:
-    assert ring_store.slot_length(10, 4, 2, multiple) == length
-
-
-def test_by_default_the_rows_of_a_ring_are_not_rounded() -> None:
-    assert ring_store.slot_length(10, 4, 2) == 5
+@pytest.mark.parametrize(("multiple", "length"), [((), 5), ((1,), 5), ((4,), 8), ((5,), 5), ((6,), 6)])
+def test_the_rows_of_a_ring_are_its_share_of_the_capacity_and_a_margin_rounded_up(
+    multiple: tuple[int, ...], length: int
+) -> None:
+    assert ring_store.slot_length(10, 4, 2, *multiple) == length
 
 
 def test_a_donated_write_is_in_place() -> None:
@@ -162,23 +152,14 @@ def test_a_weight_that_is_not_finite_counts_as_the_largest_one() -> None:
     assert np.asarray(replay.weight)[:, 0].tolist() == [5.0, 5.0, 2.0]
 
 
-def test_a_player_forgets_its_own_rows_and_draws_the_next_ones() -> None:
-    replay = create(2, 4, shared=True)
-    for number in range(3):
-        for slot in (0, 1):
-            replay = harness.put(replay, number, slot=slot, first=number == 0)
-    replay = ring_store.forget(replay._replace(mine=np.array([False, True])))
-    assert (harness.weights(replay), harness.weights(replay, slot=1)) == ([1, 1, 0, 0], [0, 0, 0, 0])
-    replay = harness.put(replay, 3, slot=1)  # of the row that was pending then
-    assert harness.weights(replay, slot=1) == [0, 0, 1, 0] and np.asarray(replay.cursor).tolist() == [3, 4]
-
-
-def test_a_player_that_learns_alone_forgets_all_rows() -> None:
-    replay = create(2, 4)
-    for number in range(3):
-        for slot in (0, 1):
-            replay = harness.put(replay, number, slot=slot, first=number == 0)
-    replay = ring_store.forget(replay)
-    assert replay.mine is None and not np.asarray(replay.weight).any()
-    replay = harness.put(replay, 3, slot=1)
-    assert (harness.weights(replay), harness.weights(replay, slot=1)) == ([0] * 4, [0, 0, 1, 0])
+@pytest.mark.parametrize("mine", [[False, True], None], ids=["one of several", "alone"])
+def test_a_player_forgets_its_own_rows_and_draws_the_next_ones(mine: list[bool] | None) -> None:
+    replay = harness.create(2, 4, shared=mine is not None)
+    for slot in (0, 1):
+        replay = harness.history(replay, 0, 1, 2, first=(0,), slot=slot)
+    replay = ring_store.forget(replay._replace(mine=None if mine is None else np.array(mine)))
+    other = [1, 1, 0, 0] if mine else [0] * 4
+    assert (harness.weights(replay), harness.weights(replay, slot=1)) == (other, [0] * 4)
+    replay = harness.put(replay, 3, slot=1)  # completes the row that was pending then
+    assert (harness.weights(replay), harness.weights(replay, slot=1)) == (other, [0, 0, 1, 0])
+    assert np.asarray(replay.cursor).tolist() == [3, 4]

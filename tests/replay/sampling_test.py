@@ -13,58 +13,52 @@ from seedzero.replay import rings as ring_store
 from seedzero.replay import sampling
 
 
-def create(num_slots: int, length: int) -> ring_store.Rings:
-    return ring_store.create(harness.spec(), harness.STORED, num_slots, length)
+def one_by_one(replay: ring_store.Rings, *numbers: int) -> ring_store.Rings:
+    """Writes the rows of one episode; row n completes transition n - 1 of all."""
+    return harness.history(replay, *numbers, first=(0,), num_inserts=lambda number: max(number - 1, 0))
+
+
+def chi_square_is_ordinary(counts: np.ndarray, expected: np.ndarray) -> bool:
+    """Whether counts are as far from what is expected as chance has them: within 4 standard deviations."""
+    counts, expected = counts[expected > 20], expected[expected > 20]
+    degrees = len(counts) - 1
+    chi_square = float(((counts - expected) ** 2 / expected).sum())
+    return bool(abs(chi_square - degrees) < 4 * np.sqrt(2 * degrees))
 
 
 # Uniformly -----------------------------------------------------------------------------------------------------------
 
 
 def test_sampling_is_uniform_over_steps_not_over_slots() -> None:
-    replay = create(3, 300)
     weight = np.zeros((3, 300), np.float32)
     weight[0, :200], weight[2, 5:15] = 1, 1
-    replay = replay._replace(weight=jnp.asarray(weight), cursor=jnp.array([300, 300, 300]))
-    draws = 21_000
-    drawn = harness.jitted_sample(draws)(replay, jax.random.key(3), num_inserts=jnp.int32(0))
-    counts = np.zeros((3, 300))
-    np.add.at(counts, (np.asarray(drawn.slot), np.asarray(drawn.time)), 1)
+    drawn = harness.sample(harness.weighted(weight), 21_000, seed=3)
+    counts = harness.counts(drawn, weight.shape)
     assert counts[weight == 0].sum() == 0
-    expected = draws / 210
-    chi_square = ((counts[weight == 1] - expected) ** 2 / expected).sum()
-    # 209 degrees of freedom: mean 209, standard deviation 20.4; the key is fixed.
-    assert 209 - 4 * 20.4 < chi_square < 209 + 4 * 20.4
-    assert np.asarray(drawn.weight).tolist() == [1.0] * draws
+    # 209 degrees of freedom; the key is fixed.
+    assert chi_square_is_ordinary(counts[weight == 1], np.full(210, 21_000 / 210))
+    assert drawn.weight.tolist() == [1.0] * 21_000
 
 
 def test_sampling_follows_weights_that_are_not_one() -> None:
-    replay = create(1, 8)
-    replay = replay._replace(weight=jnp.array([[0, 1, 0, 3, 0, 0, 0, 0]], jnp.float32), cursor=jnp.array([8]))
-    drawn = harness.jitted_sample(4_000)(replay, jax.random.key(0), num_inserts=jnp.int32(0))
-    counts = np.bincount(np.asarray(drawn.time), minlength=8)
+    counts = harness.counts(harness.sample(harness.weighted([[0, 1, 0, 3, 0, 0, 0, 0]]), 4_000), (1, 8))[0]
     assert counts[[1, 3]].sum() == 4_000
     assert counts[3] == pytest.approx(3_000, abs=120)
 
 
 def test_steps_older_than_the_capacity_do_not_count() -> None:
-    replay = harness.put(create(1, 32), 0, first=True)
-    for number in range(1, 11):
-        replay = harness.put(replay, number, num_inserts=number - 1)
+    replay = one_by_one(harness.create(1, 32), *range(11))
     # Rows 0 to 9 were inserted as number 0 to 9; of 10 steps the newest 4 are 6 to 9.
     weight = np.asarray(sampling.sampling_weight(replay, jnp.int32(10), 4))[0]
     assert np.flatnonzero(weight).tolist() == [6, 7, 8, 9]
-    drawn = harness.jitted_sample(200, capacity=4)(replay, jax.random.key(0), num_inserts=jnp.int32(10))
-    assert set(np.asarray(drawn.time).tolist()) == {6, 7, 8, 9}
+    assert set(harness.sample(replay, 200, capacity=4, num_inserts=10).time.tolist()) == {6, 7, 8, 9}
 
 
 def test_a_player_draws_its_own_slots_alone() -> None:
-    replay = create(4, 8)._replace(weight=jnp.ones((4, 8)), cursor=jnp.full(4, 8))
-    mine = np.array([False, True, False, True])
-    drawn = harness.jitted_sample(400)(replay._replace(mine=mine), jax.random.key(0), num_inserts=jnp.int32(0))
-    assert set(np.asarray(drawn.slot).tolist()) == {1, 3}
-    assert set(np.asarray(drawn.weight).tolist()) == {1.0}
-    everybody = harness.jitted_sample(400)(replay, jax.random.key(0), num_inserts=jnp.int32(0))
-    assert set(np.asarray(everybody.slot).tolist()) == {0, 1, 2, 3}
+    replay = harness.weighted(np.ones((4, 8)))
+    drawn = harness.sample(replay._replace(mine=np.array([False, True, False, True])), 400)
+    assert set(drawn.slot.tolist()) == {1, 3} and set(drawn.weight.tolist()) == {1.0}
+    assert set(harness.sample(replay, 400).slot.tolist()) == {0, 1, 2, 3}
 
 
 def test_steps_are_counted_beyond_the_largest_number_of_32_bits() -> None:
@@ -72,9 +66,8 @@ def test_steps_are_counted_beyond_the_largest_number_of_32_bits() -> None:
         return int(np.uint32(number % 2**32).astype(np.int32))
 
     before = 2**31 - 5  # rows 1 to 10 are inserted around the largest int32
-    replay = harness.put(create(2, 32), 0, first=True)
-    for number in range(1, 11):
-        replay = harness.put(replay, number, num_inserts=wrapped(before + number - 1))
+    replay = harness.create(2, 32)
+    replay = harness.history(replay, *range(11), first=(0,), num_inserts=lambda number: wrapped(before + number - 1))
     old = replay.weight.at[1, 3].set(1.0)  # of a worker that left when the run began
 
     def sampled(num_inserts: int) -> list[tuple[int, int]]:
@@ -86,31 +79,22 @@ def test_steps_are_counted_beyond_the_largest_number_of_32_bits() -> None:
 
 
 def test_rows_with_too_few_rows_behind_them_wait() -> None:
-    replay = harness.put(create(1, 8), 0, first=True)
-    for number in range(1, 7):
-        replay = harness.put(replay, number, num_inserts=number - 1)
+    replay = one_by_one(harness.create(1, 8), *range(7))
     wanted = sources.Replay(length=2, observe=(0,), following=3)
-    draw = jax.jit(
-        lambda rings: sampling.sample(rings, jax.random.key(0), 200, wanted, stack=1, num_inserts=10, capacity=99)
-    )
-    assert set(np.asarray(draw(replay).time).tolist()) == {0, 1, 2, 3}
+    assert set(harness.sample(replay, 200, replay=wanted, num_inserts=10).time.tolist()) == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize(("stack", "lag", "left"), [(1, 0, 7), (1, 3, 4), (2, 3, 3)])
 def test_rows_that_are_overwritten_within_the_lag_are_not_sampled(stack: int, lag: int, left: int) -> None:
-    replay = harness.put(create(1, 8), 0, first=True, stack=stack)
-    for number in range(1, 21):
-        replay = harness.put(replay, number, stack=stack)
-    drawn = harness.jitted_sample(300, stack=stack, lag=lag)(replay, jax.random.key(0), num_inserts=jnp.int32(0))
+    replay = harness.history(harness.create(1, 8), *range(21), first=(0,), stack=stack)
+    drawn = harness.sample(replay, 300, stack=stack, lag=lag)
     # Row 20 is the newest and pending; 13 would be overwritten next.
     assert {int(number) for number in harness.frames(drawn)[:, 0, -1]} == set(range(20 - left, 20))
-    assert set(np.asarray(drawn.weight).tolist()) == {1.0}
+    assert set(drawn.weight.tolist()) == {1.0}
 
 
 def test_windows_from_empty_rings_weigh_nothing() -> None:
-    replay = create(1, 8)
-    drawn = harness.jitted_sample(2)(replay, jax.random.key(0), num_inserts=jnp.int32(0))
-    assert np.asarray(drawn.weight).tolist() == [0.0, 0.0]
+    assert harness.sample(harness.create(1, 8), 2).weight.tolist() == [0.0, 0.0]
 
 
 # A stride ------------------------------------------------------------------------------------------------------------
@@ -122,13 +106,12 @@ def test_windows_with_a_stride_begin_at_rows_whose_number_is_a_multiple(beta: fl
     weight[0, [3, 4]] = 0
     replay = harness.weighted(weight * np.array([[1.0], [2.0]]))._replace(cursor=jnp.array([12, 29]))
     wanted = sources.Replay(length=1, observe=(0,), stride=3)
-    drawn = harness.jitted_sample(4_000, wanted)(replay, jax.random.key(0), beta=beta)
-    counts = np.zeros((2, 12))
-    np.add.at(counts, (np.asarray(drawn.slot), np.asarray(drawn.time)), 1)
+    drawn = harness.sample(replay, 4_000, replay=wanted, beta=beta)
+    counts = harness.counts(drawn, (2, 12))
     # Slot 0 can begin at places 0, 6 and 9, slot 1 at 0, 3, 6 and 9 twice as likely: 3 of 11, and 8.
     assert (np.flatnonzero(counts[0]).tolist(), np.flatnonzero(counts[1]).tolist()) == ([0, 6, 9], [0, 3, 6, 9])
     assert counts[0].sum() == pytest.approx(4_000 * 3 / 11, abs=120)
-    expected = np.ones(4_000) if beta is None else np.where(np.asarray(drawn.slot) == 0, 1.0, 0.5)
+    expected = np.ones(4_000) if beta is None else np.where(drawn.slot == 0, 1.0, 0.5)
     np.testing.assert_allclose(drawn.weight, expected, rtol=1e-6)
 
 
@@ -136,19 +119,10 @@ def test_where_no_row_of_the_stride_can_be_sampled_windows_weigh_nothing() -> No
     replay = harness.weighted([[0.0, 1.0, 0.0, 1.0]])
     wanted = sources.Replay(length=1, observe=(0,), stride=2)
     for beta in (None, 0.4):
-        drawn = harness.jitted_sample(3, wanted)(replay, jax.random.key(0), beta=beta)
-        assert np.asarray(drawn.weight).tolist() == [0.0] * 3
+        assert harness.sample(replay, 3, replay=wanted, beta=beta).weight.tolist() == [0.0] * 3
 
 
 # By priority ---------------------------------------------------------------------------------------------------------
-
-
-def chi_square_is_ordinary(counts: np.ndarray, expected: np.ndarray) -> bool:
-    """Whether counts are as far from what is expected as chance has them: within 4 standard deviations."""
-    counts, expected = counts[expected > 20], expected[expected > 20]
-    degrees = len(counts) - 1
-    chi_square = float(((counts - expected) ** 2 / expected).sum())
-    return bool(abs(chi_square - degrees) < 4 * np.sqrt(2 * degrees))
 
 
 @pytest.mark.slow  # single rows are drawn with their own probability below
@@ -157,11 +131,9 @@ def test_a_million_skewed_priorities_are_drawn_as_often_as_they_should_be() -> N
     weight = np.exp(3 * random.standard_normal((100, 10_000))).astype(np.float32)  # from a millionth to a million
     weight[random.random(weight.shape) < 0.2] = 0.0
     weight[:, 5_000:5_200] = 0.0
-    replay, draw, per_call = harness.weighted(weight), harness.jitted_sample(20_000), 20_000
-    counts = np.zeros(weight.size, np.int64)
-    for seed in range(40):
-        drawn = draw(replay, jax.random.key(seed), beta=0.4)
-        np.add.at(counts, np.asarray(drawn.slot) * weight.shape[1] + np.asarray(drawn.time), 1)
+    replay, per_call = harness.weighted(weight), 20_000
+    found = (harness.counts(harness.sample(replay, per_call, seed, beta=0.4), (100, 10_000)) for seed in range(40))
+    counts = np.sum(list(found), axis=0).reshape(-1)
     flat = weight.reshape(-1).astype(np.float64)
     assert counts.sum() == 40 * per_call
     assert counts[flat == 0].sum() == 0
@@ -181,9 +153,7 @@ def test_a_million_skewed_priorities_are_drawn_as_often_as_they_should_be() -> N
 def test_single_rows_are_drawn_with_their_own_probability() -> None:
     weight = np.exp(2 * np.random.default_rng(1).standard_normal((3, 70)))
     weight[1, 10:50] = 0.0
-    drawn = harness.jitted_sample(400_000)(harness.weighted(weight), jax.random.key(0), beta=0.4)
-    counts = np.zeros(weight.shape)
-    np.add.at(counts, (np.asarray(drawn.slot), np.asarray(drawn.time)), 1)
+    counts = harness.counts(harness.sample(harness.weighted(weight), 400_000, beta=0.4), (3, 70))
     expected = 400_000 * weight / weight.sum()
     assert counts[weight == 0].sum() == 0
     assert chi_square_is_ordinary(counts.reshape(-1), expected.reshape(-1))
@@ -205,24 +175,20 @@ def test_nothing_of_weight_zero_is_chosen_whatever_the_random_number(num_childre
 
 
 def test_steps_older_than_the_capacity_are_not_drawn_by_priority_either() -> None:
-    replay = harness.weighted([[100.0, 100.0, 1.0, 2.0]])._replace(
-        inserted_at=jnp.array([[-5, -4, -3, -2]], jnp.int32)
-    )
-    drawn = harness.jitted_sample(200, capacity=3)(replay, jax.random.key(0), beta=1.0)
-    assert set(np.asarray(drawn.time).tolist()) == {2, 3}
+    replay = harness.weighted([[100.0, 100.0, 1.0, 2.0]])
+    replay = replay._replace(inserted_at=jnp.array([[-5, -4, -3, -2]], jnp.int32))
+    drawn = harness.sample(replay, 200, capacity=3, beta=1.0)
+    assert set(drawn.time.tolist()) == {2, 3}
     # Nor do they count for the importance weights.
-    expected = np.where(np.asarray(drawn.time) == 2, 1.0, 0.5)
-    np.testing.assert_allclose(drawn.weight, expected, rtol=1e-6)
+    np.testing.assert_allclose(drawn.weight, np.where(drawn.time == 2, 1.0, 0.5), rtol=1e-6)
 
 
 def test_without_priorities_the_same_rows_are_drawn_as_ever() -> None:
     """Recorded before there were priorities."""
     weight = (np.arange(900).reshape(3, 300) % 7 != 3).astype(np.float32)
-    replay = harness.weighted(weight)._replace(max_weight=None)
-    drawn = harness.jitted_sample(8)(replay, jax.random.key(3))
-    recorded = np.array([0, 49, 271, 147, 524, 771, 678, 8])
-    assert (np.asarray(drawn.slot) * 300 + np.asarray(drawn.time)).tolist() == recorded.tolist()
-    assert np.asarray(drawn.weight).tolist() == [1.0] * 8
+    drawn = harness.sample(harness.weighted(weight)._replace(max_weight=None), 8, seed=3)
+    assert (drawn.slot * 300 + drawn.time).tolist() == [0, 49, 271, 147, 524, 771, 678, 8]
+    assert drawn.weight.tolist() == [1.0] * 8
 
 
 # Importance weights --------------------------------------------------------------------------------------------------
@@ -231,17 +197,17 @@ def test_without_priorities_the_same_rows_are_drawn_as_ever() -> None:
 @pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
 def test_importance_weights_are_those_of_the_paper(beta: float) -> None:
     weight = np.array([[0.0, 1.0, 4.0, 0.0, 16.0]])
-    drawn = harness.jitted_sample(64)(harness.weighted(weight), jax.random.key(0), beta=beta)
-    probability = (weight / weight.sum())[0, np.asarray(drawn.time)]
-    assert set(np.asarray(drawn.time).tolist()) == {1, 2, 4}
+    drawn = harness.sample(harness.weighted(weight), 64, beta=beta)
+    probability = (weight / weight.sum())[0, drawn.time]
+    assert set(drawn.time.tolist()) == {1, 2, 4}
     unscaled = (3 * probability) ** -beta
     np.testing.assert_allclose(drawn.weight, unscaled / unscaled.max(), rtol=1e-6)
 
 
 def test_importance_weights_have_a_least_share_of_the_largest() -> None:
     weight = np.array([[1.0, 4.0, 16.0]])
-    drawn = harness.jitted_sample(64)(harness.weighted(weight), jax.random.key(0), beta=1.0, least=0.1)
-    expected = np.array([1.0, 0.25, 0.1])[np.asarray(drawn.time)]  # in place of 1/16
+    drawn = harness.sample(harness.weighted(weight), 64, beta=1.0, least=0.1)
+    expected = np.array([1.0, 0.25, 0.1])[drawn.time]  # in place of 1/16
     np.testing.assert_allclose(drawn.weight, expected, rtol=1e-6)
-    nothing = harness.jitted_sample(4)(harness.weighted(0 * weight), jax.random.key(0), beta=1.0, least=0.1)
-    assert np.asarray(nothing.weight).tolist() == [0.0] * 4
+    nothing = harness.sample(harness.weighted(0 * weight), 4, beta=1.0, least=0.1)
+    assert nothing.weight.tolist() == [0.0] * 4

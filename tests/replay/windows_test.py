@@ -17,16 +17,9 @@ from seedzero.replay import rings as ring_store
 from seedzero.replay import windows as windowing
 
 
-def create(num_slots: int, length: int) -> ring_store.Rings:
-    return ring_store.create(harness.spec(), harness.STORED, num_slots, length)
-
-
 @pytest.mark.parametrize("flag", ["terminated", "truncated"])
 def test_a_final_row_is_never_sampled_but_closes_the_window_before_it(flag: str) -> None:
-    replay = harness.put(create(1, 8), 10, first=True)
-    replay = harness.put(replay, 11, **{flag: True})
-    replay = harness.put(replay, 20, first=True)
-    replay = harness.put(replay, 21)
+    replay = harness.history(harness.create(1, 8), 10, 11, 20, 21, first=(10, 20), **{flag: (11,)})
     assert harness.weights(replay) == [1, 0, 1, 0, 0, 0, 0, 0]
     seen = harness.window(replay, 0, length=4, observe=(0, 1, 2))
     assert seen.valid.tolist() == [True, True, False, False]
@@ -35,31 +28,8 @@ def test_a_final_row_is_never_sampled_but_closes_the_window_before_it(flag: str)
     assert harness.frames(seen)[:, 0].tolist() == [10, 11, 11]
 
 
-def test_a_cut_leaves_its_last_row_without_transition() -> None:
-    replay = harness.put(create(1, 8), 10, first=True)
-    replay = harness.put(replay, 11)
-    replay = harness.put(replay, 20, first=True)
-    replay = harness.put(replay, 21)
-    assert harness.weights(replay)[:4] == [1, 0, 1, 0]
-    assert harness.window(replay, 0, length=3).valid.tolist() == [True, True, False]
-
-
-def test_wrapping_around_overwrites_the_oldest_row() -> None:
-    replay = harness.put(create(1, 4), 10, first=True)
-    for number in range(11, 16):
-        replay = harness.put(replay, number)
-    # Rows 12 to 15 are there, at 2, 3, 0, 1; 15 is pending.
-    assert np.asarray(replay.observation)[0, :, 0].tolist() == [14, 15, 12, 13]
-    assert harness.weights(replay) == [1, 0, 1, 1]
-    seen = harness.window(replay, 3, length=4, observe=(0, 1, 2, 3))
-    assert seen.valid.tolist() == [True, True, True, False]
-    assert harness.frames(seen)[:, 0].tolist() == [13, 14, 15, 15]
-
-
 def test_a_row_whose_frame_stack_is_overwritten_is_not_sampled() -> None:
-    replay = harness.put(create(1, 6), 10, first=True, stack=3)
-    for number in range(11, 18):
-        replay = harness.put(replay, number, stack=3)
+    replay = harness.history(harness.create(1, 6), *range(10, 18), first=(10,), stack=3)
     # Rows 12 to 17 are there, at 2, 3, 4, 5, 0, 1; 12 and 13 lack a frame, 17 is pending.
     assert harness.weights(replay) == [1, 0, 0, 0, 1, 1]
     seen = harness.window(replay, 4, length=2, observe=(0, 1), stack=3)
@@ -67,36 +37,23 @@ def test_a_row_whose_frame_stack_is_overwritten_is_not_sampled() -> None:
 
 
 def test_a_stack_repeats_the_first_frame_of_its_episode() -> None:
-    replay = harness.put(create(1, 8), 10, first=True, stack=3)
-    replay = harness.put(replay, 11, terminated=True, stack=3)
-    for number, first in ((20, True), (21, False), (22, False), (23, False)):
-        replay = harness.put(replay, number, first=first, stack=3)
+    replay = harness.create(1, 8)
+    replay = harness.history(replay, 10, 11, 20, 21, 22, 23, first=(10, 20), terminated=(11,), stack=3)
     seen = harness.window(replay, 2, length=4, observe=(0, 1, 2, 3), stack=3)
     assert harness.frames(seen).tolist() == [[20, 20, 20], [20, 20, 21], [20, 21, 22], [21, 22, 23]]
 
 
 def test_stacked_frames_lie_on_the_last_axis_oldest_first() -> None:
     replay = ring_store.create(harness.spec((2, 3, 2), "uint8"), harness.STORED, 1, 8)
-    for number in range(3):
-        replay = harness.put(replay, number, first=number == 0, stack=2)
+    replay = harness.history(replay, 0, 1, 2, first=(0,), stack=2)
     seen = harness.frames(harness.window(replay, 1, length=1, stack=2))
     assert seen.shape == (1, 2, 3, 4)
     assert seen.dtype == np.uint8
     assert seen[0, 1, 2].tolist() == [0, 0, 1, 1]
 
 
-def test_stored_arrays_come_with_every_position() -> None:
-    replay = harness.put(create(1, 8), 3, first=True)
-    replay = harness.put(replay, 4)
-    seen = harness.window(replay, 0, length=2)
-    assert seen.stored["action"].tolist() == [3, 4]
-    assert seen.stored["policy"].tolist() == [[3, -3], [4, -4]]
-
-
 def test_without_frames_windows_name_the_places_of_theirs() -> None:
-    replay = harness.put(create(2, 4), 10, first=True, slot=1, stack=2)
-    for number in range(11, 16):
-        replay = harness.put(replay, number, slot=1, stack=2)
+    replay = harness.history(harness.create(2, 4), *range(10, 16), first=(10,), slot=1, stack=2)
     # Rows 12 to 15 lie at 2, 3, 0, 1.
     slot, time = np.array([1, 1]), np.array([3, 0])
     found = jax.jit(functools.partial(windowing.at, length=3, observe=(0, 2), stack=2))(replay, slot, time)
@@ -117,11 +74,8 @@ def test_without_frames_windows_name_the_places_of_theirs() -> None:
 
 def three_episodes(flag: str) -> ring_store.Rings:
     """Returns rows 10, 11; 20, 21, where a worker was lost; 30, 31. The first episode ends with `flag`."""
-    replay = create(1, 8)
-    for number, first in ((10, True), (11, False), (20, True), (21, False), (30, True), (31, False)):
-        flags = {flag: number == 11}
-        replay = harness.put(replay, number, first=first, stack=2, **flags)
-    return replay
+    numbers = (10, 11, 20, 21, 30, 31)
+    return harness.history(harness.create(1, 8), *numbers, first=(10, 20, 30), stack=2, **{flag: (11,)})
 
 
 @pytest.mark.parametrize("flag", ["terminated", "truncated"])
@@ -143,9 +97,7 @@ def test_windows_that_cross_episodes_end_at_a_cut(flag: str) -> None:
 
 def test_rows_after_the_newest_one_belong_to_no_window_even_if_they_went_on_from_it() -> None:
     """What lies behind the newest row is the oldest one."""
-    replay = create(1, 4)
-    for number in range(10, 15):
-        replay = harness.put(replay, number, first=number in (10, 12), terminated=number in (11, 14))
+    replay = harness.history(harness.create(1, 4), *range(10, 15), first=(10, 12), terminated=(11, 14))
     # 14, 11, 12, 13: 14 is final and the newest, 11 has been final too.
     seen = harness.window(replay, 2, length=4, crosses_episodes=True)
     assert seen.valid.tolist() == [True, True, True, False]

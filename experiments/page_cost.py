@@ -31,7 +31,7 @@ from typing import Any
 import psutil
 
 from seedzero.core import errors
-from seedzero.loop import tap as taps
+from seedzero.live import observer as observers
 from seedzero.monitoring import status
 
 SETTINGS = ("--env=gym:CartPole-v1", "--agent=ppo", "--stop_at_return=inf", "--evaluation.every_updates=0")
@@ -108,7 +108,7 @@ def reading(
                     with reader(port) as counted:
                         found[True] = speed(run, seconds, mine)
                     frames.append(counted())
-                    time.sleep(taps.IDLE_SECONDS + 1)
+                    time.sleep(observers.IDLE_SECONDS + 1)
                 else:
                     found[False] = speed(run, seconds, mine)
             pairs.append((found[True], found[False]))

@@ -34,16 +34,17 @@ ALLOWED = {
     "bucket": {"core", "config", "checkpoints"},
     "processes": {"core"},
     "metrics": {"core", "config"},
+    "live": {"core", "transport"},
     "monitoring": {"core", "config", "transport", "checkpoints", "bucket", "metrics"},
     "evaluation": {*_DEVICE, "envs", "device", "checkpoints"},
-    "loop": {*_DEVICE, "device", "league", "evaluation", "metrics"},
+    "loop": {*_DEVICE, "device", "league", "evaluation", "metrics", "live"},
     "hosts": {"core", "config", "transport", "loop", "metrics"},
-    "host": {*_DEVICE, *_RUNTIME, "loop", "league", "hosts"},
+    "host": {*_DEVICE, *_RUNTIME, "loop", "league", "live", "hosts"},
     "launch": {"core", "config", "checkpoints", "bucket", "processes"},
     "benchmark": {*_DEVICE, "envs", "device", "checkpoints"},
 }
 ALLOWED["api"] = {*ALLOWED["host"], "envs", "host"}
-ALLOWED["page"] = {"core", "config", "checkpoints", "processes", "monitoring", "evaluation", "api"}
+ALLOWED["page"] = {"core", "config", "checkpoints", "processes", "live", "monitoring", "evaluation", "api"}
 ALLOWED["cli"] = set(ALLOWED)
 """Layer -> the layers that it may import from, besides itself."""
 

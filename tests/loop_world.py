@@ -21,10 +21,12 @@ from seedzero.config import options
 from seedzero.core import types
 from seedzero.device import batch as batches
 from seedzero.device import mesh as meshes
+from seedzero.device import newest_rows
 from seedzero.device import programs as device_programs
 from seedzero.device import setup as setups
 from seedzero.device import state as states
 from seedzero.evaluation import evaluation
+from seedzero.live import observer as observers
 from seedzero.loop import books as bookkeeping
 from seedzero.loop import building, device_loop, pacing, scheduler
 from seedzero.loop import dispatcher as dispatchers
@@ -232,6 +234,7 @@ class World:
             lambda request, actions, version: self.replies.append((request, actions.tolist(), version)),
             lambda session_id, reason: self.restarts.append(session_id),
         )
+        self.observer = observers.LiveObserver(lambda: self.now, newest_rows.NewestReader)
         self.dispatcher = dispatchers.Dispatcher(
             config,
             device.setup,
@@ -241,6 +244,7 @@ class World:
             self.gathered,
             lambda: self.now,
             seating,
+            self.observer,
         )
         hooks = device_loop.Hooks(
             self._evaluated,

@@ -19,14 +19,10 @@ import dataclasses
 import datetime
 import io
 import itertools
-import json
-import math
 import os
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
-
-import numpy as np
 
 from seedzero.checkpoints import durable, migrations, run_lock
 from seedzero.config import config as configs
@@ -321,25 +317,8 @@ def _read_object(file: pathlib.Path) -> Mapping[str, Any] | None:
 
 def write_json_atomic(path: pathlib.Path, value: object) -> None:
     """Writes JSON; after a crash or an OSError at any moment the file is the old or the new one, whole."""
-    durable.write_whole(path, (encode(value, indent=1) + "\n").encode())
+    durable.write_whole(path, (json_object.encode(value, indent=1) + "\n").encode())
     durable.flush(path.parent)
-
-
-def encode(value: object, *, indent: int | None = None) -> str:
-    """Returns strict JSON; infinities and NaN become "inf", "-inf" and "nan", which float() parses."""
-    return json.dumps(_finite(value), indent=indent, allow_nan=False)
-
-
-def _finite(value: object) -> object:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return value
 
 
 def _resume(path: pathlib.Path, saved: SavedConfig, asked: SavedConfig) -> tuple[SavedConfig, tuple[str, ...]]:

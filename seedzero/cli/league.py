@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from seedzero.api import runs
 from seedzero.cli import evaluate, output, parse
-from seedzero.core import errors, opponents
+from seedzero.core import errors, json_object, opponents
 
 if TYPE_CHECKING:
     from seedzero.api import judge as judges
@@ -84,9 +84,8 @@ def _write(arguments: parse.Arguments, view: str, out: pathlib.Path) -> int:
 
 
 def _encoded(value: Mapping[str, Any]) -> bytes:
-    from seedzero.checkpoints import run_dir as run_dirs
 
-    return run_dirs.encode(value, indent=1).encode() + b"\n"
+    return json_object.encode(value, indent=1).encode() + b"\n"
 
 
 def _written(arguments: parse.Arguments, out: pathlib.Path, content: bytes, update: int, num_players: int) -> int:

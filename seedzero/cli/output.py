@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from seedzero.core import errors, exit_codes, printable
+from seedzero.core import errors, exit_codes, json_object, printable
 
 _STDOUT, _STDERR = 1, 2
 PROGRESS_SECONDS = 10.0
@@ -96,6 +96,5 @@ def others_aside() -> Iterator[None]:
 
 def print_json(value: Mapping[str, object] | Sequence[object]) -> None:
     """Prints a line of strict JSON; numbers that are not finite become text."""
-    from seedzero.checkpoints import run_dir as run_dirs  # numpy, which an early mistake need not wait for
 
-    print(run_dirs.encode(value), flush=True)
+    print(json_object.encode(value), flush=True)

@@ -1,9 +1,13 @@
-"""JSON objects from files and other machines."""
+"""JSON: objects from files and other machines, and strict texts of all numbers."""
 
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 
 def parse(content: str | bytes) -> dict[str, Any]:
@@ -14,4 +18,24 @@ def parse(content: str | bytes) -> dict[str, Any]:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(value, dict):
         raise ValueError(f"it holds {'null' if value is None else type(value).__name__}; expected a JSON object")
+    return value
+
+
+def encode(value: object, *, indent: int | None = None) -> str:
+    """Returns strict JSON; infinities and NaN become "inf", "-inf" and "nan", which float() parses."""
+    try:
+        return json.dumps(value, indent=indent, allow_nan=False)
+    except (ValueError, TypeError):  # not finite, or of numpy
+        return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
     return value

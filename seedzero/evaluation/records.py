@@ -17,7 +17,6 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from seedzero.checkpoints import durable
-from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import errors, json_object, plain_files, types
 
 FORMAT, VERSION = "seedzero.record", 1
@@ -73,7 +72,7 @@ class Record:
 
 def write(path: pathlib.Path, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
     """Writes a record as a whole or not at all. Raises OSError."""
-    content = np.array(run_dirs.encode({"format": FORMAT, "version": VERSION, **header}))
+    content = np.array(json_object.encode({"format": FORMAT, "version": VERSION, **header}))
     with durable.new_file(path) as partial, partial.open("wb") as file:
         np.savez_compressed(file, **{HEADER: content}, **arrays)  # type: ignore[arg-type]
 

@@ -25,13 +25,13 @@ from seedzero.evaluation import tabular
 from seedzero.host import capacity, together
 from seedzero.host import saves as saving
 from seedzero.league import players as members
+from seedzero.live import record
 from seedzero.loop import alike, building, device_loop, league_seating
 from seedzero.loop import books as bookkeeping
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import player as players
 from seedzero.loop import pool as pools
 from seedzero.loop import seating as seats
-from seedzero.loop import tap as taps
 from seedzero.metrics import aggregator
 
 FROZEN_ON_HOST = 16
@@ -48,7 +48,7 @@ def device_loop_for(
     saves: saving.Saves,
     gathered: aggregator.Aggregator,
     hosts: together.Together | None = None,
-    tap: taps.Tap | None = None,
+    observer: record.Observer = record.NOBODY,
 ) -> device_loop.DeviceLoop:
     """Returns the loop of a new or resumed run, with its programs being compiled.
 
@@ -103,7 +103,7 @@ def device_loop_for(
         if config.league.on and spec.seats:
             hooks = hooks._replace(judge=judge(config, setup))
         dispatcher = dispatchers.Dispatcher(
-            config, setup, tuple(learning), carried, workers, gathered, time.monotonic, seating, tap
+            config, setup, tuple(learning), carried, workers, gathered, time.monotonic, seating, observer
         )
         if restored is None and hosts is not None and hosts.step > 0:
             for player in learning:

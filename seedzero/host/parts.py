@@ -116,7 +116,7 @@ def make(
     hooks = device_loop.Hooks(evaluated, saves.save, row, say, saves.freeze, note)
     stage = stages.RunStage(
         lambda spec: build.device_loop_for(
-            together.budgeted(config), spec, loop_workers, hooks, saves, gathered, hosts, reception.tap
+            together.budgeted(config), spec, loop_workers, hooks, saves, gathered, hosts, reception.observer
         ),
         progress.follow,
     )

@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from seedzero.checkpoints import spec_file
 from seedzero.config import config as configs
 from seedzero.core import env_ids, errors, types
-from seedzero.host import live as lives
+from seedzero.device import newest_rows
+from seedzero.live import answer
+from seedzero.live import observer as observers
 from seedzero.loop import inbox as inboxes
 from seedzero.loop import roster as rosters
-from seedzero.loop import tap as taps
 from seedzero.metrics import counts
 from seedzero.monitoring import view as views
 from seedzero.transport import messages
@@ -36,14 +37,16 @@ class Reception:
     spec: types.EnvSpec | None = None  # of the environments; None: it is not known yet
     has_begun: bool = False  # environments of a worker have been there
     has_trained: bool = False  # so have those of one that trains
-    tap: taps.Tap = dataclasses.field(
-        default_factory=lambda: taps.Tap(time.monotonic)
-    )  # on the device loop, for pages
 
     def __post_init__(self) -> None:
         self.inbox = inboxes.Inbox()
         self.step = functools.partial(self.inbox.step, self.roster.get, time.monotonic)  # handler, too
-        self._live = lives.LiveView(self.view, self.roster, self.tap, lambda: self.spec)
+        self.observer = observers.LiveObserver(
+            time.monotonic, newest_rows.NewestReader
+        )  # of the device loop, for pages
+        self._live = answer.LiveView(
+            self.observer, self.status, lambda: self.view.gathered.means(), self.roster.started, lambda: self.spec
+        )
         self._has_made: set[str] = set()  # names of local workers whose environments were there
 
     def show(self, spec: types.EnvSpec) -> None:

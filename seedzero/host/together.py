@@ -28,7 +28,7 @@ from seedzero.config import config as configs
 from seedzero.config import hosts as hosts_config
 from seedzero.config import machine as machines
 from seedzero.config import sections
-from seedzero.core import errors, forks
+from seedzero.core import errors, forks, json_object
 from seedzero.device import collectives, compilation_cache
 from seedzero.hosts import hub, link, member, messages, reach, roll
 from seedzero.loop import device_loop, facts
@@ -206,7 +206,7 @@ def meeting(
 def digest(config: configs.Config) -> str:
     """Returns a digest of the settings that all hosts share."""
     shared = {name: value for name, value in configs.flatten(config).items() if name not in _OF_A_HOST | _FILES}
-    return hashlib.sha256(run_dirs.encode(dict(sorted(shared.items()))).encode()).hexdigest()
+    return hashlib.sha256(json_object.encode(dict(sorted(shared.items()))).encode()).hexdigest()
 
 
 @contextlib.contextmanager

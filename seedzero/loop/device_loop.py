@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 from seedzero.agents import base
 from seedzero.config import config as configs
 from seedzero.core import errors
+from seedzero.live import record
 from seedzero.loop import agreement, alike, facts, other_hosts, pacing, phase, scheduler
 from seedzero.loop import dispatcher as dispatchers
 from seedzero.loop import evaluator as evaluators
@@ -96,10 +97,11 @@ class DeviceLoop:
                 if isinstance(decision, scheduler.Wait) and self.course.over is None:
                     started = self.dispatcher.clock()
                     self._news.wait_beyond(known, decision.until - started)
-                    seconds = self.dispatcher.clock() - started
-                    if self.dispatcher.tap.is_on:
-                        self.dispatcher.tap.wait(started, decision.held)
-                    self.dispatcher.gathered.add_totals(dict.fromkeys(decision.held, seconds))
+                    ended = self.dispatcher.clock()
+                    self.dispatcher.observer.note(
+                        record.CallRecord(record.WAIT, started, started, ended, held=decision.held)
+                    )
+                    self.dispatcher.gathered.add_totals(dict.fromkeys(decision.held, ended - started))
             in_flight.settle()
         finally:
             in_flight.stop()
@@ -157,12 +159,8 @@ class DeviceLoop:
     def step(self) -> scheduler.Call | scheduler.Wait:
         """Takes one turn: notes the news, decides, submits. Raises the failure of an earlier call."""
         self._note_news()
-        decision, tap = self.decide(), self.dispatcher.tap
-        if tap.is_on:
-            tap.turn(self.dispatcher.players[0].shared.rings)
+        decision = self.decide()
         if isinstance(decision, scheduler.Call):
-            if tap.is_on:
-                tap.begin(decision.kind.value)
             self._is_submitting = True
             try:
                 self._submit(decision)

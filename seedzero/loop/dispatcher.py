@@ -17,6 +17,7 @@ from seedzero.device import batch as batches
 from seedzero.device import setup as setups
 from seedzero.device import state as states
 from seedzero.league import payoff as payoffs
+from seedzero.live import record
 from seedzero.loop import evaluator as evaluators
 from seedzero.loop import in_flight as in_flight_calls
 from seedzero.loop import inbox as inboxes
@@ -24,7 +25,6 @@ from seedzero.loop import phase
 from seedzero.loop import player as players
 from seedzero.loop import roster as rosters
 from seedzero.loop import seating as seats
-from seedzero.loop import tap as taps
 from seedzero.metrics import aggregator, clipping, counts
 from seedzero.replay import rings as ring_store
 
@@ -79,12 +79,13 @@ class _Acted(NamedTuple):
 class _Dealt(NamedTuple):
     """A home's part of a tick: its messages, of N environments, and their calls."""
 
-    messages: Sequence[batches.Message]
+    seen: record.Acted  # without actions
     version: int  # of the home's parameters
     calls: Sequence[_Acted]
 
-    def actions(self) -> list[np.ndarray]:
-        """Returns the actions of each message, after waiting for them."""
+    def actions(self) -> np.ndarray:
+        """Returns the actions [N, ...], after waiting for them."""
+        joined: np.ndarray
         found = [np.asarray(call.actions)[call.rows] for call in self.calls]
         if self.calls[0].mine is None:
             (joined,) = found
@@ -92,8 +93,7 @@ class _Dealt(NamedTuple):
             joined = np.zeros((len(self.calls[0].mine), *found[0].shape[1:]), found[0].dtype)
             for call, actions in zip(self.calls, found, strict=True):
                 joined[call.mine] = actions
-        ends = np.cumsum([len(message.slots) for message in self.messages])
-        return np.split(joined, ends[:-1])
+        return joined
 
 
 class Dispatcher:
@@ -109,16 +109,16 @@ class Dispatcher:
         gathered: aggregator.Aggregator,
         clock: Callable[[], float],
         seating: seats.Seating | None = None,
-        tap: taps.Tap | None = None,
+        observer: record.Observer = record.NOBODY,
     ) -> None:
-        """seating: None: of one player. tap: None: nobody watches."""
+        """seating: None: of one player."""
         self.setup = setup
         self.players = learning
         self.workers = workers
         self.gathered = gathered
         self.clock = clock
         self.seating = seating or seats.Seating()
-        self.tap = tap or taps.Tap(clock)
+        self.observer = observer
         self._lock_step = config.run.deterministic
         # Of the first player. Deterministic runs read no clock.
         evaluation = config.evaluation
@@ -127,7 +127,7 @@ class Dispatcher:
         hardest = opponents.parse(config.env.opponents)[-1]
         self.evaluator = evaluators.Evaluator(evaluation, config.env.id, hardest=hardest, now=clock())
         lanes = learning[0].strategy.lanes(config.training.max_in_flight)
-        self.in_flight = in_flight_calls.InFlight(workers.inbox.news, *lanes, tap=self.tap)
+        self.in_flight = in_flight_calls.InFlight(workers.inbox.news, *lanes, observer=observer)
         self.update_times = in_flight_calls.UpdateTimes(clock)
         self.evaluated_last = False
         """Whether the last acting call was an evaluation's: it and training alternate."""
@@ -146,18 +146,17 @@ class Dispatcher:
             home = self.seating.home(slots)
             return home if home in homes and not self.players[home].pacer.holds(slots) else None
 
+        began = self.observer.clock()
         for player in self.players:
             player.receive()
         messages = self._take(types.Role.TRAIN, homes, home_that_acts)
         if not messages:
             return  # their session ended a moment ago
-        if self.tap.is_on:
-            self.tap.show(messages)
         dealt: dict[int, list[batches.Message]] = {}
         for message in messages:
             dealt.setdefault(self.seating.home(message.slots), []).append(message)
         tick = [self._act_at(self.players[home], dealt[home]) for home in sorted(dealt)]
-        self.in_flight.add(lambda: self._deliver(tick))
+        self.in_flight.add_call("act", began, lambda: self._deliver(tick))
         self.evaluated_last = False
 
     def _act_at(self, player: players.Player, messages: Sequence[batches.Message]) -> _Dealt:
@@ -167,25 +166,28 @@ class Dispatcher:
         player.books.record(_stored(joined, hands), self.clock())
         self.gathered.add_means({"policy_age": player.num_updates - player.version})
         calls = [self._run_act(player, messages, joined, hand, player.version, num_inserts) for hand in hands]
-        return _Dealt(messages, player.version, calls)
+        looks = self.observer.look(joined.slot, player.shared.rings)
+        age = player.num_updates - player.version
+        return _Dealt(record.Acted(joined, messages, age=age, looks=looks), player.version, calls)
 
     def evaluate(self, *, is_last: bool) -> evaluators.Ended | None:
         """Acts for the waiting evaluation environments; returns a complete evaluation. is_last: it ends the run."""
-        running, player = self.evaluator.running, self.players[0]
+        running, player, began = self.evaluator.running, self.players[0], self.observer.clock()
         assert running is not None
         messages = self._take(types.Role.EVALUATE, [0], lambda slots: 0)
         if not messages:
             return None  # their session ended a moment ago
         self.evaluated_last = True
-        if self.tap.is_on:
-            self.tap.show(messages)
+        joined = batches.join(messages)
+        seen = record.Acted(joined, messages, age=player.num_updates - running.update)
         ended = self.evaluator.record(messages, player.num_updates, self.clock(), is_last=is_last)
         if ended is None:
-            joined, version = batches.join(messages), running.update
             hand = seats.Hand(None, running.params, self.setup.spec.default_mode)
-            call = self._run_act(player, messages, joined, hand, version, 0)
-            self.in_flight.add(lambda: self._deliver([_Dealt(messages, version, [call])]))
+            call = self._run_act(player, messages, joined, hand, running.update, 0)
+            tick = [_Dealt(seen, running.update, [call])]
+            self.in_flight.add_call("evaluate", began, lambda: self._deliver(tick))
         else:
+            self.observer.see(seen)
             played = running.played
             tasks = played.tasks or ("",)
             self.seating.count(payoffs.evaluated((tasks[episode.task], episode.total) for episode in played.finished))
@@ -222,26 +224,29 @@ class Dispatcher:
         self._carried, acted = player.run_act(self._carried, batch, params, counters)
         actions, metrics = acted if isinstance(acted, tuple) else (acted, {})
         self.gathered.add_batch(len(rows), len(batch.slot), self.clock() - messages[0].arrived)
-        if self.tap.is_on:
-            self.tap.count(len(rows), len(batch.slot), player.num_updates - version)
         trains = hand.own and hand.explore == types.EXPLORE
         return _Acted(actions, rows, hand.mine, metrics if trains else {})
 
-    def _deliver(self, tick: Sequence[_Dealt]) -> None:
-        """Completion thread: waits for the actions of a tick and sends the replies."""
+    def _deliver(self, tick: Sequence[_Dealt]) -> list[record.Acted]:
+        """Completion thread: waits for the actions of a tick and sends the replies; returns the rows that acted."""
+        told = []
         for dealt in tick:
-            for message, actions in zip(dealt.messages, dealt.actions(), strict=True):
+            messages: Sequence[batches.Message] = dealt.seen.messages
+            joined = dealt.actions()
+            ends = np.cumsum([len(message.slots) for message in messages])
+            for message, actions in zip(messages, np.split(joined, ends[:-1]), strict=True):
                 self.workers.reply(*message.answer(actions), dealt.version)
-                if self.tap.is_on:
-                    self.tap.answer(message, actions)
+            told.append(dealt.seen._replace(actions=joined, size=sum(len(call.actions) for call in dealt.calls)))
             for call in dealt.calls:
                 for name, values in call.metrics.items():
                     known = np.asarray(values)[call.rows]
                     known = known[~np.isnan(known)]
                     self.gathered.add_means({name: float(known.sum()) / max(1, known.size)}, weight=known.size)
+        return told
 
     def update(self, player: players.Player) -> None:
         """Learns once, and publishes due parameters."""
+        began = self.observer.clock()
         values = player.run_update(self.clock())
         if player.num_updates % self._publish_every == 0:
             player.publish()
@@ -260,11 +265,11 @@ class Dispatcher:
             if player.strategy.takes_turns:
                 settle()
 
-        self.in_flight.add(collect, in_flight_calls.UPDATING)
+        self.in_flight.add_call("update", began, collect, in_flight_calls.UPDATING)
 
     def refresh(self, player: players.Player) -> None:
         """Renews stored targets once."""
-        values = player.run_refresh()
+        began, values = self.observer.clock(), player.run_refresh()
         names = player.programs.refresh.result().metric_names
 
         def collect() -> None:
@@ -273,7 +278,7 @@ class Dispatcher:
             self.gathered.add_means({"refreshed_share": share})
             self.gathered.add_means(fetched, weight=share)  # means over the refreshed rows
 
-        self.in_flight.add(collect)
+        self.in_flight.add_call("refresh", began, collect)
 
     # ------------------------------------------------------------------------------------ environments
 

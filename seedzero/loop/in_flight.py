@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from seedzero.core import errors
+from seedzero.live import record
 from seedzero.loop import inbox as inboxes
-from seedzero.loop import tap as taps
 
 ACTING, UPDATING = 0, -1
 """Lanes: the first and the last one; they are the same where all devices do all."""
@@ -68,13 +68,13 @@ class InFlight:
     """Counts dispatched calls and completes them, within a lane in order.
 
     news: told of each completion. maxima: calls of each lane at a time; `has_room_in` says before a call
-    whether it may go.
+    whether it may go. observer: is told of each call.
     """
 
-    def __init__(self, news: inboxes.News, *maxima: int, tap: taps.Tap | None = None) -> None:
+    def __init__(self, news: inboxes.News, *maxima: int, observer: record.Observer = record.NOBODY) -> None:
         self._news = news
+        self._observer = observer
         self.lanes = tuple(Lane(maximum) for maximum in maxima)
-        self._tap = tap
         self._failure: BaseException | None = None
         self.num_completed = 0
         """Calls that have returned, failed ones included."""
@@ -115,11 +115,21 @@ class InFlight:
 
     def add(self, when_done: Callable[[], None], lane: int = 0) -> None:
         """Counts a dispatched call; the lane's completion thread runs `when_done`, which waits for the results."""
-        if self._tap is not None and self._tap.is_on:
-            when_done = self._tap.timed(when_done)
         with self._news:
             self.lanes[lane].number += 1
         self.lanes[lane].waiting.put(when_done)
+
+    def add_call(
+        self, kind: str, began: float, collect: Callable[[], Sequence[record.Acted] | None], lane: int = ACTING
+    ) -> None:
+        """Counts a dispatched call. began: to be prepared, by the observer's clock. collect: waits for the results."""
+        dispatched = self._observer.clock()
+
+        def when_done() -> None:
+            acted = collect() or ()
+            self._observer.note(record.CallRecord(kind, began, dispatched, self._observer.clock(), acted))
+
+        self.add(when_done, lane)
 
     def settle(self) -> None:
         """Waits for an empty flight; raises the error of `check`."""

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.core import json_object
 from seedzero.monitoring import event_file, rows
 
 LEAGUE_FILE = "league.jsonl"
@@ -74,7 +74,7 @@ class LeagueLog:
                             self._matches[name] = self._matches.get(name, 0) + int(count)
 
     def _append(self, **values: object) -> None:
-        self._waiting += (run_dirs.encode(values) + "\n").encode()
+        self._waiting += (json_object.encode(values) + "\n").encode()
         problem = ""
         try:
             event_file.append(self._path, self._waiting)

@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
+from seedzero.core import json_object
 from seedzero.monitoring import event_file
 
 Value = float | int | str | None
@@ -50,7 +50,7 @@ class MetricsLog:
         ordered = {key: row[key] for key in FIRST_KEYS if key in row} | dict(row)
 
         def append() -> None:
-            event_file.append(self._path, (run_dirs.encode(ordered) + "\n").encode())
+            event_file.append(self._path, (json_object.encode(ordered) + "\n").encode())
             if self._tensorboard:
                 self._tensorboard.write(ordered)
 

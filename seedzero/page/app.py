@@ -10,8 +10,7 @@ from typing import Any
 from starlette import applications, requests, responses, routing, staticfiles, types
 
 from seedzero.checkpoints import files as saved_files
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.core import errors, printable
+from seedzero.core import errors, json_object, printable
 from seedzero.monitoring import league_log, metrics_log
 from seedzero.page import (
     catalogue,
@@ -19,7 +18,7 @@ from seedzero.page import (
     history,
     league_view,
     library,
-    live,
+    live_feeds,
     queries,
     recordings,
     streams,
@@ -42,7 +41,7 @@ class Page:
     def __init__(self, root: pathlib.Path, *, trusted: bool = False) -> None:
         """trusted: as of `thinker.ThoughtAnswers`."""
         self.root, self.places = root, streams.StreamPlaces()
-        self.live = live.LiveViews(root)
+        self.live = live_feeds.LiveViews(root)
         self.recordings, self.thinker = recordings.Recordings(root), thinker.Thinker()
         self.thoughts = thinker.ThoughtAnswers(root, self.thinker, trusted=trusted)
         self._library = library.Library()
@@ -178,7 +177,7 @@ def _answering(read: Callable[[requests.Request], dict[str, Any]]) -> Callable[[
 
     def answer(request: requests.Request) -> responses.Response:
         try:
-            return responses.Response(run_dirs.encode(read(request)), media_type="application/json")
+            return responses.Response(json_object.encode(read(request)), media_type="application/json")
         except errors.Error as error:
             return _failure(error)
 

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seedzero.checkpoints import files as saved_files
-from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.core import errors, json_object, printable
 from seedzero.page import history
 
@@ -34,7 +33,7 @@ def serve() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     agents = Agents()
     for line in sys.stdin.buffer:
-        content = run_dirs.encode(agents.answer(json_object.parse(line))).encode()
+        content = json_object.encode(agents.answer(json_object.parse(line))).encode()
         with os.fdopen(os.dup(output), "wb") as stream:
             stream.write(b"\n" + MARK + content + b"\n")  # a line of another hand may be half written
 

@@ -20,7 +20,7 @@ import pytest
 import saved_league
 import uvicorn
 
-from seedzero.page import app, guard, live, thinker
+from seedzero.page import app, guard, live_feeds, thinker
 
 BACK = "\x1b[2J"
 EVIL = "<img src=x onerror=document.title='broken'>"
@@ -61,7 +61,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     page_records.write(root / "league", actions=["left", EVIL, "right"], task=EVIL)
     page = app.Page(root)
     for environment in (None, 0):
-        feed = page.live._feeds[root / "league", environment] = live.Feed(root / "league", environment)
+        feed = page.live._feeds[root / "league", environment] = live_feeds.Feed(root / "league", environment)
         feed._learner = cast(Any, _Learner())
     page.thoughts = thinker.ThoughtAnswers(root, _Thinker(), trusted=False)  # type: ignore[arg-type]
     page.places.limit = 0  # virtual time would stand still beside an open stream; serve_test.py has streams

@@ -7,7 +7,6 @@ are readers: a reader's question asks the learner, or waits for nothing and gets
 from __future__ import annotations
 
 import base64
-import collections
 import itertools
 import math
 import pathlib
@@ -21,7 +20,8 @@ import numpy as np
 from starlette import requests
 
 from seedzero.core import errors, printable
-from seedzero.monitoring import live as learners
+from seedzero.live import buffer
+from seedzero.monitoring import running_learner
 from seedzero.page import catalogue, queries, streams
 
 EVERY_SECONDS = 0.2
@@ -54,7 +54,7 @@ class Feed:
     ) -> None:
         """environment: number of its slot; None: the subject is the runtime."""
         self.read_at = clock()
-        self._learner, self._environment, self._clock = learners.RunningLearner(path), environment, clock
+        self._learner, self._environment, self._clock = running_learner.RunningLearner(path), environment, clock
         self._asking, self._lock = threading.Lock(), threading.Lock()
         self._next = -math.inf  # time of the next question
         self._error = ""
@@ -62,8 +62,9 @@ class Feed:
 
     def _begin(self, instance: str) -> None:
         self._instance, self._generation = instance, secrets.token_hex(4)
-        self._kept: collections.deque[tuple[int, Any, int]] = collections.deque()  # number, item, bytes
-        self._number = self._num_bytes = self._cursor = 0
+        most = MAX_CALLS if self._environment is None else MAX_STEPS
+        self._kept = buffer.Buffer[Any](most, MAX_KEPT_BYTES, first=1)
+        self._cursor = 0  # of the learner's
         self._told: dict[str, Any] = {}
 
     def refresh(self) -> None:
@@ -101,22 +102,14 @@ class Feed:
         if self._environment is None:
             self._told = {name: clean(answer[name]) for name in ("now", "status", "means", "workers", "num_workers")}
             for call in answer["calls"]:
-                self._keep(_call(call), 0)
+                self._kept.add(_call(call))
                 self._cursor = int(call[0])
         else:
             names = ("environments", "environment", "spec", "role", "worker", "note")
             self._told = {name: clean(answer[name]) for name in names}
             for step, size in steps_of(answer, observations):
-                self._keep(step, size)
+                self._kept.add(step, size)
                 self._cursor = step["number"] + 1
-
-    def _keep(self, item: Any, size: int) -> None:
-        self._number += 1
-        self._num_bytes += size
-        self._kept.append((self._number, item, size))
-        most = MAX_CALLS if self._environment is None else MAX_STEPS
-        while len(self._kept) > most or self._num_bytes > MAX_KEPT_BYTES:
-            self._num_bytes -= self._kept.popleft()[2]
 
     def since(self, cursor: str) -> dict[str, Any]:
         """Returns the kept part after a cursor of an earlier answer, with the next cursor; "": all.
@@ -125,20 +118,14 @@ class Feed:
         """
         with self._lock:
             generation, _, number = cursor.partition("-")
+            name = "calls" if self._environment is None else "steps"
             is_same = generation == self._generation
             known = int(number) if is_same and number.isascii() and number.isdigit() and len(number) < 16 else 0
-            items, num_bytes = [], 0
-            for place, item, size in reversed(self._kept):
-                num_bytes += size
-                if place <= known or num_bytes > MAX_SENT_BYTES:
-                    break
-                items.append(item)
-            items.reverse()
             return {
-                "cursor": f"{self._generation}-{self._number}",
+                "cursor": f"{self._generation}-{self._kept.next - 1}",
                 "reset": not is_same,
                 "error": self._error,
-                "calls" if self._environment is None else "steps": items,
+                name: self._kept.since(known + 1, most_bytes=MAX_SENT_BYTES),
                 **self._told,
             }
 

@@ -15,7 +15,7 @@ import pytest
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.core import errors
-from seedzero.monitoring import live as learners
+from seedzero.monitoring import running_learner
 from seedzero.transport import inference_pb2, inference_pb2_grpc
 
 
@@ -47,7 +47,7 @@ def _serve(directory: run_dirs.RunDir, learner: inference_pb2_grpc.InferenceServ
 
 def test_a_running_learner_is_asked_again_and_again(directory: run_dirs.RunDir, said: golden.Said) -> None:
     server = _serve(directory, _Learner())
-    running = learners.RunningLearner(directory.path)
+    running = running_learner.RunningLearner(directory.path)
     assert running.ask(environment=0, step=7, deadline_seconds=20) == ({"asked": [0, 1, 7]}, b"abc")
     assert running.ask(call=3, deadline_seconds=20) == ({"asked": [3, 0, 0]}, b"abc")
     server.stop(None).wait()
@@ -63,7 +63,7 @@ def test_a_running_learner_is_asked_again_and_again(directory: run_dirs.RunDir, 
 def test_an_older_learner_is_named(directory: run_dirs.RunDir, said: golden.Said) -> None:
     server = _serve(directory, _Old())
     with pytest.raises(errors.VersionMismatch, match="older") as raised:
-        learners.RunningLearner(directory.path).ask(deadline_seconds=20)
+        running_learner.RunningLearner(directory.path).ask(deadline_seconds=20)
     said(raised.value)
     server.stop(None).wait()
 
@@ -71,17 +71,17 @@ def test_an_older_learner_is_named(directory: run_dirs.RunDir, said: golden.Said
 def test_without_a_learner_here_the_reason_is_told(tmp_path: pathlib.Path, said: golden.Said) -> None:
     with run_dirs.open_run_dir(tmp_path, configs.Config(), preset="catch", given={}) as directory:
         with pytest.raises(errors.ResumeError) as raised:
-            learners.find(tmp_path)
+            running_learner.find(tmp_path)
         said(raised.value, "no learner.json")
         directory.write_learner("127.0.0.1:7", 0.0)
         with pytest.raises(errors.ResumeError) as raised:
-            learners.find(tmp_path)
+            running_learner.find(tmp_path)
         said(raised.value, "no socket")
         (tmp_path / run_dirs.LEARNER_FILE).write_text(json.dumps({"address": "unix:/x", "local": "unix:/x", "pid": 1}))
         with pytest.raises(errors.ResumeError) as raised:
-            learners.find(tmp_path)
+            running_learner.find(tmp_path)
         said(raised.value, "another pid")
         (tmp_path / run_dirs.LEARNER_FILE).write_text(json.dumps({"address": "x", "local": "x", "pid": os.getpid()}))
     with pytest.raises(errors.ResumeError) as raised:
-        learners.find(tmp_path)
+        running_learner.find(tmp_path)
     said(raised.value, "no lock")

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.core import types
-from seedzero.loop import roster as rosters
-from seedzero.loop import tap as taps
-from seedzero.monitoring import view as views
+from seedzero.core import json_object, types
+from seedzero.live import observer as observers
 from seedzero.transport import messages
 
 MAX_WORKERS = 200
@@ -34,45 +30,53 @@ _MEANS = (
 )
 
 
+class Owner(Protocol):
+    """A worker's environments, `loop.roster.Session`."""
+
+    @property
+    def worker_id(self) -> str: ...
+
+    @property
+    def all_slots(self) -> np.ndarray: ...
+
+
 @dataclasses.dataclass(eq=False)
 class LiveView:
-    """Answers the questions of pages, on the server's thread."""
+    """Answers the questions of pages, on the server's thread; functions return the present state of the run."""
 
-    view: views.View
-    roster: rosters.Roster
-    tap: taps.Tap
-    spec: Callable[[], types.EnvSpec | None]  # returns the environments' spec; None: it is not known yet
+    observer: observers.LiveObserver
+    status: Callable[[], Mapping[str, Any]]
+    means: Callable[[], Mapping[str, float]]  # of metrics, since the last row
+    sessions: Callable[[types.Role], Sequence[Owner]]
+    spec: Callable[[], types.EnvSpec | None]  # of the environments; None: it is not known yet
 
     def __post_init__(self) -> None:
         self._instance = secrets.token_hex(8)
 
     def answer(self, asked: messages.LiveAsk, present: Sequence[messages.Presence]) -> tuple[str, bytes]:
         """Returns JSON, and the observations of its steps; present: all sessions."""
-        self.tap.ask()
-        found: dict[str, Any] = {"instance": self._instance, "now": round(self.tap.clock(), 6)}
+        self.observer.ask()
+        found: dict[str, Any] = {"instance": self._instance, "now": round(self.observer.clock(), 6)}
         observations = b""
         if asked.environment is None:
             found |= self._runtime(asked.call, present)
         else:
             game, observations = self._game(asked.environment, asked.step)
             found |= game
-        try:
-            return json.dumps(found, allow_nan=False), observations
-        except ValueError:  # of a network that diverged
-            return run_dirs.encode(found), observations
+        return json_object.encode(found), observations
 
     def _runtime(self, call: int, present: Sequence[messages.Presence]) -> dict[str, Any]:
-        means = self.view.gathered.means()
+        means = self.means()
         return {
-            "calls": self.tap.calls_since(call),
-            "status": self.view.status(),
+            "calls": self.observer.calls_since(call),
+            "status": self.status(),
             "means": {name: means[name] for name in _MEANS if name in means},
             "workers": [_worker(one) for one in present[:MAX_WORKERS]],
             "num_workers": len(present),
         }
 
     def _game(self, environment: int, step: int) -> tuple[dict[str, Any], bytes]:
-        sessions = {role: self.roster.started(role) for role in types.Role}
+        sessions = {role: list(self.sessions(role)) for role in types.Role}
         slots = {
             role.value: sorted(int(slot) for session in found for slot in session.all_slots)[:MAX_LISTED]
             for role, found in sessions.items()
@@ -84,21 +88,13 @@ class LiveView:
             "spec": None if spec is None else _spec(spec),
             **_of(environment, sessions),
         }
-        kept = self.tap.steps_since(environment, step)
+        kept = self.observer.steps_since(environment, step, most_bytes=MAX_BYTES)
         if kept is None:
-            return {**found, "note": f"{taps.MAX_WATCHED} environments of this run are watched already"}, b""
+            return {**found, "note": f"{observers.MAX_WATCHED} environments of this run are watched already"}, b""
         found["instance"] = f"{self._instance}-{kept.watch}"
-        steps, num_bytes = [], 0
-        for one in reversed(kept.steps):
-            num_bytes += len(one.observation)
-            if num_bytes > MAX_BYTES:
-                break
-            steps.append(one)
-        steps.reverse()
-        note = "an observation is too large to be shown" if kept.steps and not steps else ""
-        return {**found, "note": note, "steps": _columns(steps, kept, spec)}, b"".join(
-            one.observation for one in steps
-        )
+        note = "an observation is too large to be shown" if kept.are_too_large else ""
+        observations = b"".join(one.observation for one in kept.steps)
+        return {**found, "note": note, "steps": _columns(kept, spec)}, observations
 
 
 def _worker(one: messages.Presence) -> dict[str, Any]:
@@ -112,7 +108,7 @@ def _worker(one: messages.Presence) -> dict[str, Any]:
     }
 
 
-def _of(environment: int, sessions: Mapping[types.Role, Sequence[rosters.Session]]) -> dict[str, Any]:
+def _of(environment: int, sessions: Mapping[types.Role, Sequence[Owner]]) -> dict[str, Any]:
     """Returns the role and the worker of an environment."""
     for role, found in sessions.items():
         for session in found:
@@ -131,13 +127,13 @@ def _spec(spec: types.EnvSpec) -> dict[str, Any]:
     }
 
 
-def _columns(steps: Sequence[taps.SeenStep], kept: taps.Kept, spec: types.EnvSpec | None) -> dict[str, Any]:
-    """Returns steps by column; stored numbers are null where the agent, or this moment, has none."""
+def _columns(kept: observers.Kept, spec: types.EnvSpec | None) -> dict[str, Any]:
+    """Returns steps by column; stored numbers are null if the agent, or this moment, has none."""
     names = ("number", "reward", "first", "terminated", "truncated", "task", "action")
-    found: dict[str, Any] = {name: [getattr(step, name) for step in steps] for name in names}
+    found: dict[str, Any] = {name: [getattr(step, name) for step in kept.steps] for name in names}
     begin = 0
     for name, width in kept.columns:
-        rows = [None if step.stored is None else step.stored[begin : begin + width] for step in steps]
+        rows = [None if step.stored is None else step.stored[begin : begin + width] for step in kept.steps]
         begin += width
         if name in ("value", "log_prob"):
             found[name] = [None if row is None else row[0] for row in rows]

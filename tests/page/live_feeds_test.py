@@ -15,7 +15,7 @@ import page_runs
 import pytest
 
 from seedzero.core import errors
-from seedzero.page import app, guard, live
+from seedzero.page import app, guard, live_feeds
 
 EVIL = "<img src=x onerror=alert(1)>\x1b[2J"
 ARRAYS = [
@@ -25,7 +25,7 @@ ARRAYS = [
 
 
 class Learner:
-    """In place of `learners.RunningLearner`: tells prepared answers."""
+    """In place of `running_learner.RunningLearner`: tells prepared answers."""
 
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
@@ -64,11 +64,11 @@ class World:
 
     def __init__(self, environment: int | None = 0) -> None:
         self.now = 0.0
-        self.feed = live.Feed(pathlib.Path("/nowhere"), environment, lambda: self.now)
+        self.feed = live_feeds.Feed(pathlib.Path("/nowhere"), environment, lambda: self.now)
         self.learner = Learner()
         self.feed._learner = cast(Any, self.learner)
 
-    def read(self, cursor: str = "", seconds: float = live.EVERY_SECONDS) -> dict[str, Any]:
+    def read(self, cursor: str = "", seconds: float = live_feeds.EVERY_SECONDS) -> dict[str, Any]:
         self.now += seconds
         self.feed.refresh()
         return self.feed.since(cursor)
@@ -101,10 +101,10 @@ def test_the_runtime_is_asked_less_often() -> None:
     found = world.read()
     assert [call[0] for call in found["calls"]] == [1, 2, 3]
     assert found["workers"][0]["name"].endswith(r"\x1b[2J") and found["status"]["stalled"].endswith(r"\x1b[2J")
-    world.read(seconds=live.EVERY_SECONDS)
+    world.read(seconds=live_feeds.EVERY_SECONDS)
     assert len(world.learner.asked) == 1
     world.learner.num_steps = 4
-    assert [call[0] for call in world.read(found["cursor"], seconds=live.RUNTIME_SECONDS)["calls"]] == [4]
+    assert [call[0] for call in world.read(found["cursor"], seconds=live_feeds.RUNTIME_SECONDS)["calls"]] == [4]
 
 
 def test_another_learner_begins_anew() -> None:
@@ -124,7 +124,7 @@ def test_a_learner_that_fails_is_left_alone_for_a_while() -> None:
     assert found["error"] == r"<img src=x onerror=alert(1)>\x1b[2J" and len(found["steps"]) == 3
     world.learner.failure = None
     assert world.read()["error"] and len(world.learner.asked) == 2
-    assert world.read(seconds=live.RETRY_SECONDS)["error"] == ""
+    assert world.read(seconds=live_feeds.RETRY_SECONDS)["error"] == ""
 
 
 @pytest.mark.parametrize(
@@ -146,19 +146,18 @@ def test_an_answer_that_is_none_is_named(environment: int | None, changes: dict[
     world.learner.changes = changes
     assert "cannot be read" in world.read()["error"]
     world.learner.changes = {}
-    assert world.read(seconds=live.RETRY_SECONDS)["error"] == ""
+    assert world.read(seconds=live_feeds.RETRY_SECONDS)["error"] == ""
 
 
 def test_little_is_kept_and_less_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "MAX_STEPS", 4)
+    monkeypatch.setattr(live_feeds, "MAX_STEPS", 4)
     world = World()
     world.learner.num_steps = 9
     assert [step["number"] for step in world.read()["steps"]] == [5, 6, 7, 8]
-    monkeypatch.setattr(live, "MAX_SENT_BYTES", 16)
+    monkeypatch.setattr(live_feeds, "MAX_SENT_BYTES", 16)
     assert [step["number"] for step in world.feed.since("")["steps"]] == [7, 8]
-    monkeypatch.setattr(live, "MAX_KEPT_BYTES", 8)
-    world.learner.num_steps = 11
-    assert [step["number"] for step in world.read()["steps"]] == [10]
+    monkeypatch.setattr(live_feeds, "MAX_KEPT_BYTES", 8)
+    assert [step["number"] for step in World().read()["steps"]] == [2]
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "-", "x-9", "\ud800-1", "-1"])
@@ -194,12 +193,12 @@ def test_an_environment_has_a_number(client: page_client.Client, path: str, envi
 
 
 def test_few_subjects_are_open(page: app.Page, client: page_client.Client) -> None:
-    for number in range(live.MAX_FEEDS):
+    for number in range(live_feeds.MAX_FEEDS):
         assert client.get("/api/live", params={"run": "a", "environment": str(number)}).status_code == 200
     answer = client.get("/api/live", params={"run": "a", "environment": "99"})
     assert answer.status_code == 409 and "16 live views" in answer.json()["error"]
     for feed in page.live._feeds.values():
-        feed.read_at -= live.IDLE_SECONDS + 1
+        feed.read_at -= live_feeds.IDLE_SECONDS + 1
     assert client.get("/api/live", params={"run": "a", "environment": "99"}).status_code == 200
 
 
@@ -210,7 +209,12 @@ def test_events_tell_news_alone(page: app.Page) -> None:
     now, learner = [0.0], Learner()
     feed._learner, feed._clock = cast(Any, learner), lambda: now[0]
     ((name, event),) = list(poll())
-    assert (name, len(event["steps"]), event["worker"][:4], seconds) == ("live", 3, "<img", 0.9 * live.EVERY_SECONDS)
+    assert (name, len(event["steps"]), event["worker"][:4], seconds) == (
+        "live",
+        3,
+        "<img",
+        0.9 * live_feeds.EVERY_SECONDS,
+    )
     assert list(poll()) == []
     now[0], learner.num_steps = 1.0, 4
     ((_, event),) = list(poll())

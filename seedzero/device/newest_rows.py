@@ -1,4 +1,4 @@
-"""Numbers that the agent stored with the newest steps of an environment, read from the rings while a page watches.
+"""The newest rows of a slot's ring with the numbers that the agent stored, read while a page watches.
 
 The program is one of its own, compiled on a thread when the first page asks; acting and learning go on meanwhile, and
 their programs stay as they are. The rings of evaluating environments do not exist, so these have no such numbers.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,55 +28,31 @@ _CANNOT = "the stored numbers of watched environments cannot be read"
 _log = logging.getLogger(__name__)
 
 
-class Filled(Protocol):
-    """A step that gets its stored numbers."""
+class NewestRows(NamedTuple):
+    """A look under way at the newest rows of a ring: reward, whether it is first, action, stored numbers."""
 
-    number: int
-    reward: float
-    first: bool
-    action: Any
-    stored: list[float] | None
-
-
-class Looked(NamedTuple):
-    """A look under way: the newest rows of a ring [K, 2 + W], of which the last one is of step `number`.
-
-    A row has the reward, whether it is first, the action if that is a number, and the stored numbers.
-    """
-
-    rows: Any  # jax.Array; its types lack is_ready
-    num_rows: Any  # jax.Array, rows ever written
-    number: int
-    has_action: bool
+    newest: Any  # jax.Array [K, W]; its types lack is_ready
+    num_written: Any  # jax.Array, rows of the ring that were ever written
+    has_action: bool  # the action is a number, and there
 
     @property
     def is_ready(self) -> bool:
         """Whether the rows are there."""
-        return all(array.is_ready() for array in (self.rows, self.num_rows))
+        return all(array.is_ready() for array in (self.newest, self.num_written))
 
-    def fill(self, steps: Iterable[Filled]) -> bool:
-        """Gives steps their numbers; returns whether the rows are of these steps: some seats' are not stored."""
-        rows, last = np.asarray(self.rows), self.number
-        begin = last + 1 - min(len(rows), int(self.num_rows))
-        found = [(step, rows[step.number - last - 1]) for step in steps if begin <= step.number <= last]
-        if not all(self._is_of(row, step) for step, row in found):
-            return False
-        for step, row in found:
-            step.stored = row[2 + self.has_action :].tolist()
-        return True
-
-    def _is_of(self, row: np.ndarray, step: Filled) -> bool:
-        is_same_action = not self.has_action or step.action is None or step.action == row[2]
-        return bool(row[0] == step.reward and bool(row[1]) == step.first and is_same_action)
+    def rows(self) -> tuple[np.ndarray, bool]:
+        """Returns the rows that were ever written [K, W], the last one the newest, and `has_action`."""
+        newest = np.asarray(self.newest)
+        return newest[len(newest) - min(len(newest), int(self.num_written)) :], self.has_action
 
 
-class Peek:
+class NewestReader:
     """The program that looks at the rings of a run."""
 
     def __init__(self, rings: ring_store.Rings) -> None:
         width = {name: int(np.prod(array.shape[2:])) for name, array in rings.stored.items()}
         length = rings.reward.shape[1]
-        self.columns = [
+        self.columns: Sequence[tuple[str, int]] = [
             (name, width[name])
             for name in NAMES
             if width.get(name, MAX_WIDTH) < MAX_WIDTH and rings.stored[name].shape[1] == length
@@ -100,15 +76,15 @@ class Peek:
         """Whether it is compiled."""
         return self._program is not None
 
-    def look(self, rings: ring_store.Rings, slot: int, number: int) -> Looked | None:
-        """Loop's thread: begins a look at a slot; number: of its newest step. None: the rings are others."""
+    def look(self, rings: ring_store.Rings, slot: int) -> NewestRows | None:
+        """Loop's thread: begins a look at a slot. None: the rings are others."""
         try:
-            rows, num_rows = self._program(*self._arguments(rings), np.int32(slot))
+            newest, num_written = self._program(*self._arguments(rings), np.int32(slot))
         except (TypeError, ValueError) as error:  # of the arguments; training goes on
             self._program = None
             _log.warning(_CANNOT, exc_info=error)
             return None
-        return Looked(rows, num_rows, number, self._has_action)
+        return NewestRows(newest, num_written, self._has_action)
 
     def _arguments(self, rings: ring_store.Rings) -> tuple[Any, ...]:
         names = [_ACTION] * self._has_action + [name for name, _ in self.columns]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import types as python_types
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +11,9 @@ import pytest
 from seedzero.config import config as configs
 from seedzero.core import types
 from seedzero.device import batch as batches
-from seedzero.host import live as lives
+from seedzero.live import answer, record
+from seedzero.live import observer as observers
 from seedzero.loop import roster as rosters
-from seedzero.loop import tap as taps
 from seedzero.metrics import aggregator
 from seedzero.transport import messages
 
@@ -29,10 +28,11 @@ class World:
     def __init__(self, spec: types.EnvSpec = SPEC) -> None:
         config = configs.override(configs.Config(), SETTINGS)
         self.gathered, self.now = aggregator.Aggregator(), 1.0
-        view = python_types.SimpleNamespace(gathered=self.gathered, status=lambda: {"env_steps": 3})
         self.roster = rosters.Roster(config, batches.Layout(1, 8, 2), 8)
-        self.tap = taps.Tap(lambda: self.now)
-        self.view = lives.LiveView(cast(Any, view), self.roster, self.tap, lambda: spec)
+        self.observer = observers.LiveObserver(lambda: self.now, pytest.fail)
+        self.view = answer.LiveView(
+            self.observer, lambda: {"env_steps": 3}, self.gathered.means, self.roster.started, lambda: spec
+        )
         assigned = self.roster.assign(messages.Hello(EVIL, "", (types.Role.TRAIN,), ("catch",), 4))
         self.session = self.roster.begin(assigned.session_id)
 
@@ -45,73 +45,74 @@ class World:
         flags = np.zeros(2, bool)
         step = types.EnvStep(observation, np.full(2, reward, np.float32), flags, flags)
         request = messages.StepRequest(self.session.session_id, types.Role.TRAIN, 0, 0, step, flags)
-        message = batches.Message(request, self.session.slots[0], 0.0)
-        self.tap.show([message])
-        self.tap.answer(message, np.array([2, 1], np.int32))
+        shown = [batches.Message(request, self.session.slots[0], 0.0)]
+        acted = record.Acted(batches.join(shown), shown, np.array([2, 1], np.int32))
+        self.observer.note(record.CallRecord("act", 0.0, 0.0, 0.0, [acted]))
 
 
 def test_calls_workers_and_counters_are_told() -> None:
     world = World()
     world.gathered.add_means({"batch_fill": 0.5, "loss": 3.0})
-    world.tap.wait(0.5, ())
-    answer, observations = world.ask()
-    assert (answer["status"], answer["means"], observations) == ({"env_steps": 3}, {"batch_fill": 0.5}, b"")
-    assert [call[0] for call in answer["calls"]] == [1] and world.ask(call=1)[0]["calls"] == []
-    assert len(answer["workers"]) == lives.MAX_WORKERS and answer["num_workers"] == 300
-    worker = answer["workers"][0]
+    world.observer.ask()
+    world.observer.note(record.CallRecord(record.WAIT, 0.5, 0.5, 1.0))
+    found, observations = world.ask()
+    assert (found["status"], found["means"], observations) == ({"env_steps": 3}, {"batch_fill": 0.5}, b"")
+    assert [call[0] for call in found["calls"]] == [1] and world.ask(call=1)[0]["calls"] == []
+    assert len(found["workers"]) == answer.MAX_WORKERS and found["num_workers"] == 300
+    worker = found["workers"][0]
     assert (worker["name"], worker["environments"], worker["state"]) == (EVIL, 4, "steps")
-    assert world.tap.is_on and answer["instance"] == world.ask()[0]["instance"]
+    assert world.observer.is_on and found["instance"] == world.ask()[0]["instance"]
 
 
 def test_an_environments_steps_come_with_their_observations() -> None:
     world = World()
-    answer, _ = world.ask(1)
-    assert (answer["environments"], answer["role"], answer["worker"]) == (
+    found, _ = world.ask(1)
+    assert (found["environments"], found["role"], found["worker"]) == (
         {"train": [0, 1, 2, 3], "evaluate": []},
         "train",
         EVIL,
     )
     world.show(np.array([[0, 0], [1, 2]], np.float32))
     world.show(np.array([[0, 0], [3, 4]], np.float32), reward=2.0)
-    answer, observations = world.ask(1)
+    found, observations = world.ask(1)
     assert np.frombuffer(observations, np.float32).tolist() == [1, 2, 3, 4]
-    assert answer["steps"]["action"] == [1, 1] and answer["steps"]["reward"] == [1.0, 2.0]
-    assert answer["spec"]["arrays"] == [
+    assert found["steps"]["action"] == [1, 1] and found["steps"]["reward"] == [1.0, 2.0]
+    assert found["spec"]["arrays"] == [
         {"name": "observation", "shape": [2], "dtype": "float32", "text": False, "low": None, "high": None}
     ]
-    answer, observations = world.ask(1, step=1)
-    assert answer["steps"]["number"] == [1] and len(observations) == 8
+    found, observations = world.ask(1, step=1)
+    assert found["steps"]["number"] == [1] and len(observations) == 8
     assert world.ask(7)[0]["role"] == ""  # nobody has that slot: no steps, and no error
 
 
 def test_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lives, "MAX_BYTES", 20)
+    monkeypatch.setattr(answer, "MAX_BYTES", 20)
     world = World()
     world.ask(0)
     for value in range(4):
         world.show(np.full((2, 2), value, np.float32))
-    answer, observations = world.ask(0)
-    assert answer["steps"]["number"] == [2, 3] and len(observations) == 16
-    monkeypatch.setattr(lives, "MAX_BYTES", 7)
-    answer, observations = world.ask(0)
-    assert "too large" in answer["note"] and not observations
+    found, observations = world.ask(0)
+    assert found["steps"]["number"] == [2, 3] and len(observations) == 16
+    monkeypatch.setattr(answer, "MAX_BYTES", 7)
+    found, observations = world.ask(0)
+    assert "too large" in found["note"] and not observations
 
 
 def test_a_watch_too_many_is_named() -> None:
     world = World()
-    for slot in range(taps.MAX_WATCHED):
+    for slot in range(observers.MAX_WATCHED):
         assert not world.ask(slot)[0]["note"]
-    answer, observations = world.ask(7)
-    assert "watched already" in answer["note"] and "steps" not in answer and not observations
+    found, observations = world.ask(7)
+    assert "watched already" in found["note"] and "steps" not in found and not observations
 
 
 def test_stored_numbers_become_probabilities_and_stay_json() -> None:
-    step = taps.SeenStep(4, None, b"", 1.0, False, False, False, 0, 2, [float("nan"), -0.5, 1.0, 1.0, -np.inf])
-    kept = taps.Kept([step], [("value", 1), ("log_prob", 1), ("logits", 3)], 0)
-    found = lives._columns([step], kept, SPEC)
+    step = observers.Step(4, b"", 1.0, False, False, False, 0, 2, [float("nan"), -0.5, 1.0, 1.0, -np.inf])
+    kept = observers.Kept([step], [("value", 1), ("log_prob", 1), ("logits", 3)], 0)
+    found = answer._columns(kept, SPEC)
     assert found["policy"] == [[0.5, 0.5, 0.0]] and found["log_prob"] == [-0.5]
     world = World()
     world.view._runtime = lambda *_: found  # type: ignore[method-assign]
     assert world.ask()[0]["value"] == ["nan"]
     continuous = types.EnvSpec((2,), "float32", 0, action_low=(-1.0,), action_high=(1.0,))
-    assert "policy" not in lives._columns([step], kept, continuous)
+    assert "policy" not in answer._columns(kept, continuous)

@@ -1,0 +1,262 @@
+"""The newest calls of the device loop and the steps of a few environments, kept while a page watches.
+
+Nobody watches most runs: then the observer drops all records. An ask turns it on, and `IDLE_SECONDS` after the
+last one it turns itself off.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from seedzero.live import buffer, record
+
+IDLE_SECONDS = 10.0
+MAX_CALLS = 1024
+MAX_STEPS = 512
+"""Kept steps of an environment, fewer where their observations are large."""
+MAX_KEPT_BYTES = 8 << 20
+"""Kept observations of an environment."""
+MAX_WATCHED = 4
+"""Environments that are watched at a time."""
+_log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+
+
+class RingLook(Protocol):
+    """A look at the newest rows of a slot's ring, under way on the device."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the rows are there."""
+
+    def rows(self) -> tuple[np.ndarray, bool]:
+        """Returns the rows that were ever written, [K, W]: reward, whether it is first, action, stored numbers.
+
+        The bool tells whether the action is there.
+        """
+
+
+class RingReader(Protocol):
+    """A program that reads the numbers that the agent stored with the newest rows of a ring."""
+
+    columns: Sequence[tuple[str, int]]
+    """Names and widths of these numbers, in their order."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is compiled."""
+
+    def look(self, rings: Any, slot: int) -> RingLook | None:
+        """Loop's thread: begins a look at a slot; None: it cannot."""
+
+
+@dataclasses.dataclass(slots=True)
+class Step:
+    """A step of a watched environment."""
+
+    number: int
+    observation: bytes  # the newest frame, as the worker sent it
+    reward: float  # received on the way to the observation
+    first: bool  # of an episode or session
+    terminated: bool
+    truncated: bool
+    task: int
+    action: Any  # None: none follows
+    stored: list[float] | None = None  # numbers that the agent stored, by `RingReader.columns`
+
+
+class Kept(NamedTuple):
+    """Steps of an environment, the oldest first, and the names and widths of their stored numbers."""
+
+    steps: Sequence[Step]
+    columns: Sequence[tuple[str, int]]
+    watch: int  # number of the watch: the steps of another one are counted anew
+    are_too_large: bool = False  # there are steps, and the newest one alone is larger than asked for
+
+
+class Watched:
+    """The newest steps of an environment; the observer's lock guards all but `wants_look`."""
+
+    def __init__(self, slot: int, watch: int, asked: float) -> None:
+        self.slot, self.watch, self.asked = slot, watch, asked
+        self.wants_look = False
+        self._steps = buffer.Buffer[Step](MAX_STEPS, MAX_KEPT_BYTES)
+        self._look: tuple[RingLook, int] | None = None  # and the number of the step in its last row
+        self._is_filled = False
+        self._last = 0  # number of the newest step at the last `since`
+
+    def take(self, acted: record.Acted) -> None:
+        """Takes the environment's step, if it is there, and a look at its ring."""
+        places, rows = np.flatnonzero(acted.rows.slot == self.slot), acted.rows
+        if not len(places):
+            return
+        place, number = int(places[0]), self._steps.next
+        is_final = bool(rows.terminated[place] or rows.truncated[place])
+        step = Step(
+            number,
+            _observation(acted.messages, place),
+            reward=float(rows.reward[place]),
+            first=bool(rows.first[place]),
+            terminated=bool(rows.terminated[place]),
+            truncated=bool(rows.truncated[place]),
+            task=int(rows.task[place]),
+            action=None if acted.actions is None or is_final else acted.actions[place].tolist(),
+        )
+        self._steps.add(step, len(step.observation))
+        if acted.looks and self.slot in acted.looks:
+            self._look = acted.looks[self.slot], number
+
+    def since(self, number: int, most_bytes: float) -> tuple[list[Step], bool]:
+        """Returns the steps from a number on, and whether the newest one is too large.
+
+        New ones wait for their stored numbers until the next call.
+        """
+        if self._look is not None and self._look[0].is_ready:
+            self._is_filled, self._look = self._fill(*self._look), None
+        self.wants_look |= self._look is None
+        steps = self._steps.since(0)
+        last, self._last = self._last, self._steps.next - 1
+        if not self._is_filled:
+            last = self._last
+        until = max([last, *(step.number for step in steps if step.stored is not None)])
+        found = self._steps.since(number, until, most_bytes=most_bytes)
+        return found, not found and bool(self._steps.since(number, until))
+
+    def _fill(self, look: RingLook, number: int) -> bool:
+        """Gives steps their numbers; returns whether the rows are of these steps: some seats' are not stored."""
+        rows, has_action = look.rows()
+        begin = number + 1 - len(rows)
+        found = [(step, rows[step.number - begin]) for step in self._steps.since(begin, number)]
+        if not all(_is_of(row, step, has_action=has_action) for step, row in found):
+            return False
+        for step, row in found:
+            step.stored = row[2 + has_action :].tolist()
+        return True
+
+
+def _observation(messages: Sequence[Any], place: int) -> bytes:
+    """Returns the observation of a row of joined messages."""
+    for message in messages:
+        observations: np.ndarray = message.request.step.observation
+        if place < len(observations):
+            observation: bytes = observations[place].tobytes()
+            return observation
+        place -= len(observations)
+    raise IndexError(place)
+
+
+def _is_of(row: np.ndarray, step: Step, *, has_action: bool) -> bool:
+    is_same_action = not has_action or step.action is None or step.action == row[2]
+    return bool(row[0] == step.reward and bool(row[1]) == step.first and is_same_action)
+
+
+def _harmless(method: Callable[..., _Result]) -> Callable[..., _Result | None]:
+    """Returns a method of an observer that turns it off if it fails: a page must not end a run."""
+
+    @functools.wraps(method)
+    def guarded(observer: LiveObserver, *arguments: Any) -> _Result | None:
+        try:
+            return method(observer, *arguments) if observer.is_watched() else None
+        except Exception as error:
+            observer.is_on = False
+            _log.error("the live view failed and is off until the next question", exc_info=error)
+            return None
+
+    return guarded
+
+
+class LiveObserver(record.Observer):
+    """The newest calls of the loop, and the environments that are watched."""
+
+    def __init__(self, clock: Callable[[], float], make_reader: Callable[[Any], RingReader]) -> None:
+        """make_reader: takes `replay.rings.Rings`."""
+        self.is_on = False
+        """Whether anyone watches."""
+        self._clock = clock
+        self._asked = 0.0
+        self._lock = threading.Lock()
+        self._calls = buffer.Buffer[list[Any]](MAX_CALLS, first=1)
+        self._watches = itertools.count()
+        self._watched: dict[int, Watched] = {}
+        self._make_reader = make_reader
+        self._reader: RingReader | None = None
+
+    # ------------------------------------------------------------------------------------ any thread
+
+    def clock(self) -> float:
+        return self._clock()
+
+    def ask(self) -> None:
+        """Turns the observer on, or keeps it on."""
+        self._asked = self.clock()
+        self.is_on = True
+
+    def is_watched(self) -> bool:
+        """Returns whether anyone has asked lately; else drops everything."""
+        if self.is_on and self.clock() - self._asked > IDLE_SECONDS:
+            self.is_on = False
+            with self._lock:
+                self._calls.clear()
+                self._watched = {}
+        return self.is_on
+
+    def calls_since(self, number: int) -> list[list[Any]]:
+        """Returns the kept calls after a number, each with its number first; 0: all."""
+        with self._lock:
+            return self._calls.since(number + 1)
+
+    def steps_since(self, slot: int, number: int, *, most_bytes: float = float("inf")) -> Kept | None:
+        """Watches an environment; returns its kept steps from a number on. None: too many are watched.
+
+        most_bytes: of observations; older steps are left out.
+        """
+        with self._lock:
+            now = self.clock()
+            alive = {key: one for key, one in self._watched.items() if now - one.asked <= IDLE_SECONDS}
+            watched = alive.get(slot)
+            if watched is None:
+                if len(alive) >= MAX_WATCHED:
+                    return None
+                watched = alive[slot] = Watched(slot, next(self._watches), now)
+            watched.asked = now
+            self._watched = alive  # a new one: other threads go through the old one
+            columns = () if self._reader is None else self._reader.columns
+            steps, are_too_large = watched.since(number, most_bytes)
+            return Kept(steps, columns, watched.watch, are_too_large)
+
+    @_harmless
+    def note(self, call: record.CallRecord) -> None:
+        with self._lock:
+            self._calls.add([self._calls.next, *call.to_json()])
+            self._take(*call.acted)
+
+    # ------------------------------------------------------------------------------------ the loop's thread
+
+    @_harmless
+    def see(self, acted: record.Acted) -> None:
+        with self._lock:
+            self._take(acted)
+
+    @_harmless
+    def look(self, slots: np.ndarray, rings: Any) -> Mapping[int, RingLook]:
+        looks = {}
+        for watched in self._watched.values():
+            if watched.wants_look and watched.slot < len(rings.cursor) and np.any(slots == watched.slot):
+                if self._reader is None:
+                    self._reader = self._make_reader(rings)
+                if self._reader.is_ready and (look := self._reader.look(rings, watched.slot)) is not None:
+                    looks[watched.slot], watched.wants_look = look, False
+        return looks
+
+    def _take(self, *parts: record.Acted) -> None:
+        for acted in parts:
+            for watched in self._watched.values():
+                watched.take(acted)

@@ -300,8 +300,7 @@ class Worker(threading.Thread):
     def run(self) -> None:
         """Works until it is over."""
         try:
-            settings = sections.TransportConfig(max_backoff_seconds=0.2)
-            with client.Client(self._address, HELLO, settings=settings) as learner:
+            with client.Client(self._address, HELLO) as learner:
                 while not self.is_over.is_set() and learner.join() is not None:
                     self._live(learner)
         except errors.Error as error:
@@ -475,7 +474,7 @@ replay.num_slots=0.5 worker.num=-1 worker.envs_per_group=0 worker.num_groups=0 w
 search.num_simulations=0 search.policy=alpha search.num_considered=-1 muzero.unroll_steps=0 muzero.n_step=0
 muzero.discount=2 network.width=0 network.kind=transformer network.num_bins=1 optimizer.learning_rate=-0.1
 optimizer.learning_rate=fast optimizer.schedule=never transport.listen=nowhere transport.lease_seconds=0
-transport.heartbeat_seconds=-1 transport.max_workers=0 training.max_in_flight=0 training.publish_every=0
+transport.max_workers=0 training.max_in_flight=0 training.publish_every=0
 training.num_devices=-3 evaluation.episodes=-1 evaluation.every_updates=-1 checkpoint.every_updates=0
 checkpoint.keep=0 metrics.port=99999 metrics.every_seconds=0 run.seed=x run.max_seconds=-1 run.agent=ppoo
 env.id=gym batcher.max_batch=-4

@@ -30,7 +30,7 @@ def counters() -> dict[str, Any]:
     ]
     league = {
         "pool": pool.to_json(),
-        "payoff": payoffs.record(payoffs.Payoff(), played, decay=1.0).to_json(),
+        "payoff": payoffs.record(payoffs.Payoff(), played).to_json(),
         "active": [NEW, "main", NEW, OLD],
         "num_sets": 3,
         "num_void": 2,

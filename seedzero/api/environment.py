@@ -23,7 +23,7 @@ from seedzero.processes import program as programs
 if TYPE_CHECKING:
     from seedzero.envs import check
 
-_LIMIT_SECONDS = sections.TransportConfig().spec_seconds
+_LIMIT_SECONDS = sections.TransportConfig().step_seconds
 _FIRST_SECONDS, _PROGRESS_SECONDS = 5.0, 10.0
 """Times of an environment's first step without a word: until the first sentence, and between two."""
 _ABORT_SECONDS = 2.0
@@ -133,7 +133,7 @@ def _ask(
         deed = "made, reset and stepped once" if key == "spec" else "made and stepped at random"
         answer["error"] = (
             f"it was not {deed} within {limit_seconds:g} s, the limit of"
-            f" --transport.spec_seconds, which is to be raised if it needs longer; {where}{last}"
+            f" --transport.step_seconds, which is to be raised if it needs longer; {where}{last}"
         )
     raise _refused(settings, answer.get("error") or _last_words(code or 0, complaints, _place(crash)))
 

@@ -33,14 +33,13 @@ class SavedLeague(NamedTuple):
 
     def opponents(self, player: str = members.MAIN) -> list[dict[str, Any]]:
         """Returns a learning player's opponents: itself, and each other player, with their shares of coming draws."""
-        prior = dict(prior=self.settings.prior, prior_games=self.settings.prior_games)
         shares = matchmaking.chances(self.payoff, self.pool, player, self.settings)
         return [
             {
                 "opponent": name,
                 "active": self.active.get(player, ()).count(name),
                 "share": share,
-                "recent_win_rate": None if name == player else self.payoff.win_rate(player, name, **prior),
+                "recent_win_rate": None if name == player else self.payoff.win_rate(player, name),
             }
             for name, share in shares.items()
         ]

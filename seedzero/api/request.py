@@ -16,7 +16,7 @@ TRUST = "trust_run_dir"
 """The flag of consent to the code that a run directory names."""
 _FILES = ("transport.token_file", "tls.cert_file", "tls.key_file")
 """Settings of a run that name files beside it."""
-_SHOWING = {"env.id", "env.kwargs", "env.wrappers", "transport.spec_seconds"}
+_SHOWING = {"env.id", "env.kwargs", "env.wrappers", "transport.step_seconds"}
 """Settings that an environment is asked with before its preset is known."""
 
 
@@ -79,7 +79,7 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool
             plain = configs.override(configs.Config(), asked)
             asked_with = plain.env
             try:
-                shown = environment.show(asked_with, limit_seconds=plain.transport.spec_seconds)
+                shown = environment.show(asked_with, limit_seconds=plain.transport.limit_seconds)
             except errors.ConfigError as error:  # `check_early` raises it, unless workers alone need it
                 refused = error
         if shown is not None:
@@ -168,7 +168,7 @@ def _with_spec(asked: Request, *, must_be_known: bool) -> Request:
 
     config = asked.config
     registry.check_id(config.env.id)
-    evaluates_here, limit_seconds = config.evaluation.every_updates > 0, config.transport.spec_seconds
+    evaluates_here, limit_seconds = config.evaluation.every_updates > 0, config.transport.limit_seconds
     try:
         if asked.refused is not None:
             raise asked.refused

@@ -25,6 +25,9 @@ _REPLAY_PARTS = (saved_files.REPLAY, OBSERVATION)
 _ON_DISK = {"stored": "extras"}
 """Names of the rings' arrays that are others in checkpoints."""
 
+_REPLAY_LIMIT_BYTES = 4 * 2**30
+"""Size of the largest replay that --checkpoint.replay=auto saves."""
+
 MAX_COPY_BYTES = 2**30
 """Most bytes of replay rows that wait for the disk as copies; a larger save waits for the disk."""
 
@@ -66,7 +69,7 @@ class Restored(NamedTuple):
 
 def saves_replay(config: sections.CheckpointConfig, rings_bytes: int) -> bool:
     """Returns whether checkpoints include a replay of a size in bytes."""
-    return config.replay == "on" or (config.replay == "auto" and rings_bytes <= config.replay_limit_bytes)
+    return config.replay == "on" or (config.replay == "auto" and rings_bytes <= _REPLAY_LIMIT_BYTES)
 
 
 def needed_bytes(state: Mapping[str, trees.Tree], rings: ring_store.Rings, *, is_saved: bool = True) -> Needed:

@@ -26,7 +26,7 @@ from typing import Any
 
 from seedzero.checkpoints import durable, migrations, run_lock
 from seedzero.config import config as configs
-from seedzero.config import ends, options
+from seedzero.config import ends, options, removed
 from seedzero.config import hosts as hosts_config
 from seedzero.config import machine as machines
 from seedzero.core import errors, json_object, plain_files, user_code
@@ -279,6 +279,7 @@ def parse_saved(content: Mapping[str, Any]) -> SavedConfig:
     """Returns the content of config.json. Raises KeyError, TypeError, AttributeError and ConfigError."""
     # By full names: a short one, env for env.id, would pass unseen by whatever looks for code.
     given = {configs.ALIASES.get(key, key): str(value) for key, value in content["given"].items()}
+    given = {key: value for key, value in given.items() if key not in removed.SETTINGS}
     return SavedConfig(str(content["preset"]), given, migrations.config(content["config"]))
 
 

@@ -52,7 +52,7 @@ def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[
 
     config = asked.config
     seen = environment.look(
-        config.env, num_steps, max_seconds, limit_seconds=config.transport.spec_seconds, say=output.say
+        config.env, num_steps, max_seconds, limit_seconds=config.transport.limit_seconds, say=output.say
     )
     findings, found, spec = seen.findings, seen.warnings, seen.spec
     network, misfits = _network(config, spec)

@@ -139,7 +139,7 @@ def _environment_problems(config: configs.Config) -> Iterator[str]:
     for name in ("kwargs", "wrappers", "max_episode_steps"):
         if (value := getattr(config.env, name)) and name not in taken:
             yield (
-                f"--env.{name}={value} is for environments {families.TAKERS}, but this is "
+                f"--env.{name}={value} is for environments {families.taking_text(name)}, but this is "
                 f"--env={config.env.id}; leave it out"
             )
     if config.env.checkpoint_rewards and "checkpoint_rewards" not in taken:

@@ -15,7 +15,7 @@ from seedzero.config import apex as apex_config
 from seedzero.config import hosts as hosts_config
 from seedzero.config import league as league_config
 from seedzero.config import muzero as muzero_config
-from seedzero.config import options, own_agents, sections
+from seedzero.config import options, own_agents, removed, sections
 from seedzero.config import ppo as ppo_config
 from seedzero.config import r2d2 as r2d2_config
 from seedzero.config import sac as sac_config
@@ -69,11 +69,6 @@ class Config:
             raise errors.ConfigError(
                 f"unknown agent {self.run.agent!r}{hint} The agents are {', '.join(agent_names())}; one "
                 "of your own is MODULE:OBJECT"
-            )
-        if self.transport.heartbeat_seconds * 2 > self.transport.lease_seconds:
-            raise errors.ConfigError(
-                f"transport.lease_seconds={self.transport.lease_seconds} leaves no room for a lost heartbeat; "
-                f"make it at least twice transport.heartbeat_seconds={self.transport.heartbeat_seconds}"
             )
 
     @property
@@ -292,9 +287,12 @@ LISTED = "`seedzero config --preset=NAME` lists all settings"
 def suggestion(key: str, names: Collection[str], agent: str, everything: str = LISTED) -> str:
     """Returns the end of a message about an unknown setting: the nearest of `names`, or the place of the full list.
 
-    Settings that the agent reads come first, those of any are near to an unknown agent's. A key that names another
-    agent's section, or the very name of another agent's setting, means that agent.
+    Of a setting that is gone it tells what holds today. Settings that the agent reads come first, those of any are
+    near to an unknown agent's. A key that names another agent's section, or the very name of another agent's setting,
+    means that agent.
     """
+    if key in removed.SETTINGS:
+        return f": it is no setting any more; {removed.SETTINGS[key].now}"
     section, dot, tail = key.rpartition(".")
     common = _COMMON_NAMES.get(tail.lower().replace("-", "_"), tail)
     key = common if "." in common else section + dot + common

@@ -67,7 +67,7 @@ class Family:
 
 
 _EMULATOR = (
-    "frame_size", "frame_skip", "sticky_actions", "full_action_space", "noop_max", "life_loss", "max_episode_frames"
+    "frame_size", "frame_skip", "sticky_actions", "full_action_space", "noop_max", "life_loss"
 )  # fmt: skip
 _OF_GYMNASIUM = ("kwargs", "wrappers", "max_episode_steps")
 
@@ -107,7 +107,7 @@ FAMILIES = (
     Family(
         "atari:GAME", (Offer("Atari games by ALE's vector environment", "atari:Pong", "ale_py", "ale-py"),),
         make="atari:Atari", check="atari:rom_name", arguments=("settings", "threads", "render"),
-        frames_per_second=15.0, presets=("atari",), reads=_EMULATOR,
+        frames_per_second=15.0, presets=("atari",), reads=_EMULATOR, takes=("max_episode_steps",),
     ),
     Family(
         "dmlab:LEVEL",
@@ -197,5 +197,6 @@ def is_read(setting: str, env_id: str) -> bool:
     return not readers or family is _NONE or family.prefix in readers
 
 
-TAKERS = ", ".join(family.prefix for family in taking("max_episode_steps"))
-"""Families with Gymnasium's arguments, wrappers and limit of steps."""
+def taking_text(setting: str) -> str:
+    """Returns the prefixes of the families with a setting env.NAME refused by others."""
+    return ", ".join(family.prefix for family in taking(setting))

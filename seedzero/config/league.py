@@ -13,7 +13,6 @@ MAIN = "main"
 """The name of a run's only player, and of the first one."""
 BUILDERS = ("self_play", "past", "alphastar", "biased")
 """Builders of seedzero's own; others are a user's."""
-_WEIGHTINGS = ("linear", "linear_capped", "squared", "variance", "uniform")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,19 +89,10 @@ class LeagueConfig(options.Section):
         "squared",
         "weight of an opponent by the player's win rate w (AlphaStar): linear, 1 - w; linear_capped, at most 0.5; "
         "squared, (1 - w)^2; variance, w (1 - w); uniform",
-        choices=_WEIGHTINGS,
+        choices=("linear", "linear_capped", "squared", "variance", "uniform"),
     )
     self_play: float = options.tunable(
         0.35, "probability that a drawn opponent is the player itself (AlphaStar: 0.35)", low=0, high=1
-    )
-    exploiters: float = options.tunable(
-        0.15, "probability that a main player's opponent is an exploiter, or its snapshot", low=0, high=1
-    )
-    main_exploiter_floor: float = options.tunable(
-        0.1, "a main exploiter meets a main player's past up to this win rate against the player", low=0, high=1
-    )
-    league_exploiter_weighting: str = options.tunable(
-        "linear_capped", "weight of a league exploiter's opponent, as league.weighting", choices=_WEIGHTINGS
     )
     opponents: str = options.tunable(
         "explore",
@@ -113,17 +103,6 @@ class LeagueConfig(options.Section):
         False,
         "the player learns its opponents' moves too, from the rows that they move: its search then expects these of "
         "the other side, in place of its own best ones",
-    )
-    win_rates: str = options.fixed(
-        "training",
-        "matches whose win rates draw opponents and decide on snapshots: training; evaluation: a fifth of a player's "
-        "matches against others, without exploration, from which it does not learn",
-        choices=("training", "evaluation"),
-    )
-    prior: float = options.tunable(0.5, "win rate against an opponent not met yet", low=0, high=1)
-    prior_games: float = options.tunable(1.0, "matches that league.prior weighs as much as", "matches", low=0)
-    decay: float = options.tunable(
-        0.99, "weight in a win rate that an opponent's matches keep at each new one; 1: all count alike", low=0, high=1
     )
 
     def arguments(self) -> dict[str, Any]:

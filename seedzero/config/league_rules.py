@@ -43,11 +43,6 @@ def problems(config: configs.Config) -> Iterator[str]:
             f"{league.asked}: rows of a league's games are moved by several players, and "
             "muzero.off_policy_correction=true corrects the returns of one; leave one of them out"
         )
-    if league.win_rates == "evaluation" and not league.on:
-        yield (
-            "--league.win_rates=evaluation is for a league, and there is none; give --league.freeze_every=N, or leave "
-            "it out"
-        )
     yield from _opponent_model_problems(config)
     numbers = {name: getattr(league, name) for name in ("main_players", "main_exploiters", "league_exploiters")}
     more = [name for name, number in numbers.items() if number > (name == "main_players")]
@@ -55,11 +50,6 @@ def problems(config: configs.Config) -> Iterator[str]:
         yield (
             f"--league.{more[0]}={numbers[more[0]]} is for a league, and there is none; give "
             "--league.builder=alphastar, or --league.freeze_every=N"
-        )
-    if more and more[-1] != "main_players" and league.self_play + league.exploiters > 1:
-        yield (
-            f"--league.self_play={league.self_play:g} and league.exploiters={league.exploiters:g} are shares of a "
-            f"main player's matches, more than 1 together; give --league.exploiters={1 - league.self_play:g} or less"
         )
     yield from _several_players_problems(config)
     if league.resets:
@@ -74,14 +64,10 @@ def problems(config: configs.Config) -> Iterator[str]:
                 f"--{setting}={given}: builder {league.builder} may reset players, and their learning rate would not "
                 f"begin anew; give --{setting}={constant}"
             )
-        counted = {
-            "muzero.search_value_start": config.muzero.search_value_start,
-            "replay.priority_beta_updates": config.replay.priority_beta_updates,
-        }
-        for name in (name for name, value in counted.items() if value and configs.is_read(name, config)):
+        if (start := config.muzero.search_value_start) and config.run.agent == "muzero":
             yield (
-                f"--{name}={counted[name]}: it counts a player's updates, which go on where builder {league.builder} "
-                f"resets the player; give --{name}=0"
+                f"--muzero.search_value_start={start}: it counts a player's updates, which go on where builder "
+                f"{league.builder} resets the player; give --muzero.search_value_start=0"
             )
     try:
         if league.builder not in league_config.BUILDERS:

@@ -75,19 +75,17 @@ class EnvConfig(options.Section):
         "games of two players: opponents of evaluations, several by commas: random moves, and mcts-N, OpenSpiel's bot "
         "with a tree search of N simulations. The score against the last of them chooses the best checkpoint",
     )
-    max_episode_frames: int = options.fixed(
-        108_000, "Atari: an episode is truncated after this many emulator frames", "frames", low=1
-    )
     max_episode_steps: int = options.fixed(
         0,
-        f"{families.TAKERS}: episodes are truncated after this many steps; 0: the environment's own limit",
+        f"{families.taking_text('max_episode_steps')}: episodes are truncated after this many steps; 0: the "
+        "environment's own limit, Atari's of 108,000 frames",
         "environment steps",
         low=0,
     )
     kwargs: str = options.fixed(
         "",
-        f"{families.TAKERS}: the environment's arguments, a JSON object as '{{\"continuous\": true}}'; "
-        "dmlab: Lab's config, and its renderer; empty: none",
+        f"{families.taking_text('kwargs')}: the environment's arguments, a JSON object as "
+        "'{\"continuous\": true}'; of dmlab Lab's config, and its renderer; empty: none",
     )
     wrappers: str = options.fixed(
         "",
@@ -107,6 +105,11 @@ class EnvConfig(options.Section):
     level_seeds: int = options.fixed(
         0, "DMLab: number of different seeds of episodes, so that a cache holds all levels; 0: no limit", low=0
     )
+
+    @property
+    def max_episode_frames(self) -> int:
+        """Frames after which an episode of Atari is truncated; by default half an hour (Machado et al. 2018)."""
+        return self.max_episode_steps * self.frame_skip or 108_000
 
     @property
     def of_evaluation(self) -> EnvConfig:
@@ -136,17 +139,12 @@ class WorkerConfig(options.Section):
 @dataclasses.dataclass(frozen=True)
 class TransportConfig(options.Section):
     listen: str = options.free("", "HOST:PORT or unix:PATH; empty: a unix socket in the run directory")
-    heartbeat_seconds: float = options.free(5.0, "workers renew their lease this often", "s", low=0.05)
     lease_seconds: float = options.free(15.0, "a silent worker's environments are abandoned after this", "s", low=0.1)
-    hello_seconds: float = options.free(15.0, "a stream without a session is closed after this", "s", low=0.1)
-    spec_seconds: float = options.free(600.0, "a worker must make its environments within this", "s", low=0.1)
     step_seconds: float = options.free(
-        600.0, "a worker that has its actions and sends no step for this long loses its session; 0: never", "s", low=0
-    )
-    keepalive_seconds: float = options.free(5.0, "HTTP/2 pings on a silent connection", "s", low=0.1)
-    ping_timeout_seconds: float = options.free(5.0, "an unanswered ping ends the connection", "s", low=0.1)
-    max_backoff_seconds: float = options.free(
-        5.0, "longest pause between a local worker's attempts to reconnect", "s", low=0.05
+        600.0,
+        "a worker must make its environments, and then send each step, within this, or loses its session; 0: no limit",
+        "s",
+        low=0,
     )
     max_workers: int = options.free(1024, "streams accepted at a time", low=1)
     max_message_bytes: int = options.free(
@@ -159,6 +157,17 @@ class TransportConfig(options.Section):
     token_file: str = options.free("", "file with the workers' bearer token; needed unless HOST is this machine")
     insecure: bool = options.free(False, "listen beyond this machine without a token: anybody may join")
 
+    @property
+    def limit_seconds(self) -> float:
+        """Seconds within which environments must be made, and step; infinity: no limit."""
+        return self.step_seconds or math.inf
+
+    @property
+    def beat_seconds(self) -> float:
+        """Seconds between heartbeats, and between pings of a silent connection; a ping's answer, and the next attempt
+        to reconnect, come within as much."""
+        return min(5.0, self.lease_seconds / 3)
+
 
 @dataclasses.dataclass(frozen=True)
 class TlsConfig(options.Section):
@@ -170,9 +179,6 @@ class TlsConfig(options.Section):
 class BatcherConfig(options.Section):
     max_batch: int = options.free(
         options.AUTO, "most environments in one acting batch; 0: as many as replay.num_slots, at most 1024", low=0
-    )
-    wait_microseconds: int = options.free(
-        0, "a batch that is not full waits this long for more", "us", low=0, high=1_000_000
     )
 
 
@@ -208,19 +214,12 @@ class ReplayConfig(options.Section):
         "updates",
         low=0,
     )
-    tolerance: float = options.free(
-        0.1, "half width of the samples-per-insert band, as a share of the windows due at min_steps", low=0, high=1
-    )
     priority_alpha: float = options.fixed(
         0.0, "steps are sampled in proportion to priority ^ alpha; 0: uniformly", low=0, high=1
     )
     priority_beta: float = options.tunable(
         0.4, "factor of the loss: sampling probability ^ -beta; 1 removes the bias", low=0, high=1
     )
-    priority_beta_updates: int = options.tunable(
-        0, "updates for beta to grow linearly to 1; 0: constant", "updates", low=0
-    )
-    priority_epsilon: float = options.tunable(1e-3, "added to every priority", "return", low=1e-6)
     importance_min: float = options.tunable(
         0.0, "least factor of the loss by priority_beta, as a share of the largest one", low=0, high=1
     )
@@ -289,33 +288,30 @@ class CheckpointConfig(options.Section):
     keep: int = options.free(3, "newest checkpoints kept", low=1)
     keep_every: int = options.free(0, "every Nth checkpoint is kept for good; 0: none", low=0)
     replay: str = options.free(
-        "auto", "save the replay too: auto saves it up to replay_limit_bytes", choices=("auto", "on", "off")
-    )
-    replay_limit_bytes: int = options.free(
-        4 * 2**30, "auto saves a replay of at most this size", "B", low=0, high=options.LARGEST_COUNT
+        "auto", "save the replay too; auto: if it has at most 4 GiB", choices=("auto", "on", "off")
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class BucketConfig(options.Section):
-    every_seconds: float = options.free(
-        60.0, "run in a bucket: period of uploading metrics, logs and status", "s", low=0.1, high=options.LONGEST_WAIT
-    )
     lease_seconds: float = options.free(
         30.0,
         "run in a bucket: a learner without renewal of its lease for so long counts as dead; renewed three times as "
-        "often",
+        "often. Logs and metrics are uploaded every two such times; failing requests are repeated for four",
         "s",
         low=1,
         high=options.LONGEST_WAIT,
     )
-    retry_seconds: float = options.free(
-        120.0,
-        "run in a bucket: failing requests are repeated for so long; then the next checkpoint tries again",
-        "s",
-        low=1,
-        high=options.LONGEST_WAIT,
-    )
+
+    @property
+    def every_seconds(self) -> float:
+        """Seconds between uploads of metrics, logs and status."""
+        return 2 * self.lease_seconds
+
+    @property
+    def retry_seconds(self) -> float:
+        """Seconds for which failing requests are repeated."""
+        return 4 * self.lease_seconds
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seedzero.config import config as configs
-from seedzero.config import options, sections
+from seedzero.config import options, removed, sections
 from seedzero.core import errors
 
 ROLES = ("any", "train", "evaluate")
@@ -16,7 +16,6 @@ KEY = "SEEDZERO_WORKER_KEY"
 """Variable of the environment: the key by which a learner knows the workers that it started, whatever their names."""
 
 _UNLIMITED_ENVS = 2**16
-_TRANSPORT = sections.TransportConfig()
 
 
 def _option(default: bool | int | float | str, help_text: str, placeholder: str = "", **more: Any) -> Any:
@@ -48,13 +47,6 @@ class WorkerOptions:
     )
     role: str = _option("any", "purpose of the environments (default: any)", "|".join(ROLES), choices=ROLES)
     worker_id: str = _option("", "name in reports (default: host and process id)", "NAME")
-    keepalive_seconds: float = _option(_TRANSPORT.keepalive_seconds, "HTTP/2 pings on a silent connection", "X")
-    ping_timeout_seconds: float = _option(
-        _TRANSPORT.ping_timeout_seconds, "an unanswered ping ends the connection", "X"
-    )
-    max_backoff_seconds: float = _option(
-        _TRANSPORT.max_backoff_seconds, "longest pause between attempts to reconnect", "X"
-    )
     close_seconds: float = _option(
         sections.WorkerConfig().close_seconds, "once told to stop, environments must close within this", "X"
     )
@@ -72,14 +64,7 @@ FLAGS: Mapping[str, dataclasses.Field[Any]] = {
 
 
 def of_learner(config: configs.Config) -> WorkerOptions:
-    transport = config.transport
-    return WorkerOptions(
-        threads=config.worker.threads,
-        keepalive_seconds=transport.keepalive_seconds,
-        ping_timeout_seconds=transport.ping_timeout_seconds,
-        max_backoff_seconds=transport.max_backoff_seconds,
-        close_seconds=config.worker.close_seconds,
-    )
+    return WorkerOptions(threads=config.worker.threads, close_seconds=config.worker.close_seconds)
 
 
 def command(options: WorkerOptions, *, server: str, worker_id: str, role: str, token_file: str = "") -> list[str]:
@@ -97,14 +82,19 @@ def read(words: Sequence[str]) -> WorkerOptions:
     from seedzero.config import command_line  # absl, which a learner's own start need not wait for
 
     switches = [name for name, field in FLAGS.items() if field.default is False]
-    rest, given = command_line.read(
-        command_line.define(dict.fromkeys(FLAGS), switches), words, lambda key: "; see `seedzero worker --help`"
-    )
+    rest, given = command_line.read(command_line.define(dict.fromkeys(FLAGS), switches), words, _hint)
     if rest:
         raise errors.UsageError(f"unexpected word {rest[0]!r}; see `seedzero worker --help`")
     if "server" not in given:
         raise errors.UsageError(f"--server={FLAGS['server'].metadata['placeholder']} is missing")
     return parse(given)
+
+
+def _hint(key: str) -> str:
+    """Returns the end of a message about an unknown flag."""
+    if (gone := removed.SETTINGS.get(f"transport.{key}")) is not None:
+        return f": it is no flag any more; {gone.now}"
+    return "; see `seedzero worker --help`"
 
 
 def parse(texts: Mapping[str, str]) -> WorkerOptions:

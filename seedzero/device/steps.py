@@ -104,7 +104,7 @@ def draw(
         num_inserts=feed,
         capacity=setup.capacity,
         lag=lag,
-        beta=prioritization and priorities.importance_exponent(prioritization, num_updates),
+        beta=prioritization and jnp.float32(prioritization.beta),
         least=prioritization.least if prioritization else 0.0,
         axis_name=_AXIS,
     )

@@ -32,6 +32,11 @@ WEIGHTINGS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 """Weights of opponents from the player's win rates."""
 
+_EXPLOITERS = 0.15
+"""Share of a main player's draws that are exploiters and their snapshots (AlphaStar)."""
+_MAIN_EXPLOITER_FLOOR = 0.1
+"""Win rate against a main player up to which a main exploiter meets that player's past (AlphaStar)."""
+
 _MATCH, _ACTIVE = 3, 5
 """Second numbers of the random keys: a group's first entry, and entries of the active set."""
 
@@ -57,19 +62,19 @@ def branches(
     """Returns a learning player's opponents by the rules of its kind; the shares of branches add up to 1."""
 
     def pfsp(share: float, names: Sequence[str], weighting: str) -> Branch:
-        return Branch(share, tuple(names), shares(_rates(payoff, home, names, settings), weighting))
+        return Branch(share, tuple(names), shares(_rates(payoff, home, names), weighting))
 
     kind, past, mains = pool.of(home).kind, pool.past(), pool.learning_of(members.MAIN)
     if (rival := pool.of(home).rival) in past:
         return (pfsp(1.0, (rival,), "uniform"),)
     if kind == members.LEAGUE_EXPLOITER:
-        return (pfsp(1.0, past, settings.league_exploiter_weighting) if past else pfsp(1.0, mains, "uniform"),)
+        return (pfsp(1.0, past, "linear_capped") if past else pfsp(1.0, mains, "uniform"),)
     if kind == members.MAIN_EXPLOITER:
-        is_behind = _rates(payoff, home, mains, settings) <= settings.main_exploiter_floor
+        is_behind = _rates(payoff, home, mains) <= _MAIN_EXPLOITER_FLOOR
         own = [pool.past(parent=main) if behind else () for main, behind in zip(mains, is_behind, strict=True)]
         return tuple(pfsp(1 / len(mains), own[at] or (main,), "variance") for at, main in enumerate(mains))
     exploiters = [one.name for one in pool.members if one.line != members.MAIN and not one.retired]
-    of_exploiters = min(settings.exploiters, 1 - settings.self_play) if exploiters else 0.0
+    of_exploiters = min(_EXPLOITERS, 1 - settings.self_play) if exploiters else 0.0
     of_mains = settings.self_play if past else 1 - of_exploiters
     rules = (
         pfsp(of_mains, mains, "uniform"),
@@ -109,11 +114,9 @@ def chances(
     return found
 
 
-def active_rate(
-    payoff: payoffs.Payoff, player: str, active: Sequence[str], settings: league_config.LeagueConfig
-) -> float | None:
+def active_rate(payoff: payoffs.Payoff, player: str, active: Sequence[str]) -> float | None:
     """Returns the player's mean win rate against the others in its active set; None: there are none."""
-    rates = _rates(payoff, player, [name for name in active if name != player], settings).tolist()
+    rates = _rates(payoff, player, [name for name in active if name != player]).tolist()
     return sum(rates) / len(rates) if rates else None
 
 
@@ -134,11 +137,8 @@ def turn(*, seed: int, first_slot: int, epoch: int, number: int, size: int, home
     return (start + number + number // size) % size
 
 
-def _rates(
-    payoff: payoffs.Payoff, player: str, names: Sequence[str], settings: league_config.LeagueConfig
-) -> np.ndarray:
-    prior = dict(prior=settings.prior, prior_games=settings.prior_games)
-    return np.array([payoff.win_rate(player, name, **prior) for name in names])
+def _rates(payoff: payoffs.Payoff, player: str, names: Sequence[str]) -> np.ndarray:
+    return np.array([payoff.win_rate(player, name) for name in names])
 
 
 def _drawn(rules: Sequence[Branch], of_rule: float, of_player: float) -> str:

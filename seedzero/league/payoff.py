@@ -26,6 +26,9 @@ TYPES = (SELF_PLAY, *BETWEEN, EVALUATION)
 
 WIN, DRAW, LOSS = 1, 0, -1
 
+DECAY = 0.99
+"""Weight that a pair's earlier matches keep in its recent win rate at each new one."""
+
 
 class Match(NamedTuple):
     """A finished match, seen by one of its players."""
@@ -98,40 +101,35 @@ class Recent(NamedTuple):
     score: float = 0.0
     games: float = 0.0
 
-    def plus(self, score: float, decay: float) -> Recent:
-        """Returns the counts after one more match; older matches weigh `decay` as much as before."""
-        return Recent(decay * self.score + score, decay * self.games + 1.0)
+    def plus(self, score: float) -> Recent:
+        """Returns the counts after one more match; older matches weigh DECAY as much as before."""
+        return Recent(DECAY * self.score + score, DECAY * self.games + 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Payoff:
     """Results so far. `recent`: of rated matches between two players, by player and opponent.
 
-    before: rows of players that were reset, as they were then. rated: types of the matches that win rates read.
+    before: rows of players that were reset, as they were then.
     """
 
     rows: Mapping[Key, Tally] = dataclasses.field(default_factory=dict)
     recent: Mapping[tuple[str, str], Recent] = dataclasses.field(default_factory=dict)
     before: Mapping[Key, Tally] = dataclasses.field(default_factory=dict)
-    rated: tuple[str, ...] = BETWEEN
 
     def num_matches(self) -> dict[str, int]:
         """Returns the number of matches of each type."""
         return {name: sum(row.games for key, row in self.rows.items() if key.type == name) // 2 for name in TYPES}
 
-    def win_rate(self, player: str, opponent: str, *, prior: float, prior_games: float) -> float:
-        """Returns the decayed win rate for matchmaking.
-
-        prior: win rate of players that have not met; it weighs as much as `prior_games` matches.
-        """
+    def win_rate(self, player: str, opponent: str) -> float:
+        """Returns the decayed win rate for matchmaking; it begins at a half, which weighs as much as one match."""
         recent = self.recent.get((player, opponent), Recent())
-        games = recent.games + prior_games
-        return (recent.score + prior * prior_games) / games if games else prior
+        return (recent.score + 0.5) / (recent.games + 1.0)
 
     def since_reset(self, player: str, opponent: str) -> Tally:
         """Returns a player's counts of rated matches with an opponent since either was reset, over both sides."""
         found = Tally()
-        for kind, side in itertools.product(self.rated, (0, 1)):
+        for kind, side in itertools.product(BETWEEN, (0, 1)):
             key = Key(kind, player, opponent, side)
             found = found.plus(self.rows.get(key, Tally())).minus(self.before.get(key, Tally()))
         return found
@@ -209,11 +207,8 @@ def type_of(home: members.Member, opponent: members.Member) -> str:
     return MAINS if opponent.learns else PAST
 
 
-def record(payoff: Payoff, matches: Sequence[Match], *, decay: float) -> Payoff:
-    """Returns the payoff after finished matches, in their order.
-
-    decay: weight of a pair's earlier matches in its recent win rate, for each new match; 1: equal weights.
-    """
+def record(payoff: Payoff, matches: Sequence[Match]) -> Payoff:
+    """Returns the payoff after finished matches, in their order."""
     rows, recent = dict(payoff.rows), dict(payoff.recent)
     for match in matches:
         _check(match)
@@ -221,9 +216,9 @@ def record(payoff: Payoff, matches: Sequence[Match], *, decay: float) -> Payoff:
             key = Key(seen.type, seen.player, seen.opponent, seen.side)
             counts = (int(seen.outcome == WIN), int(seen.outcome == DRAW), int(seen.outcome == LOSS))
             rows[key] = rows.get(key, Tally()).plus(Tally(*counts, seen.total))
-            if seen.type in payoff.rated:
+            if seen.type in BETWEEN:
                 pair = (seen.player, seen.opponent)
-                recent[pair] = recent.get(pair, Recent()).plus((1 + seen.outcome) / 2, decay)
+                recent[pair] = recent.get(pair, Recent()).plus((1 + seen.outcome) / 2)
     return dataclasses.replace(payoff, rows=rows, recent=recent)
 
 

@@ -28,18 +28,19 @@ def gather(
     now, evaluator, flight = dispatcher.clock(), dispatcher.evaluator, dispatcher.in_flight
     waiting = dispatcher.workers.inbox.waiting(types.Role.TRAIN)
     all_wait = sum(message.num_envs for message in waiting) == config.worker.num_envs
-    fills, paces = _fills(config, dispatcher, waiting), tuple(player.pacer.pace() for player in dispatcher.players)
+    can_fill = _can_fill(config, dispatcher, waiting)
+    paces = tuple(player.pacer.pace() for player in dispatcher.players)
     return scheduler.Facts(
         now=now,
         players=tuple(
-            _progress(config, dispatcher, player, can_fill=fill <= now, all_wait=all_wait, may_update=may_update)
-            for player, fill in zip(dispatcher.players, fills, strict=True)
+            _progress(config, dispatcher, player, can_fill=can, all_wait=all_wait, may_update=may_update)
+            for player, can in zip(dispatcher.players, can_fill, strict=True)
         ),
         paces=paces,
         only_evaluates=course.ends or now < evaluator.pause_until,
         lock_step=config.run.deterministic,
         is_idle=flight.is_empty,
-        deadlines=(last_until(dispatcher, course), evaluator.pause_until, *fills, *(pace.until for pace in paces)),
+        deadlines=(last_until(dispatcher, course), evaluator.pause_until, *(pace.until for pace in paces)),
     )
 
 
@@ -50,38 +51,19 @@ def last_until(dispatcher: dispatchers.Dispatcher, course: phase.RunCourse) -> f
     return course.last_until(dispatcher.evaluator.last_step, num_steps) if course.ends else math.inf
 
 
-def _fills(
+def _can_fill(
     config: configs.Config, dispatcher: dispatchers.Dispatcher, messages: Sequence[inboxes.Waiting]
-) -> list[float]:
-    """Returns for each player the time at which its waiting messages are a batch, now or later; infinity: none is.
-
-    A batch is full with nobody left to wait for, or its oldest message has waited long enough; in lock step, with all
-    environments of all players.
-    """
+) -> list[bool]:
+    """Returns for each player whether its waiting messages are a batch; in lock step only all messages are."""
     seating = dispatcher.seating
-    num_rows, arrived = [0] * len(dispatcher.players), [math.inf] * len(dispatcher.players)
+    num_rows = [0] * len(dispatcher.players)
     for message in messages:
         home = seating.home(message.slots)
         if not dispatcher.players[home].pacer.holds(message.slots):
             num_rows[home] += message.num_envs
-            arrived[home] = min(arrived[home], message.arrived)
     if config.run.deterministic:
-        is_whole = sum(num_rows) == config.worker.num_envs
-        return [-math.inf if is_whole else math.inf] * len(num_rows)
-    wait = config.batcher.wait_microseconds * 1e-6
-    if not wait:
-        return [-math.inf if rows else math.inf for rows in num_rows]
-    waiting = zip(num_rows, _full_batches(dispatcher), arrived, strict=True)
-    return [-math.inf if 0 < full <= rows else since + wait for rows, full, since in waiting]
-
-
-def _full_batches(dispatcher: dispatchers.Dispatcher) -> list[int]:
-    """Returns the rows of each player's batch with nothing to wait for: the largest, or all environments at home."""
-    at_home = [0] * len(dispatcher.players)
-    for session in dispatcher.workers.roster.started(types.Role.TRAIN):
-        for slots in session.slots:
-            at_home[dispatcher.seating.home(slots)] += len(slots)
-    return [min(dispatcher.setup.max_rows, number) for number in at_home]
+        return [sum(num_rows) == config.worker.num_envs] * len(num_rows)
+    return [rows > 0 for rows in num_rows]
 
 
 def _progress(

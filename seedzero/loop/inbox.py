@@ -41,7 +41,6 @@ class Waiting(NamedTuple):
 
     slots: np.ndarray  # [E] int32, global
     num_envs: int  # rows of the group: more than slots, where only some seats of games are shown
-    arrived: float  # in seconds
 
 
 class Inbox:
@@ -96,7 +95,7 @@ class Inbox:
     def waiting(self, role: types.Role) -> list[Waiting]:
         """Returns the messages that wait, the oldest first."""
         with self.news:
-            return [Waiting(one.slots, one.num_envs, one.arrived) for one in self._waiting[role]]
+            return [Waiting(one.slots, one.num_envs) for one in self._waiting[role]]
 
     def take(self, role: types.Role, layout: batches.Layout, max_rows: int, home: Home) -> list[batches.Message]:
         """Returns messages that fit into an acting call of each home, the oldest first; the others keep their places.

@@ -5,7 +5,6 @@ Matches are whole games, a slot each, or games of two seats, of which the home h
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,8 +27,6 @@ _SELF = -1
 """In place of an opponent's number: the home plays against itself."""
 _LOST = -2
 """Likewise: the match is void, and the home makes all moves until it ends."""
-_EVERY = 5
-"""A slot's matches for each evaluation, where win rates are those of evaluations: an odd number meets both sides."""
 
 
 class LeagueSeating(seats.Seating):
@@ -55,11 +52,7 @@ class LeagueSeating(seats.Seating):
         self._settings = config.league
         self.pool, self._digits, self._report = pool, digits, report
         self.members = members.initial_pool(config.league)
-        # Without random openings, two greedy players would play one and the same game again and again.
-        self._evaluating = types.GREEDY if config.env.random_opening and not has_seats else types.SAMPLE
-        self._evaluates = config.league.win_rates == payoffs.EVALUATION
-        self._rated = (payoffs.EVALUATION,) if self._evaluates else payoffs.BETWEEN
-        self.payoff = payoffs.Payoff(rated=self._rated)
+        self.payoff = payoffs.Payoff()
         self.live: Mapping[str, players.Player] = {}  # the learning players, by name; set once they are there
         names, self._envs_per_group = self.members.learning, config.worker.envs_per_group
         self._table = seats.homes(num_slots, self._envs_per_group, len(names))
@@ -76,8 +69,6 @@ class LeagueSeating(seats.Seating):
         self._boards = matches.Boards.empty(len(self._table), has_seats=self._has_seats)
         self._opponent = np.full(len(self._table), _SELF)  # place of a game's opponent in `_names`, by the game's slot
         self._names: list[str] = []
-        self._begun = np.arange(len(self._table))  # matches by game's slot; neighbours' evaluations come in turn
-        self._is_evaluation = np.zeros(len(self._table), bool)
         self._draws.reset()
 
     # ------------------------------------------------------------------------------------ matches
@@ -98,37 +89,29 @@ class LeagueSeating(seats.Seating):
         ended = []
         for row in order[moves.ended[order]].tolist():
             opponent = home if (place := self._opponent[games[row]]) == _SELF else self._names[place]
-            match = _match(self.members, moves, row, home, opponent)
-            ended.append(match._replace(type=payoffs.EVALUATION) if self._is_evaluation[games[row]] else match)
+            ended.append(_match(self.members, moves, row, home, opponent))
         self.count(ended)
         for row in order[moves.begins[order]].tolist():
             game, group = int(games[row]), int(joined.group[row])
             name = self._draws.next(game, group, games[joined.group == group])
             self._opponent[game] = _SELF
-            self._begun[game] += 1
-            self._is_evaluation[game] = False
             if name != home and self.params(name) is not None:
                 if name not in self._names:
                     self._names.append(name)
                 self._opponent[game] = self._names.index(name)
-                self._is_evaluation[game] = self._evaluates and self._begun[game] % _EVERY == 0
-        opponents, is_evaluation = np.where(moves.home, _SELF, self._opponent[games]), self._is_evaluation[games]
+        opponents = np.where(moves.home, _SELF, self._opponent[games])
         hands = []
-        for place, evaluates in sorted(set(zip(opponents.tolist(), is_evaluation.tolist(), strict=True))):
+        for place in sorted(set(opponents.tolist())):
             params = self.params(self._names[place]) if place >= 0 else None
             mode = types.EXPLORE if params is None else types.MODES[self._settings.opponents]
-            if evaluates:  # no row is the home's own: it learns nothing there
-                params = self.params(home) if params is None else params
-                mode = self._evaluating
-            stored = (place == _SELF and not evaluates) or not self._has_seats
-            mine = (opponents == place) & (is_evaluation == evaluates)
-            hands.append(seats.Hand(mine, params, mode, stored))
+            stored = place == _SELF or not self._has_seats
+            hands.append(seats.Hand(opponents == place, params, mode, stored))
         return hands if len(hands) > 1 else [hands[0]._replace(mine=None)]
 
     def count(self, ended: Sequence[payoffs.Match]) -> None:
-        """Counts finished matches, in their order, and draws due opponents; matches of evaluations make none due."""
+        """Counts finished matches, in their order, and draws due opponents."""
         if ended:
-            self.payoff = payoffs.record(self.payoff, ended, decay=self._settings.decay)
+            self.payoff = payoffs.record(self.payoff, ended)
             if due := self._draws.count(ended):
                 self._draws.redraw(self.payoff, self.members, due)
 
@@ -195,7 +178,7 @@ class LeagueSeating(seats.Seating):
 
     def win_rate(self) -> float | None:
         first = self._draws.homes[0]
-        return matchmaking.active_rate(self.payoff, first.name, first.active, self._settings)
+        return matchmaking.active_rate(self.payoff, first.name, first.active)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -216,7 +199,7 @@ class LeagueSeating(seats.Seating):
                 f"{size} environments, whose steps the replay holds; give --worker.envs_per_group={size}"
             )
         self.members = members.Pool.from_json(found["pool"])
-        self.payoff = dataclasses.replace(payoffs.Payoff.from_json(found["payoff"]), rated=self._rated)
+        self.payoff = payoffs.Payoff.from_json(found["payoff"])
         self._num_void = found["num_void"]
         self._frozen_at = {name: self.members.since(name)[1] for name in self.members.learning}
         counts = self.payoff.num_matches()

@@ -21,6 +21,9 @@ from seedzero.config import sections
 from seedzero.device import steps
 from seedzero.loop import pacing
 
+_TOLERANCE = 0.1
+"""Half width of the band, as a share of the windows that are due when training begins."""
+
 
 class Refreshing(NamedTuple):
     """The ratio of refreshed rows."""
@@ -86,15 +89,15 @@ def make_band(
     """Returns the band of a configuration.
 
     Args:
-      replay: the configured ratio and tolerance.
-      refresh: the ratio of refreshed rows; the tolerance is the same.
+      replay: the configured ratio.
+      refresh: the ratio of refreshed rows.
       max_batch: most steps that one acting call inserts; the band is never narrower than one call of either
         kind, or the two sides would stop each other.
       lock_step: of a deterministic run.
     """
 
     def width(per_insert: float, least: float) -> float:
-        return max(replay.tolerance * per_insert * replay.min_steps, least, per_insert * max_batch)
+        return max(_TOLERANCE * per_insert * replay.min_steps, least, per_insert * max_batch)
 
     refreshing = Refreshing(0.0, 1, 0, 0.0)
     if refresh is not None:

@@ -21,7 +21,6 @@ class Prioritization(NamedTuple):
 
     alpha: float  # a row is drawn in proportion to priority ^ alpha; more than 0
     beta: float  # the loss of a row drawn with probability P has a factor P ^ -beta; 1 removes the bias
-    beta_updates: int  # updates for beta to grow linearly to 1; 0: constant
     epsilon: float  # added to every priority: none is 0
     least: float = 0.0  # factors of the loss are at least this share of the largest one (EfficientZero V2: 0.1)
 

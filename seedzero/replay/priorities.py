@@ -11,24 +11,15 @@ from seedzero.config import sections
 from seedzero.replay import data as sources
 from seedzero.replay import rings as ring_store
 
+_EPSILON = 1e-3
+"""Added to every priority, so that none is 0; in the unit of returns."""
+
 
 def prioritization(replay: sections.ReplayConfig) -> sources.Prioritization | None:
     """Returns how much priorities count; None: sampling is uniform."""
     if replay.priority_alpha == 0:
         return None
-    return sources.Prioritization(
-        replay.priority_alpha,
-        replay.priority_beta,
-        replay.priority_beta_updates,
-        replay.priority_epsilon,
-        replay.importance_min,
-    )
-
-
-def importance_exponent(prioritization: sources.Prioritization, num_updates: jax.Array) -> jax.Array:
-    """Returns beta after so many updates, both scalars."""
-    grown = jnp.minimum(num_updates / prioritization.beta_updates, 1.0) if prioritization.beta_updates else 0.0
-    return jnp.asarray(prioritization.beta + (1.0 - prioritization.beta) * grown, jnp.float32)
+    return sources.Prioritization(replay.priority_alpha, replay.priority_beta, _EPSILON, replay.importance_min)
 
 
 class Places(NamedTuple):

@@ -54,7 +54,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
         Raises UsageError if the address, or a file of `access`, cannot be read.
         """
         secured = [security.for_client(entry, access) for entry in addresses.listed(address)]
-        self._hosts = hosts.Hosts(secured, hello.worker_id, settings.max_backoff_seconds)
+        self._hosts = hosts.Hosts(secured, hello.worker_id, settings.beat_seconds)
         # Bounded by the protocol: at most one answer a group and one of each other kind of event, see connection.py.
         self._inbox: queue.SimpleQueue[connection.Event] = queue.SimpleQueue()
         self._assignment: types.Assignment | None = None

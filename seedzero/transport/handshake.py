@@ -117,7 +117,7 @@ def _arrays_of(fields: inference_pb2.Spec) -> tuple[types.ArraySpec, ...]:
 
 
 def encode_assign(assignment: types.Assignment, settings: sections.TransportConfig) -> bytes:
-    times = dict(heartbeat_seconds=settings.heartbeat_seconds, lease_seconds=settings.lease_seconds)
+    times = dict(heartbeat_seconds=settings.beat_seconds, lease_seconds=settings.lease_seconds)
     fields = dict(dataclasses.asdict(assignment), role=_ROLES[assignment.role], **times)
     return codec.from_learner(assign=fields)
 

@@ -10,8 +10,6 @@ from seedzero.config import sections
 
 _LEARNER_MESSAGE_BYTES = 16 * 2**20
 _CONNECT_MILLISECONDS = 10_000
-_LONGEST_MILLISECONDS = 2**31 - 1
-"""gRPC waits for ever."""
 
 Options = list[tuple[str, int]]
 
@@ -44,13 +42,10 @@ def client(settings: sections.TransportConfig) -> Options:
 
 
 def _keepalive(settings: sections.TransportConfig) -> Options:
+    beat = round(1000 * settings.beat_seconds)
     return [
-        ("grpc.keepalive_time_ms", _milliseconds(settings.keepalive_seconds)),
-        ("grpc.keepalive_timeout_ms", _milliseconds(settings.ping_timeout_seconds)),
-        ("grpc.http2.ping_timeout_ms", _milliseconds(settings.ping_timeout_seconds)),
+        ("grpc.keepalive_time_ms", beat),
+        ("grpc.keepalive_timeout_ms", beat),
+        ("grpc.http2.ping_timeout_ms", beat),
         ("grpc.keepalive_permit_without_calls", 1),
     ]
-
-
-def _milliseconds(seconds: float) -> int:
-    return round(min(1000 * seconds, _LONGEST_MILLISECONDS))

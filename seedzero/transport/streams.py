@@ -83,8 +83,8 @@ class Streams:
         self._watched_at = loop.time()
         self.side.expire()
         for stream in self._open:
-            if stream.session is None and now - stream.idle_since >= self.side.settings.hello_seconds:
-                silent = f"no Hello came for {self.side.settings.hello_seconds:g} s on a stream without a session"
+            if stream.session is None and now - stream.idle_since >= lease:
+                silent = f"no Hello came for {lease:g} s on a stream without a session"
                 stream.close(grpc_status.Failure(grpc.StatusCode.DEADLINE_EXCEEDED, silent))
 
     async def dismiss(self, finished: bool, reason: str, grace_seconds: float) -> None:
@@ -202,13 +202,10 @@ class LearnerSide:
         silent = []
         for session in list(self.sessions.values()):
             seconds = now - session.owed_since
-            if session.spec is None:
-                setting, limit, debt = "spec_seconds", settings.spec_seconds, "made no environments"
-            else:
-                setting, limit, debt = "step_seconds", settings.step_seconds, "sent no step"
+            debt = "made no environments" if session.spec is None else "sent no step"
             text = f"worker {session.worker_id} has {debt} for {seconds:.0f} s"
-            if 0 < limit <= seconds:
-                explanation = f"{text}; --transport.{setting}={limit:g} allows no more"
+            if seconds >= settings.limit_seconds:
+                explanation = f"{text}; --transport.step_seconds={settings.step_seconds:g} allows no more"
                 self._end_and_restart(session, messages.OVERDUE + explanation, explanation)
             elif seconds >= _SILENT_SECONDS:
                 silent.append(text)

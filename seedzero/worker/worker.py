@@ -60,15 +60,10 @@ def run(
     access = security.Access(options.token_file, options.ca_file, options.server_name)
     code = None
     try:
-        settings = sections.TransportConfig(
-            keepalive_seconds=options.keepalive_seconds,
-            ping_timeout_seconds=options.ping_timeout_seconds,
-            max_backoff_seconds=options.max_backoff_seconds,
-        )
         with env_base.closing(_Groups(env_factory, options.threads, options.close_seconds)) as groups:
             try:
                 with (
-                    client.Client(options.server, hello, settings=settings, access=access) as learner,
+                    client.Client(options.server, hello, access=access) as learner,
                     _leaving(learner, stop or threading.Event()),
                 ):
                     if warning := security.exposure(options.token_file):

@@ -216,7 +216,7 @@ def test_a_signal_without_a_name_is_told_by_its_number(said: golden.Said) -> Non
 
 @pytest.mark.usefixtures("_module")
 def test_one_that_hangs_is_named_after_the_limit() -> None:
-    message = r"^--env=gym:.*Hanging-v0: .* 1 s, .*--transport\.spec_seconds"
+    message = r"^--env=gym:.*Hanging-v0: .* 1 s, .*--transport\.step_seconds"
     with pytest.raises(errors.ConfigError, match=message):  # the place of a process that is so young differs
         environment.show(sections.EnvConfig(id="gym:talking_envs:Hanging-v0"), limit_seconds=1.0)
 
@@ -225,7 +225,7 @@ def test_the_last_words_of_one_that_hangs_are_told(monkeypatch: pytest.MonkeyPat
     for printed, told in (("a banner\n", "waiting for port 5000"), ("", "nothing")):
         complaints = "waiting for port 5000\n\n" if printed else ""
         monkeypatch.setattr(environment, "_output", lambda *args, found=(None, printed, complaints): found)
-        with pytest.raises(errors.ConfigError, match=rf"--transport\.spec_seconds, .*; .*{told}$") as raised:
+        with pytest.raises(errors.ConfigError, match=rf"--transport\.step_seconds, .*; .*{told}$") as raised:
             environment.show(sections.EnvConfig(id="python:a:b"), limit_seconds=1.0)
         said(raised.value, told)
 
@@ -375,7 +375,7 @@ def test_a_step_that_hangs_is_told_while_it_does_and_named_when_it_is_interrupte
 def test_a_constructor_that_takes_its_time_is_told_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "_FIRST_SECONDS", 0.1)
     said: list[str] = []
-    with pytest.raises(errors.ConfigError, match=r"--transport\.spec_seconds"):
+    with pytest.raises(errors.ConfigError, match=r"--transport\.step_seconds"):
         environment.show(sections.EnvConfig(id="gym:talking_envs:Hanging-v0"), limit_seconds=0.5, say=said.append)
     assert "gym:talking_envs:Hanging-v0" in said[0]
 

@@ -50,7 +50,8 @@ def test_shares_are_those_of_the_next_draws(tmp_path: pathlib.Path) -> None:
         (saved_league.OLD, 1),
         (saved_league.NEW, 2),
     ]
-    old, new = (3 + 0.5) / 4, (0.5 + 0.5) / 5  # with the prior of one match
+    three, four = sum(0.99**age for age in range(3)), sum(0.99**age for age in range(4))
+    old, new = (three + 0.5) / (three + 1), (0.99**3 * 0.5 + 0.5) / (four + 1)  # a draw, then three losses
     assert [row["recent_win_rate"] for row in rows] == [None, pytest.approx(old), pytest.approx(new)]
     assert sum(row["share"] for row in rows) == pytest.approx(1.0) and rows[0]["share"] == pytest.approx(0.35)
     assert rows[2]["share"] / rows[1]["share"] == pytest.approx((1 - new) ** 2 / (1 - old) ** 2)

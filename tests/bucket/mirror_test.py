@@ -27,7 +27,7 @@ from seedzero.config import sections
 from seedzero.core import errors
 
 URL = bucket.Url("gs", "runs", "team/one")
-SETTINGS = sections.BucketConfig(every_seconds=3600, lease_seconds=30, retry_seconds=1)
+SETTINGS = sections.BucketConfig(lease_seconds=30)
 
 
 class Machine:

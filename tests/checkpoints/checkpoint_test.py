@@ -43,7 +43,7 @@ def test_everything_comes_back_bit_for_bit(disk: harness.Disk) -> None:
 
 
 def test_a_resumed_run_samples_by_the_same_priorities(disk: harness.Disk) -> None:
-    how = sources.Prioritization(alpha=0.6, beta=0.4, beta_updates=0, epsilon=1e-3)
+    how = sources.Prioritization(alpha=0.6, beta=0.4, epsilon=1e-3)
     replay = sources.Replay(length=3, observe=(0,), prioritization=how)
     prioritize = jax.jit(priorities.prioritize, static_argnames="prioritization", donate_argnums=0)
     rng = np.random.default_rng(0)
@@ -332,10 +332,10 @@ def test_a_replay_comes_back_wherever_its_frames_were_and_shall_be(
 
 
 def test_replay_is_saved_up_to_a_size_unless_told_otherwise() -> None:
-    auto = sections.CheckpointConfig(replay_limit_bytes=10)
-    assert checkpoint.saves_replay(auto, 10)
-    assert not checkpoint.saves_replay(auto, 11)
-    assert checkpoint.saves_replay(sections.CheckpointConfig(replay="on", replay_limit_bytes=10), 11)
+    auto, limit = sections.CheckpointConfig(), 4 * 2**30
+    assert checkpoint.saves_replay(auto, limit)
+    assert not checkpoint.saves_replay(auto, limit + 1)
+    assert checkpoint.saves_replay(sections.CheckpointConfig(replay="on"), limit + 1)
     assert not checkpoint.saves_replay(sections.CheckpointConfig(replay="off"), 1)
 
 

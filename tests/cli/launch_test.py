@@ -59,16 +59,16 @@ def test_the_command_line_becomes_a_plan_and_the_way_to_go_on_is_told(
 ) -> None:
     more = ["--worker.threads=2", "--max_updates=5", "--port=7777", "--tls.ca_file=/ca.pem"]
     # The certificate is on the learner's node: not here.
-    more += ["--transport.keepalive_seconds=3", "--tls.cert_file=/cert.pem", "--tls.key_file=/key.pem"]
+    more += ["--worker.close_seconds=3", "--tls.cert_file=/cert.pem", "--tls.key_file=/key.pem"]
     assert _launch(tmp_path, *more) == 0
     (found,) = plans
     assert (found.num_workers, found.worker_options.threads, found.port) == (3, 2, 7777)
     assert found.run_dir == f"{tmp_path}/run"
     assert found.train_words == (
         "--preset=catch", f"--run_dir={tmp_path}/run", "--worker.threads=2", "--max_updates=5",
-        "--transport.keepalive_seconds=3", "--tls.cert_file=/cert.pem", "--tls.key_file=/key.pem",
+        "--worker.close_seconds=3", "--tls.cert_file=/cert.pem", "--tls.key_file=/key.pem",
     )  # fmt: skip
-    assert (found.worker_options.ca_file, found.worker_options.keepalive_seconds) == ("/ca.pem", 3.0)
+    assert (found.worker_options.ca_file, found.worker_options.close_seconds) == ("/ca.pem", 3.0)
     assert found.learner == launch_plan.NodeResources(4.0, "GPU", 1) and found.worker == launch_plan.NodeResources(2)
     err = capsys.readouterr().err
     assert "3 worker(s)" in err and " CPU 2; " in err and " CPU 4, GPU 1" in err

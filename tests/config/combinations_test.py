@@ -40,10 +40,6 @@ def _catch(**changes: options.Value) -> configs.Config:
         ),
         ({"league__main_players": 2}, "--league.main_players=2 .*--league.builder=alphastar"),
         ({"league__league_exploiters": 1}, "--league.league_exploiters=1 .*--league.freeze_every=N"),
-        (
-            {"league__freeze_every": 500, "league__main_exploiters": 1, "league__self_play": 0.875},
-            "--league.self_play=0.875 .*exploiters=0.15 .*--league.exploiters=0.125",
-        ),
         ({"league__builder": "alphastr"}, "--league.builder: 'alphastr' .*MODULE:FUNCTION.*, or one of .*alphastar"),
         ({"league__builder": "os:abort"}, "--league.builder: 'os:abort': .*Python's own"),
         (
@@ -76,7 +72,7 @@ def _catch(**changes: options.Value) -> configs.Config:
         ({"replay__num_slots": 40, "replay__num_envs": 41}, "num_envs=41 .*replay.num_slots=40"),
         (
             {"env__kwargs": "{}"},
-            "--env.kwargs={} .* gym, python, envpool, football,",
+            "--env.kwargs={} .* gym, python, dmlab, envpool, football,",
         ),
         (
             {"training__acting_devices": 2, "replay__placement": "host"},

@@ -51,9 +51,7 @@ def test_a_short_name_sets_its_field(alias: str) -> None:
         ("muzero.discount", "1.5", "--muzero.discount .* 1.5; .* 0 to 1"),
         ("vtrace.wait_seconds", "inf", "--vtrace.wait_seconds .* inf; "),
         ("ppo.wait_seconds", "1e10", "--ppo.wait_seconds .* 10000000000.0; "),
-        ("bucket.every_seconds", "inf", "--bucket.every_seconds .* inf; "),
         ("bucket.lease_seconds", "inf", "--bucket.lease_seconds .* inf; "),
-        ("bucket.retry_seconds", "inf", "--bucket.retry_seconds .* inf; "),
         ("search.policy", "alphago", "--search.policy .*'alphago'; .* gumbel, puct"),
     ],
 )
@@ -69,18 +67,6 @@ def test_a_wrong_setting_is_named_with_its_value_and_the_way_out(key: str, raw: 
 def test_an_agent_by_another_programs_name_is_answered_by_the_one_most_alike(name: str, agent: str) -> None:
     with pytest.raises(errors.ConfigError, match=f"unknown agent '{name}'; did you mean {agent}[?]"):
         configs.override(configs.Config(), {"run.agent": name})
-
-
-def test_a_lease_must_outlast_a_lost_heartbeat() -> None:
-    with pytest.raises(errors.ConfigError, match=r"lease_seconds=8.*at least twice.*heartbeat_seconds=5"):
-        configs.override(configs.Config(), {"transport.lease_seconds": "8"})
-
-
-def test_both_sides_of_a_bound_may_change_together() -> None:
-    changed = configs.override(
-        configs.Config(), {"transport.lease_seconds": "1", "transport.heartbeat_seconds": "0.1"}
-    )
-    assert changed.transport.lease_seconds == 1.0
 
 
 def test_every_field_says_what_it_is_and_starts_within_its_bounds() -> None:
@@ -128,7 +114,7 @@ def test_an_unknown_agent_is_told_with_the_nearest_one_and_all(agent: str, messa
         ("training.publish_every", configs.agent_names()),
         ("replay.num_slots", configs.agent_names()),
         ("replay.capacity", SAMPLING),
-        ("replay.priority_epsilon", SAMPLING),
+        ("replay.priority_beta", SAMPLING),
         ("search.num_simulations", ["muzero"]),
         ("explore.epsilon", ["muzero"]),
         ("network.width", ["muzero"]),

@@ -49,7 +49,6 @@ def test_a_league_of_one_learning_player_implies_nothing() -> None:
         {"worker.num_groups": 1},
         {"optimizer.schedule": "cosine", "league.builder": "alphastar"},
         {"muzero.search_value_start": 900, "league.builder": "alphastar"},
-        {"replay.priority_beta_updates": 900, "league.builder": "alphastar"},
     ],
 )
 def test_several_learning_players_exclude_settings_by_name(
@@ -78,14 +77,6 @@ def test_a_model_of_opponents_excludes_settings_by_name(changes: dict[str, optio
         combinations.check(configs.override(asked, changes))
     said(raised.value, name)
     combinations.check(asked)
-
-
-def test_win_rates_of_evaluations_need_a_league(said: golden.Said) -> None:
-    asked = _league(league__win_rates="evaluation")
-    combinations.check(asked)
-    with pytest.raises(errors.ConfigError, match=r"--league\.win_rates=evaluation") as raised:
-        combinations.check(configs.override(asked, {"league.freeze_every": 0}))
-    said(raised.value)
 
 
 def test_a_learning_rate_that_falls_is_refused_where_ppo_may_be_reset(said: golden.Said) -> None:

@@ -13,7 +13,7 @@ from seedzero.core import errors
 
 def test_a_command_line_brings_every_option_back() -> None:
     options = worker_options.WorkerOptions(
-        "unix:a b", "token", "ca.pem", "name", 7, 3, "train", "local-1", 1.5, 2.5, 0.5, 3.5, -1, supervised=True
+        "unix:a b", "token", "ca.pem", "name", 7, 3, "train", "local-1", 3.5, -1, supervised=True
     )
     assert all(getattr(options, field.name) != field.default for field in worker_options.FLAGS.values())
     words = worker_options.command(
@@ -29,8 +29,8 @@ def test_defaults_need_no_words() -> None:
 
 
 def test_a_learners_configuration_sets_threads_and_times() -> None:
-    values = {"worker.threads": 4, "transport.keepalive_seconds": 2.0, "worker.close_seconds": 60.0}
-    expected = worker_options.WorkerOptions(threads=4, keepalive_seconds=2.0, close_seconds=60.0)
+    values = {"worker.threads": 4, "worker.close_seconds": 60.0}
+    expected = worker_options.WorkerOptions(threads=4, close_seconds=60.0)
     assert worker_options.of_learner(configs.override(configs.Config(), values)) == expected
     assert worker_options.of_learner(configs.Config()) == worker_options.WorkerOptions()
 
@@ -42,7 +42,7 @@ def test_a_learners_configuration_sets_threads_and_times() -> None:
         ("num_envs", "5000000000", ".* 2147483647"),
         ("num_envs", "many", ""),
         ("threads", "-1", ".* 0"),
-        ("keepalive_seconds", "long", ""),
+        ("close_seconds", "long", ""),
         ("role", "idle", ".* any, train, evaluate"),
         ("supervised", "perhaps", ".*true or false"),
     ],

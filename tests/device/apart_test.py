@@ -41,7 +41,7 @@ SETTINGS: dict[str, options.Value] = {
     "reanalyse.batch_size": 6,
     "reanalyse.min_age": 0,
 }
-PRIORITIZED = fake_agent.ONE_ROW._replace(prioritization=sources.Prioritization(0.5, 0.4, 0, 0.01))
+PRIORITIZED = fake_agent.ONE_ROW._replace(prioritization=sources.Prioritization(0.5, 0.4, 0.01))
 
 
 def _split(num_acting: int, num_learning: int) -> dict[str, Any]:

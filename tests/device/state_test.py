@@ -33,7 +33,7 @@ def _shapes(tree: Any) -> Any:
 
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_abstract_states_are_the_shapes_of_the_initial_ones(num_devices: int) -> None:
-    prioritization = sources.Prioritization(0.5, 0.4, 0, 0.01)
+    prioritization = sources.Prioritization(0.5, 0.4, 0.01)
     setup = _setup(num_devices, data=fake_agent.ONE_ROW._replace(prioritization=prioritization))
     actor = states.init_actor(setup)
     assert states.abstract_actor(setup) == _shapes(actor)

@@ -15,7 +15,7 @@ import pytest
 from seedzero.bucket import bucket
 
 URL = "gs://runs/team/catch"
-RUN = (*harness.TINY, "--checkpoint.every_seconds=1", "--bucket.lease_seconds=2", "--bucket.every_seconds=1")
+RUN = (*harness.TINY, "--checkpoint.every_seconds=1", "--bucket.lease_seconds=2")
 
 
 def _copy(url: str = URL) -> pathlib.Path:
@@ -83,7 +83,7 @@ def test_an_outage_stops_nothing_and_a_second_learner_is_refused(
     host: harness.Host, gcs: fake_gcs.FakeGcs, tmp_path: pathlib.Path
 ) -> None:
     host.environment |= gcs.environment | {"SEEDZERO_SCRATCH": str(_copy().parent)}
-    learner = host.train(_copy(), *RUN, "--bucket.retry_seconds=1", url=URL)
+    learner = host.train(_copy(), *RUN, url=URL)
     before = learner.until(lambda found: found["durable_update"], "a durable update")["durable_update"]
 
     refused = host.train(_copy(), *RUN, url=URL).wait()  # the same machine: its local copy is locked

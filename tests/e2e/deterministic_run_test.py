@@ -15,7 +15,6 @@ from seedzero.checkpoints import files as saved_files
 UPDATES, EVERY = 60, 20
 OPTIONAL = (
     "--replay.priority_alpha=0.6",
-    "--replay.priority_beta_updates=40",
     "--reanalyse.per_insert=0.5",
     "--reanalyse.min_age=4",
     "--reanalyse.batch_size=16",

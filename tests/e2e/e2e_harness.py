@@ -85,7 +85,6 @@ TINY = (
     "--evaluation.every_updates=0",
     "--metrics.every_seconds=0.3",
     "--metrics.tensorboard=false",
-    "--transport.max_backoff_seconds=0.2",
 )
 PACED = (*TINY, "--env=gym:e2e_envs:Paced-v0")
 """A learner that leaves the processor to what runs beside it."""

@@ -280,7 +280,7 @@ def test_killed_while_frozen_players_are_uploaded_it_goes_on_elsewhere(
     host.environment |= gcs.environment | {"SEEDZERO_SCRATCH": os.environ["SEEDZERO_SCRATCH"]}
     parsed = bucket.parse(URL)
     assert parsed is not None
-    run, words = bucket.scratch(parsed), (*LEAGUE, "--bucket.lease_seconds=2", "--bucket.every_seconds=1")
+    run, words = bucket.scratch(parsed), (*LEAGUE, "--bucket.lease_seconds=2")
     learner = host.train(run, *words, "--max_env_steps=1000000", url=URL)
     learner.until(lambda found: found["durable_update"] and objects(gcs), "a frozen player in the bucket")
     before, uploads = objects(gcs), []

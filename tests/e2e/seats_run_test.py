@@ -23,7 +23,6 @@ SEATS = (
     "--ppo.batch_size=16",
     "--worker.envs_per_group=16",
     "--metrics.tensorboard=false",
-    "--transport.max_backoff_seconds=0.2",
 )
 LOCK_STEP = (
     *SEATS,
@@ -169,7 +168,6 @@ REMOTE = (
     "--ppo.entropy_weight=0.01",
     "--listen=127.0.0.1:0",
     "--metrics.every_seconds=1",
-    "--transport.heartbeat_seconds=0.5",
     "--transport.lease_seconds=1.5",
 )
 WORKER = str(harness.HERE / "seat_worker.py")

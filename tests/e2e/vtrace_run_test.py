@@ -59,7 +59,6 @@ def test_every_step_is_learned_from_at_most_once_though_workers_die(host: harnes
         "--env=gym:e2e_envs:Paced-v0",
         "--workers=2",
         "--transport.lease_seconds=2",
-        "--transport.heartbeat_seconds=0.3",
     )
     learner.until(lambda found: found["updates"] > 0 and found["workers"] == 2, "two workers")
     for attempt in range(8):  # a worker that dies between two unrolls cuts none

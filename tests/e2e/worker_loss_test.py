@@ -16,7 +16,6 @@ SETTINGS = (
     "--replay.capacity=240000",
     "--batcher.max_batch=24",
     "--transport.lease_seconds=2",
-    "--transport.heartbeat_seconds=0.3",
 )
 
 

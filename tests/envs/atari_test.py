@@ -25,8 +25,8 @@ def test_a_step_emulates_exactly_frame_skip_frames(frame_skip):
         assert env.frame_numbers.tolist() == [number * frame_skip] * 2
 
 
-def test_episodes_are_truncated_after_frames_not_steps_and_begin_anew():
-    env = make("pong", max_episode_frames=40)
+def test_episodes_are_truncated_after_their_steps_and_begin_anew():
+    env = make("pong", max_episode_steps=10)
     first = env.reset([3])
     truncated = [bool(env.step(NOOP).truncated[0]) for _ in range(10)]
     assert truncated == [False] * 9 + [True]
@@ -37,7 +37,7 @@ def test_episodes_are_truncated_after_frames_not_steps_and_begin_anew():
 
 
 def test_only_the_truncated_environment_is_reset():
-    env = make("breakout", num_envs=2, max_episode_frames=108_000)
+    env = make("breakout", num_envs=2)
     env.reset([3, 4])
     env._frame_limit = np.array([40, 108_000])
     for _ in range(10):
@@ -50,7 +50,7 @@ def test_only_the_truncated_environment_is_reset():
 
 
 def test_a_truncated_episode_shows_its_newest_frame():
-    limited, endless = make(max_episode_frames=40), make()
+    limited, endless = make(max_episode_steps=10), make()
     limited.reset([3])
     endless.reset([3])
     for _ in range(10):
@@ -133,7 +133,7 @@ def test_a_game_that_ends_below_a_first_observation_is_reported_a_step_later():
 
 
 def test_a_game_over_after_the_frame_limit_is_not_reported_in_the_next_episode():
-    env = make(max_episode_frames=8)
+    env = make(max_episode_steps=2)
     env.reset([0])
     script = iter([[False], [False], [True], [False]])
     real = env._envs.step
@@ -164,7 +164,7 @@ def test_an_unknown_game_is_refused_with_the_nearest(said: golden.Said):
 
 
 def test_the_colour_picture_follows_the_grayscale_game_over_episodes():
-    settings = sections.EnvConfig(frame_size=210, max_episode_frames=60)
+    settings = sections.EnvConfig(frame_size=210, max_episode_steps=15)
     env = atari.Atari("pong", settings, 2, threads=1, render=True)
     env.reset([7, 8])
     rng = np.random.default_rng(0)

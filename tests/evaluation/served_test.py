@@ -94,7 +94,7 @@ class Evaluating:
 
     def work(self, env_factory: worker.EnvFactory) -> int:
         """Runs a worker to its end; returns its exit code."""
-        return worker.run(worker_options.WorkerOptions(self.address, max_backoff_seconds=0.1), env_factory=env_factory)
+        return worker.run(worker_options.WorkerOptions(self.address), env_factory=env_factory)
 
 
 def test_the_episodes_are_played_in_the_environments_of_the_worker_that_fits(path: pathlib.Path) -> None:

@@ -15,21 +15,19 @@ from seedzero.host import build
 @pytest.mark.parametrize(
     ("settings", "is_saved", "told"),
     [
-        ({}, True, False),
-        ({"checkpoint.replay_limit_bytes": -1}, False, True),
-        ({"checkpoint.replay_limit_bytes": -1, "run.deterministic": True}, True, False),
-        ({"checkpoint.replay_limit_bytes": -1, "checkpoint.replay": "on"}, True, False),
+        ({}, False, True),
+        ({"run.deterministic": True}, True, False),
+        ({"checkpoint.replay": "on"}, True, False),
         ({"checkpoint.replay": "off"}, False, False),  # the user knows
     ],
 )
 def test_a_replay_that_is_too_large_for_checkpoints_is_told(
-    settings: dict[str, options.Value], is_saved: bool, told: bool
+    settings: dict[str, options.Value], is_saved: bool, told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = loop_world.make_device(loop_world.MUZERO)
     size = trees.num_bytes(device.actor.rings)
     assert checkpoint.saves_replay(configs.Config().checkpoint, size)
-    if "checkpoint.replay_limit_bytes" in settings:
-        settings = {**settings, "checkpoint.replay_limit_bytes": size - 1}
+    monkeypatch.setattr(checkpoint, "_REPLAY_LIMIT_BYTES", size - 1)
     config = configs.override(configs.Config(), {**device.settings, **settings})
     found, _, text = build.place_replay(config, device.setup, device.train, device.actor)
     assert (found, "--checkpoint.replay=on saves it" in text) == (is_saved, told)

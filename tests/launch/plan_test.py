@@ -21,7 +21,7 @@ PLAN = launch_plan.Plan(
     run_dir="/shared/run",
     num_workers=6,
     train_words=("--preset=atari", "--run_dir=/shared/run", "--max_updates=9"),
-    worker_options=worker_options.WorkerOptions(keepalive_seconds=2.0, ca_file="/etc/ca.pem", threads=4),
+    worker_options=worker_options.WorkerOptions(close_seconds=2.0, ca_file="/etc/ca.pem", threads=4),
     learner=launch_plan.NodeResources(6.0, "GPU", 2),
     worker=launch_plan.NodeResources(4.0),
     port=0,
@@ -87,7 +87,7 @@ def test_a_worker_knows_every_word_of_its_command() -> None:
     assert command[:3] == [sys.executable, "-m", "seedzero.worker"]
     seen = worker_options.read(command[3:])
     assert (seen.server, seen.worker_id, seen.role, seen.threads) == ("10.0.0.7:7777", "ray-3", "train", 4)
-    assert seen.supervised and seen.keepalive_seconds == 2.0
+    assert seen.supervised and seen.close_seconds == 2.0
     assert (seen.token_file, seen.ca_file) == (str(FILE), "/etc/ca.pem")
 
 

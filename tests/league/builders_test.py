@@ -35,7 +35,7 @@ def _played(payoff: payoffs.Payoff, pool: members.Pool, home: str, opponent: str
     kind = payoffs.type_of(pool.of(home), pool.of(opponent))
     outcomes = [{"W": 1, "D": 0, "L": -1}[game] for game in games]
     matches = [payoffs.Match(kind, home, opponent, at % 2, one, float(one)) for at, one in enumerate(outcomes)]
-    return payoffs.record(payoff, matches, decay=0.99)
+    return payoffs.record(payoff, matches)
 
 
 def _run(
@@ -114,14 +114,6 @@ def test_a_player_that_has_not_learned_since_its_reset_goes_on(updates: int, pla
     given = league_config.LeagueConfig(builder="alphastar", builder_args=STAR).arguments()
     found = builders.run(builders.load("alphastar"), pool, payoffs.Payoff(), counts, given, 0, name="alphastar")
     assert {action.player for action in found} == players
-
-
-@pytest.mark.parametrize(("rated", "kinds"), [(payoffs.BETWEEN, []), ((payoffs.EVALUATION,), [FREEZE])])
-def test_a_player_is_beaten_by_matches_that_are_rated(rated: tuple[str, ...], kinds: list[str]) -> None:
-    pool, first = _pool().freeze("main", "0a", version=1, env_steps=0)
-    payoff = _played(payoffs.Payoff(rated=rated), pool, "main", first.name, 20 * "L")
-    won = payoffs.Match(payoffs.EVALUATION, "main", first.name, 0, 1, 1.0)
-    assert [action.kind for action in _star(pool, payoffs.record(payoff, 20 * [won], decay=0.99), 100)] == kinds
 
 
 def test_reasons_tell_the_least_rate_or_the_steps() -> None:

@@ -97,7 +97,7 @@ def test_the_order_of_matches_changes_no_bit() -> None:
     ]
     found = []
     for _ in range(3):
-        payoff = payoffs.record(payoffs.Payoff(), matches, decay=0.9)
+        payoff = payoffs.record(payoffs.Payoff(), matches)
         found.append(elo.fit(payoff.pairs(), anchor="p0"))
         found.append(elo.fit(dict(reversed(payoff.pairs().items())), anchor="p0"))
         generator.shuffle(matches)  # type: ignore[arg-type]

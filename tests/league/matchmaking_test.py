@@ -59,8 +59,7 @@ def test_shares_are_those_of_the_formulas(weighting: str, rates: list[float], ex
 
 def test_every_weighting_of_the_settings_has_a_formula() -> None:
     fields = {field.name: field for field in dataclasses.fields(league_config.LeagueConfig)}
-    for name in ("weighting", "league_exploiter_weighting"):
-        assert fields[name].metadata["choices"] == tuple(matchmaking.WEIGHTINGS)
+    assert fields["weighting"].metadata["choices"] == tuple(matchmaking.WEIGHTINGS)
 
 
 @pytest.mark.parametrize(
@@ -68,10 +67,7 @@ def test_every_weighting_of_the_settings_has_a_formula() -> None:
     [("squared", True, 0.81), ("squared", False, 0.25 / 0.44), ("linear", True, 0.9 / 2.8)],
 )
 def test_a_hard_opponent_s_share_is_that_of_the_paper_s_weights(weighting: str, known: bool, share: float) -> None:
-    rates = [
-        _payoff(hard=known).win_rate("main", name, prior=SETTINGS.prior, prior_games=SETTINGS.prior_games)
-        for name in FROZEN
-    ]
+    rates = [_payoff(hard=known).win_rate("main", name) for name in FROZEN]
     assert matchmaking.shares(np.array(rates), weighting)[FROZEN.index(HARD)] == pytest.approx(share, abs=1e-3)
 
 
@@ -142,10 +138,9 @@ def test_groups_begin_at_entries_that_follow_from_slot_epoch_and_seed() -> None:
 
 
 def test_the_rate_against_the_active_set_is_the_mean_of_its_frozen_entries() -> None:
-    settings = dataclasses.replace(SETTINGS, prior_games=0.0)
     active = (HARD, FROZEN[0], "main", HARD)
-    assert matchmaking.active_rate(_payoff(), "main", active, settings) == pytest.approx((0.1 + 0.9 + 0.1) / 3)
-    assert matchmaking.active_rate(_payoff(), "main", ("main", "main"), settings) is None
+    assert matchmaking.active_rate(_payoff(), "main", active) == pytest.approx((0.1 + 0.9 + 0.1) / 3, abs=1e-4)
+    assert matchmaking.active_rate(_payoff(), "main", ("main", "main")) is None
 
 
 def test_a_league_of_one_learning_player_draws_as_before_there_were_more() -> None:
@@ -172,13 +167,13 @@ def _league(main_players: int = 1) -> members.Pool:
 
 
 def _rates(player: str, **rates: float) -> payoffs.Payoff:
-    """Returns results of a hundred games of a player against others; `_` in a name for `-`."""
+    """Returns results of so many games of a player that the rates are as given; `_` in a name for `-`."""
     pairs = {(player, name.replace("_0", "-0")): rate for name, rate in rates.items()}
-    return payoffs.Payoff({}, {pair: payoffs.Recent(100 * rate, 100.0) for pair, rate in pairs.items()})
+    return payoffs.Payoff({}, {pair: payoffs.Recent(100 * rate - 0.5, 99.0) for pair, rate in pairs.items()})
 
 
 def _settings(**values: float | str) -> league_config.LeagueConfig:
-    return league_config.LeagueConfig(prior_games=0.0, **values)  # type: ignore[arg-type]
+    return league_config.LeagueConfig(**values)  # type: ignore[arg-type]
 
 
 def test_a_main_player_meets_itself_exploiters_and_the_past_by_their_shares() -> None:
@@ -202,8 +197,8 @@ def test_a_main_player_meets_itself_exploiters_and_the_past_by_their_shares() ->
 
 def test_a_main_player_without_a_past_meets_itself_and_exploiters() -> None:
     pool = members.initial_pool(league_config.LeagueConfig(main_exploiters=1))
-    found = matchmaking.chances(payoffs.Payoff(), pool, "main", _settings(exploiters=0.25))
-    assert found == pytest.approx({"main": 0.75, "main_exploiter_0": 0.25})
+    found = matchmaking.chances(payoffs.Payoff(), pool, "main", _settings())
+    assert found == pytest.approx({"main": 0.85, "main_exploiter_0": 0.15})
     alone = matchmaking.chances(payoffs.Payoff(), pool, "main", _settings(self_play=1.0))
     assert alone == {"main": 1.0, "main_exploiter_0": 0.0}
 
@@ -263,7 +258,7 @@ def test_retired_players_are_drawn_no_more() -> None:
 
 @pytest.mark.parametrize("home", ["main", "main_1", "main_exploiter_0", "league_exploiter_0"])
 def test_draws_have_the_shares_that_are_told(home: str) -> None:
-    pool, settings = _league(2), _settings(active=64, main_exploiter_floor=0.5)
+    pool, settings = _league(2), _settings(active=64)
     expected = {
         name: share for name, share in matchmaking.chances(payoffs.Payoff(), pool, home, settings).items() if share
     }

@@ -28,7 +28,7 @@ MATCHES = [
 
 
 def _payoff() -> payoffs.Payoff:
-    return payoffs.record(payoffs.Payoff(), MATCHES, decay=0.5)
+    return payoffs.record(payoffs.Payoff(), MATCHES)
 
 
 def test_a_match_gives_a_row_to_both_sides() -> None:
@@ -48,19 +48,18 @@ def test_self_play_counts_once_for_each_side() -> None:
 
 def test_counts_never_decay_and_recent_ones_do() -> None:
     matches = [_won(outcome=outcome) for outcome in (payoffs.WIN, payoffs.WIN, payoffs.LOSS)]
-    found = payoffs.record(payoffs.Payoff(), matches, decay=0.5)
+    found = payoffs.record(payoffs.Payoff(), matches)
     assert found.rows[payoffs.Key(payoffs.PAST, "main", "main-1", 0)] == payoffs.Tally(2, 0, 1, 1.0)
-    assert found.recent["main", "main-1"] == (0.25 + 0.5, 1.75)
-    assert found.recent["main-1", "main"] == (1.0, 1.75)
+    assert found.recent["main", "main-1"] == pytest.approx((0.99**2 + 0.99, 0.99**2 + 0.99 + 1))
+    assert found.recent["main-1", "main"] == pytest.approx((1.0, 0.99**2 + 0.99 + 1))
 
 
-def test_the_win_rate_is_the_prior_s_before_players_meet() -> None:
+def test_the_win_rate_begins_at_a_half_which_counts_as_one_match() -> None:
     found = _payoff()
-    assert found.win_rate("main", "main-9", prior=0.3, prior_games=2.0) == 0.3
-    assert found.win_rate("main", "main-9", prior=0.3, prior_games=0.0) == 0.3
-    # Of main-1: two wins, decayed twice and once, then a draw: 0.25 + 0.5 + 0.5 of 1.75.
-    assert found.win_rate("main", "main-1", prior=0.5, prior_games=0.0) == pytest.approx(1.25 / 1.75)
-    assert found.win_rate("main", "main-1", prior=0.5, prior_games=1.0) == pytest.approx(1.75 / 2.75)
+    assert found.win_rate("main", "main-9") == 0.5
+    # Of main-1: two wins, decayed twice and once, then a draw.
+    recent = (0.99**2 + 0.99 + 0.5, 0.99**2 + 0.99 + 1)
+    assert found.win_rate("main", "main-1") == pytest.approx((recent[0] + 0.5) / (recent[1] + 1))
 
 
 def test_matches_of_evaluations_and_self_play_leave_matchmaking_alone() -> None:
@@ -102,7 +101,7 @@ def test_the_table_names_sides_and_adds_games() -> None:
 
 
 def test_a_truncated_match_is_a_draw_with_its_return() -> None:
-    found = payoffs.record(payoffs.Payoff(), [_won(outcome=payoffs.DRAW, total=0.25)], decay=1.0)
+    found = payoffs.record(payoffs.Payoff(), [_won(outcome=payoffs.DRAW, total=0.25)])
     row = found.rows[payoffs.Key(payoffs.PAST, "main-1", "main", 1)]
     assert (row.score, row.mean_return) == (0.5, -0.25)
 
@@ -127,7 +126,7 @@ def test_a_checkpoint_brings_all_back_in_any_order() -> None:
 )
 def test_an_impossible_match_is_refused(match: payoffs.Match) -> None:
     with pytest.raises(ValueError, match="expected"):
-        payoffs.record(payoffs.Payoff(), [match], decay=1.0)
+        payoffs.record(payoffs.Payoff(), [match])
 
 
 def _damaged(*path: Any, value: Any) -> Any:
@@ -198,30 +197,21 @@ def test_types_follow_from_the_home_and_the_opponent() -> None:
 
 def test_matches_of_all_types_between_two_players_tell_a_recent_win_rate() -> None:
     matches = [_won(type=name) for name in payoffs.BETWEEN]
-    found = payoffs.record(payoffs.Payoff(), matches, decay=1.0)
-    assert found.recent == {("main", "main-1"): (5.0, 5.0), ("main-1", "main"): (0.0, 5.0)}
+    found = payoffs.record(payoffs.Payoff(), matches)
+    weight = pytest.approx(sum(0.99**age for age in range(5)))
+    assert found.recent == {("main", "main-1"): (weight, weight), ("main-1", "main"): (0.0, weight)}
     assert found.since_reset("main", "main-1") == payoffs.Tally(wins=5, total=5.0)
     assert found.pairs() == {("main", "main-1"): payoffs.Tally(wins=5, total=5.0)}
     assert found.num_matches() == {"self_play": 0, "evaluation": 0} | dict.fromkeys(payoffs.BETWEEN, 1)
 
 
-def test_win_rates_may_be_those_of_evaluations() -> None:
-    matches = [_won(), _won(type=payoffs.EVALUATION, outcome=payoffs.LOSS)]
-    found = payoffs.record(payoffs.Payoff(rated=(payoffs.EVALUATION,)), matches, decay=1.0)
-    assert found.recent == {("main", "main-1"): (0.0, 1.0), ("main-1", "main"): (1.0, 1.0)}
-    assert found.since_reset("main", "main-1") == payoffs.Tally(losses=1, total=-1.0)
-    assert found.pairs() == {("main", "main-1"): payoffs.Tally(wins=1, total=1.0)}
-    again = payoffs.record(found.reset("main-1"), matches, decay=1.0)
-    assert again.since_reset("main", "main-1").games == again.recent["main", "main-1"].games == 1
-
-
 def test_a_reset_player_s_win_rates_begin_anew_and_counts_stay() -> None:
-    before = payoffs.record(_payoff(), [_won("main-2"), _won("main-2", side=1)], decay=0.5)
+    before = payoffs.record(_payoff(), [_won("main-2"), _won("main-2", side=1)])
     found = before.reset("main-2")
     assert found.rows == before.rows and set(found.recent) == {("main", "main-1"), ("main-1", "main")}
     assert before.since_reset("main", "main-2") == payoffs.Tally(2, 0, 1, 1.0)
     assert found.since_reset("main", "main-2") == found.since_reset("main-2", "main") == payoffs.Tally()
-    found = payoffs.record(found, [_won("main-2", outcome=payoffs.DRAW)], decay=0.5)
+    found = payoffs.record(found, [_won("main-2", outcome=payoffs.DRAW)])
     assert found.since_reset("main-2", "main") == payoffs.Tally(draws=1) and found.recent["main", "main-2"] == (0.5, 1)
     assert found.since_reset("main", "main-1") == payoffs.Tally(2, 1, 0, 2.0)
     assert payoffs.Payoff.from_json(json.loads(json.dumps(found.to_json()))) == found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Sequence
 from concurrent import futures
@@ -336,25 +335,6 @@ def test_it_sleeps_until_a_message_comes_and_counts_what_passes_meanwhile(make: 
     world.loop.stop("told so")
     runs.join(timeout=60)
     assert reasons == ["told so"] and len(world.replies) == 1
-
-
-def test_a_batch_is_full_when_nobody_is_left_to_wait_for_on_any_device(
-    make_queued: loop_world.Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = make_queued(batcher__wait_microseconds=500_000)
-    session = world.join()
-    world.show(session, 0, 0.0, first=True)
-    assert not world.has_work()
-    roster, half = world.dispatcher.workers.roster, dataclasses.replace(session, slots=session.slots[:1])
-    monkeypatch.setattr(roster, "started", lambda role: [half])
-    assert world.has_work()  # there are no others to wait for
-    monkeypatch.undo()
-    world.show(session, 1, 0.0, first=True)
-    assert world.has_work()
-    setup = world.dispatcher.setup
-    monkeypatch.setattr(roster, "started", lambda role: [session, session])
-    monkeypatch.setattr(world.dispatcher, "setup", setup._replace(layout=setup.layout._replace(num_shards=2)))
-    assert not world.has_work()  # half of the rows of two
 
 
 class TestLockStep:

@@ -36,22 +36,7 @@ def test_acting_keeps_to_its_own_room_where_other_devices_learn() -> None:
     world.complete()
 
 
-def test_a_batch_is_taken_when_it_is_full_or_has_waited_long_enough(make_queued: loop_world.Make) -> None:
-    world = make_queued(batcher__wait_microseconds=500_000)
-    session = world.join()
-    assert not _gather(world).players[0].can_act and math.inf in _gather(world).deadlines
-    world.now = 1.0
-    world.show(session, 0, 0.0, first=True)
-    world.now = 1.25
-    assert not _gather(world).players[0].can_act and 1.5 in _gather(world).deadlines
-    world.now = 1.5
-    assert _gather(world).players[0].can_act
-    world.now = 1.25
-    world.show(session, 1, 0.0, first=True)
-    assert _gather(world).players[0].can_act  # there are no others to wait for
-
-
-def test_without_that_time_it_is_taken_at_once(make: loop_world.Make) -> None:
+def test_a_batch_is_taken_at_once(make: loop_world.Make) -> None:
     world = make()
     assert not _gather(world).players[0].can_act
     world.show(world.join(), 1, 0.0, first=True)
@@ -150,12 +135,10 @@ def test_training_waits_for_an_evaluation_where_that_is_wanted(make: loop_world.
 
 
 def test_it_wakes_when_a_batch_that_may_be_padded_has_waited_long_enough(make_queued: loop_world.Make) -> None:
-    world = make_queued(batcher__wait_microseconds=500_000)
+    world = make_queued()
     assert world.seconds_left() is None
     session = world.join()
     world.show(session, 0, 0.0, first=True)
-    assert world.seconds_left() == 0.5  # a batch that may be filled
-    world.now = 0.5
     world.work()
     for place in range(loop_world.UNROLL):
         world.show(session, 0, float(place))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import types as types_of_python
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,20 +18,18 @@ from seedzero.league import matchmaking
 from seedzero.league import payoff as payoffs
 from seedzero.loop import league_seating
 from seedzero.loop import pool as pools
-from seedzero.loop import seating as seats
 
 NUM_SLOTS, SIZE = 8, 4
 GROUPS = np.repeat([0, 4], SIZE)
 
 
 def _make(
-    reports: list[str] | None = None, *, has_seats: bool = False, random_opening: int = 0, **settings: options.Value
+    reports: list[str] | None = None, *, has_seats: bool = False, **settings: options.Value
 ) -> league_seating.LeagueSeating:
     def load(name: str) -> Any:
         raise errors.CheckpointError(f"player {name}: params is missing")
 
     given: dict[str, options.Value] = {"league.freeze_every": 100, "league.redraw": 16, "league.self_play": 0.25}
-    given |= {"env.random_opening": random_opening}
     given |= {f"league.{name}": value for name, value in settings.items()}
     config = configs.override(configs.Config(), given)
     kept = pools.ParamsPool(load, lambda params: params, on_devices=5, on_host=50)
@@ -239,45 +235,6 @@ def test_opponents_move_by_the_setting(mode: str, expected: np.int8) -> None:
     )
     modes = {hand.params: hand.explore for hand in seating.deal(joined)}
     assert modes == {None: types.EXPLORE, "old": expected}
-
-
-@pytest.mark.parametrize(
-    ("has_seats", "random_opening"),
-    [(False, 6), (False, 0), (True, 0)],
-    ids=["random openings", "one opening, so drawn moves", "seats"],
-)
-def test_a_fifth_of_matches_against_others_are_evaluations(has_seats: bool, random_opening: int) -> None:
-    seating = _make(has_seats=has_seats, random_opening=random_opening, self_play=0.5, win_rates="evaluation")
-    seating.live = {"main": types_of_python.SimpleNamespace(params="newest")}  # type: ignore[dict-item]
-    seating.freeze(0, states.PlayerSnapshot("old"), version=1, env_steps=100)
-    hands = list[seats.Hand]()
-    seating.deal = _noted(seating.deal, hands)  # type: ignore[method-assign]
-    games = SeatGames(seating) if has_seats else Games(seating)
-    for _ in range(400):
-        games.step()
-    counts = seating.num_matches()
-    others = counts["evaluation"] + counts["past"]
-    assert others > 100 and counts["self_play"] > 100 and counts["void"] == 0
-    assert 0.15 < counts["evaluation"] / others < 0.25
-    assert seating.payoff.recent["main", seating.frozen()[0]].games <= counts["evaluation"]
-    rows = [row for row in seating.payoff.table() if row["type"] == "evaluation" and row["player"] == "main"]
-    assert {row["side"] for row in rows} == {"first", "second"}
-    mode, is_stored = types.GREEDY if random_opening else types.SAMPLE, not has_seats
-    of_main = {(hand.explore, hand.stored, hand.own) for hand in hands if hand.params in (None, "newest")}
-    assert of_main == {(types.EXPLORE, True, True), (mode, is_stored, False)}
-    assert mode in {hand.explore for hand in hands if hand.params == "old"}
-    again = _make(has_seats=has_seats, win_rates="evaluation")
-    again.restore(seating.to_json())
-    assert again.payoff == seating.payoff
-
-
-def _noted(deal: Any, hands: list[seats.Hand]) -> Any:
-    def noting(joined: batches.Batch) -> Sequence[seats.Hand]:
-        found = deal(joined)
-        hands.extend(found)
-        return found  # type: ignore[no-any-return]
-
-    return noting
 
 
 def test_the_league_goes_on_without_a_player_whose_files_are_damaged() -> None:

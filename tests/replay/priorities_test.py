@@ -16,7 +16,7 @@ from seedzero.replay import data as sources
 from seedzero.replay import priorities
 from seedzero.replay import rings as ring_store
 
-PRIORITIZATION = sources.Prioritization(alpha=0.5, beta=0.4, beta_updates=0, epsilon=0.01)
+PRIORITIZATION = sources.Prioritization(alpha=0.5, beta=0.4, epsilon=0.01)
 
 prioritize = jax.jit(priorities.prioritize, static_argnames="prioritization")
 write = jax.jit(functools.partial(ring_store.write, stack=1), donate_argnums=0)
@@ -28,13 +28,6 @@ def put(replay: ring_store.Rings, *, first: bool = False) -> ring_store.Rings:
     row = ring_store.Row(jnp.zeros((1, 1), jnp.int32), jnp.zeros(1), no, no, jnp.array([first]), {})
     written: ring_store.Rings = write(replay, jnp.array([0]), row, jnp.int32(0))
     return written
-
-
-def test_the_exponent_grows_linearly_to_one_where_it_shall() -> None:
-    growing = PRIORITIZATION._replace(beta_updates=100)
-    found = [float(priorities.importance_exponent(growing, jnp.int32(updates))) for updates in (0, 50, 100, 1_000)]
-    assert found == pytest.approx([0.4, 0.7, 1.0, 1.0])
-    assert float(priorities.importance_exponent(PRIORITIZATION, jnp.int32(1_000))) == pytest.approx(0.4)
 
 
 def test_the_weight_of_a_priority_is_that_of_the_paper() -> None:
@@ -109,9 +102,7 @@ def test_priorities_are_written_in_place() -> None:
 
 def test_without_alpha_nothing_is_prioritized_and_nothing_more_is_stored() -> None:
     assert priorities.prioritization(sections.ReplayConfig()) is None
-    how = priorities.prioritization(
-        sections.ReplayConfig(priority_alpha=0.6, priority_beta=0.5, priority_beta_updates=9, importance_min=0.2)
-    )
-    assert how == (0.6, 0.5, 9, 1e-3, 0.2)
+    how = priorities.prioritization(sections.ReplayConfig(priority_alpha=0.6, priority_beta=0.5, importance_min=0.2))
+    assert how == (0.6, 0.5, 1e-3, 0.2)
     assert ring_store.create(harness.spec(), {}, 2, 8).max_weight is None
     assert ring_store.create(harness.spec(), {}, 4, 8, num_shards=2, prioritized=True).max_weight.shape == (2,)  # type: ignore[union-attr]

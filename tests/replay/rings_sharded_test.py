@@ -113,7 +113,7 @@ def test_importance_weights_correct_priorities_and_unequal_shards_together(num_d
 def test_all_shards_give_new_rows_the_largest_priority_that_any_has_seen() -> None:
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("devices",))
     replay = filled(mesh, prioritized=True)
-    prioritization = sources.Prioritization(alpha=1.0, beta=0.4, beta_updates=0, epsilon=1e-6)
+    prioritization = sources.Prioritization(alpha=1.0, beta=0.4, epsilon=1e-6)
 
     def prioritize(replay: ring_store.Rings, priority: jax.Array) -> ring_store.Rings:
         return priorities.prioritize(replay, jnp.array([1]), jnp.array([0]), priority, prioritization, "devices")

@@ -203,7 +203,7 @@ def test_random_histories_agree_with_plain_lists(
         ring_store.create, harness.spec(), stored, num_slots, ring_length, prioritized=prioritized
     )
     replay = jax.jit(create)()  # one program in place of one for each array
-    prioritization = sources.Prioritization(alpha=0.6, beta=0.4, beta_updates=0, epsilon=0.01)
+    prioritization = sources.Prioritization(alpha=0.6, beta=0.4, epsilon=0.01)
     prioritize = jax.jit(functools.partial(priorities.prioritize, prioritization=prioritization), donate_argnums=0)
     weigh = jax.jit(functools.partial(sampling.sampling_weight, capacity=capacity))
     wanted = sources.Replay(length, tuple(range(length)), stride, crosses)

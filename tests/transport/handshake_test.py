@@ -14,7 +14,7 @@ from seedzero.config import sections
 from seedzero.core import errors, types
 from seedzero.transport import codec, handshake, inference_pb2, messages
 
-TIMES = sections.TransportConfig(heartbeat_seconds=5.0, lease_seconds=15.0)
+TIMES = sections.TransportConfig()
 LIMIT = sections.TransportConfig().max_message_bytes
 
 

@@ -534,7 +534,7 @@ def test_worker_with_another_name_ends_nothing(learner: Learner, address: str) -
 # --- leases ---
 
 
-SHORT_LEASE = dataclasses.replace(SETTINGS, heartbeat_seconds=0.1, lease_seconds=0.8)
+SHORT_LEASE = dataclasses.replace(SETTINGS, lease_seconds=0.8)
 
 
 def test_silent_worker_loses_its_session(said: golden.Said) -> None:
@@ -721,7 +721,7 @@ transport.InstantLearner(settings, 1, 2, lambda step: None).serve(Pipe())
 
 
 def test_client_notices_a_learner_that_stands_still() -> None:
-    quick = dataclasses.replace(SETTINGS, keepalive_seconds=0.3, ping_timeout_seconds=0.3)
+    quick = dataclasses.replace(SETTINGS, lease_seconds=0.9)
     noticed = threading.Event()
     command = [sys.executable, "-c", FROZEN_LEARNER]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

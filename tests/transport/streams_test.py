@@ -14,7 +14,7 @@ from wire import ENCODED_SPEC, HELLO, NUM_GROUPS, SETTINGS, Clock, Learner, make
 from seedzero.config import sections
 from seedzero.transport import codec, handshake, messages, sessions, streams
 
-PATIENT = dataclasses.replace(SETTINGS, lease_seconds=1e6, hello_seconds=20.0, spec_seconds=100.0, step_seconds=200.0)
+PATIENT = dataclasses.replace(SETTINGS, lease_seconds=20.0, step_seconds=100.0)
 
 
 class Room:
@@ -109,7 +109,7 @@ async def test_heartbeats_alone_do_not_keep_the_slots_of_a_worker(said: golden.S
     assert learner.ended.empty()
     room.wait(1.0, stream)
     _, reason = learner.next_end()
-    assert reason.startswith(messages.OVERDUE) and "--transport.spec_seconds=100 " in reason
+    assert reason.startswith(messages.OVERDUE) and "--transport.step_seconds=100 " in reason
     said(reason)
     assert room.streams.side.silent == ""
     room.wait(20.0, stream)  # nor does it keep the stream by Hello's absence
@@ -130,10 +130,10 @@ async def test_a_worker_that_has_its_actions_owes_a_step_and_one_that_waits_owes
     room.wait(75.0, stream)
     silent = room.streams.side.silent
     assert silent.startswith("worker worker ") and silent.endswith(" 75 s")
-    room.wait(125.0, stream)
+    room.wait(25.0, stream)
     ended, reason = learner.next_end()
     assert ended == request.session_id
-    assert reason.startswith(messages.OVERDUE) and "--transport.step_seconds=200 " in reason
+    assert reason.startswith(messages.OVERDUE) and "--transport.step_seconds=100 " in reason
     said(reason)
     room.say(stream, handshake.encode_hello(HELLO))  # it goes on after all
     assert stream.session is not None
@@ -142,7 +142,7 @@ async def test_a_worker_that_has_its_actions_owes_a_step_and_one_that_waits_owes
 @in_a_loop
 async def test_a_step_may_take_for_ever_where_that_is_allowed(said: golden.Said) -> None:
     learner = Learner()
-    room = Room(learner, dataclasses.replace(PATIENT, step_seconds=0.0))
+    room = Room(learner, dataclasses.replace(PATIENT, lease_seconds=1e6, step_seconds=0.0))
     for name in "abcde":
         room.stream(handshake.encode_hello(dataclasses.replace(HELLO, worker_id=name)), ENCODED_SPEC)
     room.wait(1000.0)

@@ -25,7 +25,7 @@ E = 2
 SPEC = types.EnvSpec((3,), "float32", 4)
 HELLO = messages.Hello("worker", "", (types.Role.TRAIN,), ("catch",), 64)
 ENCODED_SPEC = codec.from_worker(spec=dataclasses.asdict(SPEC))
-SETTINGS = sections.TransportConfig(listen="127.0.0.1:0", max_backoff_seconds=0.2)
+SETTINGS = sections.TransportConfig(listen="127.0.0.1:0")
 
 
 def make_step(reward: float = 0.0, **changes: Any) -> types.EnvStep:

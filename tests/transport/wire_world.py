@@ -38,8 +38,8 @@ NUM_WORKERS = 3
 EPISODE = 5
 """Observations of an episode."""
 LAYOUT = batches.Layout(num_shards=1, num_train=NUM_WORKERS * NUM_GROUPS * SIZE, num_evaluate=0)
-SETTINGS = sections.TransportConfig(spec_seconds=60.0, step_seconds=60.0)
-PING_SECONDS = SETTINGS.keepalive_seconds + SETTINGS.ping_timeout_seconds
+SETTINGS = sections.TransportConfig(step_seconds=60.0)
+PING_SECONDS = 2 * SETTINGS.beat_seconds
 
 
 class BrokenPromise(AssertionError):

@@ -69,7 +69,7 @@ class Learner:
         return {}
 
     def serve(self, address, **changes):
-        settings = sections.TransportConfig(listen=address, max_backoff_seconds=0.2, **changes)
+        settings = sections.TransportConfig(listen=address, **changes)
         self.server = servers.Server(self, settings)
         return self.server.start()
 
@@ -307,7 +307,7 @@ def test_a_worker_resets_its_environments_at_another_host_when_its_own_dies(addr
     learners, events = {f"{address}-{name}": Learner({}) for name in "ab"}, queue.Queue()
     for name, learner in learners.items():
         learner.events = events
-        learner.serve(name, lease_seconds=0.3, heartbeat_seconds=0.1)
+        learner.serve(name, lease_seconds=0.3)
     running = Running(",".join(learners))
     try:
         events.get(timeout=DEADLINE_SECONDS)

@@ -1,0 +1,62 @@
+"""Settings of earlier versions that are gone: constants of the code now, or derived from another setting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from seedzero.config import options
+from seedzero.core import errors
+
+
+class Removed(NamedTuple):
+    """A setting that is gone."""
+
+    default: options.Value  # of the versions that had it
+    now: str  # what holds today, and what to set instead
+    is_free: bool = False  # a resume took it from the new command line alone, so that a saved value says nothing
+
+
+_LEASE = "it follows from --transport.lease_seconds: a third of it, and at most 5 s"
+_ALPHASTAR = "it is AlphaStar's value now"
+
+SETTINGS: Mapping[str, Removed] = {
+    "env.max_episode_frames": Removed(108_000, "give --env.max_episode_steps=N, which counts an agent's steps"),
+    "transport.heartbeat_seconds": Removed(5.0, _LEASE, is_free=True),
+    "transport.keepalive_seconds": Removed(5.0, _LEASE, is_free=True),
+    "transport.ping_timeout_seconds": Removed(5.0, _LEASE, is_free=True),
+    "transport.max_backoff_seconds": Removed(5.0, _LEASE, is_free=True),
+    "transport.hello_seconds": Removed(15.0, "it is --transport.lease_seconds now", is_free=True),
+    "transport.spec_seconds": Removed(600.0, "--transport.step_seconds bounds it, too", is_free=True),
+    "batcher.wait_microseconds": Removed(0, "a batch never waits to be filled", is_free=True),
+    "replay.tolerance": Removed(0.1, "it is always 0.1", is_free=True),
+    "replay.priority_beta_updates": Removed(0, "--replay.priority_beta is constant"),
+    "replay.priority_epsilon": Removed(1e-3, "it is always 0.001"),
+    "league.main_exploiter_floor": Removed(0.1, f"{_ALPHASTAR}, 0.1"),
+    "league.league_exploiter_weighting": Removed("linear_capped", f"{_ALPHASTAR}, linear_capped"),
+    "league.exploiters": Removed(0.15, f"{_ALPHASTAR}, 0.15, or what --league.self_play leaves"),
+    "league.win_rates": Removed("training", "win rates are always those of training's matches"),
+    "league.prior": Removed(0.5, "a win rate against a new opponent always begins at 0.5"),
+    "league.prior_games": Removed(1.0, "that beginning always counts as one match"),
+    "league.decay": Removed(0.99, "it is always 0.99"),
+    "checkpoint.replay_limit_bytes": Removed(4 * 2**30, "give --checkpoint.replay=on or off", is_free=True),
+    "bucket.every_seconds": Removed(60.0, "it is twice --bucket.lease_seconds", is_free=True),
+    "bucket.retry_seconds": Removed(120.0, "it is four times --bucket.lease_seconds", is_free=True),
+}
+"""By the name SECTION.KEY that it had."""
+
+
+def of_saved(values: Mapping[str, options.Value]) -> dict[str, options.Value]:
+    """Returns a run directory's values without those of removed settings.
+
+    Raises:
+      ConfigError: the run was trained with another value than is possible now.
+    """
+    for name, removed in SETTINGS.items():
+        if not removed.is_free and (value := values.get(name, removed.default)) != removed.default:
+            raise errors.ConfigError(
+                f"the run has --{name}={options.shown(value)}, which is no setting any more: {removed.now}. Only runs "
+                f"with {options.shown(removed.default)} can be resumed; train a new one, or continue with the version "
+                "of seedzero that began this one"
+            )
+    return {name: value for name, value in values.items() if name not in SETTINGS}

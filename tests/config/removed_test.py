@@ -1,0 +1,90 @@
+"""Settings that are gone: what a saved run, a command line, a preset's file and the Python interface say of them."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Callable
+
+import golden
+import pytest
+
+from seedzero.api import groups as run_groups
+from seedzero.api import training
+from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.cli import main as commands
+from seedzero.cli import parse
+from seedzero.config import config as configs
+from seedzero.config import options, preset_files, removed, worker_options
+from seedzero.core import errors
+
+NAMES = sorted(removed.SETTINGS)
+
+
+def _other(value: options.Value) -> options.Value:
+    """Returns another value of a setting's type."""
+    if isinstance(value, bool):
+        return not value
+    return f"{value}_other" if isinstance(value, str) else value + 1
+
+
+def _saved(path: pathlib.Path, values: dict[str, options.Value]) -> run_dirs.SavedConfig:
+    """Returns the settings of a run directory of an earlier version, with some more of them."""
+    content = {"preset": "catch", "given": values, "config": {**configs.flatten(configs.Config()), **values}}
+    (path / run_dirs.CONFIG_FILE).write_text(json.dumps(content))
+    return run_dirs.read_saved(path)
+
+
+def test_none_of_them_is_a_setting() -> None:
+    assert not removed.SETTINGS.keys() & {*configs.fields(), *configs.ALIASES}
+
+
+def test_a_run_that_had_all_of_them_as_they_are_now_is_read(tmp_path: pathlib.Path) -> None:
+    saved = _saved(tmp_path, {name: was.default for name, was in removed.SETTINGS.items()})
+    assert saved.config == configs.Config() and not saved.given
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_with_another_value_is_refused_unless_a_resume_ignored_it_before(
+    name: str, tmp_path: pathlib.Path, said: golden.Said
+) -> None:
+    values = {name: _other(removed.SETTINGS[name].default)}
+    if removed.SETTINGS[name].is_free:
+        assert _saved(tmp_path, values).config == configs.Config()
+        return
+    with pytest.raises(errors.ResumeError, match=f"--{name}={options.shown(values[name])}, ") as raised:
+        _saved(tmp_path, values)
+    said(raised.value, name)
+
+
+def _on_command_line(name: str, path: pathlib.Path) -> None:
+    parse.read("train", commands.COMMANDS["train"], [f"--{name}=3"])
+
+
+def _in_preset_file(name: str, path: pathlib.Path) -> None:
+    (path / "own.preset").write_text(f"--preset=catch\n--{name}=3\n")
+    preset_files.read(path / "own.preset")
+
+
+WAYS: dict[str, Callable[[str, pathlib.Path], object]] = {
+    "command line": _on_command_line,
+    "preset file": _in_preset_file,
+    "python": lambda name, path: training.texts({name: 3}),
+    "override": lambda name, path: configs.override(configs.Config(), {name: "3"}),
+    "--by": lambda name, path: run_groups.read_names(name, []),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_who_gives_one_is_told_what_holds_today(way: str, tmp_path: pathlib.Path, said: golden.Said) -> None:
+    for name in NAMES:
+        with pytest.raises((errors.ConfigError, errors.UsageError), match=name) as raised:
+            WAYS[way](name, tmp_path)
+        assert removed.SETTINGS[name].now in str(raised.value) and "did you mean" not in str(raised.value)
+    said(raised.value, way)
+
+
+def test_a_workers_flag_that_is_gone_is_told_so(said: golden.Said) -> None:
+    with pytest.raises(errors.UsageError, match=r"--keepalive_seconds=3.* --transport\.lease_seconds") as raised:
+        worker_options.read(["--server=h:1", "--keepalive_seconds=3"])
+    said(raised.value)

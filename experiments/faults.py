@@ -97,10 +97,7 @@ ROWS = (
         "process-bits",
         "kill -9 of a deterministic run (slow tests: of each agent)",
         "the bits of an undisturbed run",
-        (
-            E2E + "deterministic_run_test.py",
-            E2E + "vtrace_run_test.py::test_a_killed_run_has_the_same_parameters_as_one_of_its_seed",
-        ),
+        (E2E + "deterministic_run_test.py",),
     ),
     Row(
         "process-save",
@@ -116,10 +113,7 @@ ROWS = (
         "process-league",
         "kill -9 of a league around snapshots and resets",
         "payoff, players and files of the last checkpoint",
-        (
-            E2E + "league_run_test.py::test_killed_around_a_freeze_it_goes_on_at_its_last_checkpoint",
-            E2E + "several_players_test.py::test_killed_around_a_reset_it_goes_on_at_its_last_checkpoint",
-        ),
+        (E2E + "league_run_test.py::test_killed_around_a_freeze_or_reset_it_goes_on_at_its_last_checkpoint",),
     ),
     Row(
         "process-host",

@@ -78,7 +78,7 @@ def test_catch_is_learned_and_the_run_can_be_used(
 @pytest.mark.parametrize("settings", [(), ("--agent=vtrace",)], ids=["muzero", "vtrace"])
 def test_catch_is_learned_on_devices_apart(host: harness.Host, tmp_path: pathlib.Path, settings: tuple[str]) -> None:
     """Two devices act, two learn, and none waits for the others."""
-    host.environment["XLA_FLAGS"] += " --xla_force_host_platform_device_count=4"
+    host.make_devices(4)
     ended = host.train(tmp_path / "catch", *LEARN, *settings, "--training.acting_devices=2").wait(
         4 * harness.DEADLINE_SECONDS
     )

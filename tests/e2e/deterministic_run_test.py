@@ -1,124 +1,40 @@
-"""`--deterministic`: the same bits for the same seed, also across a kill -9."""
+"""`--deterministic`: the same bits for the same seed, also across a kill -9, of each agent and of leagues."""
 
 from __future__ import annotations
 
+import json
 import pathlib
-import signal
-from typing import Any
+from typing import NamedTuple
 
 import e2e_harness as harness
-import numpy as np
 import pytest
-
-from seedzero.checkpoints import files as saved_files
+import run_state
 
 UPDATES, EVERY = 60, 20
+EVALUATED = ("--evaluation.every_updates=25", "--evaluation.episodes=6", "--evaluation.num_envs=4")
+RUN = (*harness.TINY, *harness.lock_step(UPDATES, EVERY), *EVALUATED, "--batcher.max_batch=24", "--seed=3")
 OPTIONAL = (
     "--replay.priority_alpha=0.6",
     "--reanalyse.per_insert=0.5",
     "--reanalyse.min_age=4",
     "--reanalyse.batch_size=16",
 )
-RUN = (
-    *harness.TINY,
-    "--deterministic",
-    "--batcher.max_batch=24",
-    f"--max_updates={UPDATES}",
-    f"--checkpoint.every_updates={EVERY}",
-    "--metrics.every_updates=10",
-    "--evaluation.every_updates=25",
-    "--evaluation.episodes=6",
-    "--evaluation.num_envs=4",
-)
-SMALL = (
-    "--stop_at_return=inf",
-    "--deterministic",
-    "--worker.envs_per_group=4",
-    f"--max_updates={UPDATES}",
-    f"--checkpoint.every_updates={EVERY}",
-    "--metrics.every_updates=10",
-    "--metrics.tensorboard=false",
-    "--evaluation.every_updates=0",
-)
-REPLAY = (
-    "--replay.batch_size=16",
-    "--replay.min_steps=100",
-    "--replay.capacity=2000",
-    "--replay.samples_per_insert=1",
-)
-OTHERS = {
-    "apex": ("--preset=catch", "--apex.width=16", "--apex.target_updates=15", *REPLAY),
-    "r2d2": ("--preset=catch", "--r2d2.width=16", "--r2d2.lstm_width=8", "--r2d2.target_updates=15", *REPLAY),
-    "ppo": ("--preset=catch", "--ppo.width=16", "--ppo.batch_size=8", "--ppo.decay_updates=100"),
-    "sac": ("--preset=continuous", "--sac.width=16", *REPLAY),
-}
-APART = {
-    "vtrace": ("--preset=catch", "--vtrace.width=16", "--vtrace.batch_size=8"),
-    "ppo": OTHERS["ppo"],
-}
-"""Agents with a queue."""
-
-
-def _rows(run: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns the values of a run's metrics that do not depend on the clock."""
-    times = ("_seconds", "_per_second")
-    return [
-        {key: value for key, value in row.items() if key not in ("seconds", "time") and not key.endswith(times)}
-        for row in harness.metrics_rows(run)
-    ]
-
-
-def _same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
-    return len(one) == len(other) and all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 @pytest.fixture(scope="module")
 def reference(module_host: harness.Host) -> pathlib.Path:
-    """A run of seed 3 from beginning to end, quickly compiled; the slow tests compile as users do."""
+    """A run from beginning to end, quickly compiled; some of the slow tests compile as users do."""
     run = module_host.directory / "reference"
-    assert module_host.train(run, *RUN, "--seed=3").wait().code == 0
+    assert module_host.train(run, *RUN).wait().code == 0
     assert harness.saved_steps(run)[-1] == UPDATES
-    assert len(_rows(run)) > UPDATES // 10
+    assert len(run_state.rows(run)) > 2 * UPDATES // EVERY
     return run
 
 
-def _assert_equal(run: pathlib.Path, reference: pathlib.Path) -> None:
-    assert _same(harness.saved_params(run), harness.saved_params(reference))
-    assert _rows(run) == _rows(reference)
-
-
-def _killed_run(host: harness.Host, directory: pathlib.Path, *words: str) -> pathlib.Path:
-    """Returns a run that was killed later than a checkpoint: steps, updates and rows have to come again just so.
-
-    A run is through within a second or two. Where a busy machine asks it too late another one is begun.
-    """
-    for attempt in range(5):
-        run = directory / f"run-{attempt}"
-        learner = host.train(run, *words)
-
-        def is_ripe_or_over(learner: harness.Learner = learner) -> bool:
-            found = learner.status()
-            is_ripe = found and found["durable_update"] and found["updates"] % EVERY > 3
-            return bool(is_ripe) or learner.popen.poll() is not None
-
-        harness.wait_for(is_ripe_or_over, "work to lose")
-        if learner.popen.poll() is None:
-            learner.send(signal.SIGKILL)
-        ended = learner.wait()
-        if list(saved_files.manifests(run / "checkpoints"))[-1].step < UPDATES:
-            assert ended.code == -signal.SIGKILL, ended.err
-            return run
-    raise AssertionError("every run was through before it could be killed")
-
-
 def test_a_seed_gives_the_same_bits_and_metrics_though_killed_and_resumed(
-    host: harness.Host, tmp_path: pathlib.Path, reference: pathlib.Path
+    host: harness.Host, reference: pathlib.Path
 ) -> None:
-    run = _killed_run(host, tmp_path, *RUN, "--seed=3")
-    resumed = host.train(run, *RUN, "--seed=3")
-    assert int(resumed.says(harness.RESUMED)[1]) % EVERY == 0
-    assert resumed.wait().code == 0
-    _assert_equal(run, reference)
+    assert run_state.state(run_state.killed_and_resumed(host, *RUN)) == run_state.state(reference)
 
 
 @pytest.mark.slow  # tests/learner and tests/device have each part within a process
@@ -129,17 +45,16 @@ def test_a_killed_run_with_priorities_and_reanalysis_equals_one_with_host_frames
     if as_users_do:
         host.compile_as_users_do()
     whole = tmp_path / "whole"
-    assert host.train(whole, *RUN, *OPTIONAL, "--seed=3").wait().code == 0
-    settings = (*RUN, *OPTIONAL, "--seed=3", "--replay.placement=host")
-    run = _killed_run(host, tmp_path, *settings)
-    assert host.train(run, *settings).wait().code == 0
-    _assert_equal(run, whole)
+    assert host.train(whole, *RUN, *OPTIONAL).wait().code == 0
+    run = run_state.killed_and_resumed(host, *RUN, *OPTIONAL, "--replay.placement=host")
+    rows = run_state.rows(whole)
+    assert run_state.params(run) == run_state.params(whole) and run_state.rows(run) == rows
     if not as_users_do:  # else what is compiled differs, too
-        assert not _same(harness.saved_params(whole), harness.saved_params(reference))
-    last = [row for row in _rows(whole) if row.get("kind") != "evaluation"][-1]
+        assert run_state.params(whole) != run_state.params(reference)
+    last = [row for row in rows if row.get("kind") != "evaluation"][-1]
     assert last["priority_max"] >= 1.0 and last["refresh_age"] > 4
     assert last["refreshed_per_insert"] == pytest.approx(0.5, rel=0.05)
-    assert not [name for row in _rows(reference) for name in row if "refresh" in name]
+    assert not [name for row in run_state.rows(reference) for name in row if "refresh" in name]
 
 
 @pytest.mark.slow
@@ -148,38 +63,71 @@ def test_a_run_on_devices_apart_has_the_same_bits_and_metrics_though_killed(
     host: harness.Host, tmp_path: pathlib.Path, num_acting: int
 ) -> None:
     """Four of eight devices learn, or six."""
-    host.environment["XLA_FLAGS"] += " --xla_force_host_platform_device_count=8"
+    host.make_devices(8)
     shares = ("--replay.batch_size=24", "--reanalyse.batch_size=24", "--replay.num_slots=8")
-    settings = (*RUN, *OPTIONAL, *shares, "--seed=3", f"--training.acting_devices={num_acting}")
-    whole = tmp_path / "whole"
-    assert host.train(whole, *settings).wait().code == 0
-    run = _killed_run(host, tmp_path, *settings)
-    assert host.train(run, *settings).wait().code == 0
-    _assert_equal(run, whole)
+    settings = (*RUN, *OPTIONAL, *shares, f"--training.acting_devices={num_acting}")
+    assert host.train(tmp_path / "whole", *settings).wait().code == 0
+    run = run_state.killed_and_resumed(host, *settings)
+    assert run_state.state(run) == run_state.state(tmp_path / "whole")
     if num_acting == 4:  # a larger budget, and then all eight do everything
         longer = host.train(run, *settings, f"--max_updates={UPDATES + EVERY}", "--training.acting_devices=0")
         assert longer.says(r"training\.acting_devices was 4, is 0 from now on")
         assert longer.wait().code == 0 and harness.saved_steps(run)[-1] == UPDATES + EVERY
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("agent", "is_apart"), [*((agent, False) for agent in OTHERS), *((agent, True) for agent in APART)]
-)
+class Case(NamedTuple):
+    """A kind of run. num_updates: of the whole run; every: of its checkpoints; num_devices: 2: acting apart."""
+
+    words: tuple[str, ...]
+    num_updates: int = UPDATES
+    every: int = EVERY
+    num_devices: int = 1
+    quick: bool = False
+
+
+def _seats(agent: str, game: str, *words: str) -> Case:
+    small = ("--preset=seats", f"--env=spiel:{game}", *harness.AGENTS[agent], "--worker.envs_per_group=12")
+    return Case((*small, *words), num_updates=24, every=8, quick=True)
+
+
+_CATCH = ("--preset=catch", "--worker.envs_per_group=4")
+_PPO = (*_CATCH, *harness.AGENTS["ppo"], "--ppo.decay_updates=100")
+_VTRACE = (*_CATCH, *harness.AGENTS["vtrace"])
+_PRIORITIES = "--replay.priority_alpha=0.6"
+_LEAGUE = ("--preset=league-tictactoe", "--env=spiel:tic_tac_toe", "--batcher.max_batch=24")
+CASES = {
+    "apex": Case((*_CATCH, *harness.AGENTS["apex"])),
+    "r2d2": Case((*_CATCH, *harness.AGENTS["r2d2"])),
+    "sac": Case(("--preset=continuous", "--worker.envs_per_group=4", *harness.AGENTS["sac"])),
+    "ppo": Case(_PPO),
+    "ppo apart": Case(_PPO, num_devices=2),
+    "vtrace": Case((*_VTRACE, "--vtrace.lstm_width=8", "--vtrace.popart")),
+    "vtrace apart": Case((*_VTRACE, "--vtrace.batch_size=8"), num_devices=2),
+    "seats, ppo": _seats("ppo", "kuhn_poker(players=3)", "--ppo.lstm_width=4"),
+    "seats, vtrace": _seats("vtrace", "leduc_poker", "--vtrace.lstm_width=4"),
+    "seats, apex": _seats("apex", "goofspiel(num_cards=4)", _PRIORITIES),
+    "seats, r2d2": _seats("r2d2", "kuhn_poker", "--r2d2.sequence_length=8", _PRIORITIES),
+    "league": Case((*harness.TINY, *_LEAGUE, "--muzero.n_step=9", "--league.freeze_every=150"), quick=True),
+}
+
+
+@pytest.mark.slow  # tests/host/agents_resume_test.py has each agent within a process
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_each_agent_has_the_same_bits_and_metrics_though_killed_between_checkpoints(
-    host: harness.Host, tmp_path: pathlib.Path, agent: str, *, is_apart: bool
+    host: harness.Host, tmp_path: pathlib.Path, case: Case
 ) -> None:
-    host.compile_as_users_do()
-    settings = (*(APART if is_apart else OTHERS)[agent], *SMALL, f"--agent={agent}", "--seed=3")
-    if is_apart:
-        host.environment["XLA_FLAGS"] = (
-            host.environment.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
-        )
-        settings += ("--training.acting_devices=1",)
-    whole = tmp_path / "whole"
-    ended = host.train(whole, *settings).wait()
+    if not case.quick:
+        host.compile_as_users_do()  # equal bits mean little where nothing is optimized
+    words = (*harness.ENDLESS, *case.words, *harness.lock_step(case.num_updates, case.every), "--seed=3")
+    if case.num_devices > 1:
+        host.make_devices(case.num_devices)
+        words += ("--training.acting_devices=1",)
+    ended = host.train(tmp_path / "whole", *words).wait()
     assert ended.code == 0, ended.err
-    run = _killed_run(host, tmp_path, *settings)
-    assert host.train(run, *settings).wait().code == 0
-    _assert_equal(run, whole)
-    assert harness.saved_steps(run)[-1] == UPDATES and len(_rows(run)) >= UPDATES // 10
+    whole = run_state.state(tmp_path / "whole")
+    assert run_state.state(run_state.killed_and_resumed(host, *words)) == whole
+    assert whole["step"] == case.num_updates and len(whole["rows"]) >= case.num_updates // 10
+    if whole["history"]:
+        events = [json.loads(line)["event"] for line in whole["history"].splitlines()]
+        assert events.count("freeze") > 2
+        run_state.check_league(tmp_path / "whole")

@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -88,6 +89,38 @@ TINY = (
 )
 PACED = (*TINY, "--env=gym:e2e_envs:Paced-v0")
 """A learner that leaves the processor to what runs beside it."""
+REPLAY = (
+    "--replay.batch_size=16",
+    "--replay.min_steps=100",
+    "--replay.capacity=4000",
+    "--replay.samples_per_insert=1",
+)
+AGENTS = {
+    "vtrace": ("--agent=vtrace", "--vtrace.width=16", "--vtrace.unroll_length=5", "--vtrace.batch_size=4"),
+    "ppo": ("--agent=ppo", "--ppo.width=16", "--ppo.unroll_length=8", "--ppo.batch_size=8"),
+    "apex": ("--agent=apex", "--apex.width=16", "--apex.target_updates=15", *REPLAY),
+    "r2d2": ("--agent=r2d2", "--r2d2.width=16", "--r2d2.lstm_width=8", "--r2d2.target_updates=15", *REPLAY),
+    "sac": ("--agent=sac", "--sac.width=16", *REPLAY),
+}
+"""Small agents beside TINY's MuZero."""
+ENDLESS = (
+    "--stop_at_return=inf",
+    "--evaluation.every_updates=0",
+    "--metrics.every_seconds=0.3",
+    "--metrics.tensorboard=false",
+)
+"""Until a budget is spent or a signal comes."""
+
+
+def lock_step(num_updates: int, every: int) -> tuple[str, ...]:
+    """Returns settings of a deterministic run with so many updates, and every so many a checkpoint and two rows."""
+    return (
+        "--deterministic",
+        f"--max_updates={num_updates}",
+        f"--checkpoint.every_updates={every}",
+        f"--metrics.every_updates={every // 2}",
+    )
+
 
 T = TypeVar("T")
 
@@ -295,6 +328,10 @@ class Host:
         """Gives programs that are started from now on no more flags of XLA than this process's environment has."""
         self.environment["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "")
 
+    def make_devices(self, number: int) -> None:
+        """Gives programs that are started from now on so many devices on this CPU."""
+        self.environment["XLA_FLAGS"] += f" --xla_force_host_platform_device_count={number}"
+
     def _stem(self, name: str) -> pathlib.Path:
         return self.directory / f"{name}-{len(self._programs)}"
 
@@ -360,12 +397,6 @@ def metrics_rows(run: pathlib.Path) -> list[dict[str, Any]]:
     return [json.loads(line, parse_constant=refuse) for line in lines]
 
 
-def saved_params(run: pathlib.Path) -> list[np.ndarray]:
-    """Returns the arrays of the newest parameters."""
-    path, found, _ = saved_files.find(run / "checkpoints", "last", "params")
-    return trees.load(path / saved_files.PARAMS, found.arrays[saved_files.PARAMS])
-
-
 def state_digest(run: pathlib.Path) -> str:
     """Returns the digest of the newest parameters and optimizer; host I > 0, which saves none, names it."""
     path, found, _ = saved_files.find(run / "checkpoints", "last", "state")
@@ -413,6 +444,16 @@ def saved_histories(run: pathlib.Path) -> Iterator[History]:
         rows = np.arange(max(0, end - length), end) % length
         fields = [arrays[name][slot, rows] for name in ("reward", "terminated", "truncated", "first", "weight")]
         yield History(observation[slot, rows], *fields)
+
+
+@contextlib.contextmanager
+def full_disk(pid: int, num_bytes: int = 8192) -> Iterator[None]:
+    """While entered, files of a process must not grow, which behaves like a full disk: every write beyond fails."""
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    yield
+    with contextlib.suppress(ProcessLookupError):
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
 
 
 def flip_a_bit(directory: pathlib.Path) -> pathlib.Path:

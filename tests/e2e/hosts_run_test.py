@@ -6,7 +6,6 @@ import dataclasses
 import pathlib
 import platform
 import re
-import resource
 import shutil
 import signal
 import socket
@@ -24,21 +23,10 @@ from seedzero.checkpoints import manifest
 from seedzero.checkpoints import run_dir as run_dirs
 
 EVERY, UPDATES = 20, 60
-HOSTS = (
-    *harness.TINY,
-    "--hosts.num=2",
-    "--replay.num_slots=8",
-    "--deterministic",
-    "--batcher.max_batch=8",
-    f"--checkpoint.every_updates={EVERY}",
-    "--metrics.every_updates=10",
-)
-OTHERS = {
-    "muzero": (),
-    "vtrace": ("--agent=vtrace", "--vtrace.width=16", "--vtrace.batch_size=8"),
-    "ppo": ("--agent=ppo", "--ppo.width=16", "--ppo.batch_size=8"),
-    "r2d2": ("--agent=r2d2", "--r2d2.width=16", "--r2d2.lstm_width=8", "--r2d2.target_updates=15"),
-}
+TWO = ("--hosts.num=2", "--replay.num_slots=8", "--batcher.max_batch=8")
+HOSTS = (*harness.TINY, *TWO, *harness.lock_step(UPDATES, EVERY))
+OTHERS = ("--preset=catch", "--worker.envs_per_group=4", *harness.ENDLESS, *TWO, *harness.lock_step(UPDATES, EVERY))
+AGENTS = {"muzero": HOSTS, **{agent: (*OTHERS, *harness.AGENTS[agent]) for agent in ("vtrace", "ppo", "r2d2")}}
 
 
 def _dirs(run: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
@@ -84,7 +72,7 @@ def _check_ledgers(run: pathlib.Path) -> int:
 
 def test_two_hosts_learn_the_same_though_one_is_killed(host: harness.Host, tmp_path: pathlib.Path) -> None:
     run = tmp_path / "run"
-    learner = host.train(run, *HOSTS, f"--max_updates={UPDATES}")
+    learner = host.train(run, *HOSTS)
     harness.wait_for(lambda: all(_steps(place) for place in _dirs(run)), "a checkpoint of both", alive=learner)
     _kill(run / "hosts" / "1", learner)
     learner.says("host 1: killed by SIGKILL.*; all start again together")
@@ -104,22 +92,19 @@ def test_two_hosts_learn_the_same_though_one_is_killed(host: harness.Host, tmp_p
 def test_a_host_with_a_full_disk_stops_no_saving_for_longer(
     host: harness.Host, tmp_path: pathlib.Path, index: int
 ) -> None:
-    """Files that must not grow behave like a full disk."""
     run = tmp_path / "run"
-    words = [word for word in (*HOSTS, *harness.PACED) if word != "--deterministic" and ".every_updates" not in word]
-    learner = host.train(run, *words, "--checkpoint.every_seconds=0.5", "--metrics.every_seconds=0.1")
+    words = (*harness.PACED, *TWO, "--checkpoint.every_seconds=0.5", "--metrics.every_seconds=0.1")
+    learner = host.train(run, *words)
     harness.wait_for(lambda: all(any(_steps(place)) for place in _dirs(run)), "checkpoints of both", alive=learner)
     known = run_dirs.read_learner(_dirs(run)[index])
     assert known is not None
-    before = resource.prlimit(known["pid"], resource.RLIMIT_FSIZE)
-    resource.prlimit(known["pid"], resource.RLIMIT_FSIZE, (8192, before[1]))
     named = f"lacks the part of host {index} \\(.*File too large.*\\)"
 
     def status() -> dict[str, Any]:
         return run_dirs.read_status(run) or {}
 
-    harness.wait_for(lambda: re.search(named, str(status().get("hosts"))), "the host in the status", alive=learner)
-    resource.prlimit(known["pid"], resource.RLIMIT_FSIZE, before)
+    with harness.full_disk(known["pid"]):
+        harness.wait_for(lambda: re.search(named, str(status().get("hosts"))), "the host in the status", alive=learner)
     durable = status()["durable_update"]
     harness.wait_for(lambda: (status().get("durable_update") or 0) > durable, "checkpoints go on", alive=learner)
     learner.send(signal.SIGINT)
@@ -152,8 +137,7 @@ def _two_processors(host: harness.Host, run: pathlib.Path, *words: str) -> tuple
 def test_hosts_of_other_processors_go_on_from_the_same_checkpoints(host: harness.Host, tmp_path: pathlib.Path) -> None:
     host.compile_as_users_do()
     run = tmp_path / "run"
-    words = [word for word in HOSTS if word != "--deterministic" and ".every_updates" not in word]
-    words += ["--checkpoint.every_seconds=1", "--metrics.every_seconds=0.5"]
+    words = (*harness.TINY, *TWO, "--checkpoint.every_seconds=1", "--metrics.every_seconds=0.5")
     for most in (250, 350):
         first, second = _two_processors(host, run, *words, f"--max_updates={most}")
         assert [first.wait().code, second.wait().code] == [0, 0], first.output() + second.output()
@@ -168,7 +152,7 @@ def test_hosts_of_other_processors_go_on_from_the_same_checkpoints(host: harness
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the flag is of x86's CPUs")
 def test_a_deterministic_run_on_other_processors_ends_by_name(host: harness.Host, tmp_path: pathlib.Path) -> None:
     host.compile_as_users_do()
-    hosts = _two_processors(host, tmp_path / "run", *HOSTS, f"--max_updates={UPDATES}")
+    hosts = _two_processors(host, tmp_path / "run", *HOSTS)
     for ended in [one.wait() for one in hosts]:
         assert ended.code == 2 and "computes other bits than host 0" in ended.err, ended.err
 
@@ -178,7 +162,7 @@ def test_parts_of_other_parameters_do_not_count_and_another_run_is_refused(
     host: harness.Host, tmp_path: pathlib.Path
 ) -> None:
     run = tmp_path / "run"
-    assert host.train(run, *HOSTS, f"--max_updates={UPDATES}").wait().code == 0
+    assert host.train(run, *HOSTS).wait().code == 0
     newest = max((run / "hosts" / "1" / "checkpoints" / "steps").iterdir())
     _name_other_parameters(newest)
     ended = host.train(run, *HOSTS, f"--max_updates={UPDATES + EVERY}").wait()
@@ -207,16 +191,11 @@ def _name_other_parameters(path: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("agent", OTHERS)
+@pytest.mark.parametrize("agent", AGENTS)
 def test_hosts_killed_ten_times_have_the_bits_of_an_undisturbed_run(
     host: harness.Host, tmp_path: pathlib.Path, agent: str
 ) -> None:
-    words = (*HOSTS, *(word for word in OTHERS[agent]), f"--max_updates={10 * EVERY}")
-    if agent != "muzero":
-        muzero = ("--network", "--search", "--muzero")
-        words = tuple(word for word in words if not word.startswith(muzero))
-    if agent in ("vtrace", "ppo"):
-        words = tuple(word for word in words if not re.match(r"--replay\.(?!num_slots)", word))
+    words = (*AGENTS[agent], f"--max_updates={10 * EVERY}")
     whole, run = tmp_path / "whole", tmp_path / "run"
     assert host.train(whole, *words).wait(1200).code == 0
     learner = host.train(run, *words)

@@ -5,60 +5,25 @@ from __future__ import annotations
 import pathlib
 import signal
 import sys
-from typing import Any
 
 import e2e_harness as harness
-import league_run_test
-import league_stand_in
 import pytest
+import run_state
 
 from seedzero.api import leagues
-from seedzero.checkpoints import player_files
 
-UPDATES, EVERY = 24, 8
-SEATS = (
-    "--preset=league-kuhn",
-    "--ppo.width=8",
-    "--ppo.unroll_length=8",
-    "--ppo.batch_size=16",
-    "--worker.envs_per_group=16",
-    "--metrics.tensorboard=false",
-)
+SMALL = ("--preset=league-kuhn", "--ppo.width=8", "--ppo.unroll_length=8", "--ppo.batch_size=16", *harness.ENDLESS)
 LOCK_STEP = (
-    *SEATS,
+    *SMALL,
+    *harness.lock_step(num_updates=24, every=8),
+    "--worker.envs_per_group=16",
     "--league.freeze_every=300",
     "--league.self_play=0.25",
     "--league.redraw=16",
-    "--deterministic",
-    f"--max_updates={UPDATES}",
-    f"--checkpoint.every_updates={EVERY}",
-    "--metrics.every_updates=6",
     "--evaluation.every_updates=10",
     "--evaluation.episodes=8",
     "--evaluation.num_envs=4",
 )
-
-
-def _state(run: pathlib.Path) -> dict[str, Any]:
-    """Returns all of a run that the clock does not change."""
-    found = league_run_test.newest(run)
-    times = ("seconds", "time", "metrics_bytes", "stored_per_shard")  # the last: since the resume
-    rows = [
-        {
-            name: value
-            for name, value in row.items()
-            if name not in times and not name.endswith(("_seconds", "_second"))
-        }
-        for row in harness.metrics_rows(run)
-    ]
-    return {
-        "step": found.step,
-        "arrays": league_stand_in.saved_digests(run),
-        "counters": {name: value for name, value in found.host.items() if name not in times},
-        "history": (run / "league.jsonl").read_text() if (run / "league.jsonl").exists() else "",
-        "rows": rows,
-        "frozen": player_files.names(run / "checkpoints"),
-    }
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +37,8 @@ def reference(module_host: harness.Host) -> pathlib.Path:
 
 
 def test_rows_are_counted_once_and_matches_by_their_seats(reference: pathlib.Path) -> None:
-    league_run_test.check(reference)
-    saved, counts = leagues.read(reference, ""), league_run_test.newest(reference).host["ledger"]
+    run_state.check_league(reference)
+    saved, counts = leagues.read(reference, ""), run_state.newest(reference).host["ledger"]
     assert counts["acknowledged"] == counts["stored"] + counts["pending"] + sum(counts["discarded"].values())
     types = saved.payoff.num_matches()
     assert types["self_play"] > 20 < types["past"] and types["evaluation"] == 0
@@ -97,73 +62,20 @@ def test_a_resume_with_another_time_between_snapshots_is_refused_by_name(
 
 
 def test_a_killed_run_repeats_its_bits(host: harness.Host, reference: pathlib.Path) -> None:
-    run = host.directory / "killed"
-    where = {league_stand_in.MOMENT: f"{league_stand_in.IN_CHECKPOINT}:2"}
-    killed = host.train(run, *LOCK_STEP, limits=league_stand_in.command(), **where).wait()
-    assert killed.code == -signal.SIGKILL, killed.err
-    assert 0 < league_run_test.newest(run).step < UPDATES
-    ended = host.train(run, *LOCK_STEP).wait()
-    assert ended.code == 0 and "resumed at update" in ended.err, ended.err
-    assert _state(run) == _state(reference)
-
-
-# ------------------------------------------------------------------------------------ agents
-
-_REPLAY = (
-    "--replay.batch_size=16",
-    "--replay.min_steps=100",
-    "--replay.capacity=4000",
-    "--replay.samples_per_insert=1",
-    "--replay.priority_alpha=0.6",
-)
-AGENTS = {
-    "ppo": ("--agent=ppo", "--ppo.lstm_width=4", "--ppo.width=8", "--ppo.unroll_length=8", "--ppo.batch_size=8"),
-    "vtrace": ("--agent=vtrace", "--vtrace.lstm_width=4", "--vtrace.width=8", "--vtrace.batch_size=8"),
-    "apex": ("--agent=apex", "--apex.width=8", "--apex.target_updates=15", *_REPLAY),
-    "r2d2": ("--agent=r2d2", "--r2d2.width=8", "--r2d2.lstm_width=4", "--r2d2.sequence_length=8", *_REPLAY),
-}
-GAMES = {
-    "ppo": "kuhn_poker(players=3)",
-    "vtrace": "leduc_poker",
-    "apex": "goofspiel(num_cards=4)",
-    "r2d2": "kuhn_poker",
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("agent", AGENTS)
-def test_every_agent_repeats_its_bits_though_killed(host: harness.Host, agent: str) -> None:
-    pytest.importorskip("pyspiel")
-    words = (
-        "--preset=seats",
-        f"--env=spiel:{GAMES[agent]}",
-        *AGENTS[agent],
-        "--worker.envs_per_group=12",
-        "--deterministic",
-        f"--max_updates={UPDATES}",
-        f"--checkpoint.every_updates={EVERY}",
-        "--metrics.every_updates=6",
-        "--metrics.tensorboard=false",
-        "--evaluation.every_updates=0",
-    )
-    whole, killed = host.directory / "whole", host.directory / "killed"
-    assert host.train(whole, *words).wait().code == 0
-    where = {league_stand_in.MOMENT: f"{league_stand_in.IN_CHECKPOINT}:1"}
-    assert host.train(killed, *words, limits=league_stand_in.command(), **where).wait().code == -signal.SIGKILL
-    ended = host.train(killed, *words).wait()
-    assert ended.code == 0 and "resumed at update" in ended.err, ended.err
-    assert _state(killed) == _state(whole)
+    run = run_state.killed_and_resumed(host, *LOCK_STEP, checkpoint=2)
+    assert run_state.state(run) == run_state.state(reference)
 
 
 # ------------------------------------------------------------------------------------ a worker's own game
 
 REMOTE = (
-    *SEATS,
+    *SMALL,
     "--preset=seats",
     "--env=remote",
     "--workers=0",
     "--worker.num_remote=2",
     "--worker.num_groups=1",
+    "--worker.envs_per_group=6",
     "--ppo.learning_rate=0.01",
     "--ppo.entropy_weight=0.01",
     "--listen=127.0.0.1:0",
@@ -173,15 +85,15 @@ REMOTE = (
 WORKER = str(harness.HERE / "seat_worker.py")
 
 
-def _worker(host: harness.Host, address: str, name: str, *words: str, **environment: str) -> harness.Program:
+def _worker(host: harness.Host, address: str, name: str, *words: str) -> harness.Program:
     command = [sys.executable, WORKER, f"--server={address}", f"--worker_id={name}", "--role=train", *words]
-    return host.start(command, name, **environment)
+    return host.start(command, name)
 
 
 def test_seats_of_a_workers_own_game_learn_though_one_is_killed(host: harness.Host) -> None:
     """Seats end early, and the last one has more rows than the others."""
     run = host.directory / "own"
-    learner = host.train(run, *REMOTE, "--worker.envs_per_group=6")
+    learner = host.train(run, *REMOTE)
     workers = [_worker(host, learner.address, name) for name in ("one", "two")]
     learner.until(lambda found: found["environments"] == 12, "both workers")
     learner.trains_on(5)
@@ -202,12 +114,12 @@ def test_seats_of_a_workers_own_game_learn_though_one_is_killed(host: harness.Ho
     learner.send(signal.SIGINT)
     ended = learner.wait()
     assert ended.code == 0, ended.err
-    discarded = league_run_test.newest(run).host["ledger"]["discarded"]
+    discarded = run_state.newest(run).host["ledger"]["discarded"]
     assert discarded["unfinished_unroll"] > 0 and discarded.get("worker_lost", 0) <= 6  # 0: games had just ended
 
 
 def test_groups_that_are_no_whole_games_are_refused_by_name(host: harness.Host) -> None:
-    learner = host.train(host.directory / "part", *REMOTE, "--worker.envs_per_group=6")
+    learner = host.train(host.directory / "part", *REMOTE)
     address = learner.address
     refused = _worker(host, address, "narrow", "--num_envs=4").wait()
     assert refused.code != 0 and "4 rows, but game 'name' has 3 seats" in refused.err, refused.err

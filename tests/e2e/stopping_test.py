@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pathlib
 import re
-import resource
 import signal
 import sys
 
@@ -192,16 +191,13 @@ def test_an_environment_that_cannot_be_made_is_one_message_and_no_run(
 
 @pytest.mark.slow  # checkpointer_test.py and metrics_test.py have full disks within a process
 def test_a_full_disk_does_not_end_training(host: harness.Host, tmp_path: pathlib.Path) -> None:
-    """Files that must not grow behave like a full disk: every write beyond fails."""
     settings = ("--checkpoint.every_seconds=0.5", "--metrics.every_seconds=0.1")
     learner = host.train(tmp_path / "run", *harness.PACED, *settings)
     learner.until(lambda found: found["durable_update"], "a checkpoint")
-    before = resource.prlimit(learner.pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(learner.pid, resource.RLIMIT_FSIZE, (8192, before[1]))
-    learner.says("could not be written to .* training goes on")
-    learner.says("metrics cannot be written to .*; training goes on")
-    durable = learner.trains_on()["durable_update"]
-    resource.prlimit(learner.pid, resource.RLIMIT_FSIZE, before)
+    with harness.full_disk(learner.pid):
+        learner.says("could not be written to .* training goes on")
+        learner.says("metrics cannot be written to .*; training goes on")
+        durable = learner.trains_on()["durable_update"]
     learner.until(lambda found: found["durable_update"] > durable, "checkpoints go on")
     learner.says("metrics are written again")
     learner.send(signal.SIGINT)
@@ -221,10 +217,9 @@ def test_a_resume_without_replay_trains_again_and_a_failed_last_save_fails(
     again = host.train(tmp_path / "run", *settings)
     again.until(lambda found: found["updates"] > 60, "updates")
     assert harness.FILLS_ANEW in again.output()
-    before = resource.prlimit(again.pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(again.pid, resource.RLIMIT_FSIZE, (8192, before[1]))
-    again.send(signal.SIGINT)
-    ended = again.wait(LEAVE_SECONDS)
+    with harness.full_disk(again.pid):
+        again.send(signal.SIGINT)
+        ended = again.wait(LEAVE_SECONDS)
     assert ended.code == 1
     assert "could not be saved" in ended.err
     assert harness.saved_steps(again.run) == [40]

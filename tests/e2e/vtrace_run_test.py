@@ -1,4 +1,4 @@
-"""V-trace by the command line: it learns, repeats bit for bit, and a dead worker stalls nobody."""
+"""V-trace by the command line: its batches, evaluations, and a dead worker stalls nobody."""
 
 from __future__ import annotations
 
@@ -8,47 +8,9 @@ import re
 import signal
 
 import e2e_harness as harness
-import numpy as np
 import pytest
 
-SMALL = (
-    "--preset=catch",
-    "--agent=vtrace",
-    "--stop_at_return=inf",
-    "--vtrace.width=16",
-    "--vtrace.unroll_length=5",
-    "--vtrace.batch_size=4",
-    "--worker.envs_per_group=4",
-    "--evaluation.every_updates=0",
-    "--metrics.every_seconds=0.3",
-    "--metrics.tensorboard=false",
-)
-UPDATES, EVERY = 60, 20
-FIXED = (
-    *SMALL,
-    "--vtrace.lstm_width=8",
-    "--vtrace.popart",
-    "--deterministic",
-    f"--max_updates={UPDATES}",
-    f"--checkpoint.every_updates={EVERY}",
-    "--metrics.every_updates=10",
-)
-
-
-@pytest.mark.slow  # tests/host/agents_resume_test.py does so within a process
-def test_a_killed_run_has_the_same_parameters_as_one_of_its_seed(host: harness.Host) -> None:
-    host.compile_as_users_do()  # equal bits mean little where nothing is optimized
-    whole, killed = (host.directory / name for name in ("whole", "killed"))
-    ended = host.train(whole, *FIXED, "--seed=3").wait()
-    assert ended.code == 0, ended.err
-    params = harness.saved_params(whole)
-    # A run that ends at its second checkpoint and goes on is one that was killed after it: nothing else is kept.
-    ended = host.train(killed, *FIXED, "--seed=3", f"--max_updates={2 * EVERY}").wait()
-    assert ended.code == 0, ended.err
-    resumed = host.train(killed, *FIXED, "--seed=3")
-    assert resumed.wait().code == 0
-    assert "replay" not in resumed.says(rf"resumed at update {2 * EVERY}.*")[0]
-    assert all(np.array_equal(a, b) for a, b in zip(params, harness.saved_params(killed), strict=True))
+SMALL = (*harness.ENDLESS, "--preset=catch", *harness.AGENTS["vtrace"], "--worker.envs_per_group=4")
 
 
 @pytest.mark.slow  # worker_loss_test.py kills workers, tests/loop/device_loop_test.py cuts unrolls

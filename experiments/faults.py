@@ -295,7 +295,7 @@ ROWS = (
         (
             E2E + "stopping_test.py::test_a_full_disk_does_not_end_training",
             E2E + "league_run_test.py::test_a_full_disk_is_named_once_a_snapshot_and_a_resume_goes_on",
-            "tests/monitoring/metrics_test.py::test_full_disk_is_reported_once_and_tried_again",
+            "tests/monitoring/metrics_log_test.py::test_full_disk_is_reported_once_and_tried_again",
         ),
     ),
     Row(

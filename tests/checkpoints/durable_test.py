@@ -11,12 +11,13 @@ from seedzero.checkpoints import durable, trees
 from seedzero.core import errors
 
 
-def test_a_directory_appears_when_it_is_complete(tmp_path: pathlib.Path) -> None:
-    with durable.new_directory(tmp_path / "one") as temporary:
-        (temporary / "file").write_text("new")
-        assert not (tmp_path / "one").exists()
-    assert (tmp_path / "one" / "file").read_text() == "new"
-    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+def test_a_directory_appears_when_it_is_complete_and_is_replaced(tmp_path: pathlib.Path) -> None:
+    for text in ("old", "new"):
+        with durable.new_directory(tmp_path / "one") as temporary:
+            (temporary / text).write_text(text)
+            assert not (tmp_path / "one" / text).exists()
+        assert [path.name for path in (tmp_path / "one").iterdir()] == [text]
+        assert [path.name for path in tmp_path.iterdir()] == ["one"]
 
 
 def test_an_error_leaves_what_was_there(tmp_path: pathlib.Path) -> None:
@@ -26,14 +27,6 @@ def test_an_error_leaves_what_was_there(tmp_path: pathlib.Path) -> None:
         (temporary / "file").write_text("new")
         raise OSError("full")
     assert (tmp_path / "one" / "file").read_text() == "old"
-    assert [path.name for path in tmp_path.iterdir()] == ["one"]
-
-
-def test_a_directory_is_replaced(tmp_path: pathlib.Path) -> None:
-    for text in ("old", "new"):
-        with durable.new_directory(tmp_path / "one") as temporary:
-            (temporary / text).write_text(text)
-    assert [path.name for path in (tmp_path / "one").iterdir()] == ["new"]
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
 
 

@@ -100,16 +100,21 @@ def test_a_malformed_manifest_is_damaged_though_its_checksum_fits(
         saved_files.find(tmp_path, "last")
 
 
-@pytest.mark.parametrize("name", ["format", "step", "time", "ordinal", "arrays", "files", "segments"])
-def test_a_manifest_that_lacks_something_is_damaged(name: str, tmp_path: pathlib.Path) -> None:
-    path = write(tmp_path / "000000000007", {key: value for key, value in WHOLE.items() if key != name})
-    with pytest.raises(errors.CheckpointError, match=f"manifest.json is damaged: .*{name}"):
-        manifest.read(path)
+MALFORMED = ["[]", "null", "3", "no JSON", "[" * 100_000]
+LACKING = ["format", "step", "time", "ordinal", "arrays", "files", "segments"]
 
 
-@pytest.mark.parametrize("body", ["[]", "null", "3", "no JSON", "[" * 100_000])
-def test_a_body_that_is_no_object_is_damaged(body: str, tmp_path: pathlib.Path) -> None:
-    with pytest.raises(errors.CheckpointError, match=r"manifest\.json is damaged: "):
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        *((body, "") for body in MALFORMED),
+        *(({key: value for key, value in WHOLE.items() if key != name}, f".*{name}") for name in LACKING),
+    ],
+)
+def test_a_body_that_is_no_object_or_lacks_something_is_damaged(
+    body: object, reason: str, tmp_path: pathlib.Path
+) -> None:
+    with pytest.raises(errors.CheckpointError, match=rf"manifest\.json is damaged: {reason}"):
         manifest.read(write(tmp_path / "000000000007", body))
 
 

@@ -7,7 +7,7 @@ import pathlib
 import shutil
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent import futures
 
 import pytest
@@ -47,8 +47,12 @@ def _directory(
 
 def _remembered(name: str = "run") -> pathlib.Path:
     path = _directory(name)
-    assert own_runs.remember(path, run_dirs.read_saved(path)) == ""
+    assert _remember(path) == ""
     return path
+
+
+def _remember(path: pathlib.Path) -> str:
+    return own_runs.remember(path, run_dirs.read_saved(path))
 
 
 def _doubt(path: pathlib.Path) -> str | None:
@@ -62,7 +66,7 @@ def _records() -> list[pathlib.Path]:
 def test_a_remembered_run_is_the_user_s_own() -> None:
     path = _directory()
     assert _doubt(path) == ""
-    assert own_runs.remember(path, run_dirs.read_saved(path)) == ""
+    assert _remember(path) == ""
     assert _doubt(path) is None
     consent.check(path, run_dirs.read_saved(path), trusted=False)
 
@@ -94,7 +98,7 @@ def _with_agent(changes: Mapping[str, object]) -> pathlib.Path:
 @pytest.mark.parametrize("changes", [{"mine.size": 4}, {"mine.more": 1}, {"run.agent": "my_env:OTHER"}], ids=str)
 def test_an_agent_and_its_settings_are_remembered(changes: Mapping[str, object]) -> None:
     path = _with_agent({})
-    assert own_runs.remember(path, run_dirs.read_saved(path)) == "" and _doubt(path) is None
+    assert _remember(path) == "" and _doubt(path) is None
     assert "changed" in (_doubt(_with_agent(changes)) or "")
     assert _doubt(_with_agent({"run.seed": 3})) is None
 
@@ -163,7 +167,7 @@ def test_a_copy_is_a_stranger_s_until_it_is_started_with_consent() -> None:
     path = _remembered()
     copy = pathlib.Path(shutil.copytree(path, "copy")).absolute()
     assert _doubt(copy) == ""
-    assert own_runs.remember(copy, run_dirs.read_saved(copy)) == ""
+    assert _remember(copy) == ""
     assert _doubt(copy) is None and _doubt(path) is None
     assert len(_records()) == 2
 
@@ -173,7 +177,7 @@ def test_a_renamed_directory_is_one_of_its_new_place() -> None:
     assert _doubt(path) == ""
     pathlib.Path("run").symlink_to(path)  # the place is the one behind links
     assert _doubt(pathlib.Path("run").absolute()) == ""
-    assert own_runs.remember(path, run_dirs.read_saved(path)) == ""
+    assert _remember(path) == ""
     assert _doubt(path) is None and _doubt(pathlib.Path("run").absolute()) is None
 
 
@@ -190,50 +194,30 @@ def test_a_forgotten_run_takes_no_other_with_it() -> None:
     assert _doubt(path) == "" and _doubt(other) is None
 
 
-def _break(kind: str, record: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if kind == "record of others":
-        record.chmod(0o602)
-    elif kind == "folder of others":
-        record.parent.chmod(0o770)
-    elif kind == "upper folder of others":
-        record.parent.parent.chmod(0o707)
-    elif kind == "damaged":
-        record.write_text('{"run": "/"')
-    elif kind == "not whole":
-        record.write_text('{"run": 7}')
-    elif kind == "link":
-        record.symlink_to(record.rename(record.with_name("kept")))
-    elif kind == "pipe":
-        record.unlink()
-        os.mkfifo(record)
-    elif kind == "linked folder":
-        record.parent.symlink_to(record.parent.rename(record.parent.with_name("kept")))
-    elif os.geteuid() == 0:
-        os.chown(record, _STRANGER, -1)
-    else:
-        monkeypatch.setattr(os, "geteuid", lambda: _STRANGER)
+BREAKS: dict[str, Callable[[pathlib.Path], object]] = {
+    "record of others": lambda record: record.chmod(0o602),
+    "folder of others": lambda record: record.parent.chmod(0o770),
+    "upper folder of others": lambda record: record.parent.parent.chmod(0o707),
+    "damaged": lambda record: record.write_text('{"run": "/"'),
+    "not whole": lambda record: record.write_text('{"run": 7}'),
+    "link": lambda record: record.symlink_to(record.rename(record.with_name("kept"))),
+    "pipe": lambda record: (record.unlink(), os.mkfifo(record)),
+    "linked folder": lambda record: record.parent.symlink_to(record.parent.rename(record.parent.with_name("kept"))),
+}
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "record of others",
-        "folder of others",
-        "upper folder of others",
-        "damaged",
-        "not whole",
-        "link",
-        "pipe",
-        "linked folder",
-        "owner",
-    ],
-)
+@pytest.mark.parametrize("kind", [*BREAKS, "owner"])
 def test_a_state_that_others_could_have_written_is_named_and_not_believed(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = _remembered()
     saved = run_dirs.read_saved(path)
-    _break(kind, _records()[0], monkeypatch)
+    if kind != "owner":
+        BREAKS[kind](_records()[0])
+    elif os.geteuid() == 0:
+        os.chown(_records()[0], _STRANGER, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: _STRANGER)
     with pytest.raises(errors.ResumeError, match=f"trust_run_dir.*{os.environ['XDG_STATE_HOME']}"):
         consent.check(path, saved, trusted=False)
     consent.check(path, saved, trusted=True)
@@ -251,7 +235,7 @@ def test_without_a_home_no_run_is_remembered(home: str, monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_STATE_HOME", "not/absolute")
     monkeypatch.setenv("HOME", home)
     path = _directory()
-    for found in (own_runs.remember(path, run_dirs.read_saved(path)), own_runs.obstacle(), _doubt(path)):
+    for found in (_remember(path), own_runs.obstacle(), _doubt(path)):
         assert "XDG_STATE_HOME" in (found or "")
 
 
@@ -266,7 +250,7 @@ def test_the_state_lies_in_the_home_otherwise(monkeypatch: pytest.MonkeyPatch, t
 def test_a_state_that_cannot_be_written_is_named(tmp_path: pathlib.Path) -> None:
     (tmp_path / "state").write_text("")
     path = _directory()
-    assert str(tmp_path / "state") in own_runs.remember(path, run_dirs.read_saved(path))
+    assert str(tmp_path / "state") in _remember(path)
     assert str(tmp_path / "state") in own_runs.obstacle()
 
 
@@ -341,13 +325,13 @@ def test_a_module_inside_the_run_directory_is_never_remembered(name: str, monkey
     if name == "my_env":
         pathlib.Path("my_env.py").unlink()
         pathlib.Path("my_env.py").symlink_to(path / "my_env.py")
-    assert name in own_runs.remember(path, run_dirs.read_saved(path))
+    assert name in _remember(path)
     assert not _records()
 
 
 def test_a_file_of_two_minds_is_never_remembered() -> None:
     path = _directory("run", {**_CODE, "vtrace.module": "evil:run"}, _CODE)  # a resume would keep what it was given
-    assert run_dirs.CONFIG_FILE in own_runs.remember(path, run_dirs.read_saved(path))
+    assert run_dirs.CONFIG_FILE in _remember(path)
 
 
 def test_nothing_is_imported() -> None:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import golden
 import pytest
@@ -56,12 +57,6 @@ def test_configuration_with_infinity_is_strict_json_and_reads_back(tmp_path: pat
     content = json.loads((tmp_path / "config.json").read_text(), parse_constant=pytest.fail)
     assert content["config"]["run.stop_at_return"] == "inf"
     assert run_dirs.read_saved(tmp_path).config.run.stop_at_return == math.inf
-
-
-def test_same_configuration_resumes(tmp_path: pathlib.Path) -> None:
-    open_with(tmp_path, {"seed": 3}).close()
-    with open_with(tmp_path, {"seed": 3}) as run:
-        assert run.resumed and run.notes == ()
 
 
 def test_a_start_that_was_refused_binds_nobody_to_its_settings(tmp_path: pathlib.Path) -> None:
@@ -281,17 +276,32 @@ def test_another_object_or_a_module_that_is_still_here_has_not_moved(
         open_with(tmp_path, {"env.id": new})
 
 
-def test_value_no_longer_given_is_refused(tmp_path: pathlib.Path) -> None:
-    open_with(tmp_path, {"seed": 3}).close()
-    with pytest.raises(errors.ResumeError, match=r"--seed: saved 3, given 0"):
-        open_with(tmp_path)
+SLOTS = "replay.num_slots"
 
 
-def test_refused_resume_gives_the_directory_free(tmp_path: pathlib.Path) -> None:
-    open_with(tmp_path, {"seed": 3}).close()
-    with pytest.raises(errors.ResumeError):
-        open_with(tmp_path, {"seed": 4})
-    open_with(tmp_path, {"seed": 3}).close()
+@pytest.mark.parametrize(
+    ("before", "then", "refusal"),
+    [
+        (dict(values={"seed": 3}), dict(values={"seed": 3}), ""),
+        (dict(values={"seed": 3}), {}, "--seed: saved 3, given 0"),
+        (dict(chosen={SLOTS: 32}), dict(values={SLOTS: 32}), ""),  # given as the machine chose it
+        (dict(chosen={SLOTS: 32}), dict(values={SLOTS: 64}), r"replay\.num_slots: saved 32, given 64"),
+        (dict(chosen={"network.width": 32}), dict(chosen={"network.width": 64}, preset="cartpole"), r"network\.width"),
+    ],
+)
+def test_a_resume_is_refused_where_a_value_that_somebody_gave_differs(
+    before: dict[str, Any], then: dict[str, Any], refusal: str, tmp_path: pathlib.Path
+) -> None:
+    open_with(tmp_path, **before).close()
+    if refusal:
+        with pytest.raises(errors.ResumeError, match=refusal):
+            open_with(tmp_path, **then)
+        open_with(tmp_path, **before).close()  # the directory is free
+        return
+    with open_with(tmp_path, **then) as run:
+        assert run.resumed and run.notes == ()
+    with open_with(tmp_path, **before) as run:
+        assert run.resumed and run.notes == ()
 
 
 def test_what_another_machine_would_choose_stays_as_it_was(tmp_path: pathlib.Path) -> None:
@@ -323,26 +333,6 @@ def test_a_run_of_an_earlier_version_keeps_its_rings(tmp_path: pathlib.Path) -> 
             assert run.config.replay.num_sharing == 1024
     with pytest.raises(errors.ResumeError, match=r"replay\.num_envs: saved 0, given 256"):
         open_with(tmp_path, {"replay.num_envs": 256})
-
-
-def test_value_given_as_the_machine_chose_it_resumes(tmp_path: pathlib.Path) -> None:
-    open_with(tmp_path, chosen={"replay.num_slots": 32}).close()
-    with open_with(tmp_path, {"replay.num_slots": 32}) as run:
-        assert run.notes == ()
-    with open_with(tmp_path, chosen={"replay.num_slots": 64}) as run:
-        assert run.config.replay.num_slots == 32
-
-
-def test_value_given_against_the_machines_choice_is_refused(tmp_path: pathlib.Path) -> None:
-    open_with(tmp_path, chosen={"replay.num_slots": 32}).close()
-    with pytest.raises(errors.ResumeError, match=r"replay\.num_slots: saved 32, given 64"):
-        open_with(tmp_path, {"replay.num_slots": 64})
-
-
-def test_other_preset_with_other_values_is_refused(tmp_path: pathlib.Path) -> None:
-    open_with(tmp_path, chosen={"network.width": 32}).close()
-    with pytest.raises(errors.ResumeError, match=r"network\.width"):
-        open_with(tmp_path, chosen={"network.width": 64}, preset="cartpole")
 
 
 def test_occupied_directory_is_refused_with_the_pid_of_its_learner(tmp_path: pathlib.Path, said: golden.Said) -> None:
@@ -527,20 +517,22 @@ def test_learner_file_says_where_it_listens_and_goes_with_the_learner(tmp_path: 
     assert run_dirs.read_learner(tmp_path) is None
 
 
-@pytest.mark.parametrize("content", ["null", "[]", "5", '{"a":' * 100_000, '{"pid": "x", "address": 5}'])
-def test_files_that_hold_something_else_are_named(tmp_path: pathlib.Path, content: str) -> None:
-    for name, read in (("learner.json", run_dirs.read_learner), ("status.json", run_dirs.read_status)):
-        if name == "learner.json" or "pid" not in content:
-            (tmp_path / name).write_text(content)
-            with pytest.raises(errors.ResumeError, match=f"{name}.*delete it"):
-                read(tmp_path)
+READ = {"learner.json": run_dirs.read_learner, "status.json": run_dirs.read_status}
+IMPOSSIBLE = [json.dumps({"address": "127.0.0.1:5000", "pid": pid}) for pid in (-1, 0, 2**40, None)]
 
 
-@pytest.mark.parametrize("pid", [-1, 0, 2**40, None])
-def test_a_learner_with_an_impossible_pid_is_named(tmp_path: pathlib.Path, pid: int | None) -> None:
-    (tmp_path / "learner.json").write_text(json.dumps({"address": "127.0.0.1:5000", "pid": pid}))
-    with pytest.raises(errors.ResumeError, match=r"learner\.json lacks"):
-        run_dirs.read_learner(tmp_path)
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        *((name, content) for name in READ for content in ("null", "[]", "5", '{"a":' * 100_000)),
+        *(("learner.json", content) for content in ('{"pid": "x", "address": 5}', *IMPOSSIBLE)),
+    ],
+)
+def test_files_that_hold_something_else_are_named(tmp_path: pathlib.Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    what = "learner.json lacks" if content in IMPOSSIBLE else name
+    with pytest.raises(errors.ResumeError, match=f"{what}.*delete it"):
+        READ[name](tmp_path)
 
 
 LINKS = ["config.json", "lock", "learner.json", "learner.sock", "status.json", "status.json.tmp", "config.json.tmp"]

@@ -113,19 +113,23 @@ def test_frames_have_the_configured_size():
     assert env.reset([0]).observation.shape == (1, 84, 84, 1)
 
 
+def script_ends(env, *ends):
+    """Has a single game end, or go on, step by step, with a reward of 7; returns a list of the actions from now on."""
+    script, actions_taken, real = iter(ends), [], env._envs.step
+
+    def step(actions):
+        actions_taken.append(int(actions[0]))
+        observation, _, _, truncated, info = real(actions)
+        return observation, np.array([7]), np.array([next(script)]), truncated, info
+
+    env._envs.step = step
+    return actions_taken
+
+
 def test_a_game_that_ends_below_a_first_observation_is_reported_a_step_later():
     env = make(life_loss=True)
     env.reset([0])
-    script = iter([[True], [True], [False], [False]])
-    done = []
-    real = env._envs.step
-
-    def step(actions):
-        done.append(int(actions[0]))
-        observation, reward, _, truncated, info = real(actions)
-        return observation, reward + 7, np.array(next(script)), truncated, info
-
-    env._envs.step = step
+    done = script_ends(env, True, True, False, False)
     seen = [env.step(FIRE) for _ in range(4)]
     assert [bool(step.terminated[0]) for step in seen] == [True, False, True, False]
     assert [float(step.reward[0]) for step in seen] == [7.0, 0.0, 7.0, 0.0]
@@ -135,27 +139,18 @@ def test_a_game_that_ends_below_a_first_observation_is_reported_a_step_later():
 def test_a_game_over_after_the_frame_limit_is_not_reported_in_the_next_episode():
     env = make(max_episode_steps=2)
     env.reset([0])
-    script = iter([[False], [False], [True], [False]])
-    real = env._envs.step
-
-    def step(actions):
-        observation, reward, _, truncated, info = real(actions)
-        return observation, reward, np.array(next(script)), truncated, info
-
-    env._envs.step = step
+    script_ends(env, False, False, True, False)
     seen = [env.step(FIRE) for _ in range(4)]
     assert [bool(step.truncated[0]) for step in seen] == [False, True, False, False]
     assert not any(step.terminated[0] for step in seen)
 
 
-@pytest.mark.parametrize("name", ["Pong", "pong", "PONG"])
-def test_one_word_games_are_found_in_any_case(name):
-    assert atari.rom_name(name) == "pong"
-
-
-@pytest.mark.parametrize("name", ["MsPacman", "ms_pacman", "mspacman"])
-def test_games_are_found_in_camel_and_snake_case(name):
-    assert atari.rom_name(name) == "ms_pacman"
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [*((name, "pong") for name in ("Pong", "PONG")), *((name, "ms_pacman") for name in ("MsPacman", "ms_pacman"))],
+)
+def test_games_are_found_in_any_case_and_in_camel_and_snake_case(name, found):
+    assert atari.rom_name(name) == atari.rom_name(found) == found
 
 
 def test_an_unknown_game_is_refused_with_the_nearest(said: golden.Said):

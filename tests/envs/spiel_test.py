@@ -118,7 +118,7 @@ def test_an_illegal_move_is_refused_by_name():
 
 
 def test_self_play_alternates_and_rewards_who_acted():
-    env = spiel.Games(spiel.Game("tic_tac_toe"), 2)
+    env = spiel.Games(TIC_TAC_TOE, 2)
     steps = [env.reset([0, 0])]
     # Environment 0: crosses fill the upper row. Environment 1: noughts fill the middle row, a move later.
     steps += [env.step(actions(*pair)) for pair in ((0, 0), (3, 3), (1, 1), (4, 4), (2, 8), (7, 5), (7, 7))]
@@ -143,7 +143,7 @@ def test_self_play_alternates_and_rewards_who_acted():
 
 
 def test_a_draw_rewards_nobody():
-    env = spiel.Games(spiel.Game("tic_tac_toe"), 1)
+    env = spiel.Games(TIC_TAC_TOE, 1)
     env.reset([0])
     steps = [env.step(actions(move)) for move in (0, 1, 2, 4, 3, 5, 7, 6, 8)]
     assert [step.terminated[0] for step in steps] == [False] * 8 + [True]
@@ -158,7 +158,7 @@ def test_who_loses_by_the_own_move_is_rewarded_for_it():
 
 
 def test_four_in_a_column_win_connect_four():
-    env = spiel.Games(spiel.Game("connect_four(rows=4,columns=5)"), 1)
+    env = spiel.Games(SMALL_CONNECT_FOUR, 1)
     env.reset([0])
     steps = [env.step(actions(move)) for move in (0, 1, 0, 1, 0, 1, 0)]
     assert [step.reward[0] for step in steps] == [0] * 6 + [1]
@@ -168,7 +168,7 @@ def test_four_in_a_column_win_connect_four():
 
 
 def test_an_illegal_action_is_refused_before_any_game_has_moved(said: golden.Said):
-    env = spiel.Games(spiel.Game("tic_tac_toe"), 2)
+    env = spiel.Games(TIC_TAC_TOE, 2)
     env.reset([0, 0])
     env.step(actions(4, 4))
     with said.raises(errors.InvalidMessage, r"action 4 .* 1 .*\[0, 1, 2, 3, 5, "):
@@ -192,7 +192,7 @@ def test_games_of_one_player_have_no_mover():
 
 
 def test_against_an_opponent_the_sides_change_with_environment_and_episode():
-    env = spiel.Games(spiel.Game("tic_tac_toe"), 2, against=("random",))
+    env = spiel.Games(TIC_TAC_TOE, 2, against=("random",))
     rng = np.random.default_rng(0)
     step = env.reset([5, 6])
     episode, first = np.zeros(2, int), np.ones(2, bool)
@@ -219,7 +219,7 @@ def has_line(plane):
 
 
 def test_against_an_opponent_the_reward_is_the_games_for_the_own_side():
-    env = spiel.Games(spiel.Game("tic_tac_toe"), 8, against=("random",))
+    env = spiel.Games(TIC_TAC_TOE, 8, against=("random",))
     rng = np.random.default_rng(1)
     step = env.reset(range(8))
     mover = step.observation[:, 0, 0, 3]
@@ -238,7 +238,7 @@ def test_against_an_opponent_the_reward_is_the_games_for_the_own_side():
 
 
 def test_the_opponent_plays_every_legal_move_equally_often():
-    env = spiel.Games(spiel.Game("tic_tac_toe"), 900, against=("random",))
+    env = spiel.Games(TIC_TAC_TOE, 900, against=("random",))
     step = env.reset(range(900))
     crosses = step.observation[1::2, ..., 2].sum(axis=0)  # it opens in the odd ones
     assert crosses.sum() == 450
@@ -251,7 +251,7 @@ def test_the_opponent_plays_every_legal_move_equally_often():
 
 
 def test_every_episode_tells_its_opponent_and_side():
-    env = spiel.Games(spiel.Game("tic_tac_toe"), 8, against=("random", "mcts-3"))
+    env = spiel.Games(TIC_TAC_TOE, 8, against=("random", "mcts-3"))
     assert env.spec.tasks == ("random/first", "random/second", "mcts-3/first", "mcts-3/second")
     rng = np.random.default_rng(2)
     step = env.reset(range(8))
@@ -302,7 +302,7 @@ def stones(step):
 
 
 def test_a_random_opening_has_every_length_equally_often_and_the_right_mover():
-    env = spiel.Games(spiel.Game("tic_tac_toe"), 900, random_opening=3)
+    env = spiel.Games(TIC_TAC_TOE, 900, random_opening=3)
     step = env.reset(range(900))
     assert np.all(np.abs(np.bincount(stones(step), minlength=4) - 225) < 60)
     np.testing.assert_array_equal(step.observation[:, 0, 0, 3], stones(step) % 2)
@@ -470,7 +470,7 @@ def test_a_missing_package_is_named_with_what_to_install(monkeypatch):
 
 
 def test_only_boards_can_be_drawn():
-    env = spiel.Games(spiel.Game("tic_tac_toe"), 1)
+    env = spiel.Games(TIC_TAC_TOE, 1)
     env.reset([0])
     env.step(actions(4))
     picture = env.render()

@@ -153,6 +153,31 @@ def run_script(script, *args, **kwargs):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_SECONDS, **kwargs)
 
 
+OWN = """
+import os, signal, subprocess, sys, threading
+from seedzero.config import worker_options
+from seedzero.core import exit_codes
+from seedzero.envs import catch
+from seedzero.worker import process
+
+def run(env_factory, **options):
+    return process.run(worker_options.WorkerOptions(sys.argv[1], **options), env_factory=env_factory)
+
+"""
+"""Begins the program of a worker with environments of its own; the address is the first argument."""
+
+
+def counted():
+    """Returns a list, and a factory of environments that puts their numbers in it."""
+    made = []
+
+    def factory(num_envs):
+        made.append(num_envs)
+        return catch.Catch(num_envs)
+
+    return made, factory
+
+
 def spawn(*args):
     command = [sys.executable, "-m", "seedzero.worker", *args]
     pipes = dict(stdin=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -214,12 +239,7 @@ def test_a_session_sends_every_step_of_both_groups_and_ends_with_the_learner(ser
 
 
 def test_a_restart_resets_environments_and_makes_them_anew_for_new_settings(serve, run):
-    made = []
-
-    def factory(num_envs):
-        made.append(num_envs)
-        return catch.Catch(num_envs)
-
+    made, factory = counted()
     yours = dict(env="yours")
     learner = serve(yours, yours, yours | dict(envs_per_group=5))
     run(env_factory=factory)
@@ -259,12 +279,7 @@ def test_environments_of_several_tasks_tell_their_tasks(serve, run, monkeypatch)
 
 
 def test_environments_of_one_task_are_kept_for_other_places(serve, run):
-    made = []
-
-    def factory(num_envs):
-        made.append(num_envs)
-        return catch.Catch(num_envs)
-
+    made, factory = counted()
     learner = serve(dict(env="yours", indices=tuple(range(6))), dict(env="yours", indices=tuple(range(6, 12))))
     run(env_factory=factory)
     learner.await_steps(3, "session-1")
@@ -351,10 +366,18 @@ def unmakeable(num_envs):
     raise OSError(f"no room for {num_envs} boards")
 
 
+def unlicensed(num_envs):
+    raise errors.EnvironmentFailure("the license has expired")
+
+
 @pytest.mark.parametrize(
     ("factory", "reason"),
-    [(Fragile, "ZeroDivisionError: the ball is flat"), (unmakeable, "OSError: no room for 3 boards")],
-    ids=["step", "make"],
+    [
+        (Fragile, "ZeroDivisionError: the ball is flat"),
+        (unmakeable, "OSError: no room for 3 boards"),
+        (unlicensed, "the license has expired"),
+    ],
+    ids=["step", "make", "own error"],
 )
 def test_failing_environments_end_the_worker_tell_the_learner_and_leave_others_alone(
     serve, run, caplog, factory, reason
@@ -366,7 +389,7 @@ def test_failing_environments_end_the_worker_tell_the_learner_and_leave_others_a
     assert failing.code() == exit_codes.FAILED
     told = learner.await_end()
     assert told.startswith("failed")
-    assert reason in told
+    assert told == f"failed: {reason}" if factory is unlicensed else reason in told  # an own error is unchanged
     complaints = [record for record in caplog.records if record.name == "seedzero.worker.worker"]
     assert len([record for record in complaints if reason in record.getMessage()]) == 1
     learner.await_steps(20, "session-1")
@@ -440,15 +463,9 @@ def test_actions_out_of_range_never_reach_the_environments(serve, run):
     assert not reached
 
 
-def test_groups_that_differ_are_refused(serve, run):
-    learner = serve(dict(env="yours"))
-    assert run(env_factory=lambda num_envs: catch.Catch(num_envs + 1)).code() == exit_codes.FAILED
-    assert "expected 3" in learner.await_end()
-
-
-def test_groups_of_which_only_some_show_masks_are_refused(serve, run):
-    learner = serve(dict(env="yours"))
-    makers = iter(["Taxi-v4", "FrozenLake-v1"])
+def masked(names):
+    """Returns a factory of alike environments of Gymnasium, of which Taxi alone shows masks."""
+    makers = iter(names)
 
     def factory(num_envs):
         name = next(makers)
@@ -460,8 +477,21 @@ def test_groups_of_which_only_some_show_masks_are_refused(serve, run):
 
         return gym_env.GymVectorEnv.from_factory(make, num_envs)
 
+    return factory
+
+
+@pytest.mark.parametrize(
+    ("factory", "reason"),
+    [
+        (lambda num_envs: catch.Catch(num_envs + 1), "expected 3"),
+        (masked(["Taxi-v4", "FrozenLake-v1"]), "has_action_mask=False"),
+    ],
+    ids=["sizes", "masks"],
+)
+def test_groups_that_differ_are_refused(serve, run, factory, reason):
+    learner = serve(dict(env="yours"))
     assert run(env_factory=factory).code() == exit_codes.FAILED
-    assert "has_action_mask=False" in learner.await_end()
+    assert reason in learner.await_end()
 
 
 def test_groups_of_one_simulator_are_refused(serve, run, said: golden.Said):
@@ -599,20 +629,15 @@ def test_a_process_that_fails_says_why_in_one_line_and_exits_with_1(serve, addre
 def test_an_environment_that_never_returns_cannot_hold_a_process_that_shall_end(serve, address):
     learner = serve(dict(env="yours"))
     script = """
-        import os, signal, sys, threading
-        from seedzero.envs import catch
-        from seedzero.config import worker_options
-        from seedzero.worker import process
-
         class Stuck(catch.Catch):
             def step(self, actions):
                 os.kill(os.getpid(), signal.SIGTERM)
                 while True:
                     threading.Event().wait(1)
 
-        process.run(worker_options.WorkerOptions(sys.argv[1], close_seconds=0.1), env_factory=Stuck)
+        run(Stuck, close_seconds=0.1)
     """
-    assert run_script(script, address).returncode == exit_codes.FAILED
+    assert run_script(OWN + textwrap.dedent(script), address).returncode == exit_codes.FAILED
     assert learner.requests
 
 
@@ -620,12 +645,6 @@ def test_an_environment_that_never_returns_cannot_hold_a_process_that_shall_end(
 def test_a_failed_environment_that_cannot_be_left_cannot_hold_its_process(serve, address, in_thread):
     serve(dict(env="yours"))
     script = """
-        import sys, threading
-        from seedzero.core import exit_codes
-        from seedzero.config import worker_options
-        from seedzero.envs import catch
-        from seedzero.worker import process
-
         hold = threading.Event().wait
 
         class Stuck(catch.Catch):
@@ -638,11 +657,9 @@ def test_a_failed_environment_that_cannot_be_left_cannot_hold_its_process(serve,
                 else:
                     hold()
 
-        close_seconds = 60 if sys.argv[2] == "True" else 0.1
-        options = worker_options.WorkerOptions(sys.argv[1], close_seconds=close_seconds)
-        exit_codes.leave(process.run(options, env_factory=Stuck))
+        exit_codes.leave(run(Stuck, close_seconds=60 if sys.argv[2] == "True" else 0.1))
     """
-    ended = run_script(script, address, str(in_thread))
+    ended = run_script(OWN + textwrap.dedent(script), address, str(in_thread))
     assert ended.returncode == exit_codes.FAILED
     line = ended.stderr.splitlines()[-1]
     assert "the simulator is gone" in line
@@ -651,22 +668,16 @@ def test_a_failed_environment_that_cannot_be_left_cannot_hold_its_process(serve,
 def test_what_hanging_environments_started_ends_with_the_supervisor(serve, address, tmp_path):
     learner = serve(dict(env="yours"))
     script = """
-        import subprocess, sys, threading
-        from seedzero.config import worker_options
-        from seedzero.envs import catch
-        from seedzero.worker import process
-
         class Simulated(catch.Catch):
             def step(self, actions):
                 code = "import sys, time; held = open(sys.argv[1], 'w'); time.sleep(600)"
                 subprocess.Popen([sys.executable, "-S", "-c", code, sys.argv[2]])
                 threading.Event().wait()
 
-        options = worker_options.WorkerOptions(sys.argv[1], supervised=True, close_seconds=0.1)
-        process.run(options, env_factory=Simulated)
+        run(Simulated, supervised=True, close_seconds=0.1)
     """
     os.mkfifo(tmp_path / "left")
-    command = [sys.executable, "-c", textwrap.dedent(script), address, tmp_path / "left"]
+    command = [sys.executable, "-c", OWN + textwrap.dedent(script), address, tmp_path / "left"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, start_new_session=True) as child:
         learner.await_steps(1)
         with open(tmp_path / "left", "rb", buffering=0) as left:
@@ -698,19 +709,13 @@ def test_a_signal_may_come_while_another_is_handled():
 def test_the_end_of_training_gives_environments_all_time_to_close(serve, address):
     learner = serve(dict(env="yours"))
     script = """
-        import sys, threading
-        from seedzero.config import worker_options
-        from seedzero.envs import catch
-        from seedzero.worker import process
-
         class Slow(catch.Catch):
             def close(self):
                 threading.Event().wait(0.5)  # longer than the time of those that were told to stop
 
-        options = worker_options.WorkerOptions(sys.argv[1], close_seconds=0.01)
-        sys.exit(process.run(options, env_factory=Slow))
+        sys.exit(run(Slow, close_seconds=0.01))
     """
-    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(script), address], cwd=ROOT) as child:
+    with subprocess.Popen([sys.executable, "-c", OWN + textwrap.dedent(script), address], cwd=ROOT) as child:
         learner.await_steps(4)
         learner.server.stop(finished=True, reason="training is over")
         assert child.wait(DEADLINE_SECONDS) == exit_codes.DONE
@@ -723,15 +728,6 @@ def test_the_end_of_training_gives_environments_all_time_to_close(serve, address
 def test_bad_arguments_exit_with_2(capsys, arguments, message):
     assert process.main(arguments) == exit_codes.BAD_USAGE
     assert message in capsys.readouterr().err
-
-
-def test_own_errors_pass_unchanged_through_a_worker(serve, run):
-    def factory(num_envs):
-        raise errors.EnvironmentFailure("the license has expired")
-
-    learner = serve(dict(env="yours"))
-    assert run(env_factory=factory).code() == exit_codes.FAILED
-    assert "the license has expired" in learner.await_end()
 
 
 def test_the_example_of_a_remote_worker_runs(serve, address):

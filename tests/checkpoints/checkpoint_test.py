@@ -1,6 +1,7 @@
 """Restoring: everything bit for bit, or a refusal that names the reason; the bytes that a checkpoint takes."""
 
 import dataclasses
+import os
 import pathlib
 import re
 import shutil
@@ -239,18 +240,21 @@ def test_where_the_replay_is_needed_an_older_whole_checkpoint_is_taken(
     harness.assert_same(restored.rings, held[0][1])
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "state/manifest.ocdbt", "params/manifest.ocdbt"])
-def test_a_missing_file_steps_back(disk: harness.Disk, two_steps: harness.Steps, name: str) -> None:
-    (disk.step(2) / name).unlink()
+@pytest.mark.parametrize(
+    ("name", "size", "reason"),
+    [
+        *((name, None, "No such file") for name in ("manifest.json", "state/manifest.ocdbt", "params/manifest.ocdbt")),
+        ("manifest.json", 100, "is damaged"),
+    ],
+)
+def test_a_missing_or_truncated_file_steps_back(
+    disk: harness.Disk, two_steps: harness.Steps, name: str, size: int | None, reason: str
+) -> None:
+    path = disk.step(2) / name
+    path.unlink() if size is None else os.truncate(path, size)
     restored = harness.restore(disk.open(), two_steps[0])
     assert restored.step == 1
-    assert "No such file" in restored.losses[0]
-
-
-def test_a_truncated_manifest_steps_back(disk: harness.Disk, two_steps: harness.Steps) -> None:
-    path = disk.step(2) / "manifest.json"
-    path.write_bytes(path.read_bytes()[:100])
-    assert harness.restore(disk.open(), two_steps[0]).step == 1
+    assert reason in restored.losses[0]
 
 
 def test_when_nothing_can_be_used_every_reason_is_named(

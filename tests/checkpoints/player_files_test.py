@@ -50,8 +50,11 @@ def flip(path: pathlib.Path) -> None:
     path.write_bytes(content)
 
 
+League = dict[str, manifest.Files]
+
+
 @pytest.fixture
-def league(disk: harness.Disk) -> dict[str, manifest.Files]:
+def league(disk: harness.Disk) -> League:
     """Two durable steps with a replay: the first needs one frozen player, the second one more."""
     checkpointer, rings = disk.open(), harness.filled(5)
     for step, name in ((1, ONE), (2, TWO)):
@@ -186,9 +189,7 @@ def test_a_run_without_frozen_players_has_neither_directory_nor_field(disk: harn
     assert len(written) == 2 and not any("frozen" in text for text in written)
 
 
-def test_a_start_deletes_players_that_no_checkpoint_needs_and_nothing_else(
-    disk: harness.Disk, league: dict[str, manifest.Files]
-) -> None:
+def test_a_start_deletes_players_that_no_checkpoint_needs_and_nothing_else(disk: harness.Disk, league: League) -> None:
     (disk.path / "frozen" / "mine").mkdir()
     before = harness.files_below(disk.path)
     checkpointer = disk.open()
@@ -201,7 +202,7 @@ def test_a_start_deletes_players_that_no_checkpoint_needs_and_nothing_else(
 
 
 def test_a_start_that_cannot_read_a_manifest_deletes_no_player(
-    disk: harness.Disk, league: dict[str, manifest.Files], monkeypatch: pytest.MonkeyPatch
+    disk: harness.Disk, league: League, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
         harness.unreadable_manifests(patched)
@@ -254,7 +255,7 @@ def test_a_player_that_is_frozen_while_a_save_goes_on_is_kept_for_the_next(
 
 
 def test_a_name_that_a_save_does_not_know_fails_it_by_name(
-    disk: harness.Disk, league: dict[str, manifest.Files], said: golden.Said
+    disk: harness.Disk, league: League, said: golden.Said
 ) -> None:
     checkpointer = disk.open()
     restore(checkpointer)
@@ -376,9 +377,7 @@ def test_any_failure_of_a_write_is_told_and_the_device_s_failure_refuses(
 
 
 @pytest.mark.parametrize("damage", ["flipped", "missing", "gone"])
-def test_a_damaged_player_costs_nothing_else(
-    damage: str, disk: harness.Disk, league: dict[str, manifest.Files]
-) -> None:
+def test_a_damaged_player_costs_nothing_else(damage: str, disk: harness.Disk, league: League) -> None:
     path = disk.path / "frozen" / TWO
     if damage == "gone":
         shutil.rmtree(path)
@@ -406,7 +405,7 @@ def test_a_damaged_player_costs_nothing_else(
 
 
 def test_a_player_that_vanishes_from_a_running_league_is_named_at_each_checkpoint(
-    disk: harness.Disk, league: dict[str, manifest.Files], said: golden.Said
+    disk: harness.Disk, league: League, said: golden.Said
 ) -> None:
     checkpointer = disk.open()
     restore(checkpointer)
@@ -425,7 +424,7 @@ def test_a_player_that_vanishes_from_a_running_league_is_named_at_each_checkpoin
 
 @pytest.mark.parametrize("part", ["manifest.json", "params/manifest.ocdbt"])
 def test_after_a_resume_from_an_earlier_checkpoint_a_derived_name_is_taken_anew(
-    part: str, disk: harness.Disk, league: dict[str, manifest.Files]
+    part: str, disk: harness.Disk, league: League
 ) -> None:
     (disk.step(2) / part).unlink()
     checkpointer = disk.open()
@@ -440,7 +439,7 @@ def test_after_a_resume_from_an_earlier_checkpoint_a_derived_name_is_taken_anew(
 
 
 def test_a_name_that_an_older_checkpoint_needs_is_refused_by_name(
-    disk: harness.Disk, league: dict[str, manifest.Files], said: golden.Said
+    disk: harness.Disk, league: League, said: golden.Said
 ) -> None:
     checkpointer = disk.open()
     with pytest.raises(errors.CheckpointError, match=ONE):  # before the newest is known, all count

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
 from seedzero.transport import outbox
+
+
+def in_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Runs a test in an event loop."""
+
+    @functools.wraps(test)
+    def run() -> None:
+        asyncio.run(test())
+
+    return run
 
 
 class Wire:
@@ -33,77 +46,69 @@ async def rest() -> None:
         await asyncio.sleep(0)
 
 
-def test_messages_are_written_in_order_and_one_at_a_time() -> None:
-    async def run() -> None:
-        wire = Wire()
-        wire.outbox.put(b"before")
-        assert not wire.begun
-        task = asyncio.create_task(wire.outbox.write_all())
-        await rest()
-        wire.outbox.put(b"second")
-        wire.outbox.put(b"third")
-        assert wire.begun == [b"before"] and list(wire.outbox.waiting) == [b"second", b"third"]
-        for expected in (b"second", b"third"):
-            await wire.end_write()
-            assert wire.begun[-1] == expected
+@in_a_loop
+async def test_messages_are_written_in_order_and_one_at_a_time() -> None:
+    wire = Wire()
+    wire.outbox.put(b"before")
+    assert not wire.begun
+    task = asyncio.create_task(wire.outbox.write_all())
+    await rest()
+    wire.outbox.put(b"second")
+    wire.outbox.put(b"third")
+    assert wire.begun == [b"before"] and list(wire.outbox.waiting) == [b"second", b"third"]
+    for expected in (b"second", b"third"):
         await wire.end_write()
-        wire.outbox.put(b"after a rest")
-        assert wire.begun[-1] == b"third"  # not at once: whatever else is due comes first
-        wire.outbox.put(b"last")
-        wire.outbox.put(None)
-        await rest()
-        await wire.end_write()
-        assert wire.begun[-2:] == [b"after a rest", b"last"] and not task.done()
-        await wire.end_write()
-        assert task.done() and task.result() is None
-
-    asyncio.run(run())
-
-
-def test_the_error_of_a_write_ends_it() -> None:
-    async def run() -> None:
-        wire = Wire()
-        task = asyncio.create_task(wire.outbox.write_all())
-        await rest()
-        wire.outbox.put(b"first")
-        wire.outbox.put(b"second")
-        await rest()
-        wire.writes[-1].set_exception(ConnectionResetError())
-        with pytest.raises(ConnectionResetError):
-            await task
-        wire.outbox.put(b"third")
-        await rest()
-        assert wire.begun == [b"first"]
-
-    asyncio.run(run())
+        assert wire.begun[-1] == expected
+    await wire.end_write()
+    wire.outbox.put(b"after a rest")
+    assert wire.begun[-1] == b"third"  # not at once: whatever else is due comes first
+    wire.outbox.put(b"last")
+    wire.outbox.put(None)
+    await rest()
+    await wire.end_write()
+    assert wire.begun[-2:] == [b"after a rest", b"last"] and not task.done()
+    await wire.end_write()
+    assert task.done() and task.result() is None
 
 
-def test_a_cancelled_write_cancels_it() -> None:
-    async def run() -> None:
-        wire = Wire()
-        task = asyncio.create_task(wire.outbox.write_all())
-        wire.outbox.put(b"first")
-        await rest()
-        wire.writes[-1].cancel()
-        await rest()
-        assert task.cancelled()
+@in_a_loop
+async def test_the_error_of_a_write_ends_it() -> None:
+    wire = Wire()
+    task = asyncio.create_task(wire.outbox.write_all())
+    await rest()
+    wire.outbox.put(b"first")
+    wire.outbox.put(b"second")
+    await rest()
+    wire.writes[-1].set_exception(ConnectionResetError())
+    with pytest.raises(ConnectionResetError):
+        await task
+    wire.outbox.put(b"third")
+    await rest()
+    assert wire.begun == [b"first"]
 
-    asyncio.run(run())
+
+@in_a_loop
+async def test_a_cancelled_write_cancels_it() -> None:
+    wire = Wire()
+    task = asyncio.create_task(wire.outbox.write_all())
+    wire.outbox.put(b"first")
+    await rest()
+    wire.writes[-1].cancel()
+    await rest()
+    assert task.cancelled()
 
 
-def test_nothing_is_written_once_it_is_cancelled() -> None:
-    async def run() -> None:
-        wire = Wire()
-        task = asyncio.create_task(wire.outbox.write_all())
-        await rest()
-        wire.outbox.put(b"first")
-        await rest()
-        wire.outbox.put(b"second")
-        task.cancel()
-        await rest()
-        await wire.end_write()
-        wire.outbox.put(b"third")
-        await rest()
-        assert task.cancelled() and wire.begun == [b"first"]
-
-    asyncio.run(run())
+@in_a_loop
+async def test_nothing_is_written_once_it_is_cancelled() -> None:
+    wire = Wire()
+    task = asyncio.create_task(wire.outbox.write_all())
+    await rest()
+    wire.outbox.put(b"first")
+    await rest()
+    wire.outbox.put(b"second")
+    task.cancel()
+    await rest()
+    await wire.end_write()
+    wire.outbox.put(b"third")
+    await rest()
+    assert task.cancelled() and wire.begun == [b"first"]

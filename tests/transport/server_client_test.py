@@ -197,23 +197,6 @@ def test_leave_ends_a_waiting_worker(learner: Learner, address: str) -> None:
 # --- bad input: the stream ends with its reason, the learner and other workers go on ---
 
 
-@pytest.mark.parametrize(
-    ("step", "message"),
-    [
-        (make_step(observation=np.zeros((E, 4), np.float32)), r"\(2, 4\) .*\(2, 3\)"),
-        (make_step(np.nan), "environment 0 of group 0 .* nan .*reward"),
-    ],
-)
-def test_bad_step_ends_that_worker_only(learner: Learner, address: str, step: types.EnvStep, message: str) -> None:
-    with joined(address, dataclasses.replace(HELLO, worker_id="good")) as good, joined(address) as bad:
-        bad.send(0, step)
-        for _ in range(2):
-            with pytest.raises(errors.InvalidMessage, match=message):
-                bad.receive()
-        good.send(0, make_step())
-        assert receive_actions(good).group == 0
-
-
 class _Unreadable:
     """As a tensor whose gradient is followed."""
 
@@ -223,38 +206,30 @@ class _Unreadable:
         raise RuntimeError("detach it first")
 
 
-def test_what_cannot_be_encoded_ends_the_worker(learner: Learner, address: str, said: golden.Said) -> None:
-    with joined(address) as worker:
-        worker.send(0, make_step(observation=_Unreadable()))
-        with said.raises(errors.InvalidMessage, "RuntimeError: detach it first"):
-            worker.receive()
-    with client.Client(address, HELLO) as worker:
-        worker.join()
-        worker.start(dataclasses.replace(SPEC, frames_per_step=2**40))
-        with pytest.raises(errors.InvalidMessage, match="ValueError: "):
-            worker.receive()
-
-
-def test_step_that_is_too_large_is_not_even_sent(learner: Learner, address: str) -> None:
-    with joined(address) as worker:
-        worker.send(0, make_step(observation=np.zeros((E, 99_999), np.float32)))
-        with pytest.raises(errors.InvalidMessage, match=r" \d+ bytes; .* 65572"):
-            worker.receive()
-    assert learner.next_end()[1] == messages.GOODBYE
-
-
-def test_bad_step_ends_its_session(learner: Learner, address: str) -> None:
-    with RawStream(address) as raw:
-        session_id = raw.begin()
-        raw.say(codec.encode_step(0, 0, make_step(np.inf)))
-        code, details, kind = raw.error()
-        assert (code, kind) == (grpc.StatusCode.INVALID_ARGUMENT, "InvalidMessage")
-        assert "inf" in details and "reward" in details
-        assert learner.next_end() == (session_id, f"failed: {details}")
-    with RawStream(address) as raw:
-        raw.say(handshake.encode_hello(dataclasses.replace(HELLO, session_id=session_id)))
-        assert raw.hear().HasField("restart")
-    assert learner.ended.empty()
+@pytest.mark.parametrize(
+    ("spec", "step", "message"),
+    [
+        (SPEC, make_step(observation=np.zeros((E, 4), np.float32)), r"\(2, 4\) .*\(2, 3\)"),
+        (SPEC, make_step(np.nan), "environment 0 of group 0 .* nan .*reward"),
+        (SPEC, make_step(observation=np.zeros((E, 99_999), np.float32)), r" \d+ bytes; .* 65572"),  # not even sent
+        (SPEC, make_step(observation=_Unreadable()), "RuntimeError: detach it first"),
+        (dataclasses.replace(SPEC, frames_per_step=2**40), make_step(), "ValueError: "),
+    ],
+)
+def test_what_cannot_be_sent_or_taken_ends_that_worker_only(
+    address: str, spec: types.EnvSpec, step: types.EnvStep, message: str, said: golden.Said
+) -> None:
+    with joined(address, dataclasses.replace(HELLO, worker_id="good")) as good, client.Client(address, HELLO) as bad:
+        bad.join()
+        bad.start(spec)
+        bad.send(0, step)
+        for _ in range(2):
+            with pytest.raises(errors.InvalidMessage, match=message) as raised:
+                bad.receive()
+        if "detach" in message:
+            said(raised.value)
+        good.send(0, make_step())
+        assert receive_actions(good).group == 0
 
 
 def wrong_version() -> bytes:
@@ -286,6 +261,7 @@ def test_bad_first_message_is_refused(
 @pytest.mark.parametrize(
     ("data", "code", "details"),
     [
+        (codec.encode_step(0, 0, make_step(np.inf)), grpc.StatusCode.INVALID_ARGUMENT, "inf in its reward"),
         (codec.encode_step(0, 3, make_step()), grpc.StatusCode.OUT_OF_RANGE, "3 of group 0"),
         (handshake.encode_hello(HELLO), grpc.StatusCode.INVALID_ARGUMENT, "Hello came twice"),
         (
@@ -295,7 +271,7 @@ def test_bad_first_message_is_refused(
         ),
     ],
 )
-def test_bad_later_message_is_refused(
+def test_bad_later_message_ends_its_session(
     learner: Learner, address: str, data: bytes, code: grpc.StatusCode, details: str
 ) -> None:
     with RawStream(address) as raw:
@@ -305,6 +281,10 @@ def test_bad_later_message_is_refused(
         assert came[0] is code
         assert re.search(details, came[1])
         assert learner.next_end() == (session_id, f"failed: {came[1]}")
+    with RawStream(address) as raw:
+        raw.say(handshake.encode_hello(dataclasses.replace(HELLO, session_id=session_id)))
+        assert raw.hear().HasField("restart")
+    assert learner.ended.empty()
 
 
 def test_step_before_spec_is_refused(address: str, said: golden.Said) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-import shutil
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
@@ -149,7 +148,7 @@ class CheckpointDir:
                 has_replay=replay is not None,
                 frozen=files,
             )
-            _write(saved_files.step_directory(self.path, step), *self._shared(parts, described))
+            manifest.write_directory(saved_files.step_directory(self.path, step), *self._shared(parts, described))
             unusable = self.newest.unusable - {step}  # an earlier one of this step was damaged; this one is whole
             self.newest = self.newest._replace(step=step, ordinal=ordinal, replay=replay, unusable=unusable)
         return problems
@@ -199,13 +198,13 @@ class CheckpointDir:
         with self._lock:
             files, problems = self._files_of_frozen(frozen)
             described = manifest.Manifest(step, self._clock(), self.newest.ordinal + 1, host=host, frozen=files)
-            replay_from = None
+            kept: dict[str, pathlib.Path] = {}
             self.check_newest()
             if self.newest.step is not None:
-                path = saved_files.step_directory(self.path, self.newest.step)
-                last = manifest.read(path)
+                newest = saved_files.step_directory(self.path, self.newest.step)
+                last = manifest.read(newest)
                 if last.has_replay and self.newest.replay is not None:
-                    replay_from = path
+                    kept[saved_files.REPLAY] = newest / saved_files.REPLAY
                     described = dataclasses.replace(
                         described,
                         arrays={name: last.arrays[name] for name in (saved_files.REPLAY, checkpoint.OBSERVATION)},
@@ -213,7 +212,8 @@ class CheckpointDir:
                         segments=last.segments,
                         has_replay=True,
                     )
-            _write(saved_files.step_directory(self.path, step), *self._shared(parts, described), replay_from)
+            path = saved_files.step_directory(self.path, step)
+            manifest.write_directory(path, *self._shared(parts, described), kept)
             self.newest = self.newest._replace(unusable=self.newest.unusable - {step})
             self._last_state = step
         return problems
@@ -232,7 +232,7 @@ class CheckpointDir:
             if other > step:
                 durable.remove(root / f"{other:012d}")
         described = manifest.Manifest(step, self._clock(), 0, host=info)
-        _write(root / f"{step:012d}", {saved_files.PARAMS: {saved_files.PARAMS: params}}, described)
+        manifest.write_directory(root / f"{step:012d}", {saved_files.PARAMS: {saved_files.PARAMS: params}}, described)
         for other in saved_files.finished(root)[:-1]:
             durable.remove(root / f"{other:012d}")
 
@@ -258,19 +258,3 @@ class CheckpointDir:
 
 def _files_of(replay: segments.SavedReplay | None) -> dict[str, manifest.Files]:
     return {segment.name: segment.files for segment in replay.segments} if replay else {}
-
-
-def _write(
-    directory: pathlib.Path,
-    parts: Mapping[str, trees.Tree],
-    described: manifest.Manifest,
-    replay_from: pathlib.Path | None = None,
-) -> None:
-    """Writes parts and their manifest into a new directory, durably, and copies the replay part of another one."""
-    with durable.new_directory(directory) as temporary:
-        if replay_from is not None:
-            shutil.copytree(replay_from / saved_files.REPLAY, temporary / saved_files.REPLAY)
-        for name, part in parts.items():
-            trees.save(temporary / name, part)
-        arrays = {**described.arrays, **{name: trees.describe(part) for name, part in parts.items()}}
-        manifest.write(temporary, dataclasses.replace(described, arrays=arrays, files=durable.checksums(temporary)))

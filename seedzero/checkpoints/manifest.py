@@ -8,6 +8,8 @@ import itertools
 import json
 import math
 import pathlib
+import shutil
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -56,6 +58,27 @@ def write(directory: pathlib.Path, manifest: Manifest) -> None:
     body = json.dumps({"format": _FORMAT, **fields}, sort_keys=True)
     text = json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "body": body})
     (directory / NAME).write_text(text)
+
+
+def write_directory(
+    directory: pathlib.Path,
+    parts: Mapping[str, trees.Tree],
+    described: Manifest,
+    kept: Mapping[str, pathlib.Path] = types.MappingProxyType({}),
+) -> Manifest:
+    """Writes parts and their manifest into a new directory, durably; an error leaves nothing. Returns the manifest.
+
+    parts: arrays by name, described beside those of `described`. kept: directories of other parts, which are copied.
+    """
+    with durable.new_directory(directory) as temporary:
+        for name, path in kept.items():
+            shutil.copytree(path, temporary / name)
+        for name, part in parts.items():
+            trees.save(temporary / name, part)
+        arrays = {**described.arrays, **{name: trees.describe(part) for name, part in parts.items()}}
+        described = dataclasses.replace(described, arrays=arrays, files=durable.checksums(temporary))
+        write(temporary, described)
+    return described
 
 
 def read(directory: pathlib.Path, *, has_step: bool = True) -> Manifest:

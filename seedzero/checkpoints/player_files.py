@@ -60,19 +60,14 @@ def write(
     if not saved_files.FROZEN_NAME.fullmatch(name):
         raise errors.CheckpointError(f"a frozen player cannot have the name {name!r}; expected PLAYER-0123456789ab")
     root = directory / saved_files.FROZEN
-    parts = {saved_files.PARAMS: params} | ({saved_files.SCALES: dict(scales)} if scales else {})
+    parts = {saved_files.PARAMS: {saved_files.PARAMS: params}}
+    parts |= {saved_files.SCALES: {saved_files.SCALES: dict(scales)}} if scales else {}
     if not root.is_dir():  # no start makes it: runs without a league have none
         root.mkdir(parents=True, exist_ok=True)
         durable.flush(directory)
-    with durable.new_directory(root / name) as temporary:
-        for part, tree in parts.items():
-            trees.save(temporary / part, {part: tree})
-        files = durable.checksums(temporary)
-        arrays = {part: trees.describe({part: tree}) for part, tree in parts.items()}
-        host = {"name": name, "info": info}
-        manifest.write(temporary, manifest.Manifest(step, time, 0, arrays=arrays, host=host, files=files))
-        files = {manifest.NAME: durable.checksum(temporary / manifest.NAME), **files}
-    return files
+    described = manifest.Manifest(step, time, 0, host={"name": name, "info": info})
+    written = manifest.write_directory(root / name, parts, described)
+    return {manifest.NAME: durable.checksum(root / name / manifest.NAME), **written.files}
 
 
 def read(

@@ -11,7 +11,10 @@ import os
 import pathlib
 import secrets
 import signal
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+
+from seedzero.core import exit_codes
 
 MARK = "SEEDZERO_STARTED_BY"
 """The variable with the numbers of a program and of those that started it, with spaces, its own last."""
@@ -42,6 +45,31 @@ def kill_own() -> None:
         kill(numbers[-1])
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
+
+
+def at_end_of_input(function: Callable[[], object]) -> None:
+    """Calls a function, on a thread, once standard input is closed.
+
+    Whoever has started this process holds that pipe open: it closes when that ends, however it happens.
+    """
+
+    def wait() -> None:
+        # Not through sys.stdin: a thread that waits in it makes Python's own end fatal.
+        while os.read(0, 4096):
+            pass
+        function()
+
+    threading.Thread(target=wait, name="end-of-input", daemon=True).start()
+
+
+def end_with_input() -> None:
+    """Ends this process, and all that it has started, once standard input is closed."""
+
+    def end() -> None:
+        kill_own()
+        os._exit(exit_codes.FAILED)
+
+    at_end_of_input(end)
 
 
 def _pids() -> list[int]:

@@ -10,10 +10,8 @@ standard input is closed; a crash prints its place.
 import dataclasses
 import faulthandler
 import json
-import os
 import signal
 import sys
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,13 +21,6 @@ from seedzero.envs import check, gym_ids, registry
 
 _REST_SECONDS = 20.0
 """Time for another environment, which is made to compare the spaces, and for closing both."""
-
-
-def _end_with_input() -> None:
-    while os.read(0, 4096):
-        pass
-    descendants.kill_own()  # the environment may have started simulators
-    os._exit(exit_codes.FAILED)
 
 
 def _print(answer: Mapping[str, Any]) -> None:
@@ -53,7 +44,7 @@ def _limit_rest() -> None:
     signal.setitimer(signal.ITIMER_REAL, _REST_SECONDS)
 
 
-threading.Thread(target=_end_with_input, name="parent", daemon=True).start()
+descendants.end_with_input()  # the environment may have started simulators
 faulthandler.enable(all_threads=False)
 user_code.serves.set(True)
 try:

@@ -5,10 +5,8 @@ process ends when its standard input is closed; as the leader of a group it take
 """
 
 import json
-import os
 import pathlib
 import sys
-import threading
 
 from seedzero.core import descendants, errors, exit_codes
 from seedzero.evaluation import evaluate as scoring
@@ -17,14 +15,7 @@ MOST_STEPS, LONGEST_SIDE = 500, 200
 """Larger videos would fill the event files of a long run: in steps, and in pixels."""
 
 
-def _end_with_input() -> None:
-    while os.read(0, 4096):
-        pass
-    descendants.kill_own()  # a user's environments may have started simulators
-    os._exit(exit_codes.FAILED)
-
-
-threading.Thread(target=_end_with_input, name="parent", daemon=True).start()
+descendants.end_with_input()  # a user's environments may have started simulators
 try:
     # The learner has imported, with the user's consent, what the run directory names.
     found = scoring.film(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), MOST_STEPS, LONGEST_SIDE)

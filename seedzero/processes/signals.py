@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from seedzero.core import exit_codes, forks
+from seedzero.core import descendants, exit_codes, forks
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ECHO_SECONDS = 0.1
@@ -122,15 +122,5 @@ os.register_at_fork(
 
 
 def terminate_with_input() -> None:
-    """Starts a thread for sending the process SIGTERM after the standard input is closed.
-
-    The supervisor of this process holds that pipe open: it closes when the supervisor ends, however that happens.
-    """
-    threading.Thread(target=_watch_input, name="supervisor", daemon=True).start()
-
-
-def _watch_input() -> None:
-    # Not through sys.stdin: a thread that waits in it makes Python's own end fatal.
-    while os.read(0, 4096):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
+    """Sends the process SIGTERM once its standard input is closed, as by the end of its supervisor."""
+    descendants.at_end_of_input(lambda: os.kill(os.getpid(), signal.SIGTERM))

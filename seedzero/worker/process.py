@@ -42,18 +42,11 @@ def run(options: worker_options.WorkerOptions, *, env_factory: worker.EnvFactory
     words = (told, stop, ended, options.close_seconds)
     threading.Thread(target=_stop_when_told, args=words, name="seedzero-told", daemon=True).start()
     if options.supervised:
-        threading.Thread(target=_watch_supervisor, args=(told,), name="seedzero-supervisor", daemon=True).start()
+        descendants.at_end_of_input(lambda: told.put(True))
     try:
         return worker.run(options, env_factory=env_factory, stop=stop, on_failure=lambda: told.put(False))
     finally:
         ended.set()
-
-
-def _watch_supervisor(told: queue.SimpleQueue[bool]) -> None:
-    # Not through sys.stdin: a thread that waits in it makes Python's own end fatal.
-    while os.read(0, 4096):
-        pass
-    told.put(True)
 
 
 def _stop_when_told(

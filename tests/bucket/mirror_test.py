@@ -27,6 +27,7 @@ from seedzero.config import sections
 from seedzero.core import errors
 
 URL = bucket.Url("gs", "runs", "team/one")
+ONE, TWO = (f"main-{digit * 12}" for digit in "12")
 SETTINGS = sections.BucketConfig(lease_seconds=30)
 
 
@@ -155,6 +156,10 @@ def names(gcs: FakeGcs) -> set[str]:
     return {name.removeprefix("team/one/") for name in gcs.names("runs", "team/one/")}
 
 
+def player_file(name: str) -> str:
+    return f"checkpoints/frozen/{name}/params"
+
+
 def steps(gcs: FakeGcs) -> list[int]:
     """Returns the checkpoints in the bucket: those with a manifest."""
     words = [name.split("/") for name in names(gcs)]
@@ -207,14 +212,16 @@ def test_a_checkpoint_is_there_as_a_whole_and_its_manifest_comes_last(machine: M
     ]
 
 
-def test_what_is_not_kept_is_deleted_there_too(here: Machine, gcs: FakeGcs) -> None:
+def test_what_is_not_kept_or_needed_is_deleted_there_too(here: Machine, gcs: FakeGcs) -> None:
     opened = here.open(keep=2)
-    for step, segment in ((10, "s1"), (20, "s2"), (30, "s2"), (40, "s4")):
-        here.upload(step, segment, for_good=step == 20)
+    for step, segment, players in ((10, "s1", [TWO]), (20, "s2", [ONE]), (30, "s2", []), (40, "s4", [])):
+        here.upload(step, segment, for_good=step == 20, frozen=players)
         here.prune(2, step)
         opened.uploads.prune(step)
     assert here.steps == steps(gcs) == [20, 30, 40]
     assert {name.split("/")[2] for name in names(gcs) if "segments" in name} == {"s2", "s4"}
+    assert player_files.names(here.path / "checkpoints") == [ONE]
+    assert [name for name in names(gcs) if "frozen" in name] == [player_file(ONE)]
 
 
 def test_a_lost_machine_s_run_goes_on_elsewhere(here: Machine, there: Machine, gcs: FakeGcs) -> None:
@@ -249,15 +256,6 @@ def test_a_host_without_the_common_checkpoint_begins_with_none(here: Machine, th
     here.run([10], "a")
     there.open(step=step)
     assert there.steps == []
-
-
-def test_a_damaged_common_checkpoint_is_refused(
-    here: Machine, there: Machine, gcs: FakeGcs, said: golden.Said
-) -> None:
-    here.run([10, 20], "a")
-    gcs.put("runs", "team/one/checkpoints/steps/000000000010/params/data", b"something else")
-    with said.raises(errors.CheckpointError):
-        there.open(step=10)
 
 
 def test_whole_files_of_the_local_copy_are_not_fetched_again(machine: Make, gcs: FakeGcs) -> None:
@@ -318,15 +316,16 @@ def test_an_upload_that_broke_off_is_no_checkpoint_and_is_cleaned_up(
     here: Machine, there: Machine, gcs: FakeGcs
 ) -> None:
     opened = here.open()
-    here.upload(10, "s1")
+    here.upload(10, "s1", frozen=[ONE])
     with gcs.failing(403, part="20/manifest.json"), pytest.raises(errors.BucketError, match="objectUser"):
-        here.upload(20, "s1", "s2")
-    assert "checkpoints/segments/s2/rows" in names(gcs)
+        here.upload(20, "s1", "s2", frozen=[ONE, TWO])
+    assert {"checkpoints/segments/s2/rows", player_file(TWO)} <= names(gcs)
     kill(gcs, opened)
     forget_lease(gcs)
     there.open()
     assert there.steps == [10]
-    assert not [name for name in names(gcs) if "s2" in name or "000000000020" in name]
+    assert not [name for name in names(gcs) if "s2" in name or "000000000020" in name or TWO in name]
+    assert player_file(ONE) in names(gcs)
 
 
 def test_after_a_failed_upload_the_next_one_sends_only_what_is_missing(here: Machine, gcs: FakeGcs) -> None:
@@ -391,14 +390,16 @@ def test_a_damaged_checkpoint_is_passed_over_for_an_older_one_and_may_be_made_an
     assert steps(gcs) == [10, step]
 
 
+@pytest.mark.parametrize(("saved", "common"), [([10], None), ([10, 20], 10)], ids=["only", "common"])
 def test_where_no_checkpoint_can_be_used_nothing_is_begun_anew_or_deleted(
-    here: Machine, there: Machine, gcs: FakeGcs, said: golden.Said
+    here: Machine, there: Machine, gcs: FakeGcs, saved: list[int], common: int | None, said: golden.Said
 ) -> None:
-    here.run([10], "s1")
-    gcs.remove("runs", f"{URL.path}/checkpoints/steps/000000000010/params/data")
+    here.run(saved, "s1")
+    key = f"{URL.path}/checkpoints/steps/000000000010/params/data"
+    gcs.put("runs", key, b"something else") if common else gcs.remove("runs", key)
     before = names(gcs)
-    with said.raises(errors.CheckpointError, "gs://runs/team/one "):
-        there.open()
+    with said.raises(errors.CheckpointError, "gs://runs/team/one ", "common" if common else ""):
+        there.open(step=common)
     assert names(gcs) == before
 
 
@@ -634,12 +635,6 @@ def test_a_state_saved_in_haste_is_durable_when_it_is_in_the_bucket(here: Machin
 
 # ------------------------------------------------------------------------------------ frozen players
 
-ONE, TWO = (f"main-{digit * 12}" for digit in "12")
-
-
-def player_file(name: str) -> str:
-    return f"checkpoints/frozen/{name}/params"
-
 
 def test_frozen_players_are_there_before_the_manifest_that_names_them_and_once(here: Machine, gcs: FakeGcs) -> None:
     here.open()
@@ -654,17 +649,6 @@ def test_frozen_players_are_there_before_the_manifest_that_names_them_and_once(h
         "steps/000000000020/manifest.json",
         "steps/000000000020/params/data",
     ]
-
-
-def test_frozen_players_that_no_checkpoint_needs_are_deleted_there_too(here: Machine, gcs: FakeGcs) -> None:
-    opened = here.open(keep=1)
-    for step, players, for_good in ((10, [ONE], True), (20, [ONE, TWO], False), (30, [], False)):
-        here.upload(step, frozen=players, for_good=for_good)
-        here.prune(1, step)
-        opened.uploads.prune(step)
-    assert here.steps == steps(gcs) == [10, 30]
-    assert player_files.names(here.path / "checkpoints") == [ONE]
-    assert [name for name in names(gcs) if "frozen" in name] == [player_file(ONE)]
 
 
 def test_a_league_goes_on_elsewhere_with_its_frozen_players(here: Machine, there: Machine, gcs: FakeGcs) -> None:
@@ -682,20 +666,6 @@ def test_a_league_goes_on_elsewhere_with_its_frozen_players(here: Machine, there
     sent = gcs.recorded("write")
     there.upload(30, "s1", frozen=[TWO])
     assert not [name for name in sent if "frozen" in name] and steps(gcs) == [10, 20, 30]
-
-
-def test_an_upload_of_a_frozen_player_that_broke_off_is_cleaned_up(
-    here: Machine, there: Machine, gcs: FakeGcs
-) -> None:
-    opened = here.open()
-    here.upload(10, frozen=[ONE])
-    with gcs.failing(403, part="20/manifest.json"), pytest.raises(errors.BucketError, match="objectUser"):
-        here.upload(20, frozen=[ONE, TWO])
-    assert player_file(TWO) in names(gcs)
-    kill(gcs, opened)
-    forget_lease(gcs)
-    there.open()
-    assert there.steps == [10] and [name for name in names(gcs) if "frozen" in name] == [player_file(ONE)]
 
 
 @pytest.mark.parametrize("is_damaged", [True, False])

@@ -1,6 +1,7 @@
 """The directory of checkpoints: which ones stay, and its state after a crash."""
 
 import pathlib
+from collections.abc import Sequence
 
 import checkpoint_harness as harness
 import golden
@@ -13,17 +14,23 @@ from seedzero.config import sections
 from seedzero.core import errors
 
 
-def test_the_newest_and_every_so_many_are_kept(disk: harness.Disk) -> None:
+@pytest.mark.parametrize(
+    ("steps", "keep", "every", "kept"),
+    [
+        (range(10, 80, 10), 2, 3, {30: True, 60: True, 70: False}),
+        ((1, 2, 2, 3, 4), 1, 2, {2: True, 4: True}),  # one that is kept for good stays so where it is saved again
+    ],
+)
+def test_the_newest_and_every_so_many_are_kept(
+    disk: harness.Disk, steps: Sequence[int], keep: int, every: int, kept: dict[int, bool]
+) -> None:
     state = {"params": jnp.zeros(1)}
-    checkpointer = disk.open(keep=2, keep_every=3)
-    for step in range(10, 80, 10):
-        checkpointer.save(step, state, {}, None)
+    disk.open(keep=keep, keep_every=every)
+    for step in steps:
+        disk.save(step, state, {}, None)
         if step == 40:
-            checkpointer = disk.open(keep=2, keep_every=3)
-            harness.restore(checkpointer, state)
-    checkpointer.wait()
-    rows = saved_files.list_steps(disk.path)
-    assert [(row["step"], row["kept_for_good"]) for row in rows] == [(30, True), (60, True), (70, False)]
+            harness.restore(disk.open(keep=keep, keep_every=every), state)
+    assert {row["step"]: row["kept_for_good"] for row in saved_files.list_steps(disk.path)} == kept
 
 
 def test_an_abandoned_future_goes_away(disk: harness.Disk) -> None:
@@ -39,16 +46,16 @@ def test_an_abandoned_future_goes_away(disk: harness.Disk) -> None:
     assert harness.restore(checkpointer, state).state["params"].tolist() == [1.0]
 
 
-def test_a_new_run_has_no_best_of_a_run_that_died_before_a_checkpoint(disk: harness.Disk) -> None:
-    disk.open().save_best(5, {"params": jnp.ones(1)}, {"update": 5})
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_a_resumed_run_keeps_its_best_and_a_new_one_has_none_of_a_dead_run(
+    disk: harness.Disk, is_resumed: bool
+) -> None:
+    checkpointer = disk.open()
+    if is_resumed:
+        disk.save(1, {"params": jnp.ones(1)}, {}, None)
+    checkpointer.save_best(2, {"params": jnp.ones(1)}, {"update": 2})
     disk.open()
-    assert saved_files.finished(disk.path / "best") == []
-
-
-def test_a_resumed_run_keeps_its_best(disk: harness.Disk, two_steps: harness.Steps) -> None:
-    disk.open().save_best(2, {"params": jnp.ones(1)}, {"update": 2})
-    disk.open()
-    assert saved_files.finished(disk.path / "best") == [2]
+    assert saved_files.finished(disk.path / "best") == [2] * is_resumed
 
 
 def test_damaged_steps_push_no_good_one_out(disk: harness.Disk, two_steps: harness.Steps) -> None:
@@ -92,16 +99,6 @@ def test_the_one_that_the_next_builds_on_stays_beside_a_newer_state(
     assert disk.steps() == [5, 9]
     disk.save(9, state, {}, rings)
     assert disk.steps() == [9] and not disk.errors
-
-
-def test_a_checkpoint_that_is_kept_for_good_stays_so_when_its_step_is_saved_again(disk: harness.Disk) -> None:
-    state = {"params": jnp.zeros(1)}
-    checkpointer = disk.open(keep=1, keep_every=2)
-    for step in (1, 2, 2, 3, 4):
-        checkpointer.save(step, state, {}, None)
-    checkpointer.wait()
-    rows = saved_files.list_steps(disk.path)
-    assert [(row["step"], row["kept_for_good"]) for row in rows] == [(2, True), (4, True)]
 
 
 def test_a_directory_that_cannot_be_written_is_refused_by_name(tmp_path: pathlib.Path, said: golden.Said) -> None:

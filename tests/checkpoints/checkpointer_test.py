@@ -79,29 +79,20 @@ def test_replay_survives_wrapping_saving_resuming_and_deleting(
     assert disk.segments() == {name for found in kept for name in found.segments}
 
 
-def test_a_save_writes_only_rows_since_the_last_durable_one(disk: harness.Disk) -> None:
+def test_a_save_writes_new_rows_alone_and_deletes_segments_of_overwritten_ones(disk: harness.Disk) -> None:
     rng = np.random.default_rng(0)
     state, rings = {"params": jnp.zeros(1)}, harness.go_on(harness.make_rings(num_slots=1), rng, 5)
-    disk.open()
+    disk.open(keep=1)
     disk.save(1, state, {}, rings)
     before = disk.segments()
     rings = harness.go_on(rings, rng, 2)
     disk.save(2, state, {}, rings)
     (new,) = disk.segments() - before
     runs = segments.read_index(disk.path / saved_files.SEGMENTS, new, {}).runs
-    assert [column.tolist() for column in runs] == [[0], [5], [2]]
-
-
-def test_segments_whose_rows_are_all_overwritten_are_deleted(disk: harness.Disk) -> None:
-    rng = np.random.default_rng(0)
-    state, rings = {"params": jnp.zeros(1)}, harness.go_on(harness.make_rings(num_slots=1), rng, 3)
-    disk.open(keep=1)
-    disk.save(1, state, {}, rings)
-    old = disk.segments()
-    for step in (2, 3):
-        rings = harness.go_on(rings, rng, 4)
-        disk.save(step, state, {}, rings)
-    assert not old & disk.segments()
+    assert [column.tolist() for column in runs] == [[0], [5], [2]] and before < disk.segments()
+    rings = harness.go_on(rings, rng, harness.LENGTH - 2)
+    disk.save(3, state, {}, rings)
+    assert new in disk.segments() and not before & disk.segments()
 
 
 @pytest.mark.parametrize("noticed", [True, False])

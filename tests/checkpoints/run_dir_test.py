@@ -59,14 +59,9 @@ def test_configuration_with_infinity_is_strict_json_and_reads_back(tmp_path: pat
     assert run_dirs.read_saved(tmp_path).config.run.stop_at_return == math.inf
 
 
-def test_a_start_that_was_refused_binds_nobody_to_its_settings(tmp_path: pathlib.Path) -> None:
-    run_dirs.open_run_dir(tmp_path, configs.Config(), preset="catch", given={}).close()
-    with open_with(tmp_path, {"replay.capacity": 70_000}) as run:
-        assert not run.resumed and run.config.replay.capacity == 70_000
-
-
-@pytest.mark.parametrize("rest", ["000000000100.ab12cd34.tmp/state", "000000000100.ab12cd34.trash", "writable"])
-def test_what_a_kill_leaves_of_the_first_checkpoint_binds_nobody_either(tmp_path: pathlib.Path, rest: str) -> None:
+@pytest.mark.parametrize("rest", ["", "000000000100.ab12cd34.tmp/state", "000000000100.ab12cd34.trash", "writable"])
+def test_a_start_that_was_refused_or_killed_binds_nobody_to_its_settings(tmp_path: pathlib.Path, rest: str) -> None:
+    """rest: what a kill leaves of the first checkpoint."""
     run_dirs.open_run_dir(tmp_path, configs.Config(), preset="catch", given={}).close()
     (tmp_path / "checkpoints" / "steps" / rest).mkdir(parents=True)
     with open_with(tmp_path, {"replay.capacity": 70_000}) as run:

@@ -126,23 +126,23 @@ def script_ends(env, *ends):
     return actions_taken
 
 
-def test_a_game_that_ends_below_a_first_observation_is_reported_a_step_later():
-    env = make(life_loss=True)
+@pytest.mark.parametrize(
+    ("settings", "ends", "terminated", "truncated"),
+    [
+        (dict(life_loss=True), [1, 1, 0, 0], [1, 0, 1, 0], [0, 0, 0, 0]),  # below a first observation: a step later
+        (dict(max_episode_steps=2), [0, 0, 1, 0], [0, 0, 0, 0], [0, 1, 0, 0]),  # after the limit: not at all
+    ],
+)
+def test_an_end_that_no_step_of_the_episode_shows(settings, ends, terminated, truncated):
+    env = make(**settings)
     env.reset([0])
-    done = script_ends(env, True, True, False, False)
+    done = script_ends(env, *map(bool, ends))
     seen = [env.step(FIRE) for _ in range(4)]
-    assert [bool(step.terminated[0]) for step in seen] == [True, False, True, False]
-    assert [float(step.reward[0]) for step in seen] == [7.0, 0.0, 7.0, 0.0]
-    assert done == [FIRE[0], atari.NOOP, FIRE[0], atari.NOOP]
-
-
-def test_a_game_over_after_the_frame_limit_is_not_reported_in_the_next_episode():
-    env = make(max_episode_steps=2)
-    env.reset([0])
-    script_ends(env, False, False, True, False)
-    seen = [env.step(FIRE) for _ in range(4)]
-    assert [bool(step.truncated[0]) for step in seen] == [False, True, False, False]
-    assert not any(step.terminated[0] for step in seen)
+    assert [bool(step.terminated[0]) for step in seen] == [bool(end) for end in terminated]
+    assert [bool(step.truncated[0]) for step in seen] == [bool(end) for end in truncated]
+    firsts = [False, *(bool(step.final[0]) for step in seen[:-1])]
+    assert [float(step.reward[0]) for step in seen] == [0.0 if first else 7.0 for first in firsts]
+    assert done == [atari.NOOP if first else FIRE[0] for first in firsts]
 
 
 @pytest.mark.parametrize(

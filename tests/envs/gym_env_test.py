@@ -77,16 +77,14 @@ def test_box_observations_travel_in_a_supported_dtype(space, dtype, low, high):
     np.testing.assert_allclose(step.observation[1], value.astype(dtype))
 
 
-def test_a_single_number_becomes_a_vector_of_one():
-    env = wrap(spaces.Box(0, 9, (), np.float32), observation=np.float32(4))
-    assert env.spec.observation_shape == (1,)
-    assert env.reset([0, 1]).observation.tolist() == [[4], [4]]
-
-
-def test_discrete_observations_are_one_hot_from_their_start():
-    env = wrap(spaces.Discrete(4, start=10), observation=12)
-    assert env.spec.observation_shape == (4,)
-    assert env.reset([0, 1]).observation.tolist() == [[0, 0, 1, 0]] * 2
+@pytest.mark.parametrize(
+    ("space", "value", "shown"),
+    [(spaces.Box(0, 9, (), np.float32), np.float32(4), [4]), (spaces.Discrete(4, start=10), 12, [0, 0, 1, 0])],
+)
+def test_a_single_number_is_a_vector_of_one_and_a_discrete_one_is_one_hot(space, value, shown):
+    env = wrap(space, observation=value)
+    assert env.spec.observation_shape == (len(shown),)
+    assert env.reset([0, 1]).observation.tolist() == [shown] * 2
 
 
 @pytest.mark.parametrize("start", [-1, 2**31 - 2, 2**40])
@@ -128,12 +126,26 @@ def test_the_action_on_a_final_observation_is_ignored():
     assert len(env._envs.envs[0].unwrapped.actions) == 4
 
 
-def test_time_limits_truncate_and_do_not_terminate():
-    env = gym_env.make("Acrobot-v1", sections.EnvConfig(), 1)
+FROZEN_LAKE = dict(kwargs='{"map_name": "8x8", "is_slippery": false}', max_episode_steps=3)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "settings", "limit", "shape"),
+    [
+        ("Acrobot-v1", {}, 500, (6,)),
+        ("MinAtar/Freeway-v1", {}, 3, (10, 10, 7)),
+        ("FrozenLake-v1", FROZEN_LAKE, 3, (64,)),  # arguments reach the environment
+    ],
+)
+def test_time_limits_truncate_and_do_not_terminate(env_id, settings, limit, shape, monkeypatch):
+    monkeypatch.setattr(minatar, "MAX_STEPS", 3)
+    env = gym_env.make(env_id, sections.EnvConfig(**settings), 1)
+    assert env.spec.observation_shape == shape
     env.reset([0])
-    steps = [env.step(np.zeros(1, np.int32)) for _ in range(500)]
+    steps = [env.step(np.zeros(1, np.int32)) for _ in range(limit + 1)]
     assert not any(step.terminated[0] for step in steps)
-    assert [step.truncated[0] for step in steps] == [False] * 499 + [True]
+    assert [step.truncated[0] for step in steps] == [False] * (limit - 1) + [True, False]
+    env.close()
 
 
 UNSUPPORTED = {
@@ -280,15 +292,6 @@ def test_a_reset_of_minatar_forgets_the_last_action():
     env.step(left)
     env.reset(range(64))
     np.testing.assert_array_equal(env.step(stay).observation, fresh)
-
-
-def test_minatar_is_truncated_after_its_limit(monkeypatch):
-    monkeypatch.setattr(minatar, "MAX_STEPS", 3)
-    env = gym_env.make("MinAtar/Freeway-v1", sections.EnvConfig(), 1)
-    env.reset([0])
-    steps = [env.step(np.zeros(1, np.int32)) for _ in range(4)]
-    assert [step.truncated[0] for step in steps] == [False, False, True, False]
-    assert not any(step.terminated[0] for step in steps)
 
 
 def test_without_minatar_the_error_names_what_to_install(monkeypatch):
@@ -443,16 +446,6 @@ def test_a_module_in_the_current_directory_is_found_from_a_console_command(tmp_p
     """)
     )
     _print("(2, 3)\n", script, cwd=tmp_path, env=os.environ | dict(PYTHONPATH=str(ROOT)))
-
-
-def test_arguments_reach_the_environment() -> None:
-    settings = sections.EnvConfig(kwargs='{"map_name": "8x8", "is_slippery": false}', max_episode_steps=3)
-    env = gym_env.make("FrozenLake-v1", settings, 1)
-    assert env.spec.observation_shape == (64,)
-    env.reset([0])
-    ends = [bool(env.step(np.zeros(1, np.int32)).truncated[0]) for _ in range(4)]
-    assert ends == [False, False, True, False]
-    env.close()
 
 
 @pytest.mark.parametrize(

@@ -32,21 +32,17 @@ def _fetched(cache: level_cache.LevelCache, key: str, tmp_path: pathlib.Path) ->
     return path.read_bytes() if cache.fetch(key, str(path)) else None
 
 
-def test_what_was_written_is_fetched_by_its_key_by_others_too(tmp_path: pathlib.Path, pk3: pathlib.Path) -> None:
-    one, other = (level_cache.make(str(tmp_path / "a" / "levels")) for _ in range(2))
+@pytest.mark.parametrize("place", ["DIRECTORY/a/levels", "gs://runs/lab/levels"])
+def test_what_was_written_is_fetched_by_its_key_by_others_too(
+    place: str, gcs: fake_gcs.FakeGcs, tmp_path: pathlib.Path, pk3: pathlib.Path
+) -> None:
+    one, other = (level_cache.make(place.replace("DIRECTORY", str(tmp_path))) for _ in range(2))
     assert _fetched(one, KEY, tmp_path) is None
     one.write(KEY, str(pk3))
     assert _fetched(other, KEY, tmp_path) == LEVEL and _fetched(other, "another", tmp_path) is None
     assert (other.num_hits, other.num_fetches) == (1, 2)
-
-
-def test_a_bucket_keeps_levels_too(gcs: fake_gcs.FakeGcs, tmp_path: pathlib.Path, pk3: pathlib.Path) -> None:
-    one, other = (level_cache.make("gs://runs/lab/levels") for _ in range(2))
-    assert _fetched(one, KEY, tmp_path) is None
-    one.write(KEY, str(pk3))
-    assert _fetched(other, KEY, tmp_path) == LEVEL
-    (name,) = gcs.buckets["runs"]
-    assert name.startswith("lab/levels/") and name.endswith(".pk3")
+    assert all(name.startswith("lab/levels/") and name.endswith(".pk3") for name in gcs.names("runs"))
+    assert len(gcs.names("runs")) == ("://" in place)
 
 
 def test_a_bucket_that_refuses_is_reported_once_and_ends_nothing(

@@ -46,28 +46,31 @@ def test_all_that_end_well_have_ended_well() -> None:
     assert sorted(programs.lines) == [(0, "0"), (1, "1")] and programs.said == []
 
 
-def test_all_start_again_where_one_fails() -> None:
-    follows = f"import sys; sys.exit({exit_codes.TRY_LATER})"
-    programs = Programs([follows, "import os; os.abort()"], ["", ""])
-    assert programs.runs.run() == exit_codes.DONE
-    assert programs.num_lives == 2
-    assert programs.said == ["host 1: killed by SIGABRT; all start again together"]
+FOLLOWS = f"import sys; sys.exit({exit_codes.TRY_LATER})"
 
 
-def test_those_that_do_not_follow_are_killed() -> None:
-    programs = Programs([WAITS, "raise SystemExit('gone')"], ["", ""], grace_seconds=0.0)
+@pytest.mark.parametrize(
+    ("life", "grace_seconds", "said"),
+    [
+        ([FOLLOWS, "import os; os.abort()"], 60.0, "host 1: killed by SIGABRT; all start again together"),
+        ([WAITS, "raise SystemExit('gone')"], 0.0, "host 1: exit code 1: gone; all start again together"),  # is killed
+    ],
+    ids=["follows", "waits"],
+)
+def test_all_start_again_where_one_fails(life: list[str], grace_seconds: float, said: str) -> None:
+    programs = Programs(life, ["", ""], grace_seconds=grace_seconds)
     assert programs.runs.run() == exit_codes.DONE
-    assert programs.num_lives == 2 and "gone" in programs.said[0]
+    assert programs.num_lives == 2 and programs.said == [said]
 
 
 def test_the_leader_that_ends_well_ends_all() -> None:
-    programs = Programs(["", f"import sys; sys.exit({exit_codes.TRY_LATER})"])
+    programs = Programs(["", FOLLOWS])
     assert programs.runs.run() == exit_codes.DONE and programs.num_lives == 1
 
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_refusal_is_the_end(index: int) -> None:
-    life = [f"import sys; sys.exit({exit_codes.TRY_LATER})"] * 2
+    life = [FOLLOWS] * 2
     life[index] = f"import sys; sys.exit({exit_codes.BAD_USAGE})"
     programs = Programs(life)
     assert programs.runs.run() == exit_codes.BAD_USAGE and programs.num_lives == 1

@@ -186,14 +186,31 @@ def test_workers_with_one_list_spread_over_its_hosts() -> None:
         assert (first.num_sessions, second.num_sessions) == (1, 1)
 
 
-def test_a_full_host_sends_a_worker_to_the_host_that_it_names() -> None:
-    full, middle, other = Learner(elsewhere=lambda: addresses[2]), Learner(), Learner()
-    full.refusal = errors.SlotsExhausted("64 slots, all taken")
-    with running(full, middle, other) as addresses:
-        with member(",".join(addresses), worker_of(*addresses)) as (worker, play):
-            play()
-            assert worker.address == addresses[2]
-        assert (full.num_sessions, middle.num_sessions, other.num_sessions) == (0, 0, 1)
+FULL_HOST = errors.SlotsExhausted("64 slots, all taken")
+
+
+@pytest.mark.parametrize(
+    ("hint", "chosen", "told"),
+    [
+        (lambda addresses: addresses[2], 2, ""),
+        (lambda addresses: "", 1, ""),
+        (lambda addresses: "elsewhere.example.org:1", 1, "ignored"),
+        (lambda addresses: "ungültig:1\n", 1, ""),
+        (lambda addresses: {}["secret"], 1, "KeyError: 'secret'"),  # in the learner's log, and not to the worker
+    ],
+    ids=["useful", "none", "not listed", "invalid", "error"],
+)
+def test_a_full_host_sends_a_worker_to_the_host_that_it_names_or_else_to_the_next(
+    hint: Callable[[list[str]], str], chosen: int, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    full, *others = Learner(elsewhere=lambda: hint(addresses)), Learner(), Learner()
+    full.refusal = FULL_HOST
+    with running(full, *others) as addresses, member(",".join(addresses), worker_of(*addresses)) as (worker, play):
+        play()
+        assert worker.address == addresses[chosen]
+    assert [learner.num_sessions for learner in (full, *others)] == [int(index == chosen) for index in range(3)]
+    assert told in caplog.text and ("ignored" in caplog.text) == (told == "ignored")
+    assert not [line for line in caplog.messages if line.startswith("learner at") and "secret" in line]
 
 
 def test_a_host_with_too_many_workers_names_another_too() -> None:
@@ -207,32 +224,11 @@ def test_a_host_with_too_many_workers_names_another_too() -> None:
         assert (full.num_sessions, other.num_sessions) == (1, 1)
 
 
-@pytest.mark.parametrize("hint", ["", "elsewhere.example.org:1", "ungültig:1\n"])
-def test_a_full_host_without_a_useful_hint_sends_a_worker_to_the_next(
-    hint: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    full, other = Learner(elsewhere=lambda: hint), Learner()
-    full.refusal = errors.SlotsExhausted("64 slots, all taken")
-    with running(full, other) as addresses, member(",".join(addresses), worker_of(*addresses)) as (_, play):
-        play()
-    assert ("ignored" in caplog.text) == hint.startswith("elsewhere")
-    assert other.num_sessions == 1
-
-
-def test_an_error_on_the_way_to_a_hint_is_not_told_to_the_worker(caplog: pytest.LogCaptureFixture) -> None:
-    full, other = Learner(elsewhere=lambda: {}["secret"]), Learner()
-    full.refusal = errors.SlotsExhausted("64 slots, all taken")
-    with running(full, other) as addresses, member(",".join(addresses), worker_of(*addresses)) as (_, play):
-        play()
-    assert "KeyError: 'secret'" in caplog.text
-    assert not [line for line in caplog.messages if line.startswith("learner at") and "secret" in line]
-
-
 def test_a_stranger_is_told_no_other_host() -> None:
     asked = list[bool]()
     secured = security.ServerSecurity("the token")
     full = Learner(secured=secured, elsewhere=lambda: str(asked.append(True)))
-    full.refusal = errors.SlotsExhausted("64 slots, all taken")
+    full.refusal = FULL_HOST
     with running(full) as (address,), client.Client(address, HELLO) as worker, pytest.raises(errors.AccessDenied):
         worker.join()
     assert not asked

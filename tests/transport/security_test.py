@@ -127,18 +127,21 @@ def test_what_holds_a_token_does_not_show_it(token_file: str) -> None:
     assert TOKEN not in repr(server) + repr(worker)
 
 
-def test_a_key_that_does_not_fit_its_certificate_is_refused(
-    files: certificates.Files, stranger: certificates.Files, said: golden.Said
+@pytest.mark.parametrize(
+    ("cert", "message"),
+    [("stranger", r"--tls\.cert_file=.*--tls\.key_file=.*MISMATCH"), ("nonsense", r"--tls\.cert_file=\S*/cert ")],
+)
+def test_a_certificate_that_is_none_or_has_another_key_is_refused(
+    files: certificates.Files,
+    stranger: certificates.Files,
+    tmp_path: pathlib.Path,
+    cert: str,
+    message: str,
+    said: golden.Said,
 ) -> None:
-    with said.raises(errors.UsageError, r"--tls\.cert_file=.*--tls\.key_file=.*MISMATCH"):
-        security.for_server("", sections.TlsConfig(str(files.cert), str(stranger.key)))
-
-
-def test_a_certificate_that_is_none_is_refused(
-    files: certificates.Files, tmp_path: pathlib.Path, said: golden.Said
-) -> None:
-    with said.raises(errors.UsageError, r"--tls\.cert_file=\S*/cert "):
-        security.for_server("", sections.TlsConfig(write(tmp_path / "cert", "nonsense"), str(files.key)))
+    file = str(stranger.cert) if cert == "stranger" else write(tmp_path / "cert", "nonsense")
+    with said.raises(errors.UsageError, message, cert):
+        security.for_server("", sections.TlsConfig(file, str(files.key)))
 
 
 @pytest.mark.parametrize(

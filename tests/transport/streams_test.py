@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import functools
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import golden
-from wire import ENCODED_SPEC, HELLO, NUM_GROUPS, SETTINGS, Clock, Learner, make_step
+from wire import ENCODED_SPEC, HELLO, NUM_GROUPS, SETTINGS, Clock, Learner, in_a_loop, make_step
 
 from seedzero.config import sections
 from seedzero.transport import codec, handshake, messages, sessions, streams
@@ -44,16 +40,6 @@ class Room:
         while (data := stream._outbox.waiting.popleft()) is not None:
             message = codec.decode_learner(data)
         return message.restart.reason
-
-
-def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Runs a test in an event loop."""
-
-    @functools.wraps(test)
-    def run(**fixtures: object) -> None:
-        asyncio.run(test(**fixtures))
-
-    return run
 
 
 @in_a_loop

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import queue
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,16 @@ def make_step(reward: float = 0.0, **changes: Any) -> types.EnvStep:
         np.full((E, 3), reward, np.float32), np.full(E, reward, np.float32), np.zeros(E, bool), np.zeros(E, bool)
     )
     return step._replace(**changes)
+
+
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Runs a test in an event loop."""
+
+    @functools.wraps(test)
+    def run(**fixtures: object) -> None:
+        asyncio.run(test(**fixtures))
+
+    return run
 
 
 class Clock:

@@ -63,7 +63,7 @@ def main() -> None:
 
 def earlier_seconds(path: pathlib.Path) -> float:
     """Returns how long a run trained up to now; 0 before it began."""
-    rows = runs.rows(path) if (path / "metrics.jsonl").exists() else []
+    rows = runs.rows(path)
     return float(rows[-1]["seconds"]) if rows else 0.0
 
 

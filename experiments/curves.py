@@ -43,10 +43,9 @@ def read(items: Sequence[str], x: str) -> dict[str, dict[str, Curve]]:
 
 
 def _curve(path: pathlib.Path, x: str) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        points = runs.evaluations(path)
-    except FileNotFoundError:
-        raise SystemExit(f"{path} has no metrics.jsonl; expected a run directory of `seedzero train`") from None
+    if not (path / "metrics.jsonl").exists():
+        raise SystemExit(f"{path} has no metrics.jsonl; expected a run directory of `seedzero train`")
+    points = runs.evaluations(path)
     if not points:
         raise SystemExit(f"{path} has no evaluation yet; train on, or give another directory")
     return np.array([point[x] for point in points]), np.array([point["mean_return"] for point in points])

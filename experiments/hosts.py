@@ -32,6 +32,7 @@ import gymnasium
 import numpy as np
 
 from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.monitoring import metrics_log
 
 SETTINGS = ("--stop_at_return=inf", "--evaluation.every_updates=0", "--metrics.every_seconds=1")
 FEW = "--replay.samples_per_insert=0.5"
@@ -95,7 +96,7 @@ def updates_per_second(run: pathlib.Path, num_hosts: int, seconds: float, settin
         stderr=subprocess.DEVNULL,
         preexec_fn=pinned if num_hosts == 1 else None,
     )
-    return speed([json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()])
+    return speed(_rows(run))
 
 
 def compare(arguments: argparse.Namespace) -> None:
@@ -157,8 +158,7 @@ def _slow_down(pid: int, slow: float, update: float, over: threading.Event) -> N
 
 
 def _rows(run: pathlib.Path) -> list[dict[str, Any]]:
-    file = run / "metrics.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return list(metrics_log.read(run))
 
 
 def _wait_for_rows(run: pathlib.Path, num_updates: int, process: subprocess.Popen[bytes]) -> dict[str, Any]:

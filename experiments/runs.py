@@ -15,6 +15,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
+from seedzero.monitoring import metrics_log
+
 UNSEEN_SEED = 1_000_003
 """Seed of the scoring environments; training uses --seed."""
 
@@ -152,7 +154,7 @@ def _last_json(arguments: Sequence[str], limit: float | None = None) -> dict[str
 
 def rows(path: pathlib.Path) -> list[dict[str, Any]]:
     """Returns the rows of a run's metrics. Their seconds go on where a resume began to count anew."""
-    found: list[dict[str, Any]] = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    found = list(metrics_log.read(path))
     before = last = 0.0
     for row in found:
         if row["seconds"] < last - _OUT_OF_ORDER:

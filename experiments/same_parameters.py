@@ -10,7 +10,6 @@ between CPUs and versions of JAX, so both run here, and nothing is stored. The e
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import pathlib
 import shutil
@@ -22,6 +21,7 @@ import numpy as np
 
 from seedzero.checkpoints import files as saved_files
 from seedzero.checkpoints import trees
+from seedzero.monitoring import metrics_log
 
 COMMON = ("--deterministic", "--seed=3", "--stop_at_return=inf", "--evaluation.episodes=4", "--evaluation.num_envs=4")
 _CATCH = ("--preset=catch", "--max_updates=120")
@@ -90,10 +90,9 @@ def arrays(run: pathlib.Path) -> dict[str, np.ndarray]:
 
 def metrics_rows(run: pathlib.Path) -> list[dict[str, Any]]:
     """Returns the metrics of a run, evaluations among them, without times and rates."""
-    file = run / "metrics.jsonl"
-    rows = map(json.loads, file.read_text().splitlines() if file.exists() else ())
     return [
-        {key: value for key, value in row.items() if not key.endswith(("seconds", "second", "time"))} for row in rows
+        {key: value for key, value in row.items() if not key.endswith(("seconds", "second", "time"))}
+        for row in metrics_log.read(run)
     ]
 
 

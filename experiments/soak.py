@@ -31,6 +31,7 @@ import gymnasium
 import psutil
 
 from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.monitoring import metrics_log
 
 UNDISTURBED_SECONDS = 120.0
 LOOK_SECONDS = 5.0
@@ -89,8 +90,7 @@ class Run:
 
     def rows(self) -> list[dict[str, Any]]:
         """Returns the rows of its metrics."""
-        file = self.path / "metrics.jsonl"
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        return list(metrics_log.read(self.path))
 
     def end(self) -> None:
         """Ends it as Ctrl-C does."""

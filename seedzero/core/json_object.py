@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+_LARGE = 1e300
+
 
 def parse(content: str | bytes) -> dict[str, Any]:
     """Returns the object in a JSON text. Raises ValueError if it is none, or nested too deeply."""
@@ -19,6 +21,16 @@ def parse(content: str | bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"it holds {'null' if value is None else type(value).__name__}; expected a JSON object")
     return value
+
+
+def number(value: object, digits: int = 0) -> float | None:
+    """Returns a number as JSON and a browser know it, else None: a file or a network may hold anything.
+
+    digits: significant ones of a number that is not whole; 0: all.
+    """
+    if not isinstance(value, (int, float)) or not abs(value) < _LARGE:
+        return None
+    return float(f"{value:.{digits}g}") if digits and isinstance(value, float) else value
 
 
 def encode(value: object, *, indent: int | None = None) -> str:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from seedzero.agents import base
 from seedzero.config import sections
-from seedzero.core import opponents
+from seedzero.core import json_object, opponents
 from seedzero.device import batch as batches
 from seedzero.evaluation import evaluation, human_scores
 from seedzero.loop import phase
@@ -146,15 +146,15 @@ class Evaluator:
         self._due = _due_after(running.update, self._config.every_updates)
         self._due_at = _time_after(running.began, now, self._config.every_seconds)
         self.running = None
-        return Ended(running, result, normalized, is_best, is_record, cut_short, _or_none(self._highest))
+        return Ended(running, result, normalized, is_best, is_record, cut_short, json_object.number(self._highest))
 
     def to_json(self) -> dict[str, Any]:
         """Returns the part of a checkpoint's counters."""
         return {
             "last_evaluation": self.last,
             "evaluation_due": self._due,
-            "best_return": _or_none(self._best_return),
-            "highest_return": _or_none(self._highest),
+            "best_return": json_object.number(self._best_return),
+            "highest_return": json_object.number(self._highest),
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -175,7 +175,3 @@ def _due_after(update: int, every: int) -> int:
 def _time_after(began: float, ended: float, every_seconds: float) -> float:
     """Returns the time that makes the next evaluation due; infinity: none does."""
     return ended + max(every_seconds, PAUSES * (ended - began)) if every_seconds else math.inf
-
-
-def _or_none(value: float) -> float | None:
-    return value if math.isfinite(value) else None

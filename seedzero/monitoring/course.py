@@ -139,7 +139,7 @@ def read(path: pathlib.Path) -> tuple[Course, int]:
 
     Raises ResumeError if the file cannot be read.
     """
-    return fold(rows.read(path / metrics_log.METRICS_FILE))
+    return fold(metrics_log.read(path))
 
 
 def fold(found: rows.RowReader) -> tuple[Course, int]:

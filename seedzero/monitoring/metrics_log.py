@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from seedzero.config import config as configs
 from seedzero.core import json_object
-from seedzero.monitoring import event_file
+from seedzero.monitoring import event_file, rows
 
 Value = float | int | str | None
 
@@ -17,6 +17,11 @@ METRICS_FILE = "metrics.jsonl"
 TENSORBOARD_DIRECTORY = "tensorboard"
 FIRST_KEYS = ("update", "env_steps", "seconds")
 """Every row begins with these: updates, training steps, seconds of this run."""
+
+
+def read(run_dir: pathlib.Path) -> rows.RowReader:
+    """Returns the rows of a run's metrics.jsonl; none without the file. Raises ResumeError, as `rows.read`."""
+    return rows.read(run_dir / METRICS_FILE)
 
 
 class MetricsLog:

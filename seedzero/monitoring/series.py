@@ -47,7 +47,7 @@ def read(path: pathlib.Path, wanted: Sequence[str]) -> Series:
 
     Raises ResumeError if the file cannot be read.
     """
-    return fold(rows.read(path / metrics_log.METRICS_FILE), wanted)
+    return fold(metrics_log.read(path), wanted)
 
 
 def fold(found: rows.RowReader, wanted: Sequence[str]) -> Series:

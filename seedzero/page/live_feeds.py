@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from starlette import requests
 
-from seedzero.core import errors, printable
+from seedzero.core import errors, json_object, printable
 from seedzero.live import buffer
 from seedzero.monitoring import running_learner
 from seedzero.page import catalogue, queries, streams
@@ -224,10 +224,8 @@ def clean(value: Any) -> Any:
     """Returns a value of another process for the browser: texts escaped and cut, numbers finite or None."""
     if isinstance(value, str):
         return printable.escape(value[:_MAX_LETTERS])
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {printable.escape(str(key)[:_MAX_LETTERS]): clean(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [clean(item) for item in value]
-    return value if value is None or isinstance(value, (bool, int)) else None
+    return json_object.number(value)

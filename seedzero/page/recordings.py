@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import math
 import os
 import pathlib
 import threading
@@ -14,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from starlette import requests
 
-from seedzero.core import errors, printable
+from seedzero.core import errors, json_object, printable
 from seedzero.evaluation import records
 from seedzero.page import catalogue, history, queries, summaries, thinning
 
@@ -203,12 +202,8 @@ def _size(record: records.Record) -> int:
 def _facts(header: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the plain values of a header."""
     found = {name: header.get(name) for name in _FACTS}
-    return {name: _text(value) if isinstance(value, str) else _number(value) for name, value in found.items()}
-
-
-def _number(value: object) -> float | bool | None:
-    is_number = isinstance(value, (int, float)) and abs(value) < 1e300
-    return value if is_number else None  # type: ignore[return-value]
+    number = json_object.number
+    return {name: _text(value) if isinstance(value, str) else number(value) for name, value in found.items()}
 
 
 def _text(text: str) -> str:
@@ -285,7 +280,6 @@ def _name(record: records.Record, action: Any) -> str:
     return " ".join(str(value).split())
 
 
-def _one(value: Any) -> float | int | None:
-    """Returns a number for JSON; None: NaN or an infinity."""
-    number = value.item()
-    return number if isinstance(number, int) else float(f"{number:.7g}") if math.isfinite(number) else None
+def _one(value: Any) -> float | None:
+    """Returns a number of an array for JSON; None: NaN or an infinity."""
+    return json_object.number(value.item(), 7)

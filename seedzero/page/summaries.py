@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import pathlib
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ TRAINS, STALLED, ENDED, STOPPED, UNKNOWN = "trains", "stands still", "ended", "s
 """States: at work; waiting for something; at a budget or return; left before; another user's, who alone may know."""
 _MAX_BYTES = 4 << 20
 _TAIL_BYTES = 256 << 10
+_number = json_object.number
 _EVALUATION = b'"evaluation_mean_return"'
 
 
@@ -120,19 +120,12 @@ def budget(
         (config.get("run.max_seconds"), seconds, 1.0),
     )
     shares, times = [], []
-    for limit, now, rate in ((_number(one), _number(two), _number(three)) for one, two, three in budgets):
+    for limit, now, rate in (map(_number, budget) for budget in budgets):
         if limit and limit > 0 and now is not None:
             shares.append(min(1.0, now / limit))
             if rate and rate > 0:
                 times.append(max(0.0, limit - now) / rate)
     return {"done": max(shares, default=None), "eta_seconds": min(times, default=None) if is_alive else None}
-
-
-def _number(value: object) -> float | None:
-    """Returns a finite number, else None: files may be of another hand."""
-    if isinstance(value, (int, float)) and abs(value) < 1e300 and math.isfinite(value):
-        return value
-    return None
 
 
 def _last_lines(file: pathlib.Path) -> list[bytes]:

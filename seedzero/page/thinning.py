@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from seedzero.core import json_object
+
 
 def window(x: np.ndarray, low: float | None, high: float | None) -> slice:
     """Returns the places of x within [low, high], and one more on each side; x [T] float64 never falls."""
@@ -43,4 +45,4 @@ def thin(y: np.ndarray, num_buckets: int) -> np.ndarray:
 
 def shown(values: np.ndarray) -> list[float | None]:
     """Returns numbers for JSON, with 7 digits; None: NaN or an infinity."""
-    return [float(f"{value:.7g}") if np.isfinite(value) else None for value in values.tolist()]
+    return [json_object.number(value, 7) for value in values.tolist()]

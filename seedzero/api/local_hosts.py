@@ -11,13 +11,13 @@ import secrets
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from seedzero.bucket import bucket
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import hosts as hosts_config
 from seedzero.core import errors, exit_codes
-from seedzero.host import result
+from seedzero.host import callbacks, result
 from seedzero.processes import ensemble, signals, supervisor
 
 LOG = "host.log"
@@ -29,9 +29,7 @@ def run(
     settings: Mapping[str, str],
     place: pathlib.Path | bucket.Url,
     num_hosts: int,
-    say: Callable[..., None],
-    *,
-    handles_signals: bool,
+    caller: callbacks.Caller,
 ) -> result.Result:
     """Trains with all hosts until the run is over; starts all again after a failure of one. Returns the result.
 
@@ -57,7 +55,7 @@ def run(
         except OSError as error:
             raise errors.UsageError(f"--run_dir={place} cannot be made: {error.strerror}") from None
     shared = "cores and GPUs" if gpus else "cores"
-    say(f"{num_hosts} hosts on this machine, with a share of its {shared} each; the others' output: {logs[1]}")
+    caller.say(f"{num_hosts} hosts on this machine, with a share of its {shared} each; the others' output: {logs[1]}")
 
     def write(index: int, line: bytes) -> None:
         if index:
@@ -69,12 +67,12 @@ def run(
     together_run = ensemble.Ensemble(
         functools.partial(commands, {**flags, "run_dir": str(place)}, settings, num_hosts, gpus),
         write=write,
-        say=say,
+        say=caller.say,
         name="host {}".format,
         environment={hosts_config.TOKEN: secrets.token_hex(32)},
     )
-    if handles_signals:
-        with signals.StopSignals(together_run.stop, say=say, cleanup=together_run.kill):
+    if caller.handles_signals:
+        with signals.StopSignals(together_run.stop, say=caller.say, cleanup=together_run.kill):
             code = together_run.run()
     else:
         code = together_run.run()

@@ -21,11 +21,11 @@ from seedzero.bucket import bucket
 from seedzero.config import config as configs
 from seedzero.config import hosts as hosts_config
 from seedzero.config import options, own_agents, preset_files, presets
-from seedzero.core import env_ids, errors, plain_files, printable, user_code
-from seedzero.host import paging
+from seedzero.core import env_ids, errors, plain_files, user_code
+from seedzero.host import callbacks, paging
 
 if TYPE_CHECKING:
-    from seedzero.host import callbacks, result
+    from seedzero.host import result
 
 Setting: TypeAlias = options.Value | os.PathLike[str] | Mapping[str, Any] | Sequence[Any]
 """A value of a setting, of a call: JSON's too, where the setting's text is JSON."""
@@ -95,35 +95,25 @@ def train(
     return start(
         {name: value for name, value in flags.items() if value is not None},
         given,
-        say=printable.say,
-        resume_command=functools.partial(_resume_command, trusts=trusts),
-        handles_signals=threading.current_thread() is threading.main_thread(),
-        functions=functions,
+        functools.partial(_resume_command, trusts=trusts),
+        callbacks.Caller(handles_signals=threading.current_thread() is threading.main_thread(), functions=functions),
     )
 
 
 def start(
     flags: Mapping[str, str],
     settings: Mapping[str, str],
-    *,
-    say: Callable[..., None],
     resume_command: Callable[[str], str],
-    handles_signals: bool = True,
-    leaves_when_late: bool = False,
-    functions: Mapping[str, callbacks.Function] | None = None,
+    caller: callbacks.Caller,
 ) -> result.Result:
     """Trains; returns the result. Errors as in `train`, and ConfigError in a module imported for a training.
 
     Args:
       flags: preset, run_dir, trust_run_dir, page (a port) and page.root, where given.
       settings: texts by SECTION.KEY.
-      say: takes sentences for the user before the learner has its console, and a command line that ends one.
       resume_command: run directory -> command line that goes on with it, for the user.
-      handles_signals: signals save and end the training; only on the main thread.
-      leaves_when_late: ends the process where --max_seconds has passed and a call on the device does not return.
-      functions: on_row and on_evaluation, where given.
     """
-    page = paging.place(flags)
+    page, say = paging.place(flags), caller.say
     user_code.check_may_train()
     if not ({"preset", "run_dir"} & flags.keys() or "env.id" in settings):
         raise errors.UsageError(
@@ -161,14 +151,14 @@ def start(
     if not given:
         say(f"run directory {path}; to go on later:", command)
     if num_hosts > 1 and not several:
-        if functions:
+        if caller.functions:
             raise errors.UsageError(
-                f"--hosts.num={num_hosts}: hosts are processes of their own, and do not get {', '.join(functions)}; "
-                "give --hosts.index in a call for each host, or leave it out"
+                f"--hosts.num={num_hosts}: hosts are processes of their own, and do not get "
+                f"{', '.join(caller.functions)}; give --hosts.index in a call for each host, or leave it out"
             )
         from seedzero.api import local_hosts
 
-        return local_hosts.run(flags, settings, path, num_hosts, say, handles_signals=handles_signals)
+        return local_hosts.run(flags, settings, path, num_hosts, caller)
     from seedzero.host import learner, together
 
     with contextlib.ExitStack() as met:
@@ -180,19 +170,10 @@ def start(
             for note in notes:
                 say(note)
             hosts, config = dataclasses.replace(hosts, resolved=together.digest(config)), together.of_host(config)
-        return learner.train(
-            config,
-            path,
-            command,
-            preset=asked.preset,
-            given={name: value for name, value in asked.given.items() if name not in hosts_config.OF_A_PROCESS},
-            spec=asked.spec if config.env == asked.config.env else None,
-            handles_signals=handles_signals,
-            leaves_when_late=leaves_when_late,
-            hosts=hosts,
-            page=page if index <= 0 else None,
-            functions=functions,
-        )
+        kept = {name: value for name, value in asked.given.items() if name not in hosts_config.OF_A_PROCESS}
+        spec = asked.spec if config.env == asked.config.env else None
+        saved = run_dirs.SavedConfig(asked.preset, kept, config)
+        return learner.train(saved, path, command, caller, spec=spec, hosts=hosts, page=page if index <= 0 else None)
 
 
 def texts(values: Mapping[str, Setting], run_dir: str | None = None) -> dict[str, str]:

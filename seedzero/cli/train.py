@@ -14,6 +14,7 @@ from seedzero.config import config as configs
 from seedzero.config import hosts as hosts_config
 from seedzero.config import presets
 from seedzero.core import errors, exit_codes
+from seedzero.host import callbacks
 
 
 def run(arguments: parse.Arguments) -> int:
@@ -28,9 +29,8 @@ def run(arguments: parse.Arguments) -> int:
             training.start(
                 arguments.flags,
                 arguments.settings,
-                say=output.say,
-                resume_command=lambda run_dir: resume_command(run_dir, arguments),
-                leaves_when_late=True,
+                lambda run_dir: resume_command(run_dir, arguments),
+                callbacks.Caller(output.say, leaves_when_late=True),
             )
         except errors.Occupied as error:
             if not supervised:

@@ -41,14 +41,12 @@ _PLAYER = 7
 
 
 def device_loop_for(
-    config: configs.Config,
-    spec: types.EnvSpec,
+    saves: saving.Saves,
     workers: dispatchers.Workers,
     hooks: device_loop.Hooks,
-    saves: saving.Saves,
     gathered: aggregator.Aggregator,
-    hosts: together.Together | None = None,
-    observer: record.Observer = record.NOBODY,
+    observer: record.Observer,
+    spec: types.EnvSpec,
 ) -> device_loop.DeviceLoop:
     """Returns the loop of a new or resumed run, with its programs being compiled.
 
@@ -57,6 +55,7 @@ def device_loop_for(
       CapacityError: the replay does not fit.
       CheckpointError, ResumeError: the checkpoint is damaged, or does not fit.
     """
+    config, hosts = saves.config, saves.hosts
     setup = setups.make(config, spec, meshes.make(config.training.num_devices))
     train, actor = states.abstract_train(setup), states.abstract_actor(setup)
     is_saved, on_host, text = place_replay(config, setup, train, actor)

@@ -6,6 +6,7 @@ checkpoints go on.
 
 from __future__ import annotations
 
+import dataclasses
 import queue
 import sys
 import threading
@@ -14,7 +15,7 @@ from collections.abc import Callable, Mapping
 from concurrent import futures
 from typing import Any, TypeAlias
 
-from seedzero.core import errors, user_code
+from seedzero.core import errors, printable, user_code
 from seedzero.host import ending as endings
 
 Function: TypeAlias = Callable[[dict[str, Any]], str | None]
@@ -25,6 +26,24 @@ CLOSE_SECONDS = 10.0
 """Longest wait for functions at the end of a run."""
 MOST_WAITING = 1000
 """Calls that wait for a function that is behind; later ones are left out, and counted."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Caller:
+    """The program that trains.
+
+    Attributes:
+      say: takes sentences for the user before the learner has its console, and a command line that ends one.
+      handles_signals: Ctrl-C, SIGTERM and SIGHUP save and end the training; only the main thread can.
+      leaves_when_late: ends the process, with `exit_codes.FAILED` and the newest checkpoint, where --max_seconds has
+        passed and a call on the device does not return (`deadline`); false: training ends when it returns.
+      functions: on_row and on_evaluation, where given.
+    """
+
+    say: Callable[..., None] = printable.say
+    handles_signals: bool = True
+    leaves_when_late: bool = False
+    functions: Mapping[str, Function] = dataclasses.field(default_factory=dict)
 
 
 class Callbacks:

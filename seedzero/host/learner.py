@@ -12,7 +12,7 @@ import functools
 import pathlib
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from concurrent import futures
 
 from seedzero.bucket import bucket, remote
@@ -23,7 +23,7 @@ from seedzero.config import combinations, ends
 from seedzero.config import config as configs
 from seedzero.core import env_ids, errors, types, user_code
 from seedzero.device import compilation_cache
-from seedzero.host import callbacks, deadline, local_socket, paging, result, starting, together
+from seedzero.host import callbacks, deadline, local_socket, paging, result, starting, stopping, together
 from seedzero.host import parts as learner_parts
 from seedzero.host import stage as stages
 from seedzero.loop import device_loop
@@ -36,33 +36,24 @@ WORKER_EXIT_SECONDS = 2.0
 
 
 def train(
-    config: configs.Config,
+    asked: run_dirs.SavedConfig,
     path: pathlib.Path | bucket.Url,
     resume_command: str,
+    caller: callbacks.Caller,
     *,
-    preset: str,
-    given: Mapping[str, str],
     spec: types.EnvSpec | None = None,
-    handles_signals: bool = True,
-    leaves_when_late: bool = False,
     hosts: together.Together | None = None,
     page: paging.PagePlace | None = None,
-    functions: Mapping[str, callbacks.Function] | None = None,
 ) -> result.Result:
     """Trains until a budget is spent, a return is reached or the user stops; returns the result.
 
     Args:
-      config: with everything resolved that depends on the machine.
+      asked: the user's settings, and all values with everything resolved that depends on the machine.
       path: run directory, or its place in a bucket; made if missing, resumed if it holds a run.
       resume_command: shown where the run stops before it is finished.
-      given: the user's settings, by SECTION.KEY.
       spec: of the environments, if this machine knows it: a new run's networks are built while its workers start.
-      handles_signals: Ctrl-C, SIGTERM and SIGHUP save and end the training; only the main thread can.
-      leaves_when_late: ends the process, with `exit_codes.FAILED` and the newest checkpoint, where --max_seconds has
-        passed and a call on the device does not return (`deadline`); false: training ends when it returns.
       hosts: the run's other hosts; None: there are none.
       page: of a page of the run, on this machine alone; None: there is no page.
-      functions: of the caller, as in `callbacks.Callbacks`.
 
     Raises:
       UsageError: an unsuitable configuration, directory, address or memory.
@@ -70,59 +61,74 @@ def train(
       TrainingFailure: training cannot go on.
     """
     with contextlib.ExitStack() as opened:
-        screen = background.Screen(console.Console(config.metrics.every_seconds))
+        screen = background.Screen(console.Console(asked.config.metrics.every_seconds))
         opened.callback(screen.close)
         mirrored = None
         if isinstance(path, bucket.Url):
-            step = None if hosts is None else hosts.step
-            mirrored = mirrors.Mirror(path, config.bucket, config.checkpoint, report=screen.message, step=step)
+            bucket_config, step = asked.config.bucket, None if hosts is None else hosts.step
+            mirrored = mirrors.Mirror(path, bucket_config, asked.config.checkpoint, report=screen.message, step=step)
             opened.callback(mirrored.finish)
-            compilation_cache.enable(mirrored.path / remote.PROGRAMS)
-            with bucket.naming(mirrored.path, path):
-                directory = run_dirs.open_run_dir(
-                    mirrored.path, config, preset=preset, given=given, fill=mirrored.fill
-                )
-        else:
-            uncached = compilation_cache.enable()
-            if uncached:
-                screen.message(uncached)
-            directory = run_dirs.open_run_dir(path, config, preset=preset, given=given)
-        opened.enter_context(directory)
-        names_code = bool(user_code.named(configs.flatten(directory.config)))
+        directory = opened.enter_context(_open(asked, path, mirrored, screen))
+        config = directory.config
+        names_code = bool(user_code.named(configs.flatten(config)))
         needs_trust = names_code and (mirrored is not None or not _remember(directory.path, directory.saved, screen))
         parts = None
         try:
-            combinations.check(directory.config)  # with the values that the directory fixes, such as its slots
-            ending = ends.sentence(directory.config, preset=preset, explicit=given.keys())
+            combinations.check(config)  # with the values that the directory fixes, such as its slots
+            ending = ends.sentence(config, preset=asked.preset, explicit=asked.given.keys())
             for note in (*directory.notes, *filter(None, [ending])):
                 screen.message(note)
             if page is not None:
                 opened.enter_context(paging.beside(directory.path, page, say=screen.message))
-            local = opened.enter_context(local_socket.opened(directory.path, directory.config.transport.listen))
-            program, at = resume_command.partition(" train ")[0], f"--run_dir={shlex.quote(str(path))}"
-            at += " --trust_run_dir" if needs_trust else ""
-            is_remote = config.env.id == env_ids.REMOTE
+
+            def command(name: str) -> str:
+                program, at = resume_command.partition(" train ")[0], f"--run_dir={shlex.quote(str(path))}"
+                return f"{program} {name} {at}{' --trust_run_dir' if needs_trust else ''}"
+
             # On the CPU: the learner's accelerator has no room for a second process.
             is_first = hosts is None or hosts.index == 0  # the others have no parameters to show
-            watch = "" if is_remote or not is_first else f"JAX_PLATFORMS=cpu {program} play {at} --video=play.mp4"
-            parts = learner_parts.make(directory, screen, mirrored, local, spec, watch, hosts, functions)
-            finished, had_finished = _hosted(parts, handles_signals=handles_signals, leaves_when_late=leaves_when_late)
+            is_shown = is_first and config.env.id != env_ids.REMOTE
+            parts = learner_parts.make(
+                directory,
+                screen,
+                opened.enter_context(local_socket.opened(directory.path, config.transport.listen)),
+                mirrored=mirrored,
+                spec=spec,
+                watch=f"JAX_PLATFORMS=cpu {command('play')} --video=play.mp4" if is_shown else "",
+                hosts=hosts,
+                functions=caller.functions,
+            )
+            if hosts is not None:
+                hosts.link.when_lost(functools.partial(stopping.leave_others, parts))
+            finished, had_finished = _hosted(parts, caller)
         except errors.UsageError:
             if (parts is None or not parts.server.has_started) and (mirrored is None or directory.resumed):
                 _abandon(directory, screen, names_code=names_code and mirrored is None)
             raise
         if not had_finished:
-            has_checkpoint = parts.saves.durable_update is not None
-            if parts.view.progress.snapshot().num_updates == 0:
-                screen.message(f"nothing to score: {result.without_updates(directory.config)}; train longer")
-            elif has_checkpoint and is_first:
-                _show_next(screen, program, at, directory.config, parts.reception.spec)
-            if finished:
-                screen.message(f"finished: {finished}")
-            else:
-                again = "resume" if has_checkpoint else "start again"
+            _show_next(parts, command, finished=finished, has_parameters=is_first)
+            if not finished:
+                again = "start again" if parts.saves.durable_update is None else "resume"
                 screen.message(f"stopped; to {again}:", resume_command)
         return result.read(directory.checkpoints, str(path), finished=finished)
+
+
+def _open(
+    asked: run_dirs.SavedConfig,
+    path: pathlib.Path | bucket.Url,
+    mirrored: mirrors.Mirror | None,
+    screen: background.Screen,
+) -> run_dirs.RunDir:
+    """Makes or resumes the run directory, in a bucket its local copy; turns the cache of compiled programs on."""
+    if mirrored is None or isinstance(path, pathlib.Path):
+        if uncached := compilation_cache.enable():
+            screen.message(uncached)
+        return run_dirs.open_run_dir(str(path), asked.config, preset=asked.preset, given=asked.given)
+    compilation_cache.enable(mirrored.path / remote.PROGRAMS)
+    with bucket.naming(mirrored.path, path):
+        return run_dirs.open_run_dir(
+            mirrored.path, asked.config, preset=asked.preset, given=asked.given, fill=mirrored.fill
+        )
 
 
 def _remember(path: pathlib.Path, saved: run_dirs.SavedConfig, screen: background.Screen) -> bool:
@@ -142,7 +148,7 @@ def _abandon(directory: run_dirs.RunDir, screen: background.Screen, *, names_cod
         _remember(directory.path, run_dirs.parse_saved(directory.earlier), screen)
 
 
-def _hosted(parts: learner_parts.LearnerParts, *, handles_signals: bool, leaves_when_late: bool) -> tuple[str, bool]:
+def _hosted(parts: learner_parts.LearnerParts, caller: callbacks.Caller) -> tuple[str, bool]:
     """Trains; returns the reason of finished training, "" for a stop, and whether it had finished before."""
     view, screen, metrics = parts.view, parts.view.screen, parts.config.metrics
     finished = parts.saves.finished_before()
@@ -150,14 +156,15 @@ def _hosted(parts: learner_parts.LearnerParts, *, handles_signals: bool, leaves_
         screen.message(f"this run is finished: {finished}; raise that to go on")
         view.write_finished(finished)
         return finished, True
-    at_once = functools.partial(parts.exit.leave_at_once, "left at once")
-    stop_signals = signals.StopSignals(parts.exit.interrupt, say=screen.message, cleanup=at_once)
-    late = deadline.Deadline(parts.seconds_left, parts.stage.pulse, parts.exit.leave_late)
+    at_once = functools.partial(stopping.leave_at_once, parts, "left at once")
+    interrupt, leave = (functools.partial(end, parts) for end in (stopping.interrupt, stopping.leave_late))
+    stop_signals = signals.StopSignals(interrupt, say=screen.message, cleanup=at_once)
+    late = deadline.Deadline(parts.seconds_left, parts.stage.pulse, leave)
     served = exporter.serving(metrics.host, metrics.port, view.scrape) if metrics.port >= 0 else None
     screen.follow(view.shown)
     with (
-        stop_signals if handles_signals else contextlib.nullcontext(),
-        late.watched() if leaves_when_late else contextlib.nullcontext(),
+        stop_signals if caller.handles_signals else contextlib.nullcontext(),
+        late.watched() if caller.leaves_when_late else contextlib.nullcontext(),
         served or contextlib.nullcontext("") as url,
         view.sending(),
     ):
@@ -165,10 +172,10 @@ def _hosted(parts: learner_parts.LearnerParts, *, handles_signals: bool, leaves_
             screen.message(f"metrics for Prometheus at {url}")
         if parts.mirrored is not None:
             parts.mirrored.begin(parts.ending.fail)
-        starting.show_spec(parts.directory, parts.expected, parts.reception, parts.stage)
-        address = starting.listen(parts.server, parts.stage)
+        starting.show_spec(parts)
+        address = starting.listen(parts)
         try:
-            starting.announce(parts.directory, parts.reception, screen, parts.local, address)
+            starting.announce(parts, address)
             parts.workers.start()
             finished = run(parts)
         finally:
@@ -180,9 +187,9 @@ def run(parts: learner_parts.LearnerParts) -> str:
     """Trains; returns the reason of finished training, or "" after an earlier stop. Raises TrainingFailure."""
     directory, reception, stage, ending = parts.directory, parts.reception, parts.stage, parts.ending
     if stage.loop is None:
-        starting.prepare(directory, reception, stage, ending, parts.seconds_left)
+        starting.prepare(parts)
     loop = stage.loop
-    if loop is None or ending.is_interrupted:  # by then `stopping.Exit` may have found no loop to stop
+    if loop is None or ending.is_interrupted:  # by then `stopping.interrupt` may have found no loop to stop
         return ""
     parts.callbacks.start()
     with device_loop.running(loop, ending.notify) as over:
@@ -198,8 +205,8 @@ def run(parts: learner_parts.LearnerParts) -> str:
     # A resume by a few steps more has them, and would lack updates again at each try.
     has_steps = directory.resumed and parts.seconds_left() > 0
     if failure is None and not (is_asked or has_steps or result.lacks_steps(parts.config)):
-        parts.exit.check_compiled(over.result())
-    finished = parts.exit.finish("" if ending.failure else over.result())
+        stopping.check_compiled(parts, over.result())
+    finished = stopping.finish(parts, "" if ending.failure else over.result())
     if late := parts.callbacks.finish():
         parts.view.screen.message(late)
     return finished
@@ -257,17 +264,23 @@ def keep_time(parts: learner_parts.LearnerParts, loop: device_loop.DeviceLoop, o
             is_told_to_end = True
             loop.end(parts.callbacks.reason)
         if parts.seconds_left() <= 0:
-            end = functools.partial(parts.exit.stop, loop) if parts.exit.still_compiles() else loop.end
+            end = functools.partial(stopping.stop, parts, loop) if stopping.still_compiles(parts) else loop.end
             end(f"--max_seconds={config.run.max_seconds:g} passed")
 
 
 def _show_next(
-    screen: background.Screen, program: str, at: str, config: configs.Config, spec: types.EnvSpec | None
+    parts: learner_parts.LearnerParts, command: Callable[[str], str], *, finished: str, has_parameters: bool
 ) -> None:
-    """Shows the commands for evaluating, judging and watching a run."""
+    """Shows the commands for evaluating, judging and watching a run; finished: as of `_hosted`."""
+    screen, config, spec = parts.view.screen, parts.config, parts.reception.spec
     is_remote, seats = config.env.id == env_ids.REMOTE, spec.seats if spec is not None else ()
-    screen.message("score it:", f"{program} evaluate {at}{' --listen=127.0.0.1:0' if is_remote else ''}")
-    if len(seats) == 2 and "league" in config.agent.SECTIONS and not is_remote:
-        screen.message("judge it:", f"{program} league nash {at}")
-    if not is_remote and not seats:
-        screen.message("watch it:", f"{program} play {at} --video=play.mp4")
+    if parts.view.progress.snapshot().num_updates == 0:
+        screen.message(f"nothing to score: {result.without_updates(config)}; train longer")
+    elif parts.saves.durable_update is not None and has_parameters:
+        screen.message("score it:", f"{command('evaluate')}{' --listen=127.0.0.1:0' if is_remote else ''}")
+        if len(seats) == 2 and "league" in config.agent.SECTIONS and not is_remote:
+            screen.message("judge it:", command("league nash"))
+        if not is_remote and not seats:
+            screen.message("watch it:", f"{command('play')} --video=play.mp4")
+    if finished:
+        screen.message(f"finished: {finished}")

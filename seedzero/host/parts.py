@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from seedzero.bucket import mirror as mirrors
 from seedzero.checkpoints import run_dir as run_dirs
@@ -15,7 +15,7 @@ from seedzero.config import worker_options
 from seedzero.core import env_ids, types
 from seedzero.device import batch as batches
 from seedzero.device import mesh as meshes
-from seedzero.host import build, callbacks, filming, reports, stopping, together
+from seedzero.host import build, callbacks, filming, reports, together
 from seedzero.host import ending as endings
 from seedzero.host import reception as receptions
 from seedzero.host import saves as saving
@@ -48,7 +48,6 @@ class LearnerParts:
     server: servers.Server
     films: filming.Filmer
     stage: stages.RunStage
-    exit: stopping.Exit
     callbacks: callbacks.Callbacks
     hosts: together.Together | None = None  # None: there is one
 
@@ -65,10 +64,11 @@ class LearnerParts:
 def make(
     directory: run_dirs.RunDir,
     screen: background.Screen,
-    mirrored: mirrors.Mirror | None,
     local: str,
-    spec: types.EnvSpec | None,
-    watch: str,
+    *,
+    mirrored: mirrors.Mirror | None = None,
+    spec: types.EnvSpec | None = None,
+    watch: str = "",
     hosts: together.Together | None = None,
     functions: Mapping[str, callbacks.Function] | None = None,
 ) -> LearnerParts:
@@ -86,8 +86,7 @@ def make(
     saves = saving.Saves(together.budgeted(config), directory, log, say, mirrored, history, hosts=hosts)
     own = configs.override(config, {"run.seed": together.own_seed(config)})  # of environments
     roster = rosters.Roster(own, layout, sizes[-1] * layout.num_shards, key)
-    hours = forecast.Forecast(config) if acting.devices.flat[0].platform == "cpu" else None
-    progress = progress_lines.RunProgress(time.monotonic, lambda: server.silent())
+    progress = progress_lines.RunProgress(time.monotonic)
     view = views.View(
         config,
         directory,
@@ -97,7 +96,7 @@ def make(
         log,
         lambda: saves.durable_update,
         progress,
-        hours,
+        forecast.Forecast(config) if acting.devices.flat[0].platform == "cpu" else None,
         watch,
         history=history,
         on_row=functools.partial(called.note, "on_row"),
@@ -105,49 +104,44 @@ def make(
     workers = _workers(directory, local, key, ending, screen, has_evaluator=layout.num_evaluate > 0)
     check = functools.partial(build.check, config)
     reception = receptions.Reception(config, roster, view, say, ending.notify, workers.restart, check)
-    elsewhere = (lambda: "") if hosts is None else (lambda: together.emptiest(hosts.link.details))
-    server = _server(config, reception, local, elsewhere)
-    expected = spec if config.worker.num else None  # workers elsewhere may have other versions of it
+    server = _server(config, reception, local, hosts)
+    progress.silent = server.silent
     films = filming.Filmer(directory.path, config.evaluation.video_every, write=log.write_video, say=say)
-    loop_workers = dispatchers.Workers(reception.inbox, roster, server.reply, server.restart)
-    evaluated = functools.partial(reports.evaluated, view, saves, films, called)
-    row = functools.partial(view.write_row, {})
-    note = (lambda decision: None) if history is None else history.note
-    hooks = device_loop.Hooks(evaluated, saves.save, row, say, saves.freeze, note)
-    stage = stages.RunStage(
-        lambda spec: build.device_loop_for(
-            together.budgeted(config), spec, loop_workers, hooks, saves, gathered, hosts, reception.observer
-        ),
-        progress.follow,
+    hooks = device_loop.Hooks(
+        functools.partial(reports.evaluated, view, saves, films, called),
+        saves.save,
+        functools.partial(view.write_row, {}),
+        say,
+        saves.freeze,
+        (lambda decision: None) if history is None else history.note,
     )
+    loop_workers = dispatchers.Workers(reception.inbox, roster, server.reply, server.restart)
+    building = functools.partial(build.device_loop_for, saves, loop_workers, hooks, gathered, reception.observer)
+    stage = stages.RunStage(building, progress.follow)
     if hosts is not None:
         named = config.hosts.worker_address
         hosts.link.counters = lambda: together.counters(stage.loop, roster, named or server.address)
         view.others = lambda: together.lines(hosts.link.details, hosts.link.missing)
-    leaving = stopping.Exit(workers, view, ending, stage, saves, mirrored, hosts)
-    if hosts is not None:
-        hosts.link.when_lost(leaving.leave_others)
     return LearnerParts(
-        directory,
-        mirrored,
-        local,
-        expected,
-        ending,
-        saves,
-        view,
-        reception,
-        workers,
-        server,
-        films,
-        stage,
-        leaving,
-        called,
-        hosts,
+        directory=directory,
+        mirrored=mirrored,
+        local=local,
+        expected=spec if config.worker.num else None,  # workers elsewhere may have other versions of it
+        ending=ending,
+        saves=saves,
+        view=view,
+        reception=reception,
+        workers=workers,
+        server=server,
+        films=films,
+        stage=stage,
+        callbacks=called,
+        hosts=hosts,
     )
 
 
 def _server(
-    config: configs.Config, reception: receptions.Reception, local: str, elsewhere: Callable[[], str]
+    config: configs.Config, reception: receptions.Reception, local: str, hosts: together.Together | None
 ) -> servers.Server:
     transport = config.transport
     is_local = not transport.listen or transport.listen.startswith(addresses.UNIX_PREFIX)
@@ -157,7 +151,7 @@ def _server(
         secured=security.for_server(transport.token_file, config.tls),
         local="" if is_local else local,
         clock=time.monotonic,
-        elsewhere=elsewhere,
+        elsewhere=str if hosts is None else lambda: together.emptiest(hosts.link.details),
         live=reception.live,
     )
 

@@ -21,7 +21,7 @@ class RunProgress:
         # Returns the device loop's counters; None: there is no loop yet.
         self.read: Callable[[], counts.Snapshot] | None = None
         self._ending = ""
-        self._clock, self._silent = clock, silent
+        self.silent, self._clock = silent, clock
         self._started = self._last_change = clock()
         self._readings: collections.deque[tuple[float, counts.Snapshot]] = collections.deque(maxlen=64)
 
@@ -70,11 +70,11 @@ class RunProgress:
         if self._ending:
             return self._ending
         if self.read is None:
-            return "building the networks" if self.spec else self._silent() or "waiting for the first worker"
+            return "building the networks" if self.spec else self.silent() or "waiting for the first worker"
         snapshot = self.read()
         if num_workers and not snapshot.is_compiled:
             return "compiling"
-        if known := self._silent() or snapshot.remaining:
+        if known := self.silent() or snapshot.remaining:
             return known
         if not num_workers:
             return "no training worker is connected" if snapshot.counts.stored else "waiting for the first worker"

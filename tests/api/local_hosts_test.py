@@ -13,7 +13,7 @@ import pytest
 from seedzero.api import local_hosts
 from seedzero.config import hosts as hosts_config
 from seedzero.core import errors
-from seedzero.host import result
+from seedzero.host import callbacks, result
 
 
 def test_each_host_has_its_index_and_all_meet_at_a_port_of_this_machine() -> None:
@@ -38,7 +38,7 @@ def test_the_end_of_the_hosts_is_the_end_of_the_call(
     monkeypatch.setattr(local_hosts.ensemble.programs, "MAX_DELAY_SECONDS", 0.01)
 
     def run() -> result.Result:
-        return local_hosts.run({}, {}, tmp_path / "run", 2, said.append, handles_signals=False)
+        return local_hosts.run({}, {}, tmp_path / "run", 2, callbacks.Caller(said.append, handles_signals=False))
 
     if error is None:
         assert not run().is_finished  # nothing was trained
@@ -61,7 +61,7 @@ def test_hosts_share_a_token_of_this_start_that_no_command_line_shows(
     shown = types.SimpleNamespace(write=lambda text: lines.append(text.encode()), flush=lambda: None)
     monkeypatch.setattr(sys, "stderr", shown)
     for number in range(2):
-        local_hosts.run({}, {}, tmp_path / str(number), 2, lambda *_: None, handles_signals=False)
+        local_hosts.run({}, {}, tmp_path / str(number), 2, callbacks.Caller(lambda *_: None, handles_signals=False))
     tokens = {line.decode().strip() for line in lines}
     assert len(lines) == 4 and len(tokens) == 2 and all(len(token) == 64 for token in tokens)
     assert not any(token in " ".join(words) for words in seen for token in tokens)
@@ -109,6 +109,6 @@ def test_more_hosts_than_gpus_are_refused(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     with pytest.raises(errors.UsageError) as caught:
-        local_hosts.run({}, {}, tmp_path / "run", 2, pytest.fail, handles_signals=False)
+        local_hosts.run({}, {}, tmp_path / "run", 2, callbacks.Caller(pytest.fail, handles_signals=False))
     said(caught.value)
     assert not (tmp_path / "run").exists()

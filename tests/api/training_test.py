@@ -26,8 +26,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What the learner is called with, instead of learning."""
     seen: list[dict[str, Any]] = []
 
-    def fake(config: Any, path: pathlib.Path, command: str, **options: Any) -> result.Result:
-        seen.append(dict(config=config, path=path, command=command, **options))
+    def fake(asked: Any, path: pathlib.Path, command: str, caller: Any, **options: Any) -> result.Result:
+        seen.append({**vars(asked), **vars(caller), "path": path, "command": command, **options})
         return result.Result(str(path), True, "--max_updates=1 reached")
 
     monkeypatch.setattr(learner, "train", fake)

@@ -14,7 +14,6 @@ import pytest
 
 from seedzero.cli import main as commands
 from seedzero.cli import parse, train
-from seedzero.config import config as configs
 from seedzero.config import presets
 from seedzero.core import errors, exit_codes
 from seedzero.host import learner, paging, result
@@ -53,8 +52,8 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> list[dict[
     monkeypatch.chdir(tmp_path)
     seen: list[dict[str, Any]] = []
 
-    def fake(values: configs.Config, path: pathlib.Path, command: str, **options: Any) -> result.Result:
-        seen.append(dict(config=values, path=path, command=command, **options))
+    def fake(asked: Any, path: pathlib.Path, command: str, caller: Any, **options: Any) -> result.Result:
+        seen.append({**vars(asked), "path": path, "command": command, **options})
         return result.Result(str(path), True, "--max_updates=1 reached")
 
     monkeypatch.setattr(learner, "train", fake)

@@ -18,11 +18,12 @@ from seedzero.checkpoints import own_runs, spec_file
 from seedzero.checkpoints import run_dir as run_dirs
 from seedzero.config import config as configs
 from seedzero.core import errors, types
-from seedzero.host import learner
+from seedzero.host import callbacks, learner
 from seedzero.loop import device_loop
 from seedzero.metrics import counts
 
 CATCH = parts_world.CATCH
+QUIET = callbacks.Caller(handles_signals=False)
 
 
 @pytest.mark.parametrize("spec", [CATCH, None])
@@ -171,7 +172,7 @@ def test_a_resume_that_is_refused_at_once_leaves_the_settings_as_they_were(
     before = (tmp_path / run_dirs.CONFIG_FILE).read_bytes()
     large = configs.override(small, {"worker.num": 4})
     with pytest.raises(errors.ConfigError, match=" 32 ") as raised:
-        learner.train(large, tmp_path, "", preset="catch", given={"worker.num": "4"}, handles_signals=False)
+        learner.train(run_dirs.SavedConfig("catch", {"worker.num": "4"}, large), tmp_path, "", QUIET)
     said(raised.value)
     assert (tmp_path / run_dirs.CONFIG_FILE).read_bytes() == before
 
@@ -179,7 +180,7 @@ def test_a_resume_that_is_refused_at_once_leaves_the_settings_as_they_were(
 def _refused(path: pathlib.Path, given: dict[str, str]) -> None:
     config = configs.override(configs.Config(), {**given, "replay.num_slots": 8, "training.num_devices": 1})
     with pytest.raises(errors.ConfigError, match="is less than the 32 environments"):
-        learner.train(config, path, "", preset="vector", given=given, handles_signals=False)
+        learner.train(run_dirs.SavedConfig("vector", given, config), path, "", QUIET)
 
 
 def test_a_refused_start_remembers_no_own_run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ def test_parts_are_made_for_a_run_directory_and_nothing_runs_yet(tmp_path: pathl
     config = configs.override(configs.Config(), {**given, "worker.num": 1, "run.max_seconds": max_seconds})
     screen = cast(background.Screen, python_types.SimpleNamespace(message=pytest.fail))
     with run_dirs.open_run_dir(tmp_path, config, preset="catch", given={}) as directory:
-        parts = learner_parts.make(directory, screen, None, f"unix:{tmp_path}/learner.sock", None, "")
+        parts = learner_parts.make(directory, screen, f"unix:{tmp_path}/learner.sock")
         status = parts.reception.status()
         parts.saves.checkpointer.close()
     assert status["workers"] == 0 and "worker" in status["stalled"]

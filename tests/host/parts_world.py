@@ -12,7 +12,7 @@ from seedzero.config import sections
 from seedzero.core import types
 from seedzero.device import batch as batches
 from seedzero.envs import registry
-from seedzero.host import callbacks, stopping
+from seedzero.host import callbacks
 from seedzero.host import ending as endings
 from seedzero.host import parts as learner_parts
 from seedzero.host import reception as receptions
@@ -120,22 +120,20 @@ class PartsWorld:
         if spec is not None:
             self.reception.show(spec)
         self.stage = stages.RunStage(self.built, self.progress.follow)
-        bucket = mirrored if has_bucket else None
         self.parts = learner_parts.LearnerParts(
-            directory,
-            bucket,
-            "unix:/nowhere",
-            None,
-            self.ending,
-            self.saves,
-            view,
-            self.reception,
-            workers,
-            server,
-            cast(Any, _Named(stop=lambda: None)),
-            self.stage,
-            stopping.Exit(workers, view, self.ending, self.stage, self.saves, bucket),
-            callbacks.Callbacks({}, self.ending),
+            directory=directory,
+            mirrored=mirrored if has_bucket else None,
+            local="unix:/nowhere",
+            expected=None,
+            ending=self.ending,
+            saves=self.saves,
+            view=view,
+            reception=self.reception,
+            workers=workers,
+            server=server,
+            films=cast(Any, _Named(stop=lambda: None)),
+            stage=self.stage,
+            callbacks=callbacks.Callbacks({}, self.ending),
         )
 
     def _status(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import io
 import pathlib
@@ -18,22 +19,13 @@ from seedzero.host import starting
 CATCH = parts_world.CATCH
 
 
-def _prepare(world: parts_world.PartsWorld) -> None:
-    parts = world.parts
-    starting.prepare(parts.directory, parts.reception, parts.stage, parts.ending, parts.seconds_left)
-
-
-def _announce(world: parts_world.PartsWorld) -> None:
-    starting.announce(world.parts.directory, world.reception, world.parts.view.screen, "", "unix:/nowhere")
-
-
 @pytest.mark.parametrize(("spec", "order"), [(CATCH, ["build", "wait"]), (None, ["wait", "build"])])
 def test_networks_are_built_while_workers_start_where_their_spec_is_known(
     make_parts: parts_world.Make, tmp_path: pathlib.Path, spec: types.EnvSpec | None, order: list[str]
 ) -> None:
     world = make_parts(spec=spec)
     world.news = world.joins
-    _prepare(world)
+    starting.prepare(world.parts)
     assert world.calls == order
     assert spec_file.read(tmp_path) == CATCH
     assert world.progress.snapshot().num_updates == 25 and world.stage.now is stages.Stage.BUILT
@@ -46,7 +38,7 @@ def test_a_run_whose_worker_has_failed_says_that_and_keeps_no_spec(
     world = make_parts(spec=spec)
     world.ending.fail("the worker failed")
     with pytest.raises(errors.TrainingFailure, match="the worker failed"):
-        _prepare(world)
+        starting.prepare(world.parts)
     assert spec_file.read(tmp_path) is None
 
 
@@ -57,7 +49,7 @@ def test_a_resumed_run_is_built_before_workers_can_join_also_without_its_spec_fi
     world = make_parts(resumed=resumed)
     if knows:
         spec_file.write(tmp_path, CATCH)
-    starting.show_spec(world.parts.directory, CATCH, world.reception, world.stage)
+    starting.show_spec(dataclasses.replace(world.parts, expected=CATCH))
     assert world.reception.spec == CATCH
     assert world.calls == ["build"] * resumed
     assert (spec_file.read(tmp_path) == CATCH) == resumed
@@ -71,7 +63,7 @@ def test_an_address_that_is_taken_ends_compilations_too(make_parts: parts_world.
     world.build()
     world.address = refuse
     with pytest.raises(errors.UsageError, match="in use"):
-        starting.listen(world.parts.server, world.stage)
+        starting.listen(world.parts)
     assert world.calls == ["close"]
 
 
@@ -84,7 +76,7 @@ def test_training_goes_on_though_its_address_cannot_be_printed(
 
     world = make_parts()
     monkeypatch.setattr(sys, "stdout", Full())
-    _announce(world)
+    starting.announce(world.parts, "unix:/nowhere")
     assert world.calls == ["unix:/nowhere"]
 
 
@@ -93,5 +85,5 @@ def test_workers_are_invited_where_they_alone_know_the_environments(
     make_parts: parts_world.Make, spec: types.EnvSpec | None, num_workers: int, is_invited: bool
 ) -> None:
     world = make_parts(spec=spec, worker__num=num_workers)
-    _announce(world)
+    starting.announce(world.parts, "unix:/nowhere")
     assert [text.endswith("unix:/nowhere") for text in world.said] == [True] * is_invited

@@ -6,6 +6,8 @@ import functools
 import threading
 from typing import Any
 
+import device_world
+import fake_agent
 import golden
 import jax
 import jax.numpy as jnp
@@ -14,128 +16,63 @@ import pytest
 
 from seedzero.agents import muzero
 from seedzero.config import config as configs
-from seedzero.config import options
 from seedzero.core import errors, types
 from seedzero.device import batch as batches
-from seedzero.device import host_frames, steps
+from seedzero.device import host_frames
 from seedzero.device import mesh as meshes
-from seedzero.device import programs as device_programs
 from seedzero.device import setup as setups
-from seedzero.device import state as states
 from seedzero.replay import data as sources
 from seedzero.replay import frames as frame_rows
 from seedzero.replay import rings as ring_store
 from seedzero.replay import sampling
 from seedzero.replay import windows as windowing
 
-SPEC = types.EnvSpec((2, 3, 1), "uint8", 3)
-NUM_TRAIN, NUM_EVALUATE, LENGTH, CAPACITY, ROWS = 4, 4, 40, 1_000, 8
-_SEED = np.int32(0)
-SETTINGS: dict[str, options.Value] = {
-    "network.kind": "mlp",
-    "network.frame_stack": 2,
-    "network.width": 8,
-    "network.head_width": 8,
-    "network.num_bins": 11,
-    "search.num_simulations": 2,
-    "muzero.unroll_steps": 2,
-    "muzero.n_step": 1,
-    "muzero.consistency_weight": 1.0,
-    "replay.priority_alpha": 0.6,
-    "reanalyse.per_insert": 1.0,
-    "reanalyse.batch_size": 8,
-    "reanalyse.min_age": 0,
-}
+LENGTH = 40
 
 
-class _World:
-    """All programs over some devices, and the states that they work on."""
-
-    def __init__(self, num_devices: int, *, on_host: bool, ahead: bool = False) -> None:
-        config = configs.override(configs.Config(), SETTINGS)
-        self.layout = batches.Layout(num_devices, NUM_TRAIN, NUM_EVALUATE)
-        setup = setups.Setup(
-            agent=muzero.make(config, SPEC, "cpu"),
-            spec=SPEC,
-            mesh=meshes.make(num_devices),
-            layout=self.layout,
-            sizes=(ROWS,),
-            slot_length=LENGTH,
-            batch_size=16,
-            capacity=CAPACITY,
-            ahead=ahead,
-        )
-        self.ready = threading.Semaphore(0)
-        shapes = states.abstract_train(setup), states.abstract_actor(setup)
-        self.strategy, self.programs = device_programs.prepare(
-            setup, *shapes, on_host=on_host, on_ready=self.ready.release
-        )
-        self.train = states.init_train(setup, 0)
-        self.actor = states.init_actor(setup, holds_frames=not on_host)
-        self.stored = self.num_acts = self.num_refreshes = 0
-
-    def act(self, slots: list[int], random: np.random.Generator) -> np.ndarray:
-        """Shows random frames in some slots and returns their actions."""
-        shard, local = self.layout.place(np.array(slots))
-        batch = batches.padding(SPEC, self.layout, ROWS)
-        rows = shard * ROWS + np.arange(len(slots))
-        batch.slot[rows] = batch.ring[rows] = local
-        batch.observation[rows] = random.integers(0, 256, (len(slots), *SPEC.observation_shape))
-        batch.reward[rows] = random.random(len(slots))
-        batch.first[rows] = self.num_acts == 0
-        batch.terminated[rows] = random.random(len(slots)) < 0.1
-        batch.explore[rows] = types.EXPLORE
-        counters = steps.counters(self.stored, 0, self.num_acts)
-        self.strategy.keep(batch)
-        self.actor, acted = self.programs.act(len(batch.slot))(_SEED, self.train.params, self.actor, batch, counters)
-        self.num_acts += 1
-        self.stored += sum(slot < NUM_TRAIN for slot in slots)
-        return np.asarray(acted)[rows]
-
-    def update(self) -> dict[str, float]:
-        run, feed = self.programs.update.result(), np.int32(self.stored)
-        given = _SEED, self.train, self.actor.rings
-        self.train, rings, values = self.strategy.run_update(run.functions, given, feed, 0)
-        self.actor = self.actor._replace(rings=rings)
-        return dict(zip(run.metric_names, np.asarray(values).tolist(), strict=True))
-
-    def refresh(self) -> dict[str, float]:
-        counters, run = steps.counters(self.stored, 100, self.num_refreshes), self.programs.refresh.result()
-        given = _SEED, self.train.params, self.actor.rings
-        rings, values = self.strategy.run_refresh(run.functions, given, counters)
-        self.actor, self.num_refreshes = self.actor._replace(rings=rings), self.num_refreshes + 1
-        return dict(zip(run.metric_names, np.asarray(values).tolist(), strict=True))
-
-    def live(self) -> list[float | np.ndarray]:
-        """Acts, learns and refreshes in turn, beyond the rings' ends; returns what came of it."""
-        found: list[float | np.ndarray] = []
-        random = np.random.default_rng(0)
-        for step in range(LENGTH + 8):
-            found.append(self.act([2, 0, 5] if step % 3 else [3, 1, 0, 2, 4, 7], random))
-            if step > 4:
-                found += [*self.update().values(), *self.refresh().values()]
-        return found
-
-    @property
-    def whole(self) -> Any:
-        rings = self.strategy.whole(self.actor.rings)
-        if self.strategy.holds_frames:  # in the layout of a device
-            everywhere = np.indices(rings.observation.shape[:2])
-            rings = rings._replace(observation=frame_rows.get(rings.observation, *map(jnp.asarray, everywhere)))
-        return jax.tree.map(np.asarray, rings)
+def _world(num_devices: int, *, on_host: bool, ahead: bool = False) -> device_world.World:
+    values = {**device_world.EVERYTHING, "muzero.consistency_weight": 1.0, "reanalyse.batch_size": 8}
+    setup = setups.Setup(
+        agent=muzero.make(configs.override(configs.Config(), values), device_world.IMAGES, "cpu"),
+        spec=device_world.IMAGES,
+        mesh=meshes.make(num_devices),
+        layout=batches.Layout(num_devices, num_train=4, num_evaluate=4),
+        sizes=(8,),
+        slot_length=LENGTH,
+        batch_size=16,
+        capacity=1_000,
+        ahead=ahead,
+    )
+    return device_world.World(setup, on_host=on_host)
 
 
-def _assert_same(one: Any, other: Any) -> None:
-    jax.tree.map(np.testing.assert_array_equal, one, other)
+def _live(world: device_world.World) -> list[Any]:
+    """Acts, learns and refreshes in turn, beyond the rings' ends; returns what came of it."""
+    found, random = list[Any](), np.random.default_rng(0)
+    for step in range(LENGTH + 8):
+        found.append(world.show([2, 0, 5] if step % 3 else [3, 1, 0, 2, 4, 7], random))
+        if step > 4:
+            found += [*world.update().values(), *world.refresh().values()]
+    return found
+
+
+def _whole(world: device_world.World) -> Any:
+    """Returns the rings with all frames, in one layout."""
+    rings = world.strategy.whole(world.actor.rings)
+    if world.strategy.holds_frames:  # in the layout of a device
+        everywhere = np.indices(rings.observation.shape[:2])
+        rings = rings._replace(observation=frame_rows.get(rings.observation, *map(jnp.asarray, everywhere)))
+    return jax.tree.map(np.asarray, rings)
 
 
 def test_acting_learning_and_refreshing_give_the_same_bits_wherever_the_frames_are() -> None:
     """On two devices; tests/e2e/deterministic_run_test.py has the same for one."""
-    device, host = (_World(2, on_host=on_host) for on_host in (False, True))
-    _assert_same(host.live(), device.live())
-    _assert_same(host.whole, device.whole)
-    _assert_same(host.train.params, device.train.params)
-    assert host.actor.rings.observation is None and host.whole.observation.any()
+    device, host = (_world(2, on_host=on_host) for on_host in (False, True))
+    assert _live(host) == _live(device)
+    jax.tree.map(
+        np.testing.assert_array_equal, (_whole(host), host.train.params), (_whole(device), device.train.params)
+    )
+    assert host.actor.rings.observation is None and _whole(host).observation.any()
 
 
 def test_a_run_goes_on_behind_the_rows_that_came_back() -> None:
@@ -158,7 +95,7 @@ def test_a_run_goes_on_behind_the_rows_that_came_back() -> None:
 
 
 def test_programs_draw_ahead_what_acting_does_not_overwrite() -> None:
-    world, random = _World(1, on_host=True, ahead=True), np.random.default_rng(0)
+    world, random = _world(1, on_host=True, ahead=True), np.random.default_rng(0)
     assert isinstance(world.strategy, host_frames.FramesWithHost)
     frames = world.strategy.frames
     may_read, num_compared, read = threading.Semaphore(0), 0, frames.read
@@ -176,17 +113,16 @@ def test_programs_draw_ahead_what_acting_does_not_overwrite() -> None:
 
     frames.read = read_later  # type: ignore[method-assign]
     for _ in range(2 * LENGTH):
-        world.act([0, 1, 2, 3], random)
+        world.show([0, 1, 2, 3], random)
     for _ in range(8):
         before = frames.array.copy()
         world.update()  # and the next windows are drawn
         for _ in range(host_frames.HOST_LAG):
-            world.act([0, 1, 2, 3], random)
+            world.show([0, 1, 2, 3], random)
         may_read.release()
         while not world.strategy.is_ready:
             assert world.ready.acquire(timeout=60)
-    world.programs.close()
-    world.strategy.close()
+    world.close()
     assert num_compared == 1 + 8
 
 
@@ -270,7 +206,7 @@ class _Numbered:
         """Returns the numbers of the rows that an update saw."""
         train: Any = type("Train", (), {"num_updates": jnp.int32(len(self.seen))})
         run = {"draw": self._draw, "learn": self._learn}
-        self.strategy.run_update(run, (_SEED, train, self.rings), jnp.int32(self.number), 0)
+        self.strategy.run_update(run, (fake_agent.SEED, train, self.rings), jnp.int32(self.number), 0)
         return self.seen[-1]
 
 

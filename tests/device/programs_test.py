@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import device_world
 import fake_agent
 import jax
 import numpy as np
@@ -14,9 +15,6 @@ import pytest
 from seedzero.agents import base
 from seedzero.core import errors
 from seedzero.device import memory, steps, tracing
-from seedzero.device import programs as device_programs
-from seedzero.device import setup as setups
-from seedzero.device import state as states
 from seedzero.device import strategy as strategies
 from seedzero.replay import data as sources
 from seedzero.replay import windows as windowing
@@ -29,51 +27,25 @@ def _compute(params: base.Params, windows: windowing.Windows, key: jax.Array) ->
 REFRESH = base.Refresh(per_insert=1.0, batch_size=64, min_age=0, length=1, observe=(0,), compute=_compute)
 
 
-class _World:
-    """Programs, and the states that they work on."""
-
-    def __init__(self, setup: setups.Setup) -> None:
-        self.setup = setup
-        self.ready = threading.Semaphore(0)
-        shapes = states.abstract_train(setup), states.abstract_actor(setup)
-        self.strategy, self.programs = device_programs.prepare(setup, *shapes, on_ready=self.ready.release)
-        self.train, self.actor = states.init_train(setup, 0), states.init_actor(setup)
-
-    def act(self, size: int, slots: list[int], reward: float = 0.0) -> list[int]:
-        batch, rows = fake_agent.batch(self.setup._replace(sizes=(size,)), slots, reward=reward)
-        params = self.setup.agent.acting(self.train)
-        self.actor, acted = self.programs.act(len(batch.slot))(
-            fake_agent.SEED, params, self.actor, batch, steps.counters(0, 0, 0)
-        )
-        return np.asarray(acted)[rows].tolist()  # type: ignore[no-any-return]
-
-    def update(self, feed: steps.Feed) -> dict[str, float]:
-        run = self.programs.update.result()
-        given = fake_agent.SEED, self.train, self.actor.rings
-        self.train, rings, values = self.strategy.run_update(run.functions, given, feed, 0)
-        self.actor = self.actor._replace(rings=rings)
-        return dict(zip(run.metric_names, np.asarray(values).tolist(), strict=True))
-
-
 @pytest.fixture
-def opened() -> Iterator[list[_World]]:
+def opened() -> Iterator[list[device_world.World]]:
     """Worlds to close at the end."""
-    worlds: list[_World] = []
+    worlds: list[device_world.World] = []
     yield worlds
     for world in worlds:
-        world.programs.close()
+        world.close()
 
 
 @pytest.mark.parametrize("num_devices", [1, 2])
-def test_every_size_acts_and_the_update_learns(opened: list[_World], num_devices: int) -> None:
+def test_every_size_acts_and_the_update_learns(opened: list[device_world.World], num_devices: int) -> None:
     setup = fake_agent.make_setup(fake_agent.make(), num_devices, num_evaluate=2, sizes=(4, 8))
-    world = _World(setup)
+    world = device_world.World(setup)
     opened.append(world)
     # The agent's answer is the slot's number; slots of the devices take turns, so slot 1 is number 2 of two devices.
-    assert world.act(8, [0, 3, 4, 1], reward=1.0) == [0, 3, 4, num_devices]
-    assert world.act(4, [3, 5, 0], reward=2.0) == [3, 5, 0]
+    assert world.act([0, 3, 4, 1], reward=1.0) == [0, 3, 4, num_devices]
+    assert world.act([3, 5, 0], size=4, reward=2.0) == [3, 5, 0]
     assert np.asarray(world.actor.rings.cursor).tolist() == [2, 1, 0, 2]
-    metrics = world.update(np.int32(2))
+    metrics = world.update()
     assert {"loss", "replay_age", "grad_norm"} <= metrics.keys() and list(metrics) == sorted(metrics)
     assert metrics["loss"] == pytest.approx(1.0)  # the windows' reward is 1, their number 0
     assert world.programs.sizes == (4, 8) and world.programs.update.done()
@@ -84,60 +56,55 @@ def test_every_size_acts_and_the_update_learns(opened: list[_World], num_devices
 
 
 def test_programs_beyond_the_device_are_refused_at_the_request(
-    opened: list[_World], monkeypatch: pytest.MonkeyPatch
+    opened: list[device_world.World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "limit_bytes", lambda device: 100)
-    world = _World(fake_agent.make_setup(fake_agent.make(), num_evaluate=2, sizes=(4, 8)))
+    world = device_world.World(fake_agent.make_setup(fake_agent.make(), num_evaluate=2, sizes=(4, 8)))
     opened.append(world)
     with pytest.raises(errors.CapacityError, match=r"^act .*--batcher\.max_batch .*--replay\.capacity"):
-        world.act(8, [0])
+        world.act([0])
     with pytest.raises(errors.CapacityError, match=r"^update .*--replay\.batch_size .*--replay\.capacity"):
         world.update(np.int32(0))
     queue = sources.Queue(length=1, batch_size=4, max_lag=2, wait_seconds=0.0)
-    queued = _World(fake_agent.make_setup(fake_agent.make(queue), 2))
+    queued = device_world.World(fake_agent.make_setup(fake_agent.make(queue), 2))
     opened.append(queued)
     with pytest.raises(errors.CapacityError, match=r"^act .*--batcher\.max_batch .*--replay\.num_slots"):
-        queued.act(8, [0])
+        queued.act([0])
 
 
-def test_an_update_from_a_queue_is_fed_unrolls(opened: list[_World]) -> None:
+def test_an_update_from_a_queue_is_fed_unrolls(opened: list[device_world.World]) -> None:
     queue = sources.Queue(length=1, batch_size=4, max_lag=2, wait_seconds=0.0)
-    world = _World(fake_agent.make_setup(fake_agent.make(queue), 2))
+    world = device_world.World(fake_agent.make_setup(fake_agent.make(queue), 2))
     opened.append(world)
     for reward in (1.0, 2.0):
-        world.act(8, [0, 1, 2, 3], reward=reward)
+        world.act([0, 1, 2, 3], reward=reward)
     local = np.array([0, 1, 0, 1], np.int32)
     metrics = world.update(steps.Unrolls(local, np.zeros(4, np.int32), np.array([2, 0, 2, 0], np.float32)))
     assert metrics["loss"] == pytest.approx((1.0 + 2.0) ** 2)
     assert metrics["batch_padding"] == 0.5
 
 
-def test_targets_are_refreshed_where_the_agent_does_that(opened: list[_World]) -> None:
-    world = _World(fake_agent.make_setup(fake_agent.make(refresh=REFRESH), 2))
+def test_targets_are_refreshed_where_the_agent_does_that(opened: list[device_world.World]) -> None:
+    world = device_world.World(fake_agent.make_setup(fake_agent.make(refresh=REFRESH), 2))
     opened.append(world)
     for reward in (1.0, 2.0):
-        world.act(8, [0, 1, 2, 3], reward=reward)
-    run, counters = world.programs.refresh.result(), steps.counters(4, 1, 0)
-    given = fake_agent.SEED, world.train.params, world.actor.rings
-    rings, values = world.strategy.run_refresh(run.functions, given, counters)
+        world.act([0, 1, 2, 3], reward=reward)
+    metrics = world.refresh(version=1)
     assert world.programs.refresh.done()
-    assert np.asarray(rings.stored["target"])[:, :2].tolist() == [[101, 0]] * 4
-    metrics = dict(zip(run.metric_names, np.asarray(values).tolist(), strict=True))
+    assert np.asarray(world.actor.rings.stored["target"])[:, :2].tolist() == [[101, 0]] * 4
     assert metrics == pytest.approx({"change": 1.0, "refresh_age": 1.0, "refreshed_share": 4 / 64})
 
 
-def test_programs_take_whatever_acting_needs(opened: list[_World]) -> None:
+def test_programs_take_whatever_acting_needs(opened: list[device_world.World]) -> None:
     agent = fake_agent.make(acting=lambda state: (state.params, state.num_updates), refresh=REFRESH)
-    world = _World(fake_agent.make_setup(agent))
+    world = device_world.World(fake_agent.make_setup(agent))
     opened.append(world)
-    assert world.act(8, [2, 1]) == [2, 1]
-    params = agent.acting(world.train)
-    run = world.programs.refresh.result().functions
-    world.strategy.run_refresh(run, (fake_agent.SEED, params, world.actor.rings), steps.counters(0, 1, 0))
+    assert world.act([2, 1]) == [2, 1]
+    world.refresh(version=1)
 
 
 def test_smaller_batches_come_after_what_a_run_needs_to_begin(
-    opened: list[_World], monkeypatch: pytest.MonkeyPatch
+    opened: list[device_world.World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[list[int]] = []
     trace_refresh, is_made = strategies.Strategy.trace_refresh, threading.Event()
@@ -150,20 +117,20 @@ def test_smaller_batches_come_after_what_a_run_needs_to_begin(
         return trace_refresh(strategy, tracer)
 
     monkeypatch.setattr(strategies.Strategy, "trace_refresh", tracing_refresh)
-    world = _World(fake_agent.make_setup(fake_agent.make(refresh=REFRESH), sizes=(2, 4, 8)))
+    world = device_world.World(fake_agent.make_setup(fake_agent.make(refresh=REFRESH), sizes=(2, 4, 8)))
     is_made.set()
     opened.append(world)
-    assert [world.act(size, [1]) for size in (2, 4, 8)] == [[1]] * 3
+    assert [world.act([1], size=size) for size in (2, 4, 8)] == [[1]] * 3
     assert world.programs.refresh.done() and found == [[]]
 
 
-def test_what_can_not_be_compiled_is_told_where_it_is_asked_for(opened: list[_World]) -> None:
+def test_what_can_not_be_compiled_is_told_where_it_is_asked_for(opened: list[device_world.World]) -> None:
     def update(*_: Any) -> Any:
         raise ValueError("no such update")
 
-    world = _World(fake_agent.make_setup(fake_agent.make()._replace(update=update)))
+    world = device_world.World(fake_agent.make_setup(fake_agent.make()._replace(update=update)))
     opened.append(world)
-    assert world.act(8, [0]) == [0]
+    assert world.act([0]) == [0]
     with pytest.raises(ValueError, match="no such update"):
         _ = world.programs.update.result()
     assert world.programs.update.done()

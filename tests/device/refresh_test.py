@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from typing import Any
 
+import device_world
 import fake_agent
 import jax
 import jax.numpy as jnp
@@ -30,13 +31,8 @@ SPEC = types.EnvSpec((2,), "float32", 3)
 MASKED = dataclasses.replace(SPEC, has_action_mask=True)
 NUM_TRAIN, LENGTH, BATCH, MIN_AGE = 4, 12, 16, 2
 SETTINGS: dict[str, options.Value] = {
-    "network.width": 8,
-    "network.head_width": 8,
-    "network.num_bins": 11,
-    "search.num_simulations": 2,
+    **device_world.MUZERO,
     "search.num_considered": 2,
-    "muzero.unroll_steps": 1,
-    "muzero.n_step": 1,
     "reanalyse.per_insert": 1.0,
     "reanalyse.batch_size": BATCH,
     "reanalyse.min_age": MIN_AGE,

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import device_world
 import fake_agent
 import jax
 import numpy as np
@@ -31,12 +32,7 @@ PRIORITIZED = {"priority_alpha": 0.5}
 def _agent(**changes: options.Value) -> base.Agent:
     values: dict[str, options.Value] = {
         **{f"replay.{name}": value for name, value in changes.items()},
-        "network.width": 8,
-        "network.head_width": 8,
-        "network.num_bins": 11,
-        "search.num_simulations": 2,
-        "muzero.unroll_steps": 1,
-        "muzero.n_step": 1,
+        **device_world.MUZERO,
     }
     return muzero.make(configs.override(configs.Config(), values), SPEC, "cpu")
 
@@ -232,6 +228,15 @@ def _acted(setup: setups.Setup, *calls: tuple[batches.Batch, np.ndarray], versio
     return jax.tree.map(np.asarray, actor), actions
 
 
+def _learned(setup: setups.Setup, *calls: tuple[batches.Batch, np.ndarray], stored: int, seed: int = 0) -> Any:
+    """Returns the last actions of these calls, and the mean place of the windows of an update after so many steps."""
+    actor, actions = _acted(setup, *calls, seed=seed)
+    rings = jax.device_put(actor.rings, meshes.sharded(setup.mesh))
+    train = states.init_train(setup, 0)
+    _, _, metrics = steps.make_update(setup)(np.int32(seed), train, rings, np.int32(stored))
+    return actions.tolist(), float(metrics["time_mean"])
+
+
 @pytest.mark.parametrize("num_devices", DEVICES)
 def test_the_agent_is_told_the_numbers_of_the_slots_of_the_whole_run(num_devices: int) -> None:
     setup = fake_agent.make_setup(fake_agent.make(), num_devices, num_train=8, num_evaluate=4, sizes=(12,))
@@ -322,10 +327,7 @@ def test_importance_weights_have_the_least_share_that_is_configured() -> None:
         made = fake_agent.make(fake_agent.ONE_ROW._replace(prioritization=how))
         setup = fake_agent.make_setup(made, batch_size=64)
         calls = [fake_agent.batch(setup, [0], reward=[reward]) for reward in (0.0, 1.0, 9.0, 1.0, 5.0)]
-        actor, _ = _acted(setup, *calls)
-        rings = jax.device_put(actor.rings, meshes.sharded(setup.mesh))
-        _, _, metrics = steps.make_update(setup)(fake_agent.SEED, states.init_train(setup, 0), rings, np.int32(4))
-        found.append(float(metrics["time_mean"]))  # the same rows, with their weights
+        found.append(_learned(setup, *calls, stored=4)[1])  # the same rows, with their weights
     assert found[0] < 0.8 * found[1]
 
 
@@ -361,15 +363,10 @@ def test_another_seed_acts_and_samples_otherwise_and_the_same_repeats() -> None:
         memory, outputs = made.act(params, memory, inputs, key)
         return memory, outputs._replace(action=jax.random.randint(key, inputs.slot.shape, 0, 1_000_000))
 
-    def live(seed: int) -> tuple[list[int], float]:
-        actor, actions = _acted(setup, *[fake_agent.batch(setup, [0, 1, 2, 3])] * 12, seed=seed)
-        rings = jax.device_put(actor.rings, meshes.sharded(setup.mesh))
-        _, _, metrics = steps.make_update(setup)(np.int32(seed), states.init_train(setup, 0), rings, np.int32(48))
-        return actions.tolist(), float(metrics["time_mean"])
-
     made = fake_agent.make()
     setup = fake_agent.make_setup(made._replace(act=act), batch_size=64)
-    found, same, other = live(3), live(3), live(4)
+    calls = [fake_agent.batch(setup, [0, 1, 2, 3])] * 12
+    found, same, other = (_learned(setup, *calls, stored=48, seed=seed) for seed in (3, 3, 4))
     assert found == same
     assert found[0] != other[0] and found[1] != other[1]
 
@@ -381,12 +378,9 @@ def test_another_seed_acts_and_samples_otherwise_and_the_same_repeats() -> None:
 def test_an_update_gets_windows_of_the_agents_stride(num_devices: int) -> None:
     wanted = sources.Replay(length=1, observe=(0,), stride=6)
     setup = fake_agent.make_setup(fake_agent.make(wanted), num_devices, batch_size=64)
-    actor, _ = _acted(setup, *[fake_agent.batch(setup, [0, 1, 2, 3])] * 12)
-    rings = jax.device_put(actor.rings, meshes.sharded(setup.mesh))
-    _, _, metrics = steps.make_update(setup)(fake_agent.SEED, states.init_train(setup, 0), rings, np.int32(48))
+    _, mean = _learned(setup, *[fake_agent.batch(setup, [0, 1, 2, 3])] * 12, stored=48)
     # Windows begin at the places 0 and 6 alone, equally often: their mean is 3.
-    assert float(metrics["time_mean"]) == pytest.approx(3.0, abs=4 * 3 / 8)
-    assert float(metrics["time_mean"]) * 64 % 6 == pytest.approx(0, abs=1e-3)
+    assert mean == pytest.approx(3.0, abs=4 * 3 / 8) and mean * 64 % 6 == pytest.approx(0, abs=1e-3)
 
 
 # Updates from a queue ----------------------------------------------------------------------------------------------

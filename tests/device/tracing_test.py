@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import device_world
 import fake_agent
 import jax
 import jax.numpy as jnp
@@ -21,12 +22,7 @@ from seedzero.device import strategy as strategies
 
 SPEC = types.EnvSpec((2,), "float32", 3)
 MUZERO: dict[str, options.Value] = {
-    "network.width": 8,
-    "network.head_width": 8,
-    "network.num_bins": 11,
-    "search.num_simulations": 2,
-    "muzero.unroll_steps": 1,
-    "muzero.n_step": 1,
+    **device_world.MUZERO,
     "replay.capacity": 100,
     "replay.num_slots": 8,
     "replay.batch_size": 32,

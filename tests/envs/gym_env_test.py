@@ -11,30 +11,13 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from scripted import Scripted
 
 from seedzero.config import sections
 from seedzero.core import errors, user_code
 from seedzero.envs import gym_env, minatar
 
 ROOT = pathlib.Path(__file__).parents[2]
-
-
-class Scripted(gymnasium.Env):
-    """Shows always the same observation, keeps the actions it got, and ends after three steps."""
-
-    def __init__(self, observation_space, action_space=None, observation=None):
-        self.observation_space = observation_space
-        self.action_space = action_space or spaces.Discrete(2)
-        self._observation = observation_space.sample() if observation is None else observation
-        self.actions = []
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self._observation, {}
-
-    def step(self, action):
-        self.actions.append(action)
-        return self._observation, float(len(self.actions)), len(self.actions) % 3 == 0, False, {}
 
 
 def wrap(observation_space, action_space=None, observation=None, num_envs=2):
@@ -146,36 +129,6 @@ def test_time_limits_truncate_and_do_not_terminate(env_id, settings, limit, shap
     assert not any(step.terminated[0] for step in steps)
     assert [step.truncated[0] for step in steps] == [False] * (limit - 1) + [True, False]
     env.close()
-
-
-UNSUPPORTED = {
-    "observation": [spaces.Text(3), spaces.Sequence(spaces.Discrete(2)), spaces.Graph(spaces.Box(0, 1), None)],
-    "action": [spaces.Dict(a=spaces.Discrete(2)), spaces.Tuple([spaces.Discrete(2)]), spaces.Text(3)],
-}
-
-
-@pytest.mark.parametrize(("place", "space"), [(place, space) for place, row in UNSUPPORTED.items() for space in row])
-def test_unsupported_spaces_are_refused_by_name(place, space, said: golden.Said):
-    kind = type(space).__name__
-    with said.raises(errors.EnvironmentFailure, rf"{place} space {kind}", f"{place} {kind}"):
-        wrap(*([space] if place == "observation" else [box(0, 1, np.float32), space]))
-
-
-@pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Box(-np.inf, np.inf),
-        spaces.Box(-(2**31), 2**31 - 1, (2,), np.int32),
-        spaces.Box(0, 1, (2,), np.bool_),
-        spaces.Box(1, 1),
-        spaces.Box(0, 1, (0,)),
-        spaces.Box(-3e38, 3e38),
-    ],
-    ids=str,
-)
-def test_boxes_of_actions_without_floats_or_bounds_are_refused(space):
-    with pytest.raises(errors.EnvironmentFailure, match=r"action space Box.*gym:MODULE:ID"):
-        wrap(box(0, 1, np.float32), space)
 
 
 @pytest.mark.parametrize(

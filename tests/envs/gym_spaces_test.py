@@ -6,36 +6,20 @@ import dataclasses
 from typing import Any
 
 import golden
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from scripted import Scripted
 
 from seedzero.core import errors, packing, types
-from seedzero.envs import gym_env, gym_spaces
-
-
-class _Scripted(gymnasium.Env[Any, Any]):
-    """Shows the same observation always, and keeps the actions that it got."""
-
-    def __init__(self, shown: spaces.Space[Any], taken: spaces.Space[Any], observation: Any) -> None:
-        self.observation_space, self.action_space = shown, taken
-        self._observation = observation
-        self.actions: list[Any] = []
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        return self._observation, {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.actions.append(action)
-        return self._observation, 1.0, False, False, {}
+from seedzero.envs import gym_env
 
 
 def _make(
     shown: spaces.Space[Any], observation: Any = None, taken: spaces.Space[Any] | None = None
 ) -> gym_env.GymVectorEnv:
     value = shown.sample() if observation is None else observation
-    return gym_env.GymVectorEnv.from_factory(lambda: _Scripted(shown, taken or spaces.Discrete(2), value), 2)
+    return gym_env.GymVectorEnv.from_factory(lambda: Scripted(shown, taken, value), 2)
 
 
 def _arrays(spec: types.EnvSpec) -> types.EnvSpec:
@@ -126,26 +110,40 @@ def test_a_number_with_very_many_values_among_others_stays_a_number() -> None:
     assert _unpacked(env) == {"a": [4000], "b": [0, 1]}
 
 
-@pytest.mark.parametrize("space", [spaces.Text(3), spaces.Sequence(spaces.Discrete(2))], ids=["Text", "Sequence"])
-def test_parts_of_no_fixed_size_are_refused_by_name_with_the_remedy(space: Any) -> None:
-    with pytest.raises(errors.EnvironmentFailure, match=r"at 'x/0'; expected Box .*FilterObservation.*gym:MODULE:ID"):
-        _make(spaces.Dict(x=spaces.Tuple([space]), y=spaces.Discrete(2)))
+PART = spaces.Box(-1, 1, (4,), np.float32)
+OF_NO_FIXED_SIZE = [spaces.Text(3), spaces.Sequence(spaces.Discrete(2)), spaces.Graph(spaces.Box(0, 1), None)]
+REFUSED: list[tuple[spaces.Space[Any], spaces.Space[Any] | None, str]] = [
+    *((space, None, rf"observation space {type(space).__name__}") for space in OF_NO_FIXED_SIZE),
+    *(
+        (spaces.Dict(x=spaces.Tuple([space])), None, r"at 'x/0'; expected Box .*FilterObservation.*gym:MODULE:ID")
+        for space in OF_NO_FIXED_SIZE[:2]
+    ),
+    (spaces.Dict({"a": spaces.Dict(b=PART), "a/b": PART, "c": PART}), None, r"a/b, a/b, c; .*a/b "),
+    (spaces.Dict(a=PART, goal=spaces.Box(-1, 1, (0,))), None, r"'goal' .*FilterObserv"),
+    (spaces.Dict(), None, "is empty"),
+    (PART, spaces.Dict(a=spaces.Discrete(2)), "action space Dict"),
+    (PART, spaces.Tuple([spaces.Discrete(2)]), "action space Tuple"),
+    (PART, spaces.Text(3), "action space Text"),
+    (PART, spaces.MultiDiscrete([5] * 5), r" 3125 .* 1024 .*gym:MODULE:ID"),
+    (PART, spaces.MultiBinary(11), r" 2048 .* 1024 .*gym:MODULE:ID"),
+    (PART, spaces.Box(-np.inf, np.inf, (1,)), "give bounds with .*BoundAction.*gym:MODULE:ID"),
+    (PART, spaces.Box(np.float32([-1, -1]), np.float32([1, np.inf])), "give bounds with .*BoundAction"),
+    (PART, spaces.Box(-3e38, 3e38, (1,)), "give bounds with .*BoundAction"),
+    (PART, spaces.Box(1, 1, (1,)), "number 0 has the bounds 1 and 1"),
+    (PART, spaces.Box(np.float32([-1, 2]), np.float32([1, 2])), "number 1 has the bounds 2 and 2"),
+    (PART, spaces.Box(-1, 1, (0,)), "no numbers"),
+    (PART, spaces.Box(0, 10**6, (1,), np.int64), "whole numbers: wrap it"),
+    (PART, spaces.Box(-(2**31), 2**31 - 1, (2,), np.int32), "whole numbers: wrap it"),
+    (PART, spaces.Box(0, 1, (2,), np.bool_), "whole numbers: wrap it"),
+]
 
 
-def test_parts_of_one_name_are_refused(said: golden.Said) -> None:
-    part = spaces.Box(-1, 1, (4,), np.float32)
-    with said.raises(errors.EnvironmentFailure, r"a/b, a/b, c; .*a/b "):
-        _make(spaces.Dict({"a": spaces.Dict(b=part), "a/b": part, "c": part}))
-
-
-def test_a_part_without_numbers_is_refused_by_name_with_the_remedy(said: golden.Said) -> None:
-    with said.raises(errors.EnvironmentFailure, r"'goal' .*FilterObserv"):
-        _make(spaces.Dict(a=spaces.Box(-1, 1, (2,)), goal=spaces.Box(-1, 1, (0,))))
-
-
-def test_an_empty_dict_is_refused() -> None:
-    with pytest.raises(errors.EnvironmentFailure, match="is empty"):
-        _make(spaces.Dict())
+@pytest.mark.parametrize(("shown", "taken", "message"), REFUSED)
+def test_spaces_that_are_not_supported_are_refused_by_name_with_the_remedy(
+    shown: spaces.Space[Any], taken: spaces.Space[Any] | None, message: str, said: golden.Said
+) -> None:
+    with said.raises(errors.EnvironmentFailure, message, f"shows {shown}" if taken is None else f"takes {taken}"):
+        _make(shown, {} if isinstance(shown, spaces.Dict) else 0, taken)
 
 
 @pytest.mark.parametrize(
@@ -166,27 +164,3 @@ def test_each_combination_of_several_whole_numbers_is_one_action(space: Any, exp
     got = env._envs.envs[0].unwrapped.actions  # type: ignore[attr-defined]
     assert [action.tolist() for action in got] == expected
     assert all(space.contains(action) for action in got)
-
-
-@pytest.mark.parametrize("space", [spaces.MultiDiscrete([5] * 5), spaces.MultiBinary(11)], ids=["numbers", "bits"])
-def test_too_many_combinations_are_refused_with_the_remedy(space: Any, said: golden.Said) -> None:
-    with said.raises(errors.EnvironmentFailure, r" \d{4} .* 1024 .*gym:MODULE:ID", space):
-        _make(spaces.Discrete(2), taken=space)
-
-
-@pytest.mark.parametrize(
-    ("space", "remedy"),
-    [
-        (spaces.Box(-np.inf, np.inf, (1,)), "give bounds with .*BoundAction"),
-        (spaces.Box(np.float32([-1, -1]), np.float32([1, np.inf])), "give bounds with .*BoundAction"),
-        (spaces.Box(-3e38, 3e38, (1,)), "give bounds with .*BoundAction"),
-        (spaces.Box(1, 1, (1,)), "number 0 has the bounds 1 and 1"),
-        (spaces.Box(np.float32([-1, 2]), np.float32([1, 2])), "number 1 has the bounds 2 and 2"),
-        (spaces.Box(-1, 1, (0,)), "no numbers"),
-        (spaces.Box(0, 10**6, (1,), np.int64), "whole numbers: wrap it"),
-    ],
-)
-def test_bounds_are_asked_for_where_they_are_missing_alone(space: spaces.Box, remedy: str) -> None:
-    with pytest.raises(errors.EnvironmentFailure, match=remedy) as caught:
-        gym_spaces.read("e", spaces.Discrete(2), space)
-    assert ("BoundAction" in str(caught.value)) is ("BoundAction" in remedy)

@@ -445,6 +445,7 @@ def test_what_cannot_be_played_is_refused_with_the_reason(
     name, reason, said: golden.Said, monkeypatch: pytest.MonkeyPatch
 ):
     pyspiel = pytest.importorskip("pyspiel")  # it also knows what other tests have registered
+    pytest.importorskip("open_spiel.python.games")
     names = [known for known in pyspiel.registered_names() if known != "chat_game" and not known.startswith("my_")]
     monkeypatch.setattr(pyspiel, "registered_names", lambda: names)
     with pytest.raises(errors.EnvironmentFailure, match=reason) as error:

@@ -123,32 +123,36 @@ def test_cores_are_counted_for_every_thread_of_environments() -> None:
     assert launch_plan.worker_threads(configs.Config()) == 1
 
 
+MIXED = [{"CPU": 8.0}, {"CPU": 8.0, "GPU": 1.0}, {"GPU": 4.0}, {"TPU": 8.0}]
+TWO = [{"CPU": 8.0}, {"GPU": 8.0}, {"GPU": 4.0}]
+
+
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "nodes", "num_learners", "found"),
     [
-        ("none", ("", 0)),
-        ("auto", ("GPU", 4)),
-        ("GPU", ("GPU", 4)),
-        ("GPU:2", ("GPU", 2)),
-        ("TPU", ("TPU", 8)),
-        ("TPU:4", ("TPU", 4)),
+        ("none", MIXED, 1, ("", 0)),
+        ("auto", MIXED, 1, ("GPU", 4)),
+        ("GPU", MIXED, 1, ("GPU", 4)),
+        ("GPU:2", MIXED, 1, ("GPU", 2)),
+        ("TPU", MIXED, 1, ("TPU", 8)),
+        ("TPU:4", MIXED, 1, ("TPU", 4)),
+        # Learners have equal numbers.
+        *(
+            (text, TWO, num_learners, ("GPU", number))
+            for text in ("auto", "GPU")
+            for num_learners, number in ((1, 8), (2, 4), (3, 4), (4, 2), (5, 2), (12, 1))
+        ),
+        # One that is not there yet can be asked for.
+        ("auto", TWO, 13, ("", 0)),
+        ("GPU", TWO, 13, ("GPU", 1)),
+        ("auto", [{"CPU": 8.0}], 1, ("", 0)),
+        ("GPU", [{"CPU": 8.0}], 1, ("GPU", 1)),
     ],
 )
-def test_the_accelerator_that_is_asked_for(text: str, found: tuple[str, int]) -> None:
-    nodes = [{"CPU": 8.0}, {"CPU": 8.0, "GPU": 1.0}, {"GPU": 4.0}, {"TPU": 8.0}]
-    assert launch_plan.find_accelerator(text, nodes) == found
-
-
-@pytest.mark.parametrize(("num_learners", "found"), [(1, 8), (2, 4), (3, 4), (4, 2), (5, 2), (12, 1), (13, 0)])
-def test_learners_have_equal_numbers_of_accelerators(num_learners: int, found: int) -> None:
-    nodes = [{"CPU": 8.0}, {"GPU": 8.0}, {"GPU": 4.0}]
-    assert launch_plan.find_accelerator("auto", nodes, num_learners) == (("GPU", found) if found else ("", 0))
-    assert launch_plan.find_accelerator("GPU", nodes, num_learners) == ("GPU", found or 1)
-
-
-def test_an_accelerator_that_is_not_there_yet_can_be_asked_for() -> None:
-    assert launch_plan.find_accelerator("auto", [{"CPU": 8.0}]) == ("", 0)
-    assert launch_plan.find_accelerator("GPU", [{"CPU": 8.0}]) == ("GPU", 1)
+def test_the_accelerator_that_is_asked_for(
+    text: str, nodes: list[dict[str, float]], num_learners: int, found: tuple[str, int]
+) -> None:
+    assert launch_plan.find_accelerator(text, nodes, num_learners) == found
 
 
 @pytest.mark.parametrize("text", ["gpu", "GPU:0", "GPU:x", "CPU:1", ""])

@@ -247,3 +247,14 @@ def test_numbers_belong_to_the_steps_that_they_were_stored_with(
         watched.take(record.Acted(batches.join(messages), messages, np.array([number], np.int32), looks=looks))
     steps, _ = watched.since(0, 100)
     assert [step.stored for step in steps] == stored
+
+
+def test_new_steps_wait_for_their_numbers_until_the_next_question() -> None:
+    watched, session = observers.Watched(0, 0, 0.0), loop_world.make_session([0])
+    numbers = []
+    for number in range(3):
+        messages = [loop_world.message(session, 0, 0.0, first=number == 0)]
+        looks = {0: _Look((0.0, 1, 0, 10.0))} if number == 0 else None
+        watched.take(record.Acted(batches.join(messages), messages, np.array([0], np.int32), looks=looks))
+        numbers.append([step.number for step in watched.since(0, 100)[0]])
+    assert numbers == [[0], [0], [0, 1]]

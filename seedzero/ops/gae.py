@@ -26,12 +26,16 @@ def advantages(
     """
     difference = jnp.where(is_step, reward + discount * value[:, 1:] - value[:, :-1], 0.0)
     decay = jnp.where(is_step, discount * trace_decay, 0.0)
+    return jax.lax.stop_gradient(decayed_sums(difference, decay))
 
-    def back(advantage: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        difference, decay = step
-        advantage = difference + decay * advantage
-        return advantage, advantage
 
-    start = jnp.zeros_like(difference[:, 0])
-    _, found = jax.lax.scan(back, start, (difference.T, decay.T), reverse=True)
-    return jax.lax.stop_gradient(found.T)
+def decayed_sums(x: jax.Array, decay: jax.Array) -> jax.Array:
+    """Returns y [B, T] with y_t = x_t + decay_t y_{t+1}, and 0 behind the last one; x and decay [B, T]."""
+
+    def back(following: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        x, decay = step
+        total = x + decay * following
+        return total, total
+
+    _, found = jax.lax.scan(back, jnp.zeros_like(x[:, 0]), (x.T, decay.T), reverse=True)
+    return found.T

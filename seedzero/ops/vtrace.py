@@ -10,6 +10,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from seedzero.ops import gae
+
 
 class VtraceTargets(NamedTuple):
     """Targets of an actor-critic; without gradients."""
@@ -50,15 +52,7 @@ def targets(
     now, following = value[:, :-1], value[:, 1:]
     difference = jnp.where(is_step, rho * (reward + discount * following - now), 0.0)
     decay = jnp.where(is_step, discount * trace, 0.0)
-
-    def back(error: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        difference, decay = step
-        error = difference + decay * error
-        return error, error
-
-    start = jnp.zeros_like(now[:, 0])
-    _, errors = jax.lax.scan(back, start, (difference.T, decay.T), reverse=True)
-    target = now + errors.T
+    target = now + gae.decayed_sums(difference, decay)
     # Beyond step t the estimate mixes target and value by lambda, as the targets themselves do.
     mixed = trace_decay * target[:, 1:] + (1.0 - trace_decay) * value[:, 1:-1]
     bootstrap = jnp.concatenate([mixed, value[:, -1:]], axis=1)

@@ -50,9 +50,7 @@ def search(
     result, forests = policy(
         key, root, evaluate, config=config, score=score, explore=explore, invalid_actions=invalid_actions
     )
-    max_depth, mean_depth = inspection.depth_statistics(forests, explore.shape[0])
-    tree = inspection.tree(forests, explore.shape[0]) if return_tree else None
-    return types.SearchResult(*result, max_depth, mean_depth, tree)
+    return result._replace(tree=inspection.tree(forests, explore.shape[0])) if return_tree else result
 
 
 def sweep_widths(config: muzero_config.SearchConfig, num_actions: int) -> tuple[int, ...]:

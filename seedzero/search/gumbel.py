@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from seedzero.config import muzero as muzero_config
 from seedzero.search import forest as search_forest
-from seedzero.search import lookup, schedule, selection, types
+from seedzero.search import inspection, lookup, schedule, selection, types
 
 
 def search(
@@ -26,7 +26,7 @@ def search(
     score: search_forest.Score,
     explore: jax.Array,
     invalid_actions: jax.Array | None,
-) -> tuple[types.SearchFindings, list[search_forest.Forest]]:
+) -> tuple[types.SearchResult, list[search_forest.Forest]]:
     """Returns the findings of Sequential Halving, and its trees.
 
     The policy target is softmax(logits + sigma(completed Q)) (equation 11). Rows without `explore` have no Gumbel
@@ -53,7 +53,8 @@ def search(
         race, dropped = _halve(position, race, round_.width)
         finished += dropped
         race = _run_round(position, race, round_, plan)
-    return _found(position, race), [*finished, race.forest]
+    forests = [*finished, race.forest]
+    return _found(position, race, forests), forests
 
 
 class _Position(NamedTuple):
@@ -206,18 +207,21 @@ def _masked(position: _Position, scores: jax.Array) -> jax.Array:
     return scores if position.valid_actions is None else jnp.where(position.valid_actions, scores, -jnp.inf)
 
 
-def _found(position: _Position, race: _Race) -> types.SearchFindings:
+def _found(position: _Position, race: _Race, forests: list[search_forest.Forest]) -> types.SearchResult:
     """Returns the findings; the action is the best of the most visited."""
     is_most_visited = race.visits == jnp.max(race.visits, axis=-1, keepdims=True)
     scores = jnp.where(is_most_visited, _scores(position, race), -jnp.inf)
     logits = _bonus(position, race) + position.logits
     returns = jnp.sum(race.visits * race.q_values, axis=-1)
     action = jnp.argmax(scores, axis=-1).astype(jnp.int32)
-    return types.SearchFindings(
+    max_depth, mean_depth = inspection.depth_statistics(forests, action.shape[0])
+    return types.SearchResult(
         action=action,
         action_weights=jax.nn.softmax(logits),
         draw_weights=selection.draw_weights(logits, position.config.gumbel_scale, action, position.explore),
         root_value=(position.value + returns) / (1.0 + jnp.sum(race.visits, axis=-1)),
         visit_counts=race.visits.astype(jnp.int32),
         q_values=race.q_values,
+        max_depth=max_depth,
+        mean_depth=mean_depth,
     )

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from seedzero.config import muzero as muzero_config
 from seedzero.search import forest as search_forest
-from seedzero.search import noise, schedule, selection, types
+from seedzero.search import inspection, noise, schedule, selection, types
 
 
 def search(
@@ -19,7 +19,7 @@ def search(
     score: search_forest.Score,
     explore: jax.Array,
     invalid_actions: jax.Array | None,
-) -> tuple[types.SearchFindings, list[search_forest.Forest]]:
+) -> tuple[types.SearchResult, list[search_forest.Forest]]:
     """Returns the findings of sequential simulations, and their trees; the policy target is the share of visits.
 
     Rows without `explore` have no noise and take the most visited action.
@@ -42,13 +42,16 @@ def search(
         )
     visits = forest.visits[:, 0].T
     action = _sample_visits(action_key, visits, noisy, explore, config.temperature)
-    found = types.SearchFindings(
+    max_depth, mean_depth = inspection.depth_statistics([forest], explore.shape[0])
+    found = types.SearchResult(
         action=action,
         action_weights=visits / jnp.sum(visits, axis=-1, keepdims=True),
         draw_weights=selection.draw_weights(jnp.log(visits), config.temperature, action, explore),
         root_value=search_forest.mean_values(forest)[0],
         visit_counts=visits.astype(jnp.int32),
         q_values=forest.q_values[:, 0].T,
+        max_depth=max_depth,
+        mean_depth=mean_depth,
     )
     return found, [forest]
 

@@ -12,33 +12,20 @@ Embedding: TypeAlias = Any
 
 
 class Root(NamedTuple):
-    """The positions to search from.
+    """The positions to search from."""
 
-    Attributes:
-      prior_logits: [B, A] of the policy network.
-      value: [B] of the value network.
-      embedding: [B, ...] hidden states.
-    """
-
-    prior_logits: jax.Array
-    value: jax.Array
-    embedding: Embedding
+    prior_logits: jax.Array  # [B, A] of the policy network
+    value: jax.Array  # [B] of the value network
+    embedding: Embedding  # [B, ...] hidden states
 
 
 class Prediction(NamedTuple):
-    """The model's prediction of a step.
+    """The model's prediction of a step."""
 
-    Attributes:
-      reward: [R] on the edge to the new state.
-      discount: [R] of the new state's value; 0 after an end, negative if the other player moves.
-      prior_logits: [R, A] at the new state.
-      value: [R] of the new state.
-    """
-
-    reward: jax.Array
-    discount: jax.Array
-    prior_logits: jax.Array
-    value: jax.Array
+    reward: jax.Array  # [R] on the edge to the new state
+    discount: jax.Array  # [R] of the new state's value; 0 after an end, negative if the other player moves
+    prior_logits: jax.Array  # [R, A] at the new state
+    value: jax.Array  # [R] of the new state
 
 
 Evaluate: TypeAlias = Callable[[jax.Array, Embedding], tuple[Prediction, Embedding]]
@@ -55,61 +42,29 @@ class Tree(NamedTuple):
     """All visited nodes, for inspection. Node 0 is the root; children follow their parents.
 
     With a depth limit, an edge at the limit has one node for each of its visits.
-
-    Attributes:
-      parent: [B, N] int32; -1: the root, or an unused node.
-      action: [B, N] int32, taken at the parent; -1 likewise.
-      num_visits: [B, N] int32, the node's own evaluation included; 0: an unused node.
-      value: [B, N] mean of the network's value and the backed-up returns.
-      reward: [B, N] on the edge from the parent; 0 at the root.
-      discount: [B, N] on the edge from the parent; 1 at the root.
-      depth: [B, N] int32 edges from the root.
-      prior: [B, N, A] probabilities of the policy network; noise included at the root of PUCT.
     """
 
-    parent: jax.Array
-    action: jax.Array
-    num_visits: jax.Array
-    value: jax.Array
-    reward: jax.Array
-    discount: jax.Array
-    depth: jax.Array
-    prior: jax.Array
-
-
-class SearchFindings(NamedTuple):
-    """Findings of a search about its roots; fields as in `SearchResult`."""
-
-    action: jax.Array
-    action_weights: jax.Array
-    draw_weights: jax.Array
-    root_value: jax.Array
-    visit_counts: jax.Array
-    q_values: jax.Array
+    parent: jax.Array  # [B, N] int32; -1: the root, or an unused node
+    action: jax.Array  # [B, N] int32, taken at the parent; -1 likewise
+    num_visits: jax.Array  # [B, N] int32, the node's own evaluation included; 0: an unused node
+    value: jax.Array  # [B, N] mean of the network's value and the backed-up returns
+    reward: jax.Array  # [B, N] on the edge from the parent; 0 at the root
+    discount: jax.Array  # [B, N] on the edge from the parent; 1 at the root
+    depth: jax.Array  # [B, N] int32 edges from the root
+    prior: jax.Array  # [B, N, A] probabilities of the policy network; noise included at the root of PUCT
 
 
 class SearchResult(NamedTuple):
-    """The result of a search.
+    """The result of a search."""
 
-    Attributes:
-      action: [B] int32, the chosen action.
-      action_weights: [B, A] the policy target: probabilities, 0 for illegal actions.
-      draw_weights: [B, A] probabilities of the draw of `action`, see `selection.draw_weights`; those of other draws
-        too, as far as their search would find the same Q values and consider the same actions.
-      root_value: [B] mean of the network's value and the backed-up returns.
-      visit_counts: [B, A] int32.
-      q_values: [B, A] of root actions; 0 if unvisited.
-      max_depth: [B] int32 edges of the longest path.
-      mean_depth: [B] edges of a path, mean over the simulations.
-      tree: all visited nodes, on request.
-    """
-
-    action: jax.Array
-    action_weights: jax.Array
+    action: jax.Array  # [B] int32, the chosen action
+    action_weights: jax.Array  # [B, A] the policy target: probabilities, 0 for illegal actions
+    # [B, A] probabilities of the draw of `action`, see `selection.draw_weights`; those of other draws too, as far as
+    # their search would find the same Q values and consider the same actions
     draw_weights: jax.Array
-    root_value: jax.Array
-    visit_counts: jax.Array
-    q_values: jax.Array
-    max_depth: jax.Array
-    mean_depth: jax.Array
-    tree: Tree | None = None
+    root_value: jax.Array  # [B] mean of the network's value and the backed-up returns
+    visit_counts: jax.Array  # [B, A] int32
+    q_values: jax.Array  # [B, A] of root actions; 0 if unvisited
+    max_depth: jax.Array  # [B] int32 edges of the longest path
+    mean_depth: jax.Array  # [B] edges of a path, mean over the simulations
+    tree: Tree | None = None  # all visited nodes, on request

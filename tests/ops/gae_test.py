@@ -20,7 +20,7 @@ from seedzero.ops import gae
 VALUE = [1.0, 2.0, 3.0, 4.0]
 REWARD = [10.0, 20.0, 40.0]
 RLAX = json.loads((pathlib.Path(__file__).parent / "gae_rlax.json").read_text())
-"""Written by gae_rlax_reference.py."""
+"""Written by rlax_reference.py."""
 
 _advantages = functools.cache(lambda trace_decay: jax.jit(functools.partial(gae.advantages, trace_decay=trace_decay)))
 

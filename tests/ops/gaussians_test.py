@@ -13,7 +13,7 @@ import pytest
 from seedzero.ops import gaussians
 
 RLAX = json.loads((pathlib.Path(__file__).parent / "policies_rlax.json").read_text())["densities"]
-"""Written by policies_rlax_reference.py."""
+"""Written by rlax_reference.py."""
 _log_density, _slope = jax.jit(gaussians.log_density), jax.jit(gaussians.log_tanh_slope)
 
 

@@ -14,7 +14,7 @@ import pytest
 from seedzero.ops import q_learning
 
 RLAX = json.loads((pathlib.Path(__file__).parent / "q_learning_rlax.json").read_text())
-"""Written by q_learning_rlax_reference.py."""
+"""Written by rlax_reference.py."""
 
 VALUE = np.array([1.0, 2.0, 3.0, 4.0, 8.0], np.float32)
 REWARD = np.array([10.0, 20.0, 40.0, 80.0], np.float32)

@@ -15,6 +15,8 @@ from seedzero.ops import returns as nstep
 REWARD = [9.0, 1.0, 2.0, 4.0, 8.0]
 VALUE = [10.0, 20.0, 30.0, 40.0, 50.0]
 NEVER = -1
+X = float("nan")
+"""A value or reward that is not trained."""
 
 
 @functools.cache
@@ -33,6 +35,11 @@ def _make_targets(
     return targets
 
 
+def _assert_values(targets: nstep.Targets, expected: list[float]) -> None:
+    np.testing.assert_array_equal(targets.value_mask, ~np.isnan(expected))
+    np.testing.assert_allclose(np.where(targets.value_mask, targets.value, X), expected)
+
+
 def test_targets_are_the_same_without_jit() -> None:
     no = np.zeros((1, 5), bool)
     seen = nstep.Experience(jnp.array([REWARD]), jnp.array([VALUE]), no, no, ~no)
@@ -40,64 +47,36 @@ def test_targets_are_the_same_without_jit() -> None:
     jax.tree.map(lambda x, y: np.testing.assert_array_equal(x[0], y), eager, jitted)
 
 
-def test_returns_sum_discounted_rewards_and_bootstrap_after_n_steps() -> None:
-    targets = _make_targets()
-    # 1 + 2/2 + 30/4, 2 + 4/2 + 40/4, 4 + 8/2 + 50/4
-    np.testing.assert_allclose(targets.value, [9.5, 14.0, 20.5])
-    assert targets.value_mask.all()
-    assert targets.policy_mask.all()
-
-
-def test_a_reward_is_the_target_of_the_edge_that_leads_to_its_position() -> None:
-    targets = _make_targets()
-    np.testing.assert_array_equal(targets.reward, [1.0, 2.0])
-    assert targets.reward_mask.all()
+@pytest.mark.parametrize(
+    ("ends", "value", "reward", "policy_mask"),
+    [
+        # 1 + 2/2 + 30/4, 2 + 4/2 + 40/4, 4 + 8/2 + 50/4. A reward is that of the edge that leads to its position.
+        ({}, [9.5, 14.0, 20.5], [1.0, 2.0], [True] * 3),
+        # 1 + 2/2 + 30/4; 2 + 4/2 + 0; 4 + 0: nothing bootstraps from a terminated position
+        ({"num_valid": 4, "terminated_at": 3}, [9.5, 4.0, 4.0], [1.0, 2.0], [True] * 3),
+        # 2 + 4/2 + 40/4; 4 + 40/2, one step only
+        ({"num_valid": 4, "truncated_at": 3}, [9.5, 14.0, 24.0], [1.0, 2.0], [True] * 3),
+        # Positions behind a termination are absorbing.
+        ({"num_valid": 2, "terminated_at": 1}, [1.0, 0.0, 0.0], [1.0, 0.0], [True, False, False]),
+        # 1 + 20/2. Nothing is trained behind a truncation or a cut, but the policy before a cut is.
+        ({"num_valid": 2, "truncated_at": 1}, [11.0, X, X], [1.0, X], [True, False, False]),
+        ({"num_valid": 2}, [11.0, X, X], [1.0, X], [True, True, False]),
+    ],
+    ids=str,
+)
+def test_returns_sum_discounted_rewards_and_bootstrap_after_n_steps_or_at_an_end(
+    ends: dict[str, int], value: list[float], reward: list[float], policy_mask: list[bool]
+) -> None:
+    targets = _make_targets(**ends)
+    _assert_values(targets, value)
+    np.testing.assert_array_equal(targets.reward_mask, ~np.isnan(reward))
+    np.testing.assert_array_equal(np.where(targets.reward_mask, targets.reward, X), reward)
+    np.testing.assert_array_equal(targets.policy_mask, policy_mask)
 
 
 def test_the_reward_of_the_sampled_position_itself_plays_no_part() -> None:
     # A one-step return of position 0 is the next reward and the next value: 1 + 20/2.
     np.testing.assert_allclose(_make_targets(n=1).value[0], 11.0)
-
-
-def test_a_return_does_not_bootstrap_from_a_terminated_position() -> None:
-    targets = _make_targets(num_valid=4, terminated_at=3)
-    # 1 + 2/2 + 30/4; 2 + 4/2 + 0; 4 + 0
-    np.testing.assert_allclose(targets.value, [9.5, 4.0, 4.0])
-    assert targets.value_mask.all()
-
-
-def test_a_return_bootstraps_from_a_truncated_position() -> None:
-    targets = _make_targets(num_valid=4, truncated_at=3)
-    # 2 + 4/2 + 40/4; 4 + 40/2, one step only
-    np.testing.assert_allclose(targets.value, [9.5, 14.0, 24.0])
-    assert targets.value_mask.all()
-    assert targets.policy_mask.all()
-
-
-def test_positions_behind_a_termination_are_absorbing() -> None:
-    targets = _make_targets(num_valid=2, terminated_at=1)
-    np.testing.assert_allclose(targets.value, [1.0, 0.0, 0.0])
-    np.testing.assert_array_equal(targets.value_mask, [True, True, True])
-    np.testing.assert_array_equal(targets.reward, [1.0, 0.0])
-    np.testing.assert_array_equal(targets.reward_mask, [True, True])
-    np.testing.assert_array_equal(targets.policy_mask, [True, False, False])
-
-
-def test_nothing_is_trained_behind_a_truncation() -> None:
-    targets = _make_targets(num_valid=2, truncated_at=1)
-    # 1 + 20/2
-    np.testing.assert_allclose(targets.value[0], 11.0)
-    np.testing.assert_array_equal(targets.value_mask, [True, False, False])
-    np.testing.assert_array_equal(targets.reward_mask, [True, False])
-    np.testing.assert_array_equal(targets.policy_mask, [True, False, False])
-
-
-def test_nothing_is_trained_behind_a_cut_but_the_policy_before_it_is() -> None:
-    targets = _make_targets(num_valid=2)
-    np.testing.assert_allclose(targets.value[0], 11.0)
-    np.testing.assert_array_equal(targets.value_mask, [True, False, False])
-    np.testing.assert_array_equal(targets.reward_mask, [True, False])
-    np.testing.assert_array_equal(targets.policy_mask, [True, True, False])
 
 
 def test_what_lies_behind_the_last_position_has_no_influence() -> None:
@@ -263,87 +242,36 @@ OTHERS_REWARD = [9.0, 1.0, 2.0, 4.0, 8.0, 16.0]
 OTHERS_VALUE = [10.0, 20.0, 30.0, 40.0, 50.0, 60.0]
 IN_TURN = [True, False, True, False, True, True]
 """Whose move each of six positions is; the last row of a game is the player's own."""
-NO = float("nan")
-"""A value that is not trained."""
-
-
-def _against_others(
-    n: int, own: list[bool], *, start: int = 0, last: int = 5, end: str = "", num_rewards: int = 0
-) -> nstep.Targets:
-    """Targets of all positions from `start` on, of two players with a discount of 1/2; `end`: how the game ends."""
-    positions = np.arange(start, 6)
-    is_last, (reward, value) = positions == last, (np.float32([x[start:]]) for x in (OTHERS_REWARD, OTHERS_VALUE))
-    flags = [(is_last & (end == kind))[None] for kind in ("terminated", "truncated")]
-    seen = nstep.Experience(reward, value, *flags, (positions <= last)[None], np.array([own[start:]]))
-    counts = np.array([num_rewards], np.int32) if num_rewards else None
-    found: nstep.Targets = jax.tree.map(
-        lambda x: np.asarray(x[0]), _n_step_targets(-0.5, n, 6 - start)(seen, num_rewards=counts)
-    )
-    return found
-
-
-def _assert_values(targets: nstep.Targets, expected: list[float]) -> None:
-    np.testing.assert_array_equal(targets.value_mask, ~np.isnan(expected))
-    np.testing.assert_allclose(np.where(targets.value_mask, targets.value, NO), expected)
 
 
 @pytest.mark.parametrize(
     ("end", "n", "expected"),
     [
         # Position 4 sees 16 - 60/2. Two before the next own position: 1 - 2/2 + 30/4, 4 - 8/2 + 50/4.
-        ("truncated", 1, [NO, NO, NO, NO, -14.0, NO]),
-        ("truncated", 2, [7.5, NO, 12.5, NO, -14.0, NO]),
-        ("truncated", 3, [7.5, NO, 4 - 8 / 2 + 16 / 4 - 60 / 8, NO, -14.0, NO]),
-        ("terminated", 1, [NO, NO, NO, NO, 16.0, 0.0]),
-        ("terminated", 2, [7.5, NO, 12.5, NO, 16.0, 0.0]),
-        ("terminated", 3, [7.5, NO, 4 - 8 / 2 + 16 / 4, NO, 16.0, 0.0]),
-        ("terminated", 5, [1 - 2 / 2 + 4 / 4 - 8 / 8 + 16 / 16, NO, 4.0, NO, 16.0, 0.0]),
-        ("", 2, [7.5, NO, 12.5, NO, -14.0, NO]),
+        ("truncated", 1, [X, X, X, X, -14.0, X]),
+        ("truncated", 2, [7.5, X, 12.5, X, -14.0, X]),
+        ("truncated", 3, [7.5, X, 4 - 8 / 2 + 16 / 4 - 60 / 8, X, -14.0, X]),
+        ("terminated", 1, [X, X, X, X, 16.0, 0.0]),
+        ("terminated", 2, [7.5, X, 12.5, X, 16.0, 0.0]),
+        ("terminated", 3, [7.5, X, 4 - 8 / 2 + 16 / 4, X, 16.0, 0.0]),
+        ("terminated", 5, [1 - 2 / 2 + 4 / 4 - 8 / 8 + 16 / 16, X, 4.0, X, 16.0, 0.0]),
+        ("", 2, [7.5, X, 12.5, X, -14.0, X]),
     ],
 )
 def test_a_return_bootstraps_at_the_last_own_position_within_n_steps(end: str, n: int, expected: list[float]) -> None:
-    targets = _against_others(n, IN_TURN, end=end)
+    seen = nstep.Experience(
+        np.float32([OTHERS_REWARD]),
+        np.float32([OTHERS_VALUE]),
+        *((np.arange(6) == 5)[None] & (end == kind) for kind in ("terminated", "truncated")),
+        valid=np.ones((1, 6), bool),
+        own=np.array([IN_TURN]),
+    )
+    targets = jax.tree.map(lambda x: np.asarray(x[0]), _n_step_targets(-0.5, n, 6)(seen))
     _assert_values(targets, expected)
     np.testing.assert_array_equal(targets.policy_mask, [*IN_TURN[:5], not end])
     np.testing.assert_array_equal(targets.reward, OTHERS_REWARD[1:])  # the model learns from all moves
     assert targets.reward_mask.all()
     np.testing.assert_array_equal(targets.q_estimate, targets.value)
-
-
-@pytest.mark.parametrize("n", [1, 2, 3])
-def test_an_end_is_worth_nothing_whoever_moved(n: int) -> None:
-    one, other = (_against_others(n, [*IN_TURN[:5], is_own], end="terminated") for is_own in (True, False))
-    jax.tree.map(np.testing.assert_array_equal, one, other)
-
-
-@pytest.mark.parametrize(("n", "first"), [(1, NO), (2, 7.5), (3, 1 - 2 / 2 + 4 / 4)])
-def test_an_end_that_others_bring_is_learned_and_so_is_nothing_behind_it(n: int, first: float) -> None:
-    targets = _against_others(n, [True, False, True, False, False, False], last=3, end="terminated")
-    _assert_values(targets, [first, NO, 4.0, 0.0, 0.0, 0.0])
-    np.testing.assert_array_equal(targets.policy_mask, [True, False, True, False, False, False])
-    assert targets.reward_mask.all()
-
-
-def test_before_a_cut_the_last_own_position_has_nothing_to_bootstrap_from() -> None:
-    targets = _against_others(3, [True, False, True, False, True, True], last=3)
-    _assert_values(targets, [7.5, NO, NO, NO, NO, NO])
-    np.testing.assert_array_equal(targets.policy_mask, [True, False, True, False, False, False])
-    np.testing.assert_array_equal(targets.reward_mask, [True, True, True, False, False])
-
-
-@pytest.mark.parametrize("end", ["terminated", "truncated", ""])
-@pytest.mark.parametrize("n", [1, 2, 3])
-def test_a_window_may_begin_at_a_row_of_others(n: int, end: str) -> None:
-    whole, rest = (_against_others(n, IN_TURN, start=start, end=end) for start in (0, 1))
-    assert not rest.value_mask[0] and not rest.policy_mask[0] and rest.reward_mask.all()
-    for name in ("value_mask", "policy_mask", "value"):
-        np.testing.assert_array_equal(getattr(rest, name), getattr(whole, name)[1:])
-
-
-def test_returns_of_old_steps_end_at_an_own_position_too() -> None:
-    for num_rewards in (1, 2, 3):
-        short = _against_others(3, IN_TURN, end="truncated", num_rewards=num_rewards)
-        jax.tree.map(np.testing.assert_array_equal, short, _against_others(num_rewards, IN_TURN, end="truncated"))
 
 
 def _random_windows(num_positions: int = 8) -> tuple[nstep.Experience, Any]:
@@ -369,10 +297,10 @@ def _slow(reward: Any, value: Any, terminated: Any, truncated: Any, valid: Any, 
     ends = bool(terminated[last])
     for k in range(4):
         if k > last or (k == last and ends):
-            found.append((0.0 if ends else NO, False))
+            found.append((0.0 if ends else X, False))
             continue
         stops = [j for j in range(k + 1, min(k + num, last) + 1) if own[j] or (ends and j == last)]
-        total = NO
+        total = X
         if own[k] and stops:
             total = 0.0 if ends and stops[-1] == last else float(value[stops[-1]])
             for j in range(stops[-1], k, -1):
@@ -388,7 +316,7 @@ def test_targets_against_others_are_those_of_a_loop_over_their_positions() -> No
     expected = np.array([_slow(*window) for window in zip(*map(np.asarray, seen), number, strict=True)])
     np.testing.assert_array_equal(targets.value_mask, ~np.isnan(expected[..., 0]))
     np.testing.assert_array_equal(targets.policy_mask, expected[..., 1] == 1)
-    found = np.where(targets.value_mask, targets.value, NO)
+    found = np.where(targets.value_mask, targets.value, X)
     np.testing.assert_allclose(found, expected[..., 0], rtol=1e-5, atol=1e-6)
     assert 100 < targets.value_mask.sum() < 600 and np.isfinite(targets.value).all()
 

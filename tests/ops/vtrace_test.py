@@ -20,7 +20,7 @@ from seedzero.ops import vtrace
 VALUE = [1.0, 2.0, 3.0, 4.0]
 REWARD = [10.0, 20.0, 40.0]
 RLAX = json.loads((pathlib.Path(__file__).parent / "vtrace_rlax.json").read_text())
-"""Written by vtrace_rlax_reference.py."""
+"""Written by rlax_reference.py."""
 
 
 @functools.cache

@@ -7,7 +7,6 @@ have had such a decision, and at most one row in a hundred may differ.
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,35 +19,29 @@ CLOSE = 1e-5
 """Scores that 32 bits cannot tell apart: they are sums of numbers up to about 30, whose last bit is 2e-6."""
 
 
-def case(
-    num_actions: int, num_simulations: int, num_considered: int, batch_size: int, masked: bool = False, **changes: Any
-) -> reference.Case:
-    config = muzero_config.SearchConfig(num_simulations=num_simulations, num_considered=num_considered, **changes)
-    return reference.Case(num_actions, batch_size, config, masked)
-
-
+case = functools.partial(reference.case, "gumbel")
 _NARROW = {"max_depth": 3, "gumbel_scale": 0.5, "value_scale": 1.0, "max_visit_init": 5.0}
 
 CASES = [
-    case(4, 40, 16, 20, max_depth=2, min_value_range=0.5),
-    case(5, 33, 1, 30, masked=True, value_scale=1.0),
-    case(8, 30, 8, 24, masked=True, **_NARROW),
-    case(18, 50, 16, 24, masked=True),
-    case(64, 4, 5, 16, masked=True),
+    case(4, 40, 20, max_depth=2, min_value_range=0.5, num_considered=16),
+    case(5, 33, 30, masked=True, value_scale=1.0, num_considered=1),
+    case(8, 30, 24, masked=True, num_considered=8, **_NARROW),
+    case(18, 50, 24, masked=True, num_considered=16),
+    case(64, 4, 16, masked=True, num_considered=5),
 ]
 LARGE = [
-    case(1, 200, 16, 2),
-    case(2, 1, 16, 60),
-    case(3, 24, 3, 120, masked=True, max_depth=1),
-    case(4, 40, 16, 120, masked=True, max_depth=2),
-    case(4, 120, 1, 40, value_scale=1.0),
-    case(5, 33, 1, 60, masked=True),
-    case(6, 200, 4, 24),
-    case(8, 30, 8, 120, masked=True, **_NARROW),
-    case(9, 64, 2, 40, min_value_range=0.5),
-    case(18, 50, 16, 180, masked=True),
-    case(64, 4, 5, 60, masked=True),
-    case(64, 200, 16, 20),
+    case(1, 200, 2, num_considered=16),
+    case(2, 1, 60, num_considered=16),
+    case(3, 24, 120, masked=True, max_depth=1, num_considered=3),
+    case(4, 40, 120, masked=True, max_depth=2, num_considered=16),
+    case(4, 120, 40, value_scale=1.0, num_considered=1),
+    case(5, 33, 60, masked=True, num_considered=1),
+    case(6, 200, 24, num_considered=4),
+    case(8, 30, 120, masked=True, num_considered=8, **_NARROW),
+    case(9, 64, 40, min_value_range=0.5, num_considered=2),
+    case(18, 50, 180, masked=True, num_considered=16),
+    case(64, 4, 60, masked=True, num_considered=5),
+    case(64, 200, 20, num_considered=16),
 ]
 
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import reference  # beside this file: see conftest.py
 
 from seedzero import search as mcts
 from seedzero.config import muzero as muzero_config
@@ -98,16 +99,11 @@ def test_both_ways_search_alike(
     )
     num_actions, rows = 20, 5
 
-    def step(params: jax.Array, action: jax.Array, state: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
-        state = jnp.tanh(1.3 * state + params[action])
-        discount = jnp.where(state[:, 2] > 0.8, 0.0, 0.9)
-        return mcts.Prediction(state[:, 0], discount, state[:, :num_actions], 2.0 * state[:, 1]), state
-
     def found() -> mcts.Result:
         state = jax.random.normal(jax.random.key(1), (rows, 24))
         invalid = jnp.arange(num_actions)[None] > 5 * jnp.arange(rows)[:, None]
         run = jax.jit(lambda params, key, root: mcts.search(
-            params, key, root, step, config=config, explore=jnp.arange(rows) < 3,
+            params, key, root, reference.smooth_step, config=config, explore=jnp.arange(rows) < 3,
             invalid_actions=invalid if masked else None, return_tree=True,
         ))  # fmt: skip
         root = mcts.Root(state[:, :num_actions], state[:, 0], state)

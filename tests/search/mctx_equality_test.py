@@ -18,17 +18,9 @@ import pytest
 import reference  # beside this file: see conftest.py
 
 from seedzero import search as mcts
-from seedzero.config import muzero as muzero_config
 
 CLOSE = 1e-5
-
-
-def case(
-    policy: str, num_actions: int, num_simulations: int, batch_size: int, masked: bool = False, **changes: Any
-) -> reference.Case:
-    config = muzero_config.SearchConfig(policy=policy, num_simulations=num_simulations, **changes)
-    return reference.Case(num_actions, batch_size, config, masked)
-
+case = reference.case
 
 PUCT = [
     case("puct", 9, 40, 80, masked=True, max_depth=2, pb_c_init=2.5, pb_c_base=100.0),

@@ -315,6 +315,13 @@ def step(tables: Tables, action: Any, state: Any) -> tuple[mcts.Prediction, Any]
     return mcts.Prediction(reward, discount, tables.prior_logits[following], tables.value[following]), following
 
 
+def smooth_step(params: jax.Array, action: jax.Array, state: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
+    """A random but fixed model: params [A, D] for states [R, D] of numbers from -1 to 1; some ends are terminal."""
+    state = jnp.tanh(1.3 * state + params[action])
+    discount = jnp.where(state[:, 2] > 0.8, 0.0, 0.9)
+    return mcts.Prediction(state[:, 0], discount, state[:, : len(params)], 2.0 * state[:, 1]), state
+
+
 @dataclasses.dataclass(frozen=True)
 class Case:
     """One compiled search and the random batch that it gets; every row has a model of its own."""
@@ -331,6 +338,13 @@ class Case:
             f"{config.policy}-{self.num_actions}actions-{config.num_simulations}simulations{considered}"
             f"-depth{config.max_depth}{'-masked' * self.masked}"
         )
+
+
+def case(
+    policy: str, num_actions: int, num_simulations: int, batch_size: int, masked: bool = False, **changes: Any
+) -> Case:
+    config = muzero_config.SearchConfig(policy=policy, num_simulations=num_simulations, **changes)
+    return Case(num_actions, batch_size, config, masked)
 
 
 class Batch(NamedTuple):

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import reference  # beside this file: see conftest.py
 
 from seedzero import search as mcts
 from seedzero.config import muzero as muzero_config
@@ -20,26 +21,29 @@ POLICIES = ("gumbel", "puct")
 PARAMS = jax.random.normal(jax.random.key(42), (A, 8))
 
 
-def _step(params: jax.Array, action: jax.Array, embedding: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
-    """A random but fixed model with eight-dimensional states."""
-    embedding = jnp.tanh(1.3 * embedding + params[action])
-    reward, value = embedding[:, 0], 2.0 * embedding[:, 1]
-    return mcts.Prediction(reward, jnp.full_like(reward, 0.9), embedding[:, :A], value), embedding
-
-
 def _root() -> mcts.Root:
     embedding = jax.random.normal(jax.random.key(1), (B, 8))
     return mcts.Root(embedding[:, 3:], embedding[:, 0], embedding)
 
 
-def _jitted(step: Any, config: muzero_config.SearchConfig) -> Any:
-    return jax.jit(functools.partial(mcts.search, recurrent_fn=step, config=config))
+def _even(params: Any, action: jax.Array, embedding: Any) -> tuple[mcts.Prediction, Any]:
+    """A model without rewards and values."""
+    zeros = jnp.zeros(action.shape)
+    return mcts.Prediction(zeros, zeros, jnp.zeros((*action.shape, A)), zeros), embedding
+
+
+def _run(step: Any, root: mcts.Root, *, explore: Any = False, **changes: Any) -> mcts.Result:
+    """Returns the search of a model without parameters."""
+    config, num_rows = muzero_config.SearchConfig(**changes), len(root.value)
+    run = jax.jit(functools.partial(mcts.search, recurrent_fn=step, config=config))
+    result: mcts.Result = run((), jax.random.key(0), root, explore=jnp.broadcast_to(jnp.asarray(explore), num_rows))
+    return result
 
 
 @functools.cache
 def _compiled(config: muzero_config.SearchConfig) -> Any:
     """One compilation for each configuration, whatever the test."""
-    return _jitted(_step, config)
+    return jax.jit(functools.partial(mcts.search, recurrent_fn=reference.smooth_step, config=config))
 
 
 def _search(
@@ -69,16 +73,7 @@ def test_greedy_rows_do_not_depend_on_the_key_and_exploring_rows_do(policy: str)
 
 
 def test_of_equal_actions_the_first_is_taken() -> None:
-    def step(params: Any, action: jax.Array, embedding: Any) -> tuple[mcts.Prediction, Any]:
-        zeros = jnp.zeros(action.shape)
-        return mcts.Prediction(zeros, zeros, jnp.zeros((*action.shape, A)), zeros), embedding
-
-    result = _jitted(step, muzero_config.SearchConfig(policy="puct", num_simulations=2))(
-        None,
-        jax.random.key(0),
-        mcts.Root(jnp.zeros((1, A)), jnp.zeros(1), ()),
-        explore=jnp.zeros(1, bool),
-    )
+    result = _run(_even, mcts.Root(jnp.zeros((1, A)), jnp.zeros(1), ()), policy="puct", num_simulations=2)
     assert result.visit_counts.tolist() == [[1, 1, 0, 0, 0]]
 
 
@@ -130,13 +125,7 @@ def test_the_root_value_is_the_mean_of_what_was_backed_up(policy: str) -> None:
         ones = jnp.ones(action.shape)
         return mcts.Prediction(2.0 * ones, 0.5 * ones, jnp.zeros((*action.shape, A)), 4.0 * ones), embedding
 
-    result = _jitted(step, muzero_config.SearchConfig(policy=policy, num_simulations=1))(
-        (),
-        jax.random.key(0),
-        mcts.Root(jnp.zeros((1, A)), jnp.ones(1), jnp.zeros((1, 1))),
-        invalid_actions=jnp.zeros((1, A), bool),
-        explore=jnp.zeros(1, bool),
-    )
+    result = _run(step, mcts.Root(jnp.zeros((1, A)), jnp.ones(1), jnp.zeros((1, 1))), policy=policy, num_simulations=1)
     # The edge gives 2 + 4/2 = 4; with the root's own value 1 that is (1 + 4) / 2.
     np.testing.assert_allclose(result.root_value, [2.5])
     np.testing.assert_allclose(np.asarray(result.q_values).max(), 4.0)
@@ -152,14 +141,8 @@ def test_paths_end_at_the_largest_depth(max_depth: int, deepest: float) -> None:
         zeros = jnp.zeros(action.shape)
         return mcts.Prediction(zeros, zeros + 1.0, jnp.zeros((*action.shape, 1)), zeros), depth + 1.0
 
-    result = _jitted(step, muzero_config.SearchConfig(num_simulations=3, max_depth=max_depth))(
-        (),
-        jax.random.key(0),
-        mcts.Root(jnp.zeros((1, 1)), jnp.zeros(1), jnp.zeros(1)),
-        invalid_actions=jnp.zeros((1, 1), bool),
-        explore=jnp.zeros(1, bool),
-    )
-    jax.block_until_ready(result)
+    root = mcts.Root(jnp.zeros((1, 1)), jnp.zeros(1), jnp.zeros(1))
+    jax.block_until_ready(_run(step, root, num_simulations=3, max_depth=max_depth))
     jax.effects_barrier()
     assert max(seen) == deepest
 
@@ -171,17 +154,9 @@ def test_puct_without_temperature_takes_the_most_visited_action_though_it_explor
 
 
 def test_puct_noise_reaches_actions_that_the_prior_rules_out() -> None:
-    def step(params: Any, action: jax.Array, embedding: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
-        zeros = jnp.zeros(action.shape)
-        return mcts.Prediction(zeros, zeros, jnp.zeros((*action.shape, A)), zeros), embedding
-
-    result = _jitted(step, muzero_config.SearchConfig(policy="puct", num_simulations=12, dirichlet_fraction=0.5))(
-        (),
-        jax.random.key(0),
-        mcts.Root(jnp.tile(jnp.array([60.0, 0.0, 0.0, 0.0, 0.0]), (B, 1)), jnp.zeros(B), jnp.zeros(B)),
-        invalid_actions=jnp.zeros((B, A), bool),
-        explore=jnp.arange(B) < 8,
-    )
+    root = mcts.Root(jnp.tile(jnp.array([60.0, 0.0, 0.0, 0.0, 0.0]), (B, 1)), jnp.zeros(B), jnp.zeros(B))
+    settings = {"policy": "puct", "num_simulations": 12, "dirichlet_fraction": 0.5}
+    result = _run(_even, root, explore=jnp.arange(B) < 8, **settings)
     elsewhere = np.asarray(result.visit_counts)[:, 1:].sum(axis=1)
     assert elsewhere[:8].sum() > 0
     assert elsewhere[8:].sum() == 0
@@ -198,15 +173,10 @@ def _draws(num_rows: int, **changes: Any) -> mcts.Result:
         zeros = jnp.zeros(action.shape)
         return mcts.Prediction(reward, zeros, jnp.zeros((*action.shape, 4)), zeros), embedding
 
-    config = muzero_config.SearchConfig(num_simulations=8, value_scale=0.02, dirichlet_fraction=0.0)
     logits = jnp.log(jnp.array([0.4, 0.1, 0.3, 0.2]))
-    result: mcts.Result = _jitted(step, dataclasses.replace(config, **changes))(
-        (),
-        jax.random.key(0),
-        mcts.Root(jnp.tile(logits, (num_rows, 1)), jnp.full(num_rows, 0.35), jnp.zeros(num_rows)),
-        explore=jnp.ones(num_rows, bool),
-    )
-    return result
+    root = mcts.Root(jnp.tile(logits, (num_rows, 1)), jnp.full(num_rows, 0.35), jnp.zeros(num_rows))
+    settings = {"num_simulations": 8, "value_scale": 0.02, "dirichlet_fraction": 0.0, **changes}
+    return _run(step, root, explore=True, **settings)
 
 
 @pytest.mark.parametrize(

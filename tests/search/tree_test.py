@@ -8,17 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import reference  # beside this file: see conftest.py
 
 from seedzero import search as mcts
 from seedzero.config import muzero as muzero_config
 
 B, A = 3, 4
-
-
-def _step(params: jax.Array, action: jax.Array, state: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
-    state = jnp.tanh(1.3 * state + params[action])
-    reward, value, discount = state[:, 0], 2.0 * state[:, 1], jnp.where(state[:, 2] > 0.8, 0.0, 0.9)
-    return mcts.Prediction(reward, discount, state[:, :A], value), state
 
 
 @functools.cache
@@ -28,7 +23,7 @@ def _search(policy: str, *, mask: bool = False, max_depth: int = 0, return_tree:
     )
     state = jax.random.normal(jax.random.key(1), (B, 8))
     invalid = jnp.arange(A)[None] > jnp.arange(B)[:, None] if mask else None
-    run = functools.partial(mcts.search, recurrent_fn=_step, config=config, return_tree=return_tree)
+    run = functools.partial(mcts.search, recurrent_fn=reference.smooth_step, config=config, return_tree=return_tree)
     result: mcts.Result = jax.jit(run)(
         jax.random.normal(jax.random.key(2), (A, 8)),
         jax.random.key(3),

@@ -96,8 +96,7 @@ def _update(
         return value, (metrics, jnp.abs(error))
 
     gradients, metrics, priority = learning.gradients(loss, state.params, axis_name)
-    state, metrics = q_learner.apply_gradients(parts, state, gradients, metrics)
-    state = learning.add_moments(parts.network, state, windows, axis_name)
+    state, metrics = q_learner.apply_gradients(parts, state, gradients, metrics, windows, axis_name)
     return state, priority, metrics
 
 

@@ -72,35 +72,20 @@ class Outputs(NamedTuple):
 
 
 class Searched(NamedTuple):
-    """Findings of a search for B observations. With vectors as actions, A samples per observation.
+    """Findings of a search for B observations. With vectors as actions, A samples per observation."""
 
-    Attributes:
-      action: the chosen one, [B] int32 or [B, D] float32 in the environment's units.
-      policy: [B, A] probabilities of the search's policy.
-      value: [B] of that policy; values and rewards are in the environment's units.
-      prior: [B, A] probabilities of the policy network.
-      network_value: [B] of the value network.
-      visit_counts: [B, A] int32.
-      q_values: [B, A]; 0 if unvisited.
-      completed_q: [B, A]; as `q_values`, the mixed value of the search if unvisited (`search.completed_q`).
-      max_depth: [B] int32 edges of the longest path.
-      mean_depth: [B] edges of a path.
-      sampled: [B, A, D] the sampled vectors; None: actions are numbers.
-      tree: all visited nodes, on request.
-    """
-
-    action: jax.Array
-    policy: jax.Array
-    value: jax.Array
-    prior: jax.Array
-    network_value: jax.Array
-    visit_counts: jax.Array
-    q_values: jax.Array
-    completed_q: jax.Array
-    max_depth: jax.Array
-    mean_depth: jax.Array
-    sampled: jax.Array | None = None
-    tree: mcts.Tree | None = None
+    action: jax.Array  # the chosen one, [B] int32 or [B, D] float32 in the environment's units
+    policy: jax.Array  # [B, A] probabilities of the search's policy
+    value: jax.Array  # [B] of that policy; values and rewards are in the environment's units
+    prior: jax.Array  # [B, A] probabilities of the policy network
+    network_value: jax.Array  # [B] of the value network
+    visit_counts: jax.Array  # [B, A] int32
+    q_values: jax.Array  # [B, A]; 0 if unvisited
+    completed_q: jax.Array  # [B, A]; as `q_values`, the mixed value of the search if unvisited (`search.completed_q`)
+    max_depth: jax.Array  # [B] int32 edges of the longest path
+    mean_depth: jax.Array  # [B] edges of a path
+    sampled: jax.Array | None = None  # [B, A, D] the sampled vectors; None: actions are numbers
+    tree: mcts.Tree | None = None  # all visited nodes, on request
 
 
 class Model(NamedTuple):

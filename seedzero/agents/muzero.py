@@ -37,12 +37,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
     Raises:
       ConfigError: a configuration that cannot work with this environment.
     """
-    _check_players(config, spec)
-    _check_augmentation(config.muzero, spec)
-    _check_consistency(config.muzero)
-    _check_exploration(config, spec)
-    _check_correction(config, spec)
-    _check_policy_gradient(config.muzero, spec)
+    _check(config, spec)
     parts = muzero_model.make_parts(config, spec, platform)
 
     return base.Agent(
@@ -106,75 +101,62 @@ def _keeps_legal(config: configs.Config, spec: types.EnvSpec) -> bool:
     return spec.has_action_mask and bool(searches_again or of_policy)
 
 
-def _check_players(config: configs.Config, spec: types.EnvSpec) -> None:
-    if spec.num_players not in (1, 2):
-        raise errors.ConfigError(f"agent muzero plays games of 1 or 2 players; this one has {spec.num_players}")
-    stack = config.network.frame_stack
-    if spec.num_players == 2 and stack > 1:
-        raise errors.ConfigError(
-            f"network.frame_stack={stack} in a game of two players: the frames are both players' in training, but "
-            "one's against an opponent; give --network.frame_stack=1"
-        )
-
-
-def _check_augmentation(config: muzero_config.MuZeroConfig, spec: types.EnvSpec) -> None:
-    if not config.shift_pixels and not config.intensity_scale:
-        return
-    given = f"muzero.shift_pixels={config.shift_pixels} and muzero.intensity_scale={config.intensity_scale:g}"
-    images = [array for array in spec.arrays if array.is_grid]
-    if not images:
-        shapes = " and ".join(str(list(array.shape)) for array in spec.arrays)
-        raise errors.ConfigError(
-            f"{given} change images of shape [height, width] or [height, width, channels], but observations are "
-            f"{shapes}; set both to 0"
-        )
-    smallest = min(min(array.shape[:2]) for array in images)
-    if config.shift_pixels >= smallest:
-        raise errors.ConfigError(
-            f"muzero.shift_pixels={config.shift_pixels} moves images of {smallest} pixels out of sight; give less"
-        )
-
-
-def _check_consistency(config: muzero_config.MuZeroConfig) -> None:
-    if config.consistency_steps > config.unroll_steps:
-        raise errors.ConfigError(
-            f"muzero.consistency_steps={config.consistency_steps} is more than the "
-            f"muzero.unroll_steps={config.unroll_steps} there are; give at most that, or 0 for all"
-        )
-
-
-def _check_exploration(config: configs.Config, spec: types.EnvSpec) -> None:
-    explore = config.explore
-    if _repeats(explore) and spec.num_players == 2:
-        raise errors.ConfigError(
-            f"explore.epsilon={explore.epsilon:g} and explore.first_steps={explore.first_steps} repeat actions of one "
-            "player, but here two take turns; set both to 0, and see --env.random_opening"
-        )
-
-
-def _check_correction(config: configs.Config, spec: types.EnvSpec) -> None:
-    muzero = config.muzero
-    if not muzero.off_policy_correction:
-        return
-    for reason, remedy, is_wrong in (
+def _check(config: configs.Config, spec: types.EnvSpec) -> None:
+    """Raises ConfigError for settings that do not go with each other, or with the environments."""
+    muzero, explore, stack = config.muzero, config.explore, config.network.frame_stack
+    two_players, vectors = spec.num_players == 2, spec.is_continuous
+    augmentation = f"muzero.shift_pixels={muzero.shift_pixels} and muzero.intensity_scale={muzero.intensity_scale:g}"
+    smallest = min((min(array.shape[:2]) for array in spec.arrays if array.is_grid), default=0)
+    shapes = " and ".join(str(list(array.shape)) for array in spec.arrays)
+    corrects = muzero.off_policy_correction
+    for is_wrong, message in (
+        (spec.num_players > 2, f"agent muzero plays games of 1 or 2 players; this one has {spec.num_players}"),
         (
-            "needs a network that bootstraps",
-            "give --muzero.target_network_updates=100",
-            not muzero_loss.bootstraps(config),
+            two_players and stack > 1,
+            f"network.frame_stack={stack} in a game of two players: the frames are both players' in training, but "
+            "one's against an opponent; give --network.frame_stack=1",
         ),
-        ("compares probabilities, but actions here are vectors", "set it to false", spec.is_continuous),
-        ("and muzero.n_step_decay_age both shorten returns", "leave one of them out", bool(muzero.n_step_decay_age)),
+        (
+            (muzero.shift_pixels or muzero.intensity_scale) and not smallest,
+            f"{augmentation} change images of shape [height, width] or [height, width, channels], but observations "
+            f"are {shapes}; set both to 0",
+        ),
+        (
+            0 < smallest <= muzero.shift_pixels,
+            f"muzero.shift_pixels={muzero.shift_pixels} moves images of {smallest} pixels out of sight; give less",
+        ),
+        (
+            muzero.consistency_steps > muzero.unroll_steps,
+            f"muzero.consistency_steps={muzero.consistency_steps} is more than the "
+            f"muzero.unroll_steps={muzero.unroll_steps} there are; give at most that, or 0 for all",
+        ),
+        (
+            _repeats(explore) and two_players,
+            f"explore.epsilon={explore.epsilon:g} and explore.first_steps={explore.first_steps} repeat actions of one "
+            "player, but here two take turns; set both to 0, and see --env.random_opening",
+        ),
+        (
+            corrects and not muzero_loss.bootstraps(config),
+            "muzero.off_policy_correction=true needs a network that bootstraps; give "
+            "--muzero.target_network_updates=100",
+        ),
+        (
+            corrects and vectors,
+            "muzero.off_policy_correction=true compares probabilities, but actions here are vectors; set it to false",
+        ),
+        (
+            corrects and muzero.n_step_decay_age,
+            "muzero.off_policy_correction=true and muzero.n_step_decay_age both shorten returns; leave one of them "
+            "out",
+        ),
+        (
+            muzero.policy_gradient_weight and vectors,
+            f"muzero.policy_gradient_weight={muzero.policy_gradient_weight:g} needs actions with probabilities, but "
+            "actions here are vectors; set it to 0",
+        ),
     ):
         if is_wrong:
-            raise errors.ConfigError(f"muzero.off_policy_correction=true {reason}; {remedy}")
-
-
-def _check_policy_gradient(config: muzero_config.MuZeroConfig, spec: types.EnvSpec) -> None:
-    if config.policy_gradient_weight and spec.is_continuous:
-        raise errors.ConfigError(
-            f"muzero.policy_gradient_weight={config.policy_gradient_weight:g} needs actions with probabilities, but "
-            "actions here are vectors; set it to 0"
-        )
+            raise errors.ConfigError(message)
 
 
 # Acting ------------------------------------------------------------------------------------------------------------
@@ -185,7 +167,8 @@ def _act(
 ) -> tuple[Any, base.Outputs]:
     """Searches and chooses; `memory` is the repetition of random actions, if that is on."""
     mask = inputs.action_mask if parts.spec.has_action_mask else None
-    found, stored = _search(parts, params, inputs.observation, mask, inputs.explore, key)
+    found = muzero_search.find(parts, params, inputs.observation, mask, inputs.explore, key)
+    stored = muzero_search.stored(parts, found)
     before, (memory, taken) = memory, _repeat(parts, memory, inputs, found.action, key)
     if parts.spec.is_continuous:
         return memory, base.Outputs(sampled.to_environment(taken, parts.spec), {"action": taken, **stored})
@@ -268,25 +251,8 @@ def _search_again(
     config = dataclasses.replace(config, gumbel_scale=min(config.gumbel_scale, 1.0), dirichlet_fraction=0.0)
     num_rows = len(jax.tree.leaves(observation)[0])
     parts = parts._replace(config=dataclasses.replace(parts.config, search=config))
-    return _search(parts, params, observation, legal, jnp.full(num_rows, types.EXPLORE), key)[1]
-
-
-def _search(
-    parts: muzero_model.Parts,
-    params: base.Params,
-    observation: Mapping[str, jax.Array],
-    action_mask: jax.Array | None,
-    explore: jax.Array,
-    key: jax.Array,
-) -> tuple[muzero_search.RootSearch, dict[str, jax.Array]]:
-    """Returns the findings, and the arrays to store with their actions.
-
-    Observations {name: [B, ...]} are stacked.
-    """
-    found = muzero_search.find(parts, params, observation, action_mask, explore, key)
-    value = found.unit * muzero_search.search_value(parts, found.root, found.result)
-    stored = {"policy": found.result.action_weights, "value": value}
-    return found, stored if found.sampled is None else {"sampled": found.sampled, **stored}
+    explore = jnp.full(num_rows, types.EXPLORE)
+    return muzero_search.stored(parts, muzero_search.find(parts, params, observation, legal, explore, key))
 
 
 # Learning ----------------------------------------------------------------------------------------------------------

@@ -92,6 +92,13 @@ def _sample(result: mcts.Result, explore: jax.Array, key: jax.Array) -> mcts.Res
     )
 
 
+def stored(parts: muzero_model.Parts, found: RootSearch) -> dict[str, jax.Array]:
+    """Returns the arrays to store with the actions, [B, ...]: targets of policy and value, and sampled vectors."""
+    value = found.unit * search_value(parts, found.root, found.result)
+    kept = {"policy": found.result.action_weights, "value": value}
+    return kept if found.sampled is None else {"sampled": found.sampled, **kept}
+
+
 def search_value(parts: muzero_model.Parts, root: mcts.Root, result: mcts.Result) -> jax.Array:
     """Returns the values [B] to store, in the unit of the network.
 

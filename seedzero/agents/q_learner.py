@@ -21,6 +21,7 @@ from seedzero.core import types
 from seedzero.networks import actor_critic, own_torso
 from seedzero.ops import q_learning
 from seedzero.replay import data as sources
+from seedzero.replay import windows as windowing
 
 Config = TypeVar("Config", bound=apex_config.ApexConfig | r2d2_config.R2D2Config)
 
@@ -81,10 +82,15 @@ def choose(
 
 
 def apply_gradients(
-    parts: QLearnerParts[Config], state: learning.TrainState, gradients: base.Params, metrics: base.Metrics
+    parts: QLearnerParts[Config],
+    state: learning.TrainState,
+    gradients: base.Params,
+    metrics: base.Metrics,
+    windows: windowing.Windows,
+    axis_name: str | None,
 ) -> tuple[learning.TrainState, base.Metrics]:
     """Returns the state after one step of the optimizer, and maybe a copy of the network, and the metrics."""
-    return learning.apply_gradients(
+    state, metrics = learning.apply_gradients(
         state,
         gradients,
         metrics,
@@ -92,3 +98,4 @@ def apply_gradients(
         schedule=optax.constant_schedule(parts.config.learning_rate),
         target_updates=parts.config.target_updates,
     )
+    return learning.add_moments(parts.network, state, windows, axis_name), metrics

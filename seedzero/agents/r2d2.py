@@ -107,8 +107,7 @@ def _update(
         return value, (metrics, error)
 
     gradients, metrics, error = learning.gradients(loss, state.params, axis_name)
-    state, metrics = q_learner.apply_gradients(parts, state, gradients, metrics)
-    state = learning.add_moments(parts.network, state, windows, axis_name)
+    state, metrics = q_learner.apply_gradients(parts, state, gradients, metrics, windows, axis_name)
     return state, q_learning.sequence_priority(error, is_learned, eta=parts.config.priority_eta), metrics
 
 

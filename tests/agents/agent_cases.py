@@ -1,4 +1,4 @@
-"""What tests show to agents: inputs, and observations of windows."""
+"""What tests show to agents: inputs and windows."""
 
 from __future__ import annotations
 
@@ -35,6 +35,44 @@ def inputs(observation: Any, num_actions: int = 3, **changes: Any) -> base.Input
     if values["explore"].dtype == bool:
         values["explore"] = jnp.where(values["explore"], types.EXPLORE, types.GREEDY)
     return base.Inputs(observation=named, **values)
+
+
+def windows(observation: Any, *, stored: Mapping[str, Any], **changes: Any) -> windowing.Windows:
+    """Returns whole windows within an episode, unless told: of observations [B, P, ...], stored arrays [B, J, ...]."""
+    shape = np.shape(stored["action"])[:2]
+    no = np.zeros(shape, bool)
+    usual = windowing.Windows(
+        observation={types.OBSERVATION: observation},
+        places=np.zeros((*np.shape(observation)[:2], 1), np.int32),
+        reward=np.zeros(shape),
+        terminated=no,
+        truncated=no,
+        first=no,
+        stored=dict(stored),
+        valid=~no,
+        weight=np.ones(shape[0]),
+        slot=np.arange(shape[0]),
+        time=np.zeros(shape[0], np.int32),
+    )
+    made: windowing.Windows = jax.tree.map(jnp.asarray, usual._replace(**changes))
+    return made
+
+
+def part(windows: windowing.Windows, rows: slice, positions: slice = slice(None)) -> windowing.Windows:
+    """Returns some of the windows, or some positions of each."""
+    found: windowing.Windows = jax.tree.map(lambda x: x[rows, positions] if x.ndim > 1 else x[rows], windows)
+    return found
+
+
+def padded(windows: windowing.Windows, fill: float) -> windowing.Windows:
+    """Returns the windows with one more of weight 0, whose numbers are `fill`."""
+
+    def pad(x: Any) -> jax.Array:
+        row = jnp.full_like(x[:1], fill) if jnp.issubdtype(x.dtype, jnp.floating) else x[:1]
+        return jnp.concatenate([x, row])
+
+    grown: windowing.Windows = jax.tree.map(pad, windows)
+    return grown._replace(weight=grown.weight.at[-1].set(0.0))
 
 
 def shown(windows: windowing.Windows) -> jax.Array:

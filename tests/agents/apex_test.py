@@ -48,22 +48,17 @@ def _parts(config: configs.Config, spec: types.EnvSpec = SPEC) -> apex._Parts:
 
 def _windows(**changes: Any) -> windowing.Windows:
     """Returns three windows of three positions: whole, terminated at the second one, truncated there."""
-    shape, final = (3, 3), np.zeros((3, 3), bool)
+    final = np.zeros((3, 3), bool)
     terminated, truncated, valid = final.copy(), final.copy(), ~final
     terminated[1, 1], truncated[2, 1], valid[1:, 2] = True, True, False
-    last = np.array([[6.0, 5.0, 1.0]] * 3, np.float32)  # online 6, 10, 4: action 1, worth 5 to the target network
-    usual = windowing.Windows(
-        observation={types.OBSERVATION: np.stack([np.ones((3, 3), np.float32), last], axis=1)},
-        places=np.zeros((3, 2, 1), np.int32),
-        reward=np.array([[99.0, 10.0, 20.0]] * 3, np.float32),
+    last = np.array([[6.0, 5.0, 1.0]] * 3)  # online 6, 10, 4: action 1, worth 5 to the target network
+    usual = agent_cases.windows(
+        np.stack([np.ones((3, 3)), last], axis=1),
+        reward=np.array([[99.0, 10.0, 20.0]] * 3),
         terminated=terminated,
         truncated=truncated,
-        first=np.zeros(shape, bool),
-        stored={"action": np.array([[0, 9, 9], [1, 9, 9], [2, 9, 9]], np.int32)},
+        stored={"action": np.array([[0, 9, 9], [1, 9, 9], [2, 9, 9]])},
         valid=valid,
-        weight=np.ones(3, np.float32),
-        slot=np.arange(3, dtype=np.int32),
-        time=np.zeros(3, np.int32),
     )
     return usual._replace(**changes)
 

@@ -7,11 +7,11 @@ import re
 import sys
 from typing import Any
 
+import actor_critic_cases as cases  # beside this file: see conftest.py
 import golden
 import jax
 import jax.numpy as jnp
 import numpy as np
-import ppo_cases as cases
 import pytest
 
 from seedzero.agents import bonus, ppo
@@ -55,8 +55,8 @@ def _module(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def _rewards(**changes: Any) -> np.ndarray:
     """Returns advantages with a trace decay of 0 and values of 0: the rewards as PPO learns from them."""
-    config = cases.make_config(trace_decay=0.0, reward_scale=3.0, clip_reward=2.0, **changes)
-    windows = cases.make_windows()
+    config = cases.make_config("ppo", trace_decay=0.0, reward_scale=3.0, clip_reward=2.0, **changes)
+    windows = cases.make_windows("ppo")
     windows = windows._replace(stored={**windows.stored, "value": np.zeros_like(windows.stored["value"])})
     parts = cases.linear_parts(config)
     given = None
@@ -68,7 +68,7 @@ def _rewards(**changes: Any) -> np.ndarray:
 
 
 def test_the_place_decides_whether_a_bonus_is_scaled_and_clipped() -> None:
-    windows = cases.make_windows()
+    windows = cases.make_windows("ppo")
     is_step = ~np.asarray(windows.terminated | windows.truncated)[:, :-1]
     reward, plain = np.asarray(windows.reward)[:, 1:], _rewards()
     after, before = _rewards(bonus="own_bonus:make"), _rewards(bonus="own_bonus:make", bonus_place="before")
@@ -77,12 +77,12 @@ def test_the_place_decides_whether_a_bonus_is_scaled_and_clipped() -> None:
 
 
 def test_the_state_learns_is_kept_and_is_refused_with_the_update() -> None:
-    config = cases.make_config(bonus="own_bonus:make", lstm_width=0)
+    config = cases.make_config("ppo", bonus="own_bonus:make", lstm_width=0)
     agent = ppo.make(config, cases.SPEC, "cpu")
     state = jax.jit(agent.init)(jax.random.key(0))
     assert jax.tree.leaves(state.bonus) == [0.0] and "bonus" not in type(agent.acting(state))._fields
     update = jax.jit(lambda state, windows: agent.update(state, windows, jax.random.key(1), None))
-    windows: windowing.Windows = cases.make_windows()
+    windows: windowing.Windows = cases.make_windows("ppo")
     after, _, metrics = update(state, windows)
     assert after.bonus == 3.0 and metrics["bonus_mean"] == 0.5
     broken = windows._replace(reward=jnp.full_like(windows.reward, jnp.nan))
@@ -97,7 +97,7 @@ def test_without_a_bonus_nothing_is_imported() -> None:
 @pytest.mark.parametrize("name", ["wrong", "short", "raising", "never"])
 def test_a_bonus_that_fails_is_named_with_its_line(name: str, said: golden.Said) -> None:
     with pytest.raises(errors.ConfigError, match=rf"--ppo.bonus=own_bonus:{name} .*own_bonus.py:\d+") as raised:
-        agent = ppo.make(cases.make_config(bonus=f"own_bonus:{name}"), cases.SPEC, "cpu")
+        agent = ppo.make(cases.make_config("ppo", bonus=f"own_bonus:{name}"), cases.SPEC, "cpu")
         state = agent.init(jax.random.key(0))
-        agent.update(state, cases.make_windows(), jax.random.key(1), None)
+        agent.update(state, cases.make_windows("ppo"), jax.random.key(1), None)
     said(re.sub(r"at \S+:\d+", "at FILE:LINE", str(raised.value)), name)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Any
 
 import agent_cases  # beside this file: see conftest.py
-import golden
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +15,7 @@ from seedzero.agents import base, exploration, muzero
 from seedzero.config import config as configs
 from seedzero.config import muzero as muzero_config
 from seedzero.config import options
-from seedzero.core import errors, types
+from seedzero.core import types
 
 SPEC = types.EnvSpec((4,), "float32", 3)
 VECTORS = types.EnvSpec((4,), "float32", 0, action_low=(-2.0, 0.0), action_high=(2.0, 3.0))
@@ -31,41 +29,28 @@ def _apply(
     rows: int,
     state: exploration.Repetition | None = None,
     config: muzero_config.ExploreConfig,
+    num_slots: int = 0,
+    own: Any = None,
+    valid_actions: Any = True,
+    key: int = 0,
     **changes: Any,
 ) -> tuple[exploration.Repetition, np.ndarray]:
     """One step of so many training environments in the middle of their episodes; every action is legal."""
-    usual = {
-        "first": np.zeros(rows, bool),
-        "reward": np.zeros(rows, np.float32),
-        "terminated": np.zeros(rows, bool),
-        "explore": np.ones(rows, bool),
-        "valid_actions": np.ones((rows, ACTIONS), bool),
-        "slot": np.arange(rows),
-    }
-    own = np.full(rows, OWN, np.int32)
-    before = state or jax.jit(exploration.initial, static_argnums=(0, 1, 2))(rows, SPEC, config.first_steps)
-    state, action = _jitted(config, rows)(jax.random.key(rows), before, own, **{**usual, **changes})
+    before = state or exploration.initial(rows, SPEC, config.first_steps)
+    valid = None if valid_actions is None else jnp.broadcast_to(jnp.asarray(valid_actions), (rows, ACTIONS))
+    own = np.full(rows, OWN, np.int32) if own is None else own
+    run = _jitted(exploration.apply, config, num_slots or rows)
+    state, action = run(jax.random.key(key), before, own, _inputs(rows, **changes), valid_actions=valid)
     return state, np.asarray(action)
 
 
+def _inputs(rows: int, **changes: Any) -> base.Inputs:
+    return agent_cases.inputs(np.zeros((rows, 4), np.float32), ACTIONS, **changes)
+
+
 @functools.cache
-def _jitted(config: muzero_config.ExploreConfig, num_slots: int) -> Any:
-    return jax.jit(functools.partial(_called, exploration.apply, config, num_slots))
-
-
-def _called(
-    function: Any,
-    config: muzero_config.ExploreConfig,
-    num_slots: int,
-    *given: Any,
-    valid_actions: Any,
-    explore: jax.Array,
-    **shown: Any,
-) -> Any:
-    """Calls a function for inputs with these fields."""
-    mode, unread = jnp.where(explore, types.EXPLORE, types.GREEDY), jnp.zeros(0)
-    inputs = base.Inputs({}, action_mask=unread, explore=mode, num_slots=num_slots, task=unread, **shown)
-    return function(*given, inputs, valid_actions=valid_actions, num_slots=num_slots, config=config)
+def _jitted(function: Any, config: muzero_config.ExploreConfig, num_slots: int) -> Any:
+    return jax.jit(functools.partial(function, config=config, num_slots=num_slots))
 
 
 def _repetition(action: list[int], left: list[int]) -> exploration.Repetition:
@@ -105,15 +90,15 @@ def test_it_ends_with_the_episode_and_with_training(name: str) -> None:
 
 def test_it_ends_where_its_action_is_not_legal() -> None:
     state = _repetition([1, 2], [9, 9])
-    legal = np.tile(np.array([True, False, True, True]), (2, 1))
+    legal = [True, False, True, True]
     state, taken = _apply(rows=2, state=state, config=muzero_config.ExploreConfig(epsilon=0.0), valid_actions=legal)
     assert taken.tolist() == [OWN, 2]
     assert state.left.tolist() == [0, 8]
 
 
 def test_illegal_actions_never_begin() -> None:
-    legal = np.tile(np.array([False, True, False, True]), (400, 1))
-    _, taken = _apply(rows=400, config=muzero_config.ExploreConfig(epsilon=1.0), valid_actions=legal)
+    config = muzero_config.ExploreConfig(epsilon=1.0)
+    _, taken = _apply(rows=400, config=config, valid_actions=[False, True, False, True])
     assert set(np.unique(taken)) == {1, 3}
 
 
@@ -121,18 +106,8 @@ def test_environments_may_differ_in_how_often_they_begin() -> None:
     """Of 2 environments of a geometric mean of 0.25, one has 1/2 and the other 1/8; one alone has it itself."""
     config = muzero_config.ExploreConfig(epsilon=0.25, spread=True, max_length=1)
     slot = np.arange(40_000) % 2
-    _, taken = _jitted(config, 2)(
-        jax.random.key(0),
-        exploration.initial(slot.size, SPEC, 0),
-        np.full(slot.size, OWN, np.int32),
-        first=np.zeros(slot.size, bool),
-        reward=np.zeros(slot.size, np.float32),
-        terminated=np.zeros(slot.size, bool),
-        explore=np.ones(slot.size, bool),
-        valid_actions=np.ones((slot.size, ACTIONS), bool),
-        slot=slot,
-    )
-    begun = np.asarray(taken) != OWN
+    _, taken = _apply(rows=slot.size, config=config, num_slots=2, slot=slot)
+    begun = taken != OWN
     assert begun[slot == 0].mean() == pytest.approx(0.5, abs=0.015)
     assert begun[slot == 1].mean() == pytest.approx(0.125, abs=0.015)
     np.testing.assert_allclose(exploration.spread(np.array([0, 2**20]), 1, 0.02), 0.02, rtol=1e-6)
@@ -152,6 +127,7 @@ def test_the_random_start_ends_with_a_reward_or_a_terminal_state() -> None:
             rows=6,
             state=state,
             config=config,
+            key=t,
             reward=np.where(third, [-1.0, 0.0, 0.0, -1.0, 0.1, -9.0], -1.0),
             first=third & [False, True, False, True, False, False],
             terminated=third & [False, True, False, False, False, False],
@@ -181,21 +157,14 @@ def test_the_probability_of_an_action_is_how_often_it_is_taken(
 ) -> None:
     config, rows = muzero_config.ExploreConfig(epsilon=0.25), 20_000
     state = exploration.Repetition(*(jnp.full(rows, x, jnp.int32) for x in (repeated, left, first_left)))
-    shown = {
-        "first": jnp.zeros(rows, bool),
-        "reward": jnp.zeros(rows),
-        "terminated": jnp.zeros(rows, bool),
-        "explore": jnp.full(rows, explores),
-        "valid_actions": jnp.tile(jnp.array([True, True, True, False]), (rows, 1)),
-        "slot": jnp.arange(rows),
-    }
+    shown, valid = {"explore": np.full(rows, explores)}, jnp.tile(jnp.array([True, True, True, False]), (rows, 1))
     own = np.random.default_rng(0).choice(3, rows, p=[0.1, 0.7, 0.2]).astype(np.int32)
-    _, taken = _jitted(config, rows)(jax.random.key(1), state, own, **shown)
+    _, taken = _apply(rows=rows, state=state, config=config, own=own, valid_actions=valid, key=1, **shown)
     np.testing.assert_allclose(np.bincount(taken, minlength=3) / rows, expected, atol=0.012)
-    probability = jax.jit(functools.partial(_called, exploration.probability, config, rows))
     weights = jnp.tile(jnp.array([0.1, 0.7, 0.2, 0.0]), (rows, 1))
-    found = probability(state, taken, weights, **shown)
-    np.testing.assert_allclose(found, np.array(expected)[np.asarray(taken)], rtol=1e-5)
+    probability = _jitted(exploration.probability, config, rows)
+    found = probability(state, taken, weights, _inputs(rows, **shown), valid_actions=valid)
+    np.testing.assert_allclose(found, np.array(expected)[taken], rtol=1e-5)
 
 
 def test_the_first_steps_spend_the_same_share_of_steps_on_every_length() -> None:
@@ -210,22 +179,20 @@ def test_the_first_steps_spend_the_same_share_of_steps_on_every_length() -> None
 def test_vectors_are_drawn_evenly_and_repeated_as_they_are() -> None:
     config = muzero_config.ExploreConfig(epsilon=1.0, exponent=0.0, max_length=3)
     rows, own = 10_000, np.full((10_000, 2), 7.0, np.float32)
-    shown = {"explore": np.arange(rows) > 0, "valid_actions": None, "slot": np.arange(rows)}
-    shown |= {"reward": np.zeros(rows, np.float32), "terminated": np.zeros(rows, bool)}
+    step = functools.partial(_apply, rows=rows, config=config, own=own, valid_actions=None)
+    step = functools.partial(step, explore=np.arange(rows) > 0)
     state, taken = exploration.initial(rows, VECTORS, 0), []
     for t in range(3):
-        first = np.full(rows, False)
-        state, action = _jitted(config, rows)(jax.random.key(t), state, own, first=first, **shown)
-        taken.append(np.asarray(action))
+        state, action = step(state=state, key=t)
+        taken.append(action)
     assert np.all(taken[0][0] == 7.0) and int(state.left[0]) == 0  # this row does not explore
     drawn = np.stack(taken)[:, 1:]
     assert abs(drawn).max() <= 1 and abs(drawn.mean()) < 0.02 and drawn.std() == pytest.approx(3**-0.5, abs=0.01)
     same = np.all(drawn[1:] == drawn[:-1], axis=-1)
     # Lengths 1, 2 and 3 are equally likely: the second step repeats the first one in two of three rows.
     assert same[0].mean() == pytest.approx(2 / 3, abs=0.02)
-    again = np.full(rows, True)  # a new episode ends what was repeated
-    _, after = _jitted(config, rows)(jax.random.key(9), state, own, first=again, **shown)
-    assert not np.any(np.all(np.asarray(after)[1:] == drawn[-1], axis=-1))
+    _, after = step(state=state, key=9, first=np.full(rows, True))  # a new episode ends what was repeated
+    assert not np.any(np.all(after[1:] == drawn[-1], axis=-1))
 
 
 # In the agent --------------------------------------------------------------------------------------------------------
@@ -239,10 +206,14 @@ SMALL: dict[str, options.Value] = {
 }
 
 
+def _agent(spec: types.EnvSpec = SPEC, **settings: options.Value) -> base.Agent:
+    return muzero.make(configs.override(configs.Config(), {**SMALL, **settings}), spec, "cpu")
+
+
 @functools.cache
 def _made(epsilon: float) -> tuple[base.Agent, Any, Any]:
     """Returns an agent, its jitted acting, and first parameters."""
-    agent = muzero.make(configs.override(configs.Config(), {**SMALL, "explore.epsilon": epsilon}), SPEC, "cpu")
+    agent = _agent(**{"explore.epsilon": epsilon})
     return agent, jax.jit(agent.act), jax.jit(agent.init)(jax.random.key(0)).params
 
 
@@ -269,8 +240,7 @@ def test_what_is_repeated_is_stored_as_the_action_and_changes_nothing_else() -> 
 
 
 def test_repeated_vectors_are_stored_normalized_and_taken_in_units() -> None:
-    settings = {**SMALL, "explore.epsilon": 1.0, "explore.exponent": 0.0}
-    agent = muzero.make(configs.override(configs.Config(), settings), VECTORS, "cpu")
+    agent = _agent(VECTORS, **{"explore.epsilon": 1.0, "explore.exponent": 0.0})
     params, act, memory = jax.jit(agent.init)(jax.random.key(0)).params, jax.jit(agent.act), agent.initial_memory(8)
     inputs = agent_cases.inputs(np.ones((8, 4), np.float32), 0, first=np.zeros(8, bool), explore=np.arange(8) > 0)
     taken = []
@@ -285,53 +255,20 @@ def test_repeated_vectors_are_stored_normalized_and_taken_in_units() -> None:
 
 
 def test_the_random_start_is_of_the_run_and_not_of_its_policy() -> None:
-    settings = {**SMALL, "explore.first_steps": 5}
-    agent = muzero.make(configs.override(configs.Config(), settings), SPEC, "cpu")
+    agent = _agent(**{"explore.first_steps": 5})
     assert agent.first_memory is not None
     assert agent.first_memory(2).first_left.tolist() == [5, 5]
     assert agent.initial_memory(2).first_left.tolist() == [0, 0]
 
 
 def test_rings_that_wait_for_workers_are_no_environments_to_explore_in() -> None:
-    settings = {**SMALL, "explore.epsilon": 0.25, "explore.spread": True, "explore.exponent": 0.0}
-    settings |= {"replay.num_slots": 4, "replay.num_envs": 2}
-    agent = muzero.make(configs.override(configs.Config(), settings), SPEC, "cpu")
+    explore = {"explore.epsilon": 0.25, "explore.spread": True, "explore.exponent": 0.0}
+    agent = _agent(**explore, **{"replay.num_slots": 4, "replay.num_envs": 2})
     shown = agent_cases.inputs(np.ones((2_000, 4), np.float32), explore=np.ones(2_000, bool), num_slots=4)
     shown = shown._replace(slot=np.ones(2_000, np.int32))
     params = jax.jit(agent.init)(jax.random.key(0)).params
     memory, _ = jax.jit(agent.act)(params, agent.initial_memory(2_000), shown, jax.random.key(1))
     assert abs((np.asarray(memory.left) > 0).mean() - 0.99 * 0.25**1.5) < 0.03  # of 4 environments: 0.35
-
-
-def test_evaluation_never_repeats() -> None:
-    memory, outputs = _act(0.5, explore=False)
-    _, usual = _act(0.0, explore=False)
-    np.testing.assert_array_equal(outputs.action, usual.action)
-    assert not np.asarray(memory.left).any()
-
-
-@pytest.mark.parametrize(
-    ("spec", "setting", "message"),
-    [
-        (
-            dataclasses.replace(SPEC, num_players=2),
-            "explore.epsilon",
-            "--env.random_opening",
-        ),
-        (
-            dataclasses.replace(SPEC, num_players=2),
-            "explore.first_steps",
-            "--env.random_opening",
-        ),
-    ],
-)
-def test_what_does_not_fit_the_environment_is_refused_by_name(
-    spec: types.EnvSpec, setting: str, message: str, said: golden.Said
-) -> None:
-    config = configs.override(configs.Config(), {**SMALL, setting: 1})
-    with pytest.raises(errors.ConfigError, match=rf"{setting}=1 .*{message}") as raised:
-        muzero.make(config, spec, "cpu")
-    said(raised.value, (setting, spec.num_players))
 
 
 def test_epsilons_fall_from_environment_to_environment() -> None:
@@ -348,7 +285,7 @@ def test_epsilons_fall_from_environment_to_environment() -> None:
 
 def test_random_actions_are_valid_and_equally_likely() -> None:
     valid = np.tile(np.array([True, False, True, True]), (4000, 1))
-    action = exploration.epsilon_greedy(
+    action = jax.jit(exploration.epsilon_greedy)(
         jax.random.key(0),
         jnp.full(4000, 3, jnp.int32),
         jnp.where(jnp.arange(4000) < 3000, 0.9, 0.0),

@@ -1,4 +1,4 @@
-"""Steps of learning that agents share, on MuZero's update: target networks, refused updates, devices."""
+"""Steps of learning that agents share, on MuZero's update: target networks, minibatches, devices."""
 
 from __future__ import annotations
 
@@ -31,22 +31,6 @@ def test_the_target_network_is_a_copy_every_so_many_updates() -> None:
 
 def test_without_a_target_network_the_state_holds_none() -> None:
     assert cases.init(cases.make_config()).target_params == ()
-
-
-def test_an_update_that_is_not_finite_is_refused_and_counted_until_one_is_good() -> None:
-    config = cases.make_config()
-    good = cases.make_windows(config)
-    bad = good._replace(reward=good.reward.at[0, 1].set(jnp.nan))
-    state = before = cases.init(config)
-    for refused in (1, 2):
-        state, _, metrics = cases.update(config, state, bad)
-        assert int(state.num_rejected) == int(metrics["num_rejected"]) == refused
-        assert int(state.num_updates) == refused
-        assert not np.isfinite(metrics["loss"])
-    assert agent_cases.equal((state.params, state.opt_state), (before.params, before.opt_state))
-    state, _, _ = cases.update(config, state, good)
-    assert int(state.num_rejected) == 0
-    assert not agent_cases.equal(state.params, before.params)
 
 
 def test_minibatches_are_learned_one_after_the_other_or_refused_together() -> None:

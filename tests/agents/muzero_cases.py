@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.agents import base, muzero, muzero_model
+from seedzero.agents import base, muzero, muzero_loss, muzero_model
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
@@ -37,29 +37,17 @@ def make_config(**changes: options.Value) -> configs.Config:
     return configs.override(configs.Config(), {**SMALL, **{k.replace("__", "."): v for k, v in changes.items()}})
 
 
-def make_windows(config: configs.Config, num_observations: int = 1, seed: int = 0) -> windowing.Windows:
+def make_windows(config: configs.Config, num_observations: int = 1) -> windowing.Windows:
     """Whole windows of random numbers, no episode ends."""
-    random = np.random.default_rng(seed)
-    num_positions = config.muzero.unroll_steps + config.muzero.n_step + 1
-    shape = (BATCH, num_positions)
-    observation = jnp.asarray(random.normal(size=(BATCH, num_observations, 4)), jnp.float32)
-    return windowing.Windows(
-        observation={types.OBSERVATION: observation},
-        places=jnp.asarray(np.zeros((BATCH, num_observations, 1), np.int32)),
-        reward=jnp.asarray(random.normal(size=shape), jnp.float32),
-        terminated=jnp.asarray(np.zeros(shape, bool)),
-        truncated=jnp.asarray(np.zeros(shape, bool)),
-        first=jnp.asarray(np.zeros(shape, bool)),
-        stored={
-            "action": jnp.asarray(random.integers(0, 3, shape), jnp.int32),
-            "policy": jnp.asarray(random.dirichlet(np.ones(3), shape), jnp.float32),
-            "value": jnp.asarray(random.normal(size=shape), jnp.float32),
-        },
-        valid=jnp.asarray(np.ones(shape, bool)),
-        weight=jnp.asarray(np.ones(BATCH, np.float32)),
-        slot=jnp.asarray(np.zeros(BATCH, np.int32)),
-        time=jnp.asarray(np.zeros(BATCH, np.int32)),
-    )
+    random = np.random.default_rng(0)
+    shape = (BATCH, config.muzero.unroll_steps + config.muzero.n_step + 1)
+    observation, reward = random.normal(size=(BATCH, num_observations, 4)), random.normal(size=shape)
+    stored = {
+        "action": random.integers(0, 3, shape),
+        "policy": random.dirichlet(np.ones(3), shape),
+        "value": random.normal(size=shape),
+    }
+    return agent_cases.windows(observation, reward=reward, stored=stored)
 
 
 def aged(windows: windowing.Windows, versions: list[int]) -> windowing.Windows:
@@ -90,47 +78,64 @@ def update(config: configs.Config, state: base.TrainState, windows: windowing.Wi
     return agent(config)[1](state, windows, jax.random.key(1))
 
 
-# A model of two numbers: s_0 = p * observation, s_{k+1} = q * s_k, policy logits (s, 0). ----------------------------
+def certain(x: jax.Array, num_bins: int = 11, limit: float = 5.0) -> jax.Array:
+    """Returns the logits [..., bins] that stand for numbers [...]."""
+    return jnp.log(value_transforms.two_hot(x, num_bins, limit) + 1e-9)
+
+
+def model(config: configs.Config, spec: types.EnvSpec, **functions: Any) -> muzero_model.Parts:
+    """Returns parts with a network of these functions; a state is its observation, and stays as it is, unless told."""
+    usual: dict[str, Any] = {
+        "init": lambda key: {},
+        "cast": lambda params: params,
+        "represent": lambda params, observation: observation[types.OBSERVATION],
+        "dynamics": lambda params, s, action: (s, jnp.zeros((len(s), config.network.num_bins))),
+    }
+    optimizer, schedule = muzero_model.make_optimizer(config.optimizer), muzero_model.make_schedule(config.optimizer)
+    return muzero_model.Parts(config, spec, muzero_net.Network(**{**usual, **functions}), optimizer, schedule)
+
+
+def with_functions(parts: muzero_model.Parts, **functions: Any) -> muzero_model.Parts:
+    """Returns the parts with some functions of the network replaced."""
+    return parts._replace(network=parts.network._replace(**functions))
+
+
+def loss_and_metrics(
+    parts: muzero_model.Parts, params: Any, windows: windowing.Windows
+) -> tuple[jax.Array, base.Metrics, jax.Array]:
+    """Returns loss, metrics and predicted values of windows whose returns bootstrap from stored values."""
+    targets = muzero_loss.make_targets(parts, params, windows)
+    return muzero_loss.loss_and_metrics(parts, params, windows, targets, jax.random.key(0))
 
 
 def hand_model(config: configs.Config) -> muzero_model.Parts:
+    """A model of two numbers: s_0 = p * observation, s_{k+1} = q * s_k, policy logits (s, 0)."""
     num_bins = config.network.num_bins
 
     def predict(params: Any, s: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return jnp.concatenate([s, jnp.zeros_like(s)], axis=-1), jnp.zeros((s.shape[0], num_bins))
+        return jnp.concatenate([s, jnp.zeros_like(s)], axis=-1), jnp.zeros((len(s), num_bins))
 
-    network = muzero_net.Network(
-        init=lambda key: {},
-        cast=lambda params: params,
+    return model(
+        config,
+        types.EnvSpec((1,), "float32", 2),
         represent=lambda params, observation: params["p"] * observation[types.OBSERVATION],
         predict=predict,
-        dynamics=lambda params, s, action: (params["q"] * s, jnp.zeros((s.shape[0], num_bins))),
+        dynamics=lambda params, s, action: (params["q"] * s, jnp.zeros((len(s), num_bins))),
     )
-    spec = types.EnvSpec((1,), "float32", 2)
-    optimizer, schedule = muzero_model.make_optimizer(config.optimizer), muzero_model.make_schedule(config.optimizer)
-    return muzero_model.Parts(config, spec, network, optimizer, schedule)
 
 
 def hand_model_windows(config: configs.Config) -> windowing.Windows:
     """Every observation is 2, every action the first one, and so says every policy."""
     windows = make_windows(config)
-    policy = jnp.asarray(np.broadcast_to(np.array([1.0, 0.0], np.float32), (*windows.valid.shape, 2)))
-    action = jnp.asarray(np.zeros(windows.valid.shape, np.int32))
-    windows = agent_cases.store(windows, policy=policy, action=action)
+    policy = jnp.broadcast_to(jnp.array([1.0, 0.0]), (*windows.valid.shape, 2))
+    windows = agent_cases.store(windows, policy=policy, action=jnp.zeros_like(windows.stored["action"]))
     return agent_cases.show(windows, np.full((BATCH, 1, 1), 2.0, np.float32))
 
 
 def value_of_observation(config: configs.Config) -> muzero_model.Parts:
     """The hand model with states that are the observations, and those plus an offset as their values."""
-
-    def predict(params: Any, s: jax.Array) -> tuple[jax.Array, jax.Array]:
-        logits = jnp.log(value_transforms.two_hot(s[:, 0] + params["offset"], 11, 5.0) + 1e-12)
-        return jnp.zeros((s.shape[0], 2)), logits
-
-    parts = hand_model(config)
-    return parts._replace(
-        network=parts.network._replace(
-            represent=lambda params, observation: observation[types.OBSERVATION],
-            predict=predict,
-        )
+    return model(
+        config,
+        types.EnvSpec((1,), "float32", 2),
+        predict=lambda params, s: (jnp.zeros((len(s), 2)), certain(s[:, 0] + params["offset"])),
     )

@@ -6,7 +6,6 @@ import functools
 from typing import Any
 
 import agent_cases  # beside this file: see conftest.py
-import golden
 import jax
 import jax.numpy as jnp
 import muzero_cases as cases
@@ -15,7 +14,7 @@ import pytest
 
 from seedzero.agents import exploration, muzero, muzero_loss, muzero_model
 from seedzero.config import config as configs
-from seedzero.core import errors, types
+from seedzero.core import types
 from seedzero.replay import windows as windowing
 
 ON = dict(muzero__off_policy_correction=True, muzero__target_network_updates=3)
@@ -161,23 +160,3 @@ def test_a_repeated_action_has_the_probability_of_its_first_step_and_then_1() ->
 
 def test_windows_show_all_positions_that_are_compared() -> None:
     assert cases.agent(cases.make_config(**ON))[0].data.observe == (0, 1, 2, 3, 4)
-
-
-@pytest.mark.parametrize(
-    "changes, spec, named",
-    [
-        ({"muzero__target_network_updates": 0}, cases.SPEC, "target_network_updates=100"),
-        ({"muzero__n_step_decay_age": 5}, cases.SPEC, "n_step_decay_age"),
-        ({}, types.EnvSpec((4,), "float32", 0, action_low=(-1.0,), action_high=(1.0,)), "vectors"),
-    ],
-)
-def test_what_cannot_be_corrected_is_refused(changes: dict[str, Any], spec: types.EnvSpec, named: str) -> None:
-    with pytest.raises(errors.ConfigError, match=named):
-        muzero.make(cases.make_config(**{**ON, **changes}), spec, "cpu")
-
-
-def test_a_policy_gradient_for_vectors_is_refused(said: golden.Said) -> None:
-    spec = types.EnvSpec((4,), "float32", 0, action_low=(-1.0,), action_high=(1.0,))
-    with pytest.raises(errors.ConfigError, match=r"policy_gradient_weight=0\.5 ") as raised:
-        muzero.make(cases.make_config(muzero__policy_gradient_weight=0.5), spec, "cpu")
-    said(raised.value)

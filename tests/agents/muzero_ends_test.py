@@ -16,7 +16,6 @@ from seedzero.agents import base, muzero_loss, muzero_model
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
-from seedzero.ops import value_transforms
 from seedzero.replay import windows as windowing
 
 
@@ -40,18 +39,12 @@ def _jitted(config: configs.Config) -> Any:
     def predict(params: Any, s: jax.Array) -> tuple[jax.Array, jax.Array]:
         return jnp.zeros((len(s), 2)), jnp.zeros((len(s), num_logits)).at[:, -1].set(s[:, 0] * (num_logits > 11))
 
-    parts = parts._replace(network=parts.network._replace(predict=predict))
-
-    def find(params: Any, windows: windowing.Windows) -> tuple[jax.Array, base.Metrics]:
-        targets = muzero_loss.make_targets(parts, (), windows)
-        return muzero_loss.loss_and_metrics(parts, params, windows, targets, jax.random.key(0))[:2]
-
-    return jax.jit(find)
+    return jax.jit(functools.partial(cases.loss_and_metrics, cases.with_functions(parts, predict=predict)))
 
 
 def _loss_and_metrics(config: configs.Config, windows: windowing.Windows) -> tuple[np.ndarray, base.Metrics]:
     """Of the hand model, whose states 1, 2, 4 are the logits of going on, and whose value logits are all 0."""
-    loss, metrics = _jitted(config)({"p": 0.5, "q": 2.0}, windows)
+    loss, metrics, _ = _jitted(config)({"p": 0.5, "q": 2.0}, windows)
     return np.asarray(loss), metrics
 
 
@@ -61,10 +54,10 @@ def _loss(config: configs.Config, windows: windowing.Windows) -> np.ndarray:
 
 def _cut(windows: windowing.Windows, last: int, *, terminated: bool) -> windowing.Windows:
     """The episode of each window is over at position `last`."""
-    positions = np.arange(windows.valid.shape[1])
-    at_last = jnp.asarray(np.broadcast_to(positions == last, windows.valid.shape))
+    positions = jnp.broadcast_to(jnp.arange(windows.valid.shape[1]), windows.valid.shape)
+    at_last = positions == last
     return windows._replace(
-        valid=jnp.asarray(np.broadcast_to(positions <= last, windows.valid.shape)),
+        valid=positions <= last,
         terminated=at_last & terminated,
         truncated=at_last & (not terminated),
     )
@@ -116,7 +109,7 @@ def test_an_end_has_no_value_to_learn_where_it_is_predicted(predicts: bool, num_
 
 def test_a_value_counts_as_far_as_the_episode_goes_on() -> None:
     parts = muzero_model.make_parts(_config(), cases.SPEC, "cpu")
-    of_value = jnp.log(value_transforms.two_hot(jnp.array([2.0, 2.0, -1.0]), 11, 5.0) + 1e-12)
+    of_value = cases.certain(jnp.array([2.0, 2.0, -1.0]))
     logits = jnp.concatenate([of_value, jnp.array([[0.0], [-4.0], [-30.0]])], axis=-1)
     expected = [2.0 / (1 + np.exp(-4)), 1.0, 0.0]
     np.testing.assert_allclose(muzero_model.decode_value(parts, logits), expected, rtol=1e-3, atol=1e-6)
@@ -158,10 +151,9 @@ def test_a_return_bootstraps_from_the_value_of_what_goes_on() -> None:
     parts = cases.value_of_observation(config)
 
     def predict(params: Any, s: jax.Array) -> tuple[jax.Array, jax.Array]:
-        logits = jnp.log(value_transforms.two_hot(s[:, 0], 11, 5.0) + 1e-12)
-        return jnp.zeros((len(s), 2)), jnp.concatenate([logits, jnp.full((len(s), 1), -4.0)], axis=-1)
+        return jnp.zeros((len(s), 2)), jnp.concatenate([cases.certain(s[:, 0]), jnp.full((len(s), 1), -4.0)], axis=-1)
 
-    parts = parts._replace(network=parts.network._replace(predict=predict))
+    parts = cases.with_functions(parts, predict=predict)
     num_observations = len(muzero_loss.offsets(config))
     windows = cases.make_windows(config, num_observations=num_observations)
     windows = agent_cases.show(windows, np.full((cases.BATCH, num_observations, 1), 2.0, np.float32))

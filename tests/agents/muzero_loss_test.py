@@ -28,8 +28,7 @@ def _jitted_loss(config: configs.Config, *, gradient: bool = False) -> Any:
     parts = cases.hand_model(config)
 
     def loss(params: Any, windows: windowing.Windows) -> jax.Array:
-        targets = muzero_loss.make_targets(parts, (), windows)
-        return muzero_loss.loss_and_metrics(parts, params, windows, targets, jax.random.key(0))[0]
+        return cases.loss_and_metrics(parts, params, windows)[0]
 
     return jax.jit(jax.grad(loss) if gradient else loss)
 
@@ -38,8 +37,13 @@ def _hand_model_loss(config: configs.Config, windows: windowing.Windows, params:
     return np.asarray(_jitted_loss(config)(params, windows))
 
 
-def _hand_model_config() -> configs.Config:
-    return cases.make_config(muzero__value_loss_weight=0.0, muzero__reward_loss_weight=0.0)
+def _hand_model_config(**changes: options.Value) -> configs.Config:
+    return cases.make_config(muzero__value_loss_weight=0.0, muzero__reward_loss_weight=0.0, **changes)
+
+
+def _ended(windows: windowing.Windows) -> windowing.Windows:
+    """Returns the windows with position 1 terminal: only the policy of position 0 is trained."""
+    return windows._replace(valid=windows.valid.at[:, 2:].set(False), terminated=windows.terminated.at[:, 1].set(True))
 
 
 def _cross_entropy(s: float) -> float:
@@ -92,17 +96,13 @@ def test_the_loss_is_the_weighted_sum_of_its_terms_and_each_has_its_metric() -> 
         return jnp.concatenate([s, jnp.zeros_like(s)], axis=-1), jnp.zeros((len(s), 12))  # the last: going on
 
     same = muzero_net.Projection(project=lambda params, hidden: hidden, predict=lambda params, x: x)
-    parts = parts._replace(network=parts.network._replace(predict=predict, projection=same))
+    parts = cases.with_functions(parts, predict=predict, projection=same)
     windows = cases.hand_model_windows(config)
     windows = agent_cases.store(windows, **{muzero_loss.PROBABILITY: np.full(windows.valid.shape, 0.5, np.float32)})
     windows = agent_cases.show(windows, np.full((cases.BATCH, 3, 1), 2.0, np.float32))
 
-    @jax.jit
-    def find(params: Any) -> tuple[jax.Array, base.Metrics, jax.Array]:
-        targets = muzero_loss.make_targets(parts, (), windows)
-        return muzero_loss.loss_and_metrics(parts, params, windows, targets, jax.random.key(0))
-
-    loss, metrics, _ = find({"p": 0.5, "q": 2.0})
+    find = jax.jit(functools.partial(cases.loss_and_metrics, parts))
+    loss, metrics, _ = find({"p": 0.5, "q": 2.0}, windows)
     assert set(metrics) == {
         "loss",
         *(f"loss_{name}" for name in (*weights, "end")),
@@ -117,12 +117,7 @@ def test_the_loss_is_the_weighted_sum_of_its_terms_and_each_has_its_metric() -> 
 
 def test_policies_of_masked_positions_do_not_count() -> None:
     config = _hand_model_config()
-    windows = cases.hand_model_windows(config)
-    # Position 1 is terminal: only the policy of position 0 is trained.
-    ended = windows._replace(
-        valid=windows.valid.at[:, 2:].set(False), terminated=windows.terminated.at[:, 1].set(True)
-    )
-    loss = _hand_model_loss(config, ended, {"p": 0.5, "q": 2.0})
+    loss = _hand_model_loss(config, _ended(cases.hand_model_windows(config)), {"p": 0.5, "q": 2.0})
     np.testing.assert_allclose(loss, _cross_entropy(1.0), rtol=1e-6)
 
 
@@ -133,30 +128,16 @@ def _two_way_entropy(s: float) -> float:
 
 
 def test_the_policy_s_entropy_is_taken_off_with_its_weight_where_the_policy_counts() -> None:
-    plain = _hand_model_config()
-    config = cases.make_config(
-        muzero__value_loss_weight=0.0, muzero__reward_loss_weight=0.0, muzero__entropy_weight=0.3
-    )
+    plain, config = _hand_model_config(), _hand_model_config(muzero__entropy_weight=0.3)
     windows, params = cases.hand_model_windows(config), {"p": 0.5, "q": 2.0}
     entropy = _two_way_entropy(1.0) + (_two_way_entropy(2.0) + _two_way_entropy(4.0)) / 2
     difference = _hand_model_loss(plain, windows, params) - _hand_model_loss(config, windows, params)
     np.testing.assert_allclose(difference, 0.3 * entropy, rtol=1e-5)
-    ended = windows._replace(
-        valid=windows.valid.at[:, 2:].set(False), terminated=windows.terminated.at[:, 1].set(True)
-    )
-    difference = _hand_model_loss(plain, ended, params) - _hand_model_loss(config, ended, params)
-    np.testing.assert_allclose(difference, 0.3 * _two_way_entropy(1.0), rtol=1e-5)
-
-
-def test_the_entropy_is_of_legal_actions() -> None:
-    settings = dict(muzero__value_loss_weight=0.0, muzero__reward_loss_weight=0.0)
-    plain, config = _hand_model_config(), cases.make_config(**settings, muzero__entropy_weight=0.3)
-    windows, params = cases.hand_model_windows(config), {"p": 0.5, "q": 2.0}
-    legal = np.ones((cases.BATCH, windows.reward.shape[1], 2), bool)
+    legal = np.ones((*windows.valid.shape, 2), bool)
     legal[:, 1:, 1] = False  # from position 1 on there is no choice
-    windows = agent_cases.store(windows, legal=jnp.asarray(legal))
-    difference = _hand_model_loss(plain, windows, params) - _hand_model_loss(config, windows, params)
-    np.testing.assert_allclose(difference, 0.3 * _two_way_entropy(1.0), rtol=1e-5)
+    for alone in (_ended(windows), agent_cases.store(windows, legal=jnp.asarray(legal))):
+        difference = _hand_model_loss(plain, alone, params) - _hand_model_loss(config, alone, params)
+        np.testing.assert_allclose(difference, 0.3 * _two_way_entropy(1.0), rtol=1e-5)
 
 
 def test_each_reward_is_trained_on_the_step_that_leads_to_its_position() -> None:
@@ -168,38 +149,26 @@ def test_each_reward_is_trained_on_the_step_that_leads_to_its_position() -> None
     windows = windows._replace(reward=jnp.asarray(reward))
 
     def say_action(params: Any, s: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return s, jnp.log(value_transforms.two_hot(action.astype(jnp.float32), 11, 5.0) + 1e-9)
+        return s, cases.certain(action.astype(jnp.float32))
 
-    parts = cases.hand_model(config)
-    parts = parts._replace(network=parts.network._replace(dynamics=say_action))
+    parts = cases.with_functions(cases.hand_model(config), dynamics=say_action)
     windows = agent_cases.show(windows, np.ones((cases.BATCH, 1, 1), np.float32))
     windows = agent_cases.store(windows, policy=np.asarray(windows.stored["policy"])[..., :2])
-
-    @jax.jit
-    def reward_loss(params: Any) -> jax.Array:
-        targets = muzero_loss.make_targets(parts, (), windows)
-        return muzero_loss.loss_and_metrics(parts, params, windows, targets, jax.random.key(0))[1]["loss_reward"]
-
+    find = jax.jit(functools.partial(cases.loss_and_metrics, parts))
+    found = find({"p": 1.0, "q": 1.0}, windows)[1]["loss_reward"]
     encoded = np.asarray(jax.jit(lambda x: value_transforms.two_hot(x, 11, 5.0))(reward[:, 1:3]))
     entropy = -np.sum(np.where(encoded > 0, encoded * np.log(np.maximum(encoded, 1e-30)), 0.0), axis=-1)
-    np.testing.assert_allclose(reward_loss({"p": 1.0, "q": 1.0}), np.mean(entropy.sum(axis=1) / 2), atol=1e-5)
+    np.testing.assert_allclose(found, np.mean(entropy.sum(axis=1) / 2), atol=1e-5)
 
 
 def test_actions_behind_an_end_are_the_policys_earlier_ones_as_taken() -> None:
     """States are the last action, of three; the policy never takes that one again."""
-    config = cases.make_config()
-    parts = cases.hand_model(config)
-
-    def predict(params: Any, s: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return jnp.where(s == jnp.arange(3.0), -1e9, 0.0), jnp.zeros((len(s), 11))
-
-    def dynamics(params: Any, s: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return action[:, None].astype(jnp.float32), jnp.zeros((len(s), 11))
-
-    network = parts.network._replace(
-        represent=lambda params, x: x[types.OBSERVATION], predict=predict, dynamics=dynamics
+    parts = cases.model(
+        cases.make_config(),
+        cases.SPEC,
+        predict=lambda params, s: (jnp.where(s == jnp.arange(3.0), -1e9, 0.0), jnp.zeros((len(s), 11))),
+        dynamics=lambda params, s, action: (action[:, None].astype(jnp.float32), jnp.zeros((len(s), 11))),
     )
-    parts = parts._replace(network=network, spec=cases.SPEC)
     # One window is whole; in the others the action of position 1 led nowhere.
     taken = jnp.array([[True, True], [True, False], [True, False], [True, False]])
     actions = jnp.array([[0, 0], [0, 0], [1, 1], [2, 2]])
@@ -228,23 +197,19 @@ def test_an_end_by_chance_is_not_blamed_on_the_actions_behind_it() -> None:
     policy = jnp.broadcast_to(jnp.array([0.98, 0.01, 0.01]), (4, 4, 3))
     windows = agent_cases.store(windows, action=zeros, policy=policy, value=jnp.zeros((4, 4)))
     windows = agent_cases.show(windows, jnp.ones((4, 1, 4)))
-    # The policy is learned first; while it is even, so are the actions behind ends.
-    policy_alone = {"muzero.value_loss_weight": 0.0, "muzero.reward_loss_weight": 0.0}
-    agent, update = cases.agent(config)
-    _, update_policy = cases.agent(configs.override(config, policy_alone))
-    state = jax.jit(agent.init)(jax.random.key(0))
-    for index in range(400):
-        state, _, _ = (update_policy if index < 200 else update)(state, windows, jax.random.key(index))
+    state = cases.init(config)
+    # The policy is known from the start; while it is even, so are the actions behind ends.
+    head = state.params["policy_head"]
+    learned = {**head, "Dense_1": {**head["Dense_1"], "bias": jnp.log(policy[0, 0])}}
+    state = state._replace(params={**state.params, "policy_head": learned})
+    for index in range(200):
+        state, _, _ = cases.agent(config)[1](state, windows, jax.random.key(index))
     parts = muzero_model.make_parts(config, cases.SPEC, "cpu")
 
     @jax.jit
     def rewards(params: Any) -> jax.Array:
-        observation, actions, taken = (
-            {types.OBSERVATION: jnp.ones((1, 4))},
-            jnp.array([[0, 0]]),
-            jnp.ones((1, 2), bool),
-        )
-        logits = muzero_loss.unroll(parts, params, observation, actions, taken, jax.random.key(0))[2]
+        seen, actions, taken = {types.OBSERVATION: jnp.ones((1, 4))}, jnp.array([[0, 0]]), jnp.ones((1, 2), bool)
+        logits = muzero_loss.unroll(parts, params, seen, actions, taken, jax.random.key(0))[2]
         return muzero_model.unit(params) * muzero_model.decode(parts, logits[:, 1])
 
     found = np.asarray(rewards(state.params))
@@ -269,29 +234,20 @@ def test_sums_of_rewards_are_trained_on_the_step_that_completes_them() -> None:
         total = carry[0] + action
         return s, (total,), jnp.log(encode(total) + 1e-9)
 
-    parts = cases.hand_model(config)
     prefix = muzero_net.Prefix(initial=lambda batch_size: (jnp.zeros(batch_size),), step=step)
-    parts = parts._replace(network=parts.network._replace(prefix=prefix))
-
-    @jax.jit
-    def reward_loss(windows: windowing.Windows) -> jax.Array:
-        targets = muzero_loss.make_targets(parts, (), windows)
-        _, metrics, _ = muzero_loss.loss_and_metrics(parts, {"p": 1.0}, windows, targets, jax.random.key(0))
-        return metrics["loss_reward"]
-
+    parts = cases.with_functions(cases.hand_model(config), prefix=prefix)
+    find = jax.jit(functools.partial(cases.loss_and_metrics, parts, {"p": 1.0}))
     a = np.asarray(action, np.float32)
     sums = encode(jnp.asarray(np.stack([a[:, 0], a[:, 0] + a[:, 1], a[:, 2], a[:, 2] + a[:, 3], a[:, 4]], axis=1)))
     entropy = -np.sum(np.where(sums > 0, sums * np.log(np.maximum(sums, 1e-30)), 0.0), axis=-1)
-    np.testing.assert_allclose(reward_loss(windows), np.mean(entropy.sum(axis=1) / 5), atol=1e-5)
-    assert reward_loss(windows._replace(reward=windows.reward + 1.0)) > 1.0
+    np.testing.assert_allclose(find(windows)[1]["loss_reward"], np.mean(entropy.sum(axis=1) / 5), atol=1e-5)
+    assert find(windows._replace(reward=windows.reward + 1.0))[1]["loss_reward"] > 1.0
 
 
 # Augmentation --------------------------------------------------------------------------------------------------------
 
 
 GRID_2D = types.EnvSpec((4, 5), "float32", 3)
-
-
 GRID_3D = types.EnvSpec((4, 5, 2), "uint8", 3)
 
 
@@ -407,13 +363,13 @@ def _random_params(parts: muzero_model.Parts) -> Any:
 def test_augmentation_changes_the_loss_and_not_the_targets() -> None:
     def update(**changes: options.Value) -> base.Metrics:
         config = cases.make_config(muzero__target_network_updates=2, **changes)
-        parts, params = cases.hand_model(config), {"p": jnp.float32(0.01), "q": jnp.float32(0.5)}
-        # The value is the brightness.
-        network = parts.network._replace(
-            represent=lambda params, x: params["p"] * _mean(x[types.OBSERVATION]),
+        params = {"p": jnp.float32(0.01), "q": jnp.float32(0.5)}
+        parts = cases.model(
+            config,
+            GRID_3D,
+            represent=lambda params, x: params["p"] * _mean(x[types.OBSERVATION]),  # the value is the brightness
             predict=lambda params, s: (jnp.zeros((len(s), 3)), s * jnp.arange(11.0)),
         )
-        parts = parts._replace(spec=GRID_3D, network=network)
         windows = _image_windows(config, GRID_3D, num_observations=4)
         opt_state, zero = parts.optimizer.init(params), jnp.int32(0)
         state = learning.TrainState(params, params, opt_state, zero, zero)
@@ -427,18 +383,14 @@ def test_augmentation_changes_the_loss_and_not_the_targets() -> None:
 
 
 def test_the_policy_gradient_follows_returns_less_stored_values() -> None:
-    plain = _hand_model_config()
-    config = cases.make_config(
-        muzero__value_loss_weight=0.0, muzero__reward_loss_weight=0.0, muzero__policy_gradient_weight=0.3
-    )
+    plain, config = _hand_model_config(), _hand_model_config(muzero__policy_gradient_weight=0.3)
     windows, params = cases.hand_model_windows(config), {"p": 0.5, "q": 2.0}
     # Returns of two steps with a discount of 0.5: from 8 at position 3 on, 1 + 0.5 * 0 + 0.25 * 8 = 3 at position 1.
-    reward = np.broadcast_to(np.array([0, 0, 1, 0, 0], np.float32), windows.valid.shape)
-    value = np.broadcast_to(np.array([0.5, 1, 2, 8, 4], np.float32), windows.valid.shape)
-    chance = np.broadcast_to(np.array([0.9, 0.5, 1, 1, 1], np.float32), windows.valid.shape)
-    windows = agent_cases.store(
-        windows._replace(reward=jnp.asarray(reward)), value=jnp.asarray(value), **{muzero_loss.PROBABILITY: chance}
+    reward, value, chance = (
+        jnp.broadcast_to(jnp.array(x), windows.valid.shape)
+        for x in ([0.0, 0, 1, 0, 0], [0.5, 1, 2, 8, 4], [0.9, 0.5, 1, 1, 1])
     )
+    windows = agent_cases.store(windows._replace(reward=reward), value=value, **{muzero_loss.PROBABILITY: chance})
     returns = np.array([0.5 * 1 + 0.25 * 2, 1 + 0.25 * 8, 0.25 * 4])
     advantage = returns - np.array([0.5, 1, 2])
     advantage /= np.sqrt(np.mean(advantage**2))
@@ -452,11 +404,8 @@ def test_the_policy_gradient_follows_returns_less_stored_values() -> None:
     gradients = [_jitted_loss(c, gradient=True)(params, windows)["p"] for c in (config, plain)]
     np.testing.assert_allclose(gradients[0] - gradients[1], 0.3 * (slope[0] + slope[1:].sum() / 2), rtol=1e-4)
     # A window without weight has no part in the size either.
-    weight = np.ones(cases.BATCH, np.float32)
-    weight[0] = 0.0
-    strange = agent_cases.store(windows, value=jnp.asarray(value).at[0].set(100.0))._replace(
-        weight=jnp.asarray(weight)
-    )
+    strange = agent_cases.store(windows, value=value.at[0].set(100.0))
+    strange = strange._replace(weight=windows.weight.at[0].set(0.0))
     difference = _hand_model_loss(config, strange, params) - _hand_model_loss(plain, strange, params)
     share = 1 - 1 / cases.BATCH
     np.testing.assert_allclose(difference, 0.3 * share * (expected[0] + expected[1:].sum() / 2), rtol=1e-5)

@@ -16,12 +16,11 @@ from seedzero.agents import learning, muzero, muzero_loss, muzero_model, own
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
-from seedzero.networks import muzero as muzero_net
-from seedzero.ops import value_transforms
 from seedzero.replay import rings as ring_store
 from seedzero.replay import windows as windowing
 
 OWN = ring_store.OWN
+SPEC = types.EnvSpec((2,), "float32", 3, num_players=2)
 EVEN, ODD, LATE, NEVER = ([1, 0, 1, 0, 1], [0, 1, 0, 1, 0], [0, 0, 1, 1, 1], [0, 0, 0, 0, 0])
 """Whose rows the four windows hold, 1 for own. Three positions are trained, two behind them are seen."""
 VALUES = np.array([[1, 9, 2], [9, 5, 9], [9, 9, 4], [9, 9, 9]], np.float32) / 2
@@ -38,26 +37,23 @@ def _parts(config: configs.Config) -> muzero_model.Parts:
     def look_up(table: jax.Array, state: jax.Array) -> jax.Array:
         return table[state[:, 0].astype(int), state[:, 1].astype(int)]
 
-    network = muzero_net.Network(
-        init=lambda key: {},
-        cast=lambda params: params,
-        represent=lambda params, observation: observation[types.OBSERVATION],
+    def dynamics(params: Any, state: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
+        state = state + jnp.array([0.0, 1.0])
+        return state, look_up(params["reward"], state)
+
+    return cases.model(
+        config,
+        SPEC,
         predict=lambda params, state: (look_up(params["policy"], state), look_up(params["value"], state)),
-        dynamics=lambda params, state, action: (
-            state + jnp.array([0.0, 1.0]),
-            look_up(params["reward"], state + jnp.array([0.0, 1.0])),
-        ),
+        dynamics=dynamics,
     )
-    spec = types.EnvSpec((2,), "float32", 3, num_players=2)
-    optimizer, schedule = muzero_model.make_optimizer(config.optimizer), muzero_model.make_schedule(config.optimizer)
-    return muzero_model.Parts(config, spec, network, optimizer, schedule)
 
 
 def _params(config: configs.Config) -> dict[str, jax.Array]:
     """Returns a table with `VALUES` and random numbers."""
     random = np.random.default_rng(1)
     shape = (cases.BATCH, 3)
-    value = np.log(np.asarray(value_transforms.two_hot(jnp.asarray(VALUES), 11, 5.0)) + 1e-9)
+    value = np.asarray(cases.certain(jnp.asarray(VALUES)))
     if config.muzero.predict_ends:
         value = np.concatenate([value, np.full((*shape, 1), 20.0)], axis=-1)
     tables = {"policy": random.normal(size=(*shape, 3)), "value": value, "reward": random.normal(size=(*shape, 11))}
@@ -115,11 +111,8 @@ def test_with_a_model_of_opponents_windows_from_own_rows_teach_all_moves() -> No
     config = _config(league__opponent_model=True)
     parts, windows = _parts(config), _windows(config)
 
-    def loss(params: Any) -> jax.Array:
-        targets = muzero_loss.make_targets(parts, (), windows)
-        return muzero_loss.loss_and_metrics(parts, params, windows, targets, jax.random.key(0))[0]
-
-    found = jax.tree.map(lambda x: np.abs(np.asarray(x)).max(axis=-1), jax.jit(jax.grad(loss))(_params(config)))
+    gradient = jax.jit(jax.grad(lambda params: cases.loss_and_metrics(parts, params, windows)[0]))(_params(config))
+    found = jax.tree.map(lambda x: np.abs(np.asarray(x)).max(axis=-1), gradient)
     for name in ("policy", "value"):
         np.testing.assert_array_equal(found[name] > 1e-4, [[True] * 3] + [[False] * 3] * 3)
     assert (found["reward"][:, 1:] > 1e-4).all()
@@ -127,12 +120,11 @@ def test_with_a_model_of_opponents_windows_from_own_rows_teach_all_moves() -> No
 
 def test_of_others_the_drawn_moves_are_learned_not_their_searches_policy() -> None:
     config = _config(league__opponent_model=True, search__gumbel_scale=4.0)
-    spec = types.EnvSpec((2,), "float32", 3, num_players=2)
-    agent = muzero.make(config, spec, "cpu")
+    agent = muzero.make(config, SPEC, "cpu")
     random = np.random.default_rng(0)
     params = jax.jit(lambda key: agent.acting(agent.init(key)))(jax.random.key(0))
     params = jax.tree.map(lambda x: x + random.random(x.shape, np.float32), params)
-    inputs = own.first_inputs(agent, spec, 2)
+    inputs = own.first_inputs(agent, SPEC, 2)
 
     @jax.jit
     def policy(own: jax.Array) -> jax.Array:

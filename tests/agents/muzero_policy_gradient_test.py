@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import agent_cases  # beside this file: see conftest.py
@@ -15,7 +16,6 @@ from seedzero.agents import learning, muzero, muzero_loss, muzero_model
 from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
-from seedzero.ops import value_transforms
 from seedzero.replay import windows as windowing
 
 PROBABILITY = muzero_loss.PROBABILITY
@@ -32,16 +32,10 @@ def _config(**changes: options.Value) -> configs.Config:
 def _parts(config: configs.Config, *, has_action_mask: bool = False) -> muzero_model.Parts:
     """Returns a model with the same logits of three actions everywhere, and observations as values."""
 
-    def predict(params: Any, s: jax.Array) -> tuple[jax.Array, jax.Array]:
-        value = jnp.log(value_transforms.two_hot(s[:, 0], 11, 5.0) + 1e-12)
-        return jnp.broadcast_to(params["logits"], (len(s), 3)), value
-
-    parts = cases.value_of_observation(config)
-    return parts._replace(
-        network=parts.network._replace(
-            predict=predict, dynamics=lambda params, s, action: (s, jnp.zeros((len(s), 11)))
-        ),
-        spec=types.EnvSpec((1,), "float32", 3, has_action_mask=has_action_mask),
+    return cases.model(
+        config,
+        types.EnvSpec((1,), "float32", 3, has_action_mask=has_action_mask),
+        predict=lambda params, s: (jnp.broadcast_to(params["logits"], (len(s), 3)), cases.certain(s[:, 0])),
     )
 
 
@@ -97,12 +91,7 @@ def test_a_corrected_return_is_weighted_once() -> None:
     )
     windows = agent_cases.show(windows, jnp.broadcast_to(jnp.array([0.0, 2, 4, 8, 4])[:, None], (cases.BATCH, 5, 1)))
 
-    @jax.jit
-    def loss(params: Any) -> Any:
-        targets = muzero_loss.make_targets(parts, params, windows)
-        return muzero_loss.loss_and_metrics(parts, params, windows, targets, jax.random.key(0))[:2]
-
-    value, metrics = loss(params)
+    value, metrics, _ = jax.jit(functools.partial(cases.loss_and_metrics, parts))(params, windows)
     # From position 3 on 2 + 4/2 = 4, from 2 on 1 + 4/2 = 3. Position 1: q = 2 + 3/2, v = 2 + 0.1 (q - 2) = 2.15;
     # position 0: q = 1 + 2.15/2.
     advantage = [2.075 - 1, 3.5 - 2, 3.0 - 1]
@@ -119,11 +108,8 @@ def test_logits_of_illegal_actions_have_no_gradient() -> None:
     value = np.array([1, 2, 3, 1, 2], np.float32)
     windows = _windows(config, action=action.astype(np.int32), legal=legal, value=value, **{PROBABILITY: chance})
 
-    def loss(params: Any) -> jax.Array:
-        targets = muzero_loss.make_targets(parts, (), windows)
-        return muzero_loss.loss_and_metrics(parts, params, windows, targets, jax.random.key(0))[0]
-
-    found, gradient = jax.jit(jax.value_and_grad(loss))({"logits": jnp.asarray(logits, jnp.float32)})
+    loss = jax.jit(jax.value_and_grad(lambda params: cases.loss_and_metrics(parts, params, windows)[0]))
+    found, gradient = loss({"logits": jnp.asarray(logits, jnp.float32)})
     policy = np.exp(logits) * legal
     policy /= policy.sum(axis=-1, keepdims=True)
     taken = policy[np.arange(3), action[:3]]

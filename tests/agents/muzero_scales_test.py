@@ -10,16 +10,15 @@ import jax
 import jax.numpy as jnp
 import muzero_cases as cases
 import numpy as np
-import optax
 import pytest
 
 from seedzero import search as mcts
 from seedzero.agents import base, muzero, muzero_loss, muzero_model
+from seedzero.config import config as configs
 from seedzero.config import muzero as muzero_config
 from seedzero.config import presets
 from seedzero.core import types
 from seedzero.networks import inputs as network_inputs
-from seedzero.networks import muzero as muzero_net
 from seedzero.ops import statistics, value_transforms
 from seedzero.replay import windows as windowing
 
@@ -94,18 +93,23 @@ def test_targets_beyond_the_support_are_counted() -> None:
 
 
 def test_without_the_scale_rewards_keep_their_units() -> None:
-    windows = cases.make_windows(cases.make_config())
-    plain = _trained(windows, muzero__scale_rewards=False)
-    assert muzero_model.REWARD_SIZE not in plain.params
-    scaled = _trained(_with_rewards(windows, 4.0), muzero__scale_rewards=False)
-    assert not agent_cases.equal(plain.params, scaled.params)
+    params = cases.init(cases.make_config(muzero__scale_rewards=False)).params
+    assert muzero_model.REWARD_SIZE not in params and muzero_model.unit(params) == 1.0
 
 
 def test_clipped_rewards_are_what_is_learned() -> None:
     windows = cases.make_windows(cases.make_config())
     clipped = windows._replace(reward=jnp.clip(windows.reward, -0.5, 0.5))
     assert (clipped.reward != windows.reward).any()
-    assert agent_cases.equal(_trained(windows, muzero__reward_clip=0.5).params, _trained(clipped).params)
+
+    def seen(windows: windowing.Windows, **changes: float) -> Any:
+        """Returns the targets, and the size of rewards."""
+        parts = cases.hand_model(cases.make_config(**changes))
+        size = {muzero_model.REWARD_SIZE: statistics.no_size()}
+        counted = jax.jit(lambda windows: muzero_model.observe(parts, size, windows, None))
+        return jax.jit(functools.partial(muzero_loss.make_targets, parts, size))(windows), counted(windows)
+
+    assert agent_cases.equal(seen(windows, muzero__reward_clip=0.5), seen(clipped))
 
 
 @pytest.mark.parametrize("factors", [[1e4] * 4, [1.0, 1e-3, 1.0, 1e3]], ids=["all", "each"])
@@ -121,25 +125,19 @@ def test_observations_in_other_units_are_seen_alike(factors: list[float]) -> Non
     assert np.ptp(np.asarray(here.stored["policy"]), axis=0).max() > 0.3
 
 
-def test_acting_and_the_target_network_have_statistics_of_their_own() -> None:
-    config = cases.make_config(**RATE, muzero__target_network_updates=2)
+def test_acting_and_targets_have_statistics_of_their_own_that_no_optimizer_touches() -> None:
+    config = cases.make_config(**RATE, muzero__target_network_updates=2, optimizer__weight_decay=0.1)
     windows, state = cases.make_windows(config, 4), cases.init(config)
-    weights = []
-    for _ in range(3):
+    seen, weights = agent_cases.shown(windows)[:, 0], []
+    expected = jax.jit(lambda: statistics.add_features(statistics.no_moments(4), seen, np.ones(len(seen), bool)))()
+    for number in range(3):
         state, _, _ = cases.update(config, state, windows)
         weights.append(float(state.target_params[network_inputs.MOMENTS].weight))
+        if number == 0:
+            for leaf, wanted in zip(state.params[network_inputs.MOMENTS], expected, strict=True):
+                np.testing.assert_allclose(leaf, wanted, rtol=1e-6)
     assert float(state.params[network_inputs.MOMENTS].weight) > weights[2] == weights[1] > weights[0] == 0.0
     assert cases.agent(config)[0].acting(state) is state.params
-
-
-def test_no_optimizer_touches_the_statistics() -> None:
-    windows = cases.make_windows(cases.make_config())
-    found = _trained(windows, num_updates=1, optimizer__weight_decay=0.1).params
-    seen = agent_cases.shown(windows)[:, 0]
-    counted = np.ones(len(seen), bool)
-    expected = jax.jit(lambda: statistics.add_features(statistics.no_moments(4), seen, counted))()
-    for leaf, wanted in zip(found[network_inputs.MOMENTS], expected, strict=True):
-        np.testing.assert_allclose(leaf, wanted, rtol=1e-6)
 
 
 # Values that are alike, and values that are biased -----------------------------------------------------------------
@@ -181,24 +179,16 @@ def test_forced_visits_of_fatal_moves_do_not_lower_the_stored_value() -> None:
     )
     fatal = jnp.array([-8.0, 0.0, 0.0, 0.0, 0.0, 0.0])
 
-    def certain(x: jax.Array) -> jax.Array:
-        return jnp.log(value_transforms.two_hot(x, 601, 30.0) + 1e-9)
+    def predict(params: Any, alive: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jnp.tile(fatal, (len(alive), 1)), cases.certain(10.0 * alive[:, 0], 601, 30.0)
 
-    network = muzero_net.Network(
-        init=lambda key: {},
-        cast=lambda params: params,
-        represent=lambda params, observation: observation[types.OBSERVATION],
-        predict=lambda params, alive: (jnp.tile(fatal, (len(alive), 1)), certain(10.0 * alive[:, 0])),
-        dynamics=lambda params, alive, action: (
-            jnp.where((action == 0)[:, None], 0.0, alive),
-            certain(jnp.where(action == 0, 0.0, 5.0 * alive[:, 0])),
-        ),
-    )
-    spec = types.EnvSpec((1,), "float32", 6)
+    def dynamics(params: Any, alive: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
+        reward = jnp.where(action == 0, 0.0, 5.0 * alive[:, 0])
+        return jnp.where((action == 0)[:, None], 0.0, alive), cases.certain(reward, 601, 30.0)
 
     def stored(which: str) -> float:
-        changed = cases.make_config(**{**_names(config), "muzero.stored_value": which})
-        parts = muzero_model.Parts(changed, spec, network, optax.identity(), lambda step: step)
+        changed = configs.override(config, {"muzero.stored_value": which})
+        parts = cases.model(changed, types.EnvSpec((1,), "float32", 6), predict=predict, dynamics=dynamics)
         inputs = agent_cases.inputs(jnp.ones((64, 1)), 6)
         _, outputs = jax.jit(lambda inputs, key: muzero._act(parts, {}, (), inputs, key))(inputs, jax.random.key(0))
         return float(jnp.mean(outputs.stored["value"]))
@@ -207,12 +197,3 @@ def test_forced_visits_of_fatal_moves_do_not_lower_the_stored_value() -> None:
     assert stored("policy") == pytest.approx(10.0, rel=0.01)
     assert stored("root") < 9.5
     assert {presets.get(name).muzero.stored_value for name in presets.PRESETS} == {"policy"}
-
-
-def _names(config: Any) -> dict[str, Any]:
-    return {
-        "search.num_simulations": config.search.num_simulations,
-        "search.num_considered": config.search.num_considered,
-        "network.num_bins": config.network.num_bins,
-        "network.support_limit": config.network.support_limit,
-    }

@@ -11,13 +11,11 @@ import jax
 import jax.numpy as jnp
 import muzero_cases as cases
 import numpy as np
-import optax
 import pytest
 
 from seedzero.agents import learning, muzero, muzero_loss, muzero_model
 from seedzero.config import config as configs
 from seedzero.config import options
-from seedzero.networks import muzero as muzero_net
 from seedzero.ops import returns as nstep
 from seedzero.replay import windows as windowing
 
@@ -170,8 +168,7 @@ def test_between_two_players_targets_change_their_sign_with_the_mover() -> None:
 
 def test_values_of_the_target_network_change_their_sign_likewise() -> None:
     config = cases.make_config(muzero__target_network_updates=5)
-    network = muzero_net.make(config.network, cases.SPEC, "cpu")
-    parts = muzero_model.Parts(config, cases.SPEC, network, optax.identity(), lambda step: step)
+    parts = muzero_model.make_parts(config, cases.SPEC, "cpu")
     windows = cases.make_windows(config, num_observations=4)
     # As initialized, the heads say 0.
     params = jax.tree.map(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import pathlib
 from typing import Any
 
-import agent_cases  # beside this file: see conftest.py
+import actor_critic_cases as cases  # beside this file: see conftest.py
+import agent_cases
 import golden
 import jax
 import jax.numpy as jnp
 import numpy as np
-import ppo_cases as cases
 import pytest
 
 from seedzero.agents import learning, ppo
@@ -22,7 +21,16 @@ from seedzero.core import errors, types
 from seedzero.replay import windows as windowing
 
 RLAX = json.loads((pathlib.Path(__file__).parents[1] / "ops" / "policies_rlax.json").read_text())["objective"]
-"""Written by ops/policies_rlax_reference.py."""
+"""Written by ops/rlax_reference.py."""
+
+
+def _config(**changes: options.Value) -> configs.Config:
+    return cases.make_config("ppo", **changes)
+
+
+def _windows(spec: types.EnvSpec = cases.SPEC) -> windowing.Windows:
+    return cases.make_windows("ppo", spec)
+
 
 # The loss -----------------------------------------------------------------------------------------------------------
 
@@ -99,7 +107,7 @@ class _Numpy:
     ids=str,
 )
 def test_loss_and_metrics_are_what_numpy_computes(settings: dict[str, options.Value], spec: types.EnvSpec) -> None:
-    config, windows = cases.make_config(**settings), cases.make_windows(spec)
+    config, windows = _config(**settings), _windows(spec)
     metrics = cases.metrics(config, windows, spec)
     for name, expected in _Numpy(config, windows, spec).metrics().items():
         np.testing.assert_allclose(metrics[name], expected, rtol=2e-4, atol=1e-5, err_msg=name)
@@ -107,12 +115,10 @@ def test_loss_and_metrics_are_what_numpy_computes(settings: dict[str, options.Va
 
 def _one_step(ratio: float, advantage: float) -> windowing.Windows:
     """Returns one step at which action 0 of three equally likely ones was so much less likely when it was chosen."""
-    windows = jax.tree.map(lambda x: x[:1, :2] if x.ndim > 1 else x[:1], cases.make_windows())
+    windows = agent_cases.part(_windows(), slice(1), slice(2))
     windows = agent_cases.show(windows, np.zeros((1, 2, 2), np.float32))
-    log_prob = np.full((1, 2), np.log(1 / 3 / ratio), np.float32)
-    windows = agent_cases.store(
-        windows, action=np.zeros((1, 2), np.int32), log_prob=log_prob, value=np.zeros((1, 2), np.float32)
-    )
+    zeros, log_prob = np.zeros((1, 2), np.float32), np.full((1, 2), np.log(1 / 3 / ratio), np.float32)
+    windows = agent_cases.store(windows, action=zeros.astype(np.int32), log_prob=log_prob, value=zeros)
     return windows._replace(reward=np.array([[9.0, advantage]], np.float32))
 
 
@@ -127,7 +133,7 @@ def _one_step(ratio: float, advantage: float) -> windowing.Windows:
     ],
 )
 def test_gains_are_clipped_by_hand(ratio: float, advantage: float, gain: float, clipped: float) -> None:
-    metrics = cases.metrics(cases.make_config(), _one_step(ratio, advantage))
+    metrics = cases.metrics(_config(), _one_step(ratio, advantage))
     np.testing.assert_allclose(metrics["loss_policy"], -gain, rtol=1e-5)
     np.testing.assert_allclose(metrics["loss_value"], 0.5 * advantage**2, rtol=1e-5)
     assert metrics["clip_fraction"] == clipped
@@ -137,7 +143,7 @@ def test_gains_are_clipped_by_hand(ratio: float, advantage: float, gain: float, 
 
 @pytest.mark.parametrize("case", RLAX, ids=lambda case: f"clip{case['clip']}")
 def test_the_clipped_objective_is_that_of_rlax(case: dict[str, Any]) -> None:
-    config = cases.make_config(clip_ratio=case["clip"])
+    config = _config(clip_ratio=case["clip"])
     steps = zip(case["ratio"], case["advantage"], strict=True)
     losses = [float(cases.metrics(config, _one_step(ratio, advantage))["loss_policy"]) for ratio, advantage in steps]
     np.testing.assert_allclose(np.mean(losses), case["loss"], rtol=1e-4, atol=1e-6)
@@ -148,59 +154,6 @@ def test_the_cases_of_rlax_cover_clips_of_both_kinds() -> None:
     steps = [(r, a, c["clip"]) for c in RLAX for r, a in zip(c["ratio"], c["advantage"], strict=True)]
     for sign in (1, -1):
         assert sum(sign * (r - 1) > clip and sign * a > 0 for r, a, clip in steps) >= 3
-
-
-def test_what_follows_an_episodes_last_observation_is_no_step() -> None:
-    """Neither the action there, nor its probability, nor the reward of the first row behind it counts."""
-    config, windows = cases.make_config(normalize_advantages=True), cases.make_windows()
-    expected = cases.metrics(config, windows)
-    last = (np.array([1, 2]), np.array([2, 1]))
-    log_prob, action = windows.stored["log_prob"].copy(), windows.stored["action"].copy()
-    log_prob[last], action[last] = 5.0, (action[last] + 1) % 3
-    changed = agent_cases.store(windows, log_prob=log_prob, action=action)
-    changed = changed._replace(reward=windows.reward.at[last[0], last[1] + 1].set(100.0))
-    assert cases.metrics(config, changed) == expected
-
-
-def test_values_count_beyond_truncations_and_not_beyond_terminal_ends() -> None:
-    config, windows = cases.make_config(), cases.make_windows()
-    expected = cases.metrics(config, windows)
-
-    def moved(b: int, t: int) -> float:
-        value = windows.stored["value"].copy()
-        value[b, t] += 1.0
-        return float(cases.metrics(config, agent_cases.store(windows, value=value))["loss"])
-
-    assert moved(1, 2) == expected["loss"]
-    assert moved(2, 1) != expected["loss"]
-
-
-@pytest.mark.parametrize("fill", [3.0, np.nan])
-def test_padding_changes_nothing_whatever_is_in_it(fill: float) -> None:
-    windows = cases.make_windows()
-
-    def pad(x: Any) -> Any:
-        row = np.full_like(x[:1], fill) if np.issubdtype(x.dtype, np.floating) else x[:1]
-        return np.concatenate([x, row])
-
-    more = jax.tree.map(pad, windows)._replace(weight=np.array([4 / 3, 4 / 3, 4 / 3, 0], np.float32))
-    config = cases.make_config()
-    expected, metrics = cases.update(config, windows)
-    found, padded_metrics = cases.update(config, more)
-    assert int(found.num_rejected) == 0
-    for name, value in metrics.items():
-        np.testing.assert_allclose(padded_metrics[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
-    for one, other in zip(found.params, expected.params, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5)
-
-
-def test_a_batch_of_padding_alone_moves_nothing() -> None:
-    config = cases.make_config(num_epochs=2)
-    windows = cases.make_windows()
-    trained, _ = cases.update(config, windows)
-    after, metrics = cases.update(config, windows._replace(weight=jnp.zeros(3)), state=trained)
-    assert agent_cases.equal((after.params, after.opt_state), (trained.params, trained.opt_state))
-    assert metrics["loss"] == metrics["grad_norm"] == metrics["num_rejected"] == 0
 
 
 # Minibatches --------------------------------------------------------------------------------------------------------
@@ -233,44 +186,37 @@ def test_devices_make_the_minibatches_of_one_device_from_all_unrolls(
         assert sorted(of_device[of_device >= 0]) == list(range(share))
 
 
-def test_a_minibatch_that_has_no_unroll_of_a_device_is_that_of_the_others() -> None:
-    """Two devices of one unroll each, two minibatches: each step of the optimizer learns from one unroll."""
-    settings: dict[str, Any] = {"normalize_advantages": True, "learning_rate": 0.02, "num_epochs": 1, "lstm_width": 8}
-    alone = cases.make_config(num_minibatches=1, **settings)
-    both = cases.make_config(num_minibatches=2, **settings)
-    windows = jax.tree.map(lambda x: x[:2], cases.make_windows())
-    windows = agent_cases.store(windows, state=np.zeros((2, 5, 0), np.float32), last_action=windows.stored["action"])
-    expected = cases.first_state(alone)
-    update = jax.jit(functools.partial(ppo._update, cases.linear_parts(alone), axis_name=None))
-    for i in (1, 0):  # device 0 begins its only part in the second minibatch
-        one = jax.tree.map(lambda x, i=i: x[i : i + 1], windows)
-        expected, _, _ = update(expected, one, key=jax.random.key(0))
-    parts, state = cases.linear_parts(both), cases.first_state(both)
+def _updated_by_two_devices(config: configs.Config, windows: windowing.Windows) -> tuple[ppo.PpoTrainState, Any]:
+    """Returns the state after an update over two devices, from the first one, and metrics."""
+    parts, state = cases.linear_parts(config), cases.first_state(config)
     mapped = jax.shard_map(
-        lambda windows: ppo._update(parts, state, windows, jax.random.key(0), "devices")[0],
+        lambda windows: ppo._update(parts, state, windows, jax.random.key(0), "devices")[::2],
         mesh=jax.sharding.Mesh(np.array(jax.devices()[:2]), ("devices",)),
         in_specs=jax.P("devices"),
         out_specs=jax.P(),
         check_vma=False,
     )
-    found = jax.jit(mapped)(windows)
+    found: tuple[ppo.PpoTrainState, Any] = jax.jit(mapped)(windows)
+    return found
+
+
+def test_a_minibatch_that_has_no_unroll_of_a_device_is_that_of_the_others() -> None:
+    """Two devices of one unroll each, two minibatches: each step of the optimizer learns from one unroll."""
+    settings: dict[str, Any] = {"normalize_advantages": True, "learning_rate": 0.02, "lstm_width": 8}
+    alone, windows = _config(**settings), agent_cases.part(_windows(), slice(2))
+    windows = agent_cases.store(windows, state=np.zeros((2, 5, 0), np.float32), last_action=windows.stored["action"])
+    expected = None
+    for i in (1, 0):  # device 0 begins its only part in the second minibatch
+        expected, _ = cases.update(alone, agent_cases.part(windows, slice(i, i + 1)), state=expected)
+    found, _ = _updated_by_two_devices(_config(num_minibatches=2, **settings), windows)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), found.params, expected.params)
 
 
 def test_devices_normalize_the_advantages_of_a_minibatch_together() -> None:
-    config = cases.make_config(normalize_advantages=True, learning_rate=0.02, num_epochs=1, num_minibatches=1)
-    windows = jax.tree.map(lambda x: x[:2], cases.make_windows())._replace(weight=jnp.ones(2))
+    config, windows = _config(normalize_advantages=True, learning_rate=0.02), agent_cases.part(_windows(), slice(2))
     windows = windows._replace(reward=windows.reward * np.array([[30.0], [1.0]], np.float32))
     expected, metrics = cases.update(config, windows)
-    parts, state = cases.linear_parts(config), cases.first_state(config)
-    mapped = jax.shard_map(
-        lambda windows: ppo._update(parts, state, windows, jax.random.key(0), "devices"),
-        mesh=jax.sharding.Mesh(np.array(jax.devices()[:2]), ("devices",)),
-        in_specs=jax.P("devices"),
-        out_specs=jax.P(),
-        check_vma=False,
-    )
-    found, _, of_devices = jax.jit(mapped)(windows)
+    found, of_devices = _updated_by_two_devices(config, windows)
     for name, value in metrics.items():
         np.testing.assert_allclose(of_devices[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), found.params, expected.params)
@@ -278,8 +224,8 @@ def test_devices_normalize_the_advantages_of_a_minibatch_together() -> None:
 
 def test_a_few_updates_raise_the_likelihood_of_the_advantaged_action() -> None:
     """Action 1 is worth 1, the others nothing; values are 0. An observation stays the same."""
-    config = cases.make_config(num_epochs=4, num_minibatches=3, learning_rate=0.02, trace_decay=0.0, discount=0.0)
-    windows, state = cases.make_windows(), cases.first_state(config)
+    config = _config(num_epochs=4, num_minibatches=3, learning_rate=0.02, trace_decay=0.0, discount=0.0)
+    windows, state = _windows(), cases.first_state(config)
     windows = agent_cases.show(windows, np.ones_like(agent_cases.shown(windows)))
     likely = []
     for seed in range(5):
@@ -297,20 +243,20 @@ def test_a_few_updates_raise_the_likelihood_of_the_advantaged_action() -> None:
 
 
 def test_the_learning_rate_and_if_configured_the_clip_fall_linearly_to_0() -> None:
-    falling = cases.make_config(learning_rate=0.5, clip_ratio=0.2, decay_updates=100, decay_clip=True).ppo
+    falling = _config(learning_rate=0.5, clip_ratio=0.2, decay_updates=100, decay_clip=True).ppo
     rates = np.array([ppo._rates(falling, jnp.int32(n)) for n in (0, 25, 100, 1000)])
     np.testing.assert_allclose(rates, [[0.5, 0.2], [0.375, 0.15], [0, 0], [0, 0]], atol=1e-7)
-    half = cases.make_config(learning_rate=0.5, clip_ratio=0.2, decay_updates=100).ppo
+    half = _config(learning_rate=0.5, clip_ratio=0.2, decay_updates=100).ppo
     np.testing.assert_allclose(ppo._rates(half, jnp.int32(50)), [0.25, 0.2])
-    np.testing.assert_allclose(ppo._rates(cases.make_config(learning_rate=0.5).ppo, jnp.int32(50)), [0.5, 0.2])
+    np.testing.assert_allclose(ppo._rates(_config(learning_rate=0.5).ppo, jnp.int32(50)), [0.5, 0.2])
 
 
 def test_more_minibatches_than_steps_are_refused(said: golden.Said) -> None:
     with pytest.raises(errors.ConfigError, match=r"ppo\.num_minibatches .*13; .* 12") as raised:
-        cases.make_config(num_minibatches=13)
+        _config(num_minibatches=13)
     said(raised.value, "steps")
     with pytest.raises(errors.ConfigError, match=r"ppo\.num_minibatches .* 4; .*--ppo\.num_minibatches=3") as raised:
-        cases.make_config(num_minibatches=4, lstm_width=8)
+        _config(num_minibatches=4, lstm_width=8)
     said(raised.value, "LSTM")
 
 
@@ -318,19 +264,19 @@ def test_more_minibatches_than_steps_are_refused(said: golden.Said) -> None:
 
 
 def test_rewards_are_divided_by_the_standard_deviation_of_earlier_returns() -> None:
-    config = cases.make_config(normalize_rewards=True)
-    windows = cases.make_windows()
+    config = _config(normalize_rewards=True)
+    windows = _windows()
     returns = np.zeros((3, 5), np.float32)
     returns[:, ::2] = 4.0  # 0 and 4, but for the last column, which begins the next unroll: standard deviation 2
     windows = agent_cases.store(windows, **{"return": returns})
     after, first = cases.update(config, windows)
     np.testing.assert_allclose(after.returns.variance, [4.0], rtol=1e-5)
-    halved = cases.metrics(cases.make_config(), windows._replace(reward=windows.reward / 2))
+    halved = cases.metrics(_config(), windows._replace(reward=windows.reward / 2))
     np.testing.assert_allclose(first["value_target_mean"], halved["value_target_mean"], rtol=1e-4)
 
 
 def test_the_first_reward_after_a_batch_without_any_is_of_a_usual_size() -> None:
-    config, windows = cases.make_config(normalize_rewards=True), cases.make_windows()
+    config, windows = _config(normalize_rewards=True), _windows()
     none = agent_cases.store(windows._replace(reward=0 * windows.reward), **{"return": np.zeros((3, 5), np.float32)})
     state, _ = cases.update(config, none)
     assert np.asarray(state.returns.variance).tolist() == [0.0]
@@ -339,12 +285,12 @@ def test_the_first_reward_after_a_batch_without_any_is_of_a_usual_size() -> None
     some = agent_cases.store(windows._replace(reward=reward), **{"return": returns})
     _, metrics = cases.update(config, some, state=cases.first_state(config)._replace(returns=state.returns))
     deviation = np.sqrt(1 / 24 - 1 / 24**2)  # of 12 rows without a reward and 12 with one
-    scaled = cases.metrics(cases.make_config(), some._replace(reward=reward / deviation))
+    scaled = cases.metrics(_config(), some._replace(reward=reward / deviation))
     np.testing.assert_allclose(metrics["value_target_mean"], scaled["value_target_mean"], rtol=1e-4)
 
 
 def test_acting_carries_the_discounted_return_of_each_episode() -> None:
-    parts = cases.linear_parts(cases.make_config(normalize_rewards=True, reward_scale=0.5))
+    parts = cases.linear_parts(_config(normalize_rewards=True, reward_scale=0.5))
     inputs = agent_cases.inputs(np.ones((2, 2), np.float32), first=np.array([False, True]))
     inputs = inputs._replace(reward=np.array([2.0, 0.0], np.float32))
     act = jax.jit(lambda memory: ppo._act(parts, ppo.PpoActing(cases.params(), ()), memory, inputs, jax.random.key(0)))
@@ -354,10 +300,9 @@ def test_acting_carries_the_discounted_return_of_each_episode() -> None:
 
 
 def test_what_acts_has_the_moments_that_updates_have_counted() -> None:
-    config = configs.override(cases.make_config(width=8), {"ppo.normalize_observations": True})
-    agent = ppo.make(config, cases.SPEC, "cpu")
+    agent = ppo.make(_config(normalize_observations=True), cases.SPEC, "cpu")
     state = jax.jit(agent.init)(jax.random.key(0))
-    windows = agent_cases.show(cases.make_windows(), 5.0 + 2.0 * agent_cases.shown(cases.make_windows()))
+    windows = agent_cases.show(_windows(), 5.0 + 2.0 * agent_cases.shown(_windows()))
     after, _, _ = jax.jit(lambda state, windows: agent.update(state, windows, jax.random.key(0), None))(state, windows)
     seen = agent_cases.shown(windows)[:, :-1].reshape(-1, 2)
     np.testing.assert_allclose(agent.acting(after).moments.mean, seen.mean(axis=0), rtol=1e-5)
@@ -368,68 +313,38 @@ def test_what_acts_has_the_moments_that_updates_have_counted() -> None:
 # Acting -------------------------------------------------------------------------------------------------------------
 
 
-def _act(config: configs.Config, spec: types.EnvSpec, size: int, **changes: Any) -> Any:
-    parts = cases.linear_parts(config, spec)
-    observation = np.tile(np.array([[1.0, -1.0]], np.float32), (size, 1))
-    inputs = agent_cases.inputs(observation, spec.num_actions, **changes)
-    params = ppo.PpoActing(cases.params(spec), None)
-    return jax.jit(lambda key: ppo._act(parts, params, ppo.PpoMemory(), inputs, key)[1])(jax.random.key(0))
-
-
-def test_training_samples_from_the_policy_and_evaluation_takes_the_likeliest_action() -> None:
-    outputs = _act(cases.make_config(), cases.SPEC, 4096, explore=np.arange(4096) < 4000)
-    logits = np.array([1.1, -0.7, 0.6])
-    probability = np.exp(logits) / np.exp(logits).sum()
-    np.testing.assert_allclose(np.bincount(outputs.action[:4000], minlength=3) / 4000, probability, atol=0.03)
-    assert (np.asarray(outputs.action[4000:]) == 0).all()
-    np.testing.assert_allclose(outputs.stored["log_prob"], np.log(probability)[np.asarray(outputs.action)], rtol=1e-4)
-    np.testing.assert_allclose(outputs.stored["value"], 1.1, rtol=1e-5)
-
-
 @pytest.mark.parametrize("squash", [False, True])
 def test_vectors_are_normal_and_within_the_bounds(squash: bool) -> None:
-    outputs = _act(cases.make_config(squash=squash), cases.VECTORS, 4096, explore=np.arange(4096) < 4000)
-    mean, log_std = np.array([1.1, -0.7, 0.6]), np.array(cases.params(cases.VECTORS).log_std)
-    raw = np.asarray(outputs.stored["action"])
+    parts, params = cases.linear_parts(_config(squash=squash), cases.VECTORS), cases.params(cases.VECTORS)
+    observation = np.tile(np.array([[1.0, -1.0]], np.float32), (4096, 1))
+    inputs = agent_cases.inputs(observation, 0, explore=np.arange(4096) < 4000)
+    act = jax.jit(lambda key: ppo._act(parts, ppo.PpoActing(params, None), ppo.PpoMemory(), inputs, key)[1])
+    outputs = act(jax.random.key(0))
+    mean, raw = np.array([1.1, -0.7, 0.6]), np.asarray(outputs.stored["action"])
     np.testing.assert_allclose(raw[:4000].mean(axis=0), mean, atol=0.1)
-    np.testing.assert_allclose(raw[:4000].std(axis=0), np.exp(log_std), rtol=0.1)
+    np.testing.assert_allclose(raw[:4000].std(axis=0), np.exp(params.log_std), rtol=0.1)
     np.testing.assert_allclose(raw[4000:], np.tile(mean, (96, 1)), rtol=1e-5)
     unit = np.tanh(raw) if squash else np.clip(raw, -1, 1)
     low, high = cases.VECTORS.action_bounds
     np.testing.assert_allclose(outputs.action, low + (unit + 1) / 2 * (high - low), atol=1e-5)
 
 
-def test_illegal_actions_are_never_chosen_nor_learned() -> None:
-    mask = np.tile(np.array([[False, True, True], [False, True, False]]), (32, 1))
-    outputs = _act(cases.make_config(), cases.MASKED, 64, action_mask=mask, explore=np.arange(64) < 32)
-    action = np.asarray(outputs.action)
-    assert (action[1::2] == 1).all() and set(action[:32:2].tolist()) == {1, 2} and set(action[32::2].tolist()) == {2}
-    np.testing.assert_array_equal(outputs.stored["legal"], mask)
-    windows = cases.make_windows()
+def test_illegal_actions_are_never_learned() -> None:
+    windows = _windows()
     legal = np.broadcast_to(np.array([True, True, False]), (3, 5, 3))
     windows = agent_cases.store(windows, legal=legal, action=windows.stored["action"] % 2)
-    after, metrics = cases.update(cases.make_config(), windows, cases.MASKED)
+    after, metrics = cases.update(_config(), windows, cases.MASKED)
     change = np.asarray(after.params.w) - cases.params().w
     assert not np.any(change[:, 2]) and np.all(change[:, :2] != 0)
     assert metrics["policy_entropy"] < np.log(2) + 1e-6
 
 
-def test_the_queue_and_what_is_stored_are_as_configured() -> None:
-    agent = ppo.make(cases.make_config(max_lag=3, wait_seconds=2.5, frame_stack=2), cases.MASKED, "cpu")
-    assert (agent.data.length, agent.data.batch_size, agent.data.max_lag, agent.data.wait_seconds) == (4, 3, 3, 2.5)
-    assert agent.stack == 2 and agent.refresh is None and agent.initial_memory(5) == ppo.PpoMemory()
-    assert set(agent.stored) == {"action", "log_prob", "value", "legal"}
-    vectors = ppo.make(cases.make_config(normalize_rewards=True), cases.VECTORS, "cpu")
-    assert vectors.stored["action"].shape == (3,) and "return" in vectors.stored
-    assert vectors.initial_memory(5).returns.shape == (5,)
-
-
 @pytest.mark.parametrize(("platform", "num_convolutions"), [("cpu", 0), ("gpu", 2)])
 def test_the_loop_of_an_update_holds_no_convolution_on_a_cpu(platform: str, num_convolutions: int) -> None:
     spec = types.EnvSpec((6, 5, 1), "uint8", 3, observation_low=0, observation_high=1)
-    agent = ppo.make(cases.make_config(num_epochs=3, num_minibatches=2, width=8), spec, platform)
+    agent = ppo.make(_config(num_epochs=3, num_minibatches=2, width=8), spec, platform)
     seen = np.zeros((cases.BATCH, cases.LENGTH + 1, 6, 5, 1), np.uint8)
-    windows = cases.make_windows()._replace(observation={types.OBSERVATION: seen})
+    windows = _windows()._replace(observation={types.OBSERVATION: seen})
     state = jax.eval_shape(agent.init, jax.random.key(0))
     program = jax.make_jaxpr(lambda *given: agent.update(*given, None))(state, windows, jax.random.key(0))
     [loop] = [x for x in program.jaxpr.eqns if x.primitive.name == "scan" and x.params["length"] == 6]

@@ -77,23 +77,14 @@ def _parts(config: configs.Config, spec: types.EnvSpec = SPEC) -> r2d2._Parts:
 
 def _windows(**changes: Any) -> windowing.Windows:
     """Returns one window in the middle of an episode: sums 11, 12, 13, 14, 15, 16 from a stored state of 10."""
-    nowhere = np.zeros((1, 6), bool)
-    usual = windowing.Windows(
-        observation={types.OBSERVATION: jnp.ones((1, 6, 1))},
-        places=jnp.zeros((1, 6, 1), jnp.int32),
-        reward=jnp.array([[99.0, 99.0, 99.0, 10.0, 20.0, 40.0]]),
-        terminated=jnp.asarray(nowhere),
-        truncated=jnp.asarray(nowhere),
-        first=jnp.asarray(nowhere),
+    usual = agent_cases.windows(
+        np.ones((1, 6, 1)),
+        reward=np.array([[99.0, 99.0, 99.0, 10.0, 20.0, 40.0]]),
         stored={
-            "action": jnp.array([[1, 1, 0, 1, 0, 1]], jnp.int32),
-            "last_action": jnp.zeros((1, 2), jnp.int32),
-            "state": jnp.array([[[10.0], [777.0]]]),
+            "action": np.array([[1, 1, 0, 1, 0, 1]]),
+            "last_action": np.zeros((1, 2), np.int32),
+            "state": np.array([[[10.0], [777.0]]]),
         },
-        valid=jnp.asarray(~nowhere),
-        weight=jnp.ones(1),
-        slot=jnp.zeros(1, jnp.int32),
-        time=jnp.zeros(1, jnp.int32),
     )
     return usual._replace(**changes)
 
@@ -207,29 +198,13 @@ def test_acting_carries_the_state_and_the_last_action_and_stores_those_before() 
     assert outputs.priority is None
 
 
-def test_environments_explore_with_epsilons_of_their_own_and_evaluation_is_greedy() -> None:
-    parts, size = _parts(_config(epsilon=0.6, epsilon_exponent=4.0)), 9000
-    slot = np.arange(size, dtype=np.int32) % 3 * 2
-    inputs = agent_cases.inputs(np.ones((size, 1), np.float32), 2, slot=slot, explore=slot < 4)
-    inputs = inputs._replace(num_slots=5)
-    memory = r2d2.R2d2Memory(jnp.zeros((size, 1)), jnp.zeros(size, jnp.int32))
-    action = jax.jit(lambda: r2d2._act(parts, ONLINE, memory, inputs, jax.random.key(0))[1].action)()
-    shares = [np.mean(np.asarray(action)[slot == place] == 0) for place in (0, 2, 4)]
-    # half of 0.6, half of 0.6 ^ (1 + 4 2/4), none
-    np.testing.assert_allclose(shares, [0.3, 0.108, 0.0], atol=0.03)
-
-
 def test_the_agent_is_as_configured() -> None:
     agent = r2d2.make(_config(frame_stack=2), MASKED, "cpu")
-    assert agent.data == agent.data._replace(
-        length=6, observe=(0, 1, 2, 3, 4, 5), stride=3, crosses_episodes=True, prioritization=None
-    )
+    # Whole sequences: a priority of the first steps alone would stay, low where the errors lie at the end.
+    assert agent.data == sources.Replay(6, (0, 1, 2, 3, 4, 5), stride=3, following=5, crosses_episodes=True)
     assert agent.stack == 2 and agent.refresh is None
     assert set(agent.stored) == {"action", "last_action", "state", "legal"}
-    assert {name: kept.every for name, kept in agent.stored.items() if kept.every > 1} == {
-        "last_action": 3,
-        "state": 3,
-    }
+    assert {name for name, kept in agent.stored.items() if kept.every == 3} == {"last_action", "state"}
     memory = agent.initial_memory(5)
     assert (memory.state.shape, memory.action.shape) == ((5, 12), (5,))
 
@@ -259,10 +234,3 @@ def test_unrolling_from_a_stored_state_repeats_what_acting_saw() -> None:
     _, expected = jax.jit(parts.network.unroll)(state.params, np.zeros((1, 12), np.float32), steps)
     np.testing.assert_allclose(q, expected[:, 5:], atol=1e-6)
     assert q.shape == (1, 4, 2)
-
-
-def test_a_sequence_is_drawn_once_it_is_whole() -> None:
-    """A priority of its first steps alone would stay, low as it is where the errors lie at the end."""
-    wanted = r2d2.make(_config(), SPEC, "cpu").data
-    assert isinstance(wanted, sources.Replay)
-    assert (wanted.length, wanted.following) == (2 + 3 + 1, 2 + 3)

@@ -63,18 +63,13 @@ def _windows() -> windowing.Windows:
     shape = (BATCH, 2)
     terminated, truncated = np.zeros(shape, bool), np.zeros(shape, bool)
     terminated[[1, 4], 1], truncated[2, 1] = True, True
-    return windowing.Windows(
-        observation={types.OBSERVATION: random.normal(size=(*shape, 2)).astype(np.float32)},
-        places=np.zeros((*shape, 1), np.int32),
-        reward=random.normal(size=shape).astype(np.float32),
+    return agent_cases.windows(
+        random.normal(size=(*shape, 2)),
+        reward=random.normal(size=shape),
         terminated=terminated,
         truncated=truncated,
-        first=np.zeros(shape, bool),
-        stored={"action": random.uniform(-1, 1, (*shape, 1)).astype(np.float32)},
-        valid=np.ones(shape, bool),
-        weight=np.array([1.0, 0.5, 1.5, 1.0, 0.5, 1.5], np.float32),
-        slot=np.arange(BATCH, dtype=np.int32),
-        time=np.zeros(BATCH, np.int32),
+        stored={"action": random.uniform(-1, 1, (*shape, 1))},
+        weight=np.array([1.0, 0.5, 1.5, 1.0, 0.5, 1.5]),
     )
 
 
@@ -180,10 +175,10 @@ def test_the_temperature_rises_where_the_entropy_is_too_low(entropy_per_dimensio
 @pytest.mark.parametrize("fill", [3.0, np.nan])
 def test_padding_changes_nothing_whatever_is_in_it(fill: float) -> None:
     config, windows = _config(learning_rate=0.1), _windows()
-    windows = windows._replace(weight=np.array([2, 2, 2, 0, 0, 0], np.float32))
+    windows = windows._replace(weight=jnp.array([2.0, 2, 2, 0, 0, 0]))
 
-    def pad(x: np.ndarray) -> np.ndarray:
-        return np.concatenate([x[:3], np.full_like(x[3:], fill)]) if x.dtype == np.float32 else x
+    def pad(x: jax.Array) -> jax.Array:
+        return x.at[3:].set(fill) if x.dtype == jnp.float32 else x
 
     filled = jax.tree.map(pad, windows)._replace(weight=windows.weight)
     states = [_update(config)(_state(config), each, jax.random.key(0))[0] for each in (windows, filled)]

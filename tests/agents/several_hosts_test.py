@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import conformance_test as variants
+import conformance_cases as cases  # beside this file: see conftest.py
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.agents import ppo
+from seedzero.agents import base, ppo
 from seedzero.agents import table as agents
 from seedzero.api import conformance
 from seedzero.config import config as configs
@@ -23,38 +23,33 @@ NUM_WINDOWS = conformance.SLOTS
 FULL, UNEVEN = np.ones(NUM_WINDOWS, np.float32), np.array([1, 1, 1, 1, 0, 1, 0, 0], np.float32)
 """With UNEVEN the second of two hosts has one window, and padding."""
 CASES = {
-    "muzero with a policy gradient": "vector",
-    "vtrace": "vector",
+    "muzero with a policy gradient": "masked",
+    "vtrace": "masked",
     "vtrace with everything": "text",
-    "apex": "vector",
-    "r2d2": "vector",
-    "ppo": "vector",
+    "apex": "masked",
+    "r2d2": "masked",
+    "ppo": "masked",
     "sac": "continuous",
 }
+"""The cases of `conformance_test.py`, whose play is made once."""
 ONE_GO = {"ppo.num_epochs": 1, "ppo.num_minibatches": 1}
 """The parts of minibatches are drawn by each device."""
 
 
-def _agent(variant: str, num_hosts: int) -> tuple[configs.Config, Any]:
-    """Returns a host's settings, with its share of the batch, and its agent."""
-    values = {**variants.VARIANTS[variant], "hosts.num": num_hosts}
+def _agent(variant: str, num_hosts: int) -> base.Agent:
+    """Returns a host's agent, with its share of the batch."""
+    values = {**cases.VARIANTS[variant], "hosts.num": num_hosts}
     agent = str(values["run.agent"])
     if agent in ("vtrace", "ppo"):
         values[f"{agent}.batch_size"] = NUM_WINDOWS // num_hosts
     config = configs.override(configs.Config(), {**values, **(ONE_GO if agent == "ppo" else {})})
-    return config, agents.make(config, variants.SPECS[CASES[variant]], "cpu")
-
-
-@functools.cache
-def _case(variant: str) -> conformance.AgentCase:
-    config, _ = _agent(variant, 1)
-    return conformance.case(agents.make, config, variants.SPECS[CASES[variant]])
+    return agents.make(config, cases.SPECS[CASES[variant]], "cpu")
 
 
 @functools.cache
 def _update(variant: str, num_hosts: int) -> Any:
     """Returns the jitted update of hosts of a device each: windows -> train state, metrics."""
-    case, agent = _case(variant), _agent(variant, num_hosts)[1]
+    case, agent = cases.case(variant, CASES[variant]), _agent(variant, num_hosts)
 
     def update(windows: windowing.Windows) -> tuple[Any, Any]:
         shared = steps._shared(windows.weight) if not agent.samples else windows.weight
@@ -68,7 +63,7 @@ def _update(variant: str, num_hosts: int) -> Any:
 
 def _learned(variant: str, num_hosts: int, weight: np.ndarray) -> dict[str, np.ndarray]:
     """Returns what the hosts have learned: metrics, and the optimizer's averages of the gradients."""
-    windows = _case(variant).windows._replace(weight=weight)
+    windows = cases.case(variant, CASES[variant]).windows._replace(weight=weight)
     state, metrics = _update(variant, num_hosts)(jax.tree.map(np.asarray, windows))
     # Adam makes steps of rounding errors where a gradient is 0: its averages tell the gradient.
     kept = {name: x for name, x in state._asdict().items() if name not in ("params", "target_params")}
@@ -81,7 +76,7 @@ def _learned(variant: str, num_hosts: int, weight: np.ndarray) -> dict[str, np.n
 def test_gradients_of_hosts_are_those_of_one_host_with_the_same_windows(
     variant: str, weight: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _case(variant)
+    cases.case(variant, CASES[variant])
     for name in ("normal", "gumbel", "uniform"):  # noise is each device's own
         monkeypatch.setattr(jax.random, name, lambda key, shape=(), *_, **__: jnp.zeros(shape))
     alone, together = (_learned(variant, num_hosts, weight) for num_hosts in (1, 2))

@@ -6,12 +6,12 @@ import dataclasses
 import functools
 from typing import Any
 
-import agent_cases  # beside this file: see conftest.py
+import actor_critic_cases as cases  # beside this file: see conftest.py
+import agent_cases
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import vtrace_cases as cases
 
 from seedzero.agents import base, vtrace
 from seedzero.config import options, shared
@@ -27,15 +27,15 @@ SCALES = np.array([1.0, 100.0], np.float32)
 
 
 def _windows() -> windowing.Windows:
-    """Returns the unrolls of `vtrace_cases`, of two tasks; the rewards of one are large."""
-    windows = cases.make_windows()
+    """Returns the unrolls of `actor_critic_cases`, of two tasks; the rewards of one are large."""
+    windows = cases.make_windows("vtrace")._replace(weight=jnp.array([1.0, 0.5, 1.5]))
     task = np.repeat(TASK_OF[:, None], cases.LENGTH + 1, axis=1).astype(np.int32)
     return windows._replace(reward=windows.reward * SCALES[task], stored={**windows.stored, "task": jnp.asarray(task)})
 
 
 @functools.cache
 def _agent(**changes: options.Value) -> tuple[base.Agent, actor_critic.RecurrentNetwork[Any]]:
-    config = cases.make_config(popart=True, popart_step=0.05, **changes)
+    config = cases.make_config("vtrace", popart=True, popart_step=0.05, **changes)
     agent = vtrace.make(config, TASKS, "cpu")
     network = actor_critic.actor_critic(shared.Layers("vtrace", width=8), TASKS, "cpu", num_values=3)
     return agent, network
@@ -76,55 +76,32 @@ def _updated(learning_rate: float) -> tuple[Any, Any, base.Metrics]:
     return before, after, metrics
 
 
-class _Numpy:
-    """Targets, losses and statistics in float64, step by step (Espeholt et al. 2018; Hessel et al. 2018)."""
+class _Numpy(cases.VtraceNumpy):
+    """Losses and statistics in float64, step by step (Espeholt et al. 2018; Hessel et al. 2018)."""
 
     def __init__(self, before: Any, network: actor_critic.RecurrentNetwork[Any], windows: windowing.Windows) -> None:
-        self.windows, self.value = windows, _values(network, before, windows).astype(np.float64)
-        self.mean = np.asarray(before.returns.mean, np.float64)
-        self.square = np.asarray(before.returns.variance, np.float64) + self.mean**2
-        self.scale = np.sqrt(self.square - self.mean**2)
         task = windows.stored["task"]
         steps = actor_critic.Steps(windows.observation, windows.first, windows.reward, jnp.zeros_like(task))
         logits = jax.jit(network.unroll)(before.params, jnp.zeros((cases.BATCH, 0)), steps)[1]
-        chosen = np.asarray(windows.stored["action"])[..., None]
-        pi, mu = (np.asarray(jax.nn.log_softmax(x)) for x in (logits, windows.stored["logits"]))
-        self.log_pi = np.take_along_axis(pi, chosen, -1)[..., 0].astype(np.float64)
-        self.ratio = np.minimum(1.0, np.exp(self.log_pi - np.take_along_axis(mu, chosen, -1)[..., 0]))
-
-    def is_step(self, b: int, t: int) -> bool:
-        return not (self.windows.terminated[b, t] or self.windows.truncated[b, t])
-
-    def _delta(self, b: int, t: int, following: float) -> float:
-        discount = 0.0 if self.windows.terminated[b, t + 1] else 0.9
-        return float(self.ratio[b, t] * (self.windows.reward[b, t + 1] + discount * following - self.value[b, t]))
-
-    def target(self, b: int, s: int) -> float:
-        if s == cases.LENGTH or not self.is_step(b, s):
-            return float(self.value[b, s])
-        discount = 0.0 if self.windows.terminated[b, s + 1] else 0.9
-        beyond = discount * self.ratio[b, s] * (self.target(b, s + 1) - self.value[b, s + 1])
-        return float(self.value[b, s] + self._delta(b, s, self.value[b, s + 1]) + beyond)
+        super().__init__(cases.make_config("vtrace"), windows, logits, _values(network, before, windows))
+        self.mean = np.asarray(before.returns.mean, np.float64)
+        self.square = np.asarray(before.returns.variance, np.float64) + self.mean**2
+        self.scale = np.sqrt(self.square - self.mean**2)
 
     def losses(self) -> tuple[float, float]:
         """Returns the sums of the policy's and the value's loss."""
-        policy = value = 0.0
-        for b, t in np.ndindex(cases.BATCH, cases.LENGTH):
-            if self.is_step(b, t):
-                weight, scale = float(self.windows.weight[b]), self.scale[TASK_OF[b]]
-                policy -= weight * self._delta(b, t, self.target(b, t + 1)) / scale * self.log_pi[b, t]
-                value += weight * 0.5 * ((self.target(b, t) - self.value[b, t]) / scale) ** 2
+        policy, value = 0.0, 0.0
+        for b, t in self.steps():
+            weight, scale = self.weight[b], self.scale[TASK_OF[b]]
+            policy -= weight * self.advantage(b, t) / scale * self.log_pi[b, t, self.action[b, t]]
+            value += weight * 0.5 * ((self.target(b, t) - self.value[b, t]) / scale) ** 2
         return policy, value
 
     def statistics(self, step_size: float) -> tuple[np.ndarray, np.ndarray]:
         """Returns mean and scale of each task after the targets, K steps towards the mean of K targets."""
         mean, square = self.mean.copy(), self.square.copy()
         for task in np.unique(TASK_OF):
-            mine = [
-                self.target(b, t)
-                for b, t in np.ndindex(cases.BATCH, cases.LENGTH)
-                if TASK_OF[b] == task and self.is_step(b, t)
-            ]
+            mine = [self.target(b, t) for b, t in self.steps() if TASK_OF[b] == task]
             for _ in mine:
                 mean[task] += step_size * (np.mean(mine) - mean[task])
                 square[task] += step_size * (np.mean(np.square(mine)) - square[task])
@@ -135,9 +112,7 @@ def test_losses_and_statistics_are_what_numpy_computes() -> None:
     before, after, metrics = _updated(0.0)
     expected = _Numpy(before, _agent(learning_rate=0.0)[1], _windows())
     policy, value = expected.losses()
-    num_steps = sum(
-        float(_windows().weight[b]) for b, t in np.ndindex(cases.BATCH, cases.LENGTH) if expected.is_step(b, t)
-    )
+    num_steps = sum(expected.weight[b] for b, _ in expected.steps())
     np.testing.assert_allclose(metrics["loss_policy"] * num_steps, policy, rtol=1e-4)
     np.testing.assert_allclose(metrics["loss_value"] * num_steps, value, rtol=1e-4)
     mean, scale = expected.statistics(0.05)
@@ -164,11 +139,10 @@ def test_values_of_other_tasks_stay_whatever_one_learns() -> None:
     assert not np.array_equal(kernels[0][:, 0], kernels[1][:, 0])
 
 
-@pytest.mark.parametrize("factor", [1.0, 1000.0])
-def test_what_the_policy_learns_does_not_depend_on_the_rewards_unit(factor: float) -> None:
+def test_what_the_policy_learns_does_not_depend_on_the_rewards_unit() -> None:
     """The same environment in another unit: statistics and rewards scale, the gradient stays."""
     agent, _ = _agent(learning_rate=0.0)
-    state, windows = _started(agent), _windows()
+    state, windows, factor = _started(agent), _windows(), 1000.0
     returns = popart.Statistics(state.returns.mean * factor, state.returns.variance * factor**2)
     windows = windows._replace(reward=windows.reward * factor)
     _, _, metrics = _update(learning_rate=0.0)(state._replace(returns=returns), windows)
@@ -196,19 +170,8 @@ def test_padding_counts_in_no_statistics() -> None:
     agent, _ = _agent(learning_rate=0.0)
     windows = _windows()
     alone, _, _ = _update(learning_rate=0.0)(_started(agent), windows)
-    padded, _, _ = _update(learning_rate=0.0)(_started(agent), cases.padded(windows, np.nan))
+    padded, _, _ = _update(learning_rate=0.0)(_started(agent), agent_cases.padded(windows, np.nan))
     np.testing.assert_allclose(padded.returns.mean, alone.returns.mean, rtol=1e-6)
-
-
-def test_a_refused_update_changes_neither_parameters_nor_statistics() -> None:
-    agent, _ = _agent()
-    before, windows = _started(agent), _windows()
-    bad = windows._replace(reward=windows.reward.at[0, 1].set(np.nan))
-    after, _, metrics = _update()(before, bad)
-    assert metrics["num_rejected"] == 1
-    for name in ("params", "returns"):
-        for a, b in zip(jax.tree.leaves(getattr(before, name)), jax.tree.leaves(getattr(after, name)), strict=True):
-            assert np.array_equal(a, b)
 
 
 def test_acting_stores_the_task_and_needs_no_statistics() -> None:
@@ -222,5 +185,5 @@ def test_acting_stores_the_task_and_needs_no_statistics() -> None:
 
 
 def test_without_it_nothing_is_stored_and_the_state_is_as_before() -> None:
-    agent = vtrace.make(cases.make_config(), TASKS, "cpu")
+    agent = vtrace.make(cases.make_config("vtrace"), TASKS, "cpu")
     assert "task" not in agent.stored and not hasattr(jax.eval_shape(agent.init, jax.random.key(0)), "returns")

@@ -41,7 +41,7 @@ def brief(module_host: harness.Host) -> Brief:
     return Brief(run, rows, second)
 
 
-@pytest.mark.slow  # tests/agents/muzero_learning_test.py learns Catch within a process
+@pytest.mark.slow  # tests/agents/small_problems_test.py learns Catch within a process
 @pytest.mark.learning
 @pytest.mark.parametrize("as_users_do", [False, True], ids=["quick", "as-users-do"])
 def test_catch_is_learned_and_the_run_can_be_used(

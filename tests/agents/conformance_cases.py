@@ -1,0 +1,126 @@
+"""Every agent at its plainest and with everything, each in small environments, and its own play.
+
+Each agent at its plainest sees vectors with a mask; with everything it sees images beside vectors, and no mask.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+from seedzero.agents import table as agents
+from seedzero.api import conformance
+from seedzero.config import config as configs
+from seedzero.config import options
+from seedzero.core import types
+
+_MUZERO: Mapping[str, options.Value] = {
+    "run.agent": "muzero",
+    "network.width": 8,
+    "network.head_width": 8,
+    "network.num_bins": 11,
+    "search.num_simulations": 3,
+    "muzero.unroll_steps": 2,
+    "muzero.n_step": 2,
+}
+_VTRACE: Mapping[str, options.Value] = {
+    "run.agent": "vtrace",
+    "vtrace.width": 8,
+    "vtrace.unroll_length": 4,
+    "vtrace.batch_size": 4,
+}
+_APEX: Mapping[str, options.Value] = {"run.agent": "apex", "apex.width": 8}
+_R2D2: Mapping[str, options.Value] = {
+    "run.agent": "r2d2",
+    "r2d2.width": 8,
+    "r2d2.lstm_width": 6,
+    "r2d2.burn_in": 2,
+    "r2d2.sequence_length": 4,
+    "r2d2.period": 3,
+    "r2d2.n_step": 2,
+}
+_PPO: Mapping[str, options.Value] = {
+    "run.agent": "ppo",
+    "ppo.width": 8,
+    "ppo.unroll_length": 4,
+    "ppo.batch_size": 4,
+    "ppo.num_epochs": 2,
+}
+_SAC: Mapping[str, options.Value] = {"run.agent": "sac", "sac.width": 8}
+VARIANTS: Mapping[str, Mapping[str, options.Value]] = {
+    "muzero": _MUZERO,
+    "muzero with everything": {
+        **_MUZERO,
+        "network.frame_stack": 3,
+        "network.normalize_pixels": True,
+        "muzero.target_network_updates": 5,
+        "muzero.consistency_weight": 1.0,
+        "muzero.value_prefix": True,
+        "explore.epsilon": 0.3,
+        "explore.first_steps": 6,
+        "reanalyse.per_insert": 1.0,
+        "replay.priority_alpha": 0.6,
+    },
+    "muzero with a policy gradient": {**_MUZERO, "muzero.policy_gradient_weight": 0.5},
+    "vtrace": _VTRACE,
+    "vtrace with everything": {
+        **_VTRACE,
+        "vtrace.frame_stack": 3,
+        "vtrace.normalize_pixels": True,
+        "vtrace.lstm_width": 6,
+        "vtrace.clip_reward": 1.0,
+        "vtrace.popart": True,
+    },
+    "apex": _APEX,
+    "apex with everything": {
+        **_APEX,
+        "apex.frame_stack": 3,
+        "apex.normalize_pixels": True,
+        "apex.rescale_values": True,
+        "apex.clip_reward": 1.0,
+        "replay.priority_alpha": 0.6,
+    },
+    "r2d2": _R2D2,
+    "r2d2 with everything": {
+        **_R2D2,
+        "r2d2.frame_stack": 3,
+        "r2d2.normalize_pixels": True,
+        "r2d2.clip_reward": 1.0,
+        "replay.priority_alpha": 0.6,
+    },
+    "ppo": _PPO,
+    "ppo with everything": {
+        **_PPO,
+        "ppo.frame_stack": 3,
+        "ppo.normalize_pixels": True,
+        "ppo.lstm_width": 6,
+        "ppo.clip_value": 0.2,
+        "ppo.clip_reward": 1.0,
+        "ppo.decay_updates": 100,
+        "ppo.decay_clip": True,
+    },
+    "sac": _SAC,
+    "sac with everything": {**_SAC, "sac.frame_stack": 3, "sac.clip_norm": 1.0},
+}
+"""Each agent at its plainest, and with all that changes the shapes of what it stores, carries or looks at."""
+_ARRAYS = [types.ArraySpec("image", (4, 5, 1), "uint8", 0, 1), types.ArraySpec("vector", (3,), "float32")]
+_TEXT = types.ArraySpec("text", (12,), "uint8", 0, 255, text=True)
+_VECTORS: Mapping[str, tuple[float, ...]] = {"action_low": (-2.0, 0.0), "action_high": (2.0, 1.0)}
+SPECS: Mapping[str, types.EnvSpec] = {
+    "vector": types.EnvSpec((3,), "float32", 4),
+    "image and vector": types.EnvSpec.of_arrays(_ARRAYS, num_actions=3),
+    "text": types.EnvSpec.of_arrays([*_ARRAYS, _TEXT], num_actions=3),
+    "masked": types.EnvSpec((3,), "float32", 4, has_action_mask=True),
+    "continuous": types.EnvSpec((3,), "float32", 0, **_VECTORS),
+    "image and vector, continuous": types.EnvSpec.of_arrays(_ARRAYS, num_actions=0, **_VECTORS),
+}
+
+
+def config(variant: str) -> configs.Config:
+    return configs.override(configs.Config(), VARIANTS[variant])
+
+
+@functools.cache
+def case(variant: str, spec_name: str) -> conformance.AgentCase:
+    """Returns an agent and its play, made once."""
+    return conformance.case(agents.make, config(variant), SPECS[spec_name])

@@ -14,6 +14,19 @@ EVERY_SECONDS = 10.0
 
 
 @contextlib.contextmanager
+def beside(name: str, work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """While entered, works on a thread of its own; work: returns once the event is set."""
+    over = threading.Event()
+    thread = threading.Thread(target=work, args=(over,), name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextlib.contextmanager
 def telling(
     state: Callable[[], str],
     say: Callable[[str], None] = printable.say,
@@ -27,18 +40,13 @@ def telling(
       state: any thread: returns the work under way; "": nothing to say now.
       say: prints a line; errors of a closed stream are ignored.
     """
-    over, began = threading.Event(), clock()
+    began = clock()
 
-    def tell() -> None:
+    def tell(over: threading.Event) -> None:
         while not over.wait(every_seconds):
             if text := state():
                 with contextlib.suppress(OSError, ValueError):
                     say(f"{text}, {clock() - began:.0f} s so far")
 
-    thread = threading.Thread(target=tell, name="patience", daemon=True)
-    thread.start()
-    try:
+    with beside("patience", tell):
         yield
-    finally:
-        over.set()
-        thread.join()

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 import jax
 from jaxlib import utils
 
+from seedzero.device import patience
+
 HIDE_SECONDS = 100.0
 """After this time of one compilation, errors of XLA's log are hidden; the alarm comes after 120 s."""
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
@@ -32,21 +34,15 @@ def without_alarm(hide_seconds: float = HIDE_SECONDS) -> Iterator[None]:
     if os.environ.get(LEVEL) != USUAL_LEVEL or getattr(jax.config, "jax_logging_level", None) not in (None, "NOTSET"):
         yield
         return
-    over = threading.Event()
 
-    def hide() -> None:
+    def hide(over: threading.Event) -> None:
         if not over.wait(hide_seconds):
             _add(1)
             over.wait()
             _add(-1)
 
-    thread = threading.Thread(target=hide, name="compile-log", daemon=True)
-    thread.start()
-    try:
+    with patience.beside("compile-log", hide):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def _add(number: int) -> None:

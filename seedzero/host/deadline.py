@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+
+from seedzero.device import patience
 
 GRACE_SECONDS = 10.0
 """Longest wait for one call past the end of the budget."""
@@ -24,20 +26,14 @@ class Deadline:
         self._last: object | None = None
         self._since = 0.0  # of the budget was left when the pulse changed, at most 0
 
-    @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
+    def watched(self) -> contextlib.AbstractContextManager[None]:
         """While entered, looks from a thread of its own: the main thread may wait for a call, too."""
-        over = threading.Event()
 
-        def watch() -> None:
+        def watch(over: threading.Event) -> None:
             while not over.wait(_LOOK_SECONDS):
                 self.look()
 
-        threading.Thread(target=watch, name="deadline", daemon=True).start()
-        try:
-            yield
-        finally:
-            over.set()
+        return patience.beside("deadline", watch)
 
     def look(self) -> None:
         """Leaves if the time has come."""

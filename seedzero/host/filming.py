@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import pathlib
 import sys
 import tempfile
@@ -15,8 +13,6 @@ from seedzero.core import exit_codes
 from seedzero.metrics import counts
 from seedzero.processes import program as programs
 
-NICENESS = 19
-"""Priority of the process: of the machine's cores it takes what training leaves."""
 MAX_SECONDS = 900.0
 """Longest time for a video."""
 
@@ -58,7 +54,7 @@ class Filmer:
     def stop(self) -> None:
         """Ends a video in the making."""
         self._program.finish()
-        self._kill()
+        self._program.kill()
         if self._thread is not None:
             self._thread.join()
 
@@ -77,23 +73,12 @@ class Filmer:
 
     def _run(self, command: Sequence[str]) -> programs.Death | None:
         """Returns the end of a process, whose children end with it; None: after `stop`."""
-        late = threading.Timer(MAX_SECONDS, self._kill)
+        late = threading.Timer(MAX_SECONDS, self._program.kill)
         late.daemon = True
-
-        def started() -> None:
-            process = self._program.process
-            with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, process.pid if process else -1, NICENESS)
-            late.start()
-
         try:
-            return self._program.live(command, started=started)
+            return self._program.live(command, niceness=programs.IDLE, started=late.start)
         finally:
             late.cancel()
-
-    def _kill(self) -> None:
-        if (process := self._program.process) is not None:  # another thread may set it to None
-            process.kill_group()
 
     def _give_up(self, reason: str) -> None:
         self._program.finish()

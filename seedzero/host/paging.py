@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
 import pathlib
 import re
 import sys
@@ -16,8 +15,6 @@ from seedzero.config import options
 from seedzero.core import errors, packages
 from seedzero.processes import program as programs
 
-NICENESS = 19
-"""Priority of the process: of the machine's cores it takes what training leaves."""
 LARGEST_PORT = 65535
 _PACKAGES = ("starlette", "uvicorn")
 _URL = re.compile(rb"http://\S+/")
@@ -100,13 +97,8 @@ def beside(
     command += [f"--page.root={place.root}"] if place.root else []
     command += ["--supervised"]
 
-    def started() -> None:
-        process = program.process
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, process.pid if process else -1, NICENESS)
-
     def live() -> None:
-        death = program.live(command, started=started)
+        death = program.live(command, niceness=programs.IDLE)
         if death is not None and not program.stopping.is_set():
             say(f"the page of this run has ended, and training goes on without it: {death}")
 
@@ -116,6 +108,5 @@ def beside(
         yield
     finally:
         program.finish()
-        if (process := program.process) is not None:  # another thread may set it to None
-            process.kill_group()
+        program.kill()
         thread.join()

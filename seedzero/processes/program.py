@@ -76,6 +76,10 @@ def launch(command: Sequence[str], environment: Mapping[str, str] = WORKER_ENVIR
     return Process(command, **pipes, env={**os.environ, **environment}, start_new_session=True)
 
 
+IDLE = 19
+"""Niceness of a program that only looks on."""
+
+
 @dataclasses.dataclass(frozen=True)
 class System:
     """Functions of the operating system; tests replace them. launch: raises OSError. clock: monotonic seconds."""
@@ -129,8 +133,14 @@ class Program:
         self._starting = threading.Lock()
         self._last_line = ""
 
-    def live(self, command: Sequence[str], *, started: Callable[[], None] = lambda: None) -> Death | None:
-        """Runs the program once and returns its end, None after a stop. started: called before the output is read."""
+    def live(
+        self, command: Sequence[str], *, niceness: int = 0, started: Callable[[], None] = lambda: None
+    ) -> Death | None:
+        """Runs the program once and returns its end, None after a stop.
+
+        niceness: `IDLE`: it takes what others leave of the machine's cores; 0: its share. started: called before the
+        output is read.
+        """
         with self._starting:
             if self.stopping.is_set():
                 return None
@@ -139,6 +149,9 @@ class Program:
                 self.process = process = self._system.launch(command)
             except OSError as error:
                 return Death(None, 0.0, f"{error.strerror}: {error.filename}")
+        if niceness:
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, process.pid, niceness)
         started()
         reader = threading.Thread(target=self._read, args=(process,), name="program-output", daemon=True)
         reader.start()
@@ -174,6 +187,11 @@ class Program:
         """Sets `stopping`, after completing a start under way: `process` is the last one."""
         with self._starting:
             self.stopping.set()
+
+    def kill(self) -> None:
+        """Kills the life under way, if any, with all that it has started."""
+        if (process := self.process) is not None:  # another thread may set it to None
+            process.kill_group()
 
     def _read(self, process: Process) -> None:
         for line in process.lines():

@@ -64,8 +64,8 @@ class Supervisor:
     def restart(self, name: str) -> None:
         """Kills the named worker, if present, for a new start: its environments hang."""
         for index, worker in enumerate(self._programs):
-            if self._name(index) == name and (process := worker.process):
-                process.kill_group()
+            if self._name(index) == name:
+                worker.kill()
 
     def finish(self) -> None:
         """Leaves ended workers ended from now on: training is finished and workers leave by themselves."""

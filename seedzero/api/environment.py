@@ -52,10 +52,7 @@ class Shown(NamedTuple):
 
 
 def show(
-    settings: sections.EnvConfig,
-    *,
-    limit_seconds: float = _LIMIT_SECONDS,
-    say: Callable[[str], None] = printable.say,
+    settings: sections.EnvConfig, *, limit_seconds: float = _LIMIT_SECONDS, say: Callable[[str], None] = printable.say
 ) -> Shown | None:
     """Returns an environment's facts; None with --env=remote, known to workers alone.
 

@@ -224,10 +224,7 @@ def _rival(
 
 
 def _evaluate_alone(
-    choice: agent_choice.AgentChoice,
-    config: configs.Config,
-    num_episodes: int,
-    progress: evaluation.Progress | None,
+    choice: agent_choice.AgentChoice, config: configs.Config, num_episodes: int, progress: evaluation.Progress | None
 ) -> dict[str, Any]:
     num_envs = _num_envs(config, spec_file.read(choice.path), num_episodes)
     player = _Player(choice, config, num_envs, role=types.Role.EVALUATE)

@@ -47,11 +47,7 @@ class _Program(NamedTuple):
 
 
 def export(
-    saved: greedy.SavedAgent,
-    directory: pathlib.Path,
-    *,
-    platforms: Sequence[str],
-    batch_size: int | None,
+    saved: greedy.SavedAgent, directory: pathlib.Path, *, platforms: Sequence[str], batch_size: int | None
 ) -> dict[str, Any]:
     """Writes the programs of an agent into a directory, which is made; returns the manifest.
 

@@ -153,11 +153,7 @@ def _self_play(*_: Any) -> Sequence[Action]:
 
 
 def _past(
-    pool: members.Pool,
-    payoff: payoffs.Payoff,
-    counts: Mapping[str, Learned],
-    arguments: Mapping[str, Any],
-    key: int,
+    pool: members.Pool, payoff: payoffs.Payoff, counts: Mapping[str, Learned], arguments: Mapping[str, Any], key: int
 ) -> Sequence[Action]:
     """Takes a snapshot of each learning player wherever its training steps pass a multiple of `freeze_every`."""
     every = arguments["freeze_every"]
@@ -169,11 +165,7 @@ def _past(
 
 
 def _biased(
-    pool: members.Pool,
-    payoff: payoffs.Payoff,
-    counts: Mapping[str, Learned],
-    arguments: Mapping[str, Any],
-    key: int,
+    pool: members.Pool, payoff: payoffs.Payoff, counts: Mapping[str, Learned], arguments: Mapping[str, Any], key: int
 ) -> Sequence[Action]:
     """Begins with a bias: an untrained policy is near uniform, which some games take for good.
 
@@ -199,11 +191,7 @@ def _biased(
 
 
 def _alphastar(
-    pool: members.Pool,
-    payoff: payoffs.Payoff,
-    counts: Mapping[str, Learned],
-    arguments: Mapping[str, Any],
-    key: int,
+    pool: members.Pool, payoff: payoffs.Payoff, counts: Mapping[str, Learned], arguments: Mapping[str, Any], key: int
 ) -> Sequence[Action]:
     """AlphaStar's rules (Vinyals et al. 2019, supplement).
 
@@ -259,9 +247,4 @@ def _source(pool: members.Pool, main: str, reset_to: str) -> str:
     return past[-1] if past else members.INITIAL
 
 
-BUILDERS: Mapping[str, Builder] = {
-    "self_play": _self_play,
-    "past": _past,
-    "alphastar": _alphastar,
-    "biased": _biased,
-}
+BUILDERS: Mapping[str, Builder] = {"self_play": _self_play, "past": _past, "alphastar": _alphastar, "biased": _biased}

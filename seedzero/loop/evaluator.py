@@ -80,13 +80,7 @@ class Evaluator:
         return self.last_step + phase.SILENCE_SECONDS if waits else -math.inf
 
     def begin(
-        self,
-        session: rosters.Session,
-        num_updates: int,
-        params: base.Params,
-        *,
-        now: float,
-        env_steps: int = 0,
+        self, session: rosters.Session, num_updates: int, params: base.Params, *, now: float, env_steps: int = 0
     ) -> None:
         """Starts an evaluation in the environments of a session; the parameters are a copy.
 

@@ -52,10 +52,7 @@ class Inbox:
         self._ended: list[tuple[np.ndarray, str]] = []
 
     def step(
-        self,
-        find: Callable[[str], rosters.Session | None],
-        clock: Callable[[], float],
-        request: messages.StepRequest,
+        self, find: Callable[[str], rosters.Session | None], clock: Callable[[], float], request: messages.StepRequest
     ) -> None:
         """Handler of the server: observations arrived. find: returns a living session by its id."""
         with self.news:  # so that the loop cannot end the session in between

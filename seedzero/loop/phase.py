@@ -46,11 +46,7 @@ class Event(enum.Enum):
 
 
 TRANSITIONS: Mapping[Phase, Mapping[Event, Phase]] = {
-    Phase.RUNNING: {
-        Event.SPENT: Phase.LAST_EVALUATION,
-        Event.SOLVED: Phase.OVER,
-        Event.STOPPED: Phase.OVER,
-    },
+    Phase.RUNNING: {Event.SPENT: Phase.LAST_EVALUATION, Event.SOLVED: Phase.OVER, Event.STOPPED: Phase.OVER},
     Phase.LAST_EVALUATION: {
         Event.SOLVED: Phase.OVER,
         Event.EVALUATED: Phase.OVER,

@@ -35,9 +35,7 @@ def _forgetful(memory: base.Memory, outputs: base.Outputs) -> tuple[base.Memory,
 
 
 @pytest.mark.parametrize(
-    ("change", "promise"),
-    [(_blind, "training explores"), (_forgetful, "as declared")],
-    ids=["blind", "forgetful"],
+    ("change", "promise"), [(_blind, "training explores"), (_forgetful, "as declared")], ids=["blind", "forgetful"]
 )
 def test_a_broken_promise_is_told(change: Callable[..., Any], promise: str) -> None:
     def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:

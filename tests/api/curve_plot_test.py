@@ -57,6 +57,5 @@ def test_two_runs_are_dots_and_no_band_that_fills_the_picture(monkeypatch: pytes
 
 def test_without_matplotlib_its_package_is_named(monkeypatch: pytest.MonkeyPatch, said: golden.Said) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(errors.UsageError, match=r"matplotlib.*--json.*pip install.*matplotlib") as raised:
+    with said.raises(errors.UsageError, r"matplotlib.*--json.*pip install.*matplotlib"):
         _draw(_line("a", [0, 1]))
-    said(raised.value)

@@ -164,12 +164,10 @@ def test_a_game_of_chance_alone_is_known_as_such() -> None:
 
 @pytest.mark.usefixtures("_module")
 def test_one_that_ends_its_process_is_named(said: golden.Said) -> None:
-    with pytest.raises(errors.ConfigError, match=r"Crashing-v0: .* 3 .*: out of licences") as raised:
+    with said.raises(errors.ConfigError, r"Crashing-v0: .* 3 .*: out of licences", "exit code"):
         environment.show(sections.EnvConfig(id="gym:talking_envs:Crashing-v0"))
-    said(raised.value, "exit code")
-    with pytest.raises(errors.ConfigError, match=r"Aborting-v0: .*SIGABRT") as raised:
+    with said.raises(errors.ConfigError, r"Aborting-v0: .*SIGABRT", "signal"):
         environment.show(sections.EnvConfig(id="gym:talking_envs:Aborting-v0"))
-    said(raised.value, "signal")
 
 
 @pytest.mark.usefixtures("_module")
@@ -181,9 +179,8 @@ def test_a_script_whose_probe_would_train_is_told_of_the_guard(
         f"import gymnasium, seedzero\nmake = lambda: gymnasium.make('CartPole-v1')\nseedzero.train({env!r})\n"
     )
     (tmp_path / "lazy.py").write_text("def make():\n    import unguarded\n")
-    with pytest.raises(errors.ConfigError, match=r'seedzero\.train .*`if __name__ == "__main__":`') as raised:
+    with said.raises(errors.ConfigError, r'seedzero\.train .*`if __name__ == "__main__":`', env):
         environment.show(sections.EnvConfig(id=env), limit_seconds=100)
-    said(raised.value, env)
 
 
 @pytest.mark.usefixtures("_module")
@@ -195,9 +192,8 @@ def test_a_module_that_is_missing_is_named_once() -> None:
 @pytest.mark.usefixtures("_module")
 def test_last_words_hide_neither_spec_nor_error(said: golden.Said) -> None:
     assert environment.show(sections.EnvConfig(id="gym:talking_envs:Parting-v0"))
-    with pytest.raises(errors.ConfigError, match=r"--env=gym:.*OfTwoRewards-v0: .*float64\[2\]") as raised:
+    with said.raises(errors.ConfigError, r"--env=gym:.*OfTwoRewards-v0: .*float64\[2\]"):
         environment.show(sections.EnvConfig(id="gym:talking_envs:OfTwoRewards-v0"))
-    said(raised.value)
 
 
 @pytest.mark.usefixtures("_module")
@@ -209,9 +205,8 @@ def test_an_error_in_close_does_not_hide_the_first_one() -> None:
 @pytest.mark.usefixtures("_module")
 @pytest.mark.skipif(not hasattr(signal, "SIGRTMIN"), reason="real-time signals are Linux's")
 def test_a_signal_without_a_name_is_told_by_its_number(said: golden.Said) -> None:
-    with pytest.raises(errors.ConfigError, match=r"RealTime-v0: .* 40 ") as raised:
+    with said.raises(errors.ConfigError, r"RealTime-v0: .* 40 "):
         environment.show(sections.EnvConfig(id="gym:talking_envs:RealTime-v0"))
-    said(raised.value)
 
 
 @pytest.mark.usefixtures("_module")
@@ -225,9 +220,8 @@ def test_the_last_words_of_one_that_hangs_are_told(monkeypatch: pytest.MonkeyPat
     for printed, told in (("a banner\n", "waiting for port 5000"), ("", "nothing")):
         complaints = "waiting for port 5000\n\n" if printed else ""
         monkeypatch.setattr(environment, "_output", lambda *args, found=(None, printed, complaints): found)
-        with pytest.raises(errors.ConfigError, match=rf"--transport\.step_seconds, .*; .*{told}$") as raised:
+        with said.raises(errors.ConfigError, rf"--transport\.step_seconds, .*; .*{told}$", told):
             environment.show(sections.EnvConfig(id="python:a:b"), limit_seconds=1.0)
-        said(raised.value, told)
 
 
 def test_an_answer_counts_though_the_process_hangs_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,15 +338,11 @@ def test_a_look_is_the_same_from_a_process_of_its_own(said: golden.Said) -> None
 @pytest.mark.usefixtures("_module")
 @pytest.mark.parametrize(
     ("deed", "message"),
-    [
-        ("exit", "Later-v0: .* 7 "),
-        ("crash", r"Later-v0: .*SIGSEGV .*step, at .*talking_envs\.py, line \d+"),
-    ],
+    [("exit", "Later-v0: .* 7 "), ("crash", r"Later-v0: .*SIGSEGV .*step, at .*talking_envs\.py, line \d+")],
 )
 def test_a_look_at_one_that_ends_its_process_names_it(deed: str, message: str, said: golden.Said) -> None:
-    with pytest.raises(errors.ConfigError, match=message) as raised:
+    with said.raises(errors.ConfigError, message, deed):
         environment.look(_later(deed), 40, 600.0)
-    said(raised.value, deed)
 
 
 @pytest.mark.usefixtures("_module")
@@ -398,8 +388,7 @@ def test_the_place_of_a_hang_is_told_when_time_is_up(monkeypatch: pytest.MonkeyP
     crash = "\n".join(["a warning", "Fatal Python error: Aborted", *frames, '  File "/mine/robot.py", line 3 in step'])
     monkeypatch.setattr(environment, "_output", lambda *args: (None, "", crash))
     with pytest.raises(
-        errors.ConfigError,
-        match=r" 6 s, .*step, at /mine/robot\.py, line 7; .*: a warning$",
+        errors.ConfigError, match=r" 6 s, .*step, at /mine/robot\.py, line 7; .*: a warning$"
     ) as raised:
         environment.look(sections.EnvConfig(id="python:a:b"), 9, 5.0, limit_seconds=1.0)
     said(raised.value)

@@ -83,9 +83,8 @@ def test_names_of_settings_may_be_short() -> None:
 
 @pytest.mark.parametrize("text", ["ppo.learning_rat", "agent,seed"])
 def test_an_unknown_name_and_the_seed_are_refused(text: str, said: golden.Said) -> None:
-    with pytest.raises(errors.UsageError, match=f"--by={text}") as raised:
+    with said.raises(errors.UsageError, f"--by={text}", text):
         run_groups.read_names(text, [])
-    said(raised.value, text)
 
 
 def test_settings_of_own_agents_are_names(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

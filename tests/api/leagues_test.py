@@ -84,9 +84,8 @@ def test_the_oldest_frozen_player_has_the_rating_0(tmp_path: pathlib.Path) -> No
 
 
 def test_a_run_without_league_or_checkpoint_is_refused(tmp_path: pathlib.Path, said: golden.Said) -> None:
-    with pytest.raises(errors.UsageError, match=r"runs/mine .*--preset=league-tictactoe") as raised:
+    with said.raises(errors.UsageError, r"runs/mine .*--preset=league-tictactoe", "alone"):
         _read(saved_league.make(tmp_path / "alone", {}, "tictactoe"))
-    said(raised.value, "alone")
     with pytest.raises(errors.CheckpointError, match=r"runs/mine .*--checkpoint\.every_seconds=120") as failed:
         _read(saved_league.make(tmp_path / "new", {}))
     said(failed.value, "new")
@@ -95,9 +94,8 @@ def test_a_run_without_league_or_checkpoint_is_refused(tmp_path: pathlib.Path, s
 def test_damaged_counters_are_named_with_their_checkpoint(tmp_path: pathlib.Path, said: golden.Said) -> None:
     host = saved_league.counters()
     host["league"]["payoff"]["rows"].pop()
-    with pytest.raises(errors.CheckpointError, match=r"checkpoint 90 of runs/mine .*expected equal games") as raised:
+    with said.raises(errors.CheckpointError, r"checkpoint 90 of runs/mine .*expected equal games"):
         _read(saved_league.make(tmp_path / "run", host))
-    said(raised.value)
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +127,8 @@ def test_players_of_the_run_meet_in_matches(playable: pathlib.Path) -> None:
 
 
 def test_a_player_that_the_league_has_not_is_named(playable: pathlib.Path, said: golden.Said) -> None:
-    with pytest.raises(errors.UsageError, match="'nobody'; there are main, main-0") as raised:
+    with said.raises(errors.UsageError, "'nobody'; there are main, main-0"):
         leagues.play(agent_choice.AgentChoice(playable), "runs/mine", ("main", "nobody"), 20)
-    said(raised.value)
 
 
 def test_a_frozen_player_is_loaded_and_scored_by_its_name(playable: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -152,9 +149,8 @@ def test_a_frozen_player_is_loaded_and_scored_by_its_name(playable: pathlib.Path
 def test_a_step_beside_a_frozen_player_is_refused(said: golden.Said) -> None:
     assert runs.checked_player("main", "best") is None and runs.checked_player("main-0", None) == "main-0"
     for player in ("main-0", ""):
-        with pytest.raises(errors.UsageError, match="player=") as raised:
+        with said.raises(errors.UsageError, "player=", player):
             runs.checked_player(player, 7)
-        said(raised.value, player)
 
 
 def test_win_rates_count_both_sides_of_all_matches_between_two_players(tmp_path: pathlib.Path) -> None:

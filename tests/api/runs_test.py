@@ -31,17 +31,15 @@ def test_a_seed_that_no_device_holds_is_refused(seed: int, tmp_path: pathlib.Pat
 def test_a_step_may_be_a_number_of_numpy(said: golden.Said) -> None:
     assert [runs.checked_step(step) for step in (None, "best", np.int64(60), 7)] == [None, "best", 60, 7]
     for step in (-1, 1.0, "first", np.int64(-1)):
-        with pytest.raises(errors.UsageError, match=r"'best' .*'last'") as raised:
+        with said.raises(errors.UsageError, r"'best' .*'last'", repr(step)):
             runs.checked_step(step)
-        said(raised.value, repr(step))
 
 
 @pytest.mark.parametrize("policy", ["best", "", "explore"])
 def test_another_kind_of_acting_is_refused_before_the_run_is_read(policy: Any, said: golden.Said) -> None:
     for call in (seedzero.load, seedzero.evaluate, functools.partial(seedzero.export, out="out")):
-        with pytest.raises(errors.UsageError, match=f"^--policy={policy}: .*greedy.*sample") as raised:
+        with said.raises(errors.UsageError, f"^--policy={policy}: .*greedy.*sample", policy or "empty"):
             call("missing", policy=policy)
-        said(raised.value, policy or "empty")
 
 
 def test_an_opponent_in_a_bucket_keeps_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:

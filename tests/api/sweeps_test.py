@@ -31,9 +31,8 @@ def test_a_comma_parts_values_and_quotes_keep_one() -> None:
 
 @pytest.mark.parametrize(("name", "text"), [(_LR, "1e-3,x"), (_LR, "1e-3,0.001"), ("run.seed", "1,,2")])
 def test_wrong_values_are_named(name: str, text: str, said: golden.Said) -> None:
-    with pytest.raises(errors.UsageError) as raised:
+    with said.raises(errors.UsageError, None, text):
         sweeps.read_values(name, text)
-    said(raised.value, text)
 
 
 def test_every_combination_has_a_directory_with_a_speaking_name() -> None:
@@ -66,12 +65,10 @@ def test_the_default_directory_is_the_same_each_time_and_another_for_other_setti
 
 
 def test_a_setting_on_both_sides_and_no_environment_are_refused(said: golden.Said) -> None:
-    with pytest.raises(errors.UsageError, match="--agent") as raised:
+    with said.raises(errors.UsageError, "--agent", "both"):
         _plan({"run.agent": ["ppo", "vtrace"]})
-    said(raised.value, "both")
-    with pytest.raises(errors.UsageError, match="--env=ENV") as raised:
+    with said.raises(errors.UsageError, "--env=ENV", "nothing"):
         sweeps.plan({_LR: ["1"]}, {}, {}, "")
-    said(raised.value, "nothing")
 
 
 def test_wrong_settings_of_any_run_are_refused() -> None:
@@ -98,6 +95,5 @@ def test_a_value_may_have_several_lines_and_not_any_number_of_letters(said: gold
     assert sweeps.read_values("env.wrappers", '[\n "FlattenObservation"\n]') == ['[  "FlattenObservation" ]']
     with pytest.raises(errors.ConfigError, match="1 2"):
         sweeps.read_values("run.seed", "1\n2")
-    with pytest.raises(errors.UsageError, match="200,000 letters") as raised:
+    with said.raises(errors.UsageError, "200,000 letters"):
         sweeps.read_values("env.kwargs", "x" * 200_000)
-    said(raised.value)

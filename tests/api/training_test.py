@@ -100,15 +100,13 @@ def test_functions_of_the_caller_reach_the_learner(calls: list[dict[str, Any]], 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
-    [({"on_row": 5}, "on_row=5"), ({"on_evaluation": print, "hosts.num": 2}, "--hosts.num=2")],
+    ("arguments", "named"), [({"on_row": 5}, "on_row=5"), ({"on_evaluation": print, "hosts.num": 2}, "--hosts.num=2")]
 )
 def test_what_cannot_be_called_is_refused(
     arguments: dict[str, Any], named: str, tmp_path: pathlib.Path, said: golden.Said
 ) -> None:
-    with pytest.raises(errors.UsageError, match=named) as raised:
+    with said.raises(errors.UsageError, named, named):
         seedzero.train("catch", run_dir=tmp_path / "run", **arguments)
-    said(raised.value, named)
 
 
 def test_another_thread_leaves_signals_alone(calls: list[dict[str, Any]], tmp_path: pathlib.Path) -> None:
@@ -134,13 +132,15 @@ def test_wrong_settings_get_the_command_line_s_suggestions(settings: dict[str, A
 def test_nothing_to_train_on_is_an_error_and_so_is_a_directory_without_a_run(
     tmp_path: pathlib.Path, said: golden.Said
 ) -> None:
-    with pytest.raises(seedzero.errors.UsageError) as raised:
+    with said.raises(seedzero.errors.UsageError, None, "nothing"):
         seedzero.train(seed=3)
-    said(raised.value, "nothing")
     for place in (tmp_path, tmp_path / "new"):
-        with pytest.raises(seedzero.errors.ResumeError, match=rf"{place} .*--env=ENV .*--preset=NAME") as raised:
+        with said.raises(
+            seedzero.errors.ResumeError,
+            rf"{place} .*--env=ENV .*--preset=NAME",
+            "new" if place.name == "new" else "empty",
+        ):
             seedzero.train(run_dir=place)
-        said(raised.value, "new" if place.name == "new" else "empty")
 
 
 def test_a_new_run_s_directory_has_the_names_of_environment_and_agent(
@@ -204,9 +204,8 @@ def test_settings_of_json_take_its_values() -> None:
     ],
 )
 def test_values_beyond_a_setting_are_refused(setting: str, value: Any, message: str, said: golden.Said) -> None:
-    with pytest.raises(errors.ConfigError, match=rf"{setting}=.*{message}") as raised:
+    with said.raises(errors.ConfigError, rf"{setting}=.*{message}", f"{setting} {message}"):
         training.texts({setting: value})
-    said(raised.value, f"{setting} {message}")
 
 
 class _Env:

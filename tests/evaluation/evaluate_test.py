@@ -144,11 +144,7 @@ def test_drawn_episodes_repeat_by_their_seed_and_are_named(
 
 @pytest.mark.parametrize(("changes", "max_steps"), [({"evaluation.max_episode_steps": 4}, None), ({}, 4)])
 def test_episodes_that_do_not_end_are_cut_off(
-    changes: dict[str, int],
-    max_steps: int | None,
-    tmp_path: pathlib.Path,
-    run: Run,
-    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, int], max_steps: int | None, tmp_path: pathlib.Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved, told = _saved(), list[tuple[int, int]]()
     monkeypatch.setattr(greedy, "load", lambda *args: saved)
@@ -254,11 +250,7 @@ def test_the_parameters_before_any_update_are_a_choice_too(
 
 @pytest.mark.parametrize(("declared", "expected"), [(12.5, 12.5), (None, 5)])
 def test_a_video_has_the_speed_that_the_environment_declares_or_its_family_s(
-    declared: float | None,
-    expected: float,
-    tmp_path: pathlib.Path,
-    run: Run,
-    monkeypatch: pytest.MonkeyPatch,
+    declared: float | None, expected: float, tmp_path: pathlib.Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[float] = []
 

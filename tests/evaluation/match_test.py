@@ -79,9 +79,8 @@ def test_every_line_of_a_weak_player_is_counted_once(tic_tac_toe: spiel.Game) ->
 def test_a_game_with_too_many_lines_is_refused_with_how_many_there_were(
     tic_tac_toe: spiel.Game, said: golden.Said
 ) -> None:
-    with pytest.raises(errors.UsageError, match=r"'tic_tac_toe' .*: 233 .* 7 ") as raised:
+    with said.raises(errors.UsageError, r"'tic_tac_toe' .*: 233 .* 7 "):
         match.every_line(tic_tac_toe, _Perfect(tic_tac_toe), max_positions=200)
-    said(raised.value)
 
 
 def test_each_side_moves_in_its_turn_and_has_the_first_move_in_half_of_the_games(tic_tac_toe: spiel.Game) -> None:
@@ -233,30 +232,25 @@ def test_an_opponent_that_does_not_fit_is_refused_by_name(
     monkeypatch.setattr(scoring, "load_player", lambda *args: (_first_free, {}))
     mine, alone = _run(tmp_path / "mine", "tictactoe"), _run(tmp_path / "alone", "catch")
     other = _run(tmp_path / "other", "tictactoe", env__id="spiel:connect_four")
-    with pytest.raises(errors.UsageError, match="--env=spiel:connect_four") as raised:
+    with said.raises(errors.UsageError, "--env=spiel:connect_four", "another game"):
         scoring.evaluate(agent_choice.AgentChoice(mine), 4, str(other))
-    said(raised.value, "another game")
-    with pytest.raises(errors.UsageError, match="/exhaustiv ") as raised:
+    with said.raises(errors.UsageError, "/exhaustiv ", "a name"):
         scoring.evaluate(agent_choice.AgentChoice(mine), 4, str(tmp_path / "exhaustiv"))
-    said(raised.value, "a name")
-    with pytest.raises(errors.UsageError, match="--opponent=random: ") as raised:
+    with said.raises(errors.UsageError, "--opponent=random: ", "one player"):
         scoring.evaluate(agent_choice.AgentChoice(alone), 4, "random")
-    said(raised.value, "one player")
 
 
 def test_every_line_is_of_an_agent_that_draws_nothing(tmp_path: pathlib.Path, said: golden.Said) -> None:
     mine = _run(tmp_path / "mine", "tictactoe")
-    with pytest.raises(errors.UsageError, match="--policy=sample: --opponent=exhaustive ") as raised:
+    with said.raises(errors.UsageError, "--policy=sample: --opponent=exhaustive "):
         scoring.evaluate(agent_choice.AgentChoice(mine, policy="sample"), 4, "exhaustive")
-    said(raised.value)
 
 
 @pytest.mark.parametrize("opponent", [None, "exhaustive"])
 def test_a_limit_of_steps_is_refused_by_name(opponent: str | None, tmp_path: pathlib.Path, said: golden.Said) -> None:
     mine = _run(tmp_path / "mine", "tictactoe")
-    with pytest.raises(errors.UsageError, match="--max_episode_steps=3: ") as raised:
+    with said.raises(errors.UsageError, "--max_episode_steps=3: "):
         scoring.evaluate(agent_choice.AgentChoice(mine, max_steps=3), 4, opponent)
-    said(raised.value)
 
 
 def test_a_game_that_is_watched_begins_at_its_start(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,9 +288,7 @@ def test_two_players_of_a_run_meet_from_both_sides(
 
 def test_a_frozen_player_without_a_game_of_two_is_refused(tmp_path: pathlib.Path, said: golden.Said) -> None:
     alone = _run(tmp_path / "alone", "catch")
-    with pytest.raises(errors.UsageError, match="--player=main-0: ") as raised:
+    with said.raises(errors.UsageError, "--player=main-0: ", "evaluate"):
         scoring.evaluate(agent_choice.AgentChoice(alone, player="main-0"), 4)
-    said(raised.value, "evaluate")
-    with pytest.raises(errors.UsageError, match="no game of two players") as raised:
+    with said.raises(errors.UsageError, "no game of two players", "match"):
         scoring.against_each_other(agent_choice.AgentChoice(alone), [None, None], 4)
-    said(raised.value, "match")

@@ -77,9 +77,8 @@ def test_rows_carry_frames_until_their_reset() -> None:
 def test_rows_are_independent_and_other_rows_need_a_reset(said: golden.Said) -> None:
     policy = _policy(network__frame_stack=3)
     together = [policy(observation) for observation in _SEEN]
-    with pytest.raises(errors.UsageError, match=r" 1 .* 2 .*reset\(\)") as raised:
+    with said.raises(errors.UsageError, r" 1 .* 2 .*reset\(\)"):
         policy(_SEEN[0, 0])
-    said(raised.value)
     for row in range(2):
         policy.reset()
         assert [policy(observation[row]) for observation in _SEEN] == [actions[row] for actions in together]  # type: ignore[index]
@@ -99,16 +98,14 @@ def test_a_reset_of_no_rows_changes_nothing_and_one_of_others_is_refused() -> No
 def test_an_lstm_carries_its_state_and_needs_rewards(said: golden.Said) -> None:
     policy = _policy(run__agent="vtrace", vtrace__lstm_width=6)
     policy(_SEEN[0])
-    with pytest.raises(errors.UsageError, match=r"reward .*LSTM") as raised:
+    with said.raises(errors.UsageError, r"reward .*LSTM", "reward"):
         policy(_SEEN[1])
-    said(raised.value, "reward")
     policy(_SEEN[1], reward=[0.5, 0.0])
     assert policy._carried is not None and np.abs(policy._carried.memory.state).sum() > 0
     with pytest.raises(errors.UsageError, match=r"reward .*\[3\]; .*\[2\]"):
         policy(_SEEN[1], reward=np.zeros(3))
-    with pytest.raises(errors.UsageError, match=r"^agent vtrace ") as raised:
+    with said.raises(errors.UsageError, r"^agent vtrace ", "search"):
         policy.search(_SEEN[1])
-    said(raised.value, "search")
     with pytest.raises(errors.UsageError, match="num_simulations=4: agent vtrace "):
         policy(_SEEN[1], reward=0.0, num_simulations=4)
 
@@ -153,17 +150,15 @@ def test_illegal_actions_are_not_taken_and_masks_are_required(said: golden.Said)
     for action in range(3):
         mask = np.arange(3) == action
         assert policy(_SEEN[0], action_mask=[mask, mask]).tolist() == [action] * 2  # type: ignore[union-attr]
-    with pytest.raises(errors.UsageError, match="action mask") as raised:
+    with said.raises(errors.UsageError, "action mask", "none"):
         policy(_SEEN[0])
-    said(raised.value, "none")
     with pytest.raises(errors.UsageError, match=r"action_mask .*\[3\]; .*\[2, 3\]"):
         policy(_SEEN[0], action_mask=mask)
     with pytest.raises(errors.UsageError, match=r"action_mask .*int64"):
         policy(_SEEN[0], action_mask=[mask * 2, mask * 2])
     assert policy(_SEEN[0], action_mask=[mask.astype(np.int8)] * 2).tolist() == [2, 2]  # type: ignore[union-attr]
-    with pytest.raises(errors.UsageError, match="action mask") as raised:
+    with said.raises(errors.UsageError, "action mask", "too much"):
         _policy()(_SEEN[0], action_mask=mask)
-    said(raised.value, "too much")
 
 
 def test_a_mask_may_be_a_part_of_observations() -> None:
@@ -308,9 +303,8 @@ def test_whole_numbers_of_another_kind_are_taken_where_they_are_the_same() -> No
     ],
 )
 def test_a_wrong_observation_is_refused(observation: np.ndarray, message: str, said: golden.Said) -> None:
-    with pytest.raises(errors.UsageError, match=message) as raised:
+    with said.raises(errors.UsageError, message, message):
         _policy()(observation)
-    said(raised.value, message)
 
 
 def test_an_environment_that_shows_several_arrays_takes_a_dictionary() -> None:
@@ -341,9 +335,8 @@ def test_a_sample_of_several_arrays_is_what_a_call_takes() -> None:
     ],
 )
 def test_wrong_dictionaries_are_refused(observation: Any, message: str, said: golden.Said) -> None:
-    with pytest.raises(errors.UsageError, match=message) as raised:
+    with said.raises(errors.UsageError, message, message):
         _policy(_ARRAYS)(observation)
-    said(raised.value, message)
 
 
 def test_floats_are_no_bytes() -> None:
@@ -408,9 +401,8 @@ def test_actions_of_an_agent_that_learns_values_alone_are_not_drawn(
     agent: str, tmp_path: pathlib.Path, said: golden.Said
 ) -> None:
     _saved_run(tmp_path, _VECTOR, agent)
-    with pytest.raises(errors.UsageError, match=f"--policy=sample: agent {agent} ") as raised:
+    with said.raises(errors.UsageError, f"--policy=sample: agent {agent} ", agent):
         acting_policy.load(agent_choice.AgentChoice(tmp_path, player=_FROZEN, policy="sample"))
-    said(raised.value, agent)
 
 
 def _saved_run(path: pathlib.Path, spec: types.EnvSpec, agent: str) -> greedy.SavedAgent:
@@ -425,17 +417,12 @@ def _saved_run(path: pathlib.Path, spec: types.EnvSpec, agent: str) -> greedy.Sa
 def test_a_directory_without_a_spec_has_no_policy_yet(tmp_path: pathlib.Path, said: golden.Said) -> None:
     with run_dirs.open_run_dir(tmp_path, configs.Config(), preset="catch", given={}):
         pass
-    with pytest.raises(errors.ResumeError) as raised:
+    with said.raises(errors.ResumeError, None, "no spec"):
         seedzero.load(tmp_path)
-    said(raised.value, "no spec")
     spec_file.write(tmp_path, _VECTOR)
-    with pytest.raises(errors.CheckpointError, match="checkpoints") as raised:
+    with said.raises(errors.CheckpointError, "checkpoints", "no checkpoint"):
         seedzero.load(tmp_path)
-    said(raised.value, "no checkpoint")
-    with (
-        jax.enable_x64(True),
-        pytest.raises(errors.UsageError, match="jax_enable_x64") as raised,
-    ):
+    with jax.enable_x64(True), pytest.raises(errors.UsageError, match="jax_enable_x64") as raised:
         seedzero.load(tmp_path)
     said(raised.value, "64 bits")
     with pytest.raises(errors.UsageError, match="step='first': "):

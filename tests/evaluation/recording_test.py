@@ -161,9 +161,8 @@ def test_an_agent_without_a_search_has_no_arrays_of_one(
     found = seedzero.read_record(tmp_path / "out" / recording.file_name(0))
     assert ("policy" in found.arrays) is has_policy and not {"visits", "prior", "value"} & found.arrays.keys()
     assert found.header["num_simulations"] is None
-    with pytest.raises(errors.UsageError, match=f"agent {agent} ") as raised:
+    with said.raises(errors.UsageError, f"agent {agent} ", agent):
         recording.record(agent_choice.AgentChoice(path), tmp_path / "other", 1, num_simulations=4)
-    said(raised.value, agent)
 
 
 def test_a_longer_search_is_made_and_kept(
@@ -209,13 +208,11 @@ def test_a_stop_leaves_the_finished_files(tmp_path: pathlib.Path, run_path: Any)
 def test_earlier_episodes_and_files_are_kept(tmp_path: pathlib.Path, run_path: Any, said: golden.Said) -> None:
     path = run_path("catch")
     recording.record(agent_choice.AgentChoice(path), tmp_path / "out", 1)
-    with pytest.raises(errors.UsageError, match=r"--out=.*episode-000000\.npz") as raised:
+    with said.raises(errors.UsageError, r"--out=.*episode-000000\.npz", "episodes"):
         recording.record(agent_choice.AgentChoice(path), tmp_path / "out", 1)
-    said(raised.value, "episodes")
     (tmp_path / "file").touch()
-    with pytest.raises(errors.UsageError, match="--out=") as raised:
+    with said.raises(errors.UsageError, "--out=", "file"):
         recording.record(agent_choice.AgentChoice(path), tmp_path / "file", 1)
-    said(raised.value, "file")
 
 
 def test_two_processes_do_not_record_into_one_directory(

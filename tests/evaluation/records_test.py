@@ -104,9 +104,8 @@ def test_no_cut_file_and_no_flipped_byte_passes_silently(tmp_path: pathlib.Path)
 
 
 def test_other_files_are_refused_by_name(tmp_path: pathlib.Path, said: golden.Said) -> None:
-    with pytest.raises(errors.UsageError, match=r"b\.npz") as raised:
+    with said.raises(errors.UsageError, r"b\.npz"):
         records.read_record(tmp_path / "b.npz")
-    said(raised.value)
     np.save(tmp_path / "c.npy", np.zeros(3))
     with pytest.raises(errors.RecordError, match="npz"):
         records.read_record(tmp_path / "c.npy")

@@ -121,17 +121,14 @@ def test_what_cannot_be_thought_over_is_refused(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, said: golden.Said
 ) -> None:
     (record, _), again = _recorded(tmp_path, monkeypatch, "catch")
-    with pytest.raises(errors.UsageError, match="step 9") as raised:
+    with said.raises(errors.UsageError, "step 9", "behind the end"):
         again.think(record, 9)
-    said(raised.value, "behind the end")
     spec = {**record.header["spec"], "num_actions": 4}
-    with pytest.raises(errors.UsageError, match="other observations") as raised:
+    with said.raises(errors.UsageError, "other observations", "another environment"):
         again.think(dataclasses.replace(record, header={**record.header, "spec": spec}), 0)
-    said(raised.value, "another environment")
     (record, _), again = _recorded(tmp_path / "apex", monkeypatch, "catch", run__agent="apex")
-    with pytest.raises(errors.UsageError, match="apex") as raised:
+    with said.raises(errors.UsageError, "apex", "values alone"):
         again.think(record, 0)
-    said(raised.value, "values alone")
 
 
 def test_a_hostile_header_is_not_believed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

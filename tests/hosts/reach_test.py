@@ -29,9 +29,12 @@ def test_a_name_that_nobody_knows_is_named() -> None:
 
 def test_an_interface_has_its_address_and_another_is_refused(said: golden.Said) -> None:
     assert reach.of_interface(_loopback()) == "127.0.0.1"
-    with pytest.raises(errors.UsageError, match=r"--hosts\.interface=nosuch0: .*lo") as raised:
+    with said.raises(
+        errors.UsageError,
+        r"--hosts\.interface=nosuch0: .*lo",
+        replace={", ".join(name for _, name in socket.if_nameindex()): "INTERFACES"},
+    ):
         reach.of_interface("nosuch0")
-    said(raised.value, replace={", ".join(name for _, name in socket.if_nameindex()): "INTERFACES"})
 
 
 @pytest.mark.parametrize(

@@ -248,9 +248,8 @@ def test_decayed_matches_are_worth_as_many_equal_ones_as_the_documentation_says(
     ids=lambda settings: settings["builder_args"],
 )
 def test_wrong_arguments_are_refused_by_name(settings: dict[str, Any], said: golden.Said) -> None:
-    with pytest.raises(errors.ConfigError, match=r"--league\.builder_args=") as raised:
+    with said.raises(errors.ConfigError, r"--league\.builder_args=", settings["builder_args"]):
         league_config.LeagueConfig(**settings).arguments()
-    said(raised.value, settings["builder_args"])
 
 
 def test_keys_of_calls_differ_and_repeat() -> None:
@@ -366,6 +365,5 @@ def test_a_failure_is_told_with_file_and_line(
 
 def test_a_builder_that_is_not_there_is_refused(rules: pathlib.Path, said: golden.Said) -> None:
     for name in ("rules_of_a_user:biuld", "rules_of_nobody:build"):
-        with pytest.raises(errors.ConfigError, match=name) as raised:
+        with said.raises(errors.ConfigError, name, name, {str(rules.parent): "FOLDER"}):
             builders.load(name)
-        said(raised.value, name, {str(rules.parent): "FOLDER"})

@@ -43,9 +43,8 @@ def test_sessions_get_slots_of_their_own_and_give_them_back(said: golden.Said) -
     assert (first.num_groups, first.envs_per_group, first.role) == (2, 2, types.Role.TRAIN)
     assert _slots(roster, first.session_id) == [0, 1, 2, 3]
     assert _slots(roster, second.session_id) == [4, 5, 6, 7]
-    with pytest.raises(errors.SlotsExhausted, match=r" 4 train .* 0 .*replay\.num_slots") as raised:
+    with said.raises(errors.SlotsExhausted, r" 4 train .* 0 .*replay\.num_slots"):
         roster.assign(_hello("c"))
-    said(raised.value)
     assert roster.remove(first.session_id) is not None
     assert roster.remove(first.session_id) is None
     assert _slots(roster, roster.assign(_hello("c")).session_id) == [0, 1, 2, 3]
@@ -74,9 +73,8 @@ def test_an_evaluating_worker_gets_slots_behind_the_training_ones(said: golden.S
     assignment = roster.assign(_hello(roles=(types.Role.EVALUATE,)))
     assert assignment.role is types.Role.EVALUATE
     assert _slots(roster, assignment.session_id) == [8, 9]
-    with pytest.raises(errors.SlotsExhausted) as raised:
+    with said.raises(errors.SlotsExhausted):
         roster.assign(_hello("b", roles=(types.Role.EVALUATE,)))
-    said(raised.value)
 
 
 def test_one_worker_evaluates_even_where_it_left_slots_free() -> None:
@@ -141,9 +139,8 @@ def test_a_deterministic_run_takes_no_other_workers(said: golden.Said) -> None:
     config = _config(**{"run.deterministic": True})
     roster = rosters.Roster(config, batches.Layout(1, 8, 0), max_group=16, key="of local workers")
     hello = _hello("local-0")
-    with pytest.raises(errors.SlotsExhausted, match=r"local-0 .* 1 local .*deterministic") as raised:
+    with said.raises(errors.SlotsExhausted, r"local-0 .* 1 local .*deterministic"):
         roster.assign(hello)
-    said(raised.value)
     assert roster.assign(dataclasses.replace(hello, key="of local workers")).num_groups == 2
 
 
@@ -176,6 +173,5 @@ def test_only_sessions_whose_spec_was_accepted_count_as_started() -> None:
 def test_where_several_players_learn_a_group_is_whole(said: golden.Said) -> None:
     roster = _roster(**{"league.builder": "alphastar", "league.main_exploiters": 1})
     assert _slots(roster, roster.assign(_hello()).session_id) == [0, 1, 2, 3]
-    with pytest.raises(errors.SlotsExhausted, match=" 2 players learn") as raised:
+    with said.raises(errors.SlotsExhausted, " 2 players learn"):
         roster.assign(_hello("b", max_envs=3))
-    said(raised.value)

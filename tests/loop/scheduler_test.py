@@ -11,12 +11,7 @@ import pytest
 from seedzero.loop import pacing, replay_pacing, scheduler
 
 READY = loop_world.READY._replace(can_evaluate=True, evaluating=True)
-ACT, UPDATE, REFRESH, EVALUATE = (
-    pacing.Work.ACT,
-    pacing.Work.UPDATE,
-    pacing.Work.REFRESH,
-    pacing.Work.EVALUATE,
-)
+ACT, UPDATE, REFRESH, EVALUATE = (pacing.Work.ACT, pacing.Work.UPDATE, pacing.Work.REFRESH, pacing.Work.EVALUATE)
 BAND = replay_pacing.Limiter(4.0, 64, 100, 200.0, replay_pacing.Refreshing(0.0, 1, 0, 0.0))
 
 

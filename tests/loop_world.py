@@ -296,6 +296,16 @@ class World:
         """One message of a group, every environment alike."""
         self.inbox.put(message(session, group, value, first=first, final=final, reward=reward, now=self.now))
 
+    def show_all(self, session: rosters.Session, value: float, **shown: Any) -> None:
+        """One message of each group."""
+        for group in range(len(session.slots)):
+            self.show(session, group, value, **shown)
+
+    def answer(self, session: rosters.Session, group: int, value: float, **shown: Any) -> None:
+        """Shows one message of a group, and works until there is nothing to do."""
+        self.show(session, group, value, **shown)
+        self.work()
+
     def lose(self, session: rosters.Session, reason: str = counts.WORKER_LOST) -> None:
         """What the learner does when a worker's session is over."""
         self.people.remove(session.session_id)
@@ -344,8 +354,7 @@ class World:
         """Shows whole episodes of `episode` steps in all groups, waiting for each answer; the first one now."""
         for index in range(num_steps):
             place = index % (episode + 1)
-            for group in range(len(session.slots)):
-                self.show(session, group, float(place), first=place == 0, final=place == episode)
+            self.show_all(session, float(place), first=place == 0, final=place == episode)
             self.work()
 
 

@@ -14,6 +14,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import golden
 import gymnasium
@@ -133,15 +134,19 @@ for kind in kinds:
 """
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _module(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "talking_envs.py").write_text(_MODULE)
 
 
-@pytest.mark.usefixtures("_module")
+def _show(kind: str, **given: Any) -> environment.Shown | None:
+    settings = {name: given.pop(name) for name in ("kwargs",) if name in given}
+    return environment.show(sections.EnvConfig(id=f"gym:talking_envs:{kind}-v0", **settings), **given)
+
+
 def test_a_user_s_module_shows_its_spec_whatever_it_prints() -> None:
-    found = environment.show(sections.EnvConfig(id="gym:talking_envs:Talking-v0"))
+    found = _show("Talking")
     assert found is not None and "Box" in found.spec.spaces and found.reward_threshold == 12.5
     shown = dataclasses.replace(found.spec, spaces="")
     assert shown == types.EnvSpec((4,), "float32", 0, observation_high=1, action_low=(-1, -1), action_high=(1, 1))
@@ -162,15 +167,28 @@ def test_a_game_of_chance_alone_is_known_as_such() -> None:
     assert found is not None and found.seated_by == "chance"
 
 
-@pytest.mark.usefixtures("_module")
-def test_one_that_ends_its_process_is_named(said: golden.Said) -> None:
-    with said.raises(errors.ConfigError, r"Crashing-v0: .* 3 .*: out of licences", "exit code"):
-        environment.show(sections.EnvConfig(id="gym:talking_envs:Crashing-v0"))
-    with said.raises(errors.ConfigError, r"Aborting-v0: .*SIGABRT", "signal"):
-        environment.show(sections.EnvConfig(id="gym:talking_envs:Aborting-v0"))
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ("talking_envs:Crashing", ".* 3 .*: out of licences"),
+        ("talking_envs:Aborting", ".*SIGABRT"),
+        ("talking_envs:RealTime", ".* 40 "),  # a signal without a name
+        ("talking_envs:OfTwoRewards", r".*float64\[2\]"),  # behind which last words follow
+        ("talking_envs:Stuck", r".*reset: RuntimeError: no simulator \("),  # not the one in close
+        ("no_module:X", ".*'no_module'"),
+    ],
+)
+def test_one_that_fails_is_named_with_its_last_words(
+    env: str, message: str, tmp_path: pathlib.Path, said: golden.Said
+) -> None:
+    with said.raises(errors.ConfigError, f"^--env=gym:{env}-v0: {message}", env, {tmp_path.name: "FOLDER"}):
+        environment.show(sections.EnvConfig(id=f"gym:{env}-v0"))
 
 
-@pytest.mark.usefixtures("_module")
+def test_last_words_do_not_hide_the_spec() -> None:
+    assert _show("Parting")
+
+
 @pytest.mark.parametrize("env", ["python:unguarded:make", "gym:unguarded:Mine-v0", "python:lazy:make"])
 def test_a_script_whose_probe_would_train_is_told_of_the_guard(
     env: str, tmp_path: pathlib.Path, said: golden.Said
@@ -183,37 +201,10 @@ def test_a_script_whose_probe_would_train_is_told_of_the_guard(
         environment.show(sections.EnvConfig(id=env), limit_seconds=100)
 
 
-@pytest.mark.usefixtures("_module")
-def test_a_module_that_is_missing_is_named_once() -> None:
-    with pytest.raises(errors.ConfigError, match=r"^--env=gym:no_module:X-v0: .*'no_module'"):
-        environment.show(sections.EnvConfig(id="gym:no_module:X-v0"))
-
-
-@pytest.mark.usefixtures("_module")
-def test_last_words_hide_neither_spec_nor_error(said: golden.Said) -> None:
-    assert environment.show(sections.EnvConfig(id="gym:talking_envs:Parting-v0"))
-    with said.raises(errors.ConfigError, r"--env=gym:.*OfTwoRewards-v0: .*float64\[2\]"):
-        environment.show(sections.EnvConfig(id="gym:talking_envs:OfTwoRewards-v0"))
-
-
-@pytest.mark.usefixtures("_module")
-def test_an_error_in_close_does_not_hide_the_first_one() -> None:
-    with pytest.raises(errors.ConfigError, match=r"Stuck-v0: .*reset: RuntimeError: no simulator \("):
-        environment.show(sections.EnvConfig(id="gym:talking_envs:Stuck-v0"))
-
-
-@pytest.mark.usefixtures("_module")
-@pytest.mark.skipif(not hasattr(signal, "SIGRTMIN"), reason="real-time signals are Linux's")
-def test_a_signal_without_a_name_is_told_by_its_number(said: golden.Said) -> None:
-    with said.raises(errors.ConfigError, r"RealTime-v0: .* 40 "):
-        environment.show(sections.EnvConfig(id="gym:talking_envs:RealTime-v0"))
-
-
-@pytest.mark.usefixtures("_module")
 def test_one_that_hangs_is_named_after_the_limit() -> None:
     message = r"^--env=gym:.*Hanging-v0: .* 1 s, .*--transport\.step_seconds"
     with pytest.raises(errors.ConfigError, match=message):  # the place of a process that is so young differs
-        environment.show(sections.EnvConfig(id="gym:talking_envs:Hanging-v0"), limit_seconds=1.0)
+        _show("Hanging", limit_seconds=1.0)
 
 
 def test_the_last_words_of_one_that_hangs_are_told(monkeypatch: pytest.MonkeyPatch, said: golden.Said) -> None:
@@ -236,30 +227,26 @@ def test_an_answer_counts_though_the_process_hangs_at_its_end(monkeypatch: pytes
                 environment.show(sections.EnvConfig(id="python:a:b"))
 
 
-@pytest.mark.usefixtures("_module")
 def test_a_thread_of_an_environment_that_never_ends_holds_nothing_up() -> None:
-    assert environment.show(sections.EnvConfig(id="gym:talking_envs:Threaded-v0"), limit_seconds=120.0)
+    assert _show("Threaded", limit_seconds=120.0)
 
 
-@pytest.mark.usefixtures("_module")
 def test_what_it_started_neither_holds_it_up_nor_lives_on() -> None:
     os.mkfifo("left")
     with open(os.open("left", os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as left:
-        assert environment.show(sections.EnvConfig(id="gym:talking_envs:Leaving-v0"), limit_seconds=120.0)
+        assert _show("Leaving", limit_seconds=120.0)
         told = b"x"
         while told:
             assert select.select([left], [], [], 60.0)[0]
             told = left.read(8)
 
 
-@pytest.mark.usefixtures("_module")
 def test_it_sees_no_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setenv("JAX_PLATFORMS", "cuda")
-    assert environment.show(sections.EnvConfig(id="gym:talking_envs:Hidden-v0"))
+    assert _show("Hidden")
 
 
-@pytest.mark.usefixtures("_module")
 def test_its_process_ends_with_the_one_that_asks() -> None:
     os.mkfifo("alive")
     asks = "environment.show(sections.EnvConfig(id='gym:talking_envs:Waiting-v0'))"
@@ -282,7 +269,7 @@ def _hears_hangups() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
-@pytest.mark.usefixtures("_module", "_hears_hangups")
+@pytest.mark.usefixtures("_hears_hangups")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_one_that_keeps_pythons_lock_ends_with_a_stopped_command(number: signal.Signals) -> None:
     os.mkfifo("alive")
@@ -301,7 +288,6 @@ def test_one_that_keeps_pythons_lock_ends_with_a_stopped_command(number: signal.
     assert re.search(r"stopped before training began in __init__, at .*talking_envs\.py, line \d+$", complaint.strip())
 
 
-@pytest.mark.usefixtures("_module")
 def test_what_it_started_ends_with_the_one_that_asks() -> None:
     os.mkfifo("left")
     asks = "environment.show(sections.EnvConfig(id='gym:talking_envs:Simulating-v0'))"
@@ -315,17 +301,15 @@ def test_what_it_started_ends_with_the_one_that_asks() -> None:
         assert select.select([left], [], [], 60.0)[0] and left.read(8) == b""
 
 
-@pytest.mark.usefixtures("_module")
 def test_settings_may_be_long_and_are_no_argument_of_its_process() -> None:
     kwargs = json.dumps({"secret": "x" * 200_000})
-    assert environment.show(sections.EnvConfig(id="gym:talking_envs:Configured-v0", kwargs=kwargs))
+    assert _show("Configured", kwargs=kwargs)
 
 
 def _later(deed: str) -> sections.EnvConfig:
     return sections.EnvConfig(id="gym:talking_envs:Later-v0", kwargs=json.dumps({"deed": deed}))
 
 
-@pytest.mark.usefixtures("_module")
 def test_a_look_is_the_same_from_a_process_of_its_own(said: golden.Said) -> None:
     found = environment.look(_later("nothing"), 40, 600.0)
     assert found.spec.observation_low == -np.inf and found.findings.num_steps == 40
@@ -335,7 +319,6 @@ def test_a_look_is_the_same_from_a_process_of_its_own(said: golden.Said) -> None
     assert environment.look(sections.EnvConfig(id="catch"), 9, 600.0).findings.num_steps == 9
 
 
-@pytest.mark.usefixtures("_module")
 @pytest.mark.parametrize(
     ("deed", "message"),
     [("exit", "Later-v0: .* 7 "), ("crash", r"Later-v0: .*SIGSEGV .*step, at .*talking_envs\.py, line \d+")],
@@ -345,7 +328,6 @@ def test_a_look_at_one_that_ends_its_process_names_it(deed: str, message: str, s
         environment.look(_later(deed), 40, 600.0)
 
 
-@pytest.mark.usefixtures("_module")
 def test_a_step_that_hangs_is_told_while_it_does_and_named_when_it_is_interrupted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -361,7 +343,6 @@ def test_a_step_that_hangs_is_told_while_it_does_and_named_when_it_is_interrupte
         environment.look(_later("hang"), 40, 600.0, say=interrupt)
 
 
-@pytest.mark.usefixtures("_module")
 def test_a_constructor_that_takes_its_time_is_told_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "_FIRST_SECONDS", 0.1)
     said: list[str] = []
@@ -418,7 +399,7 @@ class _Mine(gymnasium.Env[np.ndarray, int]):
     action_space = gymnasium.spaces.Discrete(2)
 
 
-@pytest.mark.usefixtures("_module", "_registry")
+@pytest.mark.usefixtures("_registry")
 @pytest.mark.parametrize(
     ("env_id", "entry", "module"),
     [
@@ -433,14 +414,13 @@ def test_an_id_that_this_process_alone_has_registered_is_refused(env_id: str, en
         environment.show(sections.EnvConfig(id=f"gym:{env_id}"))
 
 
-@pytest.mark.usefixtures("_module", "_registry")
+@pytest.mark.usefixtures("_registry")
 def test_check_env_refuses_it_too() -> None:
     _register("Mine-v0", lambda: _Mine())
     with pytest.raises(errors.ConfigError, match=rf"--env=gym:{__name__}:Mine-v0, "):
         environment.look(sections.EnvConfig(id="gym:Mine-v0"), 2, 10.0)
 
 
-@pytest.mark.usefixtures("_module")
 @pytest.mark.parametrize("env", ["python:__main__:make", "gym:__main__:Mine-v0"])
 def test_the_started_script_is_refused_without_a_process(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "_output", lambda *args: pytest.fail("asked"))

@@ -65,8 +65,7 @@ def test_acting_is_answered_while_updates_of_other_devices_are_not_complete() ->
     session, acting, learning = world.join(), *world.dispatcher.in_flight.lanes
 
     def answer(step: int) -> None:
-        for group in (0, 1):
-            world.show(session, group, float(step), first=step == 0)
+        world.show_all(session, float(step), first=step == 0)
         while world.step() or acting.number:
             if acting.number:
                 world.dispatcher.in_flight.complete_next(0)
@@ -91,8 +90,7 @@ def test_acting_waits_for_an_update_apart_if_no_older_parameters_may_act(taking_
     acting, learning = world.dispatcher.in_flight.lanes
 
     def show(*, first: bool = False) -> None:
-        for group in (0, 1):
-            world.show(session, group, 0.0, first=first)
+        world.show_all(session, 0.0, first=first)
 
     def answers() -> list[tuple[types.Role, int]]:
         """Completes acting calls alone; returns the roles and versions of their replies."""
@@ -342,11 +340,9 @@ class TestLockStep:
     def test_acting_waits_for_every_training_environment(self, make: loop_world.Make) -> None:
         world = make(**self.SETTINGS)
         session = world.join()
-        world.show(session, 0, 0.0, first=True)
-        world.work()
+        world.answer(session, 0, 0.0, first=True)
         assert not world.replies
-        world.show(session, 1, 0.0, first=True)
-        world.work()
+        world.answer(session, 1, 0.0, first=True)
         assert len(world.replies) == 2
 
     def test_the_order_of_arrival_changes_nothing(self, make: loop_world.Make) -> None:
@@ -369,8 +365,7 @@ class TestLockStep:
         session = world.join()
         updates = []
         for index in range(6):
-            for group in (0, 1):
-                world.show(session, group, float(index), first=index == 0)
+            world.show_all(session, float(index), first=index == 0)
             world.work()
             updates.append(world.num_updates)
         assert updates == [0, 1, 2, 3, 4, 5]  # four windows for each of four steps
@@ -406,12 +401,10 @@ class TestLastEvaluation:
 
     def test_the_newest_parameters_are_evaluated_before_the_run_ends(self, make: loop_world.Make) -> None:
         world, watched = self._trained(make)
-        world.show(watched, 0, 0.0, first=True)
-        world.work()
+        world.answer(watched, 0, 0.0, first=True)
         num_steps = world.loop.look().counts.stored
         assert world.loop.state().host[phase.IN_LAST]  # so that a resume after Ctrl-C evaluates, too
-        world.show(watched, 0, 0.0, reward=2.0, final=True)
-        world.work()
+        world.answer(watched, 0, 0.0, reward=2.0, final=True)
         assert world.loop.run() == "--max_updates=6 reached"
         assert not world.loop.state().host[phase.IN_LAST]
         assert [result.mean_return for result in world.results] == [2.0] and world.bests == []  # it is the first
@@ -421,10 +414,8 @@ class TestLastEvaluation:
 
     def test_one_that_reaches_the_return_is_not_owed_to_a_resume_either(self, make: loop_world.Make) -> None:
         world, watched = self._trained(make, run__stop_at_return=1.0)
-        world.show(watched, 0, 0.0, first=True)
-        world.work()
-        world.show(watched, 0, 0.0, reward=2.0, final=True)
-        world.work()
+        world.answer(watched, 0, 0.0, first=True)
+        world.answer(watched, 0, 0.0, reward=2.0, final=True)
         assert world.loop.run() == "evaluation returned 2, --stop_at_return=1"
         assert not world.loop.state().host[phase.IN_LAST]
 
@@ -459,8 +450,7 @@ class TestLastEvaluation:
         self, make: loop_world.Make, said: golden.Said
     ) -> None:
         world, watched = self._trained(make)
-        world.show(watched, 0, 0.0, first=True)
-        world.work()
+        world.answer(watched, 0, 0.0, first=True)
         world.now += phase.SILENCE_SECONDS
         ended = world.loop.run()
         assert ended.startswith("--max_updates=6 reached; ") and " 2 " in ended
@@ -469,8 +459,7 @@ class TestLastEvaluation:
 
     def test_episodes_without_end_cost_a_tenth_of_the_time_and_stop_no_run(self, make: loop_world.Make) -> None:
         world, watched = self._trained(make, run__max_seconds=200.0, run__stop_at_return=1.0)
-        world.show(watched, 0, 0.0, first=True)
-        world.work()
+        world.answer(watched, 0, 0.0, first=True)
         self._show_one_end(world, watched)
         assert world.seconds_left() == 20.0 and not world.has_work()
         world.now += 20.0
@@ -488,8 +477,7 @@ class TestLastEvaluation:
         watched = world.join(types.Role.EVALUATE, "evaluator")
         for place in range(3):  # 6 of 2 * 30 steps
             world.now += 50.0
-            world.show(watched, 0, 0.0, first=place == 0)
-            world.work()
+            world.answer(watched, 0, 0.0, first=place == 0)
         assert world.loop.course.over is None
         self._show_one_end(world, watched)
         assert world.loop.course.over == "--max_updates=6 reached"
@@ -544,8 +532,7 @@ class TestLastEvaluation:
 
     def _evaluate(self, world: loop_world.World, watched: Any) -> None:
         for first in (True, False):
-            world.show(watched, 0, 0.0, first=first, final=not first)
-            world.work()
+            world.answer(watched, 0, 0.0, first=first, final=not first)
 
 
 class TestRefreshing:
@@ -627,8 +614,7 @@ class TestQueue:
         session = world.join()
         num_shown, num_rows = 0, 0
         while num_shown == num_rows:  # every message was answered
-            for group in (0, 1):
-                world.show(session, group, float(num_shown), first=num_shown == 0)
+            world.show_all(session, float(num_shown), first=num_shown == 0)
             num_shown += 1
             world.work()
             num_rows = len(world.replies) // 2
@@ -642,8 +628,7 @@ class TestQueue:
         world = make_queued()
         session = world.join()
         for index in range(loop_world.UNROLL + 3):
-            world.show(session, 0, float(index), first=index == 0)
-            world.work()
+            world.answer(session, 0, float(index), first=index == 0)
         counts = world.loop.look().counts
         assert (counts.stored, counts.pending) == (10, 2)
         world.lose(session)
@@ -664,8 +649,7 @@ class TestQueue:
             world.work()
         world.lose(one)
         for index in range(2, 8 * loop_world.UNROLL):
-            world.show(other, 0, float(index))
-            world.work()
+            world.answer(other, 0, float(index))
         assert len(world.replies) == 2 + 8 * loop_world.UNROLL
         assert world.num_updates >= 3
 
@@ -728,8 +712,7 @@ def _play_to_a_checkpoint(world: loop_world.World, session: Any, saved: list[dis
     num_saved = len(world.saved)
     with world.completions():
         for index in range(100):
-            for group in (0, 1):
-                world.show(session, group, float(index), first=index == 0)
+            world.show_all(session, float(index), first=index == 0)
             while len(world.saved) == num_saved and world.step():
                 world.dispatcher.in_flight.settle()
             if len(world.saved) > num_saved:

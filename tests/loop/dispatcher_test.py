@@ -22,8 +22,7 @@ from seedzero.transport import messages
 def test_every_message_is_answered_once_with_legal_actions(make: loop_world.Make) -> None:
     world = make()
     session = world.join()
-    for group in (0, 1):
-        world.show(session, group, 0.0, first=True)
+    world.show_all(session, 0.0, first=True)
     world.work()
     assert sorted(request.group for request, _, _ in world.replies) == [0, 1]
     size = loop_world.SIZE
@@ -83,8 +82,7 @@ def test_the_history_of_a_session_is_cut_where_it_ended(make: loop_world.Make) -
     world = make()
     session = world.join()
     for place in range(3):
-        world.show(session, 0, float(place), first=place == 0)
-        world.work()
+        world.answer(session, 0, float(place), first=place == 0)
     world.show(session, 1, 7.0, first=True)  # waits when the session is lost: nobody needs its answer
     num_replies = len(world.replies)
     world.lose(session, "worker_left")
@@ -95,8 +93,7 @@ def test_the_history_of_a_session_is_cut_where_it_ended(make: loop_world.Make) -
     counts = world.loop.look().counts
     assert (counts.stored, counts.pending, counts.discarded) == (4, 0, {"worker_left": 2})
     world.show(again, 0, 10.0, first=True)
-    world.show(again, 1, 20.0, first=True)
-    world.work()
+    world.answer(again, 1, 20.0, first=True)
     rings = world.rings
     slot = int(again.slots[0][0])
     assert rings.observation[slot, :4, 0].tolist() == [0, 1, 2, 10]
@@ -178,8 +175,7 @@ def test_evaluation_is_answered_by_frozen_parameters_and_never_stored(make: loop
     world = make(evaluation__every_updates=4)
     session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
     assert (watched.all_slots >= loop_world.LAYOUT.num_train).all()
-    world.show(watched, 0, 0.5, first=True)
-    world.work()
+    world.answer(watched, 0, 0.5, first=True)
     assert not world.replies  # no evaluation is due before the first update
     world.play(session, 2)
     assert world.num_updates >= 1
@@ -187,10 +183,8 @@ def test_evaluation_is_answered_by_frozen_parameters_and_never_stored(make: loop
     version = world.num_updates
     (answer,) = [reply for reply in world.replies if reply[0].role is types.Role.EVALUATE]
     assert 1 <= answer[2] <= version
-    world.show(watched, 0, 0.25, reward=3.0)
-    world.work()
-    world.show(watched, 0, 0.25, reward=4.0, final=True)
-    world.work()
+    world.answer(watched, 0, 0.25, reward=3.0)
+    world.answer(watched, 0, 0.25, reward=4.0, final=True)
     (result,) = world.results
     assert (result.episodes, result.mean_return, result.mean_length) == (2, 7.0, 2.0)
     answers = [reply for reply in world.replies if reply[0].role is types.Role.EVALUATE]
@@ -264,19 +258,15 @@ def test_an_evaluation_whose_environments_are_lost_starts_anew(make: loop_world.
     world = make(evaluation__every_updates=1000)
     session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
     world.play(session, 2)
-    world.show(watched, 0, 0.0, first=True)
-    world.work()
+    world.answer(watched, 0, 0.0, first=True)
     assert world.loop.look().evaluating
-    world.show(watched, 0, 0.0, reward=100.0)
-    world.work()
+    world.answer(watched, 0, 0.0, reward=100.0)
     world.lose(watched)
     world.work()
     assert not world.loop.look().evaluating
     watched = world.join(types.Role.EVALUATE, "evaluator")
-    world.show(watched, 0, 0.0, first=True)
-    world.work()
-    world.show(watched, 0, 0.0, reward=1.0, final=True)
-    world.work()
+    world.answer(watched, 0, 0.0, first=True)
+    world.answer(watched, 0, 0.0, reward=1.0, final=True)
     assert [result.mean_return for result in world.results] == [1.0]
     assert world.loop.look().counts.discarded == {}
 
@@ -300,8 +290,7 @@ def test_a_checkpoint_brings_every_counter_back(make: loop_world.Make) -> None:
     session, watched = world.join(), world.join(types.Role.EVALUATE, "evaluator")
     world.show(watched, 0, 0.0, first=True)
     world.play(session, 6)
-    world.show(watched, 0, 0.0, reward=5.0, final=True)
-    world.work()
+    world.answer(watched, 0, 0.0, reward=5.0, final=True)
     world.dispatcher.reset_environments()
     state: dispatchers.CheckpointState = world.loop.state()
     assert world.player.version == world.num_updates  # acting goes on with what a resume begins with

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import loop_world
@@ -20,16 +21,57 @@ SESSION = loop_world.make_session([4, 5], role=types.Role.EVALUATE)
 PARAMS: Any = {"w": 1}
 
 
-def _make(every_updates: int = 4) -> evaluators.Evaluator:
-    return evaluators.Evaluator(sections.EvaluationConfig(every_updates=every_updates, episodes=2, num_envs=2))
+def _make(
+    every_updates: int = 4,
+    env_id: str = "",
+    *,
+    hardest: str = "",
+    now: float = 0.0,
+    num_envs: int = 2,
+    every_seconds: float = 0.0,
+    **changes: Any,
+) -> evaluators.Evaluator:
+    given = dict(every_updates=every_updates, every_seconds=every_seconds, episodes=num_envs, num_envs=num_envs)
+    config = sections.EvaluationConfig(**{**given, **changes})  # type: ignore[arg-type]
+    return evaluators.Evaluator(config, env_id, hardest=hardest, now=now)
+
+
+def _show(
+    evaluator: evaluators.Evaluator,
+    place: int,
+    *,
+    session: Any = SESSION,
+    now: float = 0.0,
+    num_updates: int = 0,
+    is_last: bool = False,
+    rewards: Sequence[float] | None = None,
+    ends: Sequence[bool] | None = None,
+    **shown: Any,
+) -> evaluators.Ended | None:
+    """Records a step of all environments; place: in the episode. rewards, ends: of each one."""
+    message = loop_world.message(session, 0, 0.0, first=place == 0, **shown)
+    step = message.request.step
+    step = step if rewards is None else step._replace(reward=np.array(rewards, np.float32))
+    step = step if ends is None else step._replace(terminated=np.array(ends))
+    messages = [message._replace(request=message.request._replace(step=step))]
+    return evaluator.record(messages, num_updates=num_updates, now=now, is_last=is_last)
+
+
+def _play_tasks(evaluator: evaluators.Evaluator, session: Any, update: int, returns: list[float]) -> evaluators.Ended:
+    """Evaluates an episode of one step in each task."""
+    evaluator.begin(session, update, PARAMS, now=0.0)
+    for place in range(2):
+        rewards = [place * found for found in returns]
+        ended = _show(evaluator, place, session=session, final=place == 1, tasks=range(len(returns)), rewards=rewards)
+    assert ended is not None
+    return ended
 
 
 def _play(evaluator: evaluators.Evaluator, update: int, reward: float, *, is_last: bool = False) -> evaluators.Ended:
     """Evaluates episodes of two steps."""
     evaluator.begin(SESSION, update, PARAMS, now=0.0)
     for place in range(3):
-        shown = loop_world.message(SESSION, 0, 0.0, first=place == 0, final=place == 2, reward=reward)
-        ended = evaluator.record([shown], num_updates=0, now=float(place), is_last=is_last)
+        ended = _show(evaluator, place, now=float(place), is_last=is_last, final=place == 2, reward=reward)
         assert (ended is None) == (place < 2)
     assert ended is not None
     return ended
@@ -47,13 +89,12 @@ def test_the_first_is_due_after_the_first_update_and_the_others_at_multiples() -
 def _take(evaluator: evaluators.Evaluator, update: int, *, began: float, ended: float) -> None:
     """Evaluates episodes of one step in a time."""
     evaluator.begin(SESSION, update, PARAMS, now=began)
-    evaluator.record([loop_world.message(SESSION, 0, 0.0, first=True)], update, began)
-    assert evaluator.record([loop_world.message(SESSION, 0, 0.0, first=False, final=True)], update, ended)
+    _show(evaluator, 0, num_updates=update, now=began)
+    assert _show(evaluator, 1, num_updates=update, now=ended, final=True)
 
 
 def test_slow_updates_are_evaluated_by_the_clock_unless_nothing_was_learned_since() -> None:
-    config = sections.EvaluationConfig(every_updates=200, every_seconds=30.0, episodes=2, num_envs=2)
-    evaluator = evaluators.Evaluator(config, now=100.0)
+    evaluator = _make(200, every_seconds=30.0, now=100.0)
     assert evaluator.is_due(1, 100.0)
     _take(evaluator, 1, began=100.0, ended=101.0)
     assert not evaluator.is_due(27, 130.9) and evaluator.is_due(27, 131.0)
@@ -63,25 +104,18 @@ def test_slow_updates_are_evaluated_by_the_clock_unless_nothing_was_learned_sinc
 
 
 def test_without_seconds_updates_alone_count() -> None:
-    config = sections.EvaluationConfig(every_updates=200, every_seconds=0.0, episodes=2, num_envs=2)
-    evaluator = evaluators.Evaluator(config)
+    evaluator = _make(200)
     _take(evaluator, 1, began=0.0, ended=1.0)
     assert not evaluator.is_due(199, 1e9) and evaluator.is_due(200, 1.0)
     assert not _make(0).is_due(10**9, 1e9)  # no updates: none at all
 
 
 def test_a_baseline_of_two_periods_by_the_clock_cuts_off_the_longer_episodes() -> None:
-    config = sections.EvaluationConfig(every_updates=200, every_seconds=30.0, episodes=2, num_envs=2)
     for now, is_cut in ((59.0, False), (60.0, True)):
-        evaluator = evaluators.Evaluator(config)
+        evaluator = _make(200, every_seconds=30.0)
         evaluator.begin(SESSION, 1, PARAMS, now=0.0)
-        evaluator.record([loop_world.message(SESSION, 0, 0.0, first=True)], 1, 0.0)
-        ended = evaluator.record([loop_world.message(SESSION, 0, 0.0, first=False, final=False)], 2, now)
-        assert (ended is not None) == is_cut
-
-
-def test_without_a_period_none_is_due() -> None:
-    assert not _make(0).is_due(10**9, 0.0)
+        _show(evaluator, 0, num_updates=1)
+        assert (_show(evaluator, 1, num_updates=2, now=now) is not None) == is_cut
 
 
 def test_a_whole_evaluation_has_its_parameters_and_statistics() -> None:
@@ -95,12 +129,10 @@ def test_a_whole_evaluation_has_its_parameters_and_statistics() -> None:
 
 
 def test_an_episode_without_end_is_cut_off() -> None:
-    config = sections.EvaluationConfig(every_updates=4, episodes=2, num_envs=2, max_episode_steps=3)
-    evaluator = evaluators.Evaluator(config)
+    evaluator = _make(max_episode_steps=3)
     evaluator.begin(SESSION, 4, PARAMS, now=0.0)
     for place in range(4):
-        shown = loop_world.message(SESSION, 0, 0.0, first=place == 0, final=False, reward=1.0)
-        ended = evaluator.record([shown], num_updates=0, now=0.0)
+        ended = _show(evaluator, place)
     assert ended is not None and not ended.cut_short and (ended.result.mean_return, ended.result.cut_off) == (3.0, 2)
 
 
@@ -111,10 +143,7 @@ def _play_without_end(update: int, *, later: int, num_before: int = 0) -> evalua
         _play(evaluator, 1, 0.0)
     evaluator.begin(SESSION, update, PARAMS, now=0.0)
     for place in range(10):
-        shown = loop_world.message(SESSION, 0, 0.0, first=place == 0, final=False, reward=1.0)
-        step = shown.request.step._replace(terminated=np.array([place == 2, False]))
-        message = shown._replace(request=shown.request._replace(step=step))
-        if ended := evaluator.record([message], update if place < 5 else later, now=0.0):
+        if ended := _show(evaluator, place, num_updates=update if place < 5 else later, ends=[place == 2, False]):
             return ended
     return None
 
@@ -131,12 +160,11 @@ def test_later_evaluations_take_as_long_as_they_need() -> None:
 
 
 def test_training_waits_until_the_environments_of_an_evaluation_are_silent_for_long() -> None:
-    config = sections.EvaluationConfig(every_updates=4, episodes=2, num_envs=2, pauses_training=True)
-    evaluator, silence = evaluators.Evaluator(config), phase.SILENCE_SECONDS
+    evaluator, silence = _make(pauses_training=True), phase.SILENCE_SECONDS
     assert evaluator.pause_until == -math.inf
     evaluator.begin(SESSION, 4, PARAMS, now=10.0)
     assert evaluator.pause_until == 10.0 + silence
-    evaluator.record([loop_world.message(SESSION, 0, 0.0, first=True)], num_updates=4, now=20.0)
+    _show(evaluator, 0, num_updates=4, now=20.0)
     assert evaluator.pause_until == 20.0 + silence
     without = _make()
     without.begin(SESSION, 4, PARAMS, now=0.0)
@@ -176,50 +204,25 @@ def test_checkpoints_of_versions_that_knew_the_best_alone_resume() -> None:
 def test_of_tasks_with_published_scores_the_best_has_the_highest_capped_mean() -> None:
     levels = tuple(human_scores.DMLAB_SCORES)
     session = loop_world.make_session(list(range(30)), role=types.Role.EVALUATE, tasks=levels)
-    config = sections.EvaluationConfig(every_updates=4, episodes=30, num_envs=30)
-    evaluator = evaluators.Evaluator(config, "dmlab:dmlab30")
-
-    def play(update: int, returns: list[float]) -> bool:
-        evaluator.begin(session, update, PARAMS, now=0.0)
-        for place in range(2):
-            shown = loop_world.message(session, 0, 0.0, first=place == 0, final=place == 1, tasks=range(30))
-            step = shown.request.step._replace(reward=np.array(returns, np.float32) * place)
-            ended = evaluator.record(
-                [shown._replace(request=shown.request._replace(step=step))], num_updates=0, now=0.0
-            )
-        assert ended is not None
-        return ended.is_best
-
+    evaluator = _make(4, "dmlab:dmlab30", num_envs=30)
     human = [score for _, score in human_scores.DMLAB_SCORES.values()]
-    assert play(4, human)
-    assert not play(8, [10_000.0] + [0.0] * 29)  # the higher mean return
+    assert _play_tasks(evaluator, session, 4, human).is_best
+    assert not _play_tasks(evaluator, session, 8, [10_000.0] + [0.0] * 29).is_best  # the higher mean return
     assert evaluator.to_json()["best_return"] == pytest.approx(1.0)
 
 
 def test_of_several_opponents_the_hardest_gives_the_score() -> None:
     tasks = opponents.tasks(("random", "mcts-9"))
     session = loop_world.make_session(list(range(4)), role=types.Role.EVALUATE, tasks=tasks)
-    config = sections.EvaluationConfig(every_updates=4, episodes=4, num_envs=4)
-    evaluator = evaluators.Evaluator(config, "spiel:tic_tac_toe", hardest="mcts-9")
-
-    def play(update: int, returns: list[float]) -> evaluators.Ended:
-        evaluator.begin(session, update, PARAMS, now=0.0)
-        for place in range(2):
-            shown = loop_world.message(session, 0, 0.0, first=place == 0, final=place == 1, tasks=range(4))
-            step = shown.request.step._replace(reward=np.array(returns, np.float32) * place)
-            ended = evaluator.record([shown._replace(request=shown.request._replace(step=step))], 0, 0.0)
-        assert ended is not None
-        return ended
-
-    assert play(4, [0.0, 0.0, 1.0, 0.0]).is_best
-    ended = play(8, [1.0, 1.0, 0.0, 0.0])  # the higher mean return
+    evaluator = _make(4, "spiel:tic_tac_toe", hardest="mcts-9", num_envs=4)
+    assert _play_tasks(evaluator, session, 4, [0.0, 0.0, 1.0, 0.0]).is_best
+    ended = _play_tasks(evaluator, session, 8, [1.0, 1.0, 0.0, 0.0])  # the higher mean return
     assert not ended.is_best and ended.result.task_returns["random/first"] == 1.0
     assert evaluator.to_json()["best_return"] == 0.5
 
 
 def test_an_atari_game_has_its_human_normalized_score_beside_the_return() -> None:
-    config = sections.EvaluationConfig(every_updates=4, episodes=2, num_envs=2)
-    evaluator = evaluators.Evaluator(config, "atari:Pong")
+    evaluator = _make(4, "atari:Pong")
     ended = _play(evaluator, 4, reward=14.6)
     random, human = human_scores.SCORES["pong"]
     assert ended.human_normalized == pytest.approx((ended.result.mean_return - random) / (human - random))
@@ -251,10 +254,8 @@ def _playing(*, num_steps: int, ends: bool) -> evaluators.Evaluator:
     _play(evaluator, 4, -3.0)
     evaluator.begin(SESSION, 8, PARAMS, now=0.0)
     for place in range(num_steps + 1):
-        shown = loop_world.message(SESSION, 0, 0.0, first=place == 0, reward=1.0)
-        step = shown.request.step._replace(terminated=np.array([ends and place == 2, False]))
-        message = shown._replace(request=shown.request._replace(step=step))
-        assert evaluator.record([message], num_updates=8, now=float(place), is_last=True) is None
+        ended = [ends and place == 2, False]
+        assert _show(evaluator, place, num_updates=8, now=float(place), is_last=True, ends=ended) is None
     return evaluator
 
 
@@ -274,13 +275,6 @@ def test_without_a_finished_episode_there_is_nothing_to_cut() -> None:
     assert evaluator.cut() is None and evaluator.running is not None
     evaluator.abandon()
     assert evaluator.cut() is None
-
-
-def test_one_whose_environments_are_gone_ends_without_a_result() -> None:
-    evaluator = _make()
-    evaluator.begin(SESSION, 3, PARAMS, now=0.0)
-    evaluator.running = None
-    assert evaluator.running is None and evaluator.last is None and evaluator.is_due(3, 0.0)
 
 
 @pytest.mark.parametrize("reward", [None, 4.0])

@@ -24,8 +24,7 @@ def test_acting_keeps_to_its_own_room_where_other_devices_learn() -> None:
     device = loop_world.make_device(loop_world.MUZERO, num_learning=1).without_refresh
     world = loop_world.World(device, training__max_in_flight=1, replay__min_steps=100)  # no updates yet
     session, acting = world.join(), world.dispatcher.in_flight.lanes[0]
-    for group in (0, 1):
-        world.show(session, group, 0.0, first=True)
+    world.show_all(session, 0.0, first=True)
     assert world.step() and acting.number == 1
     world.show(session, 0, 1.0)
     assert world.dispatcher.in_flight.has_room  # for an update
@@ -127,8 +126,7 @@ def test_training_waits_for_an_evaluation_where_that_is_wanted(make: loop_world.
         decision = world.loop.decide()
         assert isinstance(decision, scheduler.Wait) and decision.held == ("device_idle_seconds",)
     stored = world.loop.look().counts.stored
-    world.show(watched, 0, 0.0, reward=5.0, final=True)
-    world.work()
+    world.answer(watched, 0, 0.0, reward=5.0, final=True)
     assert world.results and not world.loop.look().evaluating
     world.play(session, 4)
     assert world.num_updates > begun and world.loop.look().counts.stored > stored
@@ -159,11 +157,9 @@ def test_a_run_that_ends_says_what_it_waits_for(make: loop_world.Make) -> None:
     world.play(world.join(), 12)
     assert world.loop.course.ends and world.loop.look().remaining == ""
     watched = world.join(types.Role.EVALUATE, "evaluator")
-    world.show(watched, 0, 0.0, first=True)
-    world.work()
+    world.answer(watched, 0, 0.0, first=True)
     assert world.loop.look().remaining.endswith("0 of 2 episodes")
-    world.show(watched, 0, 0.0, final=True)
-    world.work()
+    world.answer(watched, 0, 0.0, final=True)
     assert world.loop.look().remaining == "" and world.loop.course.over
 
 

@@ -13,6 +13,7 @@ from seedzero.config import config as configs
 from seedzero.config import options
 from seedzero.core import types
 from seedzero.evaluation import greedy
+from seedzero.evaluation import policy as acting_policy
 
 SMALL: dict[str, options.Value] = {
     "network.width": 8,
@@ -39,3 +40,8 @@ def saved(spec: types.EnvSpec, **changes: options.Value) -> greedy.SavedAgent:
 
     params = jax.tree_util.tree_map_with_path(number, shapes)
     return greedy.SavedAgent(agent, params, 7, "given", config, spec)
+
+
+def policy(spec: types.EnvSpec, *, seed: int = 0, **changes: options.Value) -> acting_policy.Policy:
+    """A policy without memories; the compiled functions are those of all policies of the same agent."""
+    return acting_policy.Policy(saved(spec, **changes), seed=seed)

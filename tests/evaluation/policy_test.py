@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import pathlib
 from typing import Any
 
@@ -39,16 +38,8 @@ _ARRAYS = types.EnvSpec.of_arrays(
 _SHOWN = {"image": np.full((4, 5, 1), 7, np.uint8), "speed": np.array([0.5, -1.0], np.float32)}
 
 
-@functools.cache
-def _compiled(spec: types.EnvSpec, **changes: options.Value) -> acting_policy.Policy:
-    return acting_policy.Policy(policies.saved(spec, **changes))
-
-
 def _policy(spec: types.EnvSpec = _VECTOR, **changes: options.Value) -> acting_policy.Policy:
-    """A policy without memories whose compiled functions the tests share."""
-    policy = _compiled(spec, **changes)
-    policy.reset()
-    return policy
+    return policies.policy(spec, **changes)
 
 
 def test_one_observation_gives_one_action_and_a_batch_gives_a_batch() -> None:
@@ -150,6 +141,7 @@ def test_illegal_actions_are_not_taken_and_masks_are_required(said: golden.Said)
     for action in range(3):
         mask = np.arange(3) == action
         assert policy(_SEEN[0], action_mask=[mask, mask]).tolist() == [action] * 2  # type: ignore[union-attr]
+    assert policy.search(_SEEN[0], action_mask=[mask, mask]).action.tolist() == [2, 2]
     with said.raises(errors.UsageError, "action mask", "none"):
         policy(_SEEN[0])
     with pytest.raises(errors.UsageError, match=r"action_mask .*\[3\]; .*\[2, 3\]"):
@@ -164,12 +156,12 @@ def test_illegal_actions_are_not_taken_and_masks_are_required(said: golden.Said)
 def test_a_mask_may_be_a_part_of_observations() -> None:
     parts = spaces.Dict(seen=spaces.Box(-9.0, 9.0, (4,)), action_mask=spaces.Box(0.0, 1.0, (3,)))
     spec, _, _ = gym_spaces.read("mine", parts, spaces.Discrete(3, start=7), masks=True)
-    policy = _policy(spec)
+    policy = _policy(spec, run__agent="ppo")
     assert policy.spec.has_action_mask and policy.spec.observation_space == parts
     for action in range(3):
         mask = (np.arange(3) == action).astype(np.float32)
         one = {"seen": _SEEN[0, 0], "action_mask": mask}
-        assert policy(one) == 7 + action and policy.search(one).action == 7 + action
+        assert policy(one) == policy.think(one).action == 7 + action
         assert policy([one, one]).tolist() == [7 + action] * 2  # type: ignore[union-attr]
     assert policy(one, action_mask=[1, 0, 0]) == 7
     policy.reset()
@@ -178,7 +170,7 @@ def test_a_mask_may_be_a_part_of_observations() -> None:
 def test_masks_of_several_numbers_are_as_the_environment_shows_them() -> None:
     taken = spaces.MultiDiscrete([2, 3], start=[1, 10])
     spec, _, _ = gym_spaces.read("mine", spaces.Box(-9.0, 9.0, (4,)), taken)
-    policy = _policy(dataclasses.replace(spec, has_action_mask=True))
+    policy = _policy(dataclasses.replace(spec, has_action_mask=True), run__agent="ppo")
     mask = np.array([1, 0, 0, 0, 1])
     assert policy(_SEEN[0, 0], action_mask=mask).tolist() == [1, 12]  # type: ignore[union-attr]
     assert policy(_SEEN[0], action_mask=[mask, mask]).tolist() == [[1, 12]] * 2  # type: ignore[union-attr]
@@ -193,8 +185,7 @@ def test_a_search_of_no_simulations_is_refused() -> None:
 
 def test_exploration_follows_the_seed_and_greedy_play_does_not() -> None:
     def play(seed: int, explore: bool) -> list[Any]:
-        policy = acting_policy.Policy(policies.saved(_VECTOR), seed=seed)
-        policy._functions = _policy()._functions or policy._functions
+        policy = policies.policy(_VECTOR, seed=seed)
         return [policy(_SEEN.reshape(-1, 4), explore=explore).tolist() for _ in range(4)]  # type: ignore[union-attr]
 
     best = play(0, False)
@@ -208,9 +199,7 @@ def _drawing(seed: int = 0, spec: types.EnvSpec = _VECTOR, **changes: options.Va
     """A policy that draws its actions, of smaller parameters: all are likely."""
     saved = policies.saved(spec, **changes)
     params = jax.tree.map(lambda array: array * np.float32(0.4), saved.params)
-    policy = acting_policy.Policy(saved._replace(params=params, mode=types.SAMPLE), seed=seed)
-    policy._functions = _compiled(spec, **changes)._functions
-    return policy
+    return acting_policy.Policy(saved._replace(params=params, mode=types.SAMPLE), seed=seed)
 
 
 @pytest.mark.parametrize("agent", ["muzero", "ppo", "vtrace"])
@@ -276,7 +265,8 @@ def test_continuous_actions_lie_within_their_bounds() -> None:
 
 
 def test_an_environment_that_shows_numbers_takes_numbers() -> None:
-    policy = _policy(types.EnvSpec((5,), "float32", 3, observation_low=0, observation_high=1, num_states=5))
+    spec = types.EnvSpec((5,), "float32", 3, observation_low=0, observation_high=1, num_states=5)
+    policy = _policy(spec, run__agent="ppo")
     assert policy(3) == policy(np.array([3]))[0]  # type: ignore[index]
     assert policy.spec.observation_space == spaces.Discrete(5)
     with pytest.raises(errors.UsageError, match=r"5.*Discrete\(5\)"):
@@ -286,7 +276,7 @@ def test_an_environment_that_shows_numbers_takes_numbers() -> None:
 
 
 def test_whole_numbers_of_another_kind_are_taken_where_they_are_the_same() -> None:
-    policy = _policy(types.EnvSpec((4,), "uint8", 3, observation_low=0, observation_high=1))
+    policy = _policy(types.EnvSpec((4,), "uint8", 3, observation_low=0, observation_high=1), run__agent="ppo")
     shown = np.array([0, 1, 1, 0], np.int8)  # as Gymnasium's MultiBinary
     assert policy(shown) == policy(shown.astype(np.uint8))
     with pytest.raises(errors.UsageError, match=r"-1.*uint8"):

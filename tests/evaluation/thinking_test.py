@@ -25,9 +25,8 @@ _VECTOR = types.EnvSpec((4,), "float32", 3)
 _SEEN = np.random.default_rng(0).normal(size=4).astype(np.float32)
 
 
-@functools.cache
 def _policy(spec: types.EnvSpec = _VECTOR, **changes: options.Value) -> acting_policy.Policy:
-    return acting_policy.Policy(policies.saved(spec, search__num_simulations=4, **changes))
+    return policies.policy(spec, **changes)
 
 
 def test_the_numbers_are_those_of_the_policy_s_search_bit_for_bit() -> None:
@@ -35,7 +34,7 @@ def test_the_numbers_are_those_of_the_policy_s_search_bit_for_bit() -> None:
     found, thought = policy.search(_SEEN, return_tree=True), policy.think(_SEEN)
     assert thought.action == found.action == thought.choices[int(found.action)].number
     assert (thought.value, thought.network_value) == (float(found.value), float(found.network_value))
-    assert thought.num_simulations == 4
+    assert thought.num_simulations == 3
     for choice in thought.choices:
         number = choice.number
         assert choice.prior == float(found.prior[number]) and choice.policy == float(found.policy[number])
@@ -46,7 +45,7 @@ def test_the_numbers_are_those_of_the_policy_s_search_bit_for_bit() -> None:
     assert tree is not None
     made = tree.num_visits > 0
     nodes = thought.nodes
-    assert [node.number for node in nodes] == list(range(5)) and made.sum() == 5
+    assert [node.number for node in nodes] == list(range(4)) and made.sum() == 4
     for name in ("visits", "reward", "value", "discount", "depth"):
         expected = tree.num_visits if name == "visits" else getattr(tree, name)
         assert [getattr(node, name) for node in nodes] == expected[made].tolist()
@@ -59,7 +58,7 @@ def test_the_numbers_are_those_of_the_policy_s_search_bit_for_bit() -> None:
 
 def test_the_numbers_are_those_of_the_search_alone() -> None:
     # rewards in one unit inside the search and outside
-    saved = policies.saved(_VECTOR, search__num_simulations=4, muzero__scale_rewards=False)
+    saved = policies.saved(_VECTOR, muzero__scale_rewards=False)
     model = saved.agent.model
     assert model is not None
 
@@ -198,7 +197,7 @@ def test_the_table_names_the_chosen_action_and_the_best_ones() -> None:
     many = types.EnvSpec((4,), "float32", 20)
     text = str(_policy(many).think(_SEEN))
     title, head, *rows = text.splitlines()
-    assert "muzero of update 7: action " in title and "4 simulations" in title
+    assert "muzero of update 7: action " in title and "3 simulations" in title
     assert head.split() == ["action", "prior", "visits", "Q", "completed", "Q", "policy"]
     assert rows[12] == "8 more actions" and rows[13].startswith("line: ")
     assert repr(_policy(many).think(_SEEN)) == text
@@ -222,4 +221,4 @@ def test_a_notebook_gets_a_picture() -> None:
     thought = _policy().think(_SEEN)
     picture = thought._repr_svg_()
     xml.dom.minidom.parseString(picture)
-    assert picture.count("<g>") == 5 and thought.to_svg(most_nodes=3).count("<g>") == 3
+    assert picture.count("<g>") == 4 and thought.to_svg(most_nodes=3).count("<g>") == 3

@@ -186,24 +186,26 @@ def configured(device: Device, settings: dict[str, options.Value]) -> configs.Co
     return configs.override(configs.Config(), {**device.settings, **dotted})
 
 
-class Broken:
-    """Device functions some of which are replaced."""
+class _Replaced:
+    """Device functions some of which are a test's."""
 
-    def __init__(self, compiled: device_programs.Programs, **replaced: Any) -> None:
-        self._compiled = compiled
-        self.replaced = replaced
+    def __init__(self, compiled: device_programs.Programs, replaced: dict[str, Any]) -> None:
+        self._compiled, self.replaced = compiled, replaced
 
     def __getattr__(self, name: str) -> Any:
         return self.replaced.get(name, getattr(self._compiled, name))
 
 
-def training(
-    compiled: futures.Future[device_programs.Training], **replaced: Any
-) -> futures.Future[device_programs.Training]:
-    """Returns an update or a refresh, some of whose functions are replaced."""
-    found, changed = compiled.result(), futures.Future[device_programs.Training]()
-    changed.set_result(found._replace(functions={**found.functions, **replaced}))
-    return changed
+def replaced(device: Device, **functions: Any) -> Device:
+    """Returns an agent with other functions on the device: act, update, refresh; or a future of the last two."""
+    for name in functions.keys() & {"update", "refresh"}:
+        if not isinstance(functions[name], futures.Future):
+            compiled, changed = getattr(device.programs, name).result(), futures.Future[device_programs.Training]()
+            changed.set_result(compiled._replace(functions={**compiled.functions, name: functions[name]}))
+            functions[name] = changed
+    if act := functions.get("act"):
+        functions["act"] = lambda num_rows: act
+    return device._replace(programs=cast(Any, _Replaced(device.programs, functions)))
 
 
 class World:
@@ -283,18 +285,9 @@ class World:
         assignment = self.people.assign(messages.Hello(name, "", (role,), ("catch",), 99))
         return self.people.begin(assignment.session_id)
 
-    def show(
-        self,
-        session: rosters.Session,
-        group: int,
-        value: float,
-        *,
-        first: bool = False,
-        final: bool = False,
-        reward: float = 1.0,
-    ) -> None:
-        """One message of a group, every environment alike."""
-        self.inbox.put(message(session, group, value, first=first, final=final, reward=reward, now=self.now))
+    def show(self, session: rosters.Session, group: int, value: float, **shown: Any) -> None:
+        """One message of a group, every environment alike; shown: as of `message`."""
+        self.inbox.put(message(session, group, value, now=self.now, **shown))
 
     def show_all(self, session: rosters.Session, value: float, **shown: Any) -> None:
         """One message of each group."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import random
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 import pytest
 
@@ -46,23 +47,25 @@ def test_a_host_that_asks_twice_is_ready_once() -> None:
     assert tally.ready(0, 1) == tally.ready(0, 1) == []
 
 
-def test_a_host_that_takes_its_word_back_is_refused() -> None:
-    with pytest.raises(errors.ProtocolError, match="host 1 is ready for 5 updates, and 7 are decided"):
-        _begun(num_updates=7).ready(1, 5)
-
-
-def test_hosts_that_begin_differently_are_refused() -> None:
+def _built(*hosts: tuple[int, str]) -> None:
     tally = agreement.DecisionTally(2)
-    tally.built(0, 40, "same")
-    with pytest.raises(errors.ProtocolError, match="different numbers of updates"):
-        tally.built(1, 20, "same")
+    for host, (num_updates, resolved) in enumerate(hosts):
+        tally.built(host, num_updates, resolved)
 
 
-def test_machines_that_imply_other_settings_are_refused() -> None:
-    tally = agreement.DecisionTally(2)
-    tally.built(0, 0, "eight devices")
-    with pytest.raises(errors.ProtocolError, match="host 1 implies other settings"):
-        tally.built(1, 0, "four devices")
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        (lambda: _begun(num_updates=7).ready(1, 5), "host 1 is ready for 5 updates, and 7 are decided"),
+        (lambda: _built((40, "same"), (20, "same")), "different numbers of updates"),
+        (lambda: _built((0, "eight devices"), (0, "four devices")), "host 1 implies other settings"),
+        (lambda: _begun().asked(Kind.BEGIN), "begin"),
+        (lambda: _begun().asked(Kind.UPDATE), "update"),
+    ],
+)
+def test_what_no_host_says_is_refused(wrong: Callable[[], object], match: str) -> None:
+    with pytest.raises(errors.ProtocolError, match=match):
+        wrong()
 
 
 def test_a_save_comes_after_the_updates_decided_before() -> None:
@@ -80,12 +83,6 @@ def test_a_run_ends_once_and_has_no_updates_then() -> None:
     assert tally.ready(1, 1) == []
     assert tally.asked(Kind.STOP, "interrupted") == [agreement.Decision(Kind.STOP, 0, "interrupted")]
     assert tally.asked(Kind.STOP, "interrupted") == tally.asked(Kind.SOLVED) == []
-
-
-@pytest.mark.parametrize("kind", [Kind.BEGIN, Kind.UPDATE])
-def test_no_host_asks_for_an_update(kind: agreement.Kind) -> None:
-    with pytest.raises(errors.ProtocolError, match=kind.value):
-        _begun().asked(kind)
 
 
 def test_steps_of_all_hosts_spend_a_budget() -> None:
@@ -187,34 +184,33 @@ def test_a_host_promises_what_it_owes_and_more_as_that_grows() -> None:
     assert [message["ready"] for _, message in hosts.mail] == [3, 5]
 
 
-def test_a_decided_update_goes_before_acting_and_then_they_take_turns() -> None:
+@pytest.fixture
+def turn() -> Callable[..., scheduler.Call | scheduler.Wait]:
+    """A host that has three decided updates: (can_act, can_update, awaits_last) -> its next call, submitted."""
     host = Hosts(2).hosts[0]
     for _ in range(3):
         host.decide(agreement.Decision(Kind.UPDATE))
 
-    def turn(*, can_act: bool = True, can_update: bool = True) -> scheduler.Call | scheduler.Wait:
-        call = host.next_call(lambda may: ACT if can_act else WAIT, 0, num_due=0, can_update=can_update)
+    def take(*, can_act: bool = True, **given: bool) -> scheduler.Call | scheduler.Wait:
+        alone = ACT if can_act else WAIT
+        call = host.next_call(lambda may: alone, 0, num_due=0, **{"can_update": True, **given})
         if call == UPDATE:
             host.take_update()
         return call
 
+    return take
+
+
+Turn: TypeAlias = Callable[..., scheduler.Call | scheduler.Wait]
+
+
+def test_a_decided_update_goes_before_acting_and_then_they_take_turns(turn: Turn) -> None:
     assert [turn(), turn(), turn(can_act=False)] == [UPDATE, ACT, UPDATE]
     assert [turn(can_act=False, can_update=False), turn(can_update=False)] == [WAIT, ACT]
     assert [turn(), turn(), turn()] == [UPDATE, ACT, ACT]
 
 
-def test_a_call_that_waits_at_the_end_of_a_slow_update_goes_before_the_next() -> None:
-    host = Hosts(2).hosts[0]
-    for _ in range(3):
-        host.decide(agreement.Decision(Kind.UPDATE))
-
-    def turn(*, can_act: bool = True, awaits_last: bool = False) -> scheduler.Call | scheduler.Wait:
-        alone = ACT if can_act else WAIT
-        call = host.next_call(lambda may: alone, 0, num_due=0, can_update=True, awaits_last=awaits_last)
-        if call == UPDATE:
-            host.take_update()
-        return call
-
+def test_a_call_that_waits_at_the_end_of_a_slow_update_goes_before_the_next(turn: Turn) -> None:
     assert turn() == UPDATE
     assert [turn(awaits_last=True), turn(awaits_last=True, can_act=False)] == [ACT, WAIT]
     assert [turn(), turn()] == [ACT, UPDATE]

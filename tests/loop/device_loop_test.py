@@ -217,11 +217,7 @@ class _FailsWhenRead:
 
 def test_a_failed_call_ends_training_with_its_reason(device: loop_world.Device, said: golden.Said) -> None:
     """XLA's calls fail when their result is asked for."""
-    update = loop_world.training(
-        device.programs.update, update=lambda seed, train, rings, num_inserts: (train, rings, _FailsWhenRead())
-    )
-    broken: Any = loop_world.Broken(device.programs, update=update)
-    world = loop_world.World(device._replace(programs=broken))
+    world = loop_world.World(loop_world.replaced(device, update=lambda *given: (*given[1:3], _FailsWhenRead())))
     session = world.join()
     with said.raises(errors.TrainingFailure, "RESOURCE_EXHAUSTED"):
         world.play(session, 10)
@@ -609,8 +605,8 @@ class TestQueue:
         world.dispatcher.in_flight.check()
 
     def test_acting_waits_where_updates_cannot_follow(self, queued: loop_world.Device) -> None:
-        broken: Any = loop_world.Broken(queued.programs, update=futures.Future())
-        world = loop_world.World(queued._replace(programs=broken))
+        broken = loop_world.replaced(queued, update=futures.Future())
+        world = loop_world.World(broken)
         session = world.join()
         num_shown, num_rows = 0, 0
         while num_shown == num_rows:  # every message was answered
@@ -620,7 +616,7 @@ class TestQueue:
             num_rows = len(world.replies) // 2
         assert num_rows == 2 * loop_world.UNROLL + 1  # max_lag is 2
         assert world.num_updates == 0 and len(world.inbox.waiting(types.Role.TRAIN)) == 2
-        broken.replaced.clear()
+        broken.programs.replaced.clear()  # type: ignore[attr-defined]
         world.work()
         assert world.num_updates == 2 and len(world.replies) == 2 * (num_rows + 1)
 

@@ -35,8 +35,7 @@ def test_each_message_of_a_call_gets_the_actions_of_its_own_rows(device: loop_wo
     def act(seed: Any, params: Any, actor: Any, batch: Any, counters: Any) -> Any:
         return actor, batch.observation[:, 0].astype(np.int32)
 
-    broken: Any = loop_world.Broken(device.programs, act=lambda num_rows: act)
-    world = loop_world.World(device._replace(programs=broken))
+    world = loop_world.World(loop_world.replaced(device, act=act))
     session = world.join()
     world.show(session, 1, 21.0, first=True)
     world.show(session, 0, 10.0, first=True)
@@ -53,8 +52,7 @@ def test_metrics_of_the_agent_s_acting_are_means_over_rows_of_training(device: l
             {"epsilon": np.where(shown > 50, np.nan, shown), "never": shown * np.nan},
         )
 
-    broken: Any = loop_world.Broken(device.programs, act=lambda num_rows: act)
-    world = loop_world.World(device._replace(programs=broken))
+    world = loop_world.World(loop_world.replaced(device, act=act))
     session = world.join()
     for group, shown in ((0, 10.0), (1, 21.0)):
         world.show(session, group, shown, first=True)
@@ -125,8 +123,7 @@ def test_updates_that_are_refused_again_and_again_end_training(device: loop_worl
         values = dict.fromkeys(names, 0.0) | {"num_rejected": float(next(num_rejected))}
         return train, rings, np.array(list(values.values()), np.float32)
 
-    broken: Any = loop_world.Broken(device.programs, update=loop_world.training(device.programs.update, update=update))
-    world = loop_world.World(device._replace(programs=broken))
+    world = loop_world.World(loop_world.replaced(device, update=update))
     with said.raises(errors.TrainingFailure, " 10 "):
         world.play(world.join(), 100)
     assert world.num_updates == 10
@@ -140,10 +137,7 @@ def test_the_share_of_clipped_gradients_is_a_metric_where_there_is_a_limit(devic
         values = dict.fromkeys(device.programs.update.result().metric_names, 0.0) | {"grad_norm": next(norms)}
         return train, rings, np.array(list(values.values()), np.float32)
 
-    counted: Any = loop_world.Broken(
-        device.programs, update=loop_world.training(device.programs.update, update=update)
-    )
-    world = loop_world.World(device._replace(programs=counted))
+    world = loop_world.World(loop_world.replaced(device, update=update))
     for _ in range(2):
         world.dispatcher.update(world.player)
         world.complete()
@@ -159,10 +153,7 @@ def test_means_over_refreshed_rows_count_those_alone(refreshing: loop_world.Devi
         values = dict.fromkeys(names, 8.0 * share) | {"refreshed_share": share}
         return rings, np.array([values[name] for name in names], np.float32)
 
-    broken: Any = loop_world.Broken(
-        refreshing.programs, refresh=loop_world.training(refreshing.programs.refresh, refresh=refresh)
-    )
-    world = loop_world.World(refreshing._replace(programs=broken))
+    world = loop_world.World(loop_world.replaced(refreshing, refresh=refresh))
     for _ in range(3):
         world.dispatcher.refresh(world.player)
     world.complete()
@@ -208,8 +199,7 @@ def test_evaluations_draw_their_actions_in_games_of_seats(
         return actor, np.zeros(len(batch.slot), np.int32)
 
     spec = dataclasses.replace(device.setup.spec, tasks=seats, seats=seats)
-    broken: Any = loop_world.Broken(device.programs, act=lambda num_rows: act)
-    seated = device._replace(setup=device.setup._replace(spec=spec), programs=broken)
+    seated = loop_world.replaced(device._replace(setup=device.setup._replace(spec=spec)), act=act)
     world = loop_world.World(seated, evaluation__every_updates=1)
     watched = world.join(types.Role.EVALUATE, "evaluator")
     world.dispatcher.update(world.player)

@@ -17,8 +17,8 @@ from seedzero.device import state as states
 from seedzero.loop import player as players
 
 
-def _make(device: loop_world.Device, programs: Any = None) -> players.Player:
-    return loop_world.World(device if programs is None else device._replace(programs=programs)).player
+def _make(device: loop_world.Device, **functions: Any) -> players.Player:
+    return loop_world.World(loop_world.replaced(device, **functions)).player
 
 
 def _act(device: loop_world.Device, player: players.Player, num_inserts: int = 0, num_calls: int = 0) -> np.ndarray:
@@ -102,12 +102,7 @@ def test_targets_are_refreshed_with_the_parameters_that_act(device_apart: loop_w
         seen.append((params, int(counters.version)))
         return rings, np.zeros(3)
 
-    player = _make(
-        device_apart,
-        loop_world.Broken(
-            device_apart.programs, refresh=loop_world.training(device_apart.programs.refresh, refresh=refresh)
-        ),
-    )
+    player = _make(device_apart, refresh=refresh)
     player.run_update(0.0)
     player.run_refresh()
     assert seen == [(player.params, 0)]
@@ -124,12 +119,7 @@ def test_every_call_says_how_many_were_before_it(refreshing: loop_world.Device) 
         seen.append(tuple(map(int, counters)))
         return rings, np.zeros(3)
 
-    programs = loop_world.Broken(
-        refreshing.programs,
-        act=lambda num_rows: act,
-        refresh=loop_world.training(refreshing.programs.refresh, refresh=refresh),
-    )
-    player = _make(refreshing, programs)
+    player = _make(refreshing, act=act, refresh=refresh)
     player.run_update(0.0)
     for num_inserts in (5, 6):
         _act(refreshing, player, num_inserts, num_inserts - 5)

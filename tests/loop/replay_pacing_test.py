@@ -79,38 +79,44 @@ def test_the_ratio_begins_where_it_changed(pace: dict[str, object], start: tuple
     assert replay_pacing.owed_updates(sections.ReplayConfig(), 2000, start) == 0
 
 
-def test_below_the_band_only_updates_run() -> None:
-    assert choose(BAND, _at_surplus(-300)) is UPDATE
-    assert choose(BAND, _at_surplus(-300, can_update=False)) is WAIT
+WARMING_UP = READY._replace(num_inserts=99, num_kept=99)
 
 
-def test_above_the_band_only_acting_runs() -> None:
-    assert choose(BAND, _at_surplus(300)) is ACT
-    assert choose(BAND, _at_surplus(300, can_act=False)) is WAIT
+@pytest.mark.parametrize(
+    ("progress", "work"),
+    [
+        (_at_surplus(-300), UPDATE),  # below the band only updates run
+        (_at_surplus(-300, can_update=False), WAIT),
+        (_at_surplus(300), ACT),  # above it only acting
+        (_at_surplus(300, can_act=False), WAIT),
+        (_at_surplus(0), ACT),  # inside it acting goes first, and updates fill its gaps
+        (_at_surplus(0, can_act=False), UPDATE),
+        (WARMING_UP, ACT),  # no update before the minimum of steps
+        (WARMING_UP._replace(can_act=False), WAIT),
+        # After a resume without its replay it acts, however many updates are owed.
+        (_at_surplus(-300, num_kept=0, can_update=False), ACT),
+        (_at_surplus(-300, num_kept=99), ACT),
+        # Evaluation is exempt from the band, and takes turns with acting.
+        (_at_surplus(0, can_evaluate=True), EVALUATE),
+        (_at_surplus(0, can_evaluate=True, evaluated_last=True), ACT),
+        (_at_surplus(-300, can_evaluate=True, evaluated_last=True), EVALUATE),
+    ],
+)
+def test_the_band_decides(progress: pacing.Progress, work: pacing.Work) -> None:
+    assert choose(BAND, progress) is work
 
 
-def test_inside_the_band_acting_goes_first_and_updates_fill_its_gaps() -> None:
-    assert choose(BAND, _at_surplus(0)) is ACT
-    assert choose(BAND, _at_surplus(0, can_act=False)) is UPDATE
-
-
-def test_no_update_before_the_minimum_of_steps() -> None:
-    warming_up = READY._replace(num_inserts=99, num_kept=99)
-    assert choose(BAND, warming_up) is ACT
-    assert choose(BAND, warming_up._replace(can_act=False)) is WAIT
-
-
-def test_a_resume_without_its_replay_acts_again_however_many_updates_are_owed() -> None:
-    assert choose(BAND, _at_surplus(-300, num_kept=0, can_update=False)) is ACT
-    assert choose(BAND, _at_surplus(-300, num_kept=99)) is ACT
-    assert lock_step(BAND, _at_surplus(-300, num_kept=99)) is ACT
-
-
-def test_evaluation_is_exempt_from_the_band_and_takes_turns_with_acting() -> None:
-    waiting = _at_surplus(0, can_evaluate=True)
-    assert choose(BAND, waiting) is EVALUATE
-    assert choose(BAND, waiting._replace(evaluated_last=True)) is ACT
-    assert choose(BAND, _at_surplus(-300, can_evaluate=True, evaluated_last=True)) is EVALUATE
+@pytest.mark.parametrize(
+    ("progress", "work"),
+    [
+        (_at_surplus(-300, num_kept=99), ACT),
+        (READY._replace(can_update=False), WAIT),  # instead of acting, for an update that is not compiled
+        (READY._replace(evaluating=True), WAIT),  # nothing else while it evaluates
+        (READY._replace(evaluating=True, can_evaluate=True), EVALUATE),
+    ],
+)
+def test_in_lock_step_counters_alone_decide(progress: pacing.Progress, work: pacing.Work) -> None:
+    assert lock_step(BAND, progress) is work
 
 
 @pytest.mark.parametrize("max_batch", [1, 32, 1000])
@@ -132,16 +138,6 @@ def test_the_ratio_stays_in_the_band_when_both_sides_are_always_ready(max_batch:
 def test_lock_step_updates_as_soon_as_a_whole_batch_is_owed() -> None:
     owed = READY._replace(num_inserts=100, num_kept=100)  # 400 windows: 6 whole updates
     assert [lock_step(BAND, owed._replace(num_updates=n)) for n in range(8)] == ([UPDATE] * 6 + [ACT] * 2)
-
-
-def test_lock_step_waits_for_an_update_that_is_not_compiled_instead_of_acting() -> None:
-    assert lock_step(BAND, READY._replace(can_update=False)) is WAIT
-
-
-def test_lock_step_does_nothing_else_while_it_evaluates() -> None:
-    evaluating = READY._replace(evaluating=True)
-    assert lock_step(BAND, evaluating) is WAIT
-    assert lock_step(BAND, evaluating._replace(can_evaluate=True)) is EVALUATE
 
 
 class TestRefreshing:

@@ -11,7 +11,7 @@ import pytest
 from seedzero.loop import pacing, replay_pacing, scheduler
 
 READY = loop_world.READY._replace(can_evaluate=True, evaluating=True)
-ACT, UPDATE, REFRESH, EVALUATE = (pacing.Work.ACT, pacing.Work.UPDATE, pacing.Work.REFRESH, pacing.Work.EVALUATE)
+ACT, UPDATE, EVALUATE = pacing.Work.ACT, pacing.Work.UPDATE, pacing.Work.EVALUATE
 BAND = replay_pacing.Limiter(4.0, 64, 100, 200.0, replay_pacing.Refreshing(0.0, 1, 0, 0.0))
 
 
@@ -36,45 +36,35 @@ def _facts(*paces: pacing.Pace, progress: pacing.Progress = READY, **more: objec
     return scheduler.Facts(10.0, (progress,) * len(paces), paces)._replace(**more)
 
 
-@pytest.mark.parametrize(
-    ("choices", "expected"),
-    [
-        ([("act", 0.1)], ("act", (0,))),
-        ([("wait", 9.0)], None),
-        ([("wait", 9.0), ("wait", 0.0)], None),
-        ([("wait", 9.0), ("update", -0.5)], ("update", (1,))),
-        ([("update", 0.5), ("update", 2.0)], ("update", (1,))),  # not the first with work
-        ([("update", 2.0), ("update", 2.0)], ("update", (0,))),
-        ([("act", 0.2), ("act", 0.9)], ("act", (0, 1))),
-        ([("act", 0.9), ("update", 0.2), ("act", -1.0)], ("act", (0, 2))),  # not past the band of the second
-        ([("act", 0.2), ("refresh", 1.5), ("act", 0.3)], ("refresh", (1,))),
-        ([("evaluate", 0.0), ("evaluate", 1.0)], ("evaluate", (1,))),
-    ],
-)
-def test_the_player_with_the_largest_debt_chooses(
-    choices: list[tuple[str, float]], expected: tuple[str, tuple[int, ...]] | None
-) -> None:
-    decision = scheduler.decide(_facts(*(Told(pacing.Work(name), debt) for name, debt in choices)))
-    if expected is None:
-        assert isinstance(decision, scheduler.Wait)
-    else:
-        assert decision == scheduler.Call(pacing.Work(expected[0]), expected[1])
+IN_LOCK_STEP = [
+    ([("act", 0.2), ("act", 0.9)], ("act", (0, 1))),
+    ([("act", 0.9), ("update", 0.2)], ("update", (1,))),  # all act together, or none
+    ([("act", 0.9), ("wait", 0.2)], None),
+    ([("refresh", 0.1), ("act", 0.9), ("update", 0.2)], ("update", (2,))),
+]
 
 
 @pytest.mark.parametrize(
-    ("choices", "expected"),
+    ("choices", "expected", "lock_step"),
     [
-        ([("act", 0.2), ("act", 0.9)], ("act", (0, 1))),
-        ([("act", 0.9), ("update", 0.2)], ("update", (1,))),  # all act together, or none
-        ([("act", 0.9), ("wait", 0.2)], None),
-        ([("refresh", 0.1), ("act", 0.9), ("update", 0.2)], ("update", (2,))),
+        ([("act", 0.1)], ("act", (0,)), False),
+        ([("wait", 9.0)], None, False),
+        ([("wait", 9.0), ("wait", 0.0)], None, False),
+        ([("wait", 9.0), ("update", -0.5)], ("update", (1,)), False),
+        ([("update", 0.5), ("update", 2.0)], ("update", (1,)), False),  # not the first with work
+        ([("update", 2.0), ("update", 2.0)], ("update", (0,)), False),
+        ([("act", 0.2), ("act", 0.9)], ("act", (0, 1)), False),
+        ([("act", 0.9), ("update", 0.2), ("act", -1.0)], ("act", (0, 2)), False),  # not past the band of the second
+        ([("act", 0.2), ("refresh", 1.5), ("act", 0.3)], ("refresh", (1,)), False),
+        ([("evaluate", 0.0), ("evaluate", 1.0)], ("evaluate", (1,)), False),
+        *((*case, True) for case in IN_LOCK_STEP),
     ],
 )
-def test_in_lock_step_acting_waits_until_every_player_chooses_it(
-    choices: list[tuple[str, float]], expected: tuple[str, tuple[int, ...]] | None
+def test_the_player_with_the_largest_debt_chooses_and_in_lock_step_acting_waits_for_all(
+    choices: list[tuple[str, float]], expected: tuple[str, tuple[int, ...]] | None, lock_step: bool
 ) -> None:
     paces = (Told(pacing.Work(name), debt) for name, debt in choices)
-    decision = scheduler.decide(_facts(*paces, lock_step=True))
+    decision = scheduler.decide(_facts(*paces, lock_step=lock_step))
     if expected is None:
         assert isinstance(decision, scheduler.Wait)
     else:

@@ -161,9 +161,8 @@ def test_a_mover_s_parameters_act_and_the_home_keeps_the_row_and_answers(catchin
         number = next(index for index, player in enumerate(world.players) if player.params is params)
         return actor, np.asarray(batch.slot) * 2 + number
 
-    told: Any = loop_world.Broken(catching.programs, act=lambda num_rows: act)
     seating = ByParity(SIZE)
-    world = loop_world.World(catching._replace(programs=told), seating)
+    world = loop_world.World(loop_world.replaced(catching, act=act), seating)
     seating.sharing = world.players
     world.players[0].version, world.players[1].version = 5, 7
     game = Game(world, world.join())

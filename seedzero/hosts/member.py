@@ -125,18 +125,7 @@ class HostMember(link.Link):
             self.lose(reason)
 
     async def _sent(self) -> AsyncIterator[bytes]:
-        own = self.hello
-        found = {
-            "index": own.index,
-            "num": own.num,
-            "settings": own.settings,
-            "version": own.version,
-            "program": own.program,
-            "steps": own.steps,
-            "reached_at": own.reached_at,
-            "xla_flags": own.xla_flags,
-        }
-        yield messages.encode({"hello": found})
+        yield messages.encode({"hello": dataclasses.asdict(self.hello)})
         while True:
             yield await self._unsent.get()
 

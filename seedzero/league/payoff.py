@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -55,8 +56,7 @@ class Key(NamedTuple):
     side: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Tally:
+class Tally(NamedTuple):
     """Counts of a row; `total` is the sum of the player's returns."""
 
     wins: int = 0
@@ -84,15 +84,11 @@ class Tally:
 
     def plus(self, other: Tally) -> Tally:
         """Returns the sum of both."""
-        return Tally(
-            self.wins + other.wins, self.draws + other.draws, self.losses + other.losses, self.total + other.total
-        )
+        return Tally(*map(operator.add, self, other))
 
     def minus(self, other: Tally) -> Tally:
         """Returns the counts beyond earlier ones."""
-        return Tally(
-            self.wins - other.wins, self.draws - other.draws, self.losses - other.losses, self.total - other.total
-        )
+        return Tally(*map(operator.sub, self, other))
 
 
 class Recent(NamedTuple):
@@ -258,7 +254,7 @@ def _check(match: Match) -> None:
 
 
 def _listed(rows: Mapping[Key, Tally]) -> list[list[Any]]:
-    return [[*key, *dataclasses.astuple(row)] for key, row in sorted(rows.items())]
+    return [[*key, *row] for key, row in sorted(rows.items())]
 
 
 def _row(values: Any) -> tuple[Key, Tally]:

@@ -18,6 +18,7 @@ import imageio.v3 as imageio
 import jax
 import jax.numpy as jnp
 import numpy as np
+import policies  # beside this file: see conftest.py
 import pytest
 
 from seedzero.agents import base
@@ -47,16 +48,7 @@ def _counting_agent() -> base.Agent:
         seen = {"stacked": stacked, "reward": inputs.reward}
         return memory, base.Outputs(jnp.where(inputs.explores, 0, 2).astype(jnp.int32), seen)
 
-    return base.Agent(
-        data=None,  # type: ignore[arg-type]
-        stack=2,
-        stored={},
-        init=lambda key: (),
-        acting=lambda state: (),
-        initial_memory=lambda num_slots: jnp.full(num_slots, 99, jnp.int32),
-        act=act,
-        update=lambda *args: ((), None, {}),
-    )
+    return policies.stub(act, stack=2)
 
 
 def _saved(update: int = 0) -> greedy.SavedAgent:

@@ -117,19 +117,14 @@ def test_games_against_random_moves_repeat_by_their_seed(tic_tac_toe: spiel.Game
 def test_two_agents_change_sides_after_the_same_opening(tic_tac_toe: spiel.Game) -> None:
     begun: dict[bool, list[str]] = {True: [], False: []}
 
-    def watch(states: Sequence[spiel.State]) -> np.ndarray:
-        for state in states:
-            if state.move_number() == match.OPENING_MOVES:
-                begun[True].append(str(state))
-        return _first_free(states)
+    def watched(is_agent: bool) -> match.Player:
+        def play(states: Sequence[spiel.State]) -> np.ndarray:
+            begun[is_agent] += [str(state) for state in states if state.move_number() == match.OPENING_MOVES]
+            return _first_free(states)
 
-    def opponent(states: Sequence[spiel.State]) -> np.ndarray:
-        for state in states:
-            if state.move_number() == match.OPENING_MOVES:
-                begun[False].append(str(state))
-        return _first_free(states)
+        return play
 
-    games = match.against_agent(tic_tac_toe, watch, opponent, 20, seed=0)
+    games = match.against_agent(tic_tac_toe, watched(True), watched(False), 20, seed=0)
     assert sorted(begun[True]) == sorted(begun[False]) and len(set(begun[True])) > 5
     # The same player on both sides: what one wins with the first move it loses without it.
     for first, second in zip(games[::2], games[1::2], strict=True):
@@ -191,23 +186,8 @@ def test_the_opponent_is_chosen_by_name_or_run_directory(
         return players[choice.path], {"step": 7 if choice.path == mine else 8, "chosen": "last"}
 
     monkeypatch.setattr(scoring, "load_player", load_player)
-    expected = {
-        "step",
-        "chosen",
-        "opponent",
-        "episodes",
-        "mean_return",
-        "std_return",
-        "stderr_return",
-        "min_return",
-        "max_return",
-        "mean_length",
-        "wins",
-        "draws",
-        "losses",
-        "first",
-        "second",
-    }
+    expected = {"step", "chosen", "opponent", "episodes", "wins", "draws", "losses", "first", "second", "mean_length"}
+    expected |= {f"{name}_return" for name in ("mean", "std", "stderr", "min", "max")}
     for given, name in ((None, "random"), ("random", "random"), (str(other), str(other))):
         found = scoring.evaluate(agent_choice.AgentChoice(mine, "last"), 10, given)
         assert set(found) == expected

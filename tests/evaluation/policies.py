@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from seedzero.agents import base
 from seedzero.agents import table as agents
 from seedzero.config import config as configs
 from seedzero.config import options
@@ -40,6 +41,14 @@ def saved(spec: types.EnvSpec, **changes: options.Value) -> greedy.SavedAgent:
 
     params = jax.tree_util.tree_map_with_path(number, shapes)
     return greedy.SavedAgent(agent, params, 7, "given", config, spec)
+
+
+def stub(act: Any, stack: int = 1) -> base.Agent:
+    """An agent that only acts, with a number for each environment as its memory."""
+    unused: Any = None
+    functions = dict(init=lambda key: (), acting=lambda state: (), update=lambda *args: ((), None, {}))
+    memory = lambda num_slots: jax.numpy.full(num_slots, 99, np.int32)  # noqa: E731
+    return base.Agent(unused, stack, {}, initial_memory=memory, act=act, **functions)
 
 
 def policy(spec: types.EnvSpec, *, seed: int = 0, **changes: options.Value) -> acting_policy.Policy:

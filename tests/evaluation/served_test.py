@@ -12,6 +12,7 @@ import golden
 import jax
 import jax.numpy as jnp
 import numpy as np
+import policies  # beside this file: see conftest.py
 import pytest
 import scaled_catch
 
@@ -44,16 +45,7 @@ def _agent() -> base.Agent:
     def act(params: Any, memory: jax.Array, inputs: base.Inputs, key: jax.Array) -> tuple[jax.Array, base.Outputs]:
         return memory, base.Outputs(jnp.ones_like(inputs.slot), {})
 
-    return base.Agent(
-        data=None,  # type: ignore[arg-type]
-        stack=1,
-        stored={},
-        init=lambda key: (),
-        acting=lambda state: (),
-        initial_memory=lambda num_slots: jnp.zeros(num_slots),
-        act=act,
-        update=lambda *args: ((), None, {}),
-    )
+    return policies.stub(act)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
 from typing import Any
 
@@ -168,7 +167,7 @@ def test_wilson_s_interval_is_that_of_the_formula() -> None:
 def test_a_tally_is_its_own_mirror_twice() -> None:
     row = payoffs.Tally(3, 2, 1, 2.0)
     assert row.mirrored.mirrored == row and row.mirrored.score == row.games - row.score
-    assert dataclasses.astuple(payoffs.Tally().mirrored) == (0, 0, 0, 0.0)
+    assert payoffs.Tally().mirrored == (0, 0, 0, 0.0)
 
 
 def test_types_follow_from_the_home_and_the_opponent() -> None:

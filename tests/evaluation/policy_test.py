@@ -156,7 +156,7 @@ def test_illegal_actions_are_not_taken_and_masks_are_required(said: golden.Said)
 def test_a_mask_may_be_a_part_of_observations() -> None:
     parts = spaces.Dict(seen=spaces.Box(-9.0, 9.0, (4,)), action_mask=spaces.Box(0.0, 1.0, (3,)))
     spec, _, _ = gym_spaces.read("mine", parts, spaces.Discrete(3, start=7), masks=True)
-    policy = _policy(spec, run__agent="ppo")
+    policy = _policy(spec, run__agent="vtrace")
     assert policy.spec.has_action_mask and policy.spec.observation_space == parts
     for action in range(3):
         mask = (np.arange(3) == action).astype(np.float32)
@@ -170,7 +170,7 @@ def test_a_mask_may_be_a_part_of_observations() -> None:
 def test_masks_of_several_numbers_are_as_the_environment_shows_them() -> None:
     taken = spaces.MultiDiscrete([2, 3], start=[1, 10])
     spec, _, _ = gym_spaces.read("mine", spaces.Box(-9.0, 9.0, (4,)), taken)
-    policy = _policy(dataclasses.replace(spec, has_action_mask=True), run__agent="ppo")
+    policy = _policy(dataclasses.replace(spec, has_action_mask=True), run__agent="vtrace")
     mask = np.array([1, 0, 0, 0, 1])
     assert policy(_SEEN[0, 0], action_mask=mask).tolist() == [1, 12]  # type: ignore[union-attr]
     assert policy(_SEEN[0], action_mask=[mask, mask]).tolist() == [[1, 12]] * 2  # type: ignore[union-attr]

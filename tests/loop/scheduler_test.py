@@ -60,7 +60,7 @@ IN_LOCK_STEP = [
         *((*case, True) for case in IN_LOCK_STEP),
     ],
 )
-def test_the_player_with_the_largest_debt_chooses_and_in_lock_step_acting_waits_for_all(
+def test_the_largest_debt_chooses_and_in_lock_step_all_act_or_none(
     choices: list[tuple[str, float]], expected: tuple[str, tuple[int, ...]] | None, lock_step: bool
 ) -> None:
     paces = (Told(pacing.Work(name), debt) for name, debt in choices)

@@ -26,23 +26,30 @@ def updated(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     return found
 
 
-def test_the_users_cache_directory_keeps_programs(
-    updated: dict[str, object], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+@pytest.mark.parametrize(
+    ("variable", "given", "expected"),
+    [
+        ("XDG_CACHE_HOME", None, "seedzero/xla"),
+        ("HOME", None, ".cache/seedzero/xla"),
+        ("HOME", "of the caller", "of the caller"),
+    ],
+)
+def test_programs_are_kept_in_the_callers_directory_or_the_users_cache(
+    updated: dict[str, object],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: pathlib.Path,
+    variable: str,
+    given: str | None,
+    expected: str,
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    compilation_cache.enable()
+    monkeypatch.setenv(variable, str(tmp_path))
+    if given:
+        monkeypatch.setattr(user_cache, "directory", pytest.fail)  # it needs no home
+    assert compilation_cache.enable(tmp_path / given if given else None) == ""
     assert updated == {
-        "jax_compilation_cache_dir": str(tmp_path / "seedzero" / "xla"),
+        "jax_compilation_cache_dir": str(tmp_path / expected),
         "jax_persistent_cache_min_compile_time_secs": 0.1,
     }
-
-
-def test_without_xdg_the_directory_is_in_the_home(
-    updated: dict[str, object], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert compilation_cache.enable() == ""
-    assert updated["jax_compilation_cache_dir"] == str(tmp_path / ".cache" / "seedzero" / "xla")
 
 
 def test_a_user_without_a_home_compiles_without_a_cache_and_is_told(
@@ -63,17 +70,6 @@ def test_a_directory_that_cannot_be_written_is_named(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / place))
     assert f"{tmp_path / place / 'seedzero' / 'xla'} cannot be written" in compilation_cache.enable()
     assert updated["jax_compilation_cache_dir"] is None
-
-
-def test_a_directory_of_the_caller_s_needs_no_home(
-    updated: dict[str, object], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
-) -> None:
-    def unknown() -> pathlib.Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(pathlib.Path, "home", unknown)
-    compilation_cache.enable(tmp_path)
-    assert updated["jax_compilation_cache_dir"] == str(tmp_path)
 
 
 def test_the_environment_has_precedence(updated: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,6 +202,10 @@ class _Numbered:
             self.rings = self._write(self.rings, jnp.arange(2), row, jnp.int32(self.number))
             self.number += 1
 
+    def close(self) -> None:
+        self.may_read.release()
+        self.strategy.close()
+
     def learn(self) -> np.ndarray:
         """Returns the numbers of the rows that an update saw."""
         train: Any = type("Train", (), {"num_updates": jnp.int32(len(self.seen))})
@@ -235,8 +239,7 @@ def test_windows_are_those_of_their_update_whenever_they_were_drawn() -> None:
         world.learn()
         world.may_read.release()
         seen.append(world.learn())
-        world.may_read.release()
-        world.strategy.close()
+        world.close()
     np.testing.assert_array_equal(*seen)
 
 
@@ -248,8 +251,7 @@ def test_calls_that_write_no_row_do_not_make_windows_late() -> None:
     for _ in range(2 * host_frames.HOST_LAG):
         world.frames.write(padding)
     assert not world.strategy.is_ready
-    world.may_read.release()
-    world.strategy.close()
+    world.close()
 
 
 def test_an_update_is_ready_once_its_frames_are_read() -> None:
@@ -266,8 +268,7 @@ def test_an_update_is_ready_once_its_frames_are_read() -> None:
     assert not world.strategy.is_ready
     world.act()
     assert world.strategy.is_ready  # it waits for nothing: the windows are drawn anew
-    world.may_read.release()
-    world.strategy.close()
+    world.close()
 
 
 def test_an_error_of_the_reader_reaches_the_update() -> None:

@@ -9,9 +9,9 @@ import pathlib
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
 
 import golden
+import made_up
 import pytest
 
 from seedzero.host import filming
@@ -23,36 +23,26 @@ DEADLINE_SECONDS = 60.0
 FILMED = json.dumps({"ledger": {"stored": 600, "discarded": {"unfinished_unroll": 40}}})
 
 
-class Process:
+class Process(made_up.Process):
     """Writes the video and prints its last line, once it may."""
 
     pid = -1  # nobody's
 
-    def __init__(
-        self, target: pathlib.Path, content: bytes, last: str, may_end: threading.Event, status: int = 0
-    ) -> None:
-        self._target, self._content, self._last, self._may_end = target, content, last, may_end
-        self._status = status
-        self._has_printed = threading.Event()
+    def __init__(self, target: pathlib.Path, last: str, may_end: threading.Event, status: int) -> None:
+        super().__init__(last.encode() + b"\n")
+        self._target, self._may_end, self._after = target, may_end, status
         self.was_killed = False
 
     def lines(self) -> Iterator[bytes]:
         assert self._may_end.wait(DEADLINE_SECONDS)
         if not self.was_killed:
-            self._target.write_bytes(self._content)
-            yield self._last.encode() + b"\n"
-        self._has_printed.set()
+            self._target.write_bytes(b"GIF89a")
+            yield from super().lines()
+        self.end(self._after)
 
     def kill_group(self) -> None:
         self.was_killed = True
         self._may_end.set()
-
-    def wait(self) -> int:
-        assert self._has_printed.wait(DEADLINE_SECONDS)
-        return self._status
-
-    def close_input(self) -> None:
-        pass
 
 
 class World:
@@ -68,8 +58,8 @@ class World:
 
         def launch(command: Sequence[str]) -> programs.Process:
             self.commands.append(command)
-            self.processes.append(Process(pathlib.Path(command[-1]), b"GIF89a", last, self.may_end, status))
-            return cast(Any, self.processes[-1])
+            self.processes.append(Process(pathlib.Path(command[-1]), last, self.may_end, status))
+            return self.processes[-1]
 
         self.launch: Callable[[Sequence[str]], programs.Process] = launch
         self.filmer = filming.Filmer(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pathlib
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 import golden
+import made_up
 import pytest
 
 from seedzero.core import errors
@@ -18,28 +19,18 @@ DEADLINE_SECONDS = 60.0
 URL = b"seedzero: the page of /runs/one: http://127.0.0.1:41235/; Ctrl-C ends it\n"
 
 
-class Process:
-    """Prints lines, then lives on until it is killed; or ends by itself with a status."""
+class Process(made_up.Process):
+    """Ends by a kill, unless it has ended by itself."""
 
     pid = -1  # nobody's
 
-    def __init__(self, lines: Sequence[bytes], status: int | None) -> None:
-        self._lines, self._status = lines, status
+    def __init__(self, *lines: bytes, status: int | None) -> None:
+        super().__init__(*lines, status=status)
         self.was_killed = threading.Event()
-
-    def lines(self) -> Iterator[bytes]:
-        yield from self._lines
-
-    def wait(self) -> int:
-        if self._status is None:
-            assert self.was_killed.wait(DEADLINE_SECONDS)
-        return -9 if self._status is None else self._status
 
     def kill_group(self) -> None:
         self.was_killed.set()
-
-    def close_input(self) -> None:
-        pass
+        self.end(-9)
 
 
 class World:
@@ -47,12 +38,12 @@ class World:
 
     def __init__(self, *lines: bytes, status: int | None = None, root: str = "") -> None:
         self._place = paging.PagePlace(8000, root)
-        self.process, self.commands = Process(lines, status), list[Sequence[str]]()
+        self.process, self.commands = Process(*lines, status=status), list[Sequence[str]]()
         self.said, self.spoke = list[str](), threading.Event()
 
     def launch(self, command: Sequence[str]) -> programs.Process:
         self.commands.append(command)
-        return cast(Any, self.process)
+        return self.process
 
     def say(self, text: str) -> None:
         self.said.append(text)
@@ -72,25 +63,19 @@ def test_its_address_is_told_and_it_ends_with_the_run(said: golden.Said) -> None
     assert world.commands[0][3:] == ["page", "--run_dir=/runs/one", "--port=8000", "--supervised"]
 
 
-def test_its_death_is_a_line_and_no_end_of_training(said: golden.Said) -> None:
+@pytest.mark.parametrize("starts", [True, False])
+def test_its_death_is_a_line_and_no_end_of_training(starts: bool, said: golden.Said) -> None:
     world = World(b"seedzero: error: the page cannot listen on 127.0.0.1:8000: Address already in use\n", status=2)
-    with world.beside():
-        assert world.spoke.wait(DEADLINE_SECONDS)
-    (text,) = world.said
-    said(text)
-
-
-def test_a_process_that_cannot_be_started_is_a_line(said: golden.Said) -> None:
-    world = World()
 
     def fail(command: Sequence[str]) -> programs.Process:
         raise OSError(12, "Cannot allocate memory", "python")
 
-    world.launch = fail  # type: ignore[method-assign]
+    if not starts:
+        world.launch = fail  # type: ignore[method-assign]
     with world.beside():
         assert world.spoke.wait(DEADLINE_SECONDS)
     (text,) = world.said
-    said(text)
+    said(text, starts)
 
 
 def test_an_error_of_the_run_ends_the_page() -> None:

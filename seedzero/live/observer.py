@@ -163,6 +163,8 @@ def _harmless(method: Callable[..., _Result]) -> Callable[..., _Result | None]:
 
     @functools.wraps(method)
     def guarded(observer: LiveObserver, *arguments: Any) -> _Result | None:
+        if not observer.is_on:
+            return None
         try:
             return method(observer, *arguments) if observer.is_watched() else None
         except Exception as error:

@@ -79,9 +79,12 @@ class _Acted(NamedTuple):
 class _Dealt(NamedTuple):
     """A home's part of a tick: its messages, of N environments, and their calls."""
 
-    seen: record.Acted  # without actions
+    rows: batches.Batch
+    messages: Sequence[batches.Message]
     version: int  # of the home's parameters
+    age: int  # updates that these have not seen
     calls: Sequence[_Acted]
+    looks: Mapping[int, Any] | None = None  # as of `record.Acted`
 
     def actions(self) -> np.ndarray:
         """Returns the actions [N, ...], after waiting for them."""
@@ -167,8 +170,7 @@ class Dispatcher:
         self.gathered.add_means({"policy_age": player.num_updates - player.version})
         calls = [self._run_act(player, messages, joined, hand, player.version, num_inserts) for hand in hands]
         looks = self.observer.look(joined.slot, player.shared.rings)
-        age = player.num_updates - player.version
-        return _Dealt(record.Acted(joined, messages, age=age, looks=looks), player.version, calls)
+        return _Dealt(joined, messages, player.version, player.num_updates - player.version, calls, looks)
 
     def evaluate(self, *, is_last: bool) -> evaluators.Ended | None:
         """Acts for the waiting evaluation environments; returns a complete evaluation. is_last: it ends the run."""
@@ -179,15 +181,14 @@ class Dispatcher:
             return None  # their session ended a moment ago
         self.evaluated_last = True
         joined = batches.join(messages)
-        seen = record.Acted(joined, messages, age=player.num_updates - running.update)
         ended = self.evaluator.record(messages, player.num_updates, self.clock(), is_last=is_last)
         if ended is None:
             hand = seats.Hand(None, running.params, self.setup.spec.default_mode)
             call = self._run_act(player, messages, joined, hand, running.update, 0)
-            tick = [_Dealt(seen, running.update, [call])]
+            tick = [_Dealt(joined, messages, running.update, player.num_updates - running.update, [call])]
             self.in_flight.add_call("evaluate", began, lambda: self._deliver(tick))
         else:
-            self.observer.see(seen)
+            self.observer.see(record.Acted(joined, messages))
             played = running.played
             tasks = played.tasks or ("",)
             self.seating.count(payoffs.evaluated((tasks[episode.task], episode.total) for episode in played.finished))
@@ -231,12 +232,12 @@ class Dispatcher:
         """Completion thread: waits for the actions of a tick and sends the replies; returns the rows that acted."""
         told = []
         for dealt in tick:
-            messages: Sequence[batches.Message] = dealt.seen.messages
             joined = dealt.actions()
-            ends = np.cumsum([len(message.slots) for message in messages])
-            for message, actions in zip(messages, np.split(joined, ends[:-1]), strict=True):
+            ends = np.cumsum([len(message.slots) for message in dealt.messages])
+            for message, actions in zip(dealt.messages, np.split(joined, ends[:-1]), strict=True):
                 self.workers.reply(*message.answer(actions), dealt.version)
-            told.append(dealt.seen._replace(actions=joined, size=sum(len(call.actions) for call in dealt.calls)))
+            size = sum(len(call.actions) for call in dealt.calls)
+            told.append(record.Acted(dealt.rows, dealt.messages, joined, size, dealt.age, dealt.looks))
             for call in dealt.calls:
                 for name, values in call.metrics.items():
                     known = np.asarray(values)[call.rows]

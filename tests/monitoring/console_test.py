@@ -122,26 +122,40 @@ def test_eta_is_the_nearest_budgets() -> None:
     assert console.budget_seconds(none, (1000, 400, 0.0)) is None
 
 
-def test_without_a_terminal_a_plain_line_comes_every_interval() -> None:
+@pytest.mark.parametrize(
+    ("every_seconds", "pauses"),
+    [
+        (10.0, [(0.0, ""), (9.9, ""), (0.2, ""), (9.0, ""), (1.1, "")]),
+        # a run that stands still has lines more often than the user asked
+        (60.0, [(0.0, ""), (20.0, ""), (0.0, "compiling"), (9.0, "compiling"), (1.0, "x")]),
+    ],
+)
+def test_without_a_terminal_a_plain_line_comes_every_interval(
+    every_seconds: float, pauses: list[tuple[float, str]]
+) -> None:
     stream, clock = io.StringIO(), Clock()
-    shown = console.Console(10.0, stream=stream, clock=clock)
-    for step, seconds in enumerate((0.0, 9.9, 0.2, 9.0, 1.1)):
+    shown = console.Console(every_seconds, stream=stream, clock=clock)
+    for step, (seconds, note) in enumerate(pauses):
         clock.now += seconds
-        shown.update(console.ConsoleSnapshot(seconds=0.0, env_steps=step, updates=0))
+        shown.update(console.ConsoleSnapshot(seconds=0.0, env_steps=step, updates=0, note=note))
     assert [line.split()[1] for line in stream.getvalue().splitlines()] == ["0", "2", "4"]
     assert "\x1b" not in stream.getvalue()
 
 
-def test_without_a_terminal_a_message_is_a_line_as_it_is() -> None:
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        (("[red]workers[/red] " + "x" * 200,), "[red]workers[/red] " + "x" * 200),
+        (("worker a\x1b[2J left: bye\nfinished: 100 updates",), "worker a\\x1b[2J left: bye\\nfinished: 100 updates"),
+        (("to resume:", "seedzero train --run_dir=" + "x" * 200), "to resume: seedzero train --run_dir=" + "x" * 200),
+    ],
+)
+def test_without_a_terminal_a_message_is_one_line_without_control_characters(
+    message: tuple[str, ...], line: str
+) -> None:
     stream = io.StringIO()
-    console.Console(10.0, stream=stream).message("[red]workers[/red] " + "x" * 200)
-    assert stream.getvalue() == "[red]workers[/red] " + "x" * 200 + "\n"
-
-
-def test_a_message_is_one_line_without_control_characters() -> None:
-    stream = io.StringIO()
-    console.Console(10.0, stream=stream).message("worker a\x1b[2J left: bye\nfinished: 100 updates")
-    assert stream.getvalue() == "worker a\\x1b[2J left: bye\\nfinished: 100 updates\n"
+    console.Console(10.0, stream=stream).message(*message)
+    assert stream.getvalue() == f"{line}\n"
 
 
 def test_live_line_is_redrawn_in_place_below_messages() -> None:
@@ -162,12 +176,6 @@ def test_on_a_terminal_messages_are_broken_between_words_and_commands_are_not() 
     shown.message("workers have joined the run")
     shown.message("to resume:", "seedzero train --run_dir=runs/catch")
     assert stream.getvalue() == ("workers have joined\n  the run\nto resume:\n  seedzero train --run_dir=runs/catch\n")
-
-
-def test_without_a_terminal_a_command_ends_its_line() -> None:
-    stream = io.StringIO()
-    console.Console(10.0, stream=stream).message("to resume:", "seedzero train --run_dir=" + "x" * 200)
-    assert stream.getvalue() == "to resume: seedzero train --run_dir=" + "x" * 200 + "\n"
 
 
 def test_messages_follow_the_last_line() -> None:
@@ -245,35 +253,6 @@ def test_a_file_is_no_terminal_though_colours_are_forced(monkeypatch: pytest.Mon
     assert stream.getvalue() == console.line_of(FULL) + "\n"
 
 
-def test_what_stands_in_for_standard_error_is_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Cell(io.StringIO):
-        """As in a notebook, whose descriptor is that of another place."""
-
-        def fileno(self) -> int:
-            return elsewhere
-
-    elsewhere, other_end = os.pipe()
-    cell = Cell()
-    monkeypatch.setattr(sys, "stderr", cell)
-    shown = console.Console(0.0)
-    shown.message("a message")
-    shown.close()
-    assert cell.getvalue() == "a message\n"
-    os.close(elsewhere)
-    os.close(other_end)
-
-
-def test_while_a_run_stands_still_lines_come_more_often_than_the_user_asked() -> None:
-    stream, clock = io.StringIO(), Clock()
-    shown = console.Console(60.0, stream=stream, clock=clock)
-    for step, (seconds, note) in enumerate(
-        [(0.0, ""), (20.0, ""), (0.0, "compiling"), (9.0, "compiling"), (1.0, "x")]
-    ):
-        clock.now += seconds
-        shown.update(console.ConsoleSnapshot(seconds=0.0, env_steps=step, updates=0, note=note))
-    assert [line.split()[1] for line in stream.getvalue().splitlines()] == ["0", "2", "4"]
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"), [(None, "budget -"), (90.5, "budget 1:30"), (0.2, "budget 0:01"), (0.0, "budget spent")]
 )
@@ -289,6 +268,38 @@ def test_a_process_that_leaves_at_once_has_a_last_line() -> None:
     console.Console(10.0, stream=io.StringIO()).abandon("a notebook's stream has no file")
 
 
+class Cell(io.StringIO):
+    """Standard error as in a notebook, whose descriptor is that of another place."""
+
+    @property
+    def written(self) -> str:
+        return self.getvalue()
+
+    def fileno(self) -> int:
+        raise AssertionError
+
+
+class Logger:
+    """A program's own standard error, which can be written to alone."""
+
+    written = ""
+
+    def write(self, text: str) -> None:
+        self.written += text
+
+
+@pytest.mark.parametrize("kind", [Cell, Logger])
+def test_another_standard_error_gets_the_lines(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Cell] | type[Logger]
+) -> None:
+    stands_in = kind()
+    monkeypatch.setattr(sys, "stderr", stands_in)
+    shown = console.Console(0.0)
+    shown.message("a message")
+    shown.close()
+    assert stands_in.written == "a message\n"
+
+
 def test_without_a_standard_error_nothing_is_shown_and_nothing_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
     monkeypatch.setattr(sys, "__stderr__", None)
@@ -296,19 +307,3 @@ def test_without_a_standard_error_nothing_is_shown_and_nothing_raised(monkeypatc
     shown.update(FULL)
     shown.message("a message")
     shown.close()
-
-
-def test_a_logger_in_place_of_standard_error_gets_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Logger:
-        def __init__(self) -> None:
-            self.written = ""
-
-        def write(self, text: str) -> None:
-            self.written += text
-
-    logger = Logger()
-    monkeypatch.setattr(sys, "stderr", logger)
-    shown = console.Console(0.0)
-    shown.message("a message")
-    shown.close()
-    assert logger.written == "a message\n"

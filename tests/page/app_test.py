@@ -14,24 +14,19 @@ import page_runs
 import pytest
 import saved_league
 
-from seedzero.page import app, guard
+from seedzero.page import app
 
 EVIL = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture
-def page(tmp_path: pathlib.Path) -> app.Page:
+def root(tmp_path: pathlib.Path) -> pathlib.Path:
     root = tmp_path / "runs"
     page_runs.write(root / "a", *(page_runs.row(number, loss=number / 2) for number in range(4)))
     page_runs.write(root / "group" / "b", page_runs.row(1, evaluation_mean_return=1.0))
     page_runs.write(tmp_path / "outside", page_runs.row(1, loss=1.0))
     (root / "link").symlink_to(tmp_path / "outside")
-    return app.Page(root)
-
-
-@pytest.fixture
-def client(page: app.Page) -> page_client.Client:
-    return page_client.Client(app.make(page, hosts=guard.HostNames("127.0.0.1")))
+    return root
 
 
 def _get(client: page_client.Client, path: str, code: int = 200, **parameters: Any) -> Any:
@@ -124,12 +119,13 @@ def test_hostile_names_stay_texts(client: page_client.Client, page: app.Page) ->
     assert answer.json()["environment"] == EVIL and answer.json()["metrics"] == [EVIL]
 
 
-def test_a_league_is_read_once_for_each_checkpoint(page: app.Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = saved_league.make(page.root / "league")
+def test_a_league_is_read_once_for_each_checkpoint(
+    client: page_client.Client, root: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = saved_league.make(root / "league")
     calls = []
     read = app.league_view.read
     monkeypatch.setattr(app.league_view, "read", lambda *args: calls.append(args) or read(*args))
-    client = page_client.Client(app.make(page, hosts=guard.HostNames("127.0.0.1")))
     assert _get(client, "/api/league", run="league") == _get(client, "/api/league", run="league")
     assert len(calls) == 1
     (path / "league.jsonl").write_text('{"event": "freeze"}\n')

@@ -11,11 +11,10 @@ from typing import Any, cast
 import golden
 import numpy as np
 import page_client
-import page_runs
 import pytest
 
 from seedzero.core import errors
-from seedzero.page import app, guard, live_feeds
+from seedzero.page import app, live_feeds
 
 EVIL = "<img src=x onerror=alert(1)>\x1b[2J"
 ARRAYS = [
@@ -165,17 +164,6 @@ def test_a_cursor_of_nobody_gets_everything(cursor: str) -> None:
     world = World()
     world.read()
     assert len(world.feed.since(cursor)["steps"]) == 3
-
-
-@pytest.fixture
-def page(tmp_path: pathlib.Path) -> app.Page:
-    page_runs.write(tmp_path / "a", page_runs.row(1, loss=1.0))
-    return app.Page(tmp_path)
-
-
-@pytest.fixture
-def client(page: app.Page) -> page_client.Client:
-    return page_client.Client(app.make(page, hosts=guard.HostNames("127.0.0.1")))
 
 
 def test_an_ended_run_says_so(client: page_client.Client, said: golden.Said) -> None:

@@ -13,30 +13,13 @@ import golden
 import numpy as np
 import page_client
 import page_records
-import page_runs
 import pytest
 
 from seedzero.core import types
 from seedzero.evaluation import records
-from seedzero.page import app, guard, recordings
+from seedzero.page import app, recordings
 
 EVIL = "<img src=x onerror=alert(1)>"
-
-
-@pytest.fixture
-def root(tmp_path: pathlib.Path) -> pathlib.Path:
-    page_runs.write(tmp_path / "runs" / "a", page_runs.row(1, loss=1.0))
-    return tmp_path / "runs"
-
-
-@pytest.fixture
-def page(root: pathlib.Path) -> app.Page:
-    return app.Page(root)
-
-
-@pytest.fixture
-def client(page: app.Page) -> page_client.Client:
-    return page_client.Client(app.make(page, hosts=guard.HostNames("127.0.0.1")))
 
 
 def _get(client: page_client.Client, path: str, code: int = 200, **parameters: Any) -> Any:

@@ -51,12 +51,6 @@ def _events(lines: Iterator[str]) -> Iterator[str]:
     return (line.removeprefix("event: ") for line in lines if line.startswith("event: "))
 
 
-@pytest.fixture
-def root(tmp_path: pathlib.Path) -> pathlib.Path:
-    page_runs.write(tmp_path / "runs" / "a", page_runs.row(1, loss=1.0))
-    return tmp_path / "runs"
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stream_tells_new_rows_and_a_signal_ends_it(root: pathlib.Path, number: signal.Signals) -> None:
     with _serving(f"--run_dir={root}") as (process, url), httpx.Client(base_url=url, timeout=_SECONDS) as client:

@@ -14,11 +14,10 @@ import golden
 import numpy as np
 import page_client
 import page_records
-import page_runs
 import pytest
 
 from seedzero.checkpoints import player_files
-from seedzero.page import app, guard, thinker
+from seedzero.page import app, thinker
 from seedzero.processes import program as programs
 
 _ECHO = r"""
@@ -139,30 +138,31 @@ def test_the_end_of_the_page_ends_a_thought(made: list[thinker.Thinker]) -> None
 class _Asked:
     """A Thinker that keeps the questions."""
 
-    def __init__(self, answer: dict[str, Any]) -> None:
+    def __init__(self) -> None:
         self.questions: list[Any] = []
-        self._answer = answer
+        self.answer: dict[str, Any] = {"nodes": []}
 
     def ask(self, question: Any) -> dict[str, Any]:
         self.questions.append(question)
-        return self._answer
+        return self.answer
 
 
-def _answers(root: pathlib.Path, answer: dict[str, Any]) -> tuple[page_client.Client, _Asked]:
-    page, asked = app.Page(root, trusted=True), _Asked(answer)
-    page.thoughts = thinker.ThoughtAnswers(root, asked, trusted=True)  # type: ignore[arg-type]
-    return page_client.Client(app.make(page, hosts=guard.HostNames("127.0.0.1"))), asked
+@pytest.fixture
+def asked(page: app.Page) -> _Asked:
+    asked = _Asked()
+    page.thoughts = thinker.ThoughtAnswers(page.root, asked, trusted=True)  # type: ignore[arg-type]
+    return asked
 
 
-def test_a_question_names_run_record_step_and_checkpoint(tmp_path: pathlib.Path) -> None:
-    page_runs.write(tmp_path / "a", page_runs.row(1))
-    record = page_records.write(tmp_path / "a")
-    client, asked = _answers(tmp_path, {"nodes": []})
+def test_a_question_names_run_record_step_and_checkpoint(
+    asked: _Asked, client: page_client.Client, root: pathlib.Path
+) -> None:
+    record = page_records.write(root / "a")
     query = {"run": "a", "record": record.name, "step": 3, "checkpoint": "50", "simulations": 9}
     assert client.get("/api/thought", params=query).json() == {"nodes": []}
     assert asked.questions == [
         {
-            "run_dir": str(tmp_path / "a"),
+            "run_dir": str(root / "a"),
             "record": str(record),
             "number": 3,
             "step": 50,
@@ -190,29 +190,26 @@ def test_a_question_names_run_record_step_and_checkpoint(tmp_path: pathlib.Path)
         ({"run": "../else"}, 404),
     ],
 )
-def test_other_questions_are_not_asked(tmp_path: pathlib.Path, query: dict[str, str], code: int) -> None:
-    page_runs.write(tmp_path / "a", page_runs.row(1))
-    client, asked = _answers(tmp_path, {})
+def test_other_questions_are_not_asked(
+    asked: _Asked, client: page_client.Client, query: dict[str, str], code: int
+) -> None:
     answer = client.get("/api/thought", params={"run": "a", "record": "x.npz", **query})
     assert answer.status_code == code and not asked.questions, answer.text
 
 
-def test_the_reason_of_no_thought_is_told(tmp_path: pathlib.Path) -> None:
-    page_runs.write(tmp_path / "a", page_runs.row(1))
-    client, _ = _answers(tmp_path, {"error": "no\x07 checkpoint"})
+def test_the_reason_of_no_thought_is_told(asked: _Asked, client: page_client.Client) -> None:
+    asked.answer = {"error": "no\x07 checkpoint"}
     answer = client.get("/api/thought", params={"run": "a", "record": "x.npz"})
     assert answer.status_code == 409 and json.loads(answer.text) == {"error": "no\\x07 checkpoint"}
 
 
-def test_checkpoints_are_listed(tmp_path: pathlib.Path) -> None:
-    page_runs.write(tmp_path / "a", page_runs.row(1))
-    client, _ = _answers(tmp_path, {})
+def test_checkpoints_are_listed(client: page_client.Client, root: pathlib.Path) -> None:
     empty = {"steps": [], "best": None, "players": []}
     assert client.get("/api/checkpoints", params={"run": "a"}).json() == empty
+    directory = root / "a" / "checkpoints"
     for name in ("steps/000000000010", "steps/000000000020", "best/000000000015"):
-        (tmp_path / "a" / "checkpoints" / name).mkdir(parents=True)
-        (tmp_path / "a" / "checkpoints" / name / "manifest.json").write_text("{}")
-    directory = tmp_path / "a" / "checkpoints"
+        (directory / name).mkdir(parents=True)
+        (directory / name / "manifest.json").write_text("{}")
     for name, step in (("main-00000000000a", 5), ("main-00000000000b", 9), ("main-00000000000c", 7)):
         player_files.write(directory, name, step, {"w": np.zeros(1, np.float32)}, {}, time=0.0)
     (directory / "frozen" / "main-00000000000c" / "manifest.json").write_text("{")

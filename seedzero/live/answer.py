@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -30,16 +30,6 @@ _MEANS = (
 )
 
 
-class Owner(Protocol):
-    """A worker's environments, `loop.roster.Session`."""
-
-    @property
-    def worker_id(self) -> str: ...
-
-    @property
-    def all_slots(self) -> np.ndarray: ...
-
-
 @dataclasses.dataclass(eq=False)
 class LiveView:
     """Answers the questions of pages, on the server's thread; functions return the present state of the run."""
@@ -47,7 +37,7 @@ class LiveView:
     observer: observers.LiveObserver
     status: Callable[[], Mapping[str, Any]]
     means: Callable[[], Mapping[str, float]]  # of metrics, since the last row
-    sessions: Callable[[types.Role], Sequence[Owner]]
+    sessions: Callable[[types.Role], Sequence[Any]]  # `loop.roster.Session`s that have started
     spec: Callable[[], types.EnvSpec | None]  # of the environments; None: it is not known yet
 
     def __post_init__(self) -> None:
@@ -108,7 +98,7 @@ def _worker(one: messages.Presence) -> dict[str, Any]:
     }
 
 
-def _of(environment: int, sessions: Mapping[types.Role, Sequence[Owner]]) -> dict[str, Any]:
+def _of(environment: int, sessions: Mapping[types.Role, Sequence[Any]]) -> dict[str, Any]:
     """Returns the role and the worker of an environment."""
     for role, found in sessions.items():
         for session in found:

@@ -12,7 +12,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -30,34 +30,6 @@ _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 
-class RingLook(Protocol):
-    """A look at the newest rows of a slot's ring, under way on the device."""
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether the rows are there."""
-
-    def rows(self) -> tuple[np.ndarray, bool]:
-        """Returns the rows that were ever written, [K, W]: reward, whether it is first, action, stored numbers.
-
-        The bool tells whether the action is there.
-        """
-
-
-class RingReader(Protocol):
-    """A program that reads the numbers that the agent stored with the newest rows of a ring."""
-
-    columns: Sequence[tuple[str, int]]
-    """Names and widths of these numbers, in their order."""
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether it is compiled."""
-
-    def look(self, rings: Any, slot: int) -> RingLook | None:
-        """Loop's thread: begins a look at a slot; None: it cannot."""
-
-
 @dataclasses.dataclass(slots=True)
 class Step:
     """A step of a watched environment."""
@@ -70,7 +42,7 @@ class Step:
     truncated: bool
     task: int
     action: Any  # None: none follows
-    stored: list[float] | None = None  # numbers that the agent stored, by `RingReader.columns`
+    stored: list[float] | None = None  # numbers that the agent stored, by `Kept.columns`
 
 
 class Kept(NamedTuple):
@@ -89,7 +61,7 @@ class Watched:
         self.slot, self.watch, self.asked = slot, watch, asked
         self.wants_look = False
         self._steps = buffer.Buffer[Step](MAX_STEPS, MAX_KEPT_BYTES)
-        self._look: tuple[RingLook, int] | None = None  # and the number of the step in its last row
+        self._look: tuple[Any, int] | None = None  # rows, under way, and the number of the step in the last one
         self._is_filled = False
         self._last = 0  # number of the newest step at the last `since`
 
@@ -130,7 +102,7 @@ class Watched:
         found = self._steps.since(number, until, most_bytes=most_bytes)
         return found, not found and bool(self._steps.since(number, until))
 
-    def _fill(self, look: RingLook, number: int) -> bool:
+    def _fill(self, look: Any, number: int) -> bool:
         """Gives steps their numbers; returns whether the rows are of these steps: some seats' are not stored."""
         rows, has_action = look.rows()
         begin = number + 1 - len(rows)
@@ -178,8 +150,8 @@ def _harmless(method: Callable[..., _Result]) -> Callable[..., _Result | None]:
 class LiveObserver(record.Observer):
     """The newest calls of the loop, and the environments that are watched."""
 
-    def __init__(self, clock: Callable[[], float], make_reader: Callable[[Any], RingReader]) -> None:
-        """make_reader: takes `replay.rings.Rings`."""
+    def __init__(self, clock: Callable[[], float], make_reader: Callable[[Any], Any]) -> None:
+        """make_reader: returns a `device.newest_rows.NewestReader` of a run's rings."""
         self.is_on = False
         """Whether anyone watches."""
         self._clock = clock
@@ -189,7 +161,7 @@ class LiveObserver(record.Observer):
         self._watches = itertools.count()
         self._watched: dict[int, Watched] = {}
         self._make_reader = make_reader
-        self._reader: RingReader | None = None
+        self._reader: Any = None
 
     # ------------------------------------------------------------------------------------ any thread
 
@@ -248,7 +220,7 @@ class LiveObserver(record.Observer):
             self._take(acted)
 
     @_harmless
-    def look(self, slots: np.ndarray, rings: Any) -> Mapping[int, RingLook]:
+    def look(self, slots: np.ndarray, rings: Any) -> Mapping[int, Any]:
         looks = {}
         for watched in self._watched.values():
             if watched.wants_look and watched.slot < len(rings.cursor) and np.any(slots == watched.slot):

@@ -16,7 +16,7 @@ class Acted(NamedTuple):
     actions: np.ndarray | None = None  # [N, ...]; None: none follow
     size: int = 0  # of its batches, with padding
     age: int = 0  # updates between the acting and the newest parameters
-    looks: Mapping[int, Any] | None = None  # `observer.RingLook`s by slot, begun after the call
+    looks: Mapping[int, Any] | None = None  # `device.newest_rows.NewestRows` by slot, begun after the call
 
 
 class CallRecord(NamedTuple):

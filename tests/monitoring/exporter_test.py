@@ -132,6 +132,10 @@ def test_what_does_not_exist_yet_is_left_out() -> None:
     assert not [name for name in found if "evaluation" in name or "durable" in name or "loss" in name]
 
 
+def _port(url: str) -> int:
+    return int(url.split(":")[2].partition("/")[0])
+
+
 def test_it_is_served_over_http_with_help_until_it_is_left() -> None:
     status = dict(STATUS)
     with exporter.serving("127.0.0.1", 0, lambda: (status, ROW)) as url:
@@ -161,9 +165,9 @@ def test_an_address_of_ipv6_is_a_url() -> None:
 def test_clients_that_dawdle_hold_few_places_and_nobody_up() -> None:
     with contextlib.ExitStack() as opened:
         url = opened.enter_context(exporter.serving("127.0.0.1", 0, lambda: (STATUS, ROW)))
-        address = "127.0.0.1", int(url.split(":")[2].partition("/")[0])
         dawdling = [
-            opened.enter_context(socket.create_connection(address, 60.0)) for _ in range(3 * exporter.MAX_CONNECTIONS)
+            opened.enter_context(socket.create_connection(("127.0.0.1", _port(url)), 60.0))
+            for _ in range(3 * exporter.MAX_CONNECTIONS)
         ]
         for connection in dawdling:
             with contextlib.suppress(OSError):  # it may have been cut off
@@ -176,33 +180,28 @@ def test_clients_that_dawdle_hold_few_places_and_nobody_up() -> None:
 
 def test_a_request_has_a_deadline_however_often_bytes_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporter, "CONNECTION_SECONDS", 0.1)
-    with exporter.serving("127.0.0.1", 0, lambda: (STATUS, ROW)) as url:
-        port = int(url.split(":")[2].partition("/")[0])
-        with socket.create_connection(("127.0.0.1", port), 60.0) as dawdling:
-            deadline = time.monotonic() + 60.0
-            with contextlib.suppress(OSError):  # in the end nobody takes them
-                while not select.select([dawdling], [], [], 0.01)[0]:
-                    dawdling.sendall(b"x")
-                    assert time.monotonic() < deadline
-
-
-def test_an_address_in_use_is_named(said: golden.Said) -> None:
-    with exporter.serving("127.0.0.1", 0, lambda: (STATUS, {})) as url:
-        port = int(url.split(":")[2].partition("/")[0])
-        with (
-            pytest.raises(errors.UsageError, match=rf"127\.0\.0\.1:{port}: .*--metrics_port") as raised,
-            exporter.serving("127.0.0.1", port, lambda: (STATUS, {})),
-        ):
-            pass
-        said(raised.value)
-
-
-def test_a_host_that_does_not_exist_is_named() -> None:
     with (
-        pytest.raises(errors.UsageError, match=r"no\.such\.host\.invalid:0"),
-        exporter.serving("no.such.host.invalid", 0, lambda: (STATUS, {})),
+        exporter.serving("127.0.0.1", 0, lambda: (STATUS, ROW)) as url,
+        socket.create_connection(("127.0.0.1", _port(url)), 60.0) as dawdling,
     ):
-        pass
+        deadline = time.monotonic() + 60.0
+        with contextlib.suppress(OSError):  # in the end nobody takes them
+            while not select.select([dawdling], [], [], 0.01)[0]:
+                dawdling.sendall(b"x")
+                assert time.monotonic() < deadline
+
+
+def test_an_address_in_use_and_one_of_no_host_are_named(said: golden.Said) -> None:
+    with exporter.serving("127.0.0.1", 0, lambda: (STATUS, {})) as url:
+        for address in (("127.0.0.1", _port(url)), ("no.such.host.invalid", 0)):
+            named = re.escape("{}:{}: ".format(*address))
+            with (
+                pytest.raises(errors.UsageError, match=rf"{named}.*--metrics_port") as raised,
+                exporter.serving(*address, lambda: (STATUS, {})),
+            ):
+                pass
+            if address[1]:
+                said(raised.value)
 
 
 def test_counters_begin_with_what_is_known_and_never_fall() -> None:

@@ -83,10 +83,17 @@ def _open(path: pathlib.Path, project: str = "team/games") -> tuple[wandb_run.Wa
     return wandb_run.WandbRun(project, path, {"run.seed": 7}, reports.append), reports
 
 
-def test_numbers_of_a_row_go_to_the_run_in_groups_over_environment_steps(wandb: Fake, tmp_path: pathlib.Path) -> None:
-    run, reports = _open(tmp_path)
-    run.write(ROW)
+def _sent(path: pathlib.Path, num_rows: int = 1) -> list[str]:
+    """Sends rows and ends the run; returns what the user was told."""
+    run, reports = _open(path)
+    for _ in range(num_rows):
+        run.write(ROW)
     run.close()
+    return reports
+
+
+def test_numbers_of_a_row_go_to_the_run_in_groups_over_environment_steps(wandb: Fake, tmp_path: pathlib.Path) -> None:
+    reports = _sent(tmp_path)
     (given,) = wandb.inits
     assert (given["project"], given["entity"], given["name"]) == ("games", "team", tmp_path.name)
     assert (given["config"], given["dir"]) == ({"run.seed": 7}, tmp_path)
@@ -108,26 +115,11 @@ def test_without_a_network_the_rows_are_kept_on_the_disk(
     wandb: Fake, tmp_path: pathlib.Path, said: golden.Said
 ) -> None:
     wandb.init_error = wandb.errors.CommError("no route\nto the host")
-    run, reports = _open(tmp_path)
-    run.write(ROW)
-    run.close()
+    reports = _sent(tmp_path)
     assert [given.get("mode") for given in wandb.inits] == [None, "offline"]
     assert wandb.calls[0] == "teardown" and len(wandb.calls) == 4
     assert "(no route)" in reports[0]
     assert "wandb sync DIR" in reports[1]
-    said("\n".join(reports))
-
-
-def test_an_end_of_its_service_ends_no_training_and_is_told_once(
-    wandb: Fake, tmp_path: pathlib.Path, said: golden.Said
-) -> None:
-    wandb.log_error = ConnectionResetError("Connection lost")
-    run, reports = _open(tmp_path)
-    for _ in range(3):
-        run.write(ROW)
-    run.close()
-    assert "Connection lost" in reports[1]
-    assert reports[2].startswith("2 rows ")
     said("\n".join(reports))
 
 
@@ -147,25 +139,28 @@ def test_a_slow_network_delays_neither_rows_nor_the_end(
     wandb.go_on.set()
 
 
-def test_an_upload_that_takes_too_long_is_left_to_the_user(
-    wandb: Fake, tmp_path: pathlib.Path, said: golden.Said
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        ({"log_error": ConnectionResetError("Connection lost")}, ("Connection lost", "2 rows ")),
+        ({"finish_error": TimeoutError()}, ("wandb sync DIR",)),
+        ({"finish_error": ConnectionResetError("Connection lost")}, (": Connection lost",)),
+    ],
+    ids=["a service that ends", "an upload that takes too long", "a service that fails at the end"],
+)
+def test_a_failure_ends_no_training_and_is_told_once(
+    wandb: Fake,
+    tmp_path: pathlib.Path,
+    failure: dict[str, Exception],
+    told: tuple[str, ...],
+    request: pytest.FixtureRequest,
+    said: golden.Said,
 ) -> None:
-    wandb.finish_error = TimeoutError()
-    run, reports = _open(tmp_path)
-    run.close()
-    assert "wandb sync DIR" in reports[-1]
-    said(reports[-1])
-
-
-def test_a_service_that_fails_at_the_end_is_told(wandb: Fake, tmp_path: pathlib.Path, said: golden.Said) -> None:
-    wandb.finish_error = ConnectionResetError("Connection lost")
-    run, reports = _open(tmp_path)
-    run.write(ROW)
-    run.close()
-    assert wandb.calls[-1] == "finish"
-    (text,) = reports[1:]
-    assert text.endswith(": Connection lost")
-    said(text)
+    vars(wandb).update(failure)
+    _, *reports = _sent(tmp_path, 3)
+    assert [part in text for part, text in zip(told, reports, strict=True)] == [True] * len(told)
+    assert "log_error" in failure or wandb.calls[-1] == "finish"
+    said("\n".join(reports), request.node.callspec.id)
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,9 +187,7 @@ def test_the_offline_mode_of_wandb_keeps_the_rows(tmp_path: pathlib.Path, monkey
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     for _ in range(2):
-        run, reports = _open(tmp_path)
-        run.write(ROW)
-        run.close()
+        reports = _sent(tmp_path)
         assert len(reports) == 1 and "wandb sync" in reports[0]
     files = list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
     assert files and all(b"train/loss" in file.read_bytes() for file in files)

@@ -28,6 +28,16 @@ def _get(client: page_client.Client, path: str, code: int = 200, **parameters: A
     return answer.json()
 
 
+def _write(
+    root: pathlib.Path, *parts: dict[str, np.ndarray], spec: types.EnvSpec = page_records.SPEC, **header: Any
+) -> None:
+    """Writes the record that `_get` asks for, with the arrays of all parts."""
+    path = root / "a" / "records" / "episode-000000.npz"
+    path.parent.mkdir(exist_ok=True)
+    joined = {name: array for part in parts for name, array in part.items()}
+    records.write(path, {"spec": dataclasses.asdict(spec), **header}, joined)
+
+
 def test_records_are_listed_with_their_facts(client: page_client.Client, root: pathlib.Path) -> None:
     assert _get(client, "/api/records")["records"] == []
     page_records.write(root / "a", policy="sample", task=EVIL, seed=[1])
@@ -56,15 +66,13 @@ def test_a_record_has_facts_arrays_and_curves(client: page_client.Client, root: 
 
 def test_what_the_environment_draws_comes_first(client: page_client.Client, root: pathlib.Path) -> None:
     pictures = np.random.default_rng(0).integers(0, 256, (6, 40, 30, 3), np.uint8)
-    header = {"spec": dataclasses.asdict(page_records.SPEC)}
-    path = page_records.write(root / "a")
-    records.write(path, header, {**page_records.arrays(), "render": pictures})
+    _write(root, page_records.arrays(), {"render": pictures})
     shown = _get(client, "/api/record")["arrays"]
     assert [(one["name"], one["shape"]) for one in shown] == [("render", [40, 30, 3]), ("observation", [4, 4, 1])]
     first, other = _get(client, "/api/steps", first=5)["steps"][0]["observation"]
     assert base64.b64decode(first) == pictures[5].tobytes() and base64.b64decode(other) == bytes([5] * 16)
     for wrong in (pictures[1:], pictures[..., 0], pictures.astype(np.int32)):
-        records.write(path, header, {**page_records.arrays(), "render": wrong})
+        _write(root, page_records.arrays(), {"render": wrong})
         assert "render is" in _get(client, "/api/record", 409)["error"]
 
 
@@ -87,17 +95,13 @@ def test_steps_have_observation_action_and_findings(client: page_client.Client, 
 
 def test_a_game_has_moves_and_players(client: page_client.Client, root: pathlib.Path) -> None:
     moves = {"mover": np.int8([0, 1]), "move": np.array(["x(0,0)", EVIL])}
-    path = page_records.write(root / "a", num_steps=2)
-    records.write(path, {"spec": dataclasses.asdict(page_records.SPEC)}, {**page_records.arrays(2), **moves})
+    _write(root, page_records.arrays(2), moves)
     steps = _get(client, "/api/steps", count=2)["steps"]
     assert [(one["mover"], one["name"]) for one in steps] == [(0, "x(0,0)"), (1, EVIL)]
 
 
 def test_curves_of_a_game_are_of_one_player(client: page_client.Client, root: pathlib.Path) -> None:
-    path = page_records.write(root / "a")
-    with path.open("rb") as file:
-        record = records.read(file, path, 1 << 20)
-    records.write(path, record.header, {**record.arrays, "mover": np.int8([0, 1, 0, 1, 0])})
+    _write(root, page_records.arrays(), {"mover": np.int8([0, 1, 0, 1, 0])})
     found = _get(client, "/api/record")
     assert found["has_movers"] and found["series"]["value"]["y"] == [0, -0.5, 1, -1.5, 2]
     assert found["series"]["reward"]["y"] == [0, -1, 2, -3, 4]
@@ -109,14 +113,12 @@ def test_vectors_are_named_by_their_numbers(client: page_client.Client, root: pa
         name: array for name, array in page_records.arrays(1).items() if name in ("reward", "terminated", "truncated")
     }
     one |= {"observation": np.float32([[1, 2], [3, np.inf]]), "action": np.float32([[0.5, -0.25]])}
-    path = root / "a" / "records" / "episode-000000.npz"
-    path.parent.mkdir()
-    records.write(path, {"spec": dataclasses.asdict(spec), "actions": None}, one)
+    _write(root, one, spec=spec, actions=None)
     assert _get(client, "/api/record")["has_choices"] is False
     steps = _get(client, "/api/steps")["steps"]
     assert steps[0]["name"] == "0.5 -0.25" and "choices" not in steps[0]
     sampled = {"sampled": np.float32([[[0, 0], [0.5, -0.25]]]), "policy": np.float32([[0.75, 0.25]])}
-    records.write(path, {"spec": dataclasses.asdict(spec), "actions": None}, {**one, **sampled})
+    _write(root, one, sampled, spec=spec, actions=None)
     choices = _get(client, "/api/steps")["steps"][0]["choices"]
     assert [(row["name"], row["is_taken"]) for row in choices] == [("0 0", False), ("0.5 -0.25", True)]
 
@@ -144,8 +146,7 @@ def test_many_actions_are_the_likeliest_and_the_taken_one(client: page_client.Cl
     spec = types.EnvSpec((4, 4, 1), "uint8", 100)
     arrays = {name: array for name, array in page_records.arrays(1).items() if not array.shape[1:] or "obs" in name}
     arrays |= {"policy": np.linspace(0, 1, 100, dtype=np.float32)[None]}
-    page_records.write(root / "a")
-    records.write(root / "a" / "records" / "episode-000000.npz", {"spec": dataclasses.asdict(spec)}, arrays)
+    _write(root, arrays, spec=spec)
     choices = _get(client, "/api/steps")["steps"][0]["choices"]
     assert len(choices) == recordings.MAX_CHOICES + 1 and choices[0]["number"] == 99 and choices[-1]["is_taken"]
 
@@ -209,14 +210,8 @@ def test_records_in_memory_are_bounded(
 
 
 def test_nothing_in_an_answer_is_no_json(client: page_client.Client, root: pathlib.Path) -> None:
-    path = page_records.write(root / "a", **{"return": float("nan"), "step": 10**400, "actions": {"x": 1}})
-    arrays = {
-        **page_records.arrays(),
-        "reward": np.full(5, np.nan, np.float32),
-        "policy": np.full((5, 3), np.nan, np.float32),
-    }
-    header = {"spec": dataclasses.asdict(page_records.SPEC), "return": float("nan"), "actions": {"x": 1}}
-    records.write(path, header, arrays)
+    none = {"reward": np.full(5, np.nan, np.float32), "policy": np.full((5, 3), np.nan, np.float32)}
+    _write(root, page_records.arrays(), none, **{"return": float("nan"), "step": 10**400, "actions": {"x": 1}})
     for name in ("records", "record", "steps"):
         text = json.dumps(_get(client, f"/api/{name}"))
         assert "NaN" not in text and "Infinity" not in text

@@ -38,6 +38,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # xdist's processes inherit the dir
         sys.dont_write_bytecode = False
         sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(_kept / "bytecode")
 
+gc.disable()  # until all tests are collected: what imports make is no garbage
+
 import jax
 import psutil
 import pytest
@@ -127,6 +129,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 def _is_end_to_end(item: pytest.Item) -> bool:

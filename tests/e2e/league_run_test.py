@@ -34,13 +34,13 @@ LEAGUE = (
     f"--league.freeze_every={EVERY}",
 )
 WILD = (*run_state.SEVERAL_PLAYERS, *OFTEN, "--league.builder=e2e_builders:wild", "--league.build_every=5")
-ENDLESS = "--max_env_steps=1000000"
+ENDLESS = "--max_updates=1000000"
 
 
-def _train(host: harness.Host, words: tuple[str, ...], num_steps: int) -> pathlib.Path:
+def _train(host: harness.Host, words: tuple[str, ...], budget: str) -> pathlib.Path:
     pytest.importorskip("pyspiel")
     run = host.directory / "league"
-    ended = host.train(run, *words, f"--max_env_steps={num_steps}").wait()
+    ended = host.train(run, *words, budget).wait()
     assert ended.code == 0, ended.err
     run_state.check_league(run)
     assert len(leagues.read(run, "").pool.frozen) >= 3
@@ -50,7 +50,7 @@ def _train(host: harness.Host, words: tuple[str, ...], num_steps: int) -> pathli
 @pytest.fixture(scope="module")
 def league(module_host: harness.Host) -> pathlib.Path:
     """A run with some frozen players."""
-    return _train(module_host, LEAGUE, 4 * EVERY)
+    return _train(module_host, LEAGUE, f"--max_env_steps={4 * EVERY}")
 
 
 def resume(host: harness.Host, run: pathlib.Path, *words: str, **environment: str) -> harness.Learner:
@@ -68,7 +68,7 @@ def to(run: pathlib.Path, num_players: int) -> str:
 def test_killed_around_a_freeze_or_reset_it_goes_on_at_its_last_checkpoint(
     host: harness.Host, words: tuple[str, ...]
 ) -> None:
-    run = _train(host, words, 8 * EVERY)
+    run = _train(host, words, "--max_updates=80")
     moments = [*league_stand_in.MOMENTS[:-1], *([league_stand_in.AFTER_RESET] if words is WILD else [])]
     for moment in moments:
         for times in range(3):
@@ -78,7 +78,7 @@ def test_killed_around_a_freeze_or_reset_it_goes_on_at_its_last_checkpoint(
             assert f"reached {moment}" in learner.output()
             if moment == league_stand_in.AFTER_FREEZE:
                 assert set(player_files.names(run / "checkpoints")) > set(run_state.newest(run).frozen)
-    last = run_state.resume_league(host, run, *words, to(run, 2)).wait()
+    last = run_state.resume_league(host, run, *words, f"--max_updates={run_state.newest(run).step + 20}").wait()
     assert last.code == 0, last.err
     run_state.check_league(run)
 
@@ -88,7 +88,7 @@ def test_killed_around_a_freeze_or_reset_it_goes_on_at_its_last_checkpoint(
 def test_killed_at_random_moments_it_goes_on_at_its_last_checkpoint(
     host: harness.Host, words: tuple[str, ...]
 ) -> None:
-    run, moments = _train(host, words, 8 * EVERY), random.Random(2)
+    run, moments = _train(host, words, "--max_updates=80"), random.Random(2)
     num_orphans = 0
     for _ in range(10):
         learner = run_state.resume_league(host, run, *words, ENDLESS)
@@ -97,7 +97,7 @@ def test_killed_at_random_moments_it_goes_on_at_its_last_checkpoint(
         learner.kill()
         num_orphans += bool(set(player_files.names(run / "checkpoints")) - set(run_state.newest(run).frozen))
     print(f"{num_orphans} kills between a freeze and its checkpoint")
-    last = run_state.resume_league(host, run, *words, to(run, 2)).wait()
+    last = run_state.resume_league(host, run, *words, f"--max_updates={run_state.newest(run).step + 20}").wait()
     assert last.code == 0, last.err
     run_state.check_league(run)
     shown = host.seedzero("league", "show", f"--run_dir={run}", "--json").json

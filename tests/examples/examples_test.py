@@ -15,7 +15,7 @@ import pytest
 import seedzero
 
 EXAMPLES = harness.ROOT / "examples"
-BUDGET = 12
+BUDGET = 4
 
 
 @pytest.fixture(scope="module")

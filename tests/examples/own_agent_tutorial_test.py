@@ -12,7 +12,8 @@ import e2e_harness as harness
 import pytest
 
 TEXT = (harness.ROOT / "docs" / "tutorials" / "own_agent.md").read_text(encoding="utf-8")
-BUDGET = ("--max_updates=6", "--evaluation.episodes=4", "--evaluation.num_envs=4")
+SMALL = ("--workers=1", "--worker.envs_per_group=4")
+BUDGET = ("--max_updates=6", "--evaluation.episodes=4", "--evaluation.num_envs=4", *SMALL)
 
 
 def _blocks(language: str) -> list[str]:

@@ -18,6 +18,8 @@ import seedzero
 PQN = harness.ROOT / "examples" / "pqn"
 SHORT = (
     "--pqn.unroll_length=16",
+    "--workers=1",
+    "--worker.envs_per_group=4",
     "--evaluation.every_updates=0",
     "--stop_at_return=inf",
     "--checkpoint.every_seconds=1",

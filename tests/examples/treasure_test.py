@@ -13,6 +13,7 @@ import pytest
 
 TEXT = (harness.ROOT / "docs" / "tutorials" / "own_family.md").read_text(encoding="utf-8")
 BUDGET = ("--max_updates=2", "--ppo.unroll_length=16", "--ppo.num_minibatches=4", "--evaluation.episodes=4")
+SMALL = ("--workers=1", "--worker.envs_per_group=4", "--evaluation.num_envs=4")
 COMMANDS = [shlex.split(line)[1:] for line in re.findall(r"^   (seedzero .*)$", TEXT, re.MULTILINE)]
 
 
@@ -29,7 +30,7 @@ def test_the_tutorial_is_followed(host: harness.Host) -> None:
     assert [words[0] for words in COMMANDS] == ["check-env", *["train"] * 3, "evaluate", "play", "compare"]
     outputs = []
     for words in COMMANDS:
-        ended = host.start(host.command(*words, *(BUDGET if words[0] == "train" else ())), words[0]).wait()
+        ended = host.start(host.command(*words, *((*BUDGET, *SMALL) if words[0] == "train" else ())), words[0]).wait()
         assert ended.code == 0, ended.out + ended.err
         outputs.append(ended)
     assert "preset vector, agent ppo, ppo.torso=conv" in outputs[0].out and "info['action_mask']" in outputs[0].out

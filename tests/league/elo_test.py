@@ -6,7 +6,6 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from scipy import optimize
 
 from seedzero.league import elo
 from seedzero.league import payoff as payoffs
@@ -27,6 +26,8 @@ def _league(num_players: int, seed: int, share: float = 1.0) -> Pairs:
 
 def _by_scipy(pairs: Pairs, names: list[str]) -> np.ndarray:
     """Returns ratings in points, the first player's 0, by scipy on the likelihood of single matches."""
+    from scipy import optimize  # takes seconds, in each process that reads this file
+
     place = {name: index for index, name in enumerate(names)}
 
     def loss(odds: np.ndarray) -> float:

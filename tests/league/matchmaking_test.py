@@ -5,7 +5,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from seedzero.config import league as league_config
 from seedzero.league import matchmaking
@@ -38,7 +37,13 @@ def _draw(payoff: payoffs.Payoff, settings: league_config.LeagueConfig = SETTING
 def _chance(draws: list[str], shares: np.ndarray) -> float:
     """Returns the chi-square test's probability of counts as far from the shares as those of the draws."""
     counts = collections.Counter(draws)
-    return float(stats.chisquare([counts[name] for name in FROZEN], shares * len(draws)).pvalue)
+    return _pvalue([counts[name] for name in FROZEN], shares * len(draws))
+
+
+def _pvalue(counts: list[int], expected: np.ndarray | None = None) -> float:
+    from scipy import stats  # takes seconds, in each process that reads this file
+
+    return float(stats.chisquare(counts, expected).pvalue)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +90,8 @@ def test_draws_are_independent_of_each_other() -> None:
     draws = [name == HARD for name in _draw(_payoff(hard=False))]
     table = collections.Counter(zip(draws[::2], draws[1::2], strict=True))
     counts = [[table[one, other] for other in (False, True)] for one in (False, True)]
+    from scipy import stats
+
     assert stats.chi2_contingency(counts).pvalue > 1e-3
 
 
@@ -134,7 +141,7 @@ def test_groups_begin_at_entries_that_follow_from_slot_epoch_and_seed() -> None:
 
     assert starts() == starts() != starts(epoch=1)
     assert starts() != starts(seed=1)
-    assert stats.chisquare(list(collections.Counter(starts()).values())).pvalue > 0.01
+    assert _pvalue(list(collections.Counter(starts()).values())) > 0.01
 
 
 def test_the_rate_against_the_active_set_is_the_mean_of_its_frozen_entries() -> None:
@@ -269,7 +276,7 @@ def test_draws_have_the_shares_that_are_told(home: str) -> None:
     )
     assert draws.keys() == expected.keys()
     counts = [draws[name] for name in expected]
-    assert stats.chisquare(counts, np.array(list(expected.values())) * 6_400).pvalue > 0.01
+    assert _pvalue(counts, np.array(list(expected.values())) * 6_400) > 0.01
 
 
 def test_learning_players_draw_independently() -> None:

@@ -269,10 +269,9 @@ ROWS = (
         "messages out of place, of wrong shapes, sizes and values",
         "that worker alone is refused, by name",
         (
-            WIRE + "server_client_test.py::test_bad_step_ends_that_worker_only",
-            WIRE + "server_client_test.py::test_bad_step_ends_its_session",
+            WIRE + "server_client_test.py::test_what_cannot_be_sent_or_taken_ends_that_worker_only",
             WIRE + "server_client_test.py::test_bad_first_message_is_refused",
-            WIRE + "server_client_test.py::test_bad_later_message_is_refused",
+            WIRE + "server_client_test.py::test_bad_later_message_ends_its_session",
             WIRE + "sessions_test.py",
             E2E + "worker_protocol_test.py",
         ),

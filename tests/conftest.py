@@ -38,8 +38,6 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # xdist's processes inherit the dir
         sys.dont_write_bytecode = False
         sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(_kept / "bytecode")
 
-gc.disable()  # until all tests are collected: what imports make is no garbage
-
 import jax
 import psutil
 import pytest
@@ -82,8 +80,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compares the users' messages with tests/messages.txt."""
+    """Compares the users' messages with tests/messages.txt, and collects tests without looking for garbage."""
     config.pluginmanager.register(golden.Texts(config.getoption("update_messages")))
+    gc.disable()  # until all tests are collected: what imports make is no garbage
 
 
 @pytest.hookimpl(optionalhook=True)  # of xdist

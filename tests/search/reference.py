@@ -72,11 +72,7 @@ class Node:
 
 
 class Found(NamedTuple):
-    """What one root's search found, as `search.Result`, and the closest decision.
-
-    Attributes:
-      margin: least difference of score between what was chosen, anywhere in the tree, and what came next.
-    """
+    """What one root's search found, as `search.Result`, and the closest decision."""
 
     action: int
     action_weights: np.ndarray
@@ -85,7 +81,7 @@ class Found(NamedTuple):
     q_values: np.ndarray
     max_depth: int
     mean_depth: float
-    margin: float
+    margin: float  # least difference of score between what was chosen, anywhere in the tree, and what came next
 
 
 class Search:
@@ -254,21 +250,13 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 class Tables(NamedTuple):
-    """M random models of S states each, written as tables, so that every precision and batch reads the same numbers.
+    """M random models of S states each as tables, so that every precision and batch reads the same numbers."""
 
-    Attributes:
-      next_state: [M * S, A] int32; a model's states lead to its own states only.
-      reward: [M * S, A].
-      discount: [M * S, A].
-      prior_logits: [M * S, A].
-      value: [M * S].
-    """
-
-    next_state: Any
-    reward: Any
-    discount: Any
-    prior_logits: Any
-    value: Any
+    next_state: Any  # [M * S, A] int32; a model's states lead to its own states only
+    reward: Any  # [M * S, A]
+    discount: Any  # [M * S, A]
+    prior_logits: Any  # [M * S, A]
+    value: Any  # [M * S]
 
 
 DISCOUNTS = ("0.97", "-1", "-0.9", "terminals", "random")
@@ -348,19 +336,12 @@ def case(
 
 
 class Batch(NamedTuple):
-    """What a case's search gets, as numpy arrays.
+    """What a case's search gets, as numpy arrays."""
 
-    Attributes:
-      tables: one model for each row.
-      states: [B] int32 the roots.
-      legal: [B, A] bool, at least one action in every row.
-      explore: [B] bool; no row with PUCT, whose noise is nobody else's.
-    """
-
-    tables: Tables
-    states: np.ndarray
-    legal: np.ndarray
-    explore: np.ndarray
+    tables: Tables  # one model for each row
+    states: np.ndarray  # [B] int32 the roots
+    legal: np.ndarray  # [B, A] bool, at least one action in every row
+    explore: np.ndarray  # [B] bool; no row with PUCT, whose noise is nobody else's
 
 
 def with_large(cases: Sequence[Case], large: Sequence[Case]) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import re
 from collections.abc import Iterator
 
@@ -23,6 +24,7 @@ def _step(params: None, action: jax.Array, state: jax.Array) -> tuple[mcts.Predi
     return mcts.Prediction(zeros, zeros + 0.9, jnp.zeros((*action.shape, A)), state), jnp.cos(state)
 
 
+@functools.cache
 def _lower(policy: str, masked: bool, num_simulations: int) -> str:
     """Returns the StableHLO of a search."""
     config = muzero_config.SearchConfig(policy=policy, num_simulations=num_simulations, num_considered=4)
@@ -105,7 +107,7 @@ def test_loops_within_loops_and_within_called_functions_are_seen() -> None:
 
 @pytest.mark.parametrize(("policy", "masked"), CASES)
 def test_no_loop_inside_the_simulation_loop(policy: str, masked: bool) -> None:
-    loops = _simulation_loops(_lower(policy, masked, 50))
+    loops = _simulation_loops(_lower(policy, masked, 200))
     assert loops
     for loop in loops:
         assert loop.count("cosine") == 1

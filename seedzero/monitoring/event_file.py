@@ -5,8 +5,6 @@ tensorboardX's own SummaryWriter uses a thread that ends on a full disk; then th
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import importlib.util
 import math
 import os
@@ -20,8 +18,8 @@ from typing import Any
 
 from seedzero.config import config as configs
 from seedzero.config import options
-from seedzero.core import plain_files, printable
-from seedzero.monitoring import tags
+from seedzero.core import printable
+from seedzero.monitoring import rows, tags
 
 SCORES = ("evaluation_mean_return", "evaluation_best_score", "episode_return")
 """Metrics in the table of hyperparameters, each with its last value: of evaluations, and of training episodes."""
@@ -77,7 +75,7 @@ class EventFile:
         # Names begin with the time, because TensorBoard reads files in the order of their names.
         name = f"events.out.tfevents.{int(self._wall_clock()):010}.{socket.gethostname()}.{os.getpid()}"
         file = self._file or self._directory / name
-        append(file, records)
+        rows.append(file, records)
         self._file = file
 
     def _records(self, env_steps: int, values: list[dict[str, Any]]) -> bytes:
@@ -96,31 +94,6 @@ class EventFile:
         summary = summary_pb2.Summary(value=[summary_pb2.Summary.Value(**value) for value in values])
         events.append(event_pb2.Event(wall_time=now, step=env_steps, summary=summary))
         return b"".join(_record(tb.crc32c, event.SerializeToString()) for event in events)
-
-
-def append(path: pathlib.Path, content: bytes) -> None:
-    """Appends bytes to a file as a whole, or nothing. Raises OSError."""
-    with open(path, "ab", buffering=0, opener=plain_files.opener) as file:
-        end = file.seek(0, os.SEEK_END)
-        try:
-            if file.write(content) != len(content):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError:
-            with contextlib.suppress(OSError):
-                file.truncate(end)
-            raise
-
-
-def cut(path: pathlib.Path, size_bytes: int) -> bytes:
-    """Cuts a file of lines back to an earlier size; returns the rest, whole lines. Raises OSError; b"": no file."""
-    if not path.exists():
-        return b""
-    with open(path, "r+b", opener=plain_files.opener) as file:
-        kept = file.read(size_bytes)
-        kept = kept[: kept.rfind(b"\n") + 1]  # a crash of the machine may have left less, and half a line
-        file.truncate(len(kept))
-        os.fsync(file.fileno())
-    return kept
 
 
 def settings_of(config: configs.Config) -> dict[str, options.Value]:

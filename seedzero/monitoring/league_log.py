@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from seedzero.core import json_object
-from seedzero.monitoring import event_file, rows
+from seedzero.monitoring import rows
 
 LEAGUE_FILE = "league.jsonl"
 NASH_FILE = "nash.json"
@@ -34,39 +33,34 @@ class LeagueLog:
 
     def __init__(self, run_dir: pathlib.Path, report: Callable[[str], None]) -> None:
         """report: receives a sentence when writing begins to fail, and when it works again."""
-        self._path = run_dir / LEAGUE_FILE
-        self._report = report
+        path = run_dir / LEAGUE_FILE
+        name = f"the league's history cannot be written to {path}"
+        self._file = rows.RowFile(path, name, report, works="the league's history is written again")
+        self.size_bytes = self._file.size_bytes
         self._waiting = b""  # lines that the disk has not taken
-        self._is_failing = False
-        self._lock = threading.Lock()
         self._update = 0  # of the newest line of matches
         self._matches: dict[str, int] = {}  # in the lines so far, by type
 
     def note(self, decision: Mapping[str, object]) -> None:
         """Appends a decision, such as a new frozen player; `event` names its kind."""
-        with self._lock:
+        with self._file.lock:
             self._append(**decision)
 
     def count(self, matches: Mapping[str, int], *, update: int, env_steps: int) -> None:
         """Appends the matches since the newest such line, if there are any. matches: of the run so far, by type."""
-        with self._lock:
+        with self._file.lock:
             new = {name: count - self._matches.get(name, 0) for name, count in matches.items()}
             if any(new.values()):
                 self._append(event=MATCHES, since_update=self._update, update=update, env_steps=env_steps, types=new)
                 self._update, self._matches = update, dict(matches)
-
-    def size_bytes(self) -> int:
-        """Returns the bytes of league.jsonl; a resume from this moment cuts the file there."""
-        with self._lock:
-            return self._path.stat().st_size if self._path.exists() else 0
 
     def truncate(self, size_bytes: int) -> None:
         """Cuts league.jsonl back to its size at a checkpoint, as a resume must; 0 drops all. Raises OSError.
 
         Call it before the first line; the next one counts the matches that the rest lacks.
         """
-        with self._lock:
-            for row in rows.RowReader(event_file.cut(self._path, size_bytes).splitlines()):
+        with self._file.lock:
+            for row in rows.RowReader(rows.cut(self._file.path, size_bytes).splitlines()):
                 with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):  # damaged by another hand
                     if row["event"] == MATCHES:
                         self._update = int(row["update"])
@@ -75,12 +69,9 @@ class LeagueLog:
 
     def _append(self, **values: object) -> None:
         self._waiting += (json_object.encode(values) + "\n").encode()
-        problem = ""
-        try:
-            event_file.append(self._path, self._waiting)
+
+        def append() -> None:
+            rows.append(self._file.path, self._waiting)
             self._waiting = b""
-        except OSError as error:
-            problem = f"the league's history cannot be written to {self._path}: {error.strerror}; training goes on"
-        if bool(problem) != self._is_failing:
-            self._report(problem or "the league's history is written again")
-        self._is_failing = bool(problem)
+
+        self._file.attempt(append)

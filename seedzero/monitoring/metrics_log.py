@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import threading
 import time
 from collections.abc import Callable, Mapping
 
@@ -43,10 +42,9 @@ class MetricsLog:
 
         config: of the run, shown by TensorBoard beside its numbers; None: nothing is shown.
         """
-        self._path = run_dir / METRICS_FILE
-        self._report = report
-        self._failing = False
-        self._lock = threading.Lock()
+        name, works = f"metrics cannot be written to {run_dir}", "metrics are written again"
+        self._file = rows.RowFile(run_dir / METRICS_FILE, name, report, works=works)
+        self.size_bytes = self._file.size_bytes
         directory = run_dir / TENSORBOARD_DIRECTORY
         self._tensorboard = event_file.EventFile(directory, report, wall_clock, config) if tensorboard else None
 
@@ -55,33 +53,17 @@ class MetricsLog:
         ordered = {key: row[key] for key in FIRST_KEYS if key in row} | dict(row)
 
         def append() -> None:
-            event_file.append(self._path, (json_object.encode(ordered) + "\n").encode())
+            rows.append(self._file.path, (json_object.encode(ordered) + "\n").encode())
             if self._tensorboard:
                 self._tensorboard.write(ordered)
 
-        self._try(append)
+        self._file.attempt(append)
 
     def write_video(self, gif: bytes, env_steps: int) -> None:
         """Appends a video of an evaluation to TensorBoard's file, if there is one. env_steps: training steps then."""
         tensorboard = self._tensorboard
         if tensorboard is not None:
-            self._try(lambda: tensorboard.write_video(gif, env_steps))
-
-    def _try(self, write: Callable[[], None]) -> None:
-        with self._lock:
-            problem = ""
-            try:
-                write()
-            except OSError as error:
-                problem = f"metrics cannot be written to {self._path.parent}: {error.strerror}; training goes on"
-            if bool(problem) != self._failing:
-                self._report(problem or "metrics are written again")
-            self._failing = bool(problem)
-
-    def size_bytes(self) -> int:
-        """Returns the bytes of metrics.jsonl; a resume from this moment cuts the file there."""
-        with self._lock:
-            return self._path.stat().st_size if self._path.exists() else 0
+            self._file.attempt(lambda: tensorboard.write_video(gif, env_steps))
 
     def truncate(self, size_bytes: int, env_steps: int) -> None:
         """Cuts metrics.jsonl back to its size at a checkpoint, as a resume must; 0 drops all. Raises OSError.
@@ -91,4 +73,4 @@ class MetricsLog:
         """
         if self._tensorboard:
             self._tensorboard.hide(env_steps + 1)
-        event_file.cut(self._path, size_bytes)
+        rows.cut(self._file.path, size_bytes)

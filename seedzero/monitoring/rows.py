@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import math
+import os
 import pathlib
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import orjson
@@ -62,3 +66,55 @@ def _lines(file: pathlib.Path, most_bytes: float) -> Iterator[bytes]:
         return
     except OSError as error:
         raise errors.ResumeError(f"cannot read {file}: {error.strerror}") from None
+
+
+class RowFile:
+    """A file of rows that grows; for any thread. A disk that takes nothing ends no training: it is reported once."""
+
+    def __init__(self, path: pathlib.Path, name: str, report: Callable[[str], None], *, works: str) -> None:
+        """name: of the rows and their place. report: receives a sentence when writing begins to fail, then `works`."""
+        self.path, self.lock = path, threading.RLock()
+        self._name, self._report, self._works = name, report, works
+        self._is_failing = False
+
+    def attempt(self, write: Callable[[], None]) -> None:
+        """Writes; reports an OSError, if the last time had none, and the end of the failures."""
+        with self.lock:
+            problem = ""
+            try:
+                write()
+            except OSError as error:
+                problem = f"{self._name}: {error.strerror}; training goes on"
+            if bool(problem) != self._is_failing:
+                self._report(problem or self._works)
+            self._is_failing = bool(problem)
+
+    def size_bytes(self) -> int:
+        """Returns the bytes of the file; a resume from this moment cuts it there."""
+        with self.lock:
+            return self.path.stat().st_size if self.path.exists() else 0
+
+
+def append(path: pathlib.Path, content: bytes) -> None:
+    """Appends bytes to a file as a whole, or nothing. Raises OSError."""
+    with open(path, "ab", buffering=0, opener=plain_files.opener) as file:
+        end = file.seek(0, os.SEEK_END)
+        try:
+            if file.write(content) != len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.truncate(end)
+            raise
+
+
+def cut(path: pathlib.Path, size_bytes: int) -> bytes:
+    """Cuts a file of lines back to an earlier size; returns the rest, whole lines. Raises OSError; b"": no file."""
+    if not path.exists():
+        return b""
+    with open(path, "r+b", opener=plain_files.opener) as file:
+        kept = file.read(size_bytes)
+        kept = kept[: kept.rfind(b"\n") + 1]  # a crash of the machine may have left less, and half a line
+        file.truncate(len(kept))
+        os.fsync(file.fileno())
+    return kept

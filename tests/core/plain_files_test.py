@@ -19,7 +19,7 @@ from seedzero.config import config as configs
 from seedzero.core import errors, plain_files
 from seedzero.evaluation import records
 from seedzero.monitoring import course as courses
-from seedzero.monitoring import event_file, league_log, series
+from seedzero.monitoring import league_log, rows, series
 from seedzero.page import recordings, summaries
 
 STEP = "checkpoints/steps/000000000001"
@@ -35,7 +35,7 @@ READERS: dict[str, tuple[str, Callable[[pathlib.Path], Any]]] = {
     "spec": ("spec.json", spec_file.read),
     "metrics": ("metrics.jsonl", lambda path: series.read(path, ["loss"])),
     "diagnosis": ("metrics.jsonl", courses.read),
-    "appending": ("metrics.jsonl", lambda path: event_file.append(path / "metrics.jsonl", b"1")),
+    "appending": ("metrics.jsonl", lambda path: rows.append(path / "metrics.jsonl", b"1")),
     "league": ("league.jsonl", league_log.read),
     "record": ("records/a.npz", lambda path: records.read_record(path / "records/a.npz")),
     "page": ("metrics.jsonl", lambda path: summaries._last_lines(path / "metrics.jsonl")),

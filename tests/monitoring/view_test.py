@@ -113,9 +113,7 @@ def test_clipped_targets_are_reported_once(tmp_path: pathlib.Path, share: float,
     assert all("25.0%" in text and "--network.support_limit=7 " in text for text in screen.messages)
 
 
-@pytest.mark.parametrize(
-    "env_id, has_remedy", [("gym:CartPole-v1", True), ("football:corner", True), ("atari:Pong", False)]
-)
+@pytest.mark.parametrize("env_id, has_remedy", [("gym:CartPole-v1", True), ("atari:Pong", True), ("catch", False)])
 @pytest.mark.parametrize("before_resume", [0, 50_000])
 def test_episodes_without_end_are_reported_once(
     tmp_path: pathlib.Path, env_id: str, has_remedy: bool, before_resume: int, said: golden.Said

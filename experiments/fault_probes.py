@@ -472,7 +472,7 @@ WRONG_SETTINGS = """
 replay.capacity=-1 replay.capacity=many replay.batch_size=0 replay.samples_per_insert=nan replay.min_steps=-5
 replay.num_slots=0.5 worker.num=-1 worker.envs_per_group=0 worker.num_groups=0 worker.threads=-2
 search.num_simulations=0 search.policy=alpha search.num_considered=-1 muzero.unroll_steps=0 muzero.n_step=0
-muzero.discount=2 network.width=0 network.kind=transformer network.num_bins=1 optimizer.learning_rate=-0.1
+reward.discount=2 network.width=0 network.kind=transformer network.num_bins=1 optimizer.learning_rate=-0.1
 optimizer.learning_rate=fast optimizer.schedule=never transport.listen=nowhere transport.lease_seconds=0
 transport.max_workers=0 training.max_in_flight=0 training.publish_every=0
 training.num_devices=-3 evaluation.episodes=-1 evaluation.every_updates=-1 checkpoint.every_updates=0

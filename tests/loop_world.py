@@ -81,15 +81,15 @@ READY = pacing.Progress(
 UNROLL = 3
 VTRACE: dict[str, options.Value] = {
     "run.agent": "vtrace",
-    "vtrace.width": 8,
+    "network.width": 8,
     "vtrace.unroll_length": UNROLL,
     "vtrace.batch_size": BATCH,
-    "vtrace.lstm_width": 4,
+    "network.lstm_width": 4,
 }
 
 PPO: dict[str, options.Value] = {
     "run.agent": "ppo",
-    "ppo.width": 8,
+    "network.width": 8,
     "ppo.unroll_length": UNROLL,
     "ppo.batch_size": BATCH,
     "ppo.num_epochs": 2,

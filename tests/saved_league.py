@@ -75,7 +75,7 @@ def make_seats(
         shapes = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
         return jax.tree.map(lambda x: random.normal(size=x.shape).astype(x.dtype), shapes)
 
-    small: dict[str, options.Value] = {"run__agent": "ppo", "ppo__width": 4, "league__freeze_every": 1_000}
+    small: dict[str, options.Value] = {"run__agent": "ppo", "network__width": 4, "league__freeze_every": 1_000}
     path = make(path, host, "cartpole", params, **{"env__id": f"spiel:{game}", **small, **changes})
     spec_file.write(path, spec)
     config = run_dirs.read_saved(path).config

@@ -114,7 +114,9 @@ def make(config: Any, spec: Any, platform: str) -> base.Agent:
         QNetwork(settings.width, settings.num_layers, spec.num_actions),
         network_inputs.InputFunctions("mlp", spec, settings.frame_stack, normalizes=False),
         optax.chain(learning.clipping(settings.clip_norm), optax.scale_by_radam()),
-        learning.schedule(shared.Optimizer("adam", settings.learning_rate, 0.0, decay_updates=settings.decay_updates)),
+        learning.schedule(
+            shared.OptimizerConfig("adam", settings.learning_rate, 0.0, decay_updates=settings.decay_updates)
+        ),
     )
     return base.Agent(
         data=sources.Queue(settings.unroll_length, settings.batch_size, settings.max_lag, settings.wait_seconds),

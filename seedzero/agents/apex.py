@@ -28,7 +28,7 @@ _Parts: TypeAlias = q_learner.QLearnerParts[apex_config.ApexConfig]
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-    """Returns the agent; reads the configuration's sections apex and replay."""
+    """Returns the agent; reads the configuration's sections apex, replay, and the shared ones."""
     settings = config.apex
     parts = q_learner.make(config, settings, spec, platform)
     return base.Agent(
@@ -37,7 +37,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
             observe=(0, settings.n_step),  # where an episode ends before: its last observation
             prioritization=priorities.prioritization(config.replay),
         ),
-        stack=settings.frame_stack,
+        stack=config.network.frame_stack,
         stored=q_learner.stored(spec),
         init=lambda key: q_learner.init(parts, key),
         acting=lambda state: state.params,
@@ -69,11 +69,11 @@ def _act(
     With it the completed step has a priority: its error over one step, where the paper takes n. The n-th reward comes
     n - 1 rows later, and a row is given its priority when the next one completes it.
     """
-    config, q = parts.config, _q(parts, params, inputs.observation)
+    settings, q = parts.reward, _q(parts, params, inputs.observation)
     action, greedy = q_learner.choose(parts, q, inputs, key)
     value = parts.scale.expand(q_learning.of_action(q, greedy))
-    reward = nstep.scaled_reward(inputs.reward, config.reward_scale, config.clip_reward)
-    target = parts.scale.squash(reward + config.discount * jnp.where(inputs.terminated, 0.0, value))
+    reward = nstep.scaled_reward(inputs.reward, settings.scale, settings.clip)
+    target = parts.scale.squash(reward + settings.discount * jnp.where(inputs.terminated, 0.0, value))
     return q_learning.of_action(q, action), base.Outputs(
         action, q_learner.taken(parts, action, inputs), jnp.abs(target - memory)
     )
@@ -102,18 +102,18 @@ def _update(
 
 def _targets(parts: _Parts, state: learning.TrainState, windows: windowing.Windows) -> jax.Array:
     """Returns the n-step double-Q targets [B] of the windows' first rows, on the network's scale."""
-    config, last = parts.config, jnp.sum(windows.valid, axis=1, dtype=jnp.int32) - 1
+    settings, last = parts.reward, jnp.sum(windows.valid, axis=1, dtype=jnp.int32) - 1
     observation, legal = windowing.observed(windows, 1), None
     if parts.spec.has_action_mask:
         legal = jnp.take_along_axis(windows.stored["legal"], last[:, None, None], axis=1)[:, 0]
     best = q_learning.best_action(_q(parts, state.params, observation), legal)
     value = parts.scale.expand(q_learning.of_action(_q(parts, state.target_params, observation), best))
     returns = q_learning.n_step_returns(
-        nstep.scaled_reward(windows.reward[:, 1:], config.reward_scale, config.clip_reward),
-        config.discount * ~windows.terminated[:, 1:],
+        nstep.scaled_reward(windows.reward[:, 1:], settings.scale, settings.clip),
+        settings.discount * ~windows.terminated[:, 1:],
         # Only the last valid position's is read, and that is the observation here.
         jnp.broadcast_to(value[:, None], windows.valid.shape),
         windows.valid[:, 1:],
-        n_step=config.n_step,
+        n_step=parts.config.n_step,
     )
     return parts.scale.squash(returns[:, 0])

@@ -42,22 +42,22 @@ def clipping(norm: float) -> optax.GradientTransformation:
     return optax.clip_by_global_norm(norm) if norm else optax.identity()
 
 
-def optimizer(settings: shared.Optimizer) -> optax.GradientTransformation:
-    """Returns an optimizer, without its learning rate."""
-    direction = {
-        "adam": lambda: optax.scale_by_adam(eps=settings.epsilon),
-        "rmsprop": lambda: optax.scale_by_rms(settings.decay, settings.epsilon),
-        "centered": lambda: _by_deviation(settings.decay, settings.epsilon),
-    }
-    return optax.chain(clipping(settings.clip_norm), direction[settings.kind]())
+def optimizer(settings: shared.OptimizerConfig, *, is_centered: bool = False) -> optax.GradientTransformation:
+    """Returns an optimizer, without its learning rate. is_centered: RMSProp divides by a standard deviation."""
+    if settings.kind == "adam":
+        direction = optax.scale_by_adam(eps=settings.epsilon)
+    elif is_centered:
+        direction = _by_deviation(settings.rmsprop_decay, settings.epsilon)
+    else:
+        direction = optax.scale_by_rms(settings.rmsprop_decay, settings.epsilon)
+    return optax.chain(clipping(settings.clip_norm), direction)
 
 
-def schedule(settings: shared.Optimizer) -> Callable[[jax.Array], Any]:
-    """Returns the function from updates done to the learning rate."""
-    found: Callable[[jax.Array], Any] = optax.constant_schedule(settings.learning_rate)
+def schedule(settings: shared.OptimizerConfig) -> Callable[[jax.Array], Any]:
+    """Returns the function from updates done to the learning rate, which falls linearly to 0 or is constant."""
     if settings.decay_updates:
-        found = optax.linear_schedule(settings.learning_rate, 0.0, settings.decay_updates)
-    return found
+        return optax.linear_schedule(settings.learning_rate, 0.0, settings.decay_updates)  # type: ignore[no-any-return]
+    return optax.constant_schedule(settings.learning_rate)  # type: ignore[no-any-return]
 
 
 def _by_deviation(decay: float, epsilon: float) -> optax.GradientTransformation:

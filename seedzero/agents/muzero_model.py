@@ -12,7 +12,7 @@ import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base, learning
 from seedzero.config import config as configs
-from seedzero.config import muzero as muzero_config
+from seedzero.config import shared
 from seedzero.core import types
 from seedzero.networks import inputs as network_inputs
 from seedzero.networks import muzero as muzero_net
@@ -51,7 +51,7 @@ def signed_discount(parts: Parts) -> float:
 
     A value is that of the player to move; what the other one gains, this one loses.
     """
-    discount = parts.config.muzero.discount
+    discount = parts.config.reward.discount
     return discount if parts.spec.num_players == 1 else -discount
 
 
@@ -60,7 +60,7 @@ def init(parts: Parts, key: jax.Array) -> base.Params:
     params = dict(parts.network.init(key))
     if (moments := parts.network.no_moments()) is not None:
         params[network_inputs.MOMENTS] = moments
-    if parts.config.muzero.scale_rewards:
+    if parts.config.reward.normalize:
         params[REWARD_SIZE] = statistics.no_size()
     return params
 
@@ -80,7 +80,7 @@ def observe(parts: Parts, params: base.Params, windows: windowing.Windows, axis_
 
 def clip_rewards(parts: Parts, reward: jax.Array) -> jax.Array:
     """Returns the rewards [...] to learn from."""
-    limit = parts.config.muzero.reward_clip
+    limit = parts.config.reward.clip
     return jnp.clip(reward, -limit, limit) if limit else reward
 
 
@@ -131,7 +131,7 @@ def exceeds(parts: Parts, x: jax.Array) -> jax.Array:
     return value_transforms.exceeds(x, network.support_limit, network.value_transform)
 
 
-def make_optimizer(config: muzero_config.OptimizerConfig) -> optax.GradientTransformation:
+def make_optimizer(config: shared.OptimizerConfig) -> optax.GradientTransformation:
     """Returns AdamW without its learning rate: clipping, Adam's direction, decay of all kernels."""
     clip = learning.clipping(config.clip_norm)
     kernels = functools.partial(jax.tree.map, lambda leaf: leaf.ndim > 1)
@@ -139,17 +139,18 @@ def make_optimizer(config: muzero_config.OptimizerConfig) -> optax.GradientTrans
     return optax.chain(clip, optax.scale_by_adam(), decay)
 
 
-def make_schedule(config: muzero_config.OptimizerConfig) -> Callable[[jax.Array], jax.Array]:
+def make_schedule(config: shared.OptimizerConfig) -> Callable[[jax.Array], jax.Array]:
     """Returns the function from the number of updates done to the learning rate, both scalars."""
     peak, warmup, decay_updates = config.learning_rate, config.warmup_updates, config.decay_updates
-    after: dict[str, Callable[[jax.Array], jax.Array]] = {
-        "constant": optax.constant_schedule(peak),
-        "cosine": optax.cosine_decay_schedule(peak, decay_updates, alpha=config.decay_rate),
-        "exponential": optax.exponential_decay(peak, decay_updates, config.decay_rate),
-        "linear": optax.linear_schedule(peak, peak * config.decay_rate, decay_updates),
+    schedules: dict[str, Callable[[], Callable[[jax.Array], jax.Array]]] = {
+        "constant": lambda: optax.constant_schedule(peak),
+        "cosine": lambda: optax.cosine_decay_schedule(peak, decay_updates, alpha=config.decay_rate),
+        "exponential": lambda: optax.exponential_decay(peak, decay_updates, config.decay_rate),
+        "linear": lambda: optax.linear_schedule(peak, peak * config.decay_rate, decay_updates),
     }
+    after = schedules[config.schedule if decay_updates else "constant"]()
     if not warmup:
-        return after[config.schedule]
+        return after
     rising = optax.linear_schedule(peak / warmup, peak, warmup - 1)
-    joined: Callable[[jax.Array], jax.Array] = optax.join_schedules([rising, after[config.schedule]], [warmup])
+    joined: Callable[[jax.Array], jax.Array] = optax.join_schedules([rising, after], [warmup])
     return joined

@@ -21,7 +21,6 @@ import optax  # type: ignore[import-untyped]
 from seedzero.agents import base, bonus, learning, sampled
 from seedzero.config import config as configs
 from seedzero.config import ppo as ppo_config
-from seedzero.config import shared
 from seedzero.core import types
 from seedzero.networks import actor_critic, observations, own_torso
 from seedzero.ops import gae, gaussians, q_learning, statistics
@@ -87,7 +86,7 @@ class _Steps(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    config: ppo_config.PPOConfig
+    config: configs.Config
     spec: types.EnvSpec
     network: actor_critic.RecurrentNetwork[tuple[jax.Array, actor_critic.PpoPrediction]]
     optimizer: optax.GradientTransformation
@@ -97,43 +96,41 @@ class _Parts(NamedTuple):
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
     settings = config.ppo
     network = actor_critic.ppo(
-        shared.Layers.of("ppo", settings),
+        config.network,
         spec,
         platform,
         initial_std=settings.initial_std,
-        normalizes=settings.normalize_observations,
-        own_torso=own_torso.load("ppo", settings, spec),
+        own_torso=own_torso.load(config.network, spec),
     )
-    adam = shared.Optimizer("adam", settings.learning_rate, settings.clip_norm, settings.adam_epsilon)
-    parts = _Parts(settings, spec, network, learning.optimizer(adam), bonus.load(settings.bonus, spec))
+    parts = _Parts(config, spec, network, learning.optimizer(config.optimizer), bonus.load(settings.bonus, spec))
+    has_lstm, normalizes = config.network.lstm_width > 0, config.reward.normalize
     return base.Agent(
         data=sources.Queue(settings.unroll_length, settings.batch_size, settings.max_lag, settings.wait_seconds),
-        stack=settings.frame_stack,
-        stored=_stored(settings, spec),
+        stack=config.network.frame_stack,
+        stored=_stored(config, spec),
         init=lambda key: _init(parts, key),
         acting=lambda state: PpoActing(state.params, state.moments),
         initial_memory=lambda num_slots: PpoMemory(
-            _no_past(parts, num_slots) if settings.lstm_width else (),
-            jnp.zeros(num_slots) if settings.normalize_rewards else (),
+            _no_past(parts, num_slots) if has_lstm else (), jnp.zeros(num_slots) if normalizes else ()
         ),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, key, axis_name),
         policy=None if spec.is_continuous else lambda params, memory, inputs: _policy(parts, params, memory, inputs),
-        scales=("returns",) if settings.normalize_rewards else (),
-        reads_reward=settings.lstm_width > 0,
+        scales=("returns",) if normalizes else (),
+        reads_reward=has_lstm,
     )
 
 
-def _stored(config: ppo_config.PPOConfig, spec: types.EnvSpec) -> dict[str, sources.Stored]:
+def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.Stored]:
     number = np.dtype(np.float32)
     action = sources.Stored(spec.action_shape, number if spec.is_continuous else np.dtype(np.int32))
     stored = {"action": action, "log_prob": sources.Stored((), number), "value": sources.Stored((), number)}
     if spec.has_action_mask:
         stored["legal"] = sources.Stored((spec.num_actions,), np.dtype(bool))
-    if config.normalize_rewards:
+    if config.reward.normalize:
         stored["return"] = sources.Stored((), number)
-    if config.lstm_width:
-        stored |= {"state": sources.Stored((2 * config.lstm_width,), number), "last_action": action}
+    if lstm_width := config.network.lstm_width:
+        stored |= {"state": sources.Stored((2 * lstm_width,), number), "last_action": action}
     return stored
 
 
@@ -145,7 +142,7 @@ def _init(parts: _Parts, key: jax.Array) -> PpoTrainState:
         num_updates=jnp.zeros((), jnp.int32),
         num_rejected=jnp.zeros((), jnp.int32),
         moments=parts.network.no_moments(),
-        returns=statistics.no_moments(1) if parts.config.normalize_rewards else (),
+        returns=statistics.no_moments(1) if parts.config.reward.normalize else (),
         bonus=() if parts.bonus is None else parts.bonus.init(jax.random.fold_in(key, 1)),
     )
 
@@ -162,7 +159,7 @@ def _no_past(parts: _Parts, num_rows: int) -> Past:
 def _act(
     parts: _Parts, params: PpoActing, memory: PpoMemory, inputs: base.Inputs, key: jax.Array
 ) -> tuple[PpoMemory, base.Outputs]:
-    config, spec = parts.config, parts.spec
+    rewards, has_lstm, spec = parts.config.reward, parts.config.network.lstm_width > 0, parts.spec
     past, state, predicted = _look(parts, params, memory, inputs)
     returns = memory.returns
     legal = inputs.action_mask if spec.has_action_mask else None
@@ -171,15 +168,15 @@ def _act(
     stored = {"action": action, "log_prob": log_prob, "value": predicted.value}
     if legal is not None:
         stored["legal"] = legal
-    if config.normalize_rewards:
-        reward = nstep.scaled_reward(inputs.reward, config.reward_scale, config.clip_reward)
-        returns = config.discount * jnp.where(inputs.first, 0.0, returns) + reward
+    if rewards.normalize:
+        reward = nstep.scaled_reward(inputs.reward, rewards.scale, rewards.clip)
+        returns = rewards.discount * jnp.where(inputs.first, 0.0, returns) + reward
         stored["return"] = returns
     if spec.is_continuous:
-        action = jnp.tanh(action) if config.squash else jnp.clip(action, -1.0, 1.0)
-    if config.lstm_width:
+        action = jnp.tanh(action) if parts.config.ppo.squash else jnp.clip(action, -1.0, 1.0)
+    if has_lstm:
         stored |= {"state": past.state, "last_action": past.action}
-    memory = PpoMemory(Past(state, action) if config.lstm_width else (), returns)
+    memory = PpoMemory(Past(state, action) if has_lstm else (), returns)
     return memory, base.Outputs(sampled.to_environment(action, spec) if spec.is_continuous else action, stored)
 
 
@@ -241,13 +238,13 @@ def _update(
 
     def minibatch(rows: jax.Array) -> tuple[_Steps, jax.Array]:
         found = jax.tree.map(lambda x: x[rows], batch)
-        found = _normalized(parts.config, found._replace(counted=found.counted * (rows >= 0)[:, None]), axis_name)
+        found = _normalized(parts.config.ppo, found._replace(counted=found.counted * (rows >= 0)[:, None]), axis_name)
         return found, _sum(found.counted, axis_name)
 
     def loss(params: base.Params, minibatch: _Steps, num_steps: jax.Array) -> tuple[jax.Array, base.Metrics]:
         return _loss_and_metrics(parts, params, state.moments, minibatch, num_steps, clip_ratio)
 
-    num_minibatches, num_epochs = parts.config.num_minibatches, parts.config.num_epochs
+    num_minibatches, num_epochs = parts.config.ppo.num_minibatches, parts.config.ppo.num_epochs
     learned, accepted, metrics = learning.learn_in_minibatches(
         state,
         learning.minibatches(key, len(batch.counted), num_minibatches, num_epochs, axis_name),
@@ -273,20 +270,20 @@ def _steps(parts: _Parts, returns: Any, windows: windowing.Windows, extra: jax.A
     returns: moments of discounted returns, these windows included: else the first reward ever seen would be divided
       by a deviation of 0. extra: bonus [B, L] on rewards; None: there is none.
     """
-    config, stored, reward = parts.config, windows.stored, windows.reward[:, 1:]
+    config, rewards, stored, reward = parts.config.ppo, parts.config.reward, windows.stored, windows.reward[:, 1:]
     if extra is not None and config.bonus_place == "before":
         reward = reward + extra
-    reward = nstep.scaled_reward(reward, config.reward_scale, config.clip_reward)
-    if config.normalize_rewards:
+    reward = nstep.scaled_reward(reward, rewards.scale, rewards.clip)
+    if rewards.normalize:
         reward = reward * jax.lax.rsqrt(returns.variance[0] + 1e-8)
         reward = jnp.clip(reward, -_LARGEST_REWARD, _LARGEST_REWARD)
     if extra is not None and config.bonus_place == "after":
         reward = reward + extra
     is_step = ~(windows.terminated | windows.truncated)[:, :-1]
-    value, discount = stored["value"], config.discount * ~windows.terminated[:, 1:]
+    value, discount = stored["value"], rewards.discount * ~windows.terminated[:, 1:]
     advantage = gae.advantages(value, reward, discount, is_step, trace_decay=config.trace_decay)
 
-    past = Past(stored["state"][:, 0], stored["last_action"]) if config.lstm_width else None
+    past = Past(stored["state"][:, 0], stored["last_action"]) if parts.config.network.lstm_width else None
     last_action = jnp.zeros_like(stored["action"]) if past is None else past.action
     seen = actor_critic.Steps(windows.observation, windows.first, windows.reward, last_action)
     rows = (seen, stored["action"], stored["log_prob"], value, stored.get("legal"))
@@ -299,12 +296,13 @@ def _steps(parts: _Parts, returns: Any, windows: windowing.Windows, extra: jax.A
     return _Steps(state, *jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[2:]), of_unrolls))
 
 
-def _rates(config: ppo_config.PPOConfig, num_updates: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _rates(config: configs.Config, num_updates: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns the learning rate and the ratio's clip of an update."""
     share = jnp.ones(())
-    if config.decay_updates:
-        share = jnp.maximum(0.0, 1.0 - num_updates / config.decay_updates)
-    return config.learning_rate * share, config.clip_ratio * (share if config.decay_clip else jnp.ones(()))
+    if config.optimizer.decay_updates:
+        share = jnp.maximum(0.0, 1.0 - num_updates / config.optimizer.decay_updates)
+    clip_ratio = config.ppo.clip_ratio * (share if config.ppo.decay_clip else jnp.ones(()))
+    return config.optimizer.learning_rate * share, clip_ratio
 
 
 def _normalized(config: ppo_config.PPOConfig, batch: _Steps, axis_name: str | None) -> _Steps:
@@ -324,7 +322,7 @@ def _loss_and_metrics(
 
     num_steps: mean over the devices of their numbers of steps: the results' mean over devices is one over steps.
     """
-    config = parts.config
+    config = parts.config.ppo
     _, predicted = parts.network.unroll_in_loop(params, batch.state, batch.seen, moments)
     log_prob, entropy = _log_prob_and_entropy(parts, predicted, batch.action, batch.legal)
     log_ratio = jnp.where(batch.counted > 0, log_prob - batch.log_prob, 0.0)
@@ -361,7 +359,7 @@ def _count(parts: _Parts, state: PpoTrainState, windows: windowing.Windows, axis
     if moments is not None:
         observation = observations.flat(windowing.observed(windows, slice(-1)))
         moments = parts.network.add_moments(moments, observation, counted, axis_name)
-    if parts.config.normalize_rewards:
+    if parts.config.reward.normalize:
         found = windows.stored["return"][:, :-1].reshape(-1, 1)
         returns = statistics.add_features(returns, found, counted, axis_name)
     return moments, returns

@@ -30,22 +30,28 @@ class QLearnerParts(NamedTuple, Generic[Config]):
     """Parts for acting and learning. num_envs: environments on the ladder of epsilons; 0: one per slot."""
 
     config: Config
+    reward: shared.RewardConfig
     spec: types.EnvSpec
     network: actor_critic.RecurrentNetwork[tuple[jax.Array, jax.Array]]
     optimizer: optax.GradientTransformation
+    learning_rate: float
     scale: q_learning.Scale
     num_envs: int
 
 
 def make(config: configs.Config, settings: Config, spec: types.EnvSpec, platform: str) -> QLearnerParts[Config]:
-    agent = config.section
-    torso = own_torso.load(agent, settings, spec)
-    network = actor_critic.dueling(shared.Layers.of(agent, settings), spec, platform, own_torso=torso)
-    kind = "adam" if settings.optimizer == "adam" else "centered"
-    rates = (settings.learning_rate, settings.clip_norm, settings.optimizer_epsilon, settings.rmsprop_decay)
-    optimizer = learning.optimizer(shared.Optimizer(kind, *rates))
-    scale = q_learning.scale(rescale=settings.rescale_values)
-    return QLearnerParts(settings, spec, network, optimizer, scale, config.replay.num_sharing)
+    """Returns the parts; settings: the agent's section of the configuration."""
+    network = actor_critic.dueling(config.network, spec, platform, own_torso=own_torso.load(config.network, spec))
+    return QLearnerParts(
+        settings,
+        config.reward,
+        spec,
+        network,
+        learning.optimizer(config.optimizer, is_centered=True),
+        config.optimizer.learning_rate,
+        q_learning.scale(rescale=settings.rescale_values),
+        config.replay.num_sharing,
+    )
 
 
 def init(parts: QLearnerParts[Config], key: jax.Array) -> learning.TrainState:
@@ -95,7 +101,7 @@ def apply_gradients(
         gradients,
         metrics,
         optimizer=parts.optimizer,
-        schedule=optax.constant_schedule(parts.config.learning_rate),
+        schedule=optax.constant_schedule(parts.learning_rate),
         target_updates=parts.config.target_updates,
     )
     return learning.add_moments(parts.network, state, windows, axis_name), metrics

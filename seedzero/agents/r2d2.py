@@ -50,9 +50,9 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
             crosses_episodes=True,
             prioritization=priorities.prioritization(config.replay),
         ),
-        stack=settings.frame_stack,
+        stack=config.network.frame_stack,
         reads_reward=True,
-        stored=_stored(settings, spec),
+        stored=_stored(config, spec),
         init=lambda key: q_learner.init(parts, key),
         acting=lambda state: state.params,
         initial_memory=lambda num_slots: R2d2Memory(
@@ -64,11 +64,11 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
     )
 
 
-def _stored(config: r2d2_config.R2D2Config, spec: types.EnvSpec) -> dict[str, sources.Stored]:
+def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.Stored]:
     return {
         **q_learner.stored(spec),
-        "last_action": sources.Stored((), np.dtype(np.int32), every=config.period),
-        "state": sources.Stored((2 * config.lstm_width,), np.dtype(np.float32), every=config.period),
+        "last_action": sources.Stored((), np.dtype(np.int32), every=config.r2d2.period),
+        "state": sources.Stored((2 * config.network.lstm_width,), np.dtype(np.float32), every=config.r2d2.period),
     }
 
 
@@ -133,13 +133,13 @@ def _targets(
       target_q: [B, T + 1, A] of the target network.
       is_step: [B, J - 1] bool, true: an action was taken, and its outcome is known.
     """
-    config = parts.config
+    config, settings = parts.config, parts.reward
     reward, terminated = windows.reward[:, 1:], windows.terminated[:, 1:]
     legal = windows.stored["legal"][:, config.burn_in :] if parts.spec.has_action_mask else None
     value = parts.scale.expand(q_learning.of_action(target_q, q_learning.best_action(q, legal)))
     returns = q_learning.n_step_returns(
-        nstep.scaled_reward(reward, config.reward_scale, config.clip_reward)[:, config.burn_in :],
-        config.discount * ~terminated[:, config.burn_in :],
+        nstep.scaled_reward(reward, settings.scale, settings.clip)[:, config.burn_in :],
+        settings.discount * ~terminated[:, config.burn_in :],
         value,
         is_step[:, config.burn_in :],
         n_step=config.n_step,

@@ -18,8 +18,6 @@ import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base, learning, sampled
 from seedzero.config import config as configs
-from seedzero.config import sac as sac_config
-from seedzero.config import shared
 from seedzero.core import errors, types
 from seedzero.networks import own_torso
 from seedzero.networks import sac as sac_net
@@ -44,30 +42,27 @@ class SacActing(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    config: sac_config.SACConfig
+    config: configs.Config
     spec: types.EnvSpec
     network: sac_net.SacNetwork
     optimizer: optax.GradientTransformation
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-    """Returns the agent; reads the configuration's section sac.
+    """Returns the agent; reads the configuration's section sac, and the shared ones.
 
     Raises:
       ConfigError: a replay that samples by priority.
     """
-    settings = config.sac
     if config.replay.priority_alpha:
         raise errors.ConfigError(
             f"agent sac samples uniformly, but --replay.priority_alpha={config.replay.priority_alpha}; leave it out"
         )
-    adam = shared.Optimizer("adam", settings.learning_rate, settings.clip_norm)
-    torso = own_torso.load("sac", settings, spec)
-    network = sac_net.make(shared.Layers.of("sac", settings), spec, platform, own_torso=torso)
-    parts = _Parts(settings, spec, network, learning.optimizer(adam))
+    network = sac_net.make(config.network, spec, platform, own_torso=own_torso.load(config.network, spec))
+    parts = _Parts(config, spec, network, learning.optimizer(config.optimizer))
     return base.Agent(
         data=sources.Replay(length=2, observe=(0, 1)),
-        stack=settings.frame_stack,
+        stack=config.network.frame_stack,
         stored={"action": sources.Stored(spec.action_shape, np.dtype(np.float32))},
         init=lambda key: _init(parts, key),
         acting=lambda state: SacActing(state.params.actor, state.num_updates),
@@ -79,7 +74,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
 
 def _init(parts: _Parts, key: jax.Array) -> learning.TrainState:
     actor_key, critic_key = jax.random.split(key)
-    log_temperature = jnp.log(jnp.float32(parts.config.initial_temperature))
+    log_temperature = jnp.log(jnp.float32(parts.config.sac.initial_temperature))
     params = Params(parts.network.init_actor(actor_key), parts.network.init_critics(critic_key), log_temperature)
     target = jax.tree.map(jnp.copy, params.critics)
     return learning.init(params, parts.optimizer)._replace(target_params=target)
@@ -111,9 +106,9 @@ def _update(
         return value, (metrics, None)
 
     gradients, metrics, _ = learning.gradients(loss, state.params, axis_name)
-    schedule = optax.constant_schedule(parts.config.learning_rate)
+    schedule = optax.constant_schedule(parts.config.optimizer.learning_rate)
     state, metrics = learning.apply_gradients(state, gradients, metrics, optimizer=parts.optimizer, schedule=schedule)
-    target = optax.incremental_update(state.params.critics, state.target_params, parts.config.target_rate)
+    target = optax.incremental_update(state.params.critics, state.target_params, parts.config.sac.target_rate)
     return state._replace(target_params=target), None, metrics
 
 
@@ -129,8 +124,8 @@ def _loss_and_metrics(
     # The critics, equations 5 and 6; of the smaller target, as in TD3.
     next_action, next_log_prob = _sample(parts, fixed.actor, following, keys[0])
     next_value = jnp.min(network.value(target_params, following, next_action), axis=0) - temperature * next_log_prob
-    discount = config.discount * ~windows.terminated[:, 1]
-    target = jax.lax.stop_gradient(config.reward_scale * windows.reward[:, 1] + discount * next_value)
+    discount = config.reward.discount * ~windows.terminated[:, 1]
+    target = jax.lax.stop_gradient(config.reward.scale * windows.reward[:, 1] + discount * next_value)
     values = network.value(params.critics, now, windows.stored["action"][:, 0])
     critic_loss = 0.5 * jnp.sum(jnp.square(values - target), axis=0)
 
@@ -140,7 +135,7 @@ def _loss_and_metrics(
     actor_loss = temperature * log_prob - worth
 
     # The temperature, equation 18, of its log.
-    wanted = config.entropy_per_dimension * len(parts.spec.action_low)
+    wanted = config.sac.entropy_per_dimension * len(parts.spec.action_low)
     temperature_loss = -params.log_temperature * (jax.lax.stop_gradient(log_prob) + wanted)
 
     def mean(x: jax.Array) -> jax.Array:

@@ -8,6 +8,7 @@ Shape letters: B batch, L steps of an unroll, A actions.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -17,8 +18,6 @@ import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base, learning
 from seedzero.config import config as configs
-from seedzero.config import shared
-from seedzero.config import vtrace as vtrace_config
 from seedzero.core import types
 from seedzero.networks import actor_critic, own_torso
 from seedzero.ops import popart, q_learning, vtrace
@@ -46,56 +45,57 @@ class PopArtState(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    config: vtrace_config.VTraceConfig
+    config: configs.Config
     spec: types.EnvSpec
     network: actor_critic.RecurrentNetwork[tuple[jax.Array, jax.Array, jax.Array]]
     optimizer: optax.GradientTransformation
     schedule: Any
-    num_hosts: int = 1  # that learn together, each from a batch
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
     settings = config.vtrace
     network = actor_critic.actor_critic(
-        shared.Layers.of("vtrace", settings),
+        config.network,
         spec,
         platform,
-        own_torso=own_torso.load("vtrace", settings, spec),
+        own_torso=own_torso.load(config.network, spec),
         num_values=spec.num_tasks if settings.popart else 1,
     )
-    descent = settings.descent
-    parts = _Parts(settings, spec, network, learning.optimizer(descent), learning.schedule(descent), config.hosts.num)
+    optimizer, has_lstm = config.optimizer, config.network.lstm_width > 0
+    if optimizer.kind == "adam":  # the setting is RMSProp's
+        optimizer = dataclasses.replace(optimizer, epsilon=1e-8)
+    parts = _Parts(config, spec, network, learning.optimizer(optimizer), learning.schedule(optimizer))
     return base.Agent(
         data=sources.Queue(settings.unroll_length, settings.batch_size, settings.max_lag, settings.wait_seconds),
-        stack=settings.frame_stack,
-        stored=_stored(settings, spec),
+        stack=config.network.frame_stack,
+        stored=_stored(config, spec),
         init=lambda key: _init(parts, key),
         acting=lambda state: state.params,
-        initial_memory=lambda num_slots: _no_memory(parts, num_slots) if settings.lstm_width else (),
+        initial_memory=lambda num_slots: _no_memory(parts, num_slots) if has_lstm else (),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, axis_name),
         policy=lambda params, memory, inputs: _policy(parts, params, memory, inputs),
         scales=("returns",) if settings.popart else (),
-        reads_reward=settings.lstm_width > 0,
+        reads_reward=has_lstm,
     )
 
 
-def _stored(config: vtrace_config.VTraceConfig, spec: types.EnvSpec) -> dict[str, sources.Stored]:
+def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.Stored]:
     number, whole = np.dtype(np.float32), np.dtype(np.int32)
     stored = {"action": sources.Stored((), whole), "logits": sources.Stored((spec.num_actions,), number)}
     if spec.has_action_mask:
         stored["legal"] = sources.Stored((spec.num_actions,), np.dtype(bool))
-    if config.popart:
+    if config.vtrace.popart:
         stored["task"] = sources.Stored((), whole)
-    if config.lstm_width:
-        stored["state"] = sources.Stored((2 * config.lstm_width,), number)
+    if lstm_width := config.network.lstm_width:
+        stored["state"] = sources.Stored((2 * lstm_width,), number)
         stored["last_action"] = sources.Stored((), whole)
     return stored
 
 
 def _init(parts: _Parts, key: jax.Array) -> learning.TrainState | PopArtState:
     state = learning.init(parts.network.init(key), parts.optimizer)
-    return PopArtState(*state, popart.initial(parts.spec.num_tasks)) if parts.config.popart else state
+    return PopArtState(*state, popart.initial(parts.spec.num_tasks)) if parts.config.vtrace.popart else state
 
 
 # Acting ------------------------------------------------------------------------------------------------------------
@@ -117,9 +117,9 @@ def _act(
     action = jnp.where(inputs.draws, jax.random.categorical(key, logits), jnp.argmax(logits, axis=-1))
     action = action.astype(jnp.int32)
     stored["action"] = action
-    if parts.config.popart:
+    if parts.config.vtrace.popart:
         stored["task"] = inputs.task
-    if not parts.config.lstm_width:
+    if not parts.config.network.lstm_width:
         return (), base.Outputs(action, stored)
     stored |= {"state": state, "last_action": last_action}
     return VtraceMemory(next_state, action), base.Outputs(action, stored)
@@ -134,7 +134,7 @@ def _look(
     parts: _Parts, params: base.Params, memory: Any, inputs: base.Inputs
 ) -> tuple[VtraceMemory, jax.Array, jax.Array]:
     """Returns the memory before the step, empty without an LSTM; the LSTM's next state; logits [B, A]."""
-    memory = memory if parts.config.lstm_width else _no_memory(parts, inputs.first.shape[0])
+    memory = memory if parts.config.network.lstm_width else _no_memory(parts, inputs.first.shape[0])
     shown = actor_critic.Steps(inputs.observation, inputs.first, inputs.reward, memory.action)
     steps = jax.tree.map(lambda x: x[:, None], shown)
     next_state, logits, _ = parts.network.unroll(params, memory.state, steps)
@@ -148,7 +148,7 @@ def _update(
     parts: _Parts, state: Any, windows: windowing.Windows, axis_name: str | None
 ) -> tuple[Any, None, base.Metrics]:
     windows = learning.clear_padding(windows)
-    returns = state.returns if parts.config.popart else None
+    returns = state.returns if parts.config.vtrace.popart else None
 
     def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, jax.Array]]:
         return _loss_and_metrics(parts, params, windows, returns)
@@ -166,7 +166,7 @@ def _update(
         return learned, None, metrics
     counted = _is_step(windows) & windows.counts[:, None]
     task = windows.stored["task"][:, :-1]
-    step_size = parts.config.popart_step
+    step_size = parts.config.vtrace.popart_step
     after = popart.update(returns, target, task, counted, step_size=step_size, axis_name=axis_name)
     # A refused update changes nothing.
     after = learning.where(learned.num_rejected == 0, after, returns)
@@ -190,7 +190,7 @@ def _loss_and_metrics(
     With the statistics of returns, the network's values are normalized, and so are the errors and advantages that it
     learns from (Hessel et al. 2018, section "Multi-task PopArt").
     """
-    config, stored = parts.config, windows.stored
+    config, rewards, stored = parts.config.vtrace, parts.config.reward, windows.stored
     logits, said = _unroll(parts, params, windows)
     value = said if returns is None else popart.unnormalize(returns, said, stored["task"])
     legal = stored["legal"] if parts.spec.has_action_mask else None
@@ -200,11 +200,11 @@ def _loss_and_metrics(
     log_chosen = q_learning.of_action(log_pi, action)
     log_rho = log_chosen - q_learning.of_action(log_mu, action)
     is_step = _is_step(windows)
-    reward = nstep.scaled_reward(windows.reward[:, 1:], config.reward_scale, config.clip_reward)
+    reward = nstep.scaled_reward(windows.reward[:, 1:], rewards.scale, rewards.clip)
     targets = vtrace.targets(
         jax.lax.stop_gradient(value),
         reward,
-        config.discount * ~windows.terminated[:, 1:],
+        rewards.discount * ~windows.terminated[:, 1:],
         jax.lax.stop_gradient(log_rho),
         is_step,
         clip_rho=config.clip_rho,
@@ -215,7 +215,7 @@ def _loss_and_metrics(
 
     def total(x: jax.Array) -> jax.Array:
         summed = jnp.sum(jnp.where(is_step, x, 0.0), axis=1)
-        return parts.num_hosts * config.batch_size * jnp.mean(windows.weight * summed)
+        return parts.config.hosts.num * config.batch_size * jnp.mean(windows.weight * summed)
 
     wanted, advantage = targets.value, targets.advantage
     if returns is not None:
@@ -241,7 +241,7 @@ def _loss_and_metrics(
 def _unroll(parts: _Parts, params: base.Params, windows: windowing.Windows) -> tuple[jax.Array, jax.Array]:
     """Returns logits [B, L + 1, A] and values [B, L + 1]."""
     first = windows.first
-    if parts.config.lstm_width:
+    if parts.config.network.lstm_width:
         state, last_action = windows.stored["state"][:, 0], windows.stored["last_action"]
     else:
         state, last_action = parts.network.initial_state(first.shape[0]), jnp.zeros_like(windows.stored["action"])

@@ -74,7 +74,7 @@ def group(runs: Sequence[run_places.RunRecord], by: Sequence[str] | None = None)
 
 
 def read_names(text: str, runs: Sequence[run_places.RunRecord]) -> list[str]:
-    """Returns the settings in a list, as agent,ppo.learning_rate; UsageError for an unknown name or the seed.
+    """Returns the settings in a list, as agent,optimizer.learning_rate; UsageError for an unknown name or the seed.
 
     runs: have the settings of their agents of the user's own.
     """

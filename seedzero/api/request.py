@@ -7,7 +7,7 @@ from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from seedzero.api import environment
-from seedzero.config import combinations, ends, families, league_rules, options, presets
+from seedzero.config import combinations, ends, families, league_rules, options, presets, renamed
 from seedzero.config import config as configs
 from seedzero.config import machine as machines
 from seedzero.core import errors, types
@@ -39,19 +39,23 @@ class Request(NamedTuple):
     def fixed(self) -> Set[str]:
         """Settings that the machine does not change: the user's, and without images the network for images."""
         shows_images = self.spec is None or types.shown(self.spec.arrays) == "images"
-        return self.given.keys() | (set() if shows_images else {"network.kind", "vtrace.torso", "ppo.torso"})
+        return self.given.keys() | (set() if shows_images else {"network.kind"})
 
 
-def kind(agent: str, run_dir: str | None) -> type[configs.Config]:
-    """Returns the class of the configurations of an agent, or, without one (""), of the run in a directory.
+def known(agent: str, run_dir: str | None, preset: str | None = None) -> tuple[type[configs.Config], str]:
+    """Returns the class of the configurations of an agent, and the agent; without one (""), those of a run directory.
 
-    Imports the module of a named agent alone. ConfigError: of that.
+    The agent is "" where only the environment decides on it. Imports the module of a named agent alone. ConfigError:
+    of that.
     """
     if agent or not run_dir or not os.path.exists(os.path.join(run_dir, "config.json")):
-        return configs.kind_of(agent)
+        return configs.kind_of(agent), agent or (
+            presets.agent_of(preset) if preset and preset in presets.PRESETS else ""
+        )
     from seedzero.checkpoints import run_dir as run_dirs
 
-    return type(run_dirs.read_saved(run_dir).config)
+    config = run_dirs.read_saved(run_dir).config
+    return type(config), config.run.agent
 
 
 def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool = True) -> Request:
@@ -89,6 +93,8 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool
         preset, reason = presets.choose(str(env), shown.spec if shown else None)
         notes.append(f"--env={env}{reason}: preset {preset}; or give --preset=NAME")
     agent = given.get("run.agent") or presets.agent_of(preset)
+    given, earlier = renamed.of_user(given, [agent])
+    notes += earlier
     base, part = presets.get(preset, agent), presets.part(preset, agent)
     has_own = any(not hasattr(configs.Config, key.partition(".")[0]) for key in given)  # as a file for one's own agent
     if not part.values and not has_own:

@@ -106,7 +106,7 @@ def _default_directory(
 
 
 def _name(own: Mapping[str, str], names: Sequence[str]) -> str:
-    """Returns a directory's name, as ppo.learning_rate=0.001_seed=1 (gRPC parts addresses at commas)."""
+    """Returns a directory's name, as optimizer.learning_rate=0.001_seed=1 (gRPC parts addresses at commas)."""
     text = "_".join(f"{run_groups.short(name)}={own[name]}" for name in names) or "run"
     safe = re.sub(r"[^\w.=+-]", "-", text, flags=re.ASCII)
     if safe == text and len(text) <= _MOST_LETTERS:

@@ -20,8 +20,8 @@ from seedzero.api import request
 from seedzero.bucket import bucket
 from seedzero.config import config as configs
 from seedzero.config import hosts as hosts_config
-from seedzero.config import options, own_agents, preset_files, presets
-from seedzero.core import env_ids, errors, plain_files, user_code
+from seedzero.config import options, own_agents, preset_files, presets, renamed
+from seedzero.core import env_ids, errors, plain_files, printable, user_code
 from seedzero.host import callbacks, paging
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ def train(
     """
     if preset is not None and preset_files.is_file(preset):
         file = preset_files.read(preset)
+        for note in file.notes:
+            printable.say(note)
         named = {configs.ALIASES.get(name, name): value for name, value in settings.items()}
         preset, settings = file.preset, {**file.settings, **named}
         of_file = settings.pop("env.id", None)
@@ -90,7 +92,7 @@ def train(
     flags |= {request.TRUST: "true"} if trust_run_dir else {}
     flags |= {} if page is None else {"page": str(page)}
     flags |= {"page.root": str(settings.pop("page.root"))} if "page.root" in settings else {}
-    given = texts({**({} if env is None else {"env": env}), **settings}, flags["run_dir"])
+    given = texts({**({} if env is None else {"env": env}), **settings}, flags["run_dir"], preset)
     trusts = trust_run_dir or bool(user_code.named(given))
     return start(
         {name: value for name, value in flags.items() if value is not None},
@@ -176,14 +178,14 @@ def start(
         return learner.train(saved, path, command, caller, spec=spec, hosts=hosts, page=page if index <= 0 else None)
 
 
-def texts(values: Mapping[str, Setting], run_dir: str | None = None) -> dict[str, str]:
+def texts(values: Mapping[str, Setting], run_dir: str | None = None, preset: str | None = None) -> dict[str, str]:
     """Returns settings as on a command line, by SECTION.KEY; ConfigError for unknown names and impossible values.
 
     run_dir: of a run that goes on with an agent of the user's own, whose settings are known too.
     """
     agent = str(values.get("agent", values.get("run.agent", configs.agent_names()[0])))
-    known = [*configs.fields(request.kind(agent if {"agent", "run.agent"} & values.keys() else "", run_dir))]
-    known += configs.ALIASES
+    kind, trained = request.known(agent if {"agent", "run.agent"} & values.keys() else "", run_dir, preset)
+    known = [*configs.fields(kind), *configs.ALIASES]
     found: dict[str, str] = {}
     for name, value in values.items():
         if name in _CALLBACKS:
@@ -191,7 +193,7 @@ def texts(values: Mapping[str, Setting], run_dir: str | None = None) -> dict[str
                 f"unknown argument {name}={value!r}: give on_row=FUNCTION, which takes each row of metrics, or "
                 "on_evaluation=FUNCTION, which takes each evaluation"
             )
-        if name not in known:
+        if name not in known and name not in renamed.NOW:
             nearest = configs.suggestion(name, [*known, "preset", "run_dir", request.TRUST, "page"], agent)
             raise errors.ConfigError(f"unknown setting --{name}={value}{nearest}")
         if isinstance(value, os.PathLike):
@@ -204,6 +206,9 @@ def texts(values: Mapping[str, Setting], run_dir: str | None = None) -> dict[str
             hint = _name_of(value, configs.ALIASES.get(name, name))
             raise errors.ConfigError(f"--{name}={value!r}: expected a text, a number, true or false{hint}")
         found[configs.ALIASES.get(name, name)] = str(value).lower() if isinstance(value, bool) else str(value)
+    found, notes = renamed.of_user(found, [trained]) if trained else (found, [])
+    for note in notes:
+        printable.say(note)
     return found
 
 

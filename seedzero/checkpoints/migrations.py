@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from seedzero.config import config as configs
-from seedzero.config import options, removed
+from seedzero.config import options, removed, renamed
 from seedzero.core import types
 
 _COUNTERS: Mapping[str, Any] = {
@@ -40,7 +40,8 @@ def manifest(fields: Mapping[str, Any]) -> dict[str, Any]:
 def config(values: Mapping[str, options.Value]) -> configs.Config:
     """Returns the configuration of config.json; imports no agent of the user's own. Raises ConfigError."""
     values = removed.of_saved(values)
-    return configs.override(configs.override(configs.kind_of_saved(values)(), configs.earlier()), values)
+    values = renamed.of_saved(values, str(values.get("run.agent", configs.agent_names()[0])))
+    return configs.override(configs.kind_of_saved(values)(), {**configs.earlier(), **values})
 
 
 def learner(values: Mapping[str, Any]) -> dict[str, Any]:

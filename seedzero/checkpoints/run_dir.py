@@ -26,7 +26,7 @@ from typing import Any
 
 from seedzero.checkpoints import durable, migrations, run_lock
 from seedzero.config import config as configs
-from seedzero.config import ends, options, removed
+from seedzero.config import ends, options, removed, renamed
 from seedzero.config import hosts as hosts_config
 from seedzero.config import machine as machines
 from seedzero.core import errors, json_object, plain_files, user_code
@@ -280,7 +280,8 @@ def parse_saved(content: Mapping[str, Any]) -> SavedConfig:
     # By full names: a short one, env for env.id, would pass unseen by whatever looks for code.
     given = {configs.ALIASES.get(key, key): str(value) for key, value in content["given"].items()}
     given = {key: value for key, value in given.items() if key not in removed.SETTINGS}
-    return SavedConfig(str(content["preset"]), given, migrations.config(content["config"]))
+    config = migrations.config(content["config"])
+    return SavedConfig(str(content["preset"]), renamed.of_saved(given, config.run.agent), config)
 
 
 def read_learner(path: str | os.PathLike[str]) -> Mapping[str, Any] | None:
@@ -335,7 +336,11 @@ def _resume(path: pathlib.Path, saved: SavedConfig, asked: SavedConfig) -> tuple
     code |= {arguments for name, arguments in user_code.ARGUMENTS.items() if name in code}
     kept: dict[str, options.Value] = {}
     refused = []
-    for key in [key for key in now if now[key] != before.get(key, now[key]) and key not in hosts_config.OF_A_PROCESS]:
+    # Another agent has other defaults of shared settings; they go with it.
+    is_other = saved.config.run.agent != asked.config.run.agent
+    of_agent = {key for key in now if is_other and key.partition(".")[0] in configs.SHARED}
+    changed = [key for key in now if now[key] != before.get(key, now[key])]
+    for key in [key for key in changed if key not in {*hosts_config.OF_A_PROCESS, *of_agent}]:
         flag, old, new = configs.flag(key), options.shown(before[key]), options.shown(now[key])
         is_given = key in asked.given and asked.given[key] != saved.given.get(key)
         is_new_end = before[key] == ends.NONE.get(key) and key not in {**saved.given, **asked.given}
@@ -351,6 +356,8 @@ def _resume(path: pathlib.Path, saved: SavedConfig, asked: SavedConfig) -> tuple
             notes.append(f"{flag} stays {old} as the run began, though here it would be {new}")
         else:
             refused.append(f"  {flag}: saved {old}, given {new}")
+    if user_code.AGENT in kept:
+        kept |= {key: before[key] for key in of_agent}
     if refused:
         lines = "\n".join(refused)
         raise errors.ResumeError(

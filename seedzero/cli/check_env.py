@@ -56,7 +56,8 @@ def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[
     )
     findings, found, spec = seen.findings, seen.warnings, seen.spec
     network, misfits = _network(config, spec)
-    discount = float(getattr(config.agent, "discount", 1.0))
+    reads = configs.is_read("reward.discount", config)  # an agent of the user's own may have one of its own
+    discount = config.reward.discount if reads else float(getattr(config.agent, "discount", 1.0))
     random_play.remember(config.env, list(map(sum, findings.episodes)))
     largest = 0.0 if found.errors else check.largest_return(findings, discount)
     saw = f"{findings.num_steps} steps took {MAX_SECONDS:g} s, so this saw little"
@@ -99,22 +100,21 @@ def _episodes(findings: check.Findings) -> dict[str, Any]:
 
 def _network(config: configs.Config, spec: types.EnvSpec) -> tuple[str, list[str]]:
     """Returns the setting of the network's kind, with the kind, and errors for environments without a fitting one."""
-    name = "network.kind" if "network" in config.agent.SECTIONS else f"{config.section}.torso"
-    given = configs.flatten(config).get(name)
-    if given is None:
+    name = "network.kind"
+    if not configs.is_read(name, config):
         return "", []
     try:
-        return f"{name}={kinds.choose_kind(name, str(given), spec)}", []
+        return f"{name}={kinds.choose_kind(name, config.network.kind, spec)}", []
     except errors.ConfigError as error:
         return f"no {name} fits", [str(error)]
 
 
 def _beyond_support(config: configs.Config, largest: float, rewards: Sequence[float]) -> list[str]:
     """Returns a warning for seen returns beyond MuZero's categorical values."""
-    if "network" not in config.agent.SECTIONS or config.muzero.reward_clip or not largest:
+    if config.run.agent != "muzero" or config.reward.clip or not largest:
         return []
     sizes = [abs(reward) for reward in rewards if reward]
-    unit = math.sqrt(sum(size * size for size in sizes) / len(sizes)) if sizes and config.muzero.scale_rewards else 1.0
+    unit = math.sqrt(sum(size * size for size in sizes) / len(sizes)) if sizes and config.reward.normalize else 1.0
     value, network = largest / unit, config.network
     # As ops/value_transforms.py, which needs JAX.
     shown = math.log1p(value) if network.value_transform == "symlog" else math.sqrt(value + 1) - 1 + 1e-3 * value

@@ -26,8 +26,8 @@ _Y = {"evaluation": "evaluation_mean_return", "training": "episode_return"}
 _TITLES = {"evaluation": "mean return of evaluations", "training": "mean return of training episodes"}
 _OUT = "plot.png"
 BY = {
-    "by=SETTING[,SETTING...]": "part runs by these settings, as agent,ppo.learning_rate (default: by all settings of "
-    "learning that differ)"
+    "by=SETTING[,SETTING...]": "part runs by these settings, as agent,optimizer.learning_rate (default: by all "
+    "settings of learning that differ)"
 }
 
 

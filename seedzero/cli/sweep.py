@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from seedzero.cli import compare, output, parse, stopping, train
 from seedzero.config import machine as machines
+from seedzero.config import renamed
 from seedzero.core import errors, exit_codes
 
 if TYPE_CHECKING:
@@ -118,6 +119,9 @@ def _values(arguments: parse.Arguments) -> dict[str, list[str]]:
         if run_groups.SEED in given:
             raise errors.UsageError("--seed and --seeds are given; give --seeds alone")
         given[run_groups.SEED] = arguments.flags["seeds"]
+    given, notes = renamed.of_user(given, ())
+    for note in notes:
+        output.say(note)
     return {name: sweeps.read_values(name, text) for name, text in given.items()}
 
 
@@ -261,12 +265,12 @@ Before --, a comma separates values; a value with a comma stands in double quote
 --env='"spiel:connect_four(rows=4,columns=5)",catch'. After -- are settings of every run, as for `seedzero train`, and
 commas there separate nothing.
 
-Each run has a directory with a speaking name, such as ppo.learning_rate=0.001_seed=1, and a log beside it. Wrong
+Each run has a directory with a speaking name, such as optimizer.learning_rate=0.001_seed=1, and a log beside it. Wrong
 settings are refused before a run starts. Ctrl-C saves and ends all runs; the same command goes on with them, begins
 the others and skips the finished ones. A run that fails stops no other, and is named at the end (exit code 1).
 
 Examples:
-  seedzero sweep --ppo.learning_rate=1e-3,1e-4 --seeds=1,2,3 -- --env=gym:CartPole-v1 --agent=ppo --max_seconds=120
+  seedzero sweep --optimizer.learning_rate=1e-3,1e-4 --seeds=1,2,3 -- --preset=cartpole --agent=ppo
   seedzero sweep --agent=ppo,vtrace --seeds=1,2,3 --jobs=1 --run_dir=runs/agents -- --preset=cartpole
   seedzero sweep --ray --seeds=1,2,3,4 --cpus=4 --run_dir=/shared/seeds -- --preset=cartpole
   seedzero plot runs/agents

@@ -10,7 +10,10 @@ from seedzero.config import options
 
 
 def name(config: configs.Config, key: str) -> str:
-    """Returns SECTION.KEY of a setting of the run's agent, first from the agent's own section; "": there is none."""
+    """Returns SECTION.KEY of a setting of the run's agent, first from the agent's own section; "": there is none.
+
+    key: KEY, or SECTION.KEY.
+    """
     kind: Any = type(config)
     return _name(kind, config.run.agent, key)
 
@@ -18,7 +21,8 @@ def name(config: configs.Config, key: str) -> str:
 @functools.cache
 def _name(kind: Any, agent: str, key: str) -> str:
     config, known = configs.of_agent(agent, kind), configs.fields(kind)
-    names = (f"{section}.{key}" for section in (config.section, *config.agent.SECTIONS, "replay", "run"))
+    sections = (config.section, *config.agent.SECTIONS, *configs.SHARED, "replay", "run")
+    names = [key] if "." in key else [f"{section}.{key}" for section in sections]
     return next((name for name in names if name in known and configs.is_read(name, config)), "")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from seedzero.config import options, shared
 
@@ -15,7 +15,13 @@ from seedzero.config import options, shared
 @dataclasses.dataclass(frozen=True)
 class ApexConfig(options.AgentSection):
     SUMMARY = "Ape-X DQN, Q-learning from a prioritized replay: where steps are dear and planning is not wanted"
-    discount: float = shared.discount(0.99)
+    DEFAULTS = options.values(
+        optimizer=dict(kind="rmsprop", learning_rate=0.00025 / 4, rmsprop_decay=0.95, epsilon=1.5e-7, clip_norm=40.0),
+        network=dict(shared.TORSO, width=512),
+        reward=dict(discount=0.99, scale=1.0, clip=0.0),
+    )
+    CHOICES: ClassVar = {"network.kind": ("auto", "mlp", "conv", "nature", "deep")}
+
     n_step: int = shared.n_step(3)
     epsilon: float = shared.epsilon(0.4)
     epsilon_exponent: float = options.tunable(7.0, "see apex.epsilon", low=0)
@@ -23,54 +29,38 @@ class ApexConfig(options.AgentSection):
     rescale_values: bool = options.fixed(
         False, "learn values as h(x) = sign(x)(sqrt(|x| + 1) - 1) + x / 1000, for returns of very different sizes"
     )
-    reward_scale: float = shared.reward_scale(1.0)
-    clip_reward: float = shared.clip_reward(0.0)
-    optimizer: str = shared.q_optimizer("rmsprop")
-    learning_rate: float = shared.learning_rate(0.00025 / 4)
-    rmsprop_decay: float = shared.rmsprop_decay(0.95)
-    optimizer_epsilon: float = shared.optimizer_epsilon(1.5e-7)
-    clip_norm: float = shared.clip_norm(40.0)
-    torso: str = shared.q_torso("auto")
-    module: str = shared.module()
-    width: int = shared.width(512)
-    frame_stack: int = shared.frame_stack(1)
-    normalize_pixels: bool = shared.normalize_pixels()
-    compute_dtype: str = shared.compute_dtype("auto")
 
     def window_steps(self, config: Any) -> int:
-        return self.frame_stack + self.n_step + 1
+        return int(config.network.frame_stack + self.n_step + 1)
 
 
 # Presets ----------------------------------------------------------------------------------------------------------
 
 _SMALL = options.values(
-    apex=dict(
-        optimizer="adam",
-        learning_rate=1e-3,
-        optimizer_epsilon=1e-8,
-        width=128,
-        target_updates=200,
-        # The squared loss wants values below about 10: CartPole's reach 100.
-        reward_scale=0.1,
-    ),
+    apex=dict(target_updates=200),
+    optimizer=dict(kind="adam", learning_rate=1e-3, epsilon=1e-8),
+    network=dict(width=128),
+    # The squared loss wants values below about 10: CartPole's reach 100.
+    reward=dict(scale=0.1),
     replay=dict(priority_alpha=0.6, batch_size=64, samples_per_insert=8.0),
 )
-_VECTOR = options.values(_SMALL, apex=dict(learning_rate=5e-4), evaluation=dict(every_updates=5_000))
+_VECTOR = options.values(_SMALL, optimizer=dict(learning_rate=5e-4), evaluation=dict(every_updates=5_000))
 _IMAGES = options.values(
-    apex=dict(frame_stack=4, clip_reward=1.0),
+    network=dict(frame_stack=4),
+    reward=dict(clip=1.0),
     replay=dict(capacity=2_000_000, min_steps=50_000, batch_size=512, samples_per_insert=0.8, priority_alpha=0.6),
 )
 _IMAGES_ON_CPU = options.values(
-    replay=dict(capacity=50_000, min_steps=2_000, batch_size=32), apex=dict(learning_rate=1e-4, optimizer="adam")
+    replay=dict(capacity=50_000, min_steps=2_000, batch_size=32), optimizer=dict(learning_rate=1e-4, kind="adam")
 )
 
 PARTS: Mapping[str, options.Part] = {
-    "catch": options.part(_SMALL, apex=dict(reward_scale=1.0), evaluation=dict(every_updates=1_000)),
+    "catch": options.part(_SMALL, reward=dict(scale=1.0), evaluation=dict(every_updates=1_000)),
     "cartpole": options.part(_SMALL, evaluation=dict(every_updates=1_000)),
     "vector": options.part(_VECTOR),
     "discrete": options.part(_VECTOR),
     **dict.fromkeys(("memory-cartpole", "memory-tmaze", "memory-repeat"), options.part(_VECTOR)),  # it has no memory
-    "minatar": options.part(_SMALL, apex=dict(reward_scale=1.0), evaluation=dict(every_updates=5_000)),
+    "minatar": options.part(_SMALL, reward=dict(scale=1.0), evaluation=dict(every_updates=5_000)),
     **dict.fromkeys(
         ("pixels", "dmlab", "football", "football-checkpoints"), options.part(_IMAGES, on_cpu=_IMAGES_ON_CPU)
     ),

@@ -55,7 +55,7 @@ def imply(
             notes.append(
                 f"--{name}={options.shown(value)}: the preset's {options.shown(given[name])} is for {preset_env}"
             )
-    if "network" in config.agent.SECTIONS and config.network.module:
+    if config.run.agent == "muzero" and config.network.module:
         for name, nothing in _OF_OWN_NETWORKS.items():
             if given[name] != nothing and name not in explicit:
                 changes[name] = nothing
@@ -68,10 +68,10 @@ def imply(
             notes.append(f"--{name}={needed}: {config.env.id} needs a memory of {memory[1]} steps")
     if families.of(config.env.id).prefix == "memory":
         notes += environment_notes.without_memory(config)
-    decays = {"ppo.decay_clip", "ppo.decay_updates"} & explicit  # a preset may have the one, the user the other
-    if decays and config.ppo.decay_clip and not config.ppo.decay_updates:
+    decays = {"ppo.decay_clip", "optimizer.decay_updates"} & explicit  # a preset may have the one, the user the other
+    if decays and config.run.agent == "ppo" and config.ppo.decay_clip and not config.optimizer.decay_updates:
         notes.append(
-            "--ppo.decay_clip=true changes nothing: the learning rate does not fall; give --ppo.decay_updates=N"
+            "--ppo.decay_clip=true changes nothing: the learning rate does not fall; give --optimizer.decay_updates=N"
         )
     if "league" in config.agent.SECTIONS:
         found, told = league_rules.implied(config, explicit)
@@ -115,6 +115,7 @@ def _problems(config: configs.Config) -> Iterator[str]:
     yield from _search_problems(config)
     yield from league_rules.problems(config)
     yield from config.agent.problems()
+    yield from _actor_critic_problems(config)
     yield from _video_problems(config)
 
 
@@ -269,6 +270,23 @@ def _search_problems(config: configs.Config) -> Iterator[str]:
             f"{comparing[0]} needs the probability of each action, but --search.temperature=0 takes the most visited "
             f"one after random noise, search.dirichlet_fraction={search.dirichlet_fraction:g}: the search does not "
             "know how often; give --search.temperature=1, or --search.dirichlet_fraction=0"
+        )
+
+
+def _actor_critic_problems(config: configs.Config) -> Iterator[str]:
+    ppo, agent = config.ppo, config.run.agent
+    if agent == "r2d2" and not config.network.lstm_width:
+        yield "--network.lstm_width=0: R2D2 has an LSTM; give --network.lstm_width=64 or more, or --agent=apex"
+    if agent == "ppo" and config.network.lstm_width and ppo.num_minibatches > ppo.batch_size:
+        yield (
+            f"--ppo.num_minibatches is {ppo.num_minibatches}; with an LSTM minibatches are of whole unrolls, and an "
+            f"update has {ppo.batch_size} (ppo.batch_size), give --ppo.num_minibatches={ppo.batch_size} or fewer"
+        )
+    if agent == "ppo" and ppo.bonus and ppo.bonus_place == "before" and config.reward.normalize:
+        yield (
+            "--ppo.bonus_place=before: --reward.normalize=true divides the bonus by the deviation of the "
+            "environment's rewards alone, and where these are rare that makes every bonus the largest reward; give "
+            "--reward.normalize=false, or --ppo.bonus_place=after"
         )
 
 

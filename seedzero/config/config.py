@@ -15,7 +15,7 @@ from seedzero.config import apex as apex_config
 from seedzero.config import hosts as hosts_config
 from seedzero.config import league as league_config
 from seedzero.config import muzero as muzero_config
-from seedzero.config import options, own_agents, removed, sections
+from seedzero.config import options, own_agents, removed, renamed, sections, shared
 from seedzero.config import ppo as ppo_config
 from seedzero.config import r2d2 as r2d2_config
 from seedzero.config import sac as sac_config
@@ -43,9 +43,10 @@ class Config:
     batcher: sections.BatcherConfig = sections.BatcherConfig()
     search: muzero_config.SearchConfig = muzero_config.SearchConfig()
     explore: muzero_config.ExploreConfig = muzero_config.ExploreConfig()
-    network: muzero_config.NetworkConfig = muzero_config.NetworkConfig()
+    network: shared.NetworkConfig = shared.NetworkConfig()
     muzero: muzero_config.MuZeroConfig = muzero_config.MuZeroConfig()
-    optimizer: muzero_config.OptimizerConfig = muzero_config.OptimizerConfig()
+    optimizer: shared.OptimizerConfig = shared.OptimizerConfig()
+    reward: shared.RewardConfig = shared.RewardConfig()
     vtrace: vtrace_config.VTraceConfig = vtrace_config.VTraceConfig()
     apex: apex_config.ApexConfig = apex_config.ApexConfig()
     r2d2: r2d2_config.R2D2Config = r2d2_config.R2D2Config()
@@ -70,6 +71,12 @@ class Config:
                 f"unknown agent {self.run.agent!r}{hint} The agents are {', '.join(agent_names())}; one "
                 "of your own is MODULE:OBJECT"
             )
+        for name, choices in self.agent.CHOICES.items():
+            section, _, key = name.partition(".")
+            if (value := getattr(getattr(self, section), key)) not in choices:
+                raise errors.ConfigError(
+                    f"--{name} is {value!r}; of --agent={self.run.agent} choose one of {', '.join(choices)}"
+                )
 
     @property
     def agent(self) -> options.AgentSection:
@@ -144,6 +151,12 @@ def _kind(agent: str, name: str, section: options.AgentSection) -> type[Config]:
 
 
 _SECTIONS = frozenset(field.name for field in dataclasses.fields(Config))
+SHARED: Mapping[str, options.Section] = {
+    "optimizer": shared.OptimizerConfig(),
+    "network": shared.NetworkConfig(),
+    "reward": shared.RewardConfig(),
+}
+"""Sections whose defaults an agent has, `options.AgentSection.DEFAULTS`, with those of the others."""
 
 
 @functools.cache
@@ -159,7 +172,7 @@ def is_read(name: str, of: str | Config) -> bool:
     sections = [field.name for field in dataclasses.fields(config) if isinstance(field.default, options.AgentSection)]
     agents: list[options.AgentSection] = [getattr(config, other) for other in sections]
     if section in sections or any(section in other.SECTIONS for other in agents):
-        return section in (config.section, *own.SECTIONS)
+        return name in own.DEFAULTS or (section in (config.section, *own.SECTIONS) and name not in own.UNREAD)
     return own.SAMPLES or section != "replay" or name == "replay.num_slots"
 
 
@@ -182,7 +195,7 @@ def counterpart(name: str, agent: str) -> str:
     """Returns the agent's setting of the same name as another agent's SECTION.KEY; "": there is none."""
     config = of_agent(agent)
     key, known = name.rpartition(".")[2], fields(type(config))
-    own = (f"{section}.{key}" for section in (config.section, "replay", *config.agent.SECTIONS))
+    own = (f"{section}.{key}" for section in (config.section, "replay", *config.agent.SECTIONS, *SHARED))
     return next((other for other in own if other in known and is_read(other, agent)), "")
 
 
@@ -242,7 +255,7 @@ def earlier() -> dict[str, options.Value]:
 
 
 def override(config: Config, values: Mapping[str, options.Value | str]) -> Config:
-    """Returns the configuration with some values replaced.
+    """Returns the configuration with some values replaced; another agent brings its defaults of shared settings.
 
     values: by SECTION.KEY or alias; strings are parsed by the field's type.
 
@@ -253,7 +266,12 @@ def override(config: Config, values: Mapping[str, options.Value | str]) -> Confi
     if own_agents.is_own(agent) and agent != config.OWN:
         config = kind_of(agent)(**{section: getattr(config, section) for section in _SECTIONS})
     known = fields(type(config))
-    sections: dict[str, dict[str, options.Value]] = {}
+    sections: dict[str, Any] = {}
+    if agent != config.run.agent:
+        section = config.OWN_SECTION if agent == config.OWN else agent
+        sections |= SHARED
+        values = {**getattr(getattr(config, section, None), "DEFAULTS", {}), **values}
+    changes: dict[str, dict[str, options.Value]] = {}
     for key, raw in values.items():
         name = ALIASES.get(key, key)
         if name not in known:
@@ -261,14 +279,13 @@ def override(config: Config, values: Mapping[str, options.Value | str]) -> Confi
                 f"unknown setting --{key}={raw}{suggestion(key, [*known, *ALIASES], config.run.agent)}"
             )
         section, _, field_name = name.partition(".")
-        sections.setdefault(section, {})[field_name] = read_value(name, known[name], raw)
-    for section, changes in sections.items():
+        changes.setdefault(section, {})[field_name] = read_value(name, known[name], raw)
+    for section, changed in changes.items():
         try:
-            changed = dataclasses.replace(getattr(config, section), **changes)
+            sections[section] = dataclasses.replace(sections.get(section, getattr(config, section)), **changed)
         except errors.ConfigError as error:
             raise errors.ConfigError(f"--{section}.{error}") from None
-        config = dataclasses.replace(config, **{section: changed})
-    return config
+    return dataclasses.replace(config, **sections)
 
 
 def read_value(name: str, field: dataclasses.Field[Any], raw: options.Value | str) -> options.Value:
@@ -293,6 +310,8 @@ def suggestion(key: str, names: Collection[str], agent: str, everything: str = L
     """
     if key in removed.SETTINGS:
         return f": it is no setting any more; {removed.SETTINGS[key].now}"
+    if key in renamed.NOW:
+        return f"; it is called --{renamed.NOW[key]} now"
     section, dot, tail = key.rpartition(".")
     common = _COMMON_NAMES.get(tail.lower().replace("-", "_"), tail)
     key = common if "." in common else section + dot + common

@@ -10,10 +10,13 @@ from seedzero.core import env_ids
 
 def without_memory(config: configs.Config) -> Iterator[str]:
     """Yields a note if an agent of the package's acts on its newest observation alone."""
-    agent, width = config.agent, getattr(config.agent, "lstm_width", None)
-    stack = getattr(agent, "frame_stack", config.network.frame_stack)
-    if not width and stack == 1 and config.run.agent in configs.agent_names():
-        way = "--agent=r2d2, vtrace or ppo" if width is None else f"--{config.section}.lstm_width=64"
+    has_lstm, network = configs.is_read("network.lstm_width", config), config.network
+    if (
+        not (has_lstm and network.lstm_width)
+        and network.frame_stack == 1
+        and config.run.agent in configs.agent_names()
+    ):
+        way = "--network.lstm_width=64" if has_lstm else "--agent=r2d2, vtrace or ppo"
         yield (
             f"--agent={config.run.agent} has no memory here: it sees the newest observation alone, which does not "
             f"show what --env={config.env.id} asks for; give {way}"

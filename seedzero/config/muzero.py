@@ -1,9 +1,9 @@
-"""MuZero's settings: the agent, its search, exploration, network, optimizer and reanalysis."""
+"""MuZero's settings: the agent, its search, exploration and reanalysis."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 from seedzero.config import options, shared
 
@@ -34,7 +34,7 @@ class SearchConfig(options.Section):
     min_value_range: float = options.tunable(
         0.01,
         "lower bound of the range that scales a node's Q values: noise in equal values is no preference",
-        "usual rewards, see muzero.scale_rewards",
+        "usual rewards, see reward.normalize",
         low=1e-8,
     )
     dirichlet_alpha: float = options.tunable(0.3, "PUCT: concentration of the root noise", low=1e-6)
@@ -66,68 +66,15 @@ class ExploreConfig(options.Section):
 
 
 @dataclasses.dataclass(frozen=True)
-class NetworkConfig(options.Section):
-    kind: str = options.fixed(
-        "auto",
-        "auto: mlp for vectors, conv for small grids, resnet for pixels",
-        choices=("auto", "mlp", "conv", "resnet"),
-    )
-    module: str = options.fixed(
-        "", "MODULE:FUNCTION of your own that returns a network in place of network.kind's; empty: none"
-    )
-    frame_stack: int = shared.frame_stack(1)
-    width: int = options.fixed(64, "mlp and conv: numbers of a hidden state, units of a hidden layer", low=1)
-    channels: int = options.fixed(0, "conv: channels of the two convolutions; 0: half of network.width", low=0)
-    first_stride: int = options.fixed(
-        1,
-        "conv: stride of the first convolution, whose kernel is twice as wide: 4 turns frames of 42x42 into 11x11; "
-        "1: 3x3 at full size",
-        "pixels",
-        low=1,
-        high=16,
-    )
-    pooled: bool = options.fixed(
-        False, "conv: the largest value of each channel over the grid enters the hidden state too"
-    )
-    gated: bool = options.fixed(
-        False,
-        "mlp and conv: actions scale and shift the dynamics' hidden units, in place of being inputs of their layer",
-    )
-    resnet_size: str = options.fixed(
-        "small",
-        "resnet: small (64 channels), middle (128), large (256, 10+6 blocks)",
-        choices=("small", "middle", "large"),
-    )
-    head_width: int = options.fixed(64, "units of the heads' hidden layer", low=1)
-    normalize_observations: bool = options.fixed(
-        True, "scale each feature without finite bounds by its running mean and variance", earlier=False
-    )
-    normalize_pixels: bool = shared.normalize_pixels()
-    num_bins: int = options.fixed(121, "bins of the categorical value and reward", low=3)
-    action_bins: int = options.fixed(15, "continuous actions: bins of the policy in each dimension", low=2, high=255)
-    support_limit: float = options.fixed(30.0, "largest transformed value and reward, on both sides", low=1)
-    value_transform: str = options.fixed(
-        "hyperbolic",
-        "transform of values and rewards: hyperbolic, about a square root (MuZero); symlog (DreamerV3), with a "
-        "support_limit of 10 up to 22 thousand usual rewards",
-        choices=("hyperbolic", "symlog"),
-    )
-    compute_dtype: str = shared.compute_dtype("auto")
-
-
-@dataclasses.dataclass(frozen=True)
 class MuZeroConfig(options.AgentSection):
     SUMMARY = "plans with a learned model: the most from each step, for the most computation"
     PLAYS_SEATS = False
-    SECTIONS = ("search", "explore", "network", "optimizer", "reanalyse", "league")
+    SECTIONS = ("search", "explore", "network", "optimizer", "reward", "reanalyse", "league")
+    UNREAD = ("optimizer.kind", "optimizer.epsilon", "optimizer.rmsprop_decay", "network.lstm_width", "reward.scale")
+    CHOICES: ClassVar = {"network.kind": ("auto", "mlp", "conv", "resnet")}
     MAX_PLAYERS = 2
     PLAYS_CONTINUOUS = True
 
-    discount: float = shared.discount(0.997)
-    scale_rewards: bool = options.fixed(
-        True, "learn in units of the usual reward, the root mean square of rewards that are not 0", earlier=False
-    )
-    reward_clip: float = options.fixed(0.0, "clip rewards at this size before learning; 0: off", "reward", low=0)
     predict_ends: bool = options.fixed(
         False, "the value head predicts whether the episode ends, too; values count as far as it goes on"
     )
@@ -222,35 +169,13 @@ class MuZeroConfig(options.AgentSection):
 
     def decay_end(self, config: Any) -> tuple[str, int]:
         optimizer = config.optimizer
-        if optimizer.schedule not in ("cosine", "linear") or optimizer.decay_rate:
+        if optimizer.schedule not in ("cosine", "linear") or optimizer.decay_rate or not optimizer.decay_updates:
             return "", 0
         return "optimizer.decay_updates", optimizer.warmup_updates + optimizer.decay_updates
 
     def shared(self, config: Any) -> dict[str, int]:
         refreshed = {"reanalyse.batch_size": config.reanalyse.batch_size} if config.reanalyse.per_insert else {}
         return {**super().shared(config), **refreshed}
-
-
-@dataclasses.dataclass(frozen=True)
-class OptimizerConfig(options.Section):
-    learning_rate: float = options.tunable(2e-3, "AdamW: peak learning rate", low=0)
-    schedule: str = options.tunable(
-        "constant",
-        "course of the learning rate after the warm-up",
-        choices=("constant", "cosine", "exponential", "linear"),
-    )
-    warmup_updates: int = options.tunable(0, "linear warm-up", "updates", low=0)
-    decay_updates: int = options.tunable(
-        1_000_000,
-        "cosine and linear: updates to the end; exponential: updates of a decay by decay_rate",
-        "updates",
-        low=1,
-    )
-    decay_rate: float = options.tunable(
-        0.1, "cosine and linear: final share of the rate; exponential: factor every decay_updates", low=0, high=1
-    )
-    weight_decay: float = options.tunable(1e-4, "AdamW: decoupled weight decay", low=0)
-    clip_norm: float = shared.clip_norm(5.0)
 
 
 @dataclasses.dataclass(frozen=True)

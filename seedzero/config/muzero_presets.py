@@ -31,7 +31,6 @@ _ATARI_ON_CPU = options.values(
         support_limit=30.0,
     ),
     muzero=dict(
-        discount=0.99,
         shift_pixels=0,
         value_loss_weight=1.0,
         policy_gradient_weight=0.5,
@@ -39,6 +38,7 @@ _ATARI_ON_CPU = options.values(
         consistency_weight=2.0,
         consistency_steps=1,
     ),
+    reward=dict(discount=0.99),
     optimizer=dict(
         learning_rate=0.001, schedule="exponential", warmup_updates=100, decay_rate=0.3, decay_updates=16_000
     ),
@@ -57,7 +57,8 @@ _PIXELS = options.values(
 _FOOTBALL = options.part(
     _PIXELS,
     network=dict(num_bins=101, support_limit=10.0),
-    muzero=dict(discount=0.997, shift_pixels=0),
+    muzero=dict(shift_pixels=0),
+    reward=dict(discount=0.997),
     replay=dict(capacity=200_000, min_steps=5_000, batch_size=256, samples_per_insert=4.0),
     on_cpu=options.values(
         _PIXELS_ON_CPU, replay=dict(capacity=20_000, min_steps=500, batch_size=16, samples_per_insert=0.5)
@@ -68,7 +69,8 @@ _FOOTBALL = options.part(
 _TICTACTOE = options.values(
     search=dict(num_simulations=32, num_considered=9, gumbel_scale=4.0, min_value_range=1.0),
     network=dict(width=64, num_bins=21, support_limit=1.0),
-    muzero=dict(discount=1.0, n_step=2),
+    muzero=dict(n_step=2),
+    reward=dict(discount=1.0),
     optimizer=dict(schedule="cosine", decay_updates=30_000),
     replay=dict(capacity=64_000, min_steps=1_000, batch_size=256, samples_per_insert=16.0),
 )
@@ -76,7 +78,8 @@ _TICTACTOE = options.values(
 _CONNECT_FOUR = options.values(
     search=dict(num_simulations=32, num_considered=5, min_value_range=1.0),
     network=dict(width=128, head_width=128, num_bins=21, support_limit=1.0),
-    muzero=dict(discount=1.0, n_step=2),
+    muzero=dict(n_step=2),
+    reward=dict(discount=1.0),
     optimizer=dict(schedule="cosine", decay_updates=50_000),
     replay=dict(capacity=64_000, min_steps=1_000, batch_size=256, samples_per_insert=8.0),
 )
@@ -84,7 +87,8 @@ _CONNECT_FOUR = options.values(
 _VECTOR = options.values(
     search=dict(num_simulations=16, num_considered=4),
     network=dict(width=64, head_width=64),
-    muzero=dict(discount=0.995, n_step=20, target_network_updates=100),
+    muzero=dict(n_step=20, target_network_updates=100),
+    reward=dict(discount=0.995),
     optimizer=dict(learning_rate=0.002),
     replay=dict(capacity=128_000, min_steps=1_280, batch_size=256, samples_per_insert=16.0),
 )
@@ -113,7 +117,8 @@ PARTS: Mapping[str, options.Part] = {
     "spiel": options.part(
         search=dict(num_simulations=32, num_considered=16, gumbel_scale=2.0, min_value_range=1.0),
         network=dict(width=256, head_width=128, num_bins=121, support_limit=6.0),
-        muzero=dict(discount=1.0, n_step=4),
+        muzero=dict(n_step=4),
+        reward=dict(discount=1.0),
         optimizer=dict(learning_rate=0.001),
         replay=dict(capacity=256_000, min_steps=2_000, batch_size=256, samples_per_insert=8.0),
     ),
@@ -125,14 +130,8 @@ PARTS: Mapping[str, options.Part] = {
     "minatar": options.part(
         search=dict(num_simulations=8, num_considered=4, min_value_range=0.3),
         network=dict(width=128, channels=16, pooled=True, gated=True),
-        muzero=dict(
-            discount=0.99,
-            predict_ends=True,
-            n_step=5,
-            entropy_weight=0.15,
-            consistency_weight=2.0,
-            consistency_steps=1,
-        ),
+        muzero=dict(predict_ends=True, n_step=5, entropy_weight=0.15, consistency_weight=2.0, consistency_steps=1),
+        reward=dict(discount=0.99),
         optimizer=dict(learning_rate=0.001, schedule="cosine", decay_updates=60_000),
         replay=dict(capacity=256_000, min_steps=2_000, batch_size=128, samples_per_insert=4.0),
     ),
@@ -150,13 +149,9 @@ PARTS: Mapping[str, options.Part] = {
         search=dict(num_simulations=4, num_considered=4, min_value_range=0.1),
         explore=dict(epsilon=0.1, exponent=3.0, max_length=10),
         muzero=dict(
-            discount=0.995,
-            unroll_steps=3,
-            n_step=10,
-            target_network_updates=100,
-            off_policy_correction=True,
-            entropy_weight=0.3,
+            unroll_steps=3, n_step=10, target_network_updates=100, off_policy_correction=True, entropy_weight=0.3
         ),
+        reward=dict(discount=0.995),
         optimizer=dict(learning_rate=0.002, schedule="cosine", decay_updates=20_000),
         replay=dict(capacity=128_000, min_steps=50_000, batch_size=256, samples_per_insert=16.0),
         reanalyse=dict(fresh_share=1.0),
@@ -166,14 +161,16 @@ PARTS: Mapping[str, options.Part] = {
         search=dict(num_simulations=16, num_sampled=16, num_considered=8),
         explore=dict(first_steps=300),
         network=dict(width=64, head_width=64),
-        muzero=dict(discount=0.99, n_step=10, target_network_updates=100),
+        muzero=dict(n_step=10, target_network_updates=100),
+        reward=dict(discount=0.99),
         optimizer=dict(learning_rate=0.002),
         replay=dict(capacity=128_000, min_steps=1_280, batch_size=256, samples_per_insert=16.0),
     ),
     "mujoco": options.part(
         search=dict(num_simulations=16, num_sampled=16, num_considered=8),
         network=dict(width=256, head_width=256),
-        muzero=dict(discount=0.99, n_step=5, target_network_updates=100),
+        muzero=dict(n_step=5, target_network_updates=100),
+        reward=dict(discount=0.99),
         optimizer=dict(learning_rate=5e-4),
         replay=dict(capacity=1_000_000, min_steps=10_000, batch_size=256, samples_per_insert=16.0),
     ),
@@ -194,7 +191,7 @@ PARTS: Mapping[str, options.Part] = {
     "atari": options.part(
         _PIXELS,
         network=dict(resnet_size="middle"),
-        muzero=dict(discount=0.997),
+        reward=dict(discount=0.997),
         # 390 thousand updates are 200 million frames.
         optimizer=dict(clip_norm=5.0, schedule="cosine", decay_updates=390_000),
         replay=dict(capacity=500_000, min_steps=10_000, batch_size=512, samples_per_insert=4.0),
@@ -206,19 +203,18 @@ PARTS: Mapping[str, options.Part] = {
     "atari-100k": options.part(
         _PIXELS,
         search=dict(num_simulations=16, num_considered=4),
-        # Their discount is 0.997 a frame, and a step has four.
         muzero=dict(
-            discount=0.988,
             n_step=5,
             search_value_age=5_000,
             search_value_start=30_000,
             target_network_updates=200,
-            reward_clip=1.0,
             value_prefix=True,
             value_loss_weight=0.25,
             consistency_weight=5.0,
             intensity_scale=0.05,
         ),
+        # Their discount is 0.997 a frame, and a step has four.
+        reward=dict(discount=0.988, clip=1.0),
         optimizer=dict(learning_rate=0.0005, warmup_updates=1_000, clip_norm=5.0),
         replay=dict(
             capacity=100_000,
@@ -245,7 +241,7 @@ PARTS: Mapping[str, options.Part] = {
         _PIXELS,
         search=dict(num_simulations=50, num_considered=16),
         network=dict(resnet_size="large", head_width=256),
-        muzero=dict(discount=0.99),
+        reward=dict(discount=0.99),
         optimizer=dict(
             learning_rate=0.0001, schedule="cosine", warmup_updates=1_000, decay_updates=1_000_000, clip_norm=32.0
         ),

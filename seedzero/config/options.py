@@ -7,7 +7,7 @@ import decimal
 import functools
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from seedzero.core import errors
 
@@ -126,6 +126,12 @@ class AgentSection(Section):
     """What it is, and where to choose it."""
     SECTIONS: tuple[str, ...] = ()
     """Other sections that only agents which name them read."""
+    DEFAULTS: ClassVar[Mapping[str, Value]] = {}
+    """Settings of the sections optimizer, network and reward that it reads, by SECTION.KEY, with its defaults."""
+    UNREAD: ClassVar[tuple[str, ...]] = ()
+    """Settings of `SECTIONS` that it does not read."""
+    CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Its choices of a setting of other agents, too, by SECTION.KEY."""
     SAMPLES = True
     """Whether it samples windows from a replay; else it consumes a queue."""
     MAX_PLAYERS = 1
@@ -150,7 +156,8 @@ class AgentSection(Section):
 
     def decay_end(self, config: Any) -> tuple[str, int]:
         """Returns the setting of the updates after which the learning rate is 0, and their number; ("", 0): none."""
-        return "", 0
+        name, num_updates = "optimizer.decay_updates", config.optimizer.decay_updates
+        return (name, num_updates) if num_updates and name in self.DEFAULTS else ("", 0)
 
     def shared(self, config: Any) -> dict[str, int]:
         """Returns the numbers by SECTION.KEY of which every device takes an equal part."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from seedzero.config import options, shared
 from seedzero.core import errors
@@ -22,7 +22,13 @@ class PPOConfig(options.AgentSection):
     PLAYS_CONTINUOUS = True
     LEARNS_THROUGH = "unroll_length"
 
-    discount: float = shared.discount(0.99)
+    DEFAULTS = options.values(
+        optimizer=dict(learning_rate=2.5e-4, decay_updates=0, epsilon=1e-5, clip_norm=0.5),
+        network=dict(shared.TORSO, width=64, lstm_width=0, normalize_observations=True),
+        reward=dict(discount=0.99, scale=1.0, clip=0.0, normalize=True),
+    )
+    CHOICES: ClassVar = {"network.kind": ("auto", "mlp", "conv", "nature", "patches")}
+
     unroll_length: int = shared.unroll_length(128, high=10_000)
     batch_size: int = options.fixed(
         32, "unrolls of one update: as many as there are environments, or acting outruns learning", low=1
@@ -41,13 +47,6 @@ class PPOConfig(options.AgentSection):
         0.0, "values change at most so much in one update; 0: no limit", "scaled return", low=0
     )
     normalize_advantages: bool = options.tunable(True, "advantages of a minibatch get mean 0 and variance 1")
-    normalize_observations: bool = options.fixed(
-        True, "features without a scale are normalized by running moments; bounds within -1 to 1 are a scale"
-    )
-    normalize_pixels: bool = shared.normalize_pixels()
-    normalize_rewards: bool = options.fixed(
-        True, "rewards are divided by the running standard deviation of discounted returns"
-    )
     bonus: str = options.fixed("", "MODULE:FUNCTION of your own that returns a bonus on rewards; empty: none")
     bonus_place: str = options.fixed(
         "after",
@@ -55,51 +54,22 @@ class PPOConfig(options.AgentSection):
         "normalized then; after: it is added to the result",
         choices=("before", "after"),
     )
-    reward_scale: float = shared.reward_scale(1.0)
-    clip_reward: float = shared.clip_reward(0.0)
     initial_std: float = options.fixed(
         1.0, "continuous actions: first standard deviation, within bounds of -1 and 1", low=1e-3, high=10
     )
     squash: bool = options.fixed(False, "continuous actions: tanh keeps them within the bounds; else they are clipped")
-    learning_rate: float = options.tunable(2.5e-4, "initial learning rate", low=0)
-    decay_updates: int = shared.decay_updates(0)
-    decay_clip: bool = options.tunable(False, "ppo.clip_ratio falls like the learning rate, in ppo.decay_updates")
-    adam_epsilon: float = options.tunable(1e-5, "Adam: added to the root of the mean square", low=1e-12)
-    clip_norm: float = shared.clip_norm(0.5)
-    torso: str = options.fixed(
-        "auto",
-        "auto: mlp for vectors (one network for the policy, one for the value), conv for small grids, nature (DQN's "
-        "convolutions) for images; patches: two convolutions for small images, the first of patches of 4x4 pixels",
-        choices=("auto", "mlp", "conv", "nature", "patches"),
+    decay_clip: bool = options.tunable(
+        False, "ppo.clip_ratio falls like the learning rate, in optimizer.decay_updates"
     )
-    module: str = shared.module()
-    width: int = shared.width(64)
-    lstm_width: int = shared.lstm_width(0)
-    frame_stack: int = shared.frame_stack(1)
-    compute_dtype: str = shared.compute_dtype("auto")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         num_steps = self.batch_size * self.unroll_length
-        if self.lstm_width and self.num_minibatches > self.batch_size:
-            raise errors.ConfigError(
-                f"num_minibatches is {self.num_minibatches}; with an LSTM minibatches are of whole unrolls, and an "
-                f"update has {self.batch_size} (ppo.batch_size), give --ppo.num_minibatches={self.batch_size} or fewer"
-            )
         if self.num_minibatches > num_steps:
             raise errors.ConfigError(
                 f"num_minibatches is {self.num_minibatches}; an update has {num_steps} steps (ppo.batch_size x "
                 "ppo.unroll_length), give at most that many"
             )
-
-    def problems(self) -> list[str]:
-        if not (self.bonus and self.bonus_place == "before" and self.normalize_rewards):
-            return []
-        return [
-            "--ppo.bonus_place=before: --ppo.normalize_rewards=true divides the bonus by the deviation of the "
-            "environment's rewards alone, and where these are rare that makes every bonus the largest reward; give "
-            "--ppo.normalize_rewards=false, or --ppo.bonus_place=after"
-        ]
 
     def notes(self, config: Any) -> list[str]:
         num_envs = config.worker.num_envs
@@ -117,9 +87,6 @@ class PPOConfig(options.AgentSection):
             return []  # such steps are asked for
         return [f"{given}: unrolls wait while others are learned from, and become older; {advice}"]
 
-    def decay_end(self, config: Any) -> tuple[str, int]:
-        return ("ppo.decay_updates", self.decay_updates) if self.decay_updates else ("", 0)
-
     def shared(self, config: Any) -> dict[str, int]:
         return {"ppo.batch_size": self.batch_size}
 
@@ -129,18 +96,15 @@ class PPOConfig(options.AgentSection):
 # As many unrolls as a preset's worker has environments: 2 groups of worker.envs_per_group.
 _SMALL = options.values(ppo=dict(batch_size=32), evaluation=dict(every_updates=10))
 _MEMORY = options.values(
-    _SMALL, ppo=dict(lstm_width=64, unroll_length=64, num_epochs=10, entropy_weight=0.0, learning_rate=1e-3)
+    _SMALL,
+    ppo=dict(unroll_length=64, num_epochs=10, entropy_weight=0.0),
+    network=dict(lstm_width=64),
+    optimizer=dict(learning_rate=1e-3),
 )
 _IMAGES = options.values(
-    ppo=dict(
-        batch_size=256,
-        num_minibatches=16,
-        clip_ratio=0.1,
-        clip_reward=1.0,
-        normalize_rewards=False,
-        frame_stack=4,
-        width=512,
-    ),
+    ppo=dict(batch_size=256, num_minibatches=16, clip_ratio=0.1),
+    reward=dict(clip=1.0, normalize=False),
+    network=dict(frame_stack=4, width=512),
     training=dict(publish_every=1),
     evaluation=dict(every_updates=50),
 )
@@ -151,37 +115,23 @@ _ATARI_ON_CPU = options.values(
     run=dict(max_env_steps=3_000_000),
     env=dict(frame_size=42),
     worker=dict(envs_per_group=16),
-    ppo=dict(
-        unroll_length=64,
-        batch_size=32,
-        num_epochs=3,
-        num_minibatches=8,
-        clip_ratio=0.15,
-        decay_clip=False,
-        learning_rate=7e-4,
-        decay_updates=1_470,
-        torso="patches",
-        width=256,
-        normalize_pixels=True,
-    ),
+    ppo=dict(unroll_length=64, batch_size=32, num_epochs=3, num_minibatches=8, clip_ratio=0.15, decay_clip=False),
+    optimizer=dict(learning_rate=7e-4, decay_updates=1_470),
+    network=dict(kind="patches", width=256, normalize_pixels=True),
     evaluation=dict(every_updates=200, episodes=10, num_envs=10),
 )
 _FOOTBALL = options.part(
-    _IMAGES, ppo=dict(batch_size=32, num_minibatches=8, discount=0.997, normalize_rewards=False), on_cpu=_IMAGES_ON_CPU
+    _IMAGES,
+    ppo=dict(batch_size=32, num_minibatches=8),
+    reward=dict(discount=0.997, normalize=False),
+    on_cpu=_IMAGES_ON_CPU,
 )
 
 # Games of seats have short episodes, and their rows come unevenly: batches of half the rows, of up to three updates.
 _SEATS = options.values(
-    ppo=dict(
-        batch_size=64,
-        unroll_length=16,
-        max_lag=4,
-        num_epochs=2,
-        discount=1.0,
-        trace_decay=1.0,
-        entropy_weight=0.15,
-        learning_rate=1e-3,
-    )
+    ppo=dict(batch_size=64, unroll_length=16, max_lag=4, num_epochs=2, trace_decay=1.0, entropy_weight=0.15),
+    reward=dict(discount=1.0),
+    optimizer=dict(learning_rate=1e-3),
 )
 
 # Half of the matches against the past, each snapshot alike: win rates say little where stakes differ.
@@ -199,35 +149,43 @@ PARTS: Mapping[str, options.Part] = {
     ),
     "league-kuhn": options.part(_PAST, league=dict(freeze_every=20_000)),
     "league-leduc": options.part(_PAST, league=dict(freeze_every=50_000)),
-    "catch": options.part(_SMALL, ppo=dict(unroll_length=20, learning_rate=2e-3)),
+    "catch": options.part(_SMALL, ppo=dict(unroll_length=20), optimizer=dict(learning_rate=2e-3)),
     "cartpole": options.part(
         _SMALL,
-        ppo=dict(unroll_length=32, num_epochs=10, entropy_weight=0.0, learning_rate=1e-3),
+        ppo=dict(unroll_length=32, num_epochs=10, entropy_weight=0.0),
+        optimizer=dict(learning_rate=1e-3),
         evaluation=dict(every_updates=20),
     ),
     "discrete": options.part(_SMALL),
     "memory-cartpole": options.part(_MEMORY, ppo=dict(unroll_length=32), evaluation=dict(every_updates=20)),
     "memory-tmaze": options.part(_MEMORY),
-    "memory-repeat": options.part(_MEMORY, ppo=dict(discount=0.9)),
+    "memory-repeat": options.part(_MEMORY, reward=dict(discount=0.9)),
     "vector": options.part(
-        _SMALL, ppo=dict(unroll_length=256, discount=0.999, trace_decay=0.98, num_minibatches=64, learning_rate=5e-4)
+        _SMALL,
+        ppo=dict(unroll_length=256, trace_decay=0.98, num_minibatches=64),
+        reward=dict(discount=0.999),
+        optimizer=dict(learning_rate=5e-4),
     ),
     "continuous": options.part(
         _SMALL,
-        ppo=dict(num_epochs=10, num_minibatches=64, discount=0.97, entropy_weight=0.0, learning_rate=1e-3),
+        ppo=dict(num_epochs=10, num_minibatches=64, entropy_weight=0.0),
+        reward=dict(discount=0.97),
+        optimizer=dict(learning_rate=1e-3),
         # Pendulum's actions matter for some ten steps. LunarLanderContinuous never lands with its settings.
-        elsewhere=options.values(ppo=dict(discount=0.99, learning_rate=3e-4)),
+        elsewhere=options.values(reward=dict(discount=0.99), optimizer=dict(learning_rate=3e-4)),
     ),
     "minatar": options.part(
         _SMALL,
-        ppo=dict(batch_size=64, num_minibatches=16, width=128, learning_rate=1e-3),
+        ppo=dict(batch_size=64, num_minibatches=16),
+        network=dict(width=128),
+        optimizer=dict(learning_rate=1e-3),
         evaluation=dict(every_updates=50),
     ),
     "mujoco": options.part(
         _SMALL,
-        ppo=dict(
-            unroll_length=128, num_epochs=10, num_minibatches=64, discount=0.99, entropy_weight=0.0, learning_rate=3e-4
-        ),
+        ppo=dict(unroll_length=128, num_epochs=10, num_minibatches=64, entropy_weight=0.0),
+        reward=dict(discount=0.99),
+        optimizer=dict(learning_rate=3e-4),
     ),
     "football": _FOOTBALL,
     "football-checkpoints": _FOOTBALL,
@@ -243,7 +201,8 @@ PARTS: Mapping[str, options.Part] = {
     "atari": options.part(
         _IMAGES,
         env=dict(frame_size=84, full_action_space=False, life_loss=True),
-        ppo=dict(decay_updates=1_560, decay_clip=True),
+        ppo=dict(decay_clip=True),
+        optimizer=dict(decay_updates=1_560),
         on_cpu=_ATARI_ON_CPU,
     ),
 }

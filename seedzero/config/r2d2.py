@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from seedzero.config import apex as apex_config
 from seedzero.config import options, shared
 
 
@@ -14,7 +15,13 @@ class R2D2Config(options.AgentSection):
     SUMMARY = "Ape-X with an LSTM: where one observation does not show all that matters"
     LEARNS_THROUGH = "sequence_length"
 
-    discount: float = shared.discount(0.997)
+    DEFAULTS = options.values(
+        optimizer=dict(kind="adam", learning_rate=1e-4, rmsprop_decay=0.95, epsilon=1e-3, clip_norm=40.0),
+        network=dict(shared.TORSO, width=512, lstm_width=512),
+        reward=dict(discount=0.997, scale=1.0, clip=0.0),
+    )
+    CHOICES = apex_config.ApexConfig.CHOICES
+
     n_step: int = shared.n_step(5)
     sequence_length: int = options.fixed(
         80, "steps of a sequence that are learned", "environment steps", low=1, high=1000
@@ -36,20 +43,6 @@ class R2D2Config(options.AgentSection):
     epsilon_exponent: float = options.tunable(7.0, "see r2d2.epsilon", low=0)
     target_updates: int = shared.target_updates(2_500)
     rescale_values: bool = options.fixed(True, "learn values as h(x) = sign(x)(sqrt(|x| + 1) - 1) + x / 1000")
-    reward_scale: float = shared.reward_scale(1.0)
-    clip_reward: float = shared.clip_reward(0.0)
-    optimizer: str = shared.q_optimizer("adam")
-    learning_rate: float = shared.learning_rate(1e-4)
-    rmsprop_decay: float = shared.rmsprop_decay(0.95)
-    optimizer_epsilon: float = shared.optimizer_epsilon(1e-3)
-    clip_norm: float = shared.clip_norm(40.0)
-    torso: str = shared.q_torso("auto")
-    module: str = shared.module()
-    width: int = shared.width(512)
-    lstm_width: int = options.fixed(512, "units of the LSTM", low=1)
-    frame_stack: int = shared.frame_stack(1)
-    normalize_pixels: bool = shared.normalize_pixels()
-    compute_dtype: str = shared.compute_dtype("auto")
 
     @property
     def num_positions(self) -> int:
@@ -57,7 +50,7 @@ class R2D2Config(options.AgentSection):
         return self.burn_in + self.sequence_length + 1
 
     def window_steps(self, config: Any) -> int:
-        return self.frame_stack + self.num_positions + self.period - 1
+        return int(config.network.frame_stack + self.num_positions + self.period - 1)
 
     def notes(self, config: Any) -> list[str]:
         num_envs, num_steps, min_steps = config.worker.num_envs, self.num_positions, config.replay.min_steps
@@ -73,27 +66,18 @@ class R2D2Config(options.AgentSection):
 # Presets ----------------------------------------------------------------------------------------------------------
 
 _SMALL = options.values(
-    r2d2=dict(
-        discount=0.99,
-        sequence_length=20,
-        burn_in=10,
-        period=10,
-        learning_rate=1e-3,
-        optimizer_epsilon=1e-8,
-        target_updates=50,
-        # As in Ape-X's presets: the squared loss wants values below about 10.
-        rescale_values=False,
-        reward_scale=0.1,
-        width=64,
-        lstm_width=64,
-    ),
+    r2d2=dict(sequence_length=20, burn_in=10, period=10, target_updates=50, rescale_values=False),
+    # As in Ape-X's presets: the squared loss wants values below about 10.
+    reward=dict(discount=0.99, scale=0.1),
+    optimizer=dict(learning_rate=1e-3, epsilon=1e-8),
+    network=dict(width=64, lstm_width=64),
     replay=dict(
         capacity=100_000, min_steps=2_000, batch_size=32, samples_per_insert=1.0, priority_alpha=0.9, priority_beta=0.6
     ),
     evaluation=dict(every_updates=500),
 )
 _IMAGES = options.values(
-    r2d2=dict(frame_stack=4),
+    network=dict(frame_stack=4),
     replay=dict(
         capacity=4_000_000,
         min_steps=200_000,
@@ -104,7 +88,7 @@ _IMAGES = options.values(
     ),
 )
 _IMAGES_ON_CPU = options.values(
-    r2d2=dict(lstm_width=256, width=256), replay=dict(capacity=50_000, min_steps=5_000, batch_size=16)
+    network=dict(lstm_width=256, width=256), replay=dict(capacity=50_000, min_steps=5_000, batch_size=16)
 )
 
 PARTS: Mapping[str, options.Part] = {
@@ -117,13 +101,14 @@ PARTS: Mapping[str, options.Part] = {
     # sequence, also of the longest task.
     "memory-tmaze": options.part(
         _SMALL,
-        r2d2=dict(reward_scale=1.0, sequence_length=40, period=20),
+        r2d2=dict(sequence_length=40, period=20),
+        reward=dict(scale=1.0),
         replay=dict(samples_per_insert=0.5, min_steps=4_000),
         evaluation=dict(every_updates=250),
     ),
     # What an action is worth shows in its own reward.
-    "memory-repeat": options.part(_SMALL, r2d2=dict(discount=0.9), replay=dict(min_steps=4_000)),
-    "minatar": options.part(_SMALL, r2d2=dict(width=128, lstm_width=128), evaluation=dict(every_updates=5_000)),
+    "memory-repeat": options.part(_SMALL, reward=dict(discount=0.9), replay=dict(min_steps=4_000)),
+    "minatar": options.part(_SMALL, network=dict(width=128, lstm_width=128), evaluation=dict(every_updates=5_000)),
     **dict.fromkeys(
         ("pixels", "dmlab", "football", "football-checkpoints"), options.part(_IMAGES, on_cpu=_IMAGES_ON_CPU)
     ),

@@ -1,10 +1,14 @@
-"""Settings of several agents: each field declared once, and their values for the agents."""
+"""Settings of several agents: the sections optimizer, network and reward, and fields that agents have in their own.
+
+The sections' defaults are MuZero's; another agent's are in its table `DEFAULTS`.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from seedzero.config import options
 
@@ -46,62 +50,128 @@ epsilon = _declared(
     high=1,
 )
 target_updates = _declared(options.tunable, "updates between copies of the target network", "updates", low=1)
-q_torso = _declared(
-    options.fixed,
-    "auto: mlp for vectors, conv for small grids, nature (DQN's three convolutions) for images; deep: IMPALA's "
-    "residual network",
-    choices=("auto", "mlp", "conv", "nature", "deep"),
-)
-
-q_optimizer = _declared(options.fixed, "optimizer; rmsprop: the centered one", choices=("rmsprop", "adam"))
-learning_rate = _declared(options.tunable, "learning rate", low=0)
+learning_rate = _declared(options.tunable, "learning rate, of a schedule the largest", low=0)
 decay_updates = _declared(
     options.tunable, "updates for the learning rate to fall linearly to 0; 0: constant", "updates", low=0
 )
-rmsprop_decay = _declared(options.tunable, "RMSProp: decay of its averages", low=0, high=1)
-optimizer_epsilon = _declared(options.tunable, "added to the divisor of a step", low=1e-12)
 clip_norm = _declared(options.tunable, "largest global norm of the gradients; 0: no limit", low=0)
 
-module = functools.partial(
-    options.fixed, "", "MODULE:FUNCTION of your own that returns a torso in place of the agent's; empty: none"
-)
-width = _declared(options.fixed, "units of the hidden layers", low=1)
-lstm_width = _declared(options.fixed, "units of an LSTM behind the torso; 0: feed-forward", low=0)
+width = _declared(options.fixed, "numbers of a hidden state, units of a hidden layer", low=1)
 frame_stack = _declared(options.fixed, "newest frames in one observation", "frames", low=1, high=16)
-normalize_pixels = functools.partial(
-    options.fixed,
-    False,
-    "each pixel of an image of bytes is normalized by its own running mean and variance: the background becomes 0, "
-    "and a small thing that moves stands out",
+
+TORSO: Mapping[str, options.Value] = dict(
+    kind="auto", module="", frame_stack=1, normalize_pixels=False, compute_dtype="auto"
 )
-compute_dtype = _declared(
-    options.tunable, "auto: bfloat16 on accelerators, float32 on a CPU", choices=("auto", "float32", "bfloat16")
-)
+"""Settings of section network that all agents with a torso read, and their defaults."""
 
 
-class Layers(NamedTuple):
-    """The layers between observations and heads: the settings of the same names."""
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig(options.Section):
+    kind: str = options.fixed(
+        "adam", "optimizer; rmsprop: of Ape-X and R2D2 the centered one", choices=("adam", "rmsprop")
+    )
+    learning_rate: float = learning_rate(2e-3)
+    clip_norm: float = clip_norm(5.0)
+    schedule: str = options.tunable(
+        "constant",
+        "course of the learning rate after the warm-up",
+        choices=("constant", "cosine", "exponential", "linear"),
+    )
+    warmup_updates: int = options.tunable(0, "linear warm-up", "updates", low=0)
+    decay_updates: int = options.tunable(
+        1_000_000,
+        "updates for the learning rate to fall: linearly to 0; of MuZero by optimizer.schedule to the end, where "
+        "exponential of a decay by decay_rate; 0: constant",
+        "updates",
+        low=0,
+    )
+    decay_rate: float = options.tunable(
+        0.1, "cosine and linear: final share of the rate; exponential: factor every decay_updates", low=0, high=1
+    )
+    weight_decay: float = options.tunable(1e-4, "decoupled weight decay, as of AdamW", low=0)
+    epsilon: float = options.tunable(
+        1e-8,
+        "added to the divisor of a step; of V-trace's RMSProp to the mean square, and to nothing of its Adam",
+        low=1e-12,
+    )
+    rmsprop_decay: float = options.tunable(0.99, "RMSProp: decay of its averages", low=0, high=1)
 
-    agent: str  # whose settings they are, for errors
-    torso: str = "mlp"  # kind of the layers for observations
-    width: int = 256
-    lstm_width: int = 0
-    frame_stack: int = 1
-    normalize_pixels: bool = False
-    compute_dtype: str = "auto"
 
-    @classmethod
-    def of(cls, agent: str, settings: options.AgentSection) -> Layers:
-        """Returns the layers of an agent; a missing setting has the default above."""
-        return cls(agent, **{name: getattr(settings, name) for name in cls._fields if hasattr(settings, name)})
+Optimizer = OptimizerConfig
+"""The name of earlier versions, for agents of the user's own."""
 
 
-class Optimizer(NamedTuple):
-    """An optimizer and the optimizer's numbers."""
+@dataclasses.dataclass(frozen=True)
+class NetworkConfig(options.Section):
+    kind: str = options.fixed(
+        "auto",
+        "layers for observations; auto: mlp for vectors (of PPO one network for the policy, one for the value), conv "
+        "for small grids, and for images resnet (MuZero), deep (V-trace: IMPALA's residual network) or nature (DQN's "
+        "three convolutions); shallow: two convolutions; patches: two for small images, the first of patches of 4x4 "
+        "pixels",
+        choices=("auto", "mlp", "conv", "resnet", "nature", "deep", "shallow", "patches"),
+    )
+    module: str = options.fixed(
+        "", "MODULE:FUNCTION of your own that returns MuZero's network, or another agent's torso; empty: none"
+    )
+    frame_stack: int = frame_stack(1)
+    width: int = width(64)
+    lstm_width: int = options.fixed(0, "units of an LSTM behind the torso; 0: feed-forward", low=0)
+    channels: int = options.fixed(0, "conv: channels of the two convolutions; 0: half of network.width", low=0)
+    first_stride: int = options.fixed(
+        1,
+        "conv: stride of the first convolution, whose kernel is twice as wide: 4 turns frames of 42x42 into 11x11; "
+        "1: 3x3 at full size",
+        "pixels",
+        low=1,
+        high=16,
+    )
+    pooled: bool = options.fixed(
+        False, "conv: the largest value of each channel over the grid enters the hidden state too"
+    )
+    gated: bool = options.fixed(
+        False,
+        "mlp and conv: actions scale and shift the dynamics' hidden units, in place of being inputs of their layer",
+    )
+    resnet_size: str = options.fixed(
+        "small",
+        "resnet: small (64 channels), middle (128), large (256, 10+6 blocks)",
+        choices=("small", "middle", "large"),
+    )
+    head_width: int = options.fixed(64, "units of the heads' hidden layer", low=1)
+    normalize_observations: bool = options.fixed(
+        True,
+        "scale each feature without finite bounds (of PPO: without bounds within -1 to 1) by its running mean and "
+        "variance",
+        earlier=False,
+    )
+    normalize_pixels: bool = options.fixed(
+        False,
+        "each pixel of an image of bytes is normalized by its own running mean and variance: the background becomes "
+        "0, and a small thing that moves stands out",
+    )
+    num_bins: int = options.fixed(121, "bins of the categorical value and reward", low=3)
+    action_bins: int = options.fixed(15, "continuous actions: bins of the policy in each dimension", low=2, high=255)
+    support_limit: float = options.fixed(30.0, "largest transformed value and reward, on both sides", low=1)
+    value_transform: str = options.fixed(
+        "hyperbolic",
+        "transform of values and rewards: hyperbolic, about a square root (MuZero); symlog (DreamerV3), with a "
+        "support_limit of 10 up to 22 thousand usual rewards",
+        choices=("hyperbolic", "symlog"),
+    )
+    compute_dtype: str = options.tunable(
+        "auto", "auto: bfloat16 on accelerators, float32 on a CPU", choices=("auto", "float32", "bfloat16")
+    )
 
-    kind: str  # adam, rmsprop, or centered: RMSProp that divides by a standard deviation
-    learning_rate: float  # at the first update
-    clip_norm: float  # largest global norm of the gradients; 0: no limit
-    epsilon: float = 1e-8  # added to the divisor; RMSProp's lies under the root
-    decay: float = 0.0  # of RMSProp's averages
-    decay_updates: int = 0  # updates for the learning rate to fall linearly to 0; 0: constant
+
+@dataclasses.dataclass(frozen=True)
+class RewardConfig(options.Section):
+    discount: float = discount(0.997)
+    scale: float = reward_scale(1.0)
+    clip: float = clip_reward(0.0)
+    normalize: bool = options.fixed(
+        True,
+        "learn in units of a running size of rewards: MuZero of the root mean square of those that are not 0, PPO of "
+        "the standard deviation of discounted returns",
+        earlier=False,
+    )

@@ -23,7 +23,7 @@ from seedzero.core import errors
 
 AGENT = "run.agent"
 ENVIRONMENT = "env.id"
-NETWORKS = ("network.module", *(f"{agent}.module" for agent in ("vtrace", "apex", "r2d2", "ppo", "sac")), "ppo.bonus")
+NETWORKS = ("network.module", "ppo.bonus")
 """Settings that may name code of a user's."""
 BUILDER = "league.builder"
 ARGUMENTS = {ENVIRONMENT: "env.kwargs", BUILDER: "league.builder_args"}

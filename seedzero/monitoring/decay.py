@@ -42,8 +42,7 @@ class Decay:
                 f"{budget}: nothing is learned after that"
             )
         enough = str(budget) if budget > num_updates else "N, the updates of the whole run"
-        constant = "optimizer.schedule=constant" if self._name.startswith("optimizer.") else f"{self._name}=0"
-        return f"{fact}; give --{self._name}={enough}, or --{constant} for a rate that stays"
+        return f"{fact}; give --{self._name}={enough}, or --{self._name}=0 for a rate that stays"
 
 
 def budget_updates(config: configs.Config, snapshot: counts.Snapshot) -> tuple[int, str]:

@@ -107,7 +107,7 @@ RULES = (
         (types.TARGETS_CLIPPED,),
         f"above {symptoms.CLIPPED_SHARE:g}",
         "a new run with a larger {support_limit} and {num_bins}, `--network.value_transform=symlog` or "
-        "`--muzero.scale_rewards=true`",
+        "`--reward.normalize=true`",
         symptoms.clipped_targets,
         warns=True,
     ),
@@ -127,7 +127,7 @@ RULES = (
         _CRITICS,
         ("q_mean", "q_target_mean"),
         _APART,
-        f"{_LOWER_RATE}; a smaller {{reward_scale}}; a smaller {{target_updates}}",
+        f"{_LOWER_RATE}; a smaller {{reward.scale}}; a smaller {{target_updates}}",
         symptoms.far_from("q_mean", "q_target_mean"),
         min_steps=symptoms.FEW_STEPS,
         min_rows=courses.NUM_RECENT,
@@ -139,7 +139,7 @@ RULES = (
         ("loss",),
         f"of values (`loss_value`, if there is one) above {symptoms.LARGEST_ERROR:g} times the square of the largest "
         f"mean target or return (at least of {symptoms.SMALL_TARGET:g}): {_SINCE}",
-        f"{_LOWER_RATE}; a smaller {{reward_scale}}",
+        f"{_LOWER_RATE}; a smaller {{reward.scale}}",
         symptoms.value_loss,
         warns=True,
     ),
@@ -273,7 +273,7 @@ def table(chosen: Sequence[Rule] = RULES) -> str:
 
     def row(rule: Rule) -> str:
         names = ", ".join(f"`{name}`" for name in rule.metrics)
-        symptom, change = (re.sub(r"{(\w+)}", r"`\1`", text) for text in (rule.symptom, rule.change))
+        symptom, change = (re.sub(r"{([\w.]+)}", r"`\1`", text) for text in (rule.symptom, rule.change))
         mark = " *" if rule.warns else ""
         return f"| {rule.name}{mark} | {', '.join(rule.agents) or 'all'} | {names} | {symptom} | {change} |"
 
@@ -287,4 +287,4 @@ def _change(rule: Rule, config: configs.Config) -> str:
         name, given = agent_settings.name(config, found[1]), agent_settings.value(config, found[1])
         return f"--{name}={options.shown(given)}" if given is not None else found[1]
 
-    return re.sub(r"{(\w+)}", flag, rule.change).replace("`", "")
+    return re.sub(r"{([\w.]+)}", flag, rule.change).replace("`", "")

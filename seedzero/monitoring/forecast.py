@@ -91,8 +91,7 @@ def sentence(
 
 def _is_small_pong(config: configs.Config) -> bool:
     """Returns whether Pong is played with the preset for a CPU, or settings like it."""
-    network = config.network if config.run.agent == "muzero" else config.agent
-    is_small = getattr(network, "normalize_pixels", False) and config.env.frame_size < 64
+    is_small = config.network.normalize_pixels and config.env.frame_size < 64
     return config.env.id == "atari:Pong" and config.run.agent in _PONG_STEPS_ON_CPU and is_small
 
 

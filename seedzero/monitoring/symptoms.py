@@ -175,11 +175,8 @@ def policy_loss(case: RunCase) -> str:
 def _size(case: RunCase) -> float:
     """Returns the size of values: the largest mean of targets or returns, at least 1 for normalized rewards."""
     config, course = case.config, case.course
-    scale, least = (
-        float(agent_settings.value(config, "reward_scale") or 1.0),
-        1.0 if _is_normalized(config) else SMALL_TARGET,
-    )
-    return max(course.largest_target, scale * course.largest_return, least, _stakes(case))
+    least = 1.0 if _is_normalized(config) else SMALL_TARGET
+    return max(course.largest_target, config.reward.scale * course.largest_return, least, _stakes(case))
 
 
 def _stakes(case: RunCase) -> float:
@@ -193,7 +190,7 @@ def _stakes(case: RunCase) -> float:
 
 
 def _is_normalized(config: configs.Config) -> bool:
-    return bool(agent_settings.value(config, "normalize_rewards") or agent_settings.value(config, "popart"))
+    return bool(agent_settings.value(config, "reward.normalize") or agent_settings.value(config, "popart"))
 
 
 def _largest_entropy(case: RunCase) -> float | None:

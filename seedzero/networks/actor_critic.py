@@ -10,6 +10,7 @@ vector's numbers.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -88,7 +89,7 @@ def rescale(params: Params, factor: jax.Array, shift: jax.Array) -> Params:
 
 
 def actor_critic(
-    layers: shared.Layers,
+    layers: shared.NetworkConfig,
     spec: types.EnvSpec,
     platform: str,
     *,
@@ -105,24 +106,23 @@ def actor_critic(
 
 
 def dueling(
-    layers: shared.Layers, spec: types.EnvSpec, platform: str, *, own_torso: nn.Module | None = None
+    layers: shared.NetworkConfig, spec: types.EnvSpec, platform: str, *, own_torso: nn.Module | None = None
 ) -> RecurrentNetwork[tuple[jax.Array, jax.Array]]:
     """Returns the network of Q learning for discrete actions: state, Q values [B, T, A]. own_torso: as V-trace's."""
     return _with_moments(_network(_Dueling, layers, spec, platform, "nature", own_torso=own_torso))
 
 
 def ppo(
-    layers: shared.Layers,
+    layers: shared.NetworkConfig,
     spec: types.EnvSpec,
     platform: str,
     *,
     initial_std: float,
-    normalizes: bool,
     own_torso: nn.Module | None = None,
 ) -> RecurrentNetwork[tuple[jax.Array, PpoPrediction]]:
     """Returns PPO's network: state, prediction. own_torso: as V-trace's; policy and value share the features."""
     more = {"num_dimensions": len(spec.action_low), "initial_std": initial_std, "own_torso": own_torso}
-    return _network(_Ppo, layers, spec, platform, "nature", normalizes, **more)
+    return _network(_Ppo, layers, spec, platform, "nature", layers.normalize_observations, **more)
 
 
 def _with_moments(network: RecurrentNetwork[Any]) -> RecurrentNetwork[Any]:
@@ -142,7 +142,7 @@ def _with_moments(network: RecurrentNetwork[Any]) -> RecurrentNetwork[Any]:
 
 def _network(
     head: Any,
-    layers: shared.Layers,
+    layers: shared.NetworkConfig,
     spec: types.EnvSpec,
     platform: str,
     of_images: str,
@@ -150,10 +150,10 @@ def _network(
     **more: Any,
 ) -> RecurrentNetwork[Any]:
     """Returns a network with a head, a `_Model` with fields of its own; of_images: the torso for images."""
-    kind = kinds.choose_kind(f"{layers.agent}.torso", layers.torso, spec)
-    layers = layers._replace(torso=of_images if kind == "resnet" else kind)
+    kind = kinds.choose_kind("network.kind", layers.kind, spec)
+    layers = dataclasses.replace(layers, kind=of_images if kind == "resnet" else kind)
     inputs = network_inputs.InputFunctions(
-        layers.torso, spec, layers.frame_stack, normalizes, pixels=layers.normalize_pixels
+        layers.kind, spec, layers.frame_stack, normalizes, pixels=layers.normalize_pixels
     )
     dtype = observations.compute_dtype(layers.compute_dtype, platform)
     model: _Model = head(layers, spec.num_actions, dtype, **more)
@@ -200,7 +200,7 @@ class _Model(nn.Module):
     Flax names parameters by their classes and order: those of saved runs have the names in this file.
     """
 
-    layers: shared.Layers
+    layers: shared.NetworkConfig
     num_actions: int  # 0: they are vectors
     dtype: Any
     convolve: Any = None  # in place of `lax.conv_general_dilated`
@@ -219,7 +219,7 @@ class _Model(nn.Module):
         if self.own_torso is not None:
             x = self.own_torso(*features.given)
             return x.reshape(x.shape[0], -1).astype(self.dtype)
-        return _Torso(self.layers.torso, self.layers.width, self.dtype)(*features.given)
+        return _Torso(self.layers.kind, self.layers.width, self.dtype)(*features.given)
 
     def head(self, x: Any, steps: Steps) -> tuple[Any, ...]:
         """Returns the outputs for features [B, T, F]."""
@@ -267,13 +267,13 @@ class _Ppo(_Model):
         layers = self.layers
         if self.own_torso is not None:
             return super().torso(features, texts).astype(jnp.float32)
-        if layers.torso == "mlp" and layers.lstm_width:
+        if layers.kind == "mlp" and layers.lstm_width:
             return self._vectors(features.main, "torso")
-        if layers.torso == "mlp":
+        if layers.kind == "mlp":
             # What a small network learns of values, on the scale of returns, would drown what the policy needs.
             return self._vectors(features.main, "policy"), self._vectors(features.main, "value")
         small = ((max(1, layers.width // 8), 3, 1),)
-        convolutions = _CONVOLUTIONS.get(layers.torso, small)
+        convolutions = _CONVOLUTIONS.get(layers.kind, small)
         x = _convolved(
             features.main, convolutions, self.dtype, kernel_init=_ORTHOGONAL, conv_general_dilated=self.convolve
         )

@@ -9,8 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from seedzero.config import kinds
-from seedzero.config import muzero as muzero_config
+from seedzero.config import kinds, shared
 from seedzero.core import errors, types, user_code
 from seedzero.networks import inputs as network_inputs
 from seedzero.networks import mlp, observations, projection, resnet
@@ -101,7 +100,7 @@ class _Model(nn.Module):
 
 
 def make(
-    config: muzero_config.NetworkConfig,
+    config: shared.NetworkConfig,
     spec: types.EnvSpec,
     platform: str,
     *,
@@ -181,7 +180,7 @@ def _cast(params: Params, kind: str, dtype: Any) -> Params:
     return jax.tree_util.tree_map_with_path(cast, params)
 
 
-def _model(kind: str, config: muzero_config.NetworkConfig, spec: types.EnvSpec, dtype: Any, has_ends: bool) -> _Model:
+def _model(kind: str, config: shared.NetworkConfig, spec: types.EnvSpec, dtype: Any, has_ends: bool) -> _Model:
     transition: nn.Module = mlp.Dynamics(spec.num_actions, dtype, gated=config.gated)
     head: Callable[..., nn.Module] = mlp.Head
     representation: nn.Module = mlp.Representation(config.width, dtype)
@@ -201,7 +200,7 @@ def _model(kind: str, config: muzero_config.NetworkConfig, spec: types.EnvSpec, 
     )
 
 
-def _num_policy_logits(config: muzero_config.NetworkConfig, spec: types.EnvSpec) -> int:
+def _num_policy_logits(config: shared.NetworkConfig, spec: types.EnvSpec) -> int:
     return spec.num_actions or len(spec.action_low) * config.action_bins
 
 
@@ -220,7 +219,7 @@ def _call_all(model: Any, seen: observations.Features, action: jax.Array) -> Any
 # A network of the user's own -----------------------------------------------------------------------------------------
 
 
-def _own_model(config: muzero_config.NetworkConfig, spec: types.EnvSpec) -> nn.Module:
+def _own_model(config: shared.NetworkConfig, spec: types.EnvSpec) -> nn.Module:
     """Returns the Flax module of the user's function, made from spec and configuration.
 
     Its methods are those of `_Model`: represent, predict and dynamics, with the shapes of `Network`. Observations are
@@ -241,7 +240,7 @@ def _own_model(config: muzero_config.NetworkConfig, spec: types.EnvSpec) -> nn.M
 
 
 def _check_shapes(
-    model: nn.Module, inputs: Callable[[], Any], config: muzero_config.NetworkConfig, num_policy_logits: int
+    model: nn.Module, inputs: Callable[[], Any], config: shared.NetworkConfig, num_policy_logits: int
 ) -> None:
     """Raises ConfigError for outputs of a user's network with shapes other than `Network`'s."""
     found = jax.eval_shape(lambda: model.init_with_output(jax.random.key(0), *inputs(), method=_call_all)[0])

@@ -35,7 +35,7 @@ class SacNetwork(NamedTuple):
 
 
 def make(
-    layers: shared.Layers, spec: types.EnvSpec, platform: str, *, own_torso: nn.Module | None = None
+    layers: shared.NetworkConfig, spec: types.EnvSpec, platform: str, *, own_torso: nn.Module | None = None
 ) -> SacNetwork:
     """Returns the networks for an environment of continuous actions; grids and images are taken as vectors.
 
@@ -43,7 +43,7 @@ def make(
       images as images.
     """
     dtype = observations.compute_dtype(layers.compute_dtype, platform)
-    kind = "mlp" if own_torso is None else kinds.choose_kind("sac.torso", "auto", spec)
+    kind = "mlp" if own_torso is None else kinds.choose_kind("network.kind", "auto", spec)
     inputs = network_inputs.InputFunctions(kind, spec, layers.frame_stack, normalizes=False)
     num_dimensions = len(spec.action_low)
     actor = _Layers(layers.width, 2 * num_dimensions, dtype, own_torso)

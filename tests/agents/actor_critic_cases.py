@@ -12,7 +12,7 @@ import numpy as np
 
 from seedzero.agents import base, learning, ppo, vtrace
 from seedzero.config import config as configs
-from seedzero.config import options, shared
+from seedzero.config import options
 from seedzero.core import types
 from seedzero.networks import actor_critic
 from seedzero.replay import windows as windowing
@@ -31,8 +31,8 @@ _BOTH: dict[str, options.Value] = {
 _PPO: dict[str, options.Value] = {
     "num_epochs": 1,
     "num_minibatches": 1,
-    "normalize_observations": False,
-    "normalize_rewards": False,
+    "network__normalize_observations": False,
+    "reward__normalize": False,
     "normalize_advantages": False,
 }
 
@@ -40,9 +40,7 @@ _PPO: dict[str, options.Value] = {
 def make_config(agent: str, **changes: options.Value) -> configs.Config:
     """Returns the small configuration of ppo or vtrace with changes in its section."""
     settings = {**_BOTH, **(_PPO if agent == "ppo" else {}), **changes}
-    return configs.override(
-        configs.Config(), {"run.agent": agent, **{f"{agent}.{name}": value for name, value in settings.items()}}
-    )
+    return configs.override(configs.Config(), {"run.agent": agent, **agent_cases.named(agent, settings)})
 
 
 def make_windows(agent: str, spec: types.EnvSpec = SPEC) -> windowing.Windows:
@@ -100,10 +98,9 @@ def linear_parts(config: configs.Config, spec: types.EnvSpec = SPEC) -> Any:
         lambda key: jax.tree.map(jnp.asarray, params(spec)), lambda num_rows: jnp.zeros((num_rows, 0)), unroll, unroll
     )
     if is_ppo:
-        adam = shared.Optimizer("adam", config.ppo.learning_rate, config.ppo.clip_norm, config.ppo.adam_epsilon)
-        return ppo._Parts(config.ppo, spec, network, learning.optimizer(adam))
-    descent = config.vtrace.descent
-    return vtrace._Parts(config.vtrace, spec, network, learning.optimizer(descent), learning.schedule(descent))
+        return ppo._Parts(config, spec, network, learning.optimizer(config.optimizer))
+    optimizer, schedule = learning.optimizer(config.optimizer), learning.schedule(config.optimizer)
+    return vtrace._Parts(config, spec, network, optimizer, schedule)
 
 
 def first_state(config: configs.Config, spec: types.EnvSpec = SPEC) -> Any:
@@ -159,7 +156,7 @@ def _functions(config: configs.Config, spec: types.EnvSpec) -> _Functions:
     def of_ppo(params: Linear, windows: windowing.Windows) -> tuple[jax.Array, base.Metrics]:
         returns = ppo._init(parts, jax.random.key(0)).returns
         batch = ppo._normalized(config.ppo, ppo._steps(parts, returns, windows), None)
-        num_steps, clip_ratio = ppo._sum(batch.counted, None), ppo._rates(config.ppo, jnp.int32(0))[1]
+        num_steps, clip_ratio = ppo._sum(batch.counted, None), ppo._rates(config, jnp.int32(0))[1]
         return ppo._loss_and_metrics(parts, params, None, batch, num_steps, clip_ratio)
 
     def update(state: Any, windows: windowing.Windows, key: jax.Array) -> Any:
@@ -185,12 +182,12 @@ class VtraceNumpy:
     """
 
     def __init__(self, config: configs.Config, windows: windowing.Windows, logits: np.ndarray, value: np.ndarray):
-        self.config = config.vtrace
+        self.config, self.rewards = config.vtrace, config.reward
         self.log_pi, self.value = log_softmax(np.asarray(logits, np.float64)), np.asarray(value, np.float64)
         self.action, self.weight = np.asarray(windows.stored["action"]), np.asarray(windows.weight, np.float64)
         self._windows = jax.tree.map(np.asarray, windows)
         self._behaviour = log_softmax(np.asarray(windows.stored["logits"], np.float64))
-        reward, limit = np.asarray(windows.reward, np.float64), self.config.clip_reward
+        reward, limit = np.asarray(windows.reward, np.float64), self.rewards.clip
         self._reward = np.clip(reward, -limit, limit) if limit else reward
 
     def steps(self) -> list[tuple[int, int]]:
@@ -205,7 +202,7 @@ class VtraceNumpy:
         return not (self._windows.terminated[b, t] or self._windows.truncated[b, t])
 
     def _discount(self, b: int, t: int) -> float:
-        return 0.0 if self._windows.terminated[b, t + 1] else self.config.discount
+        return 0.0 if self._windows.terminated[b, t + 1] else self.rewards.discount
 
     def _difference(self, b: int, t: int, following: float) -> float:
         """Returns rho (r + gamma following - V)."""

@@ -138,7 +138,7 @@ def test_illegal_actions_are_never_chosen(name: str) -> None:
         ("vtrace", cases.SPEC, {}, {"logits"}),
         ("vtrace", cases.MASKED, {"lstm_width": 6}, {"logits", "legal", "state", "last_action"}),
         ("ppo", cases.MASKED, {}, {"log_prob", "value", "legal"}),
-        ("ppo", cases.VECTORS, {"normalize_rewards": True}, {"log_prob", "value", "return"}),
+        ("ppo", cases.VECTORS, {"reward__normalize": True}, {"log_prob", "value", "return"}),
     ],
 )
 def test_the_queue_the_memory_and_what_is_stored_are_as_configured(
@@ -151,7 +151,7 @@ def test_the_queue_the_memory_and_what_is_stored_are_as_configured(
     assert set(agent.stored) == {"action", *stored} and agent.stored["action"].shape == spec.action_shape
     shapes = {
         "lstm_width": [(5, 12), (5,)],  # state, last action
-        "normalize_rewards": [(5,)],
+        "reward__normalize": [(5,)],
     }
     memory = jax.tree.leaves(agent.initial_memory(5))
     assert [x.shape for x in memory] == [shape for change in changes for shape in shapes[change]]

@@ -10,8 +10,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base
+from seedzero.config import agent_settings, options
+from seedzero.config import config as configs
 from seedzero.core import types
 from seedzero.replay import windows as windowing
+
+
+def named(agent: str, changes: Mapping[str, options.Value]) -> dict[str, options.Value]:
+    """Returns settings by SECTION.KEY, of names KEY that the agent has, or SECTION__KEY."""
+    config = configs.of_agent(agent)
+    return {
+        name.replace("__", ".") if "__" in name else agent_settings.name(config, name): value
+        for name, value in changes.items()
+    }
 
 
 def inputs(observation: Any, num_actions: int = 3, **changes: Any) -> base.Inputs:

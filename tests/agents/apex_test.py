@@ -26,11 +26,11 @@ from seedzero.replay import windows as windowing
 SPEC = types.EnvSpec((3,), "float32", 3)
 MASKED = types.EnvSpec((3,), "float32", 3, has_action_mask=True)
 ONLINE, TARGET = np.array([1.0, 2.0, 4.0], np.float32), np.ones(3, np.float32)
-SMALL: dict[str, options.Value] = {"run.agent": "apex", "apex.discount": 0.5, "apex.n_step": 2, "apex.width": 8}
+SMALL: dict[str, options.Value] = {"run.agent": "apex", "reward.discount": 0.5, "apex.n_step": 2, "network.width": 8}
 
 
 def _config(**changes: options.Value) -> configs.Config:
-    return configs.override(configs.Config(), {**SMALL, **{f"apex.{name}": value for name, value in changes.items()}})
+    return configs.override(configs.Config(), {**SMALL, **agent_cases.named("apex", changes)})
 
 
 def _parts(config: configs.Config, spec: types.EnvSpec = SPEC) -> apex._Parts:
@@ -43,7 +43,9 @@ def _parts(config: configs.Config, spec: types.EnvSpec = SPEC) -> apex._Parts:
         lambda key: jnp.asarray(ONLINE), lambda num_rows: jnp.zeros((num_rows, 0)), unroll, unroll
     )
     scale = q_learning.scale(rescale=config.apex.rescale_values)
-    return apex._Parts(config.apex, spec, network, optax.identity(), scale, 0)
+    return apex._Parts(
+        config.apex, config.reward, spec, network, optax.identity(), config.optimizer.learning_rate, scale, 0
+    )
 
 
 def _windows(**changes: Any) -> windowing.Windows:
@@ -86,7 +88,9 @@ def test_targets_are_double_q_values_behind_n_rewards_until_an_end() -> None:
 
 
 def test_a_step_goes_along_the_weighted_errors_of_the_actions_that_were_taken() -> None:
-    state, _, metrics = _update(_config(learning_rate=0.1))(_windows(weight=np.array([0.5, 1.0, 0.0], np.float32)))
+    state, _, metrics = _update(_config(optimizer__learning_rate=0.1))(
+        _windows(weight=np.array([0.5, 1.0, 0.0], np.float32))
+    )
     gradient = np.array([-0.5 * 20.25, -8.0, 0.0]) / 3
     np.testing.assert_allclose(state.params, ONLINE - 0.1 * gradient, rtol=1e-6)
     np.testing.assert_allclose(metrics["grad_norm"], np.linalg.norm(gradient), rtol=1e-6)
@@ -107,7 +111,7 @@ def test_values_are_learned_on_a_squashed_scale_if_told() -> None:
 
 
 def test_rewards_are_scaled_and_clipped() -> None:
-    _, priority, _ = _update(_config(reward_scale=0.05, clip_reward=0.8))(_windows())
+    _, priority, _ = _update(_config(reward__scale=0.05, reward__clip=0.8))(_windows())
     # 0.5 + 0.8/2 + 5/4, 0.5, 0.5 + 5/2 less 1, 2, 4
     np.testing.assert_allclose(priority, [1.15, 1.5, 1.0], rtol=1e-5)
 
@@ -184,7 +188,7 @@ def test_a_completed_step_has_the_priority_of_its_error_over_one_step() -> None:
 
 
 def test_the_agent_is_as_configured() -> None:
-    config = configs.override(_config(frame_stack=3, n_step=4), {"replay.priority_alpha": 0.6})
+    config = configs.override(_config(network__frame_stack=3, n_step=4), {"replay.priority_alpha": 0.6})
     agent = apex.make(config, MASKED, "cpu")
     assert (agent.data.length, agent.data.observe, agent.stack) == (5, (0, 4), 3)
     assert agent.data.prioritization is not None and agent.data.prioritization.alpha == pytest.approx(0.6)

@@ -55,7 +55,7 @@ def _module(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def _rewards(**changes: Any) -> np.ndarray:
     """Returns advantages with a trace decay of 0 and values of 0: the rewards as PPO learns from them."""
-    config = cases.make_config("ppo", trace_decay=0.0, reward_scale=3.0, clip_reward=2.0, **changes)
+    config = cases.make_config("ppo", trace_decay=0.0, reward__scale=3.0, reward__clip=2.0, **changes)
     windows = cases.make_windows("ppo")
     windows = windows._replace(stored={**windows.stored, "value": np.zeros_like(windows.stored["value"])})
     parts = cases.linear_parts(config)

@@ -25,15 +25,15 @@ _MUZERO: Mapping[str, options.Value] = {
 }
 _VTRACE: Mapping[str, options.Value] = {
     "run.agent": "vtrace",
-    "vtrace.width": 8,
+    "network.width": 8,
     "vtrace.unroll_length": 4,
     "vtrace.batch_size": 4,
 }
-_APEX: Mapping[str, options.Value] = {"run.agent": "apex", "apex.width": 8}
+_APEX: Mapping[str, options.Value] = {"run.agent": "apex", "network.width": 8}
 _R2D2: Mapping[str, options.Value] = {
     "run.agent": "r2d2",
-    "r2d2.width": 8,
-    "r2d2.lstm_width": 6,
+    "network.width": 8,
+    "network.lstm_width": 6,
     "r2d2.burn_in": 2,
     "r2d2.sequence_length": 4,
     "r2d2.period": 3,
@@ -41,12 +41,12 @@ _R2D2: Mapping[str, options.Value] = {
 }
 _PPO: Mapping[str, options.Value] = {
     "run.agent": "ppo",
-    "ppo.width": 8,
+    "network.width": 8,
     "ppo.unroll_length": 4,
     "ppo.batch_size": 4,
     "ppo.num_epochs": 2,
 }
-_SAC: Mapping[str, options.Value] = {"run.agent": "sac", "sac.width": 8}
+_SAC: Mapping[str, options.Value] = {"run.agent": "sac", "network.width": 8}
 VARIANTS: Mapping[str, Mapping[str, options.Value]] = {
     "muzero": _MUZERO,
     "muzero with everything": {
@@ -65,42 +65,42 @@ VARIANTS: Mapping[str, Mapping[str, options.Value]] = {
     "vtrace": _VTRACE,
     "vtrace with everything": {
         **_VTRACE,
-        "vtrace.frame_stack": 3,
-        "vtrace.normalize_pixels": True,
-        "vtrace.lstm_width": 6,
-        "vtrace.clip_reward": 1.0,
+        "network.frame_stack": 3,
+        "network.normalize_pixels": True,
+        "network.lstm_width": 6,
+        "reward.clip": 1.0,
         "vtrace.popart": True,
     },
     "apex": _APEX,
     "apex with everything": {
         **_APEX,
-        "apex.frame_stack": 3,
-        "apex.normalize_pixels": True,
+        "network.frame_stack": 3,
+        "network.normalize_pixels": True,
         "apex.rescale_values": True,
-        "apex.clip_reward": 1.0,
+        "reward.clip": 1.0,
         "replay.priority_alpha": 0.6,
     },
     "r2d2": _R2D2,
     "r2d2 with everything": {
         **_R2D2,
-        "r2d2.frame_stack": 3,
-        "r2d2.normalize_pixels": True,
-        "r2d2.clip_reward": 1.0,
+        "network.frame_stack": 3,
+        "network.normalize_pixels": True,
+        "reward.clip": 1.0,
         "replay.priority_alpha": 0.6,
     },
     "ppo": _PPO,
     "ppo with everything": {
         **_PPO,
-        "ppo.frame_stack": 3,
-        "ppo.normalize_pixels": True,
-        "ppo.lstm_width": 6,
+        "network.frame_stack": 3,
+        "network.normalize_pixels": True,
+        "network.lstm_width": 6,
         "ppo.clip_value": 0.2,
-        "ppo.clip_reward": 1.0,
-        "ppo.decay_updates": 100,
+        "reward.clip": 1.0,
+        "optimizer.decay_updates": 100,
         "ppo.decay_clip": True,
     },
     "sac": _SAC,
-    "sac with everything": {**_SAC, "sac.frame_stack": 3, "sac.clip_norm": 1.0},
+    "sac with everything": {**_SAC, "network.frame_stack": 3, "optimizer.clip_norm": 1.0},
 }
 """Each agent at its plainest, and with all that changes the shapes of what it stores, carries or looks at."""
 _ARRAYS = [types.ArraySpec("image", (4, 5, 1), "uint8", 0, 1), types.ArraySpec("vector", (3,), "float32")]

@@ -114,18 +114,21 @@ def test_q_learning_divides_gradients_by_their_size_or_deviation() -> None:
     gradient = np.array([3.0, -4.0], np.float32)
 
     def first_step(kind: str, clip_norm: float) -> np.ndarray:
-        chain = learning.optimizer(shared.Optimizer(kind, 1.0, clip_norm, decay=0.9, epsilon=1e-3))
+        chain = learning.optimizer(
+            shared.OptimizerConfig(kind, 1.0, clip_norm, rmsprop_decay=0.9, epsilon=1e-3), is_centered=True
+        )
         return np.asarray(jax.jit(lambda g: chain.update(g, chain.init(g))[0])(gradient))
 
     np.testing.assert_allclose(first_step("adam", 0.0), [1.0, -1.0], rtol=1e-2)
     # mean 0.1 g, mean square 0.1 g^2: g / sqrt(0.1 g^2 - 0.01 g^2 + epsilon)
-    np.testing.assert_allclose(first_step("centered", 0.0), [3.333, -3.333], rtol=2e-2)
-    clipped = first_step("centered", 0.05)  # to 0.03 and -0.04
+    np.testing.assert_allclose(first_step("rmsprop", 0.0), [3.333, -3.333], rtol=2e-2)
+    clipped = first_step("rmsprop", 0.05)  # to 0.03 and -0.04
     np.testing.assert_allclose(clipped, gradient / 100 / np.sqrt(0.09 * (gradient / 100) ** 2 + 1e-3), rtol=1e-2)
 
 
 def test_rmsprop_goes_on_where_gradients_stay_as_they_are() -> None:
-    chain = learning.optimizer(shared.Optimizer("centered", 1.0, 0.0, decay=0.95, epsilon=1.5e-7))
+    settings = shared.OptimizerConfig("rmsprop", 1.0, 0.0, rmsprop_decay=0.95, epsilon=1.5e-7)
+    chain = learning.optimizer(settings, is_centered=True)
     gradient = jnp.linspace(0.5, 40.0, 2000)
 
     @jax.jit

@@ -91,7 +91,7 @@ def test_unrolling_from_the_stored_state_is_what_acting_did(name: str, spec: typ
     if name == "ppo":
         assert np.ptp(windows.stored["value"]) > 0.05
         return
-    network = actor_critic.actor_critic(shared.Layers("vtrace", width=8, lstm_width=UNITS), spec, "cpu")
+    network = actor_critic.actor_critic(shared.NetworkConfig(width=8, lstm_width=UNITS), spec, "cpu")
     parts = cases.linear_parts(cases.make_config(name, lstm_width=UNITS))._replace(network=network)
     logits, _ = jax.jit(functools.partial(vtrace._unroll, parts))(_recurrent(name, spec).state.params, windows)
     np.testing.assert_allclose(logits, windows.stored["logits"], atol=1e-5)
@@ -139,7 +139,7 @@ def test_rows_store_the_state_before_and_the_action_before_as_the_environment_ha
 
 
 def test_a_minibatch_is_of_whole_unrolls() -> None:
-    config = cases.make_config("ppo", lstm_width=UNITS, num_minibatches=3, num_epochs=2, normalize_rewards=True)
+    config = cases.make_config("ppo", lstm_width=UNITS, num_minibatches=3, num_epochs=2, reward__normalize=True)
     agent = ppo.make(config, cases.SPEC, "cpu")
     assert agent.reads_reward and not ppo.make(cases.make_config("ppo"), cases.SPEC, "cpu").reads_reward
     windows = agent_cases.store(_unroll("ppo", cases.SPEC, 4), **{"return": jnp.ones((cases.BATCH, 5))})

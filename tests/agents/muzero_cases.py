@@ -27,7 +27,7 @@ SMALL: dict[str, options.Value] = {
     "search.num_simulations": 3,
     "muzero.unroll_steps": 2,
     "muzero.n_step": 2,
-    "muzero.discount": 0.5,
+    "reward.discount": 0.5,
     "optimizer.learning_rate": 0.1,
 }
 BATCH = 4

@@ -92,7 +92,7 @@ def test_the_ends_of_a_window_count_by_its_weight() -> None:
 
 @pytest.mark.parametrize(("predicts", "share"), [(True, 2 / 3), (False, 2 / 5)])
 def test_only_values_that_are_learned_count_as_clipped(predicts: bool, share: float) -> None:
-    config = _only("value", muzero__predict_ends=predicts, muzero__scale_rewards=False)
+    config = _only("value", muzero__predict_ends=predicts, reward__normalize=False)
     windows = _cut(cases.hand_model_windows(config), 1, terminated=True)
     windows = windows._replace(reward=jnp.full_like(windows.reward, 1e9))  # the return of the first position too
     metrics = _loss_and_metrics(config, windows)[1]
@@ -147,7 +147,7 @@ def test_ends_are_learned_beside_other_targets_and_models(changes: dict[str, opt
 
 def test_a_return_bootstraps_from_the_value_of_what_goes_on() -> None:
     """What was seen later is known to have gone on, or to have ended."""
-    config = _config(muzero__target_network_updates=5, muzero__scale_rewards=False)
+    config = _config(muzero__target_network_updates=5, reward__normalize=False)
     parts = cases.value_of_observation(config)
 
     def predict(params: Any, s: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -164,7 +164,7 @@ def test_a_return_bootstraps_from_the_value_of_what_goes_on() -> None:
 
 def test_actions_that_end_the_episode_are_learned_to_be_worth_nothing() -> None:
     """Action 0 ends it; values are small beside the bins, so that nothing else tells soon."""
-    config = _config(optimizer__learning_rate=0.03, muzero__policy_loss_weight=0.0, muzero__scale_rewards=False)
+    config = _config(optimizer__learning_rate=0.03, muzero__policy_loss_weight=0.0, reward__normalize=False)
     windows = cases.make_windows(config)
     action = np.array([0, 1, 2, 1], np.int32)[:, None].repeat(windows.valid.shape[1], 1)
     over = _cut(windows, 1, terminated=True)

@@ -184,7 +184,7 @@ def test_actions_behind_an_end_are_the_policys_earlier_ones_as_taken() -> None:
 def test_an_end_by_chance_is_not_blamed_on_the_actions_behind_it() -> None:
     """Half of all first steps end the episode, by chance; who is still there takes action 0, and gets 1 for any."""
     config = cases.make_config(
-        muzero__unroll_steps=2, muzero__n_step=1, muzero__discount=1.0, optimizer__learning_rate=0.01
+        muzero__unroll_steps=2, muzero__n_step=1, reward__discount=1.0, optimizer__learning_rate=0.01
     )
     windows = cases.make_windows(config)
     alive = jnp.array([[True], [True], [False], [False]])

@@ -13,12 +13,12 @@ import optax
 import pytest
 
 from seedzero.agents import muzero_model
-from seedzero.config import muzero as muzero_config
+from seedzero.config import shared
 
 
 @pytest.mark.parametrize(("num_players", "expected"), [(1, 0.5), (2, -0.5)])
 def test_a_value_changes_its_sign_between_two_players(num_players: int, expected: float) -> None:
-    parts = cases.hand_model(cases.make_config(muzero__discount=0.5))
+    parts = cases.hand_model(cases.make_config(reward__discount=0.5))
     parts = parts._replace(spec=dataclasses.replace(parts.spec, num_players=num_players))
     assert muzero_model.signed_discount(parts) == expected
 
@@ -61,7 +61,7 @@ def test_the_network_has_the_extras_that_are_configured(
     ],
 )
 def test_the_learning_rate_follows_its_schedule(schedule: str, warmup: int, expected: dict[int, float]) -> None:
-    config = muzero_config.OptimizerConfig(
+    config = shared.OptimizerConfig(
         learning_rate=2.0, schedule=schedule, warmup_updates=warmup, decay_updates=100, decay_rate=0.1
     )
     rate = jax.jit(muzero_model.make_schedule(config))
@@ -70,7 +70,7 @@ def test_the_learning_rate_follows_its_schedule(schedule: str, warmup: int, expe
 
 
 def test_the_optimizer_is_adamw_that_decays_kernels_only() -> None:
-    config = muzero_config.OptimizerConfig(learning_rate=0.1, weight_decay=0.5, clip_norm=0.0)
+    config = shared.OptimizerConfig(learning_rate=0.1, weight_decay=0.5, clip_norm=0.0)
     params = {"kernel": jnp.array([[1.0, -2.0]]), "bias": jnp.array([3.0, 4.0])}
     gradients = {"kernel": jnp.array([[0.3, 0.1]]), "bias": jnp.array([-0.2, 0.4])}
     optimizer = muzero_model.make_optimizer(config)
@@ -82,7 +82,7 @@ def test_the_optimizer_is_adamw_that_decays_kernels_only() -> None:
 
 def test_gradients_are_clipped_to_the_global_norm() -> None:
     def moments(clip_norm: float) -> Any:
-        optimizer = muzero_model.make_optimizer(muzero_config.OptimizerConfig(clip_norm=clip_norm))
+        optimizer = muzero_model.make_optimizer(shared.OptimizerConfig(clip_norm=clip_norm))
         params = {"w": jnp.zeros(2)}
         _, state = optimizer.update({"w": jnp.array([30.0, 40.0])}, optimizer.init(params), params)
         return optax.tree_utils.tree_get(state, "mu")["w"]

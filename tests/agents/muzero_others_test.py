@@ -28,7 +28,7 @@ VALUES = np.array([[1, 9, 2], [9, 5, 9], [9, 9, 4], [9, 9, 9]], np.float32) / 2
 
 
 def _config(**changes: options.Value) -> configs.Config:
-    return cases.make_config(league__freeze_every=100, muzero__scale_rewards=False, **changes)
+    return cases.make_config(league__freeze_every=100, reward__normalize=False, **changes)
 
 
 def _parts(config: configs.Config) -> muzero_model.Parts:

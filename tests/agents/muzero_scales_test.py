@@ -65,7 +65,7 @@ def test_rewards_in_other_units_are_learned_alike(factor: float, target_updates:
 
 
 def test_values_of_any_size_are_learned_and_none_ends_at_the_support() -> None:
-    config = cases.make_config(**RATE, network__num_bins=121, network__support_limit=30.0, muzero__discount=0.99)
+    config = cases.make_config(**RATE, network__num_bins=121, network__support_limit=30.0, reward__discount=0.99)
     windows = _with_rewards(cases.make_windows(config), 0.0)
     windows = windows._replace(reward=jnp.full_like(windows.reward, 5_000.0))
     value = jnp.full_like(windows.reward, 20_000.0)
@@ -78,7 +78,7 @@ def test_values_of_any_size_are_learned_and_none_ends_at_the_support() -> None:
 
 
 def test_targets_beyond_the_support_are_counted() -> None:
-    config = cases.make_config(network__support_limit=5.0, muzero__scale_rewards=False, muzero__discount=1.0)
+    config = cases.make_config(network__support_limit=5.0, reward__normalize=False, reward__discount=1.0)
     windows = _with_rewards(cases.make_windows(config), 0.0)
     largest = float(value_transforms.inverse_signed_hyperbolic(jnp.asarray(5.0)))
     # n = 2: the last positions' returns bootstrap from these, and one reward of the K is too large.
@@ -93,7 +93,7 @@ def test_targets_beyond_the_support_are_counted() -> None:
 
 
 def test_without_the_scale_rewards_keep_their_units() -> None:
-    params = cases.init(cases.make_config(muzero__scale_rewards=False)).params
+    params = cases.init(cases.make_config(reward__normalize=False)).params
     assert muzero_model.REWARD_SIZE not in params and muzero_model.unit(params) == 1.0
 
 
@@ -109,7 +109,7 @@ def test_clipped_rewards_are_what_is_learned() -> None:
         counted = jax.jit(lambda windows: muzero_model.observe(parts, size, windows, None))
         return jax.jit(functools.partial(muzero_loss.make_targets, parts, size))(windows), counted(windows)
 
-    assert agent_cases.equal(seen(windows, muzero__reward_clip=0.5), seen(clipped))
+    assert agent_cases.equal(seen(windows, reward__clip=0.5), seen(clipped))
 
 
 @pytest.mark.parametrize("factors", [[1e4] * 4, [1.0, 1e-3, 1.0, 1e3]], ids=["all", "each"])

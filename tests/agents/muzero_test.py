@@ -39,7 +39,7 @@ def test_an_update_reports_its_metrics_and_learns_the_batch() -> None:
 
 
 def test_a_windows_priority_is_how_far_the_network_is_from_its_target() -> None:
-    config = cases.make_config(muzero__discount=0.5, optimizer__learning_rate=0.02)
+    config = cases.make_config(reward__discount=0.5, optimizer__learning_rate=0.02)
     windows = cases.make_windows(config)
     # n = 2 rewards of 1 and 0.5 * 2, and 0.25 times the value of position 2.
     reward = jnp.zeros_like(windows.reward).at[:, 1].set(1.0).at[:, 2].set(2.0)
@@ -89,7 +89,7 @@ def test_rewards_of_the_search_sum_up_to_what_is_trained() -> None:
 
 @pytest.mark.parametrize("policy", ["gumbel", "puct"])
 def test_a_search_over_sums_of_rewards_finds_the_action_that_is_rewarded(policy: str) -> None:
-    config = cases.make_config(search__policy=policy, search__num_simulations=24, muzero__discount=1.0)
+    config = cases.make_config(search__policy=policy, search__num_simulations=24, reward__discount=1.0)
     config = configs.override(config, {"muzero.value_prefix": True, "muzero.value_prefix_horizon": 2})
 
     def step(params: Any, s: jax.Array, action: jax.Array, carry: Any) -> tuple[jax.Array, Any, jax.Array]:
@@ -163,7 +163,7 @@ def _choice(num_players: int, policy: str, **changes: options.Value) -> base.Out
 
     The model knows the rules, and nothing of values and policies.
     """
-    config = cases.make_config(muzero__discount=1.0, search__policy=policy, search__num_simulations=32, **changes)
+    config = cases.make_config(reward__discount=1.0, search__policy=policy, search__num_simulations=32, **changes)
     spec = types.EnvSpec((1,), "float32", 2, num_players=num_players)
     start, chance, end = 0.0, 1.0, 2.0
 

@@ -57,7 +57,7 @@ def named(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
 
 
 def test_it_is_made_of_its_own_settings(named: Callable[[str], str]) -> None:
-    config = configs.override(configs.Config(), {"agent": named("return agent"), "toy.frame_stack": 3})
+    config = configs.override(configs.Config(), {"agent": named("return agent"), "network.frame_stack": 3})
     agent = agents.make(config, SPEC, "cpu")
     assert isinstance(agent, base.Agent) and agent.stack == 3
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from seedzero.agents import learning, ppo
+from seedzero.config import combinations, options
 from seedzero.config import config as configs
-from seedzero.config import options
 from seedzero.core import errors, types
 from seedzero.replay import windows as windowing
 
@@ -39,7 +39,7 @@ class _Numpy:
     """The loss in float64, step by step from the paper's sums (equations 7, 9, 11 and 12)."""
 
     def __init__(self, config: configs.Config, windows: windowing.Windows, spec: types.EnvSpec) -> None:
-        self.config, self.spec = config.ppo, spec
+        self.config, self.discount, self.spec = config.ppo, config.reward.discount, spec
         self.windows = jax.tree.map(np.asarray, windows)
         self.stored = {name: np.asarray(x, np.float64) for name, x in windows.stored.items()}
         self.observation = np.asarray(agent_cases.shown(windows), np.float64)
@@ -54,7 +54,7 @@ class _Numpy:
         for u in range(t, cases.LENGTH):
             if not self.is_step(b, u):
                 break
-            discount = 0.0 if self.windows.terminated[b, u + 1] else self.config.discount
+            discount = 0.0 if self.windows.terminated[b, u + 1] else self.discount
             total += factor * (self.windows.reward[b, u + 1] + discount * value[b, u + 1] - value[b, u])
             factor *= discount * self.config.trace_decay
         return float(total)
@@ -243,12 +243,12 @@ def test_a_few_updates_raise_the_likelihood_of_the_advantaged_action() -> None:
 
 
 def test_the_learning_rate_and_if_configured_the_clip_fall_linearly_to_0() -> None:
-    falling = _config(learning_rate=0.5, clip_ratio=0.2, decay_updates=100, decay_clip=True).ppo
+    falling = _config(learning_rate=0.5, clip_ratio=0.2, decay_updates=100, decay_clip=True)
     rates = np.array([ppo._rates(falling, jnp.int32(n)) for n in (0, 25, 100, 1000)])
     np.testing.assert_allclose(rates, [[0.5, 0.2], [0.375, 0.15], [0, 0], [0, 0]], atol=1e-7)
-    half = _config(learning_rate=0.5, clip_ratio=0.2, decay_updates=100).ppo
+    half = _config(learning_rate=0.5, clip_ratio=0.2, decay_updates=100)
     np.testing.assert_allclose(ppo._rates(half, jnp.int32(50)), [0.25, 0.2])
-    np.testing.assert_allclose(ppo._rates(_config(learning_rate=0.5).ppo, jnp.int32(50)), [0.5, 0.2])
+    np.testing.assert_allclose(ppo._rates(_config(learning_rate=0.5), jnp.int32(50)), [0.5, 0.2])
 
 
 def test_more_minibatches_than_steps_are_refused(said: golden.Said) -> None:
@@ -256,7 +256,7 @@ def test_more_minibatches_than_steps_are_refused(said: golden.Said) -> None:
         _config(num_minibatches=13)
     said(raised.value, "steps")
     with pytest.raises(errors.ConfigError, match=r"ppo\.num_minibatches .* 4; .*--ppo\.num_minibatches=3") as raised:
-        _config(num_minibatches=4, lstm_width=8)
+        combinations.check(_config(num_minibatches=4, lstm_width=8))
     said(raised.value, "LSTM")
 
 
@@ -264,7 +264,7 @@ def test_more_minibatches_than_steps_are_refused(said: golden.Said) -> None:
 
 
 def test_rewards_are_divided_by_the_standard_deviation_of_earlier_returns() -> None:
-    config = _config(normalize_rewards=True)
+    config = _config(reward__normalize=True)
     windows = _windows()
     returns = np.zeros((3, 5), np.float32)
     returns[:, ::2] = 4.0  # 0 and 4, but for the last column, which begins the next unroll: standard deviation 2
@@ -276,7 +276,7 @@ def test_rewards_are_divided_by_the_standard_deviation_of_earlier_returns() -> N
 
 
 def test_the_first_reward_after_a_batch_without_any_is_of_a_usual_size() -> None:
-    config, windows = _config(normalize_rewards=True), _windows()
+    config, windows = _config(reward__normalize=True), _windows()
     none = agent_cases.store(windows._replace(reward=0 * windows.reward), **{"return": np.zeros((3, 5), np.float32)})
     state, _ = cases.update(config, none)
     assert np.asarray(state.returns.variance).tolist() == [0.0]
@@ -290,7 +290,7 @@ def test_the_first_reward_after_a_batch_without_any_is_of_a_usual_size() -> None
 
 
 def test_acting_carries_the_discounted_return_of_each_episode() -> None:
-    parts = cases.linear_parts(_config(normalize_rewards=True, reward_scale=0.5))
+    parts = cases.linear_parts(_config(reward__normalize=True, reward__scale=0.5))
     inputs = agent_cases.inputs(np.ones((2, 2), np.float32), first=np.array([False, True]))
     inputs = inputs._replace(reward=np.array([2.0, 0.0], np.float32))
     act = jax.jit(lambda memory: ppo._act(parts, ppo.PpoActing(cases.params(), ()), memory, inputs, jax.random.key(0)))
@@ -300,7 +300,7 @@ def test_acting_carries_the_discounted_return_of_each_episode() -> None:
 
 
 def test_what_acts_has_the_moments_that_updates_have_counted() -> None:
-    agent = ppo.make(_config(normalize_observations=True), cases.SPEC, "cpu")
+    agent = ppo.make(_config(network__normalize_observations=True), cases.SPEC, "cpu")
     state = jax.jit(agent.init)(jax.random.key(0))
     windows = agent_cases.show(_windows(), 5.0 + 2.0 * agent_cases.shown(_windows()))
     after, _, _ = jax.jit(lambda state, windows: agent.update(state, windows, jax.random.key(0), None))(state, windows)

@@ -28,13 +28,13 @@ SPEC = types.EnvSpec((1,), "float32", 2)
 MASKED = types.EnvSpec((1,), "float32", 2, has_action_mask=True)
 SMALL: dict[str, options.Value] = {
     "run.agent": "r2d2",
-    "r2d2.discount": 0.5,
+    "reward.discount": 0.5,
     "r2d2.n_step": 2,
     "r2d2.burn_in": 2,
     "r2d2.sequence_length": 3,
     "r2d2.period": 3,
-    "r2d2.width": 8,
-    "r2d2.lstm_width": 6,
+    "network.width": 8,
+    "network.lstm_width": 6,
     "r2d2.rescale_values": False,
     "r2d2.priority_eta": 0.9,
 }
@@ -52,7 +52,7 @@ TARGET = Params(np.array([3.0, 1.0], np.float32), np.ones((), np.float32))
 
 
 def _config(**changes: options.Value) -> configs.Config:
-    return configs.override(configs.Config(), {**SMALL, **{f"r2d2.{name}": value for name, value in changes.items()}})
+    return configs.override(configs.Config(), {**SMALL, **agent_cases.named("r2d2", changes)})
 
 
 def _parts(config: configs.Config, spec: types.EnvSpec = SPEC) -> r2d2._Parts:
@@ -72,7 +72,9 @@ def _parts(config: configs.Config, spec: types.EnvSpec = SPEC) -> r2d2._Parts:
         lambda key: ONLINE, lambda num_rows: jnp.zeros((num_rows, 1)), unroll, unroll
     )
     scale = q_learning.scale(rescale=config.r2d2.rescale_values)
-    return r2d2._Parts(config.r2d2, spec, network, optax.identity(), scale, 0)
+    return r2d2._Parts(
+        config.r2d2, config.reward, spec, network, optax.identity(), config.optimizer.learning_rate, scale, 0
+    )
 
 
 def _windows(**changes: Any) -> windowing.Windows:
@@ -213,7 +215,7 @@ def test_unrolling_from_a_stored_state_repeats_what_acting_saw() -> None:
     config = _config()
     agent = r2d2.make(config, SPEC, "cpu")
     parts = _parts(config)._replace(
-        network=actor_critic.dueling(shared.Layers("r2d2", width=8, lstm_width=6), SPEC, "cpu")
+        network=actor_critic.dueling(shared.NetworkConfig(width=8, lstm_width=6), SPEC, "cpu")
     )
     state = jax.jit(agent.init)(jax.random.key(0))
     random = np.random.default_rng(0)

@@ -38,7 +38,7 @@ TARGET = _Critics(CRITICS.o + np.float32(0.2), CRITICS.a - np.float32(0.1))
 
 
 def _config(**changes: options.Value) -> configs.Config:
-    values = {"run.agent": "sac", "sac.discount": 0.9, **{f"sac.{name}": x for name, x in changes.items()}}
+    values = {"run.agent": "sac", "reward.discount": 0.9, **agent_cases.named("sac", changes)}
     return configs.override(configs.Config(), values)
 
 
@@ -54,7 +54,7 @@ def _parts(config: configs.Config) -> sac._Parts:
         return lambda key: jax.tree.map(jnp.asarray, params)
 
     network = sac_net.SacNetwork(first(ACTOR), first(CRITICS), act, value)
-    return sac._Parts(config.sac, SPEC, network, optax.scale_by_adam())
+    return sac._Parts(config, SPEC, network, optax.scale_by_adam())
 
 
 def _windows() -> windowing.Windows:
@@ -115,7 +115,7 @@ def _drawn(observation: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.n
 @pytest.mark.parametrize("temperature", [0.2, 1.5])
 def test_losses_and_their_gradients_are_what_numpy_computes(temperature: float) -> None:
     windows, weight = _windows(), np.asarray(_windows().weight, np.float64)
-    (loss, metrics), gradient = _value_and_grad(_config(reward_scale=0.5))(_params(temperature), windows)
+    (loss, metrics), gradient = _value_and_grad(_config(reward__scale=0.5))(_params(temperature), windows)
     now, following = np.moveaxis(np.asarray(agent_cases.shown(windows), np.float64), 1, 0)
     (next_action, next_log_prob), (action, log_prob) = map(_drawn, (following, now), _samples())
 

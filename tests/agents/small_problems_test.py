@@ -178,12 +178,12 @@ AGENTS: dict[str, dict[str, options.Value]] = {
         "optimizer.learning_rate": 5e-3,
     },
     "vtrace": {
-        "vtrace.width": 32,
+        "network.width": 32,
         "vtrace.unroll_length": 1,
         "vtrace.batch_size": NUM_WINDOWS,
-        "vtrace.learning_rate": 5e-3,
-        "vtrace.optimizer": "adam",
-        "vtrace.clip_norm": 1.0,
+        "optimizer.learning_rate": 5e-3,
+        "optimizer.kind": "adam",
+        "optimizer.clip_norm": 1.0,
         "vtrace.entropy_weight": 0.01,
     },
 }
@@ -258,10 +258,10 @@ def _config(**changes: options.Value) -> configs.Config:
         "vtrace.unroll_length": 10,
         "vtrace.batch_size": NUM_ENVS,
         "vtrace.max_lag": 1,
-        "vtrace.width": 32,
-        "vtrace.optimizer": "adam",
-        "vtrace.clip_norm": 1.0,
-        **{f"vtrace.{name}": value for name, value in changes.items()},
+        "network.width": 32,
+        "optimizer.kind": "adam",
+        "optimizer.clip_norm": 1.0,
+        **agent_cases.named("vtrace", changes),
     }
     return configs.override(configs.Config(), values)
 
@@ -370,10 +370,10 @@ def test_ppo_with_an_lstm_learns_to_recall_an_earlier_observation() -> None:
         "run.agent": "ppo",
         "ppo.unroll_length": 24,  # two episodes
         "ppo.batch_size": NUM_ENVS,
-        "ppo.width": 32,
-        "ppo.lstm_width": 32,
-        "ppo.learning_rate": 5e-3,
-        "ppo.discount": 0.0,
+        "network.width": 32,
+        "network.lstm_width": 32,
+        "optimizer.learning_rate": 5e-3,
+        "reward.discount": 0.0,
         "ppo.entropy_weight": 0.0,
     }
     config = configs.override(_config(), values)

@@ -37,7 +37,7 @@ def _windows() -> windowing.Windows:
 def _agent(**changes: options.Value) -> tuple[base.Agent, actor_critic.RecurrentNetwork[Any]]:
     config = cases.make_config("vtrace", popart=True, popart_step=0.05, **changes)
     agent = vtrace.make(config, TASKS, "cpu")
-    network = actor_critic.actor_critic(shared.Layers("vtrace", width=8), TASKS, "cpu", num_values=3)
+    network = actor_critic.actor_critic(shared.NetworkConfig(width=8), TASKS, "cpu", num_values=3)
     return agent, network
 
 

@@ -71,7 +71,7 @@ SETTINGS: list[dict[str, options.Value]] = [
     {"entropy_weight": 0.0, "value_loss_weight": 0.0},
     {"entropy_weight": 0.3, "value_loss_weight": 2.0, "clip_rho": 0.8, "clip_c": 0.6, "trace_decay": 0.7},
     {"clip_rho": 100.0, "clip_c": 100.0, "discount": 1.0},
-    {"clip_reward": 0.5, "trace_decay": 0.0, "batch_size": 12},
+    {"reward__clip": 0.5, "trace_decay": 0.0, "batch_size": 12},
 ]
 
 
@@ -166,16 +166,16 @@ def _step(config: configs.Config, *, num_updates: int = 0) -> tuple[cases.Linear
 
 
 def test_rmsprop_divides_by_the_root_of_the_mean_square_and_epsilon() -> None:
-    gradient, change = _step(_config(learning_rate=0.01, rmsprop_decay=0.9, rmsprop_epsilon=0.5))
+    gradient, change = _step(_config(learning_rate=0.01, rmsprop_decay=0.9, optimizer__epsilon=0.5))
     for g, d in zip(gradient, change, strict=True):
         np.testing.assert_allclose(d, -0.01 * g / np.sqrt(0.1 * g**2 + 0.5), rtol=1e-3, atol=1e-6)
 
 
 def test_the_learning_rate_falls_linearly_to_0_or_stays() -> None:
-    falling = learning.schedule(_config(learning_rate=0.5, decay_updates=100).vtrace.descent)
+    falling = learning.schedule(_config(learning_rate=0.5, decay_updates=100).optimizer)
     rates = [float(falling(jnp.int32(n))) for n in (0, 25, 50, 100, 1000)]
     np.testing.assert_allclose(rates, [0.5, 0.375, 0.25, 0.0, 0.0], atol=1e-7)
-    constant = learning.schedule(_config(learning_rate=0.5).vtrace.descent)
+    constant = learning.schedule(_config(learning_rate=0.5).optimizer)
     assert [float(constant(jnp.int32(n))) for n in (0, 10**6)] == [0.5, 0.5]
 
 

@@ -42,6 +42,6 @@ def test_a_broken_promise_is_told(change: Callable[..., Any], promise: str) -> N
         agent = agents.make(config, spec, platform)
         return agent._replace(act=lambda *values: change(*agent.act(*values)))
 
-    config = configs.override(configs.Config(), {"agent": "apex", "apex.width": 8})
+    config = configs.override(configs.Config(), {"agent": "apex", "network.width": 8})
     with pytest.raises(AssertionError, match=promise):
         conformance.check_agent(make, config, SPECS[:1])

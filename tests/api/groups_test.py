@@ -25,13 +25,13 @@ def _shown(groups: list[run_groups.RunGroup]) -> dict[str, int]:
 def test_runs_that_differ_in_their_seed_are_a_group(tmp_path: pathlib.Path) -> None:
     runs = _runs(
         tmp_path,
-        dict(run__seed=1, ppo__learning_rate=1e-3),
-        dict(run__seed=2, ppo__learning_rate="0.001"),
-        dict(run__seed=1, ppo__learning_rate=1e-4),
+        dict(run__seed=1, optimizer__learning_rate=1e-3),
+        dict(run__seed=2, optimizer__learning_rate="0.001"),
+        dict(run__seed=1, optimizer__learning_rate=1e-4),
     )
     groups = run_groups.group(runs)
-    assert _shown(groups) == {"ppo.learning_rate=0.0001": 1, "ppo.learning_rate=0.001": 2}
-    assert groups[1].settings == {"ppo.learning_rate": 0.001}
+    assert _shown(groups) == {"optimizer.learning_rate=0.0001": 1, "optimizer.learning_rate=0.001": 2}
+    assert groups[1].settings == {"optimizer.learning_rate": 0.001}
     assert _shown(run_groups.group(runs[:2])) == {"": 2}
 
 
@@ -58,24 +58,24 @@ def test_a_label_has_given_settings_and_not_their_consequences(tmp_path: pathlib
 def test_given_names_part_runs_and_other_differences_are_hidden(tmp_path: pathlib.Path) -> None:
     runs = _runs(
         tmp_path,
-        dict(run__agent="ppo", ppo__learning_rate=1e-3),
-        dict(run__agent="ppo", ppo__learning_rate=1e-4),
+        dict(run__agent="ppo", optimizer__learning_rate=1e-3),
+        dict(run__agent="ppo", optimizer__learning_rate=1e-4),
         dict(run__agent="vtrace"),
     )
     groups = run_groups.group(runs, ["run.agent"])
     assert _shown(groups) == {"agent=ppo": 2, "agent=vtrace": 1}
-    assert groups[0].hidden == ("ppo.learning_rate",)
-    assert _shown(run_groups.group(runs, ["run.agent", "ppo.learning_rate"])) == {
-        "agent=ppo, ppo.learning_rate=0.0001": 1,
-        "agent=ppo, ppo.learning_rate=0.001": 1,
-        "agent=vtrace": 1,
+    assert groups[0].hidden == ("optimizer.learning_rate",)
+    assert _shown(run_groups.group(runs, ["run.agent", "optimizer.learning_rate"])) == {
+        "agent=ppo, optimizer.learning_rate=0.0001": 1,
+        "agent=ppo, optimizer.learning_rate=0.001": 1,
+        "agent=vtrace, optimizer.learning_rate=0.002": 1,
     }
 
 
 def test_names_of_settings_may_be_short() -> None:
-    assert run_groups.read_names("agent, ppo.learning_rate,preset,", []) == [
+    assert run_groups.read_names("agent, optimizer.learning_rate,preset,", []) == [
         "run.agent",
-        "ppo.learning_rate",
+        "optimizer.learning_rate",
         "preset",
     ]
     assert run_groups.read_names("", []) == []

@@ -126,7 +126,7 @@ def test_games_beyond_the_judge_are_refused(env: str, said: golden.Said) -> None
 
 
 def test_an_agent_without_a_policy_is_refused(tmp_path: pathlib.Path, said: golden.Said) -> None:
-    changes = {"run__agent": "apex", "apex__width": 4}
+    changes = {"run__agent": "apex", "network__width": 4}
     path = saved_league.make_seats(tmp_path / "run", host={"num_updates": 90, "ledger": {"stored": 1}}, **changes)
     with said.raises(errors.UsageError, r"runs/mine .*agent apex"):
         _judge(path)

@@ -119,8 +119,8 @@ def test_a_run_ends_at_the_environment_s_own_threshold_where_that_holds(settings
 @pytest.mark.parametrize(("env", "discount"), [("gym:Pendulum-v1", 0.97), ("gym:MountainCarContinuous-v0", 0.99)])
 def test_another_environment_does_not_get_what_suits_the_preset_s_own(env: str, discount: float) -> None:
     asked = request.make({}, {"env.id": env, "run.agent": "ppo"})
-    assert (asked.preset, asked.config.ppo.discount) == ("continuous", discount)
-    rate = request.make({}, {"env.id": env, "run.agent": "sac"}).config.sac.learning_rate
+    assert (asked.preset, asked.config.reward.discount) == ("continuous", discount)
+    rate = request.make({}, {"env.id": env, "run.agent": "sac"}).config.optimizer.learning_rate
     assert rate == (1e-3 if discount == 0.97 else 3e-4)
 
 
@@ -148,8 +148,8 @@ def test_channels_that_seem_to_come_first_are_noted(tmp_path: pathlib.Path, monk
 def test_a_named_preset_for_images_leaves_vectors_the_network_that_fits() -> None:
     settings = {"env.id": "gym:CartPole-v1", "run.agent": "vtrace"}
     asked = request.check_early(request.make({"preset": "pixels"}, settings))
-    assert asked.fixed == {"env.id", "run.agent", "network.kind", "vtrace.torso", "ppo.torso"}
-    assert request.resolve(asked)[0].vtrace.torso == "auto"
+    assert asked.fixed == {"env.id", "run.agent", "network.kind"}
+    assert request.resolve(asked)[0].network.kind == "auto"
     small = request.check_early(request.make({"preset": "atari"}, {"env.id": "gym:CartPole-v1"}))
     assert request.resolve(small)[0].network.kind == "auto"
 
@@ -164,7 +164,7 @@ def test_values_that_only_a_cpu_can_take_are_not_refused_early(said: golden.Said
 def test_an_agent_brings_its_part_of_the_preset_and_its_settings() -> None:
     asked = request.make({"preset": "catch"}, {"run.agent": "vtrace", "vtrace.max_lag": "3"})
     assert asked.config.run.agent == "vtrace"
-    assert (asked.config.vtrace.optimizer, asked.config.vtrace.max_lag) == ("adam", 3)
+    assert (asked.config.optimizer.kind, asked.config.vtrace.max_lag) == ("adam", 3)
     assert asked.notes == ()
     request.check_early(asked)
 
@@ -186,7 +186,7 @@ def test_an_agent_of_one_s_own_that_has_settings_needs_no_part(
 
 def test_the_agent_chooses_its_part_of_the_preset_that_suits_an_environment() -> None:
     asked = request.make({}, {"env.id": "gym:MinAtar/Breakout-v1", "run.agent": "vtrace"})
-    assert (asked.preset, asked.config.vtrace.width) == ("minatar", 128)
+    assert (asked.preset, asked.config.network.width) == ("minatar", 128)
 
 
 def test_environments_whose_facts_a_worker_knows_are_not_refused_early() -> None:

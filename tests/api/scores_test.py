@@ -49,4 +49,4 @@ def test_differences_are_by_group_and_tell_given_settings(tmp_path: pathlib.Path
     assert "seed" not in found
     assert found["agent"] == ("agent", ("ppo", "vtrace"), (True, True))
     assert found["max_updates"] == ("max_updates", ("5 | 6", "0"), (True, False))
-    assert found["vtrace.learning_rate"].values[0] is None
+    assert found["vtrace.max_lag"].values[0] is None

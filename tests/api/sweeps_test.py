@@ -11,7 +11,7 @@ from seedzero.api import sweeps
 from seedzero.core import errors
 
 _FLAGS = {"preset": "catch"}
-_LR = "ppo.learning_rate"
+_LR = "optimizer.learning_rate"
 
 
 def _plan(
@@ -38,11 +38,11 @@ def test_wrong_values_are_named(name: str, text: str, said: golden.Said) -> None
 def test_every_combination_has_a_directory_with_a_speaking_name() -> None:
     found = _plan({_LR: ["0.001", "0.0001"], "run.seed": ["1", "2"], "ppo.epochs": ["3"]})
     assert [run.name for run in found] == [
-        f"ppo.learning_rate={rate}_seed={seed}" for rate in ("0.001", "0.0001") for seed in (1, 2)
+        f"optimizer.learning_rate={rate}_seed={seed}" for rate in ("0.001", "0.0001") for seed in (1, 2)
     ]
-    assert str(found[1].path) == "d/ppo.learning_rate=0.001_seed=2"
+    assert str(found[1].path) == "d/optimizer.learning_rate=0.001_seed=2"
     assert found[1].settings == {"run.agent": "ppo", _LR: "0.001", "run.seed": "2", "ppo.epochs": "3"}
-    assert found[1].flags == {"preset": "catch", "run_dir": "d/ppo.learning_rate=0.001_seed=2"}
+    assert found[1].flags == {"preset": "catch", "run_dir": "d/optimizer.learning_rate=0.001_seed=2"}
 
 
 def test_names_are_safe_short_and_distinct() -> None:

@@ -30,7 +30,7 @@ _RUNS_TEXT = {
 _REGISTERS = {"env.id": "gym:their_module:Env-v0"}
 _OWN_GAME = {"env.id": "spiel:their_module:duel"}
 _NETWORK = {"network.module": "their_module:network"}
-_TORSO = {"run.agent": "vtrace", "vtrace.module": "their_module:torso"}
+_TORSO = {"run.agent": "vtrace", "network.module": "their_module:torso"}
 
 
 @pytest.fixture(autouse=True)

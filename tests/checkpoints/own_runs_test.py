@@ -113,8 +113,6 @@ def test_an_agent_and_its_settings_are_remembered(changes: Mapping[str, object])
         {"env.max_episode_steps": "7"},
         {"network.module": "my_network:other"},
         {"network.width": "7"},
-        {"vtrace.module": "my_network:make"},
-        {"ppo.module": "my_network:make"},
         {"league.builder": "my_network:build"},
         {"league.builder_args": '{"size": 3}'},
         {"run.agent": "vtrace"},
@@ -330,7 +328,7 @@ def test_a_module_inside_the_run_directory_is_never_remembered(name: str, monkey
 
 
 def test_a_file_of_two_minds_is_never_remembered() -> None:
-    path = _directory("run", {**_CODE, "vtrace.module": "evil:run"}, _CODE)  # a resume would keep what it was given
+    path = _directory("run", {**_CODE, "network.module": "evil:run"}, _CODE)  # a resume would keep what it was given
     assert run_dirs.CONFIG_FILE in _remember(path)
 
 

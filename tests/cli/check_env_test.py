@@ -129,7 +129,7 @@ def test_what_training_would_refuse_is_an_error(
 
 def test_returns_that_values_cannot_show_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
     huge = '--env.kwargs={"scale": 0.001, "last": 100000.0}'
-    code, found = _check(capsys, ROBOT, huge, "--muzero.scale_rewards=false")
+    code, found = _check(capsys, ROBOT, huge, "--reward.normalize=false")
     assert code == 0 and "give --network.support_limit=" in found["warnings"][0]
     assert _check(capsys, ROBOT, huge)[1]["warnings"] == []
 

@@ -289,11 +289,12 @@ def test_config_shows_the_values_of_the_preset_for_the_default_agent(capsys: pyt
 def test_config_shows_an_agents_part_of_the_preset(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.main(["config", "--preset=atari", "--agent=vtrace", "--vtrace.max_lag=3"]) == 0
     out = capsys.readouterr().out
-    for line in ("--vtrace.decay_updates=78125  updates", "--vtrace.max_lag=3  unrolls", "--vtrace.frame_stack=4"):
+    for line in ("--optimizer.decay_updates=78125  updates", "--vtrace.max_lag=3  unrolls", "--network.frame_stack=4"):
         assert line in out
-    assert not any(f"[{section}]" in out for section in ("muzero", "search", "network", "optimizer", "reanalyse"))
+    assert not any(f"[{section}]" in out for section in ("muzero", "search", "ppo", "reanalyse"))
+    assert "--network.num_bins" not in out and "--optimizer.schedule" not in out and "[reward]" in out
     assert commands.main(["config", "--preset=continuous", "--agent=ppo", "--env=gym:X-v0"]) == 0
-    assert "--ppo.discount=0.99" in capsys.readouterr().out  # Pendulum's is another one
+    assert "--reward.discount=0.99" in capsys.readouterr().out  # Pendulum's is another one
     assert "--replay.num_slots=0" in out and "--replay.capacity" not in out
 
 

@@ -15,9 +15,11 @@ from seedzero.cli import main as commands
 @pytest.fixture
 def runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     monkeypatch.chdir(tmp_path)
-    saved_run.make(tmp_path / "runs" / "a", (0.0, 3.0, 2.0), run__seed=1, ppo__learning_rate=0.1, finished="done")
-    saved_run.make(tmp_path / "runs" / "b", (2.0, 3.0), run__seed=2, ppo__learning_rate=0.1, run__max_updates=9)
-    saved_run.make(tmp_path / "runs" / "c", (), run__seed=1, ppo__learning_rate=0.2)
+    saved_run.make(
+        tmp_path / "runs" / "a", (0.0, 3.0, 2.0), run__seed=1, optimizer__learning_rate=0.1, finished="done"
+    )
+    saved_run.make(tmp_path / "runs" / "b", (2.0, 3.0), run__seed=2, optimizer__learning_rate=0.1, run__max_updates=9)
+    saved_run.make(tmp_path / "runs" / "c", (), run__seed=1, optimizer__learning_rate=0.2)
     return tmp_path
 
 
@@ -34,7 +36,7 @@ def test_json_has_settings_runs_and_groups(runs: pathlib.Path, capsys: pytest.Ca
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["settings"] == [
         {"name": "max_updates", "values": ["0 | 9", "0"], "given": [True, False]},
-        {"name": "ppo.learning_rate", "values": ["0.1", "0.2"], "given": [True, True]},
+        {"name": "optimizer.learning_rate", "values": ["0.1", "0.2"], "given": [True, True]},
     ]
     first, second, third = found["runs"]
     assert (first["group"], first["seed"], first["state"], first["last"]["mean"]) == (1, 1, "finished", 2.0)

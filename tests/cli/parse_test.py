@@ -153,10 +153,10 @@ def test_words_after_two_minus_signs_are_left_to_another_command() -> None:
 )
 def test_the_command_line_comes_before_a_preset_s_file(words: tuple[str, ...], tmp_path: pathlib.Path) -> None:
     file = tmp_path / "mine.preset"
-    file.write_text("--preset=catch\n--agent=ppo\n--seed=3\n--ppo.width=32\n")
+    file.write_text("--preset=catch\n--agent=ppo\n--seed=3\n--network.width=32\n")
     found = _train(*(word.format(file) for word in words))
     assert found.flags == {"preset": "catch"}
-    assert found.settings == {"run.agent": "ppo", "run.seed": "4", "ppo.width": "32"}
+    assert found.settings == {"run.agent": "ppo", "run.seed": "4", "network.width": "32"}
     with pytest.raises(errors.ConfigError, match=r"none\.preset"):
         _train("--preset=none.preset")
     assert _train("--preset=nothing").flags == {"preset": "nothing"}  # which `presets.find` refuses

@@ -19,9 +19,11 @@ from seedzero.monitoring import metrics_log
 def runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     """Two seeds with one learning rate, and a run with another; the working directory."""
     monkeypatch.chdir(tmp_path)
-    saved_run.make(tmp_path / "runs" / "a", (0.0, 1.0, 2.0), run__seed=1, ppo__learning_rate=0.1, frames_per_step=4)
-    saved_run.make(tmp_path / "runs" / "b", (2.0, 3.0), run__seed=2, ppo__learning_rate=0.1, frames_per_step=4)
-    saved_run.make(tmp_path / "runs" / "c", (5.0, 6.0), run__seed=1, ppo__learning_rate=0.2, frames_per_step=4)
+    saved_run.make(
+        tmp_path / "runs" / "a", (0.0, 1.0, 2.0), run__seed=1, optimizer__learning_rate=0.1, frames_per_step=4
+    )
+    saved_run.make(tmp_path / "runs" / "b", (2.0, 3.0), run__seed=2, optimizer__learning_rate=0.1, frames_per_step=4)
+    saved_run.make(tmp_path / "runs" / "c", (5.0, 6.0), run__seed=1, optimizer__learning_rate=0.2, frames_per_step=4)
     return tmp_path
 
 
@@ -43,7 +45,7 @@ def test_groups_have_means_and_intervals_without_matplotlib(
         None,
     )
     two, one = found["groups"]
-    assert two["settings"] == {"ppo.learning_rate": 0.1} and two["runs"] == ["runs/a", "runs/b"]
+    assert two["settings"] == {"optimizer.learning_rate": 0.1} and two["runs"] == ["runs/a", "runs/b"]
     assert (two["x"], two["mean"], two["longest"]) == ([0, 1_000], [1, 2], 2_000)
     assert two["high"] == pytest.approx([1 + 12.7062, 2 + 12.7062], abs=1e-3)  # 12.706 sqrt(2) / sqrt(2)
     assert (one["mean"], one["low"], one["high"]) == ([5, 6], None, None)

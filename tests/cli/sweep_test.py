@@ -25,11 +25,11 @@ words = dict(word.removeprefix("--").partition("=")[::2] for word in sys.argv[1:
 path = pathlib.Path(words["run_dir"])
 with open(path.parent / "calls", "a") as calls:
     calls.write(path.name + chr(10))
-rate, seed, until = float(words["ppo.learning_rate"]), int(words["seed"]), int(words["max_updates"])
+rate, seed, until = float(words["optimizer.learning_rate"]), int(words["seed"]), int(words["max_updates"])
 print("0:01  0 steps", flush=True)
 if rate == 0.5:
     sys.exit("seedzero: error: it broke")
-given = {{"run__agent": "ppo", "ppo__learning_rate": words["ppo.learning_rate"], "run__seed": seed}}
+given = {{"run__agent": "ppo", "optimizer__learning_rate": words["optimizer.learning_rate"], "run__seed": seed}}
 ends = until == 5 or (path / "config.json").exists()
 saved_run.make(path, (0.0, 10 * rate + seed), finished="--max_updates" * ends, run__max_updates=until, **given)
 if not ends:
@@ -54,7 +54,7 @@ def _stand_in(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-_ARGS = ["sweep", "--ppo.learning_rate=1e-1,2e-1", "--seeds=1,2", "--run_dir=out", "--jobs=1"]
+_ARGS = ["sweep", "--optimizer.learning_rate=1e-1,2e-1", "--seeds=1,2", "--run_dir=out", "--jobs=1"]
 _FIXED = ["--", "--preset=catch", "--agent=ppo"]
 _SHORT = [*_FIXED, "--max_updates=5"]
 
@@ -69,38 +69,43 @@ def test_every_run_is_trained_once_and_the_command_repeated_skips_all(
     assert commands.main([*_ARGS, *_SHORT]) == 0
     out, err = capsys.readouterr()
     said(out, "tables")
-    names = [f"ppo.learning_rate={rate}_seed={seed}" for rate in (0.1, 0.2) for seed in (1, 2)]
+    names = [f"optimizer.learning_rate={rate}_seed={seed}" for rate in (0.1, 0.2) for seed in (1, 2)]
     assert _calls() == names and all(f"{name}: finished: --max_updates" in err for name in names)
     assert commands.main([*_ARGS, "--json", *_SHORT]) == 0
     assert _calls() == names
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert [(run["name"], run["state"]) for run in found["sweep"]] == [(name, "finished before") for name in names]
-    assert [group["settings"] for group in found["groups"]] == [{"ppo.learning_rate": 0.1}, {"ppo.learning_rate": 0.2}]
+    assert [group["settings"] for group in found["groups"]] == [
+        {"optimizer.learning_rate": 0.1},
+        {"optimizer.learning_rate": 0.2},
+    ]
     assert found["groups"][0]["last"]["mean"] == 2.5 and len(found["runs"]) == 4 and found["run_dir"] == "out"
 
 
 def test_values_go_over_those_of_a_preset_s_file() -> None:
-    pathlib.Path("own.preset").write_text("--preset=catch\n--agent=ppo\n--ppo.learning_rate=0.5\n--max_updates=5\n")
+    pathlib.Path("own.preset").write_text(
+        "--preset=catch\n--agent=ppo\n--optimizer.learning_rate=0.5\n--max_updates=5\n"
+    )
     assert commands.main([*_ARGS, "--", "--preset=own.preset"]) == 0
-    assert _calls()[::2] == ["ppo.learning_rate=0.1_seed=1", "ppo.learning_rate=0.2_seed=1"]
+    assert _calls()[::2] == ["optimizer.learning_rate=0.1_seed=1", "optimizer.learning_rate=0.2_seed=1"]
 
 
 def test_a_failed_run_stops_no_other_and_is_named_with_its_log(
     capsys: pytest.CaptureFixture[str], said: golden.Said
 ) -> None:
-    args = ["sweep", "--ppo.learning_rate=0.5,0.2", "--seeds=1", "--run_dir=out", "--jobs=1", *_SHORT]
+    args = ["sweep", "--optimizer.learning_rate=0.5,0.2", "--seeds=1", "--run_dir=out", "--jobs=1", *_SHORT]
     assert commands.main(args) == 1
     err = capsys.readouterr().err
-    assert _calls() == ["ppo.learning_rate=0.5_seed=1", "ppo.learning_rate=0.2_seed=1"]
+    assert _calls() == ["optimizer.learning_rate=0.5_seed=1", "optimizer.learning_rate=0.2_seed=1"]
     said(err[err.index("1 of 2 runs") :])
-    assert "it broke" in pathlib.Path("out/ppo.learning_rate=0.5_seed=1.log").read_text()
+    assert "it broke" in pathlib.Path("out/optimizer.learning_rate=0.5_seed=1.log").read_text()
 
 
 def test_ctrl_c_ends_all_runs_and_says_how_to_go_on(capsys: pytest.CaptureFixture[str], said: golden.Said) -> None:
     ended = threading.Event()
 
     def interrupt() -> None:  # once the first run is up
-        log = pathlib.Path("out/ppo.learning_rate=0.1_seed=1.log")
+        log = pathlib.Path("out/optimizer.learning_rate=0.1_seed=1.log")
         while not ended.wait(0.02):
             if log.exists() and "up" in log.read_text():
                 return os.kill(os.getpid(), signal.SIGINT)
@@ -113,7 +118,7 @@ def test_ctrl_c_ends_all_runs_and_says_how_to_go_on(capsys: pytest.CaptureFixtur
         ended.set()
         thread.join()
     err = capsys.readouterr().err
-    assert len(_calls()) == 1 and "ppo.learning_rate=0.1_seed=1: stopped" in err
+    assert len(_calls()) == 1 and "optimizer.learning_rate=0.1_seed=1: stopped" in err
     command = err[err.index("stopped; to go on") :]
     said(command)
     assert commands.main([*_ARGS, *_SHORT]) == 0  # begins the others, goes on with the first

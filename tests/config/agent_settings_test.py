@@ -11,7 +11,7 @@ from seedzero.config import config as configs
 @pytest.mark.parametrize(
     ("agent", "key", "name", "value"),
     [
-        ("ppo", "learning_rate", "ppo.learning_rate", 2.5e-4),
+        ("ppo", "learning_rate", "optimizer.learning_rate", 2.5e-4),
         ("muzero", "learning_rate", "optimizer.learning_rate", 2e-3),
         ("muzero", "entropy_weight", "muzero.entropy_weight", 0.0),
         ("apex", "entropy_weight", "", None),

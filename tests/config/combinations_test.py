@@ -208,11 +208,11 @@ def test_the_return_to_stop_at_belongs_to_the_environment_of_the_preset(said: go
 def test_what_an_agent_has_for_the_environment_of_the_preset_is_for_no_other(said: golden.Said) -> None:
     pendulum = presets.get("continuous", "ppo")
     elsewhere = presets.part("continuous", "ppo").elsewhere
-    other = configs.override(pendulum, {"env.id": "gym:LunarLanderContinuous-v3", "ppo.learning_rate": 5e-4})
+    other = configs.override(pendulum, {"env.id": "gym:LunarLanderContinuous-v3", "optimizer.learning_rate": 5e-4})
     imply = functools.partial(combinations.imply, preset_env=pendulum.env.id, elsewhere=elsewhere)
-    found, notes = imply(other, explicit={"env.id", "ppo.learning_rate"})
-    assert (found.ppo.discount, found.ppo.learning_rate) == (0.99, 5e-4)
-    assert notes[-1].startswith("--ppo.discount=0.99: ") and " 0.97 " in notes[-1]
+    found, notes = imply(other, explicit={"env.id", "optimizer.learning_rate"})
+    assert (found.reward.discount, found.optimizer.learning_rate) == (0.99, 5e-4)
+    assert notes[-1].startswith("--reward.discount=0.99: ") and " 0.97 " in notes[-1]
     said(notes[-1])
     assert imply(pendulum, explicit=set()) == (pendulum, [])
 
@@ -230,15 +230,15 @@ def test_the_updates_to_stop_after_belong_to_the_environment_of_the_preset() -> 
 def test_a_clip_ratio_that_is_to_fall_with_a_constant_learning_rate_is_told(
     decay_updates: int, num_notes: int
 ) -> None:
-    settings = {"ppo.decay_clip": True, "ppo.decay_updates": decay_updates}
+    settings = {"ppo.decay_clip": True, "optimizer.decay_updates": decay_updates}
     asked = configs.override(presets.get("catch", "ppo"), settings)
     _, notes = combinations.imply(asked, preset_env="catch", explicit=settings.keys())
-    assert len(notes) == num_notes and all("--ppo.decay_updates=N" in note for note in notes)
+    assert len(notes) == num_notes and all("--optimizer.decay_updates=N" in note for note in notes)
 
 
 def test_a_falling_clip_ratio_with_a_constant_learning_rate_is_told() -> None:
-    asked = configs.override(presets.get("atari", "ppo"), {"ppo.decay_updates": 0})
-    _, notes = combinations.imply(asked, preset_env=asked.env.id, explicit={"ppo.decay_updates"})
+    asked = configs.override(presets.get("atari", "ppo"), {"optimizer.decay_updates": 0})
+    _, notes = combinations.imply(asked, preset_env=asked.env.id, explicit={"optimizer.decay_updates"})
     assert asked.ppo.decay_clip and any("--ppo.decay_clip=true changes nothing" in note for note in notes)
     assert not combinations.imply(presets.get("atari", "ppo"), preset_env=asked.env.id, explicit=frozenset())[1]
 
@@ -479,12 +479,12 @@ def test_agents_with_an_lstm_learn_through_the_steps_of_a_memory_task(
 def test_a_bonus_before_normalized_rewards_is_refused_at_the_start(said: golden.Said) -> None:
     given: dict[str, options.Value] = {"ppo.bonus": "own:make", "ppo.bonus_place": "before"}
     asked = configs.override(presets.get("catch", "ppo"), given)  # a saved run may have it, and be evaluated
-    with pytest.raises(errors.ConfigError, match=r"normalize_rewards=false, or --ppo\.bonus_place=after") as raised:
+    with pytest.raises(errors.ConfigError, match=r"reward\.normalize=false, or --ppo\.bonus_place=after") as raised:
         combinations.check(asked)
     said(raised.value)
     changes: tuple[dict[str, options.Value], ...]
     changes = (
-        {"ppo.normalize_rewards": False},
+        {"reward.normalize": False},
         {"ppo.bonus_place": "after"},
         {"ppo.bonus": ""},
         {"run.agent": "vtrace"},
@@ -499,7 +499,7 @@ def test_a_bonus_before_normalized_rewards_is_refused_at_the_start(said: golden.
     [
         ("muzero", {}, "--agent=r2d2, vtrace or ppo"),
         ("apex", {}, "--agent=r2d2, vtrace or ppo"),
-        ("ppo", {"ppo.lstm_width": 0}, "--ppo.lstm_width=64"),
+        ("ppo", {"network.lstm_width": 0}, "--network.lstm_width=64"),
         ("muzero", {"network.frame_stack": 5}, ""),
         ("ppo", {}, ""),
         ("vtrace", {}, ""),

@@ -44,11 +44,11 @@ def test_a_short_name_sets_its_field(alias: str) -> None:
         ("seed", "x", "--seed=x: "),
         ("seed", "1.5", "--seed=1.5: "),
         ("deterministic", "maybe", "--deterministic=maybe: "),
-        ("muzero.discount", "high", "--muzero.discount=high: "),
-        ("muzero.discount", "nan", "--muzero.discount=nan: "),
+        ("reward.discount", "high", "--reward.discount=high: "),
+        ("reward.discount", "nan", "--reward.discount=nan: "),
         ("run.seed", "abc", "--seed=abc: "),
         ("replay.batch_size", "0", "--replay.batch_size .* 0; .* 1 .* 2147483647"),
-        ("muzero.discount", "1.5", "--muzero.discount .* 1.5; .* 0 to 1"),
+        ("reward.discount", "1.5", "--reward.discount .* 1.5; .* 0 to 1"),
         ("vtrace.wait_seconds", "inf", "--vtrace.wait_seconds .* inf; "),
         ("ppo.wait_seconds", "1e10", "--ppo.wait_seconds .* 10000000000.0; "),
         ("bucket.lease_seconds", "inf", "--bucket.lease_seconds .* inf; "),
@@ -117,10 +117,15 @@ def test_an_unknown_agent_is_told_with_the_nearest_one_and_all(agent: str, messa
         ("replay.priority_beta", SAMPLING),
         ("search.num_simulations", ["muzero"]),
         ("explore.epsilon", ["muzero"]),
-        ("network.width", ["muzero"]),
-        ("optimizer.learning_rate", ["muzero"]),
+        ("network.width", configs.agent_names()),
+        ("network.num_bins", ["muzero"]),
+        ("network.lstm_width", ["vtrace", "r2d2", "ppo"]),
+        ("optimizer.learning_rate", configs.agent_names()),
+        ("optimizer.kind", ["vtrace", "apex", "r2d2"]),
         ("reanalyse.per_insert", ["muzero"]),
-        *((f"{agent}.discount", [agent]) for agent in configs.agent_names()),
+        ("reward.discount", configs.agent_names()),
+        ("reward.normalize", ["muzero", "ppo"]),
+        ("sac.target_rate", ["sac"]),
     ],
 )
 def test_an_agent_reads_its_own_settings_and_the_shared_ones(name: str, readers: list[str]) -> None:
@@ -133,7 +138,7 @@ def test_every_setting_is_read_by_an_agent() -> None:
 
 
 def test_a_setting_of_another_agent_is_refused_by_name(said: golden.Said) -> None:
-    configs.check_read(["run.seed", "vtrace.discount", "replay.num_slots"], "vtrace")
+    configs.check_read(["run.seed", "reward.discount", "replay.num_slots"], "vtrace")
     with pytest.raises(errors.ConfigError) as caught:
         configs.check_read(["run.seed", "search.num_simulations"], "vtrace")
 
@@ -150,11 +155,11 @@ def test_a_setting_of_another_agent_is_refused_by_name(said: golden.Said) -> Non
         ("vtrace", "batch_size", "vtrace.batch_size"),
         ("muzero", "learning_rate", "optimizer.learning_rate"),
         ("muzero", "lr", "optimizer.learning_rate"),
-        ("vtrace", "lr", "vtrace.learning_rate"),
+        ("vtrace", "lr", "optimizer.learning_rate"),
         ("vtrace", "entropy-coef", "vtrace.entropy_weight"),
         ("muzero", "total_timesteps", "run.max_env_steps"),
-        ("muzero", "gamma", "muzero.discount"),
-        ("vtrace", "optimizer.learning_rat", "vtrace.learning_rate"),
+        ("muzero", "gamma", "reward.discount"),
+        ("vtrace", "optimizer.learning_rat", "optimizer.learning_rate"),
         ("vtrace", "unroll_len", "vtrace.unroll_length"),
         ("muzero", "host.num", "hosts.num"),
     ],
@@ -169,12 +174,11 @@ def test_the_nearest_setting_is_one_that_the_agent_reads(agent: str, key: str, n
 @pytest.mark.parametrize(
     ("agent", "key", "nearest"),
     [
-        ("muzero", "ppo.learning_rat", "ppo.learning_rate? It is for --agent=ppo"),
-        ("vtrace", "ppo.learning_rat", "ppo.learning_rate? It is for --agent=ppo"),
-        ("muzero", "ppo.gamma", "ppo.discount? It is for --agent=ppo"),
+        ("muzero", "ppo.learning_rat", "optimizer.learning_rate?"),
+        ("muzero", "ppo.gamma", "reward.discount?"),
+        ("muzero", "ppo.learning_rate", "it is called --optimizer.learning_rate now"),
         ("muzero", "clip_ratio", "ppo.clip_ratio? It is for --agent=ppo"),
         ("ppo", "buffer_size", f"replay.capacity? It is for --agent={'|'.join(SAMPLING)}"),
-        ("ppo", "ppo.learning_rat", "ppo.learning_rate?"),
     ],
 )
 def test_a_setting_that_another_agent_reads_is_named_with_that_agent(agent: str, key: str, nearest: str) -> None:
@@ -187,13 +191,9 @@ def test_a_setting_that_another_agent_reads_is_named_with_that_agent(agent: str,
 @pytest.mark.parametrize(
     ("name", "agent", "own"),
     [
-        ("optimizer.learning_rate", "ppo", "ppo.learning_rate"),
-        ("ppo.learning_rate", "muzero", "optimizer.learning_rate"),
-        ("network.width", "sac", "sac.width"),
         ("vtrace.batch_size", "apex", "replay.batch_size"),
         ("ppo.batch_size", "muzero", "replay.batch_size"),
         ("replay.batch_size", "vtrace", "vtrace.batch_size"),
-        ("vtrace.module", "muzero", "network.module"),
         ("search.num_simulations", "ppo", ""),
         ("replay.num_envs", "ppo", ""),  # evaluation.num_envs counts others
     ],
@@ -204,9 +204,18 @@ def test_a_setting_of_another_agent_names_its_own_of_the_same_name(name: str, ag
         configs.check_read([name], agent)
 
 
-@pytest.mark.parametrize("agent", configs.agent_names())
-def test_every_agent_has_its_own_learning_rate_and_discount_for_another_s(agent: str) -> None:
-    others = [name for name in configs.fields() if not configs.is_read(name, agent)]
-    for name in others:
-        if name.endswith((".learning_rate", ".discount", ".width", ".clip_norm", ".frame_stack", ".compute_dtype")):
-            assert configs.is_read(configs.counterpart(name, agent), agent)
+def test_another_agent_brings_its_defaults_of_shared_settings() -> None:
+    given = configs.override(configs.Config(), {"network.width": 5, "replay.capacity": 999})
+    found = configs.override(given, {"run.agent": "ppo", "reward.discount": 0.5})
+    assert found == configs.override(configs.of_agent("ppo"), {"reward.discount": 0.5, "replay.capacity": 999})
+    assert found.network.width == 64 and found.optimizer.epsilon == 1e-5
+    assert configs.override(found, {"run.agent": "ppo"}) == found
+    assert configs.override(found, {"run.agent": "muzero"}).optimizer == configs.Config().optimizer
+
+
+@pytest.mark.parametrize("agent", ["muzero", "vtrace", "apex", "r2d2", "ppo"])
+def test_an_agent_has_its_own_choices_of_layers(agent: str, said: golden.Said) -> None:
+    kind = "resnet" if agent != "muzero" else "deep"
+    with pytest.raises(errors.ConfigError, match=f"--network.kind .*'{kind}'.*--agent={agent} .*auto") as raised:
+        configs.override(configs.Config(), {"run.agent": agent, "network.kind": kind})
+    said(raised.value, agent)

@@ -28,7 +28,7 @@ def test_the_kind_follows_from_the_observations_shape(shape: tuple[int, ...], ki
 
 @pytest.mark.parametrize("kind", ["mlp", "conv", "shallow"])
 def test_a_given_kind_stays(kind: str) -> None:
-    assert kinds.choose_kind("vtrace.torso", kind, types.EnvSpec((84, 84, 1), "uint8", 2)) == kind
+    assert kinds.choose_kind("network.kind", kind, types.EnvSpec((84, 84, 1), "uint8", 2)) == kind
     assert kinds.choose_kind("network.kind", "mlp", types.EnvSpec((4,), "uint8", 2)) == "mlp"
 
 
@@ -36,8 +36,8 @@ def test_a_given_kind_stays(kind: str) -> None:
 def test_convolutions_without_a_grid_are_refused_by_the_settings_name(
     shape: tuple[int, ...], said: golden.Said
 ) -> None:
-    with pytest.raises(errors.ConfigError, match=r"vtrace\.torso=deep .*\[.*--vtrace\.torso=mlp") as raised:
-        kinds.choose_kind("vtrace.torso", "deep", types.EnvSpec(shape, "uint8", 2))
+    with pytest.raises(errors.ConfigError, match=r"network\.kind=deep .*\[.*--network\.kind=mlp") as raised:
+        kinds.choose_kind("network.kind", "deep", types.EnvSpec(shape, "uint8", 2))
     said(raised.value, shape)
 
 

@@ -80,8 +80,10 @@ def test_a_model_of_opponents_excludes_settings_by_name(changes: dict[str, optio
 
 
 def test_a_learning_rate_that_falls_is_refused_where_ppo_may_be_reset(said: golden.Said) -> None:
-    falls = configs.override(presets.get("league-kuhn"), {"league.builder": "alphastar", "ppo.decay_updates": 100})
-    with pytest.raises(errors.ConfigError, match=r"--ppo\.decay_updates=0") as raised:
+    falls = configs.override(
+        presets.get("league-kuhn"), {"league.builder": "alphastar", "optimizer.decay_updates": 100}
+    )
+    with pytest.raises(errors.ConfigError, match=r"--optimizer\.decay_updates=0") as raised:
         combinations.check(falls)
     said(raised.value)
     found, notes = league_rules.implied(falls, set())

@@ -67,10 +67,10 @@ def test_it_has_parts_of_presets_or_its_defaults(toy: str) -> None:
 
 
 def test_it_reads_its_own_settings_and_those_of_its_sections(toy: str) -> None:
-    names = ("toy.bonus", "league.weighting", "run.seed", "replay.capacity", "ppo.width", "search.policy")
+    names = ("toy.bonus", "league.weighting", "run.seed", "replay.capacity", "network.width", "search.policy")
     assert [configs.is_read(name, toy) for name in names] == [True, True, True, True, False, False]
     assert not configs.is_read("toy.bonus", configs.override(configs.of_agent(toy), {"agent": "ppo"}))
-    assert configs.counterpart("ppo.width", toy) == "" and configs.counterpart("ppo.batch_size", toy)
+    assert configs.counterpart("network.width", toy) == "" and configs.counterpart("ppo.batch_size", toy)
 
 
 def test_a_wrong_setting_is_refused_with_the_nearest_one(toy: str, said: golden.Said) -> None:
@@ -78,8 +78,8 @@ def test_a_wrong_setting_is_refused_with_the_nearest_one(toy: str, said: golden.
         with pytest.raises(errors.ConfigError, match=next(iter(values))) as raised:
             configs.override(configs.of_agent(toy), values)
         said(raised.value, next(iter(values.values())))
-    with pytest.raises(errors.ConfigError, match=r"--ppo\.width .*ppo, .*toy_module") as raised:
-        configs.check_read(["ppo.width"], toy)
+    with pytest.raises(errors.ConfigError, match=r"--network\.width .*ppo.*, .*toy_module") as raised:
+        configs.check_read(["network.width"], toy)
 
 
 def test_saved_settings_are_read_without_an_import_and_loaded_with_it(toy: str) -> None:
@@ -90,7 +90,7 @@ def test_saved_settings_are_read_without_an_import_and_loaded_with_it(toy: str) 
     saved = migrations.config(values)
     assert module not in sys.modules
     assert saved.run.agent == toy and configs.flatten(saved)["toy.bonus"] == 3.0
-    assert configs.is_read("toy.bonus", saved) and not configs.is_read("ppo.width", saved)
+    assert configs.is_read("toy.bonus", saved) and not configs.is_read("network.width", saved)
     whole = configs.loaded(saved)
     assert module in sys.modules and configs.flatten(whole) == configs.flatten(asked)
     assert configs.loaded(whole) is whole and configs.loaded(configs.Config()) == configs.Config()

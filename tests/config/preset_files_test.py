@@ -18,10 +18,10 @@ def _file(tmp_path: pathlib.Path, content: str) -> pathlib.Path:
 
 
 def test_a_file_changes_a_preset(tmp_path: pathlib.Path) -> None:
-    file = _file(tmp_path, "# of mine\n\n--preset=catch\n--agent=ppo\n--seed=3\n  \n--ppo.width=32 \n--listen=\n")
+    file = _file(tmp_path, "# of mine\n\n--preset=catch\n--agent=ppo\n--seed=3\n  \n--network.width=32 \n--listen=\n")
     found = preset_files.read(file)
     assert found.preset == "catch"
-    assert found.settings == {"run.agent": "ppo", "run.seed": "3", "ppo.width": "32", "transport.listen": ""}
+    assert found.settings == {"run.agent": "ppo", "run.seed": "3", "network.width": "32", "transport.listen": ""}
 
 
 def test_no_preset_of_the_table_looks_like_a_file() -> None:
@@ -37,9 +37,9 @@ def test_no_preset_of_the_table_looks_like_a_file() -> None:
         ("--preset=catch\n--seed 3\n", 2),
         ("--preset=catch\n\n--sed=3\n", 3),
         ("--preset=catch\n--seed=three\n", 2),
-        ("--preset=catch\n--agent=ppo\n--ppo.width=0\n", 3),
+        ("--preset=catch\n--agent=ppo\n--network.width=0\n", 3),
         ("--preset=catch\n--seed=1\n--run.seed=2\n", 3),
-        ("--preset=catch\n--ppo.width=8\n", 2),
+        ("--preset=catch\n--vtrace.width=8\n", 2),
         ("# mine\n--preset=cach\n", 2),
         ("--preset=catch\n--agent=pqn\n", 2),
     ],

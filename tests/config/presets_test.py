@@ -97,7 +97,7 @@ def test_prioritized_agents_have_priorities_with_every_preset_of_theirs(agent: s
 @pytest.mark.parametrize("name", ["pixels", "atari", "atari-100k", "atari-large"])
 def test_agents_of_queues_act_with_the_newest_parameters_and_see_four_frames(name: str, agent: str) -> None:
     found = presets.get(name, agent)
-    assert found.training.publish_every == 1 and found.agent.frame_stack == 4
+    assert found.training.publish_every == 1 and found.network.frame_stack == 4
     assert found.agent.notes(found) == []
 
 
@@ -131,7 +131,7 @@ def test_ppos_learning_rate_reaches_its_end_with_the_budget(platform: str) -> No
     found, _ = machines.resolve(presets.get("atari", "ppo"), preset="atari", explicit=(), machine=where)
     assert found.worker.num_envs == found.ppo.batch_size
     updates = found.run.max_env_steps / (found.ppo.batch_size * found.ppo.unroll_length)
-    assert 1 < found.ppo.decay_updates / updates < 1.03
+    assert 1 < found.optimizer.decay_updates / updates < 1.03
 
 
 @pytest.mark.parametrize("agent", ["vtrace", "apex", "r2d2"])
@@ -223,4 +223,4 @@ def test_games_of_seats_have_a_preset_of_their_own() -> None:
 
 def test_no_preset_sets_the_network_that_follows_from_the_observations() -> None:
     assert {presets.get(name).network.kind for name in presets.PRESETS} == {"auto"}
-    assert {presets.get(name, "vtrace").vtrace.torso for name in presets.PRESETS} == {"auto"}
+    assert {presets.get(name, "vtrace").network.kind for name in presets.PRESETS} == {"auto"}

@@ -38,7 +38,7 @@ def test_a_module_that_would_train_when_it_is_imported_is_refused(tmp_path: path
 @pytest.mark.parametrize("env", ["python:a:b", "python:a", "gym:a:B-v0", "gym:a:b:C-v0", "spiel:a:b(c=d:e)"])
 def test_settings_that_name_code_are_known(env: str) -> None:
     code = {"env.id": env, "network.module": "a:network"}
-    assert user_code.named({**code, "vtrace.module": "", "league.builder": "past", "run.seed": 1}) == code
+    assert user_code.named({**code, "ppo.bonus": "", "league.builder": "past", "run.seed": 1}) == code
     builder = {"league.builder": "a:build"}
     assert user_code.named({**builder, "league.builder_args": "{}"}) == builder
 
@@ -52,7 +52,7 @@ def test_other_environments_name_no_code(env: str) -> None:
 
 
 def test_the_modules_of_settings_are_known() -> None:
-    code = {"env.id": "python:a.b:make", "network.module": "c:make", "vtrace.module": "d.e:make"}
+    code = {"env.id": "python:a.b:make", "network.module": "c:make", "ppo.bonus": "d.e:make"}
     assert user_code.modules(code) == {"a.b", "c", "d.e"}
     assert user_code.modules({"env.id": "gym:f.g:Env-v0"}) == {"f.g"}
     assert user_code.modules({"env.id": "spiel:f.g:duel(file=a:b)"}) == {"f.g"}

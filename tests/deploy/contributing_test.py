@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 DOCUMENTS = ("CONTRIBUTING.md",)
-_EDITED_TESTS = ("tests/agents/conformance_test.py",)
+_EDITED_TESTS = ("tests/agents/conformance_cases.py",)
 
 
 @pytest.fixture(scope="module")
@@ -75,5 +75,5 @@ def test_the_family_is_listed_and_plays(copy: pathlib.Path) -> None:
 
 def test_the_metric_is_returned_by_the_loss(copy: pathlib.Path) -> None:
     source = (copy / "seedzero" / "agents" / "toy.py").read_text(encoding="utf-8")
-    assert '"q_max": jnp.max(q)' in source and "reward = reward + config.bonus" in source
+    assert '"q_max": jnp.max(q)' in source and "reward = reward + parts.config.bonus" in source
     compile(source, "toy.py", "exec")

@@ -29,7 +29,6 @@ SETTINGS: dict[str, options.Value] = {
     "evaluation.every_updates": 0,
     "network.width": 8,
     "network.head_width": 8,
-    "vtrace.width": 8,
 }
 
 
@@ -85,7 +84,7 @@ def test_a_queues_rings_hold_the_unrolls_that_may_wait_and_one_more() -> None:
     # Whatever the replay's capacity is; beside the steps one frame and two rows.
     assert setup.slot_length == 4 * 5 + 1 + 2
     assert (setup.batch_size, setup.capacity) == (6, 2**31 - 1)
-    stacked = _make(run__agent="vtrace", vtrace__unroll_length=5, vtrace__max_lag=3, vtrace__frame_stack=4)
+    stacked = _make(run__agent="vtrace", vtrace__unroll_length=5, vtrace__max_lag=3, network__frame_stack=4)
     assert stacked.slot_length == 4 * 5 + 4 + 2
 
 

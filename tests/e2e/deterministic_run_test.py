@@ -91,7 +91,7 @@ def _seats(agent: str, game: str, *words: str) -> Case:
 
 
 _CATCH = ("--preset=catch", "--worker.envs_per_group=4")
-_PPO = (*_CATCH, *harness.AGENTS["ppo"], "--ppo.decay_updates=100")
+_PPO = (*_CATCH, *harness.AGENTS["ppo"], "--optimizer.decay_updates=100")
 _VTRACE = (*_CATCH, *harness.AGENTS["vtrace"])
 _PRIORITIES = "--replay.priority_alpha=0.6"
 _LEAGUE = ("--preset=league-tictactoe", "--env=spiel:tic_tac_toe", "--batcher.max_batch=24")
@@ -101,10 +101,10 @@ CASES = {
     "sac": Case(("--preset=continuous", "--worker.envs_per_group=4", *harness.AGENTS["sac"])),
     "ppo": Case(_PPO),
     "ppo apart": Case(_PPO, num_devices=2),
-    "vtrace": Case((*_VTRACE, "--vtrace.lstm_width=8", "--vtrace.popart")),
+    "vtrace": Case((*_VTRACE, "--network.lstm_width=8", "--vtrace.popart")),
     "vtrace apart": Case((*_VTRACE, "--vtrace.batch_size=8"), num_devices=2),
-    "seats, ppo": _seats("ppo", "kuhn_poker(players=3)", "--ppo.lstm_width=4"),
-    "seats, vtrace": _seats("vtrace", "leduc_poker", "--vtrace.lstm_width=4"),
+    "seats, ppo": _seats("ppo", "kuhn_poker(players=3)", "--network.lstm_width=4"),
+    "seats, vtrace": _seats("vtrace", "leduc_poker", "--network.lstm_width=4"),
     "seats, apex": _seats("apex", "goofspiel(num_cards=4)", _PRIORITIES),
     "seats, r2d2": _seats("r2d2", "kuhn_poker", "--r2d2.sequence_length=8", _PRIORITIES),
     "league": Case((*harness.TINY, *_LEAGUE, "--muzero.n_step=9", "--league.freeze_every=150"), quick=True),

@@ -38,10 +38,10 @@ _OWN = {
         "--explore.epsilon=0.3",
         "--explore.first_steps=50",
     ),
-    "vtrace": ("--vtrace.width=8", "--vtrace.unroll_length=5", "--vtrace.batch_size=4"),
-    "apex": (*_REPLAY, "--apex.width=8"),
-    "r2d2": (*_REPLAY, "--r2d2.width=8", "--r2d2.lstm_width=8", "--r2d2.burn_in=2", "--r2d2.sequence_length=4"),
-    "ppo": ("--ppo.width=8", "--ppo.unroll_length=8", "--ppo.batch_size=4", "--ppo.num_minibatches=4"),
+    "vtrace": ("--network.width=8", "--vtrace.unroll_length=5", "--vtrace.batch_size=4"),
+    "apex": (*_REPLAY, "--network.width=8"),
+    "r2d2": (*_REPLAY, "--network.width=8", "--network.lstm_width=8", "--r2d2.burn_in=2", "--r2d2.sequence_length=4"),
+    "ppo": ("--network.width=8", "--ppo.unroll_length=8", "--ppo.batch_size=4", "--ppo.num_minibatches=4"),
 }
 
 

@@ -12,7 +12,7 @@ import run_state
 
 from seedzero.api import leagues
 
-SMALL = ("--preset=league-kuhn", "--ppo.width=8", "--ppo.unroll_length=8", "--ppo.batch_size=16", *harness.ENDLESS)
+SMALL = ("--preset=league-kuhn", "--network.width=8", "--ppo.unroll_length=8", "--ppo.batch_size=16", *harness.ENDLESS)
 LOCK_STEP = (
     *SMALL,
     *harness.lock_step(num_updates=24, every=8),
@@ -76,7 +76,7 @@ REMOTE = (
     "--worker.num_remote=2",
     "--worker.num_groups=1",
     "--worker.envs_per_group=6",
-    "--ppo.learning_rate=0.01",
+    "--optimizer.learning_rate=0.01",
     "--ppo.entropy_weight=0.01",
     "--listen=127.0.0.1:0",
     "--metrics.every_seconds=1",

@@ -86,7 +86,7 @@ PAIRS = [(shown, taken) for shown, taken in zip(SHOWN, [*TAKEN, *list(TAKEN)[:4]
 def test_an_environment_steps_by_its_own_observations_and_the_policy_s_actions(shown: str, taken: str) -> None:
     env = _Env(SHOWN[shown], TAKEN[taken])
     spec = _spec(SHOWN[shown], TAKEN[taken])
-    small = {"run__agent": "ppo", "ppo__width": 4}
+    small = {"run__agent": "ppo", "network__width": 4}
     policy = acting_policy.Policy(policies.saved(spec, **small))
     observation, _ = env.reset(seed=0)
     for _ in range(2):

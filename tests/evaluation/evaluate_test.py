@@ -87,7 +87,7 @@ def test_a_player_carries_memory_and_frames_and_begins_anew(run: Run, monkeypatc
 
 @pytest.mark.parametrize("agent", ["muzero", "vtrace"])
 def test_agents_of_either_kind_play_whole_episodes(agent: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    changes = {"network.width": 8, "search.num_simulations": 2, "vtrace.lstm_width": 6, "vtrace.frame_stack": 2}
+    changes = {"network.width": 8, "search.num_simulations": 2, "network.lstm_width": 6, "network.frame_stack": 2}
     path = run(agent, **changes)
 
     def initial(directory: pathlib.Path, step: str, template: base.Params, player: str) -> tuple[base.Params, Any]:
@@ -118,7 +118,7 @@ def test_agents_of_either_kind_play_whole_episodes(agent: str, run: Run, monkeyp
 def test_drawn_episodes_repeat_by_their_seed_and_are_named(
     tmp_path: pathlib.Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = run("ppo", **{"ppo.width": 8})
+    path = run("ppo", **{"network.width": 8})
     config, spec = run_dirs.read_saved(path).config, catch.Catch(1).spec
     agent = agents.make(config, spec, "cpu")
     params = agent.acting(agent.init(jax.random.key(0)))

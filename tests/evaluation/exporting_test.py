@@ -89,7 +89,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A directory with two exports, and what a process without this package computes with them."""
     path = tmp_path_factory.mktemp("exported")
     _export(policies.saved(_MASKED, network__frame_stack=2), path / "muzero")
-    _export(policies.saved(_VECTOR, run__agent="vtrace", vtrace__lstm_width=6), path / "vtrace")
+    _export(policies.saved(_VECTOR, run__agent="vtrace", network__lstm_width=6), path / "vtrace")
     np.savez(path / "given.npz", seen=_SEEN, reward=_REWARD, legal=_LEGAL)
     package = str(pathlib.Path(flatbuffers.__file__).parents[1])
     done = subprocess.run(
@@ -112,7 +112,7 @@ def test_programs_act_like_the_policy_without_this_package(exported: pathlib.Pat
     assert found["reward"].shape == (_ROWS,) and np.isfinite(found["reward"]).all()
     actions = [searching(seen, action_mask=legal) for seen, legal in zip(_SEEN, _LEGAL, strict=True)]
     np.testing.assert_array_equal(found["muzero"], actions)
-    recurrent = acting_policy.Policy(policies.saved(_VECTOR, run__agent="vtrace", vtrace__lstm_width=6))
+    recurrent = acting_policy.Policy(policies.saved(_VECTOR, run__agent="vtrace", network__lstm_width=6))
     actions = [recurrent(seen, reward=reward) for seen, reward in zip(_SEEN, _REWARD, strict=True)]
     np.testing.assert_array_equal(found["vtrace"], actions)
 
@@ -140,7 +140,7 @@ _POOL, _, _ = envpool_spaces.read("mine", spaces.Box(0, 255, (3, 40, 36), np.uin
 def test_a_mask_among_observations_is_an_input_of_its_own(tmp_path: pathlib.Path) -> None:
     parts = spaces.Dict(seen=spaces.Box(-9.0, 9.0, (4,)), action_mask=spaces.Box(0, 1, (3,), np.int8))
     spec, _, _ = gym_spaces.read("mine", parts, spaces.Discrete(3), masks=True)
-    _export(policies.saved(spec, run__agent="ppo", ppo__width=8), tmp_path)
+    _export(policies.saved(spec, run__agent="ppo", network__width=8), tmp_path)
     inputs = json.loads((tmp_path / "manifest.json").read_text())["functions"]["act"]["inputs"]
     assert {"observation/seen", "action_mask"} <= inputs.keys() and "observation/action_mask" not in inputs
     assert inputs["action_mask"] == {"shape": ["B", 3], "dtype": "bool"}
@@ -148,7 +148,7 @@ def test_a_mask_among_observations_is_an_input_of_its_own(tmp_path: pathlib.Path
 
 def test_a_mask_of_several_numbers_is_the_environment_s_own(tmp_path: pathlib.Path) -> None:
     read, _, _ = gym_spaces.read("mine", spaces.Box(-9.0, 9.0, (4,)), spaces.MultiDiscrete([2, 3], start=[1, -1]))
-    agent = policies.saved(dataclasses.replace(read, has_action_mask=True), run__agent="ppo", ppo__width=8)
+    agent = policies.saved(dataclasses.replace(read, has_action_mask=True), run__agent="ppo", network__width=8)
     _export(agent, tmp_path)
     inputs = json.loads((tmp_path / "manifest.json").read_text())["functions"]["act"]["inputs"]
     assert inputs["action_mask"] == {"shape": ["B", 5], "dtype": "bool"}  # as `policy` takes it: 2 + 3
@@ -167,7 +167,7 @@ def test_a_mask_of_several_numbers_is_the_environment_s_own(tmp_path: pathlib.Pa
 def test_actions_that_need_64_bits_are_refused(tmp_path: pathlib.Path) -> None:
     spec, _, _ = gym_spaces.read("mine", spaces.Discrete(2), spaces.Discrete(3, start=2**31 - 1))
     with pytest.raises(errors.UsageError, match=str(2**31 - 1)):
-        _export(policies.saved(spec, run__agent="ppo", ppo__width=8), tmp_path)
+        _export(policies.saved(spec, run__agent="ppo", network__width=8), tmp_path)
 
 
 def _samples(space: spaces.Space[Any], rows: int) -> Any:
@@ -186,10 +186,10 @@ def _named(shown: Any, name: str = "observation") -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(
     ("spec", "settings"),
     [
-        (_VECTOR, {"run__agent": "ppo", "ppo__width": 8}),
+        (_VECTOR, {"run__agent": "ppo", "network__width": 8}),
         (_VECTOR, {"run__agent": "vtrace"}),
-        (_VECTOR, {"run__agent": "apex", "apex__width": 8}),
-        *((spec, {"run__agent": "ppo", "ppo__width": 8}) for spec in (_PARTS, _NESTED, _NUMBERS, _POOL)),
+        (_VECTOR, {"run__agent": "apex", "network__width": 8}),
+        *((spec, {"run__agent": "ppo", "network__width": 8}) for spec in (_PARTS, _NESTED, _NUMBERS, _POOL)),
     ],
     ids=["ppo", "vtrace", "apex", "parts", "nested", "numbers", "pool"],
 )

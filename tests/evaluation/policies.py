@@ -21,7 +21,6 @@ SMALL: dict[str, options.Value] = {
     "network.head_width": 8,
     "network.num_bins": 11,
     "search.num_simulations": 3,
-    "vtrace.width": 8,
 }
 
 

@@ -87,7 +87,7 @@ def test_a_reset_of_no_rows_changes_nothing_and_one_of_others_is_refused() -> No
 
 
 def test_an_lstm_carries_its_state_and_needs_rewards(said: golden.Said) -> None:
-    policy = _policy(run__agent="vtrace", vtrace__lstm_width=6)
+    policy = _policy(run__agent="vtrace", network__lstm_width=6)
     policy(_SEEN[0])
     with said.raises(errors.UsageError, r"reward .*LSTM", "reward"):
         policy(_SEEN[1])
@@ -103,7 +103,7 @@ def test_an_lstm_carries_its_state_and_needs_rewards(said: golden.Said) -> None:
 
 @pytest.mark.parametrize("agent", ["vtrace", "ppo", "r2d2"])
 def test_an_episode_begins_alike_whatever_its_first_reward(agent: str) -> None:
-    policy = _policy(run__agent=agent, **{f"{agent}__lstm_width": 6})
+    policy = _policy(run__agent=agent, **{"network__lstm_width": 6})
 
     def states(first_reward: float) -> list[np.ndarray]:
         policy.reset([0])  # row 1 goes on

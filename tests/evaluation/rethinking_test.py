@@ -80,7 +80,7 @@ def test_nodes_of_games_have_real_positions(tmp_path: pathlib.Path, monkeypatch:
 
 
 def test_an_lstm_remembers_the_record_s_actions(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    changes = {"run__agent": "vtrace", "vtrace__lstm_width": 4}
+    changes = {"run__agent": "vtrace", "network__lstm_width": 4}
     (record, _), again = _recorded(tmp_path, monkeypatch, "catch", mode=types.SAMPLE, **changes)
     policy = [[choice.policy for choice in again.think(record, step).choices] for step in range(record.num_steps)]
     np.testing.assert_allclose(policy, record.arrays["policy"], rtol=1e-5, atol=1e-6)

@@ -29,7 +29,7 @@ LEAST = 0.02
     ids=["chance", "moves at the same time", "memory"],
 )
 def test_the_mean_return_is_the_exact_one(game: str, lstm_width: int, tmp_path: pathlib.Path) -> None:
-    path = saved_league.make_seats(tmp_path / "run", game, ppo__lstm_width=lstm_width)
+    path = saved_league.make_seats(tmp_path / "run", game, network__lstm_width=lstm_width)
     names = (saved_league.OLD, saved_league.NEW)
     found = leagues.play(agent_choice.AgentChoice(path), "runs/mine", names, 1_000)
     judged = judges.judge(path, "runs/mine")
@@ -43,7 +43,7 @@ def test_the_mean_return_is_the_exact_one(game: str, lstm_width: int, tmp_path: 
 
 
 def test_a_seat_without_a_turn_remembers_what_it_saw(tmp_path: pathlib.Path) -> None:
-    path = saved_league.make_seats(tmp_path / "run", ppo__lstm_width=4)
+    path = saved_league.make_seats(tmp_path / "run", network__lstm_width=4)
     spec = spiel_seats.SpielSeats("kuhn_poker").spec
     saved = greedy.load(agent_choice.AgentChoice(path, "last"), run_dirs.read_saved(path).config, spec)
     player, none = greedy.GroupPlayer(saved, 2, seed=0), np.zeros(2, bool)

@@ -19,8 +19,8 @@ pytest.importorskip("pyspiel")
 
 ROCK_PAPER_SCISSORS = "repeated_game(stage_game=matrix_rps(),num_repetitions=3)"
 OPEN_GOOFSPIEL = "goofspiel(num_cards=4,points_order=descending)"
-PPO: dict[str, options.Value] = {"run__agent": "ppo", "ppo__width": 8}
-VTRACE: dict[str, options.Value] = {"run__agent": "vtrace", "vtrace__torso": "mlp"}
+PPO: dict[str, options.Value] = {"run__agent": "ppo", "network__width": 8}
+VTRACE: dict[str, options.Value] = {"run__agent": "vtrace", "network__kind": "mlp"}
 Key = tuple[int | bytes, ...]
 """A seat, then by turns its observations and actions; the last one is an observation."""
 
@@ -77,11 +77,11 @@ def _played(game: seats.SeatGame, agent: base.Agent, params: base.Params, num_st
     ("name", "changes"),
     [
         ("leduc_poker", PPO),
-        ("leduc_poker", {**PPO, "ppo__lstm_width": 4}),
-        ("leduc_poker", {**PPO, "ppo__frame_stack": 2}),
-        (ROCK_PAPER_SCISSORS, {**PPO, "ppo__lstm_width": 4}),
-        (ROCK_PAPER_SCISSORS, {**VTRACE, "vtrace__lstm_width": 4}),
-        (OPEN_GOOFSPIEL, {**VTRACE, "vtrace__lstm_width": 4}),
+        ("leduc_poker", {**PPO, "network__lstm_width": 4}),
+        ("leduc_poker", {**PPO, "network__frame_stack": 2}),
+        (ROCK_PAPER_SCISSORS, {**PPO, "network__lstm_width": 4}),
+        (ROCK_PAPER_SCISSORS, {**VTRACE, "network__lstm_width": 4}),
+        (OPEN_GOOFSPIEL, {**VTRACE, "network__lstm_width": 4}),
     ],
     ids=["alone", "lstm", "stack", "rewards", "vtrace", "forgotten actions"],
 )
@@ -106,7 +106,7 @@ def test_memory_matters() -> None:
             alike.setdefault(key[-1], []).append(found)
         return max(float(np.ptp(group, axis=0).max()) for group in alike.values())
 
-    assert spread() < 1e-6 and spread(ppo__lstm_width=4) > 0.01
+    assert spread() < 1e-6 and spread(network__lstm_width=4) > 0.01
 
 
 def test_probabilities_are_exact_sums_over_legal_actions() -> None:

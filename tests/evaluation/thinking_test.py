@@ -58,7 +58,7 @@ def test_the_numbers_are_those_of_the_policy_s_search_bit_for_bit() -> None:
 
 def test_the_numbers_are_those_of_the_search_alone() -> None:
     # rewards in one unit inside the search and outside
-    saved = policies.saved(_VECTOR, muzero__scale_rewards=False)
+    saved = policies.saved(_VECTOR, reward__normalize=False)
     model = saved.agent.model
     assert model is not None
 
@@ -79,7 +79,7 @@ def test_the_numbers_are_those_of_the_search_alone() -> None:
 
     key = jax.random.fold_in(jax.random.key(0), 0)
     result, completed = jax.tree.map(np.asarray, run(saved.params, _SEEN[np.newaxis], key))
-    thought = _policy(muzero__scale_rewards=False).think(_SEEN)
+    thought = _policy(reward__normalize=False).think(_SEEN)
     assert [choice.visits for choice in thought.choices] == result.visit_counts[0].tolist()
     assert thought.action == result.action[0]
     np.testing.assert_array_equal([choice.policy for choice in thought.choices], result.action_weights[0])

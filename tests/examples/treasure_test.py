@@ -33,7 +33,7 @@ def test_the_tutorial_is_followed(host: harness.Host) -> None:
         ended = host.start(host.command(*words, *((*BUDGET, *SMALL) if words[0] == "train" else ())), words[0]).wait()
         assert ended.code == 0, ended.out + ended.err
         outputs.append(ended)
-    assert "preset vector, agent ppo, ppo.torso=conv" in outputs[0].out and "info['action_mask']" in outputs[0].out
+    assert "preset vector, agent ppo, network.kind=conv" in outputs[0].out and "info['action_mask']" in outputs[0].out
     assert "threshold" not in outputs[3].err and "return" in outputs[4].out
     assert (host.directory / "maze.mp4").stat().st_size > 0
     for level in ("Room-v0", "Maze-v0"):

@@ -35,7 +35,7 @@ _REPLAY: Mapping[str, options.Value] = {
     "replay.samples_per_insert": 1.0,
 }
 _PRIORITIES: Mapping[str, options.Value] = {**_REPLAY, "replay.priority_alpha": 0.6}
-_PPO: Mapping[str, options.Value] = {**loop_world.PPO, "ppo.decay_updates": 50}
+_PPO: Mapping[str, options.Value] = {**loop_world.PPO, "optimizer.decay_updates": 50}
 
 
 class Case(NamedTuple):
@@ -51,13 +51,13 @@ class Case(NamedTuple):
 
 CASES: Mapping[str, Case] = {
     "apex": Case(
-        {"run.agent": "apex", "apex.width": 8, "apex.frame_stack": 2, "apex.target_updates": 4, **_PRIORITIES}
+        {"run.agent": "apex", "network.width": 8, "network.frame_stack": 2, "apex.target_updates": 4, **_PRIORITIES}
     ),
     "r2d2": Case(
         {
             "run.agent": "r2d2",
-            "r2d2.width": 8,
-            "r2d2.lstm_width": 4,
+            "network.width": 8,
+            "network.lstm_width": 4,
             "r2d2.burn_in": 1,
             "r2d2.sequence_length": 3,
             "r2d2.period": 2,
@@ -69,8 +69,8 @@ CASES: Mapping[str, Case] = {
     "vtrace, with an LSTM and PopArt": Case(
         {
             "run.agent": "vtrace",
-            "vtrace.width": 8,
-            "vtrace.lstm_width": 4,
+            "network.width": 8,
+            "network.lstm_width": 4,
             "vtrace.unroll_length": 3,
             "vtrace.batch_size": 4,
             "vtrace.popart": True,
@@ -86,8 +86,8 @@ CASES: Mapping[str, Case] = {
     "vtrace, with learners apart": Case(loop_world.VTRACE, num_learning=2),
     "ppo": Case(_PPO),
     "ppo, with learners apart": Case(_PPO, num_learning=2),
-    "ppo, continuous, with an LSTM": Case({**_PPO, "ppo.lstm_width": 4}, CONTINUOUS),
-    "sac": Case({"run.agent": "sac", "sac.width": 8, **_REPLAY}, CONTINUOUS),
+    "ppo, continuous, with an LSTM": Case({**_PPO, "network.lstm_width": 4}, CONTINUOUS),
+    "sac": Case({"run.agent": "sac", "network.width": 8, **_REPLAY}, CONTINUOUS),
 }
 
 

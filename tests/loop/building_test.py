@@ -149,7 +149,7 @@ def test_a_reset_player_has_first_parameters_an_empty_replay_and_its_counts(worl
 
 _AGENTS: dict[str, dict[str, options.Value]] = {
     "muzero": {**loop_world.MUZERO, "muzero.target_network_updates": 10},
-    "ppo": {**loop_world.PPO, "ppo.normalize_rewards": True, "ppo.normalize_observations": True},
+    "ppo": {**loop_world.PPO, "reward.normalize": True, "network.normalize_observations": True},
     "vtrace": {**loop_world.VTRACE, "vtrace.popart": True},
 }
 _TAKEN = {

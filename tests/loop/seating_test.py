@@ -24,12 +24,12 @@ NUM_GROUPS, SIZE = 4, 8
 LAYOUT = batches.Layout(num_shards=1, num_train=NUM_GROUPS * SIZE, num_evaluate=2)
 SETTINGS = {
     **loop_world.PPO,
-    "ppo.width": 32,
+    "network.width": 32,
     "ppo.unroll_length": 9,
     "ppo.batch_size": 16,
     "ppo.num_minibatches": 1,
     "ppo.num_epochs": 4,
-    "ppo.learning_rate": 0.01,
+    "optimizer.learning_rate": 0.01,
     "worker.num_groups": NUM_GROUPS,
     "worker.envs_per_group": SIZE,
     "replay.num_slots": LAYOUT.num_train,

@@ -25,29 +25,29 @@ def _snapshot(updates: int, steps: int = 0) -> counts.Snapshot:
 
 @pytest.mark.parametrize("agent", ["ppo", "vtrace"])
 def test_a_resume_beyond_the_decay_is_warned_at_its_start_and_once(agent: str) -> None:
-    found = decay.Decay(_config(agent, **{f"{agent}__decay_updates": 50}))
-    assert re.search(f"--{agent}.decay_updates=50.* --{agent}.decay_updates=N", found.observe(_snapshot(50)))
+    found = decay.Decay(_config(agent, optimizer__decay_updates=50))
+    assert re.search(r"--optimizer\.decay_updates=50.* --optimizer\.decay_updates=N", found.observe(_snapshot(50)))
     assert not any(found.observe(_snapshot(updates)) for updates in range(51, 200))
 
 
 def test_a_budget_beyond_the_decay_is_warned_at_the_start_with_its_updates() -> None:
     # 12 of 32 unrolls of 128 steps: 49,152 steps; 100 updates in 409,600.
-    assert "--ppo.decay_updates=100," in _first("ppo", ppo__decay_updates=12, run__max_env_steps=409_600)
-    assert not _first("ppo", ppo__decay_updates=12, run__max_env_steps=49_152)
-    assert "--vtrace.decay_updates=90," in _first("vtrace", vtrace__decay_updates=12, run__max_updates=90)
+    assert "--optimizer.decay_updates=100," in _first("ppo", optimizer__decay_updates=12, run__max_env_steps=409_600)
+    assert not _first("ppo", optimizer__decay_updates=12, run__max_env_steps=49_152)
+    assert "--optimizer.decay_updates=90," in _first("vtrace", optimizer__decay_updates=12, run__max_updates=90)
     # The nearest budget counts.
-    assert not _first("ppo", ppo__decay_updates=12, run__max_env_steps=409_600, run__max_updates=12)
+    assert not _first("ppo", optimizer__decay_updates=12, run__max_env_steps=409_600, run__max_updates=12)
 
 
 def test_the_rest_of_a_resumed_run_counts() -> None:
-    config = _config("ppo", ppo__decay_updates=12, run__max_env_steps=8 * 4_096)
+    config = _config("ppo", optimizer__decay_updates=12, run__max_env_steps=8 * 4_096)
     assert not decay.Decay(config).observe(_snapshot(0))
     assert not decay.Decay(config).observe(_snapshot(10, 6 * 4_096))
-    assert "--ppo.decay_updates=14," in decay.Decay(config).observe(_snapshot(10, 4 * 4_096))
+    assert "--optimizer.decay_updates=14," in decay.Decay(config).observe(_snapshot(10, 4 * 4_096))
 
 
 def test_a_run_without_a_budget_is_warned_once_it_is_beyond_the_decay() -> None:
-    found = decay.Decay(_config("vtrace", vtrace__decay_updates=100))
+    found = decay.Decay(_config("vtrace", optimizer__decay_updates=100))
     told = [updates for updates in range(200) if found.observe(_snapshot(updates))]
     assert told == [105]
 
@@ -86,7 +86,7 @@ def test_muzero_is_warned_exactly_where_its_rate_ends_at_0(schedule: str, share:
 
 def test_the_end_is_the_first_update_with_a_rate_of_0() -> None:
     for agent in ("ppo", "vtrace"):
-        config = _config(agent, **{f"{agent}__decay_updates": 20})
+        config = _config(agent, optimizer__decay_updates=20)
         _, end = config.agent.decay_end(config)
         rates = [_rate(config, updates) for updates in (end - 1, end)]
         assert rates[0] > rates[1] == 0
@@ -95,8 +95,8 @@ def test_the_end_is_the_first_update_with_a_rate_of_0() -> None:
 def _rate(config: configs.Config, updates: int) -> float:
     number = jnp.asarray(updates)
     if config.run.agent == "ppo":
-        return float(ppo._rates(config.ppo, number)[0])
-    return float(learning.schedule(config.vtrace.descent)(number))
+        return float(ppo._rates(config, number)[0])
+    return float(learning.schedule(config.optimizer)(number))
 
 
 def _first(agent: str, **values: options.Value) -> str:

@@ -51,7 +51,7 @@ def test_rules_are_rows_of_their_own_for_agents_that_there_are() -> None:
 
 @pytest.mark.parametrize("agent", configs.agent_names())
 def test_every_agent_has_rules_for_values_policy_or_errors_and_for_gradients(agent: str) -> None:
-    clipped = {f"{'optimizer' if agent == 'muzero' else agent}.clip_norm": 1.0}
+    clipped = {"optimizer.clip_norm": 1.0}
     config = configs.override(configs.Config(), {"run.agent": agent, **clipped})
     names = {rule.name for rule in diagnosis.rules(config)}
     assert names >= {"updates", "refused updates", "rewards", "gradients", "greedy play"}
@@ -80,17 +80,17 @@ _DOCUMENTED = {
         set(),
     ),
     "healthy, V-trace": (
-        ("vtrace", {"vtrace.reward_scale": 0.05}),
+        ("vtrace", {"reward.scale": 0.05}),
         ((100, 72, 0.604, 2.37, 2.43, 1), (500, 167, 0.529, 4.52, 4.56, 1), (1000, 321, 0.552, 4.34, 4.33, 1)),
         set(),
     ),
     "no entropy bonus": (
-        ("vtrace", {"vtrace.reward_scale": 0.05}),
+        ("vtrace", {"reward.scale": 0.05}),
         ((260, 38, 0.558, 1.37, 1.27, 1), *((n, 9.4, 0.0, 0.27, 0.25, 1) for n in (500, 600, 700))),
         {"certain policy"},
     ),
     "lag": (
-        ("vtrace", {"vtrace.reward_scale": 0.05}),
+        ("vtrace", {"reward.scale": 0.05}),
         ((60, 21, 0.69, 0.6, 0.8, 1), *((n, 18, 0.046, 15.2, 5.1, 0.85) for n in (500, 540, 560))),
         {"certain policy", "values", "old steps"},
     ),
@@ -138,6 +138,6 @@ def test_what_is_missing_or_too_early_is_said() -> None:
 
 def test_the_advice_names_the_settings_of_the_agent_with_the_runs_values() -> None:
     rows = [{"update": 9, "loss": 1.0, "num_rejected": 1.0}]
-    for agent, name in (("ppo", "ppo.learning_rate"), ("muzero", "optimizer.learning_rate")):
+    for agent, name in (("ppo", "optimizer.learning_rate"), ("muzero", "optimizer.learning_rate")):
         ((_, text),) = diagnosis.warnings(_case(*rows, agent=agent, **{name: 0.5}))
         assert f"--{name}=0.5" in text and "{" not in text and "`" not in text

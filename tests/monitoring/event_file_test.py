@@ -44,7 +44,7 @@ def hyperparameters(path: pathlib.Path) -> plugin_hparams_pb2.HParamsPluginData:
 
 
 def test_a_file_begins_with_the_configuration_as_a_table(tmp_path: pathlib.Path) -> None:
-    log = make(tmp_path, ppo__learning_rate=0.25, env__kwargs='{"a|b":\n1}')
+    log = make(tmp_path, optimizer__learning_rate=0.25, env__kwargs='{"a|b":\n1}')
     log.write({"env_steps": 30, "loss": 1.0})
     log.write({"env_steps": 40, "loss": 2.0})
     header, _, *rows = events(tmp_path)
@@ -53,7 +53,8 @@ def test_a_file_begins_with_the_configuration_as_a_table(tmp_path: pathlib.Path)
     assert value.metadata.plugin_data.plugin_name == "text"
     lines = value.tensor.string_val[0].decode().splitlines()
     assert (
-        "| ppo.learning_rate | `0.25` |" in lines and r"| env.kwargs | `{\"a\|b\":\n1}` |".replace(r"\"", '"') in lines
+        "| optimizer.learning_rate | `0.25` |" in lines
+        and r"| env.kwargs | `{\"a\|b\":\n1}` |".replace(r"\"", '"') in lines
     )
     assert not any("muzero." in line for line in lines)  # no setting of another agent
 
@@ -67,9 +68,9 @@ def test_writing_runs_no_code_of_tensorboardx_that_imports_pytorch(
 
 
 def test_hyperparameters_have_numbers_texts_and_truth_values(tmp_path: pathlib.Path) -> None:
-    make(tmp_path, ppo__learning_rate=0.25, env__id="gym:CartPole-v1").write({"env_steps": 0})
+    make(tmp_path, optimizer__learning_rate=0.25, env__id="gym:CartPole-v1").write({"env_steps": 0})
     found = hyperparameters(tmp_path).session_start_info.hparams
-    assert found["ppo.learning_rate"].number_value == 0.25
+    assert found["optimizer.learning_rate"].number_value == 0.25
     assert found["env.id"].string_value == "gym:CartPole-v1"
     assert found["run.deterministic"].WhichOneof("kind") == "bool_value"
 

@@ -79,12 +79,14 @@ def test_atari_on_a_cpu_has_its_hours_and_what_is_won_sooner(said: golden.Said) 
 
 def test_pong_by_the_preset_for_a_cpu_has_its_minutes(said: golden.Said) -> None:
     small = {"env__id": "atari:Pong", "env__frame_size": 42, "run__max_env_steps": 4_000_000}
-    config = _config(**small, network__normalize_pixels=True, ppo__normalize_pixels=True)
+    config = _config(**small, network__normalize_pixels=True)
     text = _told(config, IMAGE, 1_000.0, 16.0)
     assert " 67 minutes " in text and " 4,000,000 steps" in text
     assert " 13 minutes for the 800,000 " in text
     said(text)
-    by_ppo = _told(configs.override(config, {"run.agent": "ppo"}), IMAGE, 2_000.0, 1.0)
+    by_ppo = _told(
+        configs.override(config, {"run.agent": "ppo", "network.normalize_pixels": True}), IMAGE, 2_000.0, 1.0
+    )
     assert " 10 minutes for the 1,200,000 " in by_ppo
     assert "H200" in _told(configs.override(config, {"run.agent": "vtrace"}), IMAGE, 100.0, 16.0)
     assert "H200" in _told(configs.override(config, {"env.frame_size": 84}), IMAGE, 100.0, 16.0)

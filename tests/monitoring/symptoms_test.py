@@ -107,7 +107,7 @@ def _decided(returns: tuple[float, ...], healthy: float, sick: float, **settings
             269.0,
             271.0,
             agent="vtrace",
-            vtrace__reward_scale=0.1,
+            reward__scale=0.1,
         ),
         # R2D2's loss is a sum over 80 steps
         _at(symptoms.value_loss, lambda x: [{"loss": 80 * x, "q_target_mean": 2.0}], 119.0, 121.0, agent="r2d2"),
@@ -178,13 +178,13 @@ def _decided(returns: tuple[float, ...], healthy: float, sick: float, **settings
             lambda norm: [{"grad_clipped": 1.0, "grad_norm": norm}] * 3,
             14.0,
             16.0,
-            ppo__clip_norm=0.5,
+            optimizer__clip_norm=0.5,
         ),
         _pair(
             symptoms.clipped_gradients,
             [{"grad_clipped": 0.9, "grad_norm": 16.0}] * 3,
             [{"grad_clipped": 1.0, "grad_norm": "inf"}] * 3,
-            ppo__clip_norm=0.5,
+            optimizer__clip_norm=0.5,
         ),
         # sums over 320 steps, twice CartPole's
         _at(
@@ -194,7 +194,7 @@ def _decided(returns: tuple[float, ...], healthy: float, sick: float, **settings
             61.0,
             agent="vtrace",
             vtrace__batch_size=16,
-            vtrace__clip_norm=1.0,
+            optimizer__clip_norm=1.0,
         ),
         _at(symptoms.refused, lambda x: [{"num_rejected": x}], 0.0, 0.02),
         _at(symptoms.large_steps, lambda x: [{"policy_kl": x}], 0.09, 0.11),
@@ -288,11 +288,11 @@ def test_returns_of_all_seats_have_a_mean_of_0_and_show_nothing(
 
 def test_normalized_values_of_seats_explode_as_others_do() -> None:
     rows = _returns(0, loss_value=31.0, value_target_mean=0.01)
-    assert symptoms.value_loss(_case(*rows, ppo__normalize_rewards=True, spec=_SEATS))
+    assert symptoms.value_loss(_case(*rows, reward__normalize=True, spec=_SEATS))
     find = symptoms.far_from("value_mean", "value_target_mean")
     for mean, is_far in ((0.1, False), (0.4, True)):
         rows = [{"value_mean": mean, "value_target_mean": 0.02}] * 3
-        assert bool(find(_case(*rows, ppo__normalize_rewards=True, spec=_SEATS))) == is_far
+        assert bool(find(_case(*rows, reward__normalize=True, spec=_SEATS))) == is_far
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", 1e300])

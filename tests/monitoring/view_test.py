@@ -199,13 +199,13 @@ def test_the_hours_that_a_run_takes_are_said_once(tmp_path: pathlib.Path) -> Non
 
 def test_a_run_beyond_its_decay_is_warned_once_and_not_at_its_end(tmp_path: pathlib.Path) -> None:
     for last, num_messages in ((False, 1), (True, 0)):
-        shown, screen, _ = _view(tmp_path, run__agent="ppo", ppo__decay_updates=5)
+        shown, screen, _ = _view(tmp_path, run__agent="ppo", optimizer__decay_updates=5)
         shown.observe(0.0, last=last)  # there is no loop yet
         shown.progress.follow(lambda: counts.Snapshot(num_updates=9))
         for second in range(1, 5):
             shown.observe(float(second), last=last)
         assert len(screen.messages) == num_messages
-        assert all("--ppo.decay_updates" in message for message in screen.messages)
+        assert all("--optimizer.decay_updates" in message for message in screen.messages)
 
 
 def test_the_command_for_watching_is_shown_once_with_the_first_checkpoint(tmp_path: pathlib.Path) -> None:

@@ -29,8 +29,8 @@ B, T = 2, 5
 HEADS: dict[str, Any] = {
     "vtrace": actor_critic.actor_critic,
     "dueling": actor_critic.dueling,
-    "ppo": functools.partial(actor_critic.ppo, initial_std=0.5, normalizes=False),
-    "normalizing ppo": functools.partial(actor_critic.ppo, initial_std=0.5, normalizes=True),
+    "ppo": functools.partial(actor_critic.ppo, initial_std=0.5),
+    "normalizing ppo": functools.partial(actor_critic.ppo, initial_std=0.5),
 }
 
 
@@ -38,7 +38,8 @@ HEADS: dict[str, Any] = {
 def _make(
     head: str, spec: types.EnvSpec = VECTOR, platform: str = "cpu", **changes: Any
 ) -> actor_critic.RecurrentNetwork[Any]:
-    return HEADS[head](shared.Layers("agent", **{"torso": "auto", "width": 16, **changes}), spec, platform)
+    layers = {"width": 16, "normalize_observations": head == "normalizing ppo", **changes}
+    return HEADS[head](shared.NetworkConfig(**layers), spec, platform)
 
 
 def _steps(spec: types.EnvSpec, frame_stack: int = 1) -> actor_critic.Steps:
@@ -93,7 +94,7 @@ def _policy(found: Any) -> Any:
 def test_every_head_and_torso_gives_float32_outputs_of_each_step(
     head: str, spec: types.EnvSpec, torso: str, frame_stack: int, lstm_width: int, platform: str
 ) -> None:
-    network = _make(head, spec, platform, torso=torso, frame_stack=frame_stack, lstm_width=lstm_width)
+    network = _make(head, spec, platform, kind=torso, frame_stack=frame_stack, lstm_width=lstm_width)
     params, (state, *found) = _shapes(network, _steps(spec, frame_stack))
     assert state.shape == (B, 2 * lstm_width)
     assert jax.eval_shape(lambda: network.initial_state(B)) == state
@@ -114,7 +115,7 @@ def test_every_head_and_torso_gives_float32_outputs_of_each_step(
     ],
 )
 def test_torsos_have_their_layers(spec: types.EnvSpec, torso: str, kernels: list[tuple[int, ...]]) -> None:
-    params, _ = _shapes(_make("vtrace", spec, torso=torso), _steps(spec))
+    params, _ = _shapes(_make("vtrace", spec, kind=torso), _steps(spec))
     found = [leaf.shape for leaf in jax.tree.leaves(params["_Torso_0"]) if len(leaf.shape) > 1]
     assert sorted(found) == sorted(kernels)
 
@@ -130,8 +131,8 @@ def test_images_get_the_residual_network_of_the_paper() -> None:
 
 
 def test_a_torso_that_does_not_fit_is_refused_by_the_settings_name(said: golden.Said) -> None:
-    with pytest.raises(errors.ConfigError, match=r"agent\.torso=nature ") as raised:
-        _make("dueling", torso="nature")
+    with pytest.raises(errors.ConfigError, match=r"network\.kind=nature ") as raised:
+        _make("dueling", kind="nature")
     said(raised.value)
 
 

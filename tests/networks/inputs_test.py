@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.config import muzero as muzero_config
 from seedzero.config import shared
 from seedzero.core import types
 from seedzero.networks import actor_critic
@@ -93,7 +92,7 @@ def test_stacked_frames_stay_with_their_array() -> None:
 
 
 def _muzero(spec: types.EnvSpec, **changes: Any) -> muzero_net.Network:
-    return muzero_net.make(muzero_config.NetworkConfig(num_bins=11, width=16, head_width=16, **changes), spec, "cpu")
+    return muzero_net.make(shared.NetworkConfig(num_bins=11, width=16, head_width=16, **changes), spec, "cpu")
 
 
 @pytest.mark.parametrize("spec", [SPEC, LARGE, VECTORS], ids=["conv", "resnet", "mlp"])
@@ -120,7 +119,7 @@ def test_vectors_beside_images_keep_float32_in_bfloat16_networks() -> None:
 
 @pytest.mark.parametrize("torso", ["conv", "deep", "mlp"])
 def test_an_actor_critics_logits_depend_on_every_array(torso: str) -> None:
-    network = actor_critic.actor_critic(shared.Layers("vtrace", torso, width=8), SPEC, "cpu")
+    network = actor_critic.actor_critic(shared.NetworkConfig(torso, width=8), SPEC, "cpu")
 
     @jax.jit
     def value(seen: Any) -> jax.Array:
@@ -138,7 +137,7 @@ def test_an_actor_critics_logits_depend_on_every_array(torso: str) -> None:
 @pytest.mark.parametrize("make", [actor_critic.actor_critic, actor_critic.dueling])
 def test_networks_see_pixels_normalized_by_the_moments_among_their_parameters(make: Any) -> None:
     plain, normalizing = (
-        make(shared.Layers("a", "conv", 8, normalize_pixels=on), SPEC, "cpu") for on in (False, True)
+        make(shared.NetworkConfig("conv", width=8, normalize_pixels=on), SPEC, "cpu") for on in (False, True)
     )
     seen, flags = _show(SPEC), jnp.zeros((4, 1), bool)
 

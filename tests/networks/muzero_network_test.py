@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from seedzero.config import config as configs
-from seedzero.config import muzero as muzero_config
+from seedzero.config import shared
 from seedzero.core import errors, types
 from seedzero.networks import inputs as network_inputs
 from seedzero.networks import mlp, projection, resnet
@@ -26,8 +26,8 @@ FRAME = types.EnvSpec((96, 96, 1), "uint8", 18, observation_low=0, observation_h
 every_kind = pytest.mark.parametrize("spec", [VECTOR, GRID, IMAGE], ids=["mlp", "conv", "resnet"])
 
 
-def _config(**changes: Any) -> muzero_config.NetworkConfig:
-    return dataclasses.replace(muzero_config.NetworkConfig(num_bins=21, width=16, head_width=16), **changes)
+def _config(**changes: Any) -> shared.NetworkConfig:
+    return dataclasses.replace(shared.NetworkConfig(num_bins=21, width=16, head_width=16), **changes)
 
 
 def _num_params(network: muzero_net.Network) -> int:
@@ -73,7 +73,7 @@ def test_the_first_convolution_shrinks_images(stride: int, kernel: tuple[int, ..
 
 
 def test_the_large_network_has_about_32_million_parameters() -> None:
-    config = muzero_config.NetworkConfig(frame_stack=4, resnet_size="large", head_width=256, num_bins=601)
+    config = shared.NetworkConfig(frame_stack=4, resnet_size="large", head_width=256, num_bins=601)
     assert _num_params(muzero_net.make(config, FRAME, "gpu")) == pytest.approx(32e6, rel=0.02)
 
 
@@ -81,7 +81,7 @@ def test_the_large_network_has_about_32_million_parameters() -> None:
 @pytest.mark.parametrize("frame_size", [84, 96])
 def test_frames_become_6x6_hidden_states(size: str, channels: int, millions: float, frame_size: int) -> None:
     spec = dataclasses.replace(FRAME, observation_shape=(frame_size, frame_size, 1))
-    network = muzero_net.make(muzero_config.NetworkConfig(frame_stack=4, resnet_size=size), spec, "cpu")
+    network = muzero_net.make(shared.NetworkConfig(frame_stack=4, resnet_size=size), spec, "cpu")
     params = jax.eval_shape(network.init, jax.random.key(0))
     hidden = jax.eval_shape(
         network.represent, params, _one(jax.ShapeDtypeStruct((2, frame_size, frame_size, 4), jnp.uint8))

@@ -19,7 +19,7 @@ GRID = types.EnvSpec((3, 5, 2), "uint8", 0, action_low=(-1.0, -1.0), action_high
 @pytest.mark.parametrize("frame_stack", [1, 3])
 @pytest.mark.parametrize("spec", [VECTOR, GRID], ids=["vector", "grid"])
 def test_an_actor_and_two_critics(spec: types.EnvSpec, frame_stack: int, platform: str) -> None:
-    network = sac_net.make(shared.Layers("sac", width=16, frame_stack=frame_stack), spec, platform)
+    network = sac_net.make(shared.NetworkConfig(width=16, frame_stack=frame_stack), spec, platform)
     shape = (6, *spec.observation_shape[:-1], spec.observation_shape[-1] * frame_stack)
     observation = {types.OBSERVATION: jax.ShapeDtypeStruct(shape, jnp.dtype(spec.observation_dtype))}
     actor, critics = (jax.eval_shape(init, jax.random.key(0)) for init in (network.init_actor, network.init_critics))
@@ -31,7 +31,7 @@ def test_an_actor_and_two_critics(spec: types.EnvSpec, frame_stack: int, platfor
 
 
 def test_critics_begin_apart_and_see_the_action() -> None:
-    network = sac_net.make(shared.Layers("sac", width=16), VECTOR, "cpu")
+    network = sac_net.make(shared.NetworkConfig(width=16), VECTOR, "cpu")
     params = jax.jit(network.init_critics)(jax.random.key(0))
     observation = {types.OBSERVATION: np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)}
     value = jax.jit(network.value)
@@ -43,7 +43,7 @@ def test_critics_begin_apart_and_see_the_action() -> None:
 
 
 def test_standard_deviations_are_bounded() -> None:
-    network = sac_net.make(shared.Layers("sac", width=16), VECTOR, "cpu")
+    network = sac_net.make(shared.NetworkConfig(width=16), VECTOR, "cpu")
     params = jax.jit(network.init_actor)(jax.random.key(0))
     observation = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
     _, log_std = jax.jit(network.act)(params, {types.OBSERVATION: 1e4 * observation})
@@ -51,7 +51,7 @@ def test_standard_deviations_are_bounded() -> None:
 
 
 def test_bfloat16_tells_near_observations_and_actions_apart() -> None:
-    network = sac_net.make(shared.Layers("sac", width=64, compute_dtype="bfloat16"), VECTOR, "gpu")
+    network = sac_net.make(shared.NetworkConfig(width=64, compute_dtype="bfloat16"), VECTOR, "gpu")
     actor, critics = jax.jit(network.init_actor)(jax.random.key(0)), jax.jit(network.init_critics)(jax.random.key(1))
     seen = {types.OBSERVATION: np.array([[100.0, 99, 98, 97], [100.2, 99, 98, 97]], np.float32)}
     mean, _ = jax.jit(network.act)(actor, seen)

@@ -45,7 +45,7 @@ def test_the_last_word_ends_a_text_whatever_stands_beside_it_in_a_batch() -> Non
 
 
 def _network(**changes: Any) -> actor_critic.RecurrentNetwork[Any]:
-    layers = shared.Layers("vtrace", **{"torso": "auto", "width": 8, **changes})
+    layers = shared.NetworkConfig(**{"kind": "auto", "width": 8, **changes})
     return actor_critic.actor_critic(layers, SPEC, "cpu")
 
 
@@ -84,7 +84,7 @@ def test_of_stacked_texts_the_newest_is_read() -> None:
 def test_texts_alone_are_no_observation(said: golden.Said) -> None:
     alone = types.EnvSpec.of_arrays(SPEC.packed[1:], num_actions=2)
     with pytest.raises(errors.ConfigError) as raised:
-        kinds.choose_kind("vtrace.torso", "auto", alone)
+        kinds.choose_kind("network.kind", "auto", alone)
     said(raised.value)
 
 

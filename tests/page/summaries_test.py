@@ -93,7 +93,7 @@ def test_files_of_another_hand_give_a_row_without_numbers(tmp_path: pathlib.Path
 @pytest.mark.parametrize(
     ("agent", "names"),
     [
-        ("ppo", ["env.id", "ppo.width", "league.freeze_every", "replay.num_slots", "later.version"]),
+        ("ppo", ["env.id", "ppo.num_epochs", "league.freeze_every", "replay.num_slots", "later.version"]),
         ("apex", ["env.id", "replay.num_slots", "replay.capacity", "later.version"]),
         (
             "mine:AGENT",
@@ -102,7 +102,7 @@ def test_files_of_another_hand_give_a_row_without_numbers(tmp_path: pathlib.Path
     ],
 )
 def test_only_settings_that_the_agent_reads_are_shown(tmp_path: pathlib.Path, agent: str, names: list[str]) -> None:
-    everything = ("env.id", "ppo.width", "muzero.reward_clip", "league.freeze_every", "replay.num_slots")
+    everything = ("env.id", "ppo.num_epochs", "muzero.n_step", "league.freeze_every", "replay.num_slots")
     everything += ("replay.capacity", *(["mine.width"] if ":" in agent else []), "later.version")
     path = page_runs.write(tmp_path / "run", config={"config": dict.fromkeys(everything, 1) | {"run.agent": agent}})
     assert [*summaries.read_settings(path)["config"]] == [*names, "run.agent"]
@@ -112,7 +112,7 @@ def test_only_settings_that_the_agent_reads_are_shown(tmp_path: pathlib.Path, ag
     ("env_id", "names"),
     [
         ("catch", []),
-        ("atari:Pong", ["env.frame_size", "env.frame_skip"]),
+        ("atari:Pong", ["env.frame_size", "env.frame_skip", "env.max_episode_steps"]),
         ("gym:CartPole-v1", ["env.max_episode_steps", "env.kwargs"]),
         ("later:one", ["env.frame_size", "env.frame_skip", "env.max_episode_steps", "env.kwargs"]),
     ],

@@ -1,0 +1,94 @@
+"""Settings with other names in earlier versions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TypeVar
+
+from seedzero.core import errors
+
+Value = TypeVar("Value")
+
+_OF_ALL = {
+    "discount": "reward.discount",
+    "learning_rate": "optimizer.learning_rate",
+    "clip_norm": "optimizer.clip_norm",
+    "module": "network.module",
+    "width": "network.width",
+    "frame_stack": "network.frame_stack",
+    "compute_dtype": "network.compute_dtype",
+    "reward_scale": "reward.scale",
+}
+_OF_TORSO = {
+    **_OF_ALL,
+    "clip_reward": "reward.clip",
+    "torso": "network.kind",
+    "normalize_pixels": "network.normalize_pixels",
+}
+_OF_Q = {
+    **_OF_TORSO,
+    "optimizer": "optimizer.kind",
+    "rmsprop_decay": "optimizer.rmsprop_decay",
+    "optimizer_epsilon": "optimizer.epsilon",
+}
+_AGENTS: Mapping[str, Mapping[str, str]] = {
+    "muzero": {"discount": "reward.discount", "reward_clip": "reward.clip", "scale_rewards": "reward.normalize"},
+    "vtrace": {
+        **_OF_TORSO,
+        "optimizer": "optimizer.kind",
+        "decay_updates": "optimizer.decay_updates",
+        "rmsprop_decay": "optimizer.rmsprop_decay",
+        "rmsprop_epsilon": "optimizer.epsilon",
+        "lstm_width": "network.lstm_width",
+    },
+    "apex": _OF_Q,
+    "r2d2": {**_OF_Q, "lstm_width": "network.lstm_width"},
+    "ppo": {
+        **_OF_TORSO,
+        "decay_updates": "optimizer.decay_updates",
+        "adam_epsilon": "optimizer.epsilon",
+        "lstm_width": "network.lstm_width",
+        "normalize_observations": "network.normalize_observations",
+        "normalize_rewards": "reward.normalize",
+    },
+    "sac": _OF_ALL,
+}
+NOW: Mapping[str, str] = {f"{agent}.{key}": name for agent, keys in _AGENTS.items() for key, name in keys.items()}
+"""Earlier name SECTION.KEY of an agent's own setting -> its name now, one for all agents."""
+
+
+def of_saved(values: Mapping[str, Value], agent: str) -> dict[str, Value]:
+    """Returns values of an agent's run directory by the names of now.
+
+    Earlier versions saved those of all agents, each agent's by names of its own, and MuZero's in the shared sections.
+    """
+    if NOW.keys().isdisjoint(values):
+        return dict(values)
+    others = ("optimizer.", "network.") if agent in _AGENTS and agent != "muzero" else ()
+    kept = {name: value for name, value in values.items() if name not in NOW and not name.startswith(others)}
+    return {**kept, **{NOW[name]: value for name, value in values.items() if name in NOW and _agent(name) == agent}}
+
+
+def of_user(given: Mapping[str, Value], agents: Collection[str]) -> tuple[dict[str, Value], list[str]]:
+    """Returns the user's settings by the names of now, and a warning for each earlier name.
+
+    agents: that train; each is to be the earlier name's. ConfigError: one is not.
+    """
+    found: dict[str, Value] = {}
+    notes = []
+    for name, value in given.items():
+        now = NOW.get(name, name)
+        if name in NOW:
+            if others := [agent for agent in agents if agent != _agent(name)]:
+                raise errors.ConfigError(
+                    f"--{name} is the old name of --{now} for {_agent(name)}, but this is --agent={others[0]}; "
+                    f"give --{now}, or leave it out"
+                )
+            notes.append(f"--{name} is called --{now} now; the old name works in this version only")
+        found.pop(now, None)
+        found[now] = value
+    return found, notes
+
+
+def _agent(name: str) -> str:
+    return name.partition(".")[0]

@@ -115,13 +115,12 @@ def _play_one(rewards: list[float], num_players: int) -> evaluation.Episode:
     return episode
 
 
-def test_a_return_is_the_sum_of_the_rewards() -> None:
-    assert _play_one([1.0, 2.0, 4.0], num_players=1) == evaluation.Episode(slot=1, total=7.0, length=3)
-
-
-@pytest.mark.parametrize(("rewards", "total"), [([1.0, 2.0, 4.0], 3.0), ([0.0, 0.0, 0.0, 1.0], -1.0), ([1.0], 1.0)])
-def test_of_two_players_it_is_what_the_first_mover_received(rewards: list[float], total: float) -> None:
-    assert _play_one(rewards, num_players=2) == evaluation.Episode(slot=1, total=total, length=len(rewards))
+@pytest.mark.parametrize(
+    ("rewards", "num_players", "total"),
+    [([1.0, 2.0, 4.0], 1, 7.0), ([1.0, 2.0, 4.0], 2, 3.0), ([0.0, 0.0, 0.0, 1.0], 2, -1.0), ([1.0], 2, 1.0)],
+)
+def test_a_return_is_what_the_first_mover_received(rewards: list[float], num_players: int, total: float) -> None:
+    assert _play_one(rewards, num_players) == evaluation.Episode(slot=1, total=total, length=len(rewards))
 
 
 def test_a_mean_over_episodes_has_its_standard_error() -> None:

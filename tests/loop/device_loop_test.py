@@ -163,28 +163,26 @@ def test_a_baseline_that_is_cut_short_ends_no_run(make: loop_world.Make) -> None
 
 
 @pytest.mark.parametrize(
-    "settings, reason",
-    [({"run__max_updates": 3}, "--max_updates=3 reached"), ({"run__max_env_steps": 20}, "--max_env_steps=20 reached")],
+    ("settings", "reason", "num_updates"),
+    [
+        ({"run__max_updates": 3}, "--max_updates=3 reached", 3),
+        ({"run__max_env_steps": 20}, "--max_env_steps=20 reached", None),
+        # Final updates follow the last step, without acting; samples per insert is 1.
+        (
+            {"run__max_env_steps": 20, "replay__final_updates": 7},
+            "--max_env_steps=20 reached",
+            20 // loop_world.BATCH + 7,
+        ),
+    ],
 )
-def test_a_budget_ends_the_run(make: loop_world.Make, settings: dict[str, int], reason: str) -> None:
+def test_a_budget_ends_the_run(
+    make: loop_world.Make, settings: dict[str, int], reason: str, num_updates: int | None
+) -> None:
     world = make(**settings)
-    session = world.join()
-    world.play(session, 30)
-    assert world.loop.run() == reason
-    if "run__max_updates" in settings:
-        assert world.num_updates == 3
-    else:
+    world.play(world.join(), 30)
+    assert world.loop.run() == reason and num_updates in (None, world.num_updates)
+    if "run__max_env_steps" in settings:
         assert 20 <= world.loop.look().counts.stored < 20 + loop_world.SIZES[-1]
-
-
-def test_final_updates_follow_the_last_step_without_acting(make: loop_world.Make) -> None:
-    world = make(run__max_env_steps=20, replay__final_updates=7)
-    session = world.join()
-    world.play(session, 30)
-    assert world.loop.run() == "--max_env_steps=20 reached"
-    stored = world.loop.look().counts.stored
-    assert 20 <= stored < 20 + loop_world.SIZES[-1]
-    assert world.num_updates == 20 // loop_world.BATCH + 7  # samples per insert is 1
 
 
 def test_a_replay_too_short_to_learn_from_ends_the_run_without_final_updates(
@@ -276,30 +274,18 @@ def test_a_request_runs_between_two_calls_and_sees_what_a_checkpoint_holds(make:
     assert state.rings is not None and state.rings.cursor.shape == (loop_world.LAYOUT.num_train,)
 
 
-def test_the_newest_request_runs_once(make: loop_world.Make) -> None:
+def test_the_newest_request_runs_once_and_before_a_stop(make: loop_world.Make) -> None:
     loop, done = make().loop, []
     loop.request(lambda state: done.append(1))
-    loop.request(lambda state: done.append(2))
-    assert not done
-    loop.step()
-    loop.step()
-    assert done == [2]
-
-
-def test_a_request_may_ask_for_another(make: loop_world.Make) -> None:
-    loop, done = make().loop, []
-    loop.request(lambda state: loop.request(lambda state: done.append("again")))
+    loop.request(lambda state: loop.request(lambda state: done.append("again")))  # it may ask for another
     loop.step()
     assert not done
+    loop.step()
     loop.step()
     assert done == ["again"]
-
-
-def test_the_reason_to_stop_is_taken_after_the_last_request(make: loop_world.Make) -> None:
-    loop, seen = make().loop, []
     loop.stop("a signal")
-    loop.request(lambda state: seen.append(loop.course.over))
-    assert loop.run() == "a signal" and seen == [None]
+    loop.request(lambda state: done.append(loop.course.over))
+    assert loop.run() == "a signal" and done == ["again", None]
 
 
 def test_requests_wake_the_loop(make: loop_world.Make) -> None:

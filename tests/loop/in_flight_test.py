@@ -42,17 +42,10 @@ def test_they_complete_in_the_order_of_their_dispatch_on_a_thread_of_their_own()
     for number in range(3):
         calls.add(lambda number=number: finish(number))  # type: ignore[misc]
     calls.settle()
-    calls.stop()
-    assert done == [0, 1, 2] and threads == {"completions"}
-
-
-def test_its_end_waits_for_the_calls_before_it() -> None:
-    calls, done = _make(3), []
-    for number in range(3):
-        calls.add(lambda number=number: done.append(number))  # type: ignore[misc]
-    calls.start()
-    calls.stop()
-    assert done == [0, 1, 2]
+    for number in range(3, 6):
+        calls.add(lambda number=number: finish(number))  # type: ignore[misc]
+    calls.stop()  # waits for the calls before it
+    assert done == list(range(6)) and threads == {"completions"}
 
 
 def test_each_completion_wakes_the_loop() -> None:

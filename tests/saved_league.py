@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -82,3 +83,12 @@ def make_seats(
     for seed, (name, version) in enumerate(((OLD, 30), (NEW, 60)), 1):
         player_files.write(path / "checkpoints", name, version, params(config, seed), {}, time=0.0)
     return path
+
+
+def damaged(values: Any, *path: Any, value: Any) -> Any:
+    """Returns a copy of JSON with another value at a path."""
+    found = inner = copy.deepcopy(values)
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = value
+    return found

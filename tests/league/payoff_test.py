@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-import copy
+import functools
 import json
 from typing import Any
 
 import golden
 import pytest
+import saved_league
 
 from seedzero.league import payoff as payoffs
 from seedzero.league import players as members
@@ -121,13 +122,7 @@ def test_an_impossible_match_is_refused(match: payoffs.Match) -> None:
         payoffs.record(payoffs.Payoff(), [match])
 
 
-def _damaged(*path: Any, value: Any) -> Any:
-    values = copy.deepcopy(_payoff().to_json())
-    inner = values
-    for name in path[:-1]:
-        inner = inner[name]
-    inner[path[-1]] = value
-    return values
+_damaged = functools.partial(saved_league.damaged, _payoff().to_json())
 
 
 @pytest.mark.parametrize(

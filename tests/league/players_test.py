@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-import copy
 import dataclasses
+import functools
 import json
 from typing import Any
 
 import golden
 import pytest
+import saved_league
 
 from seedzero.config import league as league_config
 from seedzero.league import players as members
@@ -64,13 +65,7 @@ def test_a_checkpoint_brings_the_pool_back() -> None:
     assert members.Pool.from_json(json.loads(json.dumps(_pool().to_json()))) == _pool()
 
 
-def _damaged(*path: Any, value: Any) -> Any:
-    values = copy.deepcopy(_pool().to_json())
-    inner = values
-    for name in path[:-1]:
-        inner = inner[name]
-    inner[path[-1]] = value
-    return values
+_damaged = functools.partial(saved_league.damaged, _pool().to_json())
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import golden
 import loop_world
@@ -45,12 +46,18 @@ class World:
         self.books.record(batches.join(self.messages), 0.0)
         self.messages.clear()
 
+    def play(self, num_rows: int, *groups: int, ends: bool = False, rewards: Sequence[float] = ()) -> None:
+        """Books the rows of an episode that begins, and may end."""
+        for place in range(num_rows):
+            for group in groups or (0,):
+                is_last, reward = ends and place == num_rows - 1, rewards[place] if rewards else 1.0
+                self.show(group, first=place == 0, final=is_last, reward=reward)
+            self.act()
+
 
 def test_counts_hold_for_final_and_pending_steps() -> None:
     world = World()
-    for place in range(3):
-        world.show(0, first=place == 0, final=place == 2)
-        world.act()
+    world.play(3, ends=True)
     found = world.books.ledger.counts
     assert (found.acknowledged, found.stored, found.pending, found.discarded) == (4, 4, 0, {})
     world.show(0, first=True)
@@ -62,9 +69,7 @@ def test_counts_hold_for_final_and_pending_steps() -> None:
 
 def test_whole_episodes_are_counted_by_return_and_length() -> None:
     world = World()
-    for place in range(4):
-        world.show(0, first=place == 0, final=place == 3, reward=2.0)
-        world.act()
+    world.play(4, ends=True, rewards=[2.0] * 4)
     found = world.gathered.drain()
     assert found["episodes"] == 2
     assert (found["episode_return"], found["episode_length"]) == (6.0, 3.0)
@@ -72,9 +77,7 @@ def test_whole_episodes_are_counted_by_return_and_length() -> None:
 
 def test_in_games_of_two_players_the_return_is_the_first_movers() -> None:
     world = World(spec=dataclasses.replace(loop_world.SPEC, num_players=2))
-    for place in range(4):
-        world.show(0, first=place == 0, final=place == 3, reward=float(place))
-        world.act()
+    world.play(4, ends=True, rewards=range(4))
     found = world.gathered.drain()
     assert found["first_mover_return"] == 1.0 - 2.0 + 3.0 and "episode_return" not in found
 
@@ -93,13 +96,9 @@ def test_returns_are_told_for_each_task_too() -> None:
 
 def test_the_replay_can_be_sampled_once_every_shard_holds_a_step() -> None:
     world = World(TWO)
-    for place in range(2):
-        world.show(0, first=place == 0)
-        world.act()
+    world.play(2, 0)
     assert not world.books.can_sample and world.books.num_kept == 2
-    for place in range(2):
-        world.show(1, first=place == 0)
-        world.act()
+    world.play(2, 1)
     assert world.books.can_sample and world.books.num_kept == 4
 
 
@@ -120,10 +119,7 @@ def test_a_cut_discards_what_is_pending_and_what_fills_no_unroll() -> None:
     queue = sources.Queue(length=3, batch_size=2, max_lag=2, wait_seconds=1.0)
     pacer = queue_pacing.QueuePacer(queue, loop_world.LAYOUT, 16, lock_step=False)
     world = World(pacer=pacer)
-    for place in range(3):
-        for group in (0, 1):
-            world.show(group, first=place == 0)
-        world.act()
+    world.play(3, 0, 1)
     world.books.cut(np.array([0, 1]), counts.WORKER_LOST)
     found = world.books.ledger.counts
     assert (found.acknowledged, found.stored, found.pending) == (12, 4, 2)
@@ -134,9 +130,7 @@ def test_a_cut_discards_what_is_pending_and_what_fills_no_unroll() -> None:
 
 def test_an_agent_that_samples_discards_no_stored_step() -> None:
     world = World()
-    for place in range(3):
-        world.show(0, first=place == 0)
-        world.act()
+    world.play(3, 0)
     world.books.cut(np.array([0, 1]), counts.WORKER_LOST)
     found = world.books.ledger.counts
     assert (found.stored, found.discarded) == (4, {"worker_lost": 2})
@@ -145,10 +139,7 @@ def test_an_agent_that_samples_discards_no_stored_step() -> None:
 @pytest.mark.parametrize("has_replay", [True, False])
 def test_a_resume_without_its_replay_has_kept_nothing(has_replay: bool) -> None:
     world = World(TWO)
-    for place in range(2):
-        for group in (0, 1):
-            world.show(group, first=place == 0)
-        world.act()
+    world.play(2, 0, 1)
     saved = world.books.to_json()
     assert saved["stored_per_shard"] == [2, 2] and saved["waiting_steps"] == 0
     again = World(TWO).books
@@ -173,9 +164,7 @@ def test_a_resume_on_more_or_fewer_devices_has_kept_the_same_steps(
 def test_steps_that_waited_for_an_update_are_discarded_on_resume(is_old: bool) -> None:
     queue = sources.Queue(length=2, batch_size=2, max_lag=2, wait_seconds=1.0)
     world = World(pacer=queue_pacing.QueuePacer(queue, loop_world.LAYOUT, 16, lock_step=False))
-    for place in range(4):
-        world.show(0, first=place == 0)
-        world.act()
+    world.play(4, 0)
     saved = world.books.to_json()
     assert saved["waiting_steps"] == 6
     if is_old:  # a checkpoint from before there were queues

@@ -5,28 +5,19 @@ from __future__ import annotations
 import math
 import threading
 
+import loop_world
 import numpy as np
 
 from seedzero.core import types
 from seedzero.device import batch as batches
 from seedzero.loop import inbox as inboxes
-from seedzero.transport import messages
 
 ONE = batches.Layout(num_shards=1, num_train=8, num_evaluate=4)
 TWO = batches.Layout(num_shards=2, num_train=8, num_evaluate=4)
 
 
 def _message(slots: list[int], session_id: str = "r") -> batches.Message:
-    number = len(slots)
-    step = types.EnvStep(
-        observation=np.zeros((number, 2), np.float32),
-        reward=np.zeros(number, np.float32),
-        terminated=np.zeros(number, bool),
-        truncated=np.zeros(number, bool),
-        action_mask=None,
-    )
-    request = messages.StepRequest(session_id, types.Role.TRAIN, 0, 0, step, np.zeros(number, bool))
-    return batches.Message(request, np.array(slots, np.int32), 0.0)
+    return loop_world.message(loop_world.make_session(slots, name=session_id), 0, 0.0)
 
 
 def _take(

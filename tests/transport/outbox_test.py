@@ -23,6 +23,14 @@ class Wire:
         self.writes.append(asyncio.get_running_loop().create_future())
         await self.writes[-1]
 
+    async def begin(self, *messages: bytes) -> asyncio.Task[None]:
+        """Has the first message written, while the others wait."""
+        for data in messages:
+            self.outbox.put(data)
+        task = asyncio.create_task(self.outbox.write_all())
+        await rest()
+        return task
+
     async def end_write(self) -> None:
         self.writes[-1].set_result(None)
         await rest()
@@ -39,8 +47,7 @@ async def test_messages_are_written_in_order_and_one_at_a_time() -> None:
     wire = Wire()
     wire.outbox.put(b"before")
     assert not wire.begun
-    task = asyncio.create_task(wire.outbox.write_all())
-    await rest()
+    task = await wire.begin()
     wire.outbox.put(b"second")
     wire.outbox.put(b"third")
     assert wire.begun == [b"before"] and list(wire.outbox.waiting) == [b"second", b"third"]
@@ -62,11 +69,7 @@ async def test_messages_are_written_in_order_and_one_at_a_time() -> None:
 @in_a_loop
 async def test_the_error_of_a_write_ends_it() -> None:
     wire = Wire()
-    task = asyncio.create_task(wire.outbox.write_all())
-    await rest()
-    wire.outbox.put(b"first")
-    wire.outbox.put(b"second")
-    await rest()
+    task = await wire.begin(b"first", b"second")
     wire.writes[-1].set_exception(ConnectionResetError())
     with pytest.raises(ConnectionResetError):
         await task
@@ -78,9 +81,7 @@ async def test_the_error_of_a_write_ends_it() -> None:
 @in_a_loop
 async def test_a_cancelled_write_cancels_it() -> None:
     wire = Wire()
-    task = asyncio.create_task(wire.outbox.write_all())
-    wire.outbox.put(b"first")
-    await rest()
+    task = await wire.begin(b"first")
     wire.writes[-1].cancel()
     await rest()
     assert task.cancelled()
@@ -89,11 +90,7 @@ async def test_a_cancelled_write_cancels_it() -> None:
 @in_a_loop
 async def test_nothing_is_written_once_it_is_cancelled() -> None:
     wire = Wire()
-    task = asyncio.create_task(wire.outbox.write_all())
-    await rest()
-    wire.outbox.put(b"first")
-    await rest()
-    wire.outbox.put(b"second")
+    task = await wire.begin(b"first", b"second")
     task.cancel()
     await rest()
     await wire.end_write()

@@ -414,6 +414,23 @@ def test_client_resumes_its_run_and_repeats_what_was_not_answered(learner: Learn
     assert learner.next_end() == (request.session_id, messages.GOODBYE)
 
 
+def test_client_hears_an_answer_once_that_comes_twice(
+    learner: Learner, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = streams.Stream.put
+
+    def put_twice(stream: streams.Stream, data: bytes) -> None:
+        message = inference_pb2.LearnerMessage.FromString(data)
+        for _ in range(2 if message.WhichOneof("message") == "actions" else 1):
+            put(stream, data)
+
+    monkeypatch.setattr(streams.Stream, "put", put_twice)
+    with joined(address) as worker:
+        for sequence in range(3):
+            worker.send(0, make_step())
+            assert receive_actions(worker).group == 0 and learner.next_request().sequence == sequence
+
+
 def test_unknown_run_is_told_to_restart_on_the_same_stream(learner: Learner, address: str) -> None:
     with RawStream(address) as raw:
         raw.say(handshake.encode_hello(dataclasses.replace(HELLO, session_id="of another learner")))

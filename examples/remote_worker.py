@@ -5,7 +5,7 @@
     seedzero evaluate --run_dir=DIR --listen=127.0.0.1:50051     # later: scores it in a worker
 
 It takes the flags of `seedzero worker`, such as `--token_file=FILE` and `--tls.ca_file=FILE`.
-Any implementation of seedzero.envs.base.VectorEnv works; a single Gymnasium environment needs only the function that
+Any implementation of seedzero.envs.env_base.VectorEnv works; a single Gymnasium environment needs only the function that
 makes one.
 """
 
@@ -14,8 +14,7 @@ import sys
 import gymnasium
 import numpy as np
 
-from seedzero.envs import base as env_base
-from seedzero.envs import gym_env
+from seedzero.envs import env_base, gym_env
 from seedzero.worker import process
 
 

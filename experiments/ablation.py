@@ -21,7 +21,7 @@ import runs
 
 from seedzero.api import request
 from seedzero.cli import parse, train
-from seedzero.config import config as configs
+from seedzero.config import configs
 
 VARIANTS: Mapping[str, Sequence[str]] = {
     "base": (),

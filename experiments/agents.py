@@ -24,8 +24,7 @@ import ladder
 import runs
 
 from seedzero.api import environment
-from seedzero.config import combinations, presets, sections
-from seedzero.config import config as configs
+from seedzero.config import combinations, configs, presets, sections
 from seedzero.core import errors
 
 _EPISODES, _QUICK_EPISODES = 200, 20

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import runs
 
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.config import config as configs
+from seedzero.checkpoints import run_dirs
+from seedzero.config import configs
 from seedzero.envs import registry
 
 EVALUATION_EPISODES = 32

@@ -307,10 +307,9 @@ def searching(run_dir: pathlib.Path, step: Any, rows: int, player: str | None = 
     """Returns the players of a checkpoint; step, player as in `seedzero evaluate`. rows: of the compiled call."""
     import jax
 
-    from seedzero.checkpoints import run_dir as run_dirs
+    from seedzero.checkpoints import run_dirs
     from seedzero.device import acting
-    from seedzero.evaluation import agent_choice, greedy
-    from seedzero.evaluation import evaluate as scoring
+    from seedzero.evaluation import agent_choice, greedy, scoring
 
     config = run_dirs.read_saved(run_dir).config
     game = scoring.game_of(config)

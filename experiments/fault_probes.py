@@ -24,7 +24,7 @@ import runs
 from grpc import aio
 
 from seedzero.benchmark import transport
-from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import saved_files
 from seedzero.cli import main as commands
 from seedzero.config import sections
 from seedzero.core import env_ids, errors, types

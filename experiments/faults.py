@@ -204,7 +204,7 @@ ROWS = (
         "process-hang",
         "environments that hang when made, reset or closed",
         "killed, named, started again",
-        ("tests/processes/supervisor_test.py", "tests/host/deadline_test.py"),
+        ("tests/processes/supervisor_test.py", "tests/learner/deadline_test.py"),
     ),
     Row(
         "process-session",
@@ -262,7 +262,7 @@ ROWS = (
         "input-resume",
         "a resume with each setting changed",
         "taken, refused by name, or kept with a line",
-        ("tests/checkpoints/run_dir_test.py::test_every_changed_setting_is_taken_refused_or_kept_by_name",),
+        ("tests/checkpoints/run_dirs_test.py::test_every_changed_setting_is_taken_refused_or_kept_by_name",),
     ),
     Row(
         "input-messages",
@@ -308,9 +308,9 @@ ROWS = (
         "a read-only run directory, a file in its place, a link",
         "refused by name",
         (
-            "tests/checkpoints/run_dir_test.py::test_read_only_directory_is_refused",
-            "tests/checkpoints/run_dir_test.py::test_file_in_place_of_a_directory_is_refused",
-            "tests/checkpoints/run_dir_test.py::test_a_link_in_a_run_directory_is_refused_by_name_and_what_is_behind_it_stays",
+            "tests/checkpoints/run_dirs_test.py::test_read_only_directory_is_refused",
+            "tests/checkpoints/run_dirs_test.py::test_file_in_place_of_a_directory_is_refused",
+            "tests/checkpoints/run_dirs_test.py::test_a_link_in_a_run_directory_is_refused_by_name_and_what_is_behind_it_stays",
         ),
     ),
     Row("storage-damage", "each file of a checkpoint truncated, deleted, flipped", "verification names each"),
@@ -349,8 +349,8 @@ ROWS = (
         "a kill between any two changes of the disk within an export",
         "the old or the new one, no file left after the next",
         (
-            "tests/evaluation/exporting_test.py::test_an_export_killed_at_any_change_of_the_disk_leaves_the_old_or_the_new_one",
-            "tests/evaluation/exporting_test.py::test_an_export_takes_the_place_of_an_earlier_one_whole_or_not_at_all",
+            "tests/exports/exporting_test.py::test_an_export_killed_at_any_change_of_the_disk_leaves_the_old_or_the_new_one",
+            "tests/exports/exporting_test.py::test_an_export_takes_the_place_of_an_earlier_one_whole_or_not_at_all",
         ),
     ),
     Row(
@@ -358,8 +358,8 @@ ROWS = (
         "files of yours beside an export whose names look like temporary ones; a link in place of its mark",
         "they stay",
         (
-            "tests/evaluation/exporting_test.py::test_an_export_leaves_its_neighbours_alone",
-            "tests/evaluation/exporting_test.py::test_an_export_leaves_what_another_one_still_writes",
+            "tests/exports/exporting_test.py::test_an_export_leaves_its_neighbours_alone",
+            "tests/exports/exporting_test.py::test_an_export_leaves_what_another_one_still_writes",
             "tests/checkpoints/durable_test.py::test_among_others_files_a_mark_tells_a_leftover",
             "tests/checkpoints/durable_test.py::test_a_mark_does_not_follow_a_link",
         ),
@@ -370,7 +370,7 @@ ROWS = (
         "the second recording is refused by name; each file is whole",
         (
             "tests/evaluation/recording_test.py::test_two_processes_do_not_record_into_one_directory",
-            "tests/evaluation/video_test.py::test_of_two_videos_of_one_name_each_is_whole",
+            "tests/evaluation/videos_test.py::test_of_two_videos_of_one_name_each_is_whole",
             "tests/checkpoints/durable_test.py::test_two_writers_of_one_file_write_it_whole_beside_files_of_others",
             "tests/checkpoints/run_lock_test.py::test_a_lock_whose_file_was_deleted_meanwhile_is_none",
         ),
@@ -428,9 +428,9 @@ ROWS = (
         "strangers of this machine at the meeting of its hosts: 40 without a word, one with another host's hello",
         "refused before anything is read; the hosts meet",
         (
-            "tests/hosts/link_test.py::test_idle_strangers_take_no_hosts_place",
-            "tests/hosts/link_test.py::test_a_stranger_is_refused_before_anything_is_read",
-            "tests/host/together_test.py::test_hosts_of_one_process_have_its_token_and_their_workers_have_not",
+            "tests/cluster/link_test.py::test_idle_strangers_take_no_hosts_place",
+            "tests/cluster/link_test.py::test_a_stranger_is_refused_before_anything_is_read",
+            "tests/learner/together_test.py::test_hosts_of_one_process_have_its_token_and_their_workers_have_not",
             "tests/api/local_hosts_test.py::test_hosts_share_a_token_of_this_start_that_no_command_line_shows",
         ),
     ),

@@ -31,7 +31,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import run_dirs
 from seedzero.monitoring import metrics_log
 
 SETTINGS = ("--stop_at_return=inf", "--evaluation.every_updates=0", "--metrics.every_seconds=1")

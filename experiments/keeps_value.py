@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import solver
 
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import run_dirs
 from seedzero.envs import bots, spiel
-from seedzero.evaluation import agent_choice
-from seedzero.evaluation import evaluate as scoring
+from seedzero.evaluation import agent_choice, scoring
 
 _TRIES = 100
 """Limit of random games per requested position."""

@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 import runs
 
-from seedzero.api import judge as judges
-from seedzero.api import leagues
+from seedzero.api import exploitability, leagues
 from seedzero.config import presets
-from seedzero.evaluation import nash
+from seedzero.equilibria import nash
 
 RUNS: Mapping[str, Mapping[str, float]] = {
     "league": {},
@@ -70,7 +69,7 @@ def main() -> None:
 
 def judged(path: pathlib.Path, share: float) -> tuple[list[Result], list[Result]]:
     """Returns the NashConv of a run's mixtures after each of up to 40 snapshots, and each one's final weights."""
-    found, league = judges.judge(path, str(path), trusted=True), leagues.read(path, str(path))
+    found, league = exploitability.judge(path, str(path), trusted=True), leagues.read(path, str(path))
     frozen = [found.names.index(name) for name in league.pool.past()]
     ends = sorted({round(end) for end in np.linspace(1, len(frozen), min(40, len(frozen)))})
     plans = nash.players(found.tree, found.policies).plans

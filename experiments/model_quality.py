@@ -23,8 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.checkpoints import spec_file
+from seedzero.checkpoints import run_dirs, spec_file
 from seedzero.core import errors
 from seedzero.evaluation import agent_choice, greedy
 

@@ -22,10 +22,9 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 import seedzero
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import run_dirs
 from seedzero.core import types
-from seedzero.envs import base as env_base
-from seedzero.envs import registry
+from seedzero.envs import env_base, registry
 
 SIDE = 216
 """Pixels of a picture's side."""

@@ -77,7 +77,7 @@ class Way:
         if is_traced or any(self._mark in found for found in data):
             for name, holder in holders:
                 self._note(is_traced, name, holder, entered=event == "call" and holder is frame)
-        if is_traced and event == "call" and file.startswith(("agents/", "replay/rings.py")):
+        if is_traced and event == "call" and file.startswith(("agents/", "replay/ring_store.py")):
             self._inside.end = frame
 
     def _note(self, is_traced: bool, file: str, frame: FrameType, *, entered: bool) -> None:

@@ -35,8 +35,7 @@ import aggregates
 import numpy as np
 import runs
 
-from seedzero.checkpoints import durable
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import durable, run_dirs
 from seedzero.config import sections
 from seedzero.core import errors
 from seedzero.envs import registry

@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.checkpoints import files as saved_files
-from seedzero.checkpoints import trees
+from seedzero.checkpoints import saved_files, trees
 from seedzero.monitoring import metrics_log
 
 COMMON = ("--deterministic", "--seed=3", "--stop_at_return=inf", "--evaluation.episodes=4", "--evaluation.num_envs=4")

@@ -30,7 +30,7 @@ from typing import Any
 import gymnasium
 import psutil
 
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import run_dirs
 from seedzero.monitoring import metrics_log
 
 UNDISTURBED_SECONDS = 120.0

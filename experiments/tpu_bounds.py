@@ -34,20 +34,14 @@ from jax.experimental import topologies
 from jax.extend import core as jax_core
 
 from seedzero.cli import benchmark, parse
-from seedzero.config import config as configs
-from seedzero.config import machine as machines
-from seedzero.config import options, presets
+from seedzero.config import configs, machines, options, presets
 from seedzero.core import errors, packages
-from seedzero.device import memory, tracing
-from seedzero.device import mesh as meshes
-from seedzero.device import programs as device_programs
-from seedzero.device import setup as setups
-from seedzero.device import state as states
+from seedzero.device import device_programs, memory, meshes, setups, states, tracing
 from seedzero.envs import registry
-from seedzero.replay import data as sources
+from seedzero.replay import sources
 
 DEFAULT_PRESET, DEFAULT_CHIPS = "atari", "v5e-1"
-NAMES = {"refresh": "reanalyse"}
+NAMES = {"reanalyse": "reanalyse"}
 """A program's name -> the one that is told."""
 LEARN = "learn"
 """The program of devices that learn and do nothing else."""
@@ -160,11 +154,11 @@ def traces(
         actor = actor._replace(rings=actor.rings._replace(observation=None))
     strategy = device_programs.choose_strategy(setup, on_host=on_host, on_ready=lambda: None)
     tracer = tracing.ProgramTracer(setup, states.abstract_train(setup), actor, strategy.held)
-    num_shards, refresh = setup.layout.num_shards, setup.agent.refresh
-    refreshed = dict.fromkeys(("refresh", "draw_stale", "renew"), refresh.batch_size if refresh else 0)
+    num_shards, reanalyse = setup.layout.num_shards, setup.agent.reanalyse
+    reanalysed = dict.fromkeys(("reanalyse", "draw_stale", "renew"), reanalyse.batch_size if reanalyse else 0)
     acting = {("act", size * num_shards): functools.partial(tracer.act, size) for size in reversed(setup.sizes)}
-    traced = {**strategy.trace_update(tracer), **(strategy.trace_refresh(tracer) if refresh else {})}
-    training = {(name, refreshed.get(name, setup.batch_size)): trace for name, trace in traced.items()}
+    traced = {**strategy.trace_update(tracer), **(strategy.trace_reanalyse(tracer) if reanalyse else {})}
+    training = {(name, reanalysed.get(name, setup.batch_size)): trace for name, trace in traced.items()}
     return {**acting, **training}
 
 
@@ -358,16 +352,16 @@ def predict(
 
 def calls_per_step(setup: setups.Setup, config: configs.Config) -> dict[str, float]:
     """Returns each program's calls for a stored step, at full acting batches and the preset's ratios."""
-    data, refresh = setup.agent.data, setup.agent.refresh
+    data, reanalyse = setup.agent.data, setup.agent.reanalyse
     if isinstance(data, sources.Queue):
         updates = 1 / (data.batch_size * data.length)
     else:
         updates = config.replay.samples_per_insert / setup.batch_size
-    refreshes = refresh.per_insert / refresh.batch_size if refresh else 0.0
+    reanalyses = reanalyse.per_insert / reanalyse.batch_size if reanalyse else 0.0
     return {
         "act": 1 / setup.max_rows,
         **dict.fromkeys(("update", "draw", LEARN, "write_back"), updates),
-        **dict.fromkeys(("reanalyse", "draw_stale", "renew"), refreshes),
+        **dict.fromkeys(("reanalyse", "draw_stale", "renew"), reanalyses),
     }
 
 

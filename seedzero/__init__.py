@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from seedzero.api.runs import Evaluation, evaluate, export, load
     from seedzero.api.training import train
     from seedzero.core import errors
-    from seedzero.evaluation.policy import Policy
+    from seedzero.evaluation.acting_policy import Policy
     from seedzero.evaluation.records import Record, read_record
-    from seedzero.evaluation.thinking import Thought
-    from seedzero.host.result import Result
+    from seedzero.evaluation.search_traces import Thought
+    from seedzero.learner.result import Result
 else:
     _PLACES = {
         "Evaluation": "seedzero.api.runs",
-        "Policy": "seedzero.evaluation.policy",
+        "Policy": "seedzero.evaluation.acting_policy",
         "Record": "seedzero.evaluation.records",
-        "Result": "seedzero.host.result",
-        "Thought": "seedzero.evaluation.thinking",
+        "Result": "seedzero.learner.result",
+        "Thought": "seedzero.evaluation.search_traces",
         "errors": "seedzero.core.errors",
         "evaluate": "seedzero.api.runs",
         "export": "seedzero.api.runs",

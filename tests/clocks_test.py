@@ -8,14 +8,14 @@ _WALL_CLOCK = re.compile(r"\btime\.time(?:_ns)?\b|\bdatetime\.(?:datetime|date)\
 SHOWN = {
     "api/training.py": "the name of a new run directory",
     "bucket/lease.py": "shown by `seedzero status`; other learners watch the object change",
-    "checkpoints/checkpointer.py": "the age of checkpoints in their listing",
+    "checkpoints/checkpointers.py": "the age of checkpoints in their listing",
     "cli/checkpoint.py": "the same",
     "cli/play_page.py": "the name of a recording",
     "envs/level_cache.py": "old rests; one that a process still writes is a level that is made anew",
-    "host/starting.py": "shown in learner.json",
+    "learner/starting.py": "shown in learner.json",
     "monitoring/metrics_log.py": "the axis of TensorBoard",
     "monitoring/status.py": "whether a learner on another machine renews its lease, said with its age",
-    "monitoring/view.py": "lines of JSON on the screen",
+    "monitoring/views.py": "lines of JSON on the screen",
 }
 """Files that read the wall clock, and what for."""
 

@@ -12,7 +12,7 @@ import golden
 import pytest
 
 from seedzero.cli import main as commands
-from seedzero.config import config as configs
+from seedzero.config import configs
 
 CONFTEST = """
 import golden

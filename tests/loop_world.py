@@ -13,30 +13,28 @@ from typing import Any, NamedTuple, cast
 import jax
 import numpy as np
 
-from seedzero.agents import base
-from seedzero.agents import table as agents
+from seedzero.agents import agent_table, base
 from seedzero.checkpoints import trees
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 from seedzero.core import types
-from seedzero.device import batch as batches
-from seedzero.device import mesh as meshes
-from seedzero.device import newest_rows
-from seedzero.device import programs as device_programs
-from seedzero.device import setup as setups
-from seedzero.device import state as states
+from seedzero.device import batches, device_programs, meshes, newest_rows, setups, states
 from seedzero.evaluation import evaluation
-from seedzero.live import observer as observers
-from seedzero.loop import books as bookkeeping
-from seedzero.loop import building, device_loop, pacing, scheduler
-from seedzero.loop import dispatcher as dispatchers
-from seedzero.loop import evaluator as evaluators
-from seedzero.loop import inbox as inboxes
-from seedzero.loop import player as players
-from seedzero.loop import roster as rosters
-from seedzero.loop import seating as seats
+from seedzero.live import observers
+from seedzero.loop import (
+    building,
+    device_loop,
+    dispatchers,
+    evaluators,
+    inboxes,
+    players,
+    rate_limiting,
+    rosters,
+    scheduler,
+    seatings,
+    step_accounting,
+)
 from seedzero.metrics import aggregator, counts
-from seedzero.replay import data as sources
+from seedzero.replay import sources
 from seedzero.transport import messages
 
 SPEC = types.EnvSpec((2,), "float32", 3)
@@ -65,15 +63,15 @@ MUZERO: dict[str, options.Value] = {
     "reanalyse.min_age": 1,
     "reanalyse.per_insert": 0.5,
 }
-READY = pacing.Progress(
+READY = rate_limiting.Progress(
     num_inserts=1000,
     num_kept=1000,
     num_updates=0,
-    num_refreshes=0,
+    num_reanalyses=0,
     can_act=True,
     can_evaluate=False,
     can_update=True,
-    can_refresh=False,
+    can_reanalyse=False,
     evaluating=False,
     evaluated_last=False,
 )
@@ -108,8 +106,8 @@ class Device(NamedTuple):
 
     @property
     def without_refresh(self) -> Device:
-        """The same agent, which owes no refreshes."""
-        return self._replace(setup=self.setup._replace(agent=self.setup.agent._replace(refresh=None)))
+        """The same agent, which owes no reanalyses."""
+        return self._replace(setup=self.setup._replace(agent=self.setup.agent._replace(reanalyse=None)))
 
 
 def make_device(
@@ -142,7 +140,7 @@ def _make_device(
     shapes = states.abstract_train(setup), states.abstract_actor(setup)
     ready = threading.Semaphore(0)
     _, programs = device_programs.prepare(setup, *shapes, on_ready=ready.release)
-    assert programs.update.result() and (agent.refresh is None or programs.refresh.result())
+    assert programs.update.result() and (agent.reanalyse is None or programs.reanalyse.result())
     while programs.sizes != sizes:
         assert ready.acquire(timeout=60)
     return Device(dict(items), setup, programs, states.init_train(setup, seed=0), states.init_actor(setup))
@@ -164,7 +162,7 @@ def _make_setup(
     sizes: tuple[int, ...],
 ) -> setups.Setup:
     config = configs.override(configs.Config(), settings)
-    agent = agents.make(config, spec, "cpu")
+    agent = agent_table.make(config, spec, "cpu")
     mesh, learners = meshes.split(meshes.make(1 + num_learning), min(1, num_learning))
     return setups.Setup(
         agent,
@@ -197,8 +195,8 @@ class _Replaced:
 
 
 def replaced(device: Device, **functions: Any) -> Device:
-    """Returns an agent with other functions on the device: act, update, refresh; or a future of the last two."""
-    for name in functions.keys() & {"update", "refresh"}:
+    """Returns an agent with other functions on the device: act, update, reanalyse; or a future of the last two."""
+    for name in functions.keys() & {"update", "reanalyse"}:
         if not isinstance(functions[name], futures.Future):
             compiled, changed = getattr(device.programs, name).result(), futures.Future[device_programs.Training]()
             changed.set_result(compiled._replace(functions={**compiled.functions, name: functions[name]}))
@@ -211,7 +209,7 @@ def replaced(device: Device, **functions: Any) -> Device:
 class World:
     """A loop, and what it told the workers and the runtime."""
 
-    def __init__(self, device: Device, seating: seats.Seating | None = None, **settings: options.Value) -> None:
+    def __init__(self, device: Device, seating: seatings.Seating | None = None, **settings: options.Value) -> None:
         """seating: of two players; None: there is one."""
         self.config = config = configured(device, settings)
         self.people = rosters.Roster(config, device.setup.layout, device.setup.max_rows)
@@ -250,7 +248,7 @@ class World:
         )
         hooks = device_loop.Hooks(
             self._evaluated,
-            lambda state: self.saved.append(int(state.host["num_updates"])),
+            lambda state: self.saved.append(int(state.counters["num_updates"])),
             lambda: self.rows.append(self.num_updates),
             self.reports.append,
             lambda snapshot: not self.frozen.append(snapshot.name),
@@ -262,11 +260,21 @@ class World:
     def _player(self, device: Device, name: str) -> players.Player:
         setup, (train, rings) = device.setup, map(trees.copy, (device.train, device.actor.rings))  # they are donated
         strategy = device_programs.choose_strategy(setup, on_host=False, on_ready=lambda: None)
-        pacer = players.make_pacer(self.config, setup)
-        books = bookkeeping.Books(setup.layout, pacer, self.gathered, setup.spec)
+        rate_limiter = players.make_pacer(self.config, setup)
+        accounting = step_accounting.StepAccounting(setup.layout, rate_limiter, self.gathered, setup.spec)
         seed = self.config.run.seed
         shared = players.SharedRings(rings)
-        return players.Player(name, seed, setup, device.programs, strategy, train, shared, pacer=pacer, books=books)
+        return players.Player(
+            name,
+            seed,
+            setup,
+            device.programs,
+            strategy,
+            train,
+            shared,
+            rate_limiter=rate_limiter,
+            accounting=accounting,
+        )
 
     def _evaluated(self, ended: evaluators.Ended) -> None:
         self.results.append(ended.result)
@@ -393,6 +401,6 @@ def assert_same_state(one: World, other: World) -> None:
     """Asserts that checkpoints of both would be equal bit for bit, but for the steps in rings that a queue drops."""
     first, second = one.loop.state(), other.loop.state()
     dropped = {} if first.rings else {"stored_per_shard": None}
-    assert {**first.host, **dropped} == {**second.host, **dropped}
+    assert {**first.counters, **dropped} == {**second.counters, **dropped}
     for a, b in zip(jax.tree.leaves(first[:2]), jax.tree.leaves(second[:2]), strict=True):
         assert np.array_equal(np.asarray(a), np.asarray(b))

@@ -10,17 +10,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from seedzero.checkpoints import checkpoint_dir
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.config import config as configs
-from seedzero.config import options, presets
-from seedzero.league import payoff as payoffs
-from seedzero.league import players as members
+from seedzero.checkpoints import checkpoint_dir, run_dirs
+from seedzero.config import configs, options, presets
+from seedzero.league import members, payoffs
 
 OLD, NEW = "main-0123456789ab", "main-ba9876543210"
 
 
-def counters() -> dict[str, Any]:
+def made_counters() -> dict[str, Any]:
     """Returns a checkpoint's counters: of the ten matches main won 4, drew 2 and lost 4."""
     pool, _ = members.Pool().freeze(members.MAIN, OLD[5:], version=30, env_steps=1_000)
     pool, _ = pool.freeze(members.MAIN, NEW[5:], version=60, env_steps=2_000)
@@ -41,7 +38,7 @@ def counters() -> dict[str, Any]:
 
 def make(
     path: pathlib.Path,
-    host: dict[str, Any] | None = None,
+    counters: dict[str, Any] | None = None,
     preset: str = "league-tictactoe",
     params: Callable[[configs.Config], Any] = lambda config: {"weight": np.zeros(2, np.float32)},
     **changes: options.Value,
@@ -52,32 +49,32 @@ def make(
     """
     config = configs.override(presets.get(preset), {name.replace("__", "."): value for name, value in changes.items()})
     with run_dirs.open_run_dir(path, config, preset=preset, given={}) as opened:
-        if (host := counters() if host is None else host) != {}:
+        if (counters := made_counters() if counters is None else counters) != {}:
             files = checkpoint_dir.CheckpointDir(opened.checkpoints, config.checkpoint, lambda: 0.0)
-            files.write(90, {"params": {"params": params(config)}}, host, (), None)
+            files.write(90, {"params": {"params": params(config)}}, counters, (), None)
         return opened.path
 
 
 def make_seats(
-    path: pathlib.Path, game: str = "kuhn_poker", host: dict[str, Any] | None = None, **changes: options.Value
+    path: pathlib.Path, game: str = "kuhn_poker", counters: dict[str, Any] | None = None, **changes: options.Value
 ) -> pathlib.Path:
     """Writes the run directory of a small PPO agent in a game of seats; its frozen players differ from main.
 
     host, changes: as of `make`; a league unless changes say otherwise.
     """
-    from seedzero.agents import table as agents  # JAX
+    from seedzero.agents import agent_table  # JAX
     from seedzero.checkpoints import player_files, spec_file
     from seedzero.envs import spiel_seats
 
     spec = spiel_seats.SpielSeats(game).spec
 
     def params(config: configs.Config, seed: int = 0) -> Any:
-        agent, random = agents.make(config, spec, "cpu"), np.random.default_rng(seed)
+        agent, random = agent_table.make(config, spec, "cpu"), np.random.default_rng(seed)
         shapes = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
         return jax.tree.map(lambda x: random.normal(size=x.shape).astype(x.dtype), shapes)
 
     small: dict[str, options.Value] = {"run__agent": "ppo", "network__width": 4, "league__freeze_every": 1_000}
-    path = make(path, host, "cartpole", params, **{"env__id": f"spiel:{game}", **small, **changes})
+    path = make(path, counters, "cartpole", params, **{"env__id": f"spiel:{game}", **small, **changes})
     spec_file.write(path, spec)
     config = run_dirs.read_saved(path).config
     for seed, (name, version) in enumerate(((OLD, 30), (NEW, 60)), 1):

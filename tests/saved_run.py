@@ -7,10 +7,8 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.checkpoints import spec_file
-from seedzero.config import config as configs
-from seedzero.config import presets
+from seedzero.checkpoints import run_dirs, spec_file
+from seedzero.config import configs, presets
 from seedzero.core import types
 from seedzero.monitoring import metrics_log
 

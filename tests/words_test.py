@@ -7,7 +7,7 @@ import re
 import pytest
 
 from seedzero.cli import main as commands
-from seedzero.config import config as configs
+from seedzero.config import configs
 
 PACKAGE = pathlib.Path(__file__).parents[1] / "seedzero"
 MOST_VAGUE = 0.3

@@ -23,12 +23,9 @@ import optax
 
 from seedzero.agents import base, exploration, learning
 from seedzero.config import options, own_agents, shared
-from seedzero.networks import inputs as network_inputs
-from seedzero.networks import observations
-from seedzero.ops import gae, q_learning
-from seedzero.ops import returns as nstep
-from seedzero.replay import data as sources
-from seedzero.replay import windows as windowing
+from seedzero.networks import network_inputs, observations
+from seedzero.ops import gae, nstep, q_learning
+from seedzero.replay import sources, windowing
 
 # Settings ------------------------------------------------------------------------------------------------------------
 

@@ -14,15 +14,11 @@ import jax
 import jax.numpy as jnp
 
 from seedzero.agents import base, learning, q_learner
-from seedzero.config import apex as apex_config
-from seedzero.config import config as configs
+from seedzero.config import apex_config, configs
 from seedzero.core import types
 from seedzero.networks import actor_critic
-from seedzero.ops import q_learning
-from seedzero.ops import returns as nstep
-from seedzero.replay import data as sources
-from seedzero.replay import priorities
-from seedzero.replay import windows as windowing
+from seedzero.ops import nstep, q_learning
+from seedzero.replay import priorities, sources, windowing
 
 _Parts: TypeAlias = q_learner.QLearnerParts[apex_config.ApexConfig]
 

@@ -13,8 +13,7 @@ import jax
 
 from seedzero import search as mcts
 from seedzero.core import types
-from seedzero.replay import data as sources
-from seedzero.replay import windows as windowing
+from seedzero.replay import sources, windowing
 
 Params: TypeAlias = Any
 """A pytree of arrays of any dtypes."""
@@ -100,10 +99,10 @@ class Model(NamedTuple):
     discount: float  # of the next state's value; negative if the other player moves there
 
 
-class Refresh(NamedTuple):
+class Reanalyse(NamedTuple):
     """How stored targets are computed anew with newer parameters (MuZero Reanalyse)."""
 
-    per_insert: float  # rows refreshed for each stored training step
+    per_insert: float  # rows reanalysed for each stored training step
     batch_size: int  # rows of one call
     min_age: int  # targets of parameters at most so many updates old are left as they are
     length: int  # positions of a window, the stale row first
@@ -139,7 +138,7 @@ class Agent(NamedTuple):
     # fields of the train state beside `acting`, in whose units its values count: snapshots have them too
     scales: tuple[str, ...] = ()
     has_policy: bool = True  # to draw actions from; false: the agent learns values alone
-    refresh: Refresh | None = None  # None: stored targets stay as they are
+    reanalyse: Reanalyse | None = None  # None: stored targets stay as they are
     # (params, Inputs, key, return_tree) -> Searched, as `act` searches; None: it does not
     search: Callable[[Params, Inputs, jax.Array, bool], Searched] | None = None
     model: Model | None = None  # that it searches; None: it has none

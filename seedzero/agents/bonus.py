@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 
 from seedzero.core import errors, types, user_code
-from seedzero.replay import windows as windowing
+from seedzero.replay import windowing
 
 
 class Bonus(NamedTuple):

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.config import muzero as muzero_config
+from seedzero.config import muzero_config
 from seedzero.core import types
 
 _FIRST_EXPONENT = 1.0

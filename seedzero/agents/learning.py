@@ -12,9 +12,8 @@ import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base
 from seedzero.config import shared
-from seedzero.networks import actor_critic, observations
-from seedzero.networks import inputs as network_inputs
-from seedzero.replay import windows as windowing
+from seedzero.networks import actor_critic, network_inputs, observations
+from seedzero.replay import windowing
 
 
 class TrainState(NamedTuple):

@@ -18,14 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base, exploration, learning, muzero_loss, muzero_model, muzero_search, sampled
-from seedzero.config import config as configs
-from seedzero.config import muzero as muzero_config
+from seedzero.config import configs, muzero_config
 from seedzero.core import errors, types
-from seedzero.ops import returns as nstep
-from seedzero.replay import data as sources
-from seedzero.replay import priorities
-from seedzero.replay import rings as ring_store
-from seedzero.replay import windows as windowing
+from seedzero.ops import nstep
+from seedzero.replay import priorities, ring_store, sources, windowing
 
 _REPETITION_KEY = 2**20
 """The search splits the key of a call; far fewer times than this."""
@@ -60,7 +56,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
             parts, params, inputs, key, return_tree=return_tree
         ),
         model=muzero_search.model_functions(parts),
-        refresh=base.Refresh(
+        reanalyse=base.Reanalyse(
             per_insert=config.reanalyse.per_insert,
             batch_size=config.reanalyse.batch_size,
             min_age=config.reanalyse.min_age,

@@ -14,15 +14,11 @@ import jax.numpy as jnp
 import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base, muzero_model
-from seedzero.config import config as configs
-from seedzero.config import muzero as muzero_config
+from seedzero.config import configs, muzero_config
 from seedzero.core import types
-from seedzero.networks import actor_critic, observations, projection
-from seedzero.networks import muzero as muzero_net
-from seedzero.ops import augment, binned_actions, q_learning, statistics
-from seedzero.ops import returns as nstep
-from seedzero.replay import rings as ring_store
-from seedzero.replay import windows as windowing
+from seedzero.networks import actor_critic, muzero_net, observations, projection
+from seedzero.ops import augment, binned_actions, nstep, q_learning, statistics
+from seedzero.replay import ring_store, windowing
 
 PROBABILITY = "probability"
 """Name of the stored probability with which the acting policy took the action."""

@@ -11,13 +11,11 @@ import jax.numpy as jnp
 import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base, learning
-from seedzero.config import config as configs
-from seedzero.config import shared
+from seedzero.config import configs, shared
 from seedzero.core import types
-from seedzero.networks import inputs as network_inputs
-from seedzero.networks import muzero as muzero_net
+from seedzero.networks import muzero_net, network_inputs
 from seedzero.ops import statistics, value_transforms
-from seedzero.replay import windows as windowing
+from seedzero.replay import windowing
 
 REWARD_SIZE = "reward_size"
 """Name of the running size of rewards among the parameters."""

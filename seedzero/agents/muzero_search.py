@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from seedzero import search as mcts
 from seedzero.agents import base, muzero_model, sampled
 from seedzero.core import types
-from seedzero.networks import muzero as muzero_net
+from seedzero.networks import muzero_net
 
 _SAMPLE_KEY = 2**20 + 1
 """Another number than that of `muzero`'s repetitions; the search splits the key of a call far fewer times."""

@@ -8,11 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from seedzero.agents import base
-from seedzero.config import config as configs
-from seedzero.config import own_agents
+from seedzero.config import configs, own_agents
 from seedzero.core import errors, types, user_code
 from seedzero.networks import observations
-from seedzero.replay import data as sources
+from seedzero.replay import sources
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:

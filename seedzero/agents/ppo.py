@@ -19,14 +19,11 @@ import numpy as np
 import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base, bonus, learning, sampled
-from seedzero.config import config as configs
-from seedzero.config import ppo as ppo_config
+from seedzero.config import configs, ppo_config
 from seedzero.core import types
 from seedzero.networks import actor_critic, observations, own_torso
-from seedzero.ops import gae, gaussians, q_learning, statistics
-from seedzero.ops import returns as nstep
-from seedzero.replay import data as sources
-from seedzero.replay import windows as windowing
+from seedzero.ops import gae, gaussians, nstep, q_learning, statistics
+from seedzero.replay import sources, windowing
 
 _LARGEST_REWARD = 10.0
 """Of rewards that are divided by the deviation of returns (Huang et al. 2022, detail 7 for continuous actions)."""

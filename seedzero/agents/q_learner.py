@@ -13,15 +13,11 @@ import numpy as np
 import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base, exploration, learning
-from seedzero.config import apex as apex_config
-from seedzero.config import config as configs
-from seedzero.config import r2d2 as r2d2_config
-from seedzero.config import shared
+from seedzero.config import apex_config, configs, r2d2_config, shared
 from seedzero.core import types
 from seedzero.networks import actor_critic, own_torso
 from seedzero.ops import q_learning
-from seedzero.replay import data as sources
-from seedzero.replay import windows as windowing
+from seedzero.replay import sources, windowing
 
 Config = TypeVar("Config", bound=apex_config.ApexConfig | r2d2_config.R2D2Config)
 

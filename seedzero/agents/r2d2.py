@@ -15,15 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base, learning, q_learner
-from seedzero.config import config as configs
-from seedzero.config import r2d2 as r2d2_config
+from seedzero.config import configs, r2d2_config
 from seedzero.core import types
 from seedzero.networks import actor_critic
-from seedzero.ops import q_learning
-from seedzero.ops import returns as nstep
-from seedzero.replay import data as sources
-from seedzero.replay import priorities
-from seedzero.replay import windows as windowing
+from seedzero.ops import nstep, q_learning
+from seedzero.replay import priorities, sources, windowing
 
 
 class R2d2Memory(NamedTuple):

@@ -17,13 +17,11 @@ import numpy as np
 import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base, learning, sampled
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import errors, types
-from seedzero.networks import own_torso
-from seedzero.networks import sac as sac_net
+from seedzero.networks import own_torso, sac_net
 from seedzero.ops import gaussians
-from seedzero.replay import data as sources
-from seedzero.replay import windows as windowing
+from seedzero.replay import sources, windowing
 
 
 class Params(NamedTuple):

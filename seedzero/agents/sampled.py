@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from seedzero import search as mcts
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import types
 from seedzero.ops import binned_actions
 

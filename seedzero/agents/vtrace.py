@@ -17,13 +17,11 @@ import numpy as np
 import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base, learning
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import types
 from seedzero.networks import actor_critic, own_torso
-from seedzero.ops import popart, q_learning, vtrace
-from seedzero.ops import returns as nstep
-from seedzero.replay import data as sources
-from seedzero.replay import windows as windowing
+from seedzero.ops import nstep, popart, q_learning, vtrace
+from seedzero.replay import sources, windowing
 
 
 class VtraceMemory(NamedTuple):

@@ -19,13 +19,10 @@ import numpy as np
 
 from seedzero.agents import base, own
 from seedzero.checkpoints import trees
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import packing, types
-from seedzero.device import acting
-from seedzero.device import batch as batches
-from seedzero.replay import data as sources
-from seedzero.replay import rings as ring_store
-from seedzero.replay import windows as windowing
+from seedzero.device import acting, batches
+from seedzero.replay import ring_store, sources, windowing
 
 SLOTS, ROWS, EPISODE = 8, 24, 7
 """Environments, at least so many steps of each, and steps of their episodes."""
@@ -357,14 +354,14 @@ def _a_resume_goes_on_bit_for_bit(case: AgentCase) -> None:
     _hold(equal(*ways))
 
 
-def _a_refresh_renews_stored_arrays(case: AgentCase) -> None:
-    refresh = case.agent.refresh
-    if refresh is None:
+def _a_reanalyse_renews_stored_arrays(case: AgentCase) -> None:
+    reanalyse = case.agent.reanalyse
+    if reanalyse is None:
         return
-    _hold(refresh.observe[0] == 0 and refresh.observe[-1] < refresh.length)
-    observation = jax.tree.map(lambda x: x[:, : len(refresh.observe)], case.windows.observation)
+    _hold(reanalyse.observe[0] == 0 and reanalyse.observe[-1] < reanalyse.length)
+    observation = jax.tree.map(lambda x: x[:, : len(reanalyse.observe)], case.windows.observation)
     part = case.windows._replace(observation=observation)
-    fresh, changes = jax.jit(refresh.compute)(case.params, part, jax.random.key(0))
+    fresh, changes = jax.jit(reanalyse.compute)(case.params, part, jax.random.key(0))
     declared = {name: ((SLOTS, *x.shape), x.dtype) for name, x in case.agent.stored.items() if name in fresh}
     _same(layout(fresh), declared)
     _hold(all(change.shape == (SLOTS,) for change in changes.values()))
@@ -387,7 +384,7 @@ CHECKS: Mapping[str, Callable[[AgentCase], None]] = {
         _the_acting_parameters_follow_the_updates,
         _two_seeds_differ_and_one_repeats,
         _a_resume_goes_on_bit_for_bit,
-        _a_refresh_renews_stored_arrays,
+        _a_reanalyse_renews_stored_arrays,
     )
 }
 """The promises, by their names."""

@@ -8,15 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from seedzero.api import heatmap
-from seedzero.checkpoints import files as saved_files
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.config import config as configs
-from seedzero.config import league as league_config
+from seedzero.checkpoints import run_dirs, saved_files
+from seedzero.config import configs, league_config
 from seedzero.core import errors
 from seedzero.evaluation import agent_choice
-from seedzero.league import elo, lineage, matchmaking
-from seedzero.league import payoff as payoffs
-from seedzero.league import players as members
+from seedzero.league import elo, lineage, matchmaking, members, payoffs
 from seedzero.metrics import counts
 
 
@@ -117,7 +113,7 @@ def read(path: pathlib.Path, place: str, step: saved_files.Step = "last") -> Sav
         )
     _, found, _ = saved_files.find(path / "checkpoints", step, "params")
     try:
-        return _parse(found.host, settings.league)
+        return _parse(found.counters, settings.league)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise errors.CheckpointError(
             f"the league in checkpoint {found.step} of {place} cannot be read ({error}); delete that checkpoint to "
@@ -138,7 +134,7 @@ def play(choice: agent_choice.AgentChoice, place: str, players: tuple[str, str],
             pool.of(name)
     except ValueError as error:
         raise errors.UsageError(f"{place}: {error}; `seedzero league show` lists them") from None
-    from seedzero.evaluation import evaluate as scoring  # JAX
+    from seedzero.evaluation import scoring  # JAX
 
     names = [None if name == members.MAIN else name for name in players]
     found = scoring.against_each_other(choice, names, num_games)
@@ -159,13 +155,13 @@ def play(choice: agent_choice.AgentChoice, place: str, players: tuple[str, str],
     return {"players": list(players), "games": games, "score": score / games, "low": low, "high": high, **rest}
 
 
-def _parse(host: Mapping[str, Any], settings: league_config.LeagueConfig) -> SavedLeague:
-    saved, update = host["league"], int(host["num_updates"])
-    env_steps = counts.Counts(**host["ledger"]).env_steps
+def _parse(counters: Mapping[str, Any], settings: league_config.LeagueConfig) -> SavedLeague:
+    saved, update = counters["league"], int(counters["num_updates"])
+    env_steps = counts.Counts(**counters["ledger"]).env_steps
     pool = members.Pool.from_json(saved["pool"])
     for member in pool.members:
         if member.learns:
-            own = host.get("players", {}).get(member.name, host)  # of several learning players, each one's
+            own = counters.get("players", {}).get(member.name, counters)  # of several learning players, each one's
             numbers = dict(version=int(own["num_updates"]), env_steps=int(own["ledger"]["stored"]))
             pool = pool.trained(member.name, **numbers)
     payoff = payoffs.Payoff.from_json(saved["payoff"])

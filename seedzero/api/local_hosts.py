@@ -14,10 +14,10 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from seedzero.bucket import bucket
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.config import hosts as hosts_config
+from seedzero.checkpoints import run_dirs
+from seedzero.config import cluster_config
 from seedzero.core import errors, exit_codes
-from seedzero.host import callbacks, result
+from seedzero.learner import callbacks, result
 from seedzero.processes import ensemble, signals, supervisor
 
 LOG = "host.log"
@@ -69,7 +69,7 @@ def run(
         write=write,
         say=caller.say,
         name="host {}".format,
-        environment={hosts_config.TOKEN: secrets.token_hex(32)},
+        environment={cluster_config.TOKEN: secrets.token_hex(32)},
     )
     if caller.handles_signals:
         with signals.StopSignals(together_run.stop, say=caller.say, cleanup=together_run.kill):

@@ -7,9 +7,7 @@ from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from seedzero.api import environment
-from seedzero.config import combinations, ends, families, league_rules, options, presets, renamed
-from seedzero.config import config as configs
-from seedzero.config import machine as machines
+from seedzero.config import combinations, configs, ends, families, league_rules, machines, options, presets, renamed
 from seedzero.core import errors, types
 
 TRUST = "trust_run_dir"
@@ -52,7 +50,7 @@ def known(agent: str, run_dir: str | None, preset: str | None = None) -> tuple[t
         return configs.kind_of(agent), agent or (
             presets.agent_of(preset) if preset and preset in presets.PRESETS else ""
         )
-    from seedzero.checkpoints import run_dir as run_dirs
+    from seedzero.checkpoints import run_dirs
 
     config = run_dirs.read_saved(run_dir).config
     return type(config), config.run.agent
@@ -115,8 +113,7 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool
 def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool, is_here: bool) -> tuple[str, dict[str, str]]:
     """Returns preset and settings of the run in a directory, new settings over them."""
     from seedzero.bucket import run_copy  # numpy, which an early mistake need not wait for
-    from seedzero.checkpoints import consent
-    from seedzero.checkpoints import run_dir as run_dirs
+    from seedzero.checkpoints import consent, run_dirs
 
     if "://" not in run_dir and not os.path.exists(os.path.join(run_dir, run_dirs.CONFIG_FILE)):
         missing = "it holds no run" if os.path.exists(run_dir) else "there is no such directory"
@@ -206,7 +203,7 @@ def resolve(asked: Request) -> tuple[configs.Config, list[str]]:
     config, notes = machines.resolve(asked.config, preset=asked.preset, explicit=asked.fixed, machine=machine)
     combinations.check(config)
     if asked.spec is not None:
-        from seedzero.agents import table as agents
+        from seedzero.agents import agent_table
 
-        agents.make(config, asked.spec, machine.platform)  # refuses what no network fits
+        agent_table.make(config, asked.spec, machine.platform)  # refuses what no network fits
     return config, notes

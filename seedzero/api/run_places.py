@@ -9,8 +9,7 @@ import pathlib
 from collections.abc import Callable, Iterator, Sequence
 
 from seedzero.bucket import run_copy
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.checkpoints import run_lock, spec_file
+from seedzero.checkpoints import run_dirs, run_lock, spec_file
 from seedzero.core import errors
 from seedzero.monitoring import metrics_log, series
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from seedzero.config import options
 from seedzero.core import errors
 from seedzero.evaluation import agent_choice
-from seedzero.league import players as members
+from seedzero.league import members
 
 if TYPE_CHECKING:
     from seedzero.bucket import run_copy
-    from seedzero.evaluation import policy as acting_policy
+    from seedzero.evaluation import acting_policy
 
 Step: TypeAlias = Literal["best", "last"] | int
 Mode: TypeAlias = Literal["greedy", "sample"]
@@ -110,7 +110,7 @@ def load(
       BucketError: the bucket cannot be read.
     """
     with opened(choose(run_dir, step, player, policy, trusted=trust_run_dir, seed=seed)) as choice:
-        from seedzero.evaluation import policy as acting_policy  # JAX
+        from seedzero.evaluation import acting_policy  # JAX
 
         return acting_policy.load(choice)
 
@@ -175,7 +175,7 @@ def evaluate_choice(
         choice = copies.enter_context(opened(choice))
         if other is not None and "://" in other:
             other = str(copies.enter_context(run_copy.local(other, lambda copy: copy.fetch_params("last"))))
-        from seedzero.evaluation import evaluate as scoring  # JAX
+        from seedzero.evaluation import scoring  # JAX
 
         played = scoring.evaluate(choice, episodes, other, progress)
         return Evaluation(**{**played, **({} if opponent is None else {"opponent": os.fspath(opponent)})})
@@ -226,7 +226,8 @@ def export_choice(
     directory = pathlib.Path(out).absolute()
     check_export(file_format, platforms, batch_size)
     with opened(choice) as choice:
-        from seedzero.evaluation import exporting, greedy  # JAX
+        from seedzero.evaluation import greedy  # JAX
+        from seedzero.exports import exporting
 
         saved = greedy.load(choice, *greedy.read(choice))
         return exporting.export(saved, directory, platforms=platforms, batch_size=batch_size)

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seedzero.api import groups as run_groups
-from seedzero.api import run_places
+from seedzero.api import run_groups, run_places
 from seedzero.config import options
 from seedzero.monitoring import bands, series
 

@@ -12,11 +12,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from seedzero.api import groups as run_groups
-from seedzero.api import request
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.api import request, run_groups
+from seedzero.checkpoints import run_dirs
+from seedzero.config import configs, options
 from seedzero.core import env_ids, errors
 
 _MOST_LETTERS = 120

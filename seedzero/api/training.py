@@ -18,14 +18,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from seedzero.api import request
 from seedzero.bucket import bucket
-from seedzero.config import config as configs
-from seedzero.config import hosts as hosts_config
-from seedzero.config import options, own_agents, preset_files, presets, renamed
+from seedzero.config import cluster_config, configs, options, own_agents, preset_files, presets, renamed
 from seedzero.core import env_ids, errors, plain_files, printable, user_code
-from seedzero.host import callbacks, paging
+from seedzero.learner import callbacks, paging
 
 if TYPE_CHECKING:
-    from seedzero.host import result
+    from seedzero.learner import result
 
 Setting: TypeAlias = options.Value | os.PathLike[str] | Mapping[str, Any] | Sequence[Any]
 """A value of a setting, of a call: JSON's too, where the setting's text is JSON."""
@@ -141,7 +139,7 @@ def start(
         from seedzero.monitoring import wandb_run
 
         wandb_run.check()
-    from seedzero.checkpoints import run_dir as run_dirs
+    from seedzero.checkpoints import run_dirs
 
     several = num_hosts > 1 and index >= 0
     config, notes = (asked.config, []) if several else request.resolve(asked)  # before JAX is used, hosts meet
@@ -161,7 +159,7 @@ def start(
         from seedzero.api import local_hosts
 
         return local_hosts.run(flags, settings, path, num_hosts, caller)
-    from seedzero.host import learner, together
+    from seedzero.learner import entry, together
 
     with contextlib.ExitStack() as met:
         hosts = None
@@ -172,10 +170,10 @@ def start(
             for note in notes:
                 say(note)
             hosts, config = dataclasses.replace(hosts, resolved=together.digest(config)), together.of_host(config)
-        kept = {name: value for name, value in asked.given.items() if name not in hosts_config.OF_A_PROCESS}
+        kept = {name: value for name, value in asked.given.items() if name not in cluster_config.OF_A_PROCESS}
         spec = asked.spec if config.env == asked.config.env else None
         saved = run_dirs.SavedConfig(asked.preset, kept, config)
-        return learner.train(saved, path, command, caller, spec=spec, hosts=hosts, page=page if index <= 0 else None)
+        return entry.train(saved, path, command, caller, spec=spec, hosts=hosts, page=page if index <= 0 else None)
 
 
 def texts(values: Mapping[str, Setting], run_dir: str | None = None, preset: str | None = None) -> dict[str, str]:

@@ -15,13 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.benchmark import subject as subjects
-from seedzero.benchmark import timing
+from seedzero.benchmark import subjects, timing
 from seedzero.core import types
-from seedzero.device import acting, steps
-from seedzero.device import batch as batches
-from seedzero.device import mesh as meshes
-from seedzero.device import state as states
+from seedzero.device import acting, batches, meshes, states, steps
 from seedzero.networks import observations
 
 

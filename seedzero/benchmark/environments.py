@@ -15,12 +15,9 @@ from typing import Any
 import numpy as np
 
 from seedzero.benchmark import transport
-from seedzero.config import config as configs
-from seedzero.config import machine as machines
-from seedzero.config import options, presets, sections
+from seedzero.config import configs, machines, options, presets, sections
 from seedzero.core import env_ids, types
-from seedzero.envs import base as env_base
-from seedzero.envs import registry
+from seedzero.envs import env_base, registry
 from seedzero.transport import client, messages
 
 _NUM_ACTIONS = 64

@@ -9,11 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from seedzero.agents import base
-from seedzero.benchmark import subject as subjects
-from seedzero.benchmark import timing
+from seedzero.benchmark import subjects, timing
 from seedzero.config import presets
-from seedzero.device import acting, steps
-from seedzero.device import state as states
+from seedzero.device import acting, states, steps
 
 AGENTS = ("muzero", "ppo")
 PLAYERS = (1, 2, 4, 8)

@@ -17,13 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.benchmark import subject as subjects
-from seedzero.benchmark import timing
+from seedzero.benchmark import subjects, timing
 from seedzero.checkpoints import trees
-from seedzero.device import mesh as meshes
-from seedzero.device import steps
-from seedzero.replay import rings as ring_store
-from seedzero.replay import windows as windowing
+from seedzero.device import meshes, steps
+from seedzero.replay import ring_store, windowing
 
 MAX_BUFFER_BYTES = 2**28
 """Limit of the peers' buffers on a device: as large as the rings up to this size, which exceeds every cache."""

@@ -29,9 +29,7 @@ import numpy as np
 from seedzero import search as mcts
 from seedzero.agents import muzero_model, muzero_search
 from seedzero.benchmark import timing
-from seedzero.config import machine as machines
-from seedzero.config import muzero as muzero_config
-from seedzero.config import presets
+from seedzero.config import machines, muzero_config, presets
 from seedzero.core import errors, packages, types
 from seedzero.networks import observations
 

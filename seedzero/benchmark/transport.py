@@ -29,8 +29,7 @@ from grpc import aio
 
 from seedzero.config import sections
 from seedzero.core import env_ids, errors, types
-from seedzero.transport import client, codec, messages, options
-from seedzero.transport import server as servers
+from seedzero.transport import client, codec, messages, options, servers
 
 NUM_ACTIONS = 18
 NUM_FRAMES = 4

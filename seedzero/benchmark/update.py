@@ -14,14 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base, learning, muzero_loss
-from seedzero.benchmark import replay, timing
-from seedzero.benchmark import subject as subjects
-from seedzero.device import mesh as meshes
-from seedzero.device import state as states
-from seedzero.device import strategy as strategies
-from seedzero.device import tracing
-from seedzero.ops import returns as nstep
-from seedzero.replay import windows as windowing
+from seedzero.benchmark import replay, subjects, timing
+from seedzero.device import meshes, states, strategies, tracing
+from seedzero.ops import nstep
+from seedzero.replay import windowing
 
 
 def run(preset: str = "", settings: subjects.Settings | None = None, *, seconds: float = 10.0) -> dict[str, Any]:

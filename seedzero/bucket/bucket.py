@@ -1,7 +1,7 @@
 """Buckets: URLs, reading and writing objects, and advice for errors.
 
 Objects appear whole, and a write may depend on a generation read before. Buckets have no rename and no append, so a
-learner writes its run on a local disk and mirrors it (`bucket/mirror.py`).
+learner writes its run on a local disk and mirrors it (`bucket/mirrors.py`).
 """
 
 from __future__ import annotations

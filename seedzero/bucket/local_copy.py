@@ -11,9 +11,7 @@ import secrets
 from collections.abc import Callable, Iterator
 
 from seedzero.bucket import bucket, remote
-from seedzero.checkpoints import durable, manifest
-from seedzero.checkpoints import files as saved_files
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import durable, manifest, run_dirs, saved_files
 from seedzero.core import errors, json_object, plain_files
 
 _TOKEN_FILE = "copy.json"

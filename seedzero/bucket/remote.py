@@ -14,8 +14,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 
 from seedzero.bucket import bucket
-from seedzero.checkpoints import durable, manifest
-from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import durable, manifest, saved_files
 from seedzero.core import errors
 
 FILES = ("config.json", "spec.json", "metrics.jsonl", "league.jsonl", "status.json", "wandb.json")

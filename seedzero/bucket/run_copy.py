@@ -14,9 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from seedzero.bucket import bucket, remote
-from seedzero.checkpoints import files as saved_files
-from seedzero.checkpoints import manifest
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import manifest, run_dirs, saved_files
 from seedzero.core import errors, plain_files
 
 RETRY_SECONDS = 15.0

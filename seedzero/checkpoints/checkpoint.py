@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from seedzero.checkpoints import files as saved_files
-from seedzero.checkpoints import manifest, player_files, segments, trees
+from seedzero.checkpoints import manifest, player_files, saved_files, segments, trees
 from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.replay import rings as ring_store
+from seedzero.replay import ring_store
 
 STATE = "state"
 OBSERVATION = "observation"
@@ -55,11 +54,11 @@ class Newest(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """The content of a checkpoint: `state` and `host` as given to `save`."""
+    """The content of a checkpoint: `state` and `counters` as given to `save`."""
 
     step: int  # updates done
     state: dict[str, trees.Tree]
-    host: Mapping[str, Any]
+    counters: Mapping[str, Any]
     rings: ring_store.Rings | None  # the replay; None: not saved, or not asked for
     losses: list[str]  # one sentence for each newer checkpoint that is damaged, a replay, a frozen player
     newest: Newest  # the start of the next save, for `Checkpointer.continue_from`
@@ -170,7 +169,7 @@ def restore(
     frozen, problems = player_files.usable(directory, found.frozen)
     newest = Newest(found.step, found.ordinal, replay, frozenset(skipped))
     losses += problems
-    return Restored(found.step, state, found.host, rings, losses, newest, frozen, found.state_sha256)
+    return Restored(found.step, state, found.counters, rings, losses, newest, frozen, found.state_sha256)
 
 
 def _load_small(path: pathlib.Path, found: manifest.Manifest, like: ring_store.Rings) -> dict[str, Any]:

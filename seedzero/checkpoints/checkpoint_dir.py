@@ -11,8 +11,7 @@ from typing import Any
 
 import jax
 
-from seedzero.checkpoints import checkpoint, durable, manifest, player_files, segments, trees
-from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import checkpoint, durable, manifest, player_files, saved_files, segments, trees
 from seedzero.config import sections
 from seedzero.core import errors
 
@@ -20,13 +19,14 @@ REPLAY_COUNTERS = ("stored_per_shard",)
 """Counters of the replay's content; they are saved and restored together with it."""
 
 
-def _with_replay_counters(host: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
+def _with_replay_counters(counters: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
     """Returns counters with the replay's of an earlier checkpoint; of several players, each one's."""
-    found = {**host, **{name: last[name] for name in REPLAY_COUNTERS if name in last}}
-    if saved_files.PLAYERS in host:
+    found = {**counters, **{name: last[name] for name in REPLAY_COUNTERS if name in last}}
+    if saved_files.PLAYERS in counters:
         before = last.get(saved_files.PLAYERS, {})
         found[saved_files.PLAYERS] = {
-            name: _with_replay_counters(own, before.get(name, {})) for name, own in host[saved_files.PLAYERS].items()
+            name: _with_replay_counters(own, before.get(name, {}))
+            for name, own in counters[saved_files.PLAYERS].items()
         }
     return found
 
@@ -120,14 +120,14 @@ class CheckpointDir:
         self,
         step: int,
         parts: Mapping[str, trees.Tree],
-        host: Mapping[str, Any],
+        counters: Mapping[str, Any],
         observation: tuple[trees.TreeLeaf, ...],
         replay: segments.SavedReplay | None,
         frozen: Collection[str] = (),
     ) -> list[str]:
         """Writes a checkpoint; raises OSError, ValueError, RuntimeError, CheckpointError.
 
-        step, host, frozen: as in `Checkpointer.save`. parts: of the training state and the replay, by name.
+        step, counters, frozen: as in `Checkpointer.save`. parts: of the training state and the replay, by name.
         observation: the replay's; `replay`: its segments, on the disk already; None: a checkpoint without replay.
 
         Returns a sentence for each frozen player that has vanished from the disk; the checkpoint names it still.
@@ -143,7 +143,7 @@ class CheckpointDir:
                 ordinal,
                 kept_for_good=bool(every) and ordinal % every == 0,
                 arrays={checkpoint.OBSERVATION: observation},
-                host=host,
+                counters=counters,
                 segments=_files_of(replay),
                 has_replay=replay is not None,
                 frozen=files,
@@ -192,12 +192,14 @@ class CheckpointDir:
         return ""
 
     def write_state(
-        self, step: int, parts: Mapping[str, trees.Tree], host: Mapping[str, Any], frozen: Collection[str] = ()
+        self, step: int, parts: Mapping[str, trees.Tree], counters: Mapping[str, Any], frozen: Collection[str] = ()
     ) -> list[str]:
         """Writes a checkpoint with the newest checkpoint's replay, if any. The rest: as `write`."""
         with self._lock:
             files, problems = self._files_of_frozen(frozen)
-            described = manifest.Manifest(step, self._clock(), self.newest.ordinal + 1, host=host, frozen=files)
+            described = manifest.Manifest(
+                step, self._clock(), self.newest.ordinal + 1, counters=counters, frozen=files
+            )
             kept: dict[str, pathlib.Path] = {}
             self.check_newest()
             if self.newest.step is not None:
@@ -208,7 +210,7 @@ class CheckpointDir:
                     described = dataclasses.replace(
                         described,
                         arrays={name: last.arrays[name] for name in (saved_files.REPLAY, checkpoint.OBSERVATION)},
-                        host=_with_replay_counters(host, last.host),
+                        counters=_with_replay_counters(counters, last.counters),
                         segments=last.segments,
                         has_replay=True,
                     )
@@ -231,7 +233,7 @@ class CheckpointDir:
         for other in saved_files.finished(root):
             if other > step:
                 durable.remove(root / f"{other:012d}")
-        described = manifest.Manifest(step, self._clock(), 0, host=info)
+        described = manifest.Manifest(step, self._clock(), 0, counters=info)
         manifest.write_directory(root / f"{step:012d}", {saved_files.PARAMS: {saved_files.PARAMS: params}}, described)
         for other in saved_files.finished(root)[:-1]:
             durable.remove(root / f"{other:012d}")

@@ -6,9 +6,8 @@ import os
 import shlex
 from collections.abc import Mapping
 
-from seedzero.checkpoints import own_runs
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.config import config as configs
+from seedzero.checkpoints import own_runs, run_dirs
+from seedzero.config import configs
 from seedzero.core import errors, user_code
 
 

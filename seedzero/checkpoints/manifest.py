@@ -32,7 +32,7 @@ class Manifest:
     ordinal: int  # number of checkpoints of this run up to this one
     kept_for_good: bool = False  # never deleted to make room
     arrays: Mapping[str, tuple[trees.TreeLeaf, ...]] = dataclasses.field(default_factory=dict)  # by part
-    host: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # counters; a JSON object
+    counters: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # counters; a JSON object
     files: Files = dataclasses.field(default_factory=dict)  # all of the checkpoint's directory but the manifest
     segments: Mapping[str, Files] = dataclasses.field(default_factory=dict)  # files of the replay, by segment
     has_replay: bool = False  # whether the checkpoint includes the replay
@@ -122,7 +122,7 @@ def _checked(fields: Mapping[str, Any], step: int | None) -> Manifest:
         raise ValueError("a number in it is of another kind")
     if step not in (None, found.step):
         raise ValueError(f"it is that of checkpoint {found.step}, not {step}")
-    if not isinstance(found.host, Mapping):
+    if not isinstance(found.counters, Mapping):
         raise ValueError("its counters are none")
     if not isinstance(found.state_sha256, str):
         raise ValueError("its state's checksum is none")

@@ -7,8 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from seedzero.config import config as configs
-from seedzero.config import options, removed, renamed
+from seedzero.config import configs, options, removed, renamed
 from seedzero.core import types
 
 _COUNTERS: Mapping[str, Any] = {
@@ -26,10 +25,10 @@ _LIMITS |= {2.0**32 - 1, 2.0**64}
 """Smallest and largest whole numbers: in earlier versions, the bounds of unbounded whole numbers."""
 
 
-def counters(host: Mapping[str, Any], samples_per_insert: float) -> dict[str, Any]:
+def counters(counters: Mapping[str, Any], samples_per_insert: float) -> dict[str, Any]:
     """Returns all counters of a checkpoint; samples_per_insert: the ratio of a run with a ratio from its start."""
     pace = {"since": (0, 0), "samples_per_insert": samples_per_insert}
-    return {**_COUNTERS, "pace": pace, **host}
+    return {**_COUNTERS, "pace": pace, **counters}
 
 
 def manifest(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,9 +19,8 @@ import stat
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from seedzero.checkpoints import durable
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.config import config as configs
+from seedzero.checkpoints import durable, run_dirs
+from seedzero.config import configs
 from seedzero.core import json_object, plain_files, user_code
 
 MOST = 1000

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from seedzero.checkpoints import durable, manifest, trees
-from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import durable, manifest, saved_files, trees
 from seedzero.core import errors
 
 
@@ -65,7 +64,7 @@ def write(
     if not root.is_dir():  # no start makes it: runs without a league have none
         root.mkdir(parents=True, exist_ok=True)
         durable.flush(directory)
-    described = manifest.Manifest(step, time, 0, host={"name": name, "info": info})
+    described = manifest.Manifest(step, time, 0, counters={"name": name, "info": info})
     written = manifest.write_directory(root / name, parts, described)
     return {manifest.NAME: durable.checksum(root / name / manifest.NAME), **written.files}
 
@@ -83,8 +82,8 @@ def read(
         if name not in names(directory):
             raise errors.CheckpointError("it is not there")
         found = manifest.read(path, has_step=False)
-        if found.host.get("name") != name:
-            raise errors.CheckpointError(f"{manifest.NAME} is that of {found.host.get('name')}")
+        if found.counters.get("name") != name:
+            raise errors.CheckpointError(f"{manifest.NAME} is that of {found.counters.get('name')}")
         manifest.check(path, found.files, content=True)
         wanted = {saved_files.PARAMS: like} | ({saved_files.SCALES: dict(scales)} if scales else {})
         trees_of = {
@@ -100,7 +99,7 @@ def read(
             f"the frozen player {name} in {directory} cannot be used: {error}; others there: {others}"
         ) from error
     params, kept = trees_of[saved_files.PARAMS], trees_of.get(saved_files.SCALES, {})
-    return Frozen(params, kept, found.step, found.host["info"])
+    return Frozen(params, kept, found.step, found.counters["info"])
 
 
 def usable(

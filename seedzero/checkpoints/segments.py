@@ -1,6 +1,6 @@
 """Replay observations as immutable files: each segment holds the rows since the last durable checkpoint.
 
-The rings are JAX's in the layout of `replay/frames.py`, or an array of numpy (one shard) if the host keeps the frames.
+The rings are JAX's in the layout of `replay/frame_rows.py`, or an array of numpy (one shard) if the host keeps the frames.
 Files have the environment's shapes.
 
 A row's number never changes (row n of a slot lies at n % T). A segment lists the numbers of its rows for each slot;
@@ -25,7 +25,7 @@ import tensorstore
 
 from seedzero.checkpoints import durable, trees
 from seedzero.core import errors, json_object, plain_files
-from seedzero.replay import frames as frame_rows
+from seedzero.replay import frame_rows
 
 CHUNK_BYTES = 64 * 2**20
 """Most bytes that are copied on the device at a time, for one segment."""

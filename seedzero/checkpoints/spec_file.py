@@ -6,8 +6,7 @@ import dataclasses
 import itertools
 import pathlib
 
-from seedzero.checkpoints import migrations, run_lock
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import migrations, run_dirs, run_lock
 from seedzero.core import errors, json_object, plain_files, types
 
 NAME = "spec.json"

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 from seedzero.cli import output, parse
-from seedzero.config import config as configs
-from seedzero.config import presets
+from seedzero.config import configs, presets
 from seedzero.core import errors
 
 PARTS = ("transport", "environments", "acting", "replay", "update", "search")

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from seedzero.api import environment, request
 from seedzero.cli import output, parse
-from seedzero.config import config as configs
-from seedzero.config import kinds
+from seedzero.config import configs, kinds
 from seedzero.core import errors, exit_codes, types
 from seedzero.monitoring import random_play
 

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 from seedzero.cli import output, parse, plot
 
 if TYPE_CHECKING:
-    from seedzero.api import groups as run_groups
+    from seedzero.api import run_groups
 
 
 def run(arguments: parse.Arguments) -> int:
     """Prints the tables; returns the exit code."""
-    from seedzero.api import groups as run_groups
-    from seedzero.api import scores
+    from seedzero.api import run_groups, scores
 
     runs = plot.read_runs(arguments.words, scores.METRICS)
     by = None if "by" not in arguments.flags else run_groups.read_names(arguments.flags["by"], runs)

@@ -16,32 +16,30 @@ def run(arguments: parse.Arguments) -> int:
     """Prints a verdict for each row of the table; returns the exit code, 1 for symptoms."""
     place = arguments.flags["run_dir"]
     from seedzero.bucket import run_copy
-    from seedzero.checkpoints import run_dir as run_dirs
-    from seedzero.checkpoints import spec_file
-    from seedzero.monitoring import course as courses
-    from seedzero.monitoring import diagnosis, metrics_log, random_play, symptoms
+    from seedzero.checkpoints import run_dirs, spec_file
+    from seedzero.monitoring import diagnosis, learning_curves, metrics_log, random_play, symptoms
 
     with run_copy.local(place, lambda copy: copy.fetch(metrics_log.METRICS_FILE)) as path:
         config = run_dirs.read_saved(path).config
-        course, num_damaged = courses.read(path)
+        curve, num_damaged = learning_curves.read(path)
         spec = spec_file.read(path)
     if num_damaged:
         output.say(f"{num_damaged} lines of {place}/{metrics_log.METRICS_FILE} cannot be read, and are left out")
-    if not course.num_rows:
+    if not curve.num_rows:
         raise errors.ResumeError(
             f"{place} has no rows of training in {metrics_log.METRICS_FILE} yet: there is nothing to diagnose; a row "
             f"comes every {config.metrics.every_seconds:g} s once training begins"
         )
-    found = diagnosis.verdicts(symptoms.RunCase(config, spec, course, random_play.recall(config.env)))
+    found = diagnosis.verdicts(symptoms.RunCase(config, spec, curve, random_play.recall(config.env)))
     sick = [verdict.rule.name for verdict in found if verdict.state == diagnosis.UNHEALTHY]
     if arguments.switch("json"):
         output.print_json(
             {
                 "run_dir": place,
                 "agent": config.run.agent,
-                "update": course.update,
-                "env_steps": course.env_steps,
-                "rows": course.num_rows,
+                "update": curve.update,
+                "env_steps": curve.env_steps,
+                "rows": curve.num_rows,
                 "healthy": not sick,
                 "verdicts": [
                     {"name": rule.name, "metrics": rule.metrics, "state": state, "seen": seen, "change": change}
@@ -50,7 +48,7 @@ def run(arguments: parse.Arguments) -> int:
             }
         )
     else:
-        head = f"{place}: {config.run.agent}, update {course.update:,}, {course.env_steps:,} steps, {course.num_rows}"
+        head = f"{place}: {config.run.agent}, update {curve.update:,}, {curve.env_steps:,} steps, {curve.num_rows}"
         unjudged = [verdict.rule.name for verdict in found if verdict.state == diagnosis.NOT_JUDGED]
         rest = f", but for {', '.join(unjudged)}, which this run's rows cannot tell" if unjudged else ""
         end = f"not healthy: {', '.join(sick)}; docs/troubleshooting.md says more" if sick else f"healthy{rest}"

@@ -10,8 +10,7 @@ from typing import Any
 
 from seedzero.api import runs
 from seedzero.cli import output, parse
-from seedzero.config import combinations
-from seedzero.config import config as configs
+from seedzero.config import combinations, configs
 from seedzero.core import env_ids, errors
 from seedzero.evaluation import agent_choice
 
@@ -134,11 +133,11 @@ def play(arguments: parse.Arguments) -> int:
 
         return play_page.run(arguments, choice)
     video = pathlib.Path(arguments.flags.get("video") or _free_name(pathlib.Path(_VIDEO)))
-    from seedzero.evaluation import video as videos
+    from seedzero.evaluation import videos
 
     videos.check_path(video)  # before JAX is loaded
     from seedzero.checkpoints import spec_file
-    from seedzero.evaluation import evaluate as scoring
+    from seedzero.evaluation import scoring
 
     output.say(f"playing {choice.run_dir} into {video}")
     with runs.opened(choice) as here, output.others_aside():

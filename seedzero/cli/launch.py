@@ -14,7 +14,7 @@ from seedzero.api import request
 from seedzero.cli import output, parse, train
 from seedzero.config import worker_options
 from seedzero.core import errors, packages
-from seedzero.launch import plan as launch_plan
+from seedzero.launch import launch_plan
 
 _TOKEN_FILE = "transport.token_file"
 _OF_THE_ADDRESS = ("transport.listen", _TOKEN_FILE, "tls.cert_file", "tls.key_file")

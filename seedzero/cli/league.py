@@ -11,8 +11,7 @@ from seedzero.cli import evaluate, output, parse
 from seedzero.core import errors, json_object, opponents
 
 if TYPE_CHECKING:
-    from seedzero.api import judge as judges
-    from seedzero.api import leagues
+    from seedzero.api import exploitability, leagues
     from seedzero.bucket import run_copy
 
 
@@ -63,7 +62,7 @@ def _write(arguments: parse.Arguments, view: str, out: pathlib.Path) -> int:
         return _written(arguments, out, _encoded(judged.to_export()), judged.update, len(judged.names))
     from seedzero.api import heatmap, leagues
     from seedzero.bucket import run_copy
-    from seedzero.league import players as members
+    from seedzero.league import members
     from seedzero.monitoring import league_log
 
     def fetch(copy: run_copy.Copy) -> None:
@@ -104,17 +103,17 @@ def _written(arguments: parse.Arguments, out: pathlib.Path, content: bytes, upda
     return 0
 
 
-def _judged(arguments: parse.Arguments) -> judges.Judgement:
+def _judged(arguments: parse.Arguments) -> exploitability.Exploitability:
     choice = evaluate.read_choice(arguments)
     if choice.step == "best":
         raise errors.UsageError(
             "--step=best: that checkpoint has no league; give the number of a saved update, or last"
         )
-    from seedzero.api import judge as judges
+    from seedzero.api import exploitability
 
     place, step = arguments.flags["run_dir"], "last" if choice.step is None else choice.step
-    with runs.opened(choice, judges.fetching(place, step)) as here:
-        return judges.judge(here.path, place, step, trusted=here.trusted)
+    with runs.opened(choice, exploitability.fetching(place, step)) as here:
+        return exploitability.judge(here.path, place, step, trusted=here.trusted)
 
 
 def _nash(arguments: parse.Arguments) -> int:
@@ -129,7 +128,7 @@ def _nash(arguments: parse.Arguments) -> int:
         output.show(f"{head}\n\nNashConv of main, the last iterate: {judged.best.nash_conv:.4f}\n\n{_ALONE}")
         return 0
 
-    def row(name: str, mixture: judges.Mixture) -> dict[str, object]:
+    def row(name: str, mixture: exploitability.Mixture) -> dict[str, object]:
         num_players = ((weights > 0).sum() for weights in mixture.weights)
         return {"mixture": name, "nash_conv": f"{mixture.nash_conv:.4f}", **_by_seat(num_players)}
 
@@ -151,7 +150,7 @@ def _nash(arguments: parse.Arguments) -> int:
 def _keep(place: str, found: Mapping[str, Any]) -> None:
     """Writes the newest judgement into the run directory, for the page; not into a bucket."""
     from seedzero.bucket import bucket
-    from seedzero.checkpoints import run_dir as run_dirs
+    from seedzero.checkpoints import run_dirs
     from seedzero.monitoring import league_log
 
     if bucket.parse(place) is not None:
@@ -234,8 +233,7 @@ def _show(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
 
 
 def _payoff(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
-    from seedzero.league import payoff as payoffs
-    from seedzero.league import players as members
+    from seedzero.league import members, payoffs
 
     found, ages = [], {member.name: age for age, member in enumerate(league.pool.members)}
     for row in league.payoff.table():
@@ -257,7 +255,7 @@ def _payoff(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
 
 
 def _elo(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
-    from seedzero.league import players as members
+    from seedzero.league import members
 
     ratings, games = league.ratings()
     order = sorted(ratings, key=lambda name: (-ratings[name], name))

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from seedzero.cli import output, parse
-from seedzero.config import combinations, families, options, presets
-from seedzero.config import config as configs
+from seedzero.config import combinations, configs, families, options, presets
 
 _INDENT = " " * 4
 

@@ -36,7 +36,7 @@ from seedzero.cli import (
     train,
     worker,
 )
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import errors, exit_codes, printable
 
 COMMANDS: Mapping[str, parse.Command] = {

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from seedzero.bucket import bucket
 from seedzero.cli import output, parse
 from seedzero.core import errors, exit_codes
-from seedzero.host import paging
+from seedzero.learner import paging
 
 
 def run(arguments: parse.Arguments) -> int:

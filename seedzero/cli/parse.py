@@ -10,8 +10,7 @@ from typing import Any
 
 from seedzero.api import request
 from seedzero.cli import output
-from seedzero.config import config as configs
-from seedzero.config import options, own_agents, preset_files, renamed
+from seedzero.config import configs, options, own_agents, preset_files, renamed
 from seedzero.core import errors
 
 WIDTH = 110

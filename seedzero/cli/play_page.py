@@ -14,7 +14,7 @@ from seedzero.bucket import bucket
 from seedzero.cli import output, parse
 from seedzero.core import errors, exit_codes
 from seedzero.evaluation import agent_choice
-from seedzero.host import paging
+from seedzero.learner import paging
 
 _HOST = "127.0.0.1"
 

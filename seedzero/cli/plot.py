@@ -12,8 +12,7 @@ from seedzero.core import errors
 if TYPE_CHECKING:
     import numpy as np
 
-    from seedzero.api import groups as run_groups
-    from seedzero.api import run_places
+    from seedzero.api import run_groups, run_places
     from seedzero.monitoring import bands
 
 _X = {
@@ -42,8 +41,7 @@ def run(arguments: parse.Arguments) -> int:
     smooth = arguments.integer("smooth", minimum=1) or 1
     out = pathlib.Path(arguments.flags.get("out") or _OUT)
     draws = not as_json or "out" in arguments.flags
-    from seedzero.api import curve_plot
-    from seedzero.api import groups as run_groups
+    from seedzero.api import curve_plot, run_groups
 
     if draws:
         if out.suffix.lower() not in curve_plot.FORMATS:
@@ -110,7 +108,7 @@ def _with_points(runs: Sequence[run_places.RunRecord], y: str) -> list[run_place
 
 def _band(group: run_groups.RunGroup, x: str, smooth: int) -> bands.Band | None:
     """Returns a group's curve, and tells what it hides; None: its runs have no x in common."""
-    from seedzero.api import groups as run_groups
+    from seedzero.api import run_groups
     from seedzero.monitoring import bands
 
     name = group.label or "the curve"

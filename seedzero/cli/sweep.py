@@ -16,13 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from seedzero.cli import compare, output, parse, stopping, train
-from seedzero.config import machine as machines
-from seedzero.config import renamed
+from seedzero.config import machines, renamed
 from seedzero.core import errors, exit_codes
 
 if TYPE_CHECKING:
     from seedzero.api import sweeps
-    from seedzero.processes import program as programs
+    from seedzero.processes import programs
 
 _PROGRESS_SECONDS = 30.0
 """Between two lines of each run."""
@@ -47,8 +46,7 @@ def run(arguments: parse.Arguments) -> int:
     if "://" in directory:
         raise errors.UsageError(f"--run_dir={directory}: a sweep needs a directory; upload it once the runs are over")
     with stopping.leaving_at_once("the sweep"):
-        from seedzero.api import groups as run_groups
-        from seedzero.api import sweeps
+        from seedzero.api import run_groups, sweeps
         from seedzero.processes import signals
 
         values = _values(arguments)
@@ -109,8 +107,7 @@ def _place(arguments: parse.Arguments) -> Iterator[tuple[Any, int, int]]:
 
 def _values(arguments: parse.Arguments) -> dict[str, list[str]]:
     """Returns the values of each setting before --, by SECTION.KEY."""
-    from seedzero.api import groups as run_groups
-    from seedzero.api import sweeps
+    from seedzero.api import run_groups, sweeps
 
     given = dict(arguments.settings)
     if "preset" in arguments.flags:
@@ -228,8 +225,7 @@ def _log(path: pathlib.Path) -> pathlib.Path:
 
 def _tell(rows: Sequence[Mapping[str, Any]], names: Sequence[str], root: pathlib.Path, *, as_json: bool) -> None:
     """Prints states and scores."""
-    from seedzero.api import groups as run_groups
-    from seedzero.api import run_places, scores
+    from seedzero.api import run_groups, run_places, scores
 
     begun = [row["run_dir"] for row in rows if os.path.exists(os.path.join(row["run_dir"], "config.json"))]
     groups = run_groups.group([run_places.read(place, scores.METRICS) for place in begun], names) if begun else []

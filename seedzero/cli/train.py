@@ -10,11 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from seedzero.api import training
 from seedzero.cli import output, parse, stopping
-from seedzero.config import config as configs
-from seedzero.config import hosts as hosts_config
-from seedzero.config import presets
+from seedzero.config import cluster_config, configs, presets
 from seedzero.core import errors, exit_codes
-from seedzero.host import callbacks
+from seedzero.learner import callbacks
 
 
 def run(arguments: parse.Arguments) -> int:
@@ -45,7 +43,7 @@ def resume_command(path: str, arguments: parse.Arguments, *, command: Sequence[s
     flags = {**arguments.flags, "run_dir": path}
     settings = dict(arguments.settings)
     if flags.pop("supervised", None):  # whoever reads it holds no pipe open, and starts all hosts as this one was
-        settings = {name: value for name, value in settings.items() if name not in hosts_config.OF_A_PROCESS}
+        settings = {name: value for name, value in settings.items() if name not in cluster_config.OF_A_PROCESS}
     return shlex.join([*program_words(sys.argv), *command, *as_words(flags, settings)])
 
 

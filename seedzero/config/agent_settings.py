@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 
 
 def name(config: configs.Config, key: str) -> str:

@@ -7,9 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Set
 
-from seedzero.config import config as configs
-from seedzero.config import environment_notes, families, league_rules, options
-from seedzero.config import hosts as hosts_config
+from seedzero.config import cluster_config, configs, environment_notes, families, league_rules, options
 from seedzero.core import env_ids, errors, opponents, types
 
 _MEMORY = re.compile(r"memory:[a-z]+-([1-9][0-9]*)")
@@ -108,7 +106,7 @@ def check(*variants: configs.Config) -> None:
 def _problems(config: configs.Config) -> Iterator[str]:
     """Yields the impossible combinations, each with a way out."""
     yield from _environment_problems(config)
-    yield from hosts_config.problems(config)
+    yield from cluster_config.problems(config)
     yield from _connection_problems(config)
     yield from _deterministic_problems(config)
     yield from _replay_problems(config)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Set
 
-from seedzero.config import config as configs
-from seedzero.config import options, presets
+from seedzero.config import configs, options, presets
 
 NONE: Mapping[str, options.Value] = {
     "run.stop_at_return": math.inf,

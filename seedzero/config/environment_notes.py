@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import env_ids
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 
-from seedzero.config import config as configs
-from seedzero.config import league as league_config
-from seedzero.config import options
+from seedzero.config import configs, league_config, options
 from seedzero.core import errors, opponents, user_code
 
 

@@ -7,8 +7,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from seedzero.config import config as configs
-from seedzero.config import options, presets, renamed
+from seedzero.config import configs, options, presets, renamed
 from seedzero.core import errors
 
 

@@ -1,7 +1,7 @@
 """Presets: settings, evaluation and budget for an environment or a kind, and a part for each agent.
 
 The order is: a preset's values, its agent's part over them; on a CPU the `on_cpu` values of both over these; then the
-command line's; and last the automatic ones (`options.AUTO`), from the machine's cores and devices (`machine.py`).
+command line's; and last the automatic ones (`options.AUTO`), from the machine's cores and devices (`machines.py`).
 """
 
 from __future__ import annotations
@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
-from seedzero.config import apex as apex_config
-from seedzero.config import config as configs
-from seedzero.config import families, muzero_presets, options, own_agents
-from seedzero.config import ppo as ppo_config
-from seedzero.config import r2d2 as r2d2_config
-from seedzero.config import sac as sac_config
-from seedzero.config import vtrace as vtrace_config
+from seedzero.config import (
+    apex_config,
+    configs,
+    families,
+    muzero_presets,
+    options,
+    own_agents,
+    ppo_config,
+    r2d2_config,
+    sac_config,
+    vtrace_config,
+)
 from seedzero.core import errors, types
 
 PARTS: Mapping[str, Mapping[str, options.Part]] = {

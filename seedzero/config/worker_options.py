@@ -7,8 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seedzero.config import config as configs
-from seedzero.config import options, removed, sections
+from seedzero.config import configs, options, removed, sections
 from seedzero.core import errors
 
 ROLES = ("any", "train", "evaluate")

@@ -20,14 +20,9 @@ from jax.experimental import multihost_utils
 
 from seedzero.agents import base
 from seedzero.core import errors
-from seedzero.device import mesh as meshes
-from seedzero.device import setup as setups
-from seedzero.device import state as states
-from seedzero.device import steps, tracing
-from seedzero.device import strategy as strategies
+from seedzero.device import meshes, setups, states, steps, strategies, tracing
 from seedzero.ops import averaging
-from seedzero.replay import data as sources
-from seedzero.replay import rings as ring_store
+from seedzero.replay import ring_store, sources
 
 
 class AcrossHosts(strategies.Strategy):
@@ -91,7 +86,7 @@ class AcrossHosts(strategies.Strategy):
     def copy(self, params: base.Params) -> base.Params:
         return states.copy(meshes.own(params))
 
-    def refreshing(self, newest: strategies.Acting, acting: strategies.Acting) -> strategies.Acting:
+    def reanalysing(self, newest: strategies.Acting, acting: strategies.Acting) -> strategies.Acting:
         return newest._replace(params=meshes.own(newest.params))
 
     def _joined(self, tree: Any) -> Any:

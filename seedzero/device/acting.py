@@ -17,16 +17,10 @@ import jax.numpy as jnp
 
 from seedzero.agents import base
 from seedzero.core import types
-from seedzero.device import batch as batches
-from seedzero.device import mesh as meshes
-from seedzero.device import setup as setups
-from seedzero.device import steps
+from seedzero.device import batches, meshes, setups, steps
 from seedzero.networks import observations
 from seedzero.ops import unpacking
-from seedzero.replay import data as sources
-from seedzero.replay import frames as frame_rows
-from seedzero.replay import priorities
-from seedzero.replay import rings as ring_store
+from seedzero.replay import frame_rows, priorities, ring_store, sources
 
 
 class Carried(NamedTuple):

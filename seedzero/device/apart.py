@@ -20,14 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.device import memory, steps, tracing, transfer
-from seedzero.device import mesh as meshes
-from seedzero.device import setup as setups
-from seedzero.device import strategy as strategies
-from seedzero.replay import data as sources
-from seedzero.replay import priorities
-from seedzero.replay import rings as ring_store
-from seedzero.replay import windows as windowing
+from seedzero.device import memory, meshes, setups, steps, strategies, tracing, transfer
+from seedzero.replay import priorities, ring_store, sources, windowing
 
 MOST_UPDATES = 2
 """Updates on their way: one that learns, and one whose windows are there when it ends."""
@@ -118,7 +112,7 @@ class Apart(strategies.Strategy):
     def when_there(self) -> Callable[[], object]:
         return functools.partial(jax.block_until_ready, [published.params for published in self._published])
 
-    def refreshing(self, newest: strategies.Acting, acting: strategies.Acting) -> strategies.Acting:
+    def reanalysing(self, newest: strategies.Acting, acting: strategies.Acting) -> strategies.Acting:
         return acting  # the newest are elsewhere
 
 

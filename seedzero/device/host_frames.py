@@ -19,13 +19,8 @@ import jax
 import numpy as np
 
 from seedzero.core import errors, types
-from seedzero.device import batch as batches
-from seedzero.device import mesh as meshes
-from seedzero.device import setup as setups
-from seedzero.device import steps, tracing
-from seedzero.device import strategy as strategies
-from seedzero.replay import rings as ring_store
-from seedzero.replay import windows as windowing
+from seedzero.device import batches, meshes, setups, steps, strategies, tracing
+from seedzero.replay import ring_store, windowing
 
 HOST_LAG = 16
 """New rows in a ring between drawing windows and having learned from them, at most."""
@@ -118,7 +113,7 @@ class FramesWithHost(strategies.Strategy):
 
         return {"draw": lambda: tracer.program("draw", make, *drawing), "learn": learn}
 
-    def trace_refresh(self, tracer: tracing.ProgramTracer) -> tracing.Traces:
+    def trace_reanalyse(self, tracer: tracing.ProgramTracer) -> tracing.Traces:
         rings, counters = tracer.actor.rings, tracer.counters
         drawing = (rings,), (counters,)
 
@@ -164,7 +159,7 @@ class FramesWithHost(strategies.Strategy):
         """Whether the drawn rows may be overwritten by now."""
         return self.frames.num_new(ahead.mark) > HOST_LAG
 
-    def run_refresh(
+    def run_reanalyse(
         self, run: tracing.Bundle, given: strategies.Searching, counters: steps.Counters
     ) -> strategies.Renewed:
         seed, _, rings = given
@@ -214,13 +209,13 @@ def make_learn(setup: setups.Setup) -> Callable[..., steps.Updated]:
 
 
 def make_draw_stale(setup: setups.Setup) -> Callable[..., windowing.Windows]:
-    """Returns a refresh's first step for rings with frames on the host: (seed, Rings, Counters) -> Windows."""
+    """Returns a reanalysis's first step for rings with frames on the host: (seed, Rings, Counters) -> Windows."""
     draw, in_specs = functools.partial(steps.draw_stale, setup), (meshes.REPLICATED, meshes.SHARDED, meshes.REPLICATED)
     return meshes.over_devices(draw, setup.mesh, in_specs, meshes.SHARDED)
 
 
 def make_renew(setup: setups.Setup) -> Callable[..., steps.Renewed]:
-    """Returns a refresh's last step for rings with frames on the host; donates the rings.
+    """Returns a reanalysis's last step for rings with frames on the host; donates the rings.
 
     (seed, params, Rings, Windows, frames [B, P, stack, *observation_shape], Counters) -> (Rings, metrics).
     """

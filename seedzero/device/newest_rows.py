@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.replay import rings as ring_store
+from seedzero.replay import ring_store
 
 NAMES = ("value", "policy", "logits", "log_prob")
 """Stored arrays that a page shows, where an agent has them."""

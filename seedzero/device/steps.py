@@ -1,7 +1,7 @@
-"""Updates and refreshes on the devices.
+"""Updates and reanalyses on the devices.
 
-An update draws windows, reads their frames and learns; a refresh draws stale rows, reads their frames and renews their
-targets. `make_update` and `make_refresh` join the steps in one program; `host_frames` and `apart` make one of each.
+An update draws windows, reads their frames and learns; a reanalysis draws stale rows, reads their frames and renews their
+targets. `make_update` and `make_reanalyse` join the steps in one program; `host_frames` and `apart` make one of each.
 
 All run under `shard_map`: every device holds an equal part of the slots (their rings and memory) and of each batch;
 parameters and optimizer are replicated, gradients averaged. One device is the trivial case. `seed`, int32, is the
@@ -18,22 +18,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.device import mesh as meshes
-from seedzero.device import setup as setups
-from seedzero.replay import data as sources
-from seedzero.replay import priorities, refresh, sampling
-from seedzero.replay import rings as ring_store
-from seedzero.replay import windows as windowing
+from seedzero.device import meshes, setups
+from seedzero.replay import priorities, reanalyse, ring_store, sampling, sources, windowing
 
 _AXIS, _SHARDED, _REPLICATED = meshes.AXIS, meshes.SHARDED, meshes.REPLICATED
 
 
 class Counters(NamedTuple):
-    """Scalars of an acting call or refresh, int32 but for `own`."""
+    """Scalars of an acting call or reanalyse, int32 but for `own`."""
 
     num_inserts: Any  # training steps stored before it, modulo 2^32
     version: Any  # updates that its parameters have seen
-    num_calls: Any  # acting calls, or refreshes, before it; seeds what is random
+    num_calls: Any  # acting calls, or reanalyses, before it; seeds what is random
     own: Any  # bool, true: the parameters are of the rings' player
 
 
@@ -75,7 +71,7 @@ def feed_specs(setup: setups.Setup) -> jax.sharding.PartitionSpec:
 
 
 def _keys(seed: jax.Array, stream: int, number: jax.Array) -> jax.Array:
-    """Returns a device's keys of an update (stream 2) or refresh (3): for the draw, and for the following steps."""
+    """Returns a device's keys of an update (stream 2) or reanalyse (3): for the draw, and for the following steps."""
     key = jax.random.fold_in(jax.random.key(seed + stream), number)
     return jax.random.split(jax.random.fold_in(key, jax.lax.axis_index(_AXIS)))
 
@@ -188,15 +184,15 @@ def priority_metrics(
     }
 
 
-# Refreshing -------------------------------------------------------------------------------------------------------
+# Reanalysis --------------------------------------------------------------------------------------------------------
 
 
-def make_refresh(setup: setups.Setup) -> Callable[..., Renewed]:
-    """Returns the jitted refresh of stored targets (seed, params, Rings, Counters) -> (Rings, metrics).
+def make_reanalyse(setup: setups.Setup) -> Callable[..., Renewed]:
+    """Returns the jitted reanalyse of stored targets (seed, params, Rings, Counters) -> (Rings, metrics).
 
-    Every device draws steps from its own rings whose targets are more than `Refresh.min_age` updates old, computes
+    Every device draws steps from its own rings whose targets are more than `Reanalyse.min_age` updates old, computes
     them anew, and writes them over the stored ones. Each device takes an equal part of the batch, so where it holds
-    fewer steps than others they are refreshed more often. The rings are donated.
+    fewer steps than others they are reanalysed more often. The rings are donated.
     """
 
     def run(seed: jax.Array, params: base.Params, rings: ring_store.Rings, counters: Counters) -> Renewed:
@@ -208,10 +204,10 @@ def make_refresh(setup: setups.Setup) -> Callable[..., Renewed]:
 
 
 def draw_stale(setup: setups.Setup, seed: jax.Array, rings: ring_store.Rings, counters: Counters) -> windowing.Windows:
-    """Returns a device's rows of a refresh, as windows without frames."""
-    wanted = setup.agent.refresh
+    """Returns a device's rows of a reanalysis, as windows without frames."""
+    wanted = setup.agent.reanalyse
     assert wanted is not None
-    slot, time = refresh.draw_stale(
+    slot, time = reanalyse.draw_stale(
         rings,
         _keys(seed, 3, counters.num_calls)[0],
         wanted.batch_size // setup.layout.num_shards,
@@ -232,15 +228,15 @@ def renew(
     counters: Counters,
 ) -> Renewed:
     """Returns the rings with fresh targets of the windows' first rows, and metrics; frames: as in `learn`."""
-    assert setup.agent.refresh is not None
+    assert setup.agent.reanalyse is not None
     windows = _seen(setup, rings, windows, frames)
-    fresh, changes = setup.agent.refresh.compute(params, windows, _keys(seed, 3, counters.num_calls)[1])
-    rings, written = refresh.retarget(rings, windows.slot, windows.time, fresh, counters.version)
+    fresh, changes = setup.agent.reanalyse.compute(params, windows, _keys(seed, 3, counters.num_calls)[1])
+    rings, written = reanalyse.retarget(rings, windows.slot, windows.time, fresh, counters.version)
     age = counters.version - windows.stored[ring_store.TARGET_VERSION][:, 0]
-    return rings, _refresh_metrics({**changes, "refresh_age": age.astype(jnp.float32)}, written)
+    return rings, _reanalyse_metrics({**changes, "refresh_age": age.astype(jnp.float32)}, written)
 
 
-def _refresh_metrics(changes: Mapping[str, jax.Array], written: jax.Array) -> base.Metrics:
+def _reanalyse_metrics(changes: Mapping[str, jax.Array], written: jax.Array) -> base.Metrics:
     """Returns means [] of numbers [B] over the rows that were written, on all devices.
 
     All are 0 where "refreshed_share", the share of rows that were written, is.

@@ -11,18 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.device import acting, memory, steps
-from seedzero.device import batch as batches
-from seedzero.device import mesh as meshes
-from seedzero.device import setup as setups
-from seedzero.replay import windows as windowing
+from seedzero.device import acting, batches, memory, meshes, setups, steps
+from seedzero.replay import windowing
 
 Program: TypeAlias = Callable[..., Any]
 """A compiled function of (seed, *states, *others); donates some of the states."""
 Make: TypeAlias = Callable[[setups.Setup], Program]
 """Returns a jitted device function."""
 Bundle: TypeAlias = Mapping[str, Program]
-"""The programs of an update or a refresh, by the names of `Strategy`."""
+"""The programs of an update or a reanalysis, by the names of `Strategy`."""
 
 SEED = jax.ShapeDtypeStruct((), np.int32)
 """The first argument of every device function: no constant, so that all seeds share one program in the cache."""
@@ -31,7 +28,7 @@ _BATCH_SIZES = {
     "act": "--batcher.max_batch",
     "update": "--replay.batch_size",
     "learn": "--replay.batch_size",
-    "refresh": "--reanalyse.batch_size",
+    "reanalyse": "--reanalyse.batch_size",
     "renew": "--reanalyse.batch_size",
 }
 """Settings of the batch sizes of a sampling agent's programs, for messages."""

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from seedzero.device import mesh as meshes
+from seedzero.device import meshes
 
 Pieces: TypeAlias = tuple[Any, ...]
 """Trees of arrays alike; row by row and device by device they make up one tree of arrays [B, ...]."""

@@ -18,10 +18,9 @@ import numpy as np
 from ale_py import roms, vector_env
 from gymnasium import vector
 
-from seedzero.config import machine as machines
-from seedzero.config import sections
+from seedzero.config import machines, sections
 from seedzero.core import errors, types
-from seedzero.envs import base as env_base
+from seedzero.envs import env_base
 
 NOOP = 0
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from seedzero.core import types
-from seedzero.envs import base as env_base
-from seedzero.envs import pictures
+from seedzero.envs import env_base, pictures
 
 ROWS, COLUMNS = 10, 5
 LEFT, STAY, RIGHT = 0, 1, 2

@@ -17,8 +17,7 @@ from gymnasium import spaces
 
 from seedzero.config import sections
 from seedzero.core import packing, types
-from seedzero.envs import base as env_base
-from seedzero.envs import gym_env, gym_masks, registry
+from seedzero.envs import env_base, gym_env, gym_masks, registry
 
 SLOW = 100.0
 """Steps a second of one environment below which it, not the agent, sets the pace."""

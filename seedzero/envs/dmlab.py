@@ -17,8 +17,7 @@ import numpy as np
 
 from seedzero.config import sections
 from seedzero.core import errors, packing, types
-from seedzero.envs import base as env_base
-from seedzero.envs import level_cache, pictures
+from seedzero.envs import env_base, level_cache, pictures
 
 DMLAB30 = "dmlab30"
 """Stands for all levels of DMLab-30: environment i plays the level i modulo 30."""

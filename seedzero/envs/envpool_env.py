@@ -21,12 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.config import config as configs
-from seedzero.config import machine as machines
-from seedzero.config import sections
+from seedzero.config import configs, machines, sections
 from seedzero.core import errors, packages, types
-from seedzero.envs import base as env_base
-from seedzero.envs import envpool_spaces, gym_env, gym_wrappers, imports, pictures, qt
+from seedzero.envs import env_base, envpool_spaces, gym_env, gym_wrappers, imports, pictures, qt
 
 PACKAGE = "envpool"
 OWN_ARGUMENTS = ("num_envs", "batch_size", "num_threads", "seed", "env_seed", "gym_reset_return_info", "base_path")

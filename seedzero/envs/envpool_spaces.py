@@ -16,8 +16,7 @@ import numpy as np
 from gymnasium import spaces
 
 from seedzero.core import errors, types
-from seedzero.envs import base as env_base
-from seedzero.envs import gym_spaces, gym_wrappers, space_text
+from seedzero.envs import env_base, gym_spaces, gym_wrappers, space_text
 
 WRAPPERS = ("BoundAction", "FilterObservation")
 """The names of --env.wrappers that go with a pool: they change what is declared, not a step."""

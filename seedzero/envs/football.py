@@ -15,8 +15,7 @@ import numpy as np
 
 from seedzero.config import sections
 from seedzero.core import types
-from seedzero.envs import base as env_base
-from seedzero.envs import envpool_env
+from seedzero.envs import env_base, envpool_env
 
 SCENARIOS = (
     "academy_empty_goal_close",

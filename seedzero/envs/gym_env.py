@@ -25,8 +25,7 @@ from gymnasium.envs import registration
 
 from seedzero.config import families, sections
 from seedzero.core import errors, packages, types, user_code
-from seedzero.envs import base as env_base
-from seedzero.envs import gym_ids, gym_kinds, gym_protocol, gym_spaces, gym_wrappers, minatar, pictures
+from seedzero.envs import env_base, gym_ids, gym_kinds, gym_protocol, gym_spaces, gym_wrappers, minatar, pictures
 
 _BRINGERS = {
     **{offer.module: offer.needs for offer in families.of("gym").offers if offer.module},

@@ -14,8 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from seedzero.core import errors
-from seedzero.envs import base as env_base
-from seedzero.envs import gym_masks
+from seedzero.envs import env_base, gym_masks
 
 _STEP = "(observation, reward, terminated, truncated, info)"
 _MEND = "mend it there, or in a wrapper that a function of yours returns: --env=python:MODULE:FUNCTION"

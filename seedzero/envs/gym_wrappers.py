@@ -10,9 +10,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces, wrappers
 
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import errors
-from seedzero.envs import base as env_base
+from seedzero.envs import env_base
 
 _GYMNASIUMS = (
     "ClipAction",

@@ -8,8 +8,7 @@ import gymnasium
 import numpy as np
 
 from seedzero.core import errors, types
-from seedzero.envs import base as env_base
-from seedzero.envs import gym_env, pictures
+from seedzero.envs import env_base, gym_env, pictures
 
 FORWARD, UP, DOWN = 0, 1, 2
 """Actions in the T-maze."""

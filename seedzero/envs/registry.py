@@ -9,7 +9,7 @@ from typing import Any
 
 from seedzero.config import families, sections
 from seedzero.core import env_ids, errors, types
-from seedzero.envs import base as env_base
+from seedzero.envs import env_base
 
 LOCAL_KINDS = tuple(family.prefix for family in families.FAMILIES if family.make)
 """The families of seedzero's own worker: the part of an id before its first colon."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from seedzero.core import errors, types
-from seedzero.envs import base as env_base
+from seedzero.envs import env_base
 
 State = Any
 """A state of a game, of the game's own type; no function here changes one."""

@@ -16,8 +16,7 @@ import numpy as np
 
 from seedzero.config import sections
 from seedzero.core import errors, opponents, packages, types, user_code
-from seedzero.envs import base as env_base
-from seedzero.envs import bots, pictures
+from seedzero.envs import bots, env_base, pictures
 
 State = Any
 """pyspiel.State, which has no types."""

@@ -15,8 +15,7 @@ import numpy as np
 
 from seedzero.config import sections
 from seedzero.core import errors, opponents, types
-from seedzero.envs import base as env_base
-from seedzero.envs import seats, spiel
+from seedzero.envs import env_base, seats, spiel
 
 State = spiel.State
 

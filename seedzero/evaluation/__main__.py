@@ -9,7 +9,7 @@ import pathlib
 import sys
 
 from seedzero.core import descendants, errors, exit_codes
-from seedzero.evaluation import evaluate as scoring
+from seedzero.evaluation import scoring
 
 MOST_STEPS, LONGEST_SIDE = 500, 200
 """Larger videos would fill the event files of a long run: in steps, and in pixels."""

@@ -7,12 +7,11 @@ import os
 import pathlib
 from typing import TYPE_CHECKING
 
-from seedzero.checkpoints import consent
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.config import config as configs
+from seedzero.checkpoints import consent, run_dirs
+from seedzero.config import configs
 
 if TYPE_CHECKING:
-    from seedzero.checkpoints import files as saved_files  # JAX
+    from seedzero.checkpoints import saved_files  # JAX
 
 
 @dataclasses.dataclass(frozen=True)

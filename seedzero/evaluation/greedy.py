@@ -14,15 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.agents import base
-from seedzero.agents import table as agents
-from seedzero.checkpoints import files as saved_files
-from seedzero.checkpoints import player_files, spec_file, trees
-from seedzero.config import config as configs
-from seedzero.config import league as league_config
+from seedzero.agents import agent_table, base
+from seedzero.checkpoints import player_files, saved_files, spec_file, trees
+from seedzero.config import configs, league_config
 from seedzero.core import errors, printable, types
-from seedzero.device import acting, compilation_cache, patience, slow_compile
-from seedzero.device import batch as batches
+from seedzero.device import acting, batches, compilation_cache, patience, slow_compile
 from seedzero.evaluation import agent_choice
 
 _SEED_KEY = 2
@@ -93,7 +89,7 @@ def load_players(
             )
         saved_spec = spec_file.read(choice.path) or spec
         spec_file.check_equal(spec, saved_spec)
-        agent = agents.make(config, saved_spec, jax.default_backend())
+        agent = agent_table.make(config, saved_spec, jax.default_backend())
         template = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
         step = choice.step
         if step is None and saved_spec.num_players == 2:

@@ -18,17 +18,11 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.checkpoints import run_lock
-from seedzero.config import config as configs
-from seedzero.config import sections
+from seedzero.config import configs, sections
 from seedzero.core import errors, packing, printable, types
-from seedzero.device import acting, patience
-from seedzero.device import batch as batches
-from seedzero.envs import base as env_base
-from seedzero.envs import registry, spiel
-from seedzero.evaluation import agent_choice, evaluation, greedy, records
-from seedzero.evaluation import codec as codecs
-from seedzero.evaluation import evaluate as scoring
-from seedzero.evaluation import video as videos
+from seedzero.device import acting, batches, patience
+from seedzero.envs import env_base, registry, spiel
+from seedzero.evaluation import agent_choice, codecs, evaluation, greedy, records, scoring, videos
 
 LONGEST_SIDE = 192
 """Of the pictures in a record; larger ones are thinned."""

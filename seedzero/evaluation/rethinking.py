@@ -18,14 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 from seedzero.core import errors, packing, types
-from seedzero.device import acting
-from seedzero.device import batch as batches
-from seedzero.evaluation import agent_choice, greedy, records, thinking
-from seedzero.evaluation import codec as codecs
-from seedzero.evaluation import policy as acting_policy
+from seedzero.device import acting, batches
+from seedzero.evaluation import acting_policy, agent_choice, codecs, greedy, records, search_traces
 from seedzero.networks import observations
 
 FRAMES_BEFORE, FRAMES_AFTER = 64, 192
@@ -63,7 +59,7 @@ class Rethinker:
         self._saved, self._codec = saved, codecs.of(saved.spec)
         self._functions = greedy.functions(saved.agent, saved.spec)
 
-    def think(self, record: records.Record, number: int) -> thinking.Thought:
+    def think(self, record: records.Record, number: int) -> search_traces.Thought:
         """Returns the findings about step `number` of a record.
 
         Raises UsageError for a record of another environment, the observation behind the last step, and an agent that
@@ -86,7 +82,7 @@ class Rethinker:
             saved, self._functions, self._codec, carried, seen, (seed, first_call + number), place
         )
 
-    def nearest(self, record: records.Record, number: int, thought: thinking.Thought) -> dict[int, Nearest]:
+    def nearest(self, record: records.Record, number: int, thought: search_traces.Thought) -> dict[int, Nearest]:
         """Returns for each node of a thought the nearest observation of the record by latent distance.
 
         Empty without a model, and where actions are vectors: a node below the root has samples of its own.
@@ -173,12 +169,12 @@ class Rethinker:
             carried = acting.Carried({name: jnp.asarray(frames) for name, frames in past.items()}, carried.memory)
         return carried
 
-    def _place(self, record: records.Record, number: int) -> thinking.GamePlace | None:
+    def _place(self, record: records.Record, number: int) -> search_traces.GamePlace | None:
         """Returns the game's state; None: it is no game of two players, or its moves are of another game."""
         if "move" not in record.arrays:
             return None
         moves = record.arrays["action"][:number].tolist()
-        return thinking.place(self._saved.config.env.id, moves, record.arrays[records.OBSERVATION][number])
+        return search_traces.place(self._saved.config.env.id, moves, record.arrays[records.OBSERVATION][number])
 
 
 def _with_action(memory: base.Memory, action: np.ndarray) -> base.Memory:

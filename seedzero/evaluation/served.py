@@ -11,15 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seedzero.checkpoints import consent, spec_file
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.config import config as configs
-from seedzero.config import sections
+from seedzero.checkpoints import consent, run_dirs, spec_file
+from seedzero.config import configs, sections
 from seedzero.core import env_ids, errors, types
-from seedzero.evaluation import agent_choice, evaluation, greedy
-from seedzero.evaluation import evaluate as scoring
-from seedzero.transport import invitation, messages, security
-from seedzero.transport import server as servers
+from seedzero.evaluation import agent_choice, evaluation, greedy, scoring
+from seedzero.transport import invitation, messages, security, servers
 
 
 class Reports(NamedTuple):

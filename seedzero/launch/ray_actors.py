@@ -22,12 +22,10 @@ from ray.util import metrics
 
 import seedzero
 from seedzero.bucket import run_copy
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.checkpoints import run_lock
+from seedzero.checkpoints import run_dirs, run_lock
 from seedzero.core import errors, exit_codes
-from seedzero.launch import plan as launch_plan
-from seedzero.processes import keeper as keepers
-from seedzero.processes import program as programs
+from seedzero.launch import launch_plan
+from seedzero.processes import keepers, programs
 
 ANNOUNCEMENT = r"seedzero learner listening on (\S+)"
 _JOINED = r"seedzero worker \S+: joined (\S+):"

@@ -20,12 +20,10 @@ import ray
 import ray.exceptions
 
 import seedzero
-from seedzero.config import machine as machines
+from seedzero.config import machines
 from seedzero.core import errors, exit_codes
-from seedzero.launch import plan as launch_plan
-from seedzero.launch import ray_actors
-from seedzero.processes import keeper as keepers
-from seedzero.processes import signals
+from seedzero.launch import launch_plan, ray_actors
+from seedzero.processes import keepers, signals
 
 NAMESPACE = "seedzero"
 """Of the actors' names: no two launchers may have the same run directory."""

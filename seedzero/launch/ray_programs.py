@@ -15,9 +15,8 @@ import ray
 import ray.exceptions
 
 from seedzero.core import errors, exit_codes
-from seedzero.launch import plan as launch_plan
-from seedzero.launch import ray_launch
-from seedzero.processes import program as programs
+from seedzero.launch import launch_plan, ray_launch
+from seedzero.processes import programs
 
 _CALLS_AT_A_TIME = 4
 """Threads of an actor: a line and the end are awaited while a stop comes."""

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seedzero.config import league as league_config
+from seedzero.config import league_config
 from seedzero.core import errors, user_code
-from seedzero.league import payoff as payoffs
-from seedzero.league import players as members
+from seedzero.league import members, payoffs
 
 ADD, FREEZE, RESET, RETIRE, MEET = "add", "freeze", "reset", "retire", "meet"
 KINDS = (ADD, FREEZE, RESET, RETIRE, MEET)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from seedzero.league import payoff as payoffs
+from seedzero.league import payoffs
 
 POINTS = 400 / math.log(10)
 """Elo points of a unit of log odds: ten to one is 400 points."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from seedzero.league import players as members
+from seedzero.league import members
 
 FREEZE, RESET = "freeze", "reset"
 

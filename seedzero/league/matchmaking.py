@@ -19,9 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seedzero.config import league as league_config
-from seedzero.league import payoff as payoffs
-from seedzero.league import players as members
+from seedzero.config import league_config
+from seedzero.league import members, payoffs
 
 WEIGHTINGS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "linear": lambda rates: 1 - rates,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from seedzero.core import json_object, types
-from seedzero.live import observer as observers
+from seedzero.live import observers
 from seedzero.transport import messages
 
 MAX_WORKERS = 200

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from seedzero.core import errors
-from seedzero.loop import pacing, scheduler
+from seedzero.loop import rate_limiting, scheduler
 from seedzero.metrics import counts
 
 Send: TypeAlias = Callable[[Mapping[str, object]], None]
@@ -207,7 +207,7 @@ class Agreed:
     ) -> scheduler.Call | scheduler.Wait:
         """Returns the next call of this host.
 
-        alone: whether an update may be chosen -> the call of a single host by its own pace. num_due: updates that this
+        alone: whether an update may be chosen -> the call of a single host by its own rate. num_due: updates that this
         pace owes for the steps so far. can_update: an update can be submitted now. awaits_last: it waits for
         the end of the last one.
 
@@ -220,14 +220,14 @@ class Agreed:
             self._promise(num_updates + num_due)
         if not self.has_update and self._promised <= num_updates:
             found = alone(True)
-            if isinstance(found, scheduler.Wait) or found.kind is not pacing.Work.UPDATE:
+            if isinstance(found, scheduler.Wait) or found.kind is not rate_limiting.Work.UPDATE:
                 return self._chosen(found, awaits_last)
             self._promise(num_updates + 1)
         if self.has_update and can_update and not self._updated_last:
-            return scheduler.Call(pacing.Work.UPDATE, (0,))
+            return scheduler.Call(rate_limiting.Work.UPDATE, (0,))
         found = alone(False)
         if self.has_update and can_update and isinstance(found, scheduler.Wait):
-            return scheduler.Call(pacing.Work.UPDATE, (0,))
+            return scheduler.Call(rate_limiting.Work.UPDATE, (0,))
         return self._chosen(found, awaits_last)
 
     def _promise(self, until: int) -> None:

@@ -15,8 +15,7 @@ import numpy as np
 
 from seedzero.core import errors
 from seedzero.device import across
-from seedzero.loop import dispatcher as dispatchers
-from seedzero.loop import in_flight as in_flight_calls
+from seedzero.loop import dispatchers, in_flight_calls
 
 EVERY_UPDATES = 100
 """Updates between two comparisons: no parameters drift apart for longer."""

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import errors
-from seedzero.device import state as states
-from seedzero.league import builders
-from seedzero.league import players as members
-from seedzero.loop import device_loop, league_seating
-from seedzero.loop import dispatcher as dispatchers
-from seedzero.loop import player as players
+from seedzero.device import states
+from seedzero.league import builders, members
+from seedzero.loop import device_loop, dispatchers, league_seating, players
 
 
 class Building:
@@ -51,7 +48,7 @@ class Building:
                 unsaved.add(action.player)
 
     def _learned(self, player: players.Player) -> builders.Learned:
-        counts = dict(version=player.num_updates, env_steps=player.books.ledger.counts.stored)
+        counts = dict(version=player.num_updates, env_steps=player.accounting.ledger.counts.stored)
 
         def judge() -> float:
             found = self._hooks.judge(player.params)
@@ -78,7 +75,7 @@ class Building:
             decision |= {
                 "source": action.source,
                 "version": player.num_updates,
-                "env_steps": player.books.ledger.counts.stored,
+                "env_steps": player.accounting.ledger.counts.stored,
             }
         self._hooks.note({**decision, "reason": action.reason})
         return True
@@ -115,8 +112,8 @@ def reset(
         train = states.with_snapshot(player.setup, train, given)
     player.train = train._replace(num_updates=player.train.num_updates)
     player.shared.rings = states.forget(player.rings)
-    player.books.restart(player.num_updates)
-    env_steps = player.books.ledger.counts.stored
+    player.accounting.restart(player.num_updates)
+    env_steps = player.accounting.ledger.counts.stored
     player.publish()
     pool = seating.members.reset(
         player.name, source=source, version=player.num_updates, env_steps=env_steps, reason=reason

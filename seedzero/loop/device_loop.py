@@ -7,15 +7,15 @@
                         |
                         |  one snapshot of facts, one decision                       facts.py, scheduler.py
                         v
-                      Dispatcher.act | evaluate | update | refresh: submits a call   dispatcher.py, player.py
+                      Dispatcher.act | evaluate | update | reanalyse: submits a call   dispatchers.py, players.py
                         |
-                        |  Programs.run_act, Strategy.run_update: a program runs     device/programs.py
+                        |  Programs.run_act, Strategy.run_update: a program runs     device/device_programs.py
                         v
                       InFlight: a completion thread waits for each call, replies and counts;
                         its notice wakes the loop ==> inbox.News
 
-At most `training.max_in_flight` calls are on their way (`in_flight.py`). Where the host keeps the replay's frames, an
-update that finds none read ahead waits on this thread for the windows that the device draws, and so does every refresh
+At most `training.max_in_flight` calls are on their way (`in_flight_calls.py`). Where the host keeps the replay's frames, an
+update that finds none read ahead waits on this thread for the windows that the device draws, and so does every reanalysis
 (`host_frames.py`).
 """
 
@@ -28,18 +28,26 @@ from concurrent import futures
 from typing import Any, NamedTuple
 
 from seedzero.agents import base
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import errors
 from seedzero.live import record
-from seedzero.loop import agreement, alike, facts, other_hosts, pacing, phase, scheduler
-from seedzero.loop import dispatcher as dispatchers
-from seedzero.loop import evaluator as evaluators
+from seedzero.loop import (
+    agreement,
+    alike,
+    dispatchers,
+    evaluators,
+    facts,
+    other_hosts,
+    phase,
+    rate_limiting,
+    scheduler,
+)
 from seedzero.metrics import counts
 
 _log = logging.getLogger(__name__)
 
 
-def without_judge(params: base.Params) -> float:
+def without_exploitability(params: base.Params) -> float:
     """Refuses: the exact judge is for games of two seats."""
     raise ValueError("the exact judge is for games of OpenSpiel with two seats, and this run has none")
 
@@ -53,7 +61,7 @@ class Hooks(NamedTuple):
     report: Callable[[str], None]  # shows the user a line
     freeze: Callable[[dispatchers.NewPlayer], bool]  # saves a frozen player; false: it cannot
     note: Callable[[Mapping[str, Any]], None]  # takes another decision of a league's builder
-    judge: Callable[[base.Params], float] = without_judge  # returns the NashConv of a player's parameters
+    judge: Callable[[base.Params], float] = without_exploitability  # returns the NashConv of a player's parameters
 
 
 class DeviceLoop:
@@ -71,7 +79,7 @@ class DeviceLoop:
         """agreed, alike: with the run's other hosts; None, ALONE: there are none. after_update: a league's."""
         self.agreed, self.alike, self.others = agreed, alike, other_hosts.OtherHosts(agreed)
         self.dispatcher = dispatcher
-        self.course = phase.RunCourse()
+        self.run_phase = phase.RunPhase()
         self._config = config
         self._hooks = hooks
         self._after_update = after_update
@@ -91,10 +99,10 @@ class DeviceLoop:
         in_flight = self.dispatcher.in_flight
         in_flight.start()
         try:
-            while self.course.over is None:
+            while self.run_phase.over is None:
                 known = self._news.number  # read first: what is told from now on is new
                 decision = self.step()
-                if isinstance(decision, scheduler.Wait) and self.course.over is None:
+                if isinstance(decision, scheduler.Wait) and self.run_phase.over is None:
                     started = self.dispatcher.clock()
                     self._news.wait_beyond(known, decision.until - started)
                     ended = self.dispatcher.clock()
@@ -106,7 +114,7 @@ class DeviceLoop:
         finally:
             in_flight.stop()
         in_flight.check()
-        return self.course.over
+        return self.run_phase.over
 
     def request(self, save: Callable[[dispatchers.CheckpointState], None]) -> None:
         """Any thread: has `save` called on the loop's thread between two calls, the newest request only.
@@ -137,7 +145,7 @@ class DeviceLoop:
 
     def look(self) -> counts.Snapshot:
         """Any thread: returns the counters."""
-        return facts.look(self._config, self.dispatcher, self.course, tuple(self.others.counts().values()))
+        return facts.look(self._config, self.dispatcher, self.run_phase, tuple(self.others.counts().values()))
 
     def pulse(self) -> int | None:
         """Any thread: returns a number, changed with every returned call; None: no call is under way."""
@@ -146,8 +154,8 @@ class DeviceLoop:
 
     def state(self) -> dispatchers.CheckpointState:
         """Loop's thread, or after its end: returns a checkpoint's content."""
-        found = self.dispatcher.state(self.course)
-        return found._replace(host={**found.host, **self.others.to_json()})
+        found = self.dispatcher.state(self.run_phase)
+        return found._replace(counters={**found.counters, **self.others.to_json()})
 
     def close(self) -> None:
         """Ends the preparation of further calls."""
@@ -171,31 +179,31 @@ class DeviceLoop:
     def decide(self) -> scheduler.Call | scheduler.Wait:
         """Returns the next call, by the present facts."""
         awaits_end = self.agreed is not None and self.agreed.awaits_end
-        if awaits_end or self.course.over is not None or not self.dispatcher.in_flight.has_room:
-            return scheduler.Wait(facts.last_until(self.dispatcher, self.course))  # a call's return is news
+        if awaits_end or self.run_phase.over is not None or not self.dispatcher.in_flight.has_room:
+            return scheduler.Wait(facts.last_until(self.dispatcher, self.run_phase))  # a call's return is news
 
         def alone(may_update: bool) -> scheduler.Call | scheduler.Wait:
-            return scheduler.decide(facts.gather(self._config, self.dispatcher, self.course, may_update=may_update))
+            return scheduler.decide(facts.gather(self._config, self.dispatcher, self.run_phase, may_update=may_update))
 
         if self.agreed is None:
             return alone(True)
         return self.agreed.next_call(
             alone,
             facts.num_updates(self.dispatcher.players),
-            num_due=facts.num_due(self._config, self.dispatcher, self.course),
+            num_due=facts.num_due(self._config, self.dispatcher, self.run_phase),
             can_update=facts.can_update(self.dispatcher),
             awaits_last=self.dispatcher.update_times.awaits_slow,
         )
 
     def _submit(self, call: scheduler.Call) -> None:
         """Submits a call, possibly after waiting for earlier calls."""
-        if call.kind is pacing.Work.ACT:
+        if call.kind is rate_limiting.Work.ACT:
             self.dispatcher.act(call.players)
             dispatchers.freeze_due(self.dispatcher, self._hooks.freeze)
-        elif call.kind is pacing.Work.EVALUATE:
+        elif call.kind is rate_limiting.Work.EVALUATE:
             self._evaluate()
-        elif call.kind is pacing.Work.REFRESH:
-            self.dispatcher.refresh(self.dispatcher.players[call.players[0]])
+        elif call.kind is rate_limiting.Work.REANALYSE:
+            self.dispatcher.reanalyse(self.dispatcher.players[call.players[0]])
         else:
             if self.agreed is not None:
                 self.agreed.take_update()
@@ -215,54 +223,54 @@ class DeviceLoop:
                 self._hooks.save(self.state())
             elif decision.kind is agreement.Kind.END:
                 self._asked_to_end = decision.reason
-            elif self.course.over is None:
+            elif self.run_phase.over is None:
                 event = phase.Event.SOLVED if decision.kind is agreement.Kind.SOLVED else phase.Event.STOPPED
-                self.course = self.course.after(event, decision.reason)
+                self.run_phase = self.run_phase.after(event, decision.reason)
         with self._news:
             save, self._asked = self._asked, None
             reason, spent = self._asked_to_stop, self._asked_to_end
         if save is not None:
             save(self.state())
-        if reason is not None and self.course.over is None:
-            self.course = self.course.after(phase.Event.STOPPED, reason)
-        if self.course.over is not None:
+        if reason is not None and self.run_phase.over is None:
+            self.run_phase = self.run_phase.after(phase.Event.STOPPED, reason)
+        if self.run_phase.over is not None:
             return
         for slots, reason in dispatcher.workers.inbox.take_ended():
             dispatcher.discard(slots, reason)
-        if self.course.phase is phase.Phase.RUNNING:
+        if self.run_phase.phase is phase.Phase.RUNNING:
             if (found := facts.spent(self._config, dispatcher.players)) and self.agreed is not None:
                 self.agreed.spend(found)  # a save may come before the end, on all hosts or on none
                 found = ""
             if spent := found or spent:
                 self._begin_to_end(spent)
         else:
-            self.course = _after_the_last(dispatcher, self.course, self._hooks)
-        if self.course.over is None:
+            self.run_phase = _after_the_last(dispatcher, self.run_phase, self._hooks)
+        if self.run_phase.over is None:
             others = tuple(self.others.counts().values())
-            dispatcher.begin_evaluation(is_last=self.course.ends, others=others)
+            dispatcher.begin_evaluation(is_last=self.run_phase.ends, others=others)
 
     def _begin_to_end(self, spent: str) -> None:
         left_out, text = facts.left_out(self._config, self.dispatcher.players)
         if text:
             self._hooks.report(text)
         # From here on the end has begun: steps that a lost worker takes away do not undo it.
-        self.course = self.course.after(phase.Event.SPENT, spent, self.dispatcher.end(left_out))
-        self.course = _after_the_last(self.dispatcher, self.course, self._hooks)
-        if self.course.over is None:
+        self.run_phase = self.run_phase.after(phase.Event.SPENT, spent, self.dispatcher.end(left_out))
+        self.run_phase = _after_the_last(self.dispatcher, self.run_phase, self._hooks)
+        if self.run_phase.over is None:
             self._hooks.report(f"{spent}: one more evaluation")
 
     def _evaluate(self) -> None:
-        ended = self.dispatcher.evaluate(is_last=self.course.ends)
+        ended = self.dispatcher.evaluate(is_last=self.run_phase.ends)
         if ended is None:
             return
         self._hooks.evaluated(ended)
         if solved := phase.solved(self._config.run, self.dispatcher.evaluator.last):
-            if self.agreed is not None and not self.course.ends:
+            if self.agreed is not None and not self.run_phase.ends:
                 self.agreed.ask(agreement.Kind.SOLVED, solved)
             else:
-                self.course = self.course.after(phase.Event.SOLVED, solved)
-        elif self.course.ends:
-            self.course = self.course.after(phase.Event.EVALUATED)
+                self.run_phase = self.run_phase.after(phase.Event.SOLVED, solved)
+        elif self.run_phase.ends:
+            self.run_phase = self.run_phase.after(phase.Event.EVALUATED)
 
     def _keep_time(self) -> None:
         """Deterministic mode: does the tasks of fixed update counts."""
@@ -280,24 +288,24 @@ class DeviceLoop:
             self._hooks.row()
 
 
-def _after_the_last(dispatcher: dispatchers.Dispatcher, course: phase.RunCourse, hooks: Hooks) -> phase.RunCourse:
-    """Returns the course of a run whose last evaluation is awaited or played.
+def _after_the_last(dispatcher: dispatchers.Dispatcher, run_phase: phase.RunPhase, hooks: Hooks) -> phase.RunPhase:
+    """Returns the phase of a run whose last evaluation is awaited or played.
 
     It is over where that cannot come, or took too long: then the finished episodes count, if there are any.
     """
     evaluator, running = dispatcher.evaluator, dispatcher.evaluator.running
-    if running is None and not (course.end.expects and dispatcher.is_evaluation_due(is_last=True)):
-        return course.after(phase.Event.GIVEN_UP)
-    if dispatcher.clock() < facts.last_until(dispatcher, course):
-        return course
+    if running is None and not (run_phase.end.expects and dispatcher.is_evaluation_due(is_last=True)):
+        return run_phase.after(phase.Event.GIVEN_UP)
+    if dispatcher.clock() < facts.last_until(dispatcher, run_phase):
+        return run_phase
     if ended := evaluator.cut():
         hooks.evaluated(ended)
-        return course.after(phase.Event.EVALUATED)
+        return run_phase.after(phase.Event.EVALUATED)
     if running is None:
-        return course.after(phase.Event.GIVEN_UP, f"{course.reason}; its last evaluation took too long")
+        return run_phase.after(phase.Event.GIVEN_UP, f"{run_phase.reason}; its last evaluation took too long")
     evaluator.abandon()
     none = f"none of the {running.played.num_expected} episodes of its last evaluation ended in time"
-    return course.after(phase.Event.GIVEN_UP, f"{course.reason}; {none}")
+    return run_phase.after(phase.Event.GIVEN_UP, f"{run_phase.reason}; {none}")
 
 
 @contextlib.contextmanager

@@ -8,13 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import types
-from seedzero.loop import dispatcher as dispatchers
-from seedzero.loop import in_flight as in_flight_calls
-from seedzero.loop import inbox as inboxes
-from seedzero.loop import pacing, phase, scheduler
-from seedzero.loop import player as players
+from seedzero.loop import dispatchers, in_flight_calls, inboxes, phase, players, rate_limiting, scheduler
 from seedzero.metrics import counts
 
 _MAX_DUE = 8
@@ -22,33 +18,33 @@ _MAX_DUE = 8
 
 
 def gather(
-    config: configs.Config, dispatcher: dispatchers.Dispatcher, course: phase.RunCourse, *, may_update: bool = True
+    config: configs.Config, dispatcher: dispatchers.Dispatcher, run_phase: phase.RunPhase, *, may_update: bool = True
 ) -> scheduler.Facts:
     """Returns the facts for the next decision; may_update: false where an update awaits the run's other hosts."""
     now, evaluator, flight = dispatcher.clock(), dispatcher.evaluator, dispatcher.in_flight
     waiting = dispatcher.workers.inbox.waiting(types.Role.TRAIN)
     all_wait = sum(message.num_envs for message in waiting) == config.worker.num_envs
     can_fill = _can_fill(config, dispatcher, waiting)
-    paces = tuple(player.pacer.pace() for player in dispatcher.players)
+    rates = tuple(player.rate_limiter.rate() for player in dispatcher.players)
     return scheduler.Facts(
         now=now,
         players=tuple(
             _progress(config, dispatcher, player, can_fill=can, all_wait=all_wait, may_update=may_update)
             for player, can in zip(dispatcher.players, can_fill, strict=True)
         ),
-        paces=paces,
-        only_evaluates=course.ends or now < evaluator.pause_until,
+        rates=rates,
+        only_evaluates=run_phase.ends or now < evaluator.pause_until,
         lock_step=config.run.deterministic,
         is_idle=flight.is_empty,
-        deadlines=(last_until(dispatcher, course), evaluator.pause_until, *(pace.until for pace in paces)),
+        deadlines=(last_until(dispatcher, run_phase), evaluator.pause_until, *(rate.until for rate in rates)),
     )
 
 
-def last_until(dispatcher: dispatchers.Dispatcher, course: phase.RunCourse) -> float:
+def last_until(dispatcher: dispatchers.Dispatcher, run_phase: phase.RunPhase) -> float:
     """Returns the time at which the run's last evaluation is given up; infinity: the run goes on."""
     running = dispatcher.evaluator.running
     num_steps = 0 if running is None else running.played.num_steps
-    return course.last_until(dispatcher.evaluator.last_step, num_steps) if course.ends else math.inf
+    return run_phase.last_until(dispatcher.evaluator.last_step, num_steps) if run_phase.ends else math.inf
 
 
 def _can_fill(
@@ -59,7 +55,7 @@ def _can_fill(
     num_rows = [0] * len(dispatcher.players)
     for message in messages:
         home = seating.home(message.slots)
-        if not dispatcher.players[home].pacer.holds(message.slots):
+        if not dispatcher.players[home].rate_limiter.holds(message.slots):
             num_rows[home] += message.num_envs
     if config.run.deterministic:
         return [sum(num_rows) == config.worker.num_envs] * len(num_rows)
@@ -74,27 +70,27 @@ def _progress(
     can_fill: bool,
     all_wait: bool,
     may_update: bool,
-) -> pacing.Progress:
+) -> rate_limiting.Progress:
     lock_step, evaluator, flight = config.run.deterministic, dispatcher.evaluator, dispatcher.in_flight
-    books, sizes = player.books, player.programs.sizes
+    accounting, sizes = player.accounting, player.programs.sizes
     ready = bool(sizes) and (not lock_step or sizes == player.programs.all_sizes)
     has_room = flight.has_room_in(in_flight_calls.ACTING)
     may_learn = flight.has_room_in(in_flight_calls.UPDATING)
     evaluating = evaluator.running is not None
-    num_inserts = books.ledger.counts.stored
+    num_inserts = accounting.ledger.counts.stored
     only_learns = config.run.has_all_steps(num_inserts)
     may_act = ready and not only_learns and can_fill
     can_act = may_act and has_room and not (player.strategy.takes_turns and not may_learn)
     waits = evaluating and bool(dispatcher.workers.inbox.waiting(types.Role.EVALUATE))
-    return pacing.Progress(
+    return rate_limiting.Progress(
         num_inserts=num_inserts,
-        num_kept=books.num_kept,
+        num_kept=accounting.num_kept,
         num_updates=player.num_updates,
-        num_refreshes=player.num_refreshes,
+        num_reanalyses=player.num_reanalyses,
         can_act=can_act,
         can_evaluate=has_room and ready and waits,
         can_update=may_update and may_learn and player.can_update,
-        can_refresh=has_room and player.programs.refresh.done() and books.can_sample,
+        can_reanalyse=has_room and player.programs.reanalyse.done() and accounting.can_sample,
         evaluating=evaluating or (lock_step and dispatcher.is_evaluation_due(is_last=False)),
         evaluated_last=dispatcher.evaluated_last,
         only_learns=only_learns,
@@ -105,9 +101,10 @@ def _progress(
 
 def own_counts(learning: Sequence[players.Player]) -> counts.Counts:
     """Returns the counters of this host, summed over players."""
-    found = [player.books.ledger.counts for player in learning]
+    found = [player.accounting.ledger.counts for player in learning]
     num_samples = sum(
-        player.pacer.num_samples(player.num_updates, own.stored) for player, own in zip(learning, found, strict=True)
+        player.rate_limiter.num_samples(player.num_updates, own.stored)
+        for player, own in zip(learning, found, strict=True)
     )
     return dataclasses.replace(counts.total(found), num_samples=num_samples)
 
@@ -117,18 +114,18 @@ def can_update(dispatcher: dispatchers.Dispatcher) -> bool:
     return dispatcher.in_flight.has_room_in(in_flight_calls.UPDATING) and dispatcher.players[0].can_update
 
 
-def num_due(config: configs.Config, dispatcher: dispatchers.Dispatcher, course: phase.RunCourse) -> int:
+def num_due(config: configs.Config, dispatcher: dispatchers.Dispatcher, run_phase: phase.RunPhase) -> int:
     """Returns the updates that the only player will submit, one after the other, whatever its environments do next.
 
     0 where the next ones depend on more than that: in lock step, beside evaluations, once the run has all its steps.
     """
     player = dispatcher.players[0]
-    only_evaluates = course.ends or dispatcher.clock() < dispatcher.evaluator.pause_until
-    if config.run.deterministic or only_evaluates or course.over is not None or not player.can_update:
+    only_evaluates = run_phase.ends or dispatcher.clock() < dispatcher.evaluator.pause_until
+    if config.run.deterministic or only_evaluates or run_phase.over is not None or not player.can_update:
         return 0
     progress = _progress(config, dispatcher, player, can_fill=False, all_wait=False, may_update=True)
     most = config.run.max_updates - progress.num_updates if config.run.max_updates else _MAX_DUE
-    return 0 if progress.only_learns else max(0, min(player.pacer.pace().num_due(progress), most, _MAX_DUE))
+    return 0 if progress.only_learns else max(0, min(player.rate_limiter.rate().num_due(progress), most, _MAX_DUE))
 
 
 def num_updates(learning: tuple[players.Player, ...]) -> int:
@@ -138,11 +135,11 @@ def num_updates(learning: tuple[players.Player, ...]) -> int:
 def spent(config: configs.Config, learning: tuple[players.Player, ...]) -> str:
     """Returns a line about the spent budget, or ""."""
     budget = config.run
-    num_steps = sum(player.books.ledger.counts.env_steps for player in learning)
+    num_steps = sum(player.accounting.ledger.counts.env_steps for player in learning)
     owed = sum(
-        player.pacer.owed_updates(budget.max_env_steps)
+        player.rate_limiter.owed_updates(budget.max_env_steps)
         for player in learning
-        if player.books.num_kept >= config.replay.min_steps
+        if player.accounting.num_kept >= config.replay.min_steps
     )
     found = budget.spent(num_updates(learning), num_steps, owed)
     each = f" on each of {config.hosts.num} hosts" if "steps" in found and config.hosts.num > 1 else ""
@@ -152,10 +149,10 @@ def spent(config: configs.Config, learning: tuple[players.Player, ...]) -> str:
 def left_out(config: configs.Config, learning: tuple[players.Player, ...]) -> tuple[tuple[int, int], str]:
     """Returns the updates left out after a run's last step, as `phase.RunEnd` has them; a line about them, or ""."""
     for player in learning:
-        num_stored, num_kept = player.books.ledger.counts.stored, player.books.num_kept
+        num_stored, num_kept = player.accounting.ledger.counts.stored, player.accounting.num_kept
         if not config.run.has_all_steps(num_stored) or num_kept >= config.replay.min_steps:
             continue
-        number = player.pacer.owed_updates(config.run.max_env_steps) - player.num_updates
+        number = player.rate_limiter.owed_updates(config.run.max_env_steps) - player.num_updates
         if number > 0:
             return (number, config.replay.min_steps), (
                 f"{number} of the updates after the last step are left out: the replay holds {num_kept} steps, "
@@ -168,7 +165,7 @@ def left_out(config: configs.Config, learning: tuple[players.Player, ...]) -> tu
 def look(
     config: configs.Config,
     dispatcher: dispatchers.Dispatcher,
-    course: phase.RunCourse,
+    run_phase: phase.RunPhase,
     others: Sequence[counts.Counts] = (),
 ) -> counts.Snapshot:
     """Any thread: returns the counters: sums over players; the first one's version and evaluations.
@@ -177,14 +174,14 @@ def look(
     """
     learning, evaluator = dispatcher.players, dispatcher.evaluator
     first, running = learning[0], evaluator.running  # another thread may set it to None
-    refresh, found = first.setup.agent.refresh, counts.total([own_counts(learning), *others])
-    num_refreshes = sum(player.num_refreshes for player in learning)
+    reanalyse, found = first.setup.agent.reanalyse, counts.total([own_counts(learning), *others])
+    num_reanalyses = sum(player.num_reanalyses for player in learning)
     at_home: list[list[np.ndarray]] = [[] for _ in learning]
     sessions = dispatcher.workers.roster.started(types.Role.TRAIN)
     for session in sessions:
         for slots in session.slots:
             at_home[dispatcher.seating.home(slots)].append(slots)
-    lacking = [player.books.lacking(groups) for player, groups in zip(learning, at_home, strict=True)]
+    lacking = [player.accounting.lacking(groups) for player, groups in zip(learning, at_home, strict=True)]
     away = [player.name for player, groups in zip(learning, at_home, strict=True) if not groups]
     if away and len(sessions) >= max(1, config.worker.num):  # else local workers are on their way
         lacking.append(
@@ -194,13 +191,13 @@ def look(
     return counts.Snapshot(
         counts=found,
         num_updates=num_updates(learning),
-        owed_updates=sum(player.pacer.owed_updates(config.run.max_env_steps) for player in learning),
+        owed_updates=sum(player.rate_limiter.owed_updates(config.run.max_env_steps) for player in learning),
         num_samples=found.num_samples,
-        num_refreshed=num_refreshes * refresh.batch_size if refresh else None,
+        num_reanalysed=num_reanalyses * reanalyse.batch_size if reanalyse else None,
         version=first.version,
         last_evaluation=evaluator.last,
         evaluating=running is not None,
-        remaining=f"last evaluation: {running.played.state}" if course.ends and running is not None else "",
+        remaining=f"last evaluation: {running.played.state}" if run_phase.ends and running is not None else "",
         lacking=next(filter(None, lacking), ""),
         matches=dispatcher.seating.num_matches(),
         win_rate=dispatcher.seating.win_rate(),

@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.config import league as league_config
-from seedzero.league import matchmaking
-from seedzero.league import payoff as payoffs
-from seedzero.league import players as members
+from seedzero.config import league_config
+from seedzero.league import matchmaking, members, payoffs
 
 
 @dataclasses.dataclass(eq=False)

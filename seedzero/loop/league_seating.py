@@ -11,17 +11,11 @@ from typing import Any
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import errors, types
-from seedzero.device import batch as batches
-from seedzero.device import state as states
-from seedzero.league import matches, matchmaking
-from seedzero.league import payoff as payoffs
-from seedzero.league import players as members
-from seedzero.loop import league_draws
-from seedzero.loop import player as players
-from seedzero.loop import pool as pools
-from seedzero.loop import seating as seats
+from seedzero.device import batches, states
+from seedzero.league import matches, matchmaking, members, payoffs
+from seedzero.loop import league_draws, players, seatings, snapshot_pools
 
 _SELF = -1
 """In place of an opponent's number: the home plays against itself."""
@@ -29,7 +23,7 @@ _LOST = -2
 """Likewise: the match is void, and the home makes all moves until it ends."""
 
 
-class LeagueSeating(seats.Seating):
+class LeagueSeating(seatings.Seating):
     """A league: matches of two players in turn, of which the one at home learns.
 
     A group has a home, and an opponent at a time: a frozen player, or another that learns and moves with the
@@ -41,7 +35,7 @@ class LeagueSeating(seats.Seating):
         self,
         config: configs.Config,
         num_slots: int,
-        pool: pools.ParamsPool,
+        pool: snapshot_pools.ParamsPool,
         digits: Callable[[int], str],
         report: Callable[[str], None],
         *,
@@ -55,7 +49,7 @@ class LeagueSeating(seats.Seating):
         self.payoff = payoffs.Payoff()
         self.live: Mapping[str, players.Player] = {}  # the learning players, by name; set once they are there
         names, self._envs_per_group = self.members.learning, config.worker.envs_per_group
-        self._table = seats.homes(num_slots, self._envs_per_group, len(names))
+        self._table = seatings.homes(num_slots, self._envs_per_group, len(names))
         self._draws = league_draws.Draws(config.league, config.run.seed, names, self._table)
         self._num_void = 0
         self._frozen_at = dict.fromkeys(names, 0)  # steps at the newest snapshot, though it may be refused or lost
@@ -73,7 +67,7 @@ class LeagueSeating(seats.Seating):
 
     # ------------------------------------------------------------------------------------ matches
 
-    def deal(self, joined: batches.Batch) -> Sequence[seats.Hand]:
+    def deal(self, joined: batches.Batch) -> Sequence[seatings.Hand]:
         order, games = np.argsort(joined.slot), joined.game
         home = self._draws.homes[self.home(joined.slot)].name
         self._boards, moves = self._boards.advance(
@@ -105,7 +99,7 @@ class LeagueSeating(seats.Seating):
             params = self.params(self._names[place]) if place >= 0 else None
             mode = types.EXPLORE if params is None else types.MODES[self._settings.opponents]
             stored = place == _SELF or not self._has_seats
-            hands.append(seats.Hand(opponents == place, params, mode, stored))
+            hands.append(seatings.Hand(opponents == place, params, mode, stored))
         return hands if len(hands) > 1 else [hands[0]._replace(mine=None)]
 
     def count(self, ended: Sequence[payoffs.Match]) -> None:

@@ -88,19 +88,19 @@ class RunEnd:
 
 
 @dataclasses.dataclass(frozen=True)
-class RunCourse:
-    """The course of a run: its phase, and the reason of its end."""
+class RunPhase:
+    """The run_phase of a run: its phase, and the reason of its end."""
 
     phase: Phase = Phase.RUNNING
     reason: str = ""  # a line, from the last evaluation on
     end: RunEnd = dataclasses.field(default_factory=RunEnd)
 
-    def after(self, event: Event, reason: str = "", end: RunEnd | None = None) -> RunCourse:
-        """Returns the course after an event of the table; reason, end: None or "" leave the present ones."""
+    def after(self, event: Event, reason: str = "", end: RunEnd | None = None) -> RunPhase:
+        """Returns the phase after an event of the table; reason, end: None or "" leave the present ones."""
         phase = TRANSITIONS[self.phase].get(event)
         if phase is None:
             raise RuntimeError(f"{event.value}: not in the phase {self.phase.value!r} of a run")
-        return RunCourse(phase, reason or self.reason, end or self.end)
+        return RunPhase(phase, reason or self.reason, end or self.end)
 
     @property
     def ends(self) -> bool:

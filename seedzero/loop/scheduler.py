@@ -6,15 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from seedzero.loop import pacing
+from seedzero.loop import rate_limiting
 
 
 class Facts(NamedTuple):
     """Facts for a decision, of one moment (`facts.gather`)."""
 
     now: float  # in seconds
-    players: tuple[pacing.Progress, ...]
-    paces: tuple[pacing.Pace, ...]  # of each player
+    players: tuple[rate_limiting.Progress, ...]
+    rates: tuple[rate_limiting.RateState, ...]  # of each player
     only_evaluates: bool = False  # a run's last evaluation, or one that training waits for
     lock_step: bool = False  # a deterministic run
     is_idle: bool = True  # the devices have nothing to do
@@ -24,7 +24,7 @@ class Facts(NamedTuple):
 class Call(NamedTuple):
     """A call on the devices; acting may be several players' at once."""
 
-    kind: pacing.Work
+    kind: rate_limiting.Work
     players: tuple[int, ...]  # their numbers, in order
 
 
@@ -37,36 +37,36 @@ class Wait(NamedTuple):
 
 def decide(facts: Facts) -> Call | Wait:
     """Returns the next call: that of the player with the largest debt. Evaluation is any player's choice."""
-    players = list(zip(facts.paces, facts.players, strict=True))
-    works = [_choose(facts, pace, progress) for pace, progress in players]
-    debts = [pace.debt(progress) for pace, progress in players]
+    players = list(zip(facts.rates, facts.players, strict=True))
+    works = [_choose(facts, rate, progress) for rate, progress in players]
+    debts = [rate.debt(progress) for rate, progress in players]
     if call := fairest(works, debts, lock_step=facts.lock_step):
         return call
     until = min((time for time in facts.deadlines if time > facts.now), default=math.inf)
     return Wait(until, _held(facts) if facts.is_idle else ())
 
 
-def _choose(facts: Facts, pace: pacing.Pace, progress: pacing.Progress) -> pacing.Work:
+def _choose(facts: Facts, rate: rate_limiting.RateState, progress: rate_limiting.Progress) -> rate_limiting.Work:
     if facts.only_evaluates:
-        return pacing.Work.EVALUATE if progress.can_evaluate else pacing.Work.WAIT
-    return pace.choose(progress, facts.now)
+        return rate_limiting.Work.EVALUATE if progress.can_evaluate else rate_limiting.Work.WAIT
+    return rate.choose(progress, facts.now)
 
 
-def fairest(works: Sequence[pacing.Work], debts: Sequence[float], *, lock_step: bool) -> Call | None:
+def fairest(works: Sequence[rate_limiting.Work], debts: Sequence[float], *, lock_step: bool) -> Call | None:
     """Returns the call of the player with the largest debt, of equal ones the first; None: all wait.
 
     Players that may act now, by their own bands, act together. In lock step they act only if all do: the others go
     first, and where one waits the rest do, too.
     """
-    working = [number for number, work in enumerate(works) if work is not pacing.Work.WAIT]
-    if lock_step and not all(work is pacing.Work.ACT for work in works):
-        working = [number for number in working if works[number] is not pacing.Work.ACT]
+    working = [number for number, work in enumerate(works) if work is not rate_limiting.Work.WAIT]
+    if lock_step and not all(work is rate_limiting.Work.ACT for work in works):
+        working = [number for number in working if works[number] is not rate_limiting.Work.ACT]
     if not working:
         return None
     first = max(working, key=lambda number: debts[number])
-    if works[first] is not pacing.Work.ACT:
+    if works[first] is not rate_limiting.Work.ACT:
         return Call(works[first], (first,))
-    return Call(pacing.Work.ACT, tuple(number for number in working if works[number] is pacing.Work.ACT))
+    return Call(rate_limiting.Work.ACT, tuple(number for number in working if works[number] is rate_limiting.Work.ACT))
 
 
 def _held(facts: Facts) -> tuple[str, ...]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from seedzero.config import agent_settings
-from seedzero.config import config as configs
+from seedzero.config import agent_settings, configs
 
 GRAD_CLIPPED = "grad_clipped"
 """Metric: share of updates whose gradient had a norm beyond the limit, `clip_norm`."""

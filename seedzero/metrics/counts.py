@@ -60,7 +60,9 @@ class Snapshot(NamedTuple):
     num_updates: int = 0  # done
     owed_updates: int = 0  # that are done before the last training step ends the run; 0: that step ends it
     num_samples: int = 0  # windows or steps that these learned from
-    num_refreshed: int | None = None  # stored rows whose targets were computed anew; None: the agent does not refresh
+    num_reanalysed: int | None = (
+        None  # stored rows whose targets were computed anew; None: the agent does not reanalyse
+    )
     version: int = 0  # updates that the acting parameters have seen
     last_evaluation: Mapping[str, Any] | None = None  # its result
     evaluating: bool = False  # an evaluation is under way

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.metrics import counts
 
 MARGIN = 1.05

@@ -7,12 +7,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from seedzero.config import agent_settings, options
-from seedzero.config import config as configs
+from seedzero.config import agent_settings, configs, options
 from seedzero.core import types
 from seedzero.metrics import clipping
-from seedzero.monitoring import course as courses
-from seedzero.monitoring import symptoms
+from seedzero.monitoring import learning_curves, symptoms
 
 HEALTHY, UNHEALTHY, NOT_RECORDED, TOO_EARLY = "healthy", "not healthy", "not recorded", "too early"
 NOT_JUDGED = "not judged"
@@ -51,7 +49,7 @@ class RuleVerdict(NamedTuple):
 
 _LATER = f"after {symptoms.FEW_STEPS} optimizer steps"
 _APART = (
-    f"apart in {courses.NUM_RECENT} rows by {symptoms.GAP:.0%} of the largest target (at least of "
+    f"apart in {learning_curves.NUM_RECENT} rows by {symptoms.GAP:.0%} of the largest target (at least of "
     f"{symptoms.SMALL_TARGET:g}; of 1 with two players) while the return has not risen, or by "
     f"{symptoms.LARGE_GAP:.0%}, {_LATER}"
 )
@@ -119,7 +117,7 @@ RULES = (
         f"clipped targets; {_LOWER_RATE}; more updates for each step",
         symptoms.far_from("value_mean", "value_target_mean"),
         min_steps=symptoms.FEW_STEPS,
-        min_rows=courses.NUM_RECENT,
+        min_rows=learning_curves.NUM_RECENT,
         warns=True,
     ),
     Rule(
@@ -130,7 +128,7 @@ RULES = (
         f"{_LOWER_RATE}; a smaller {{reward.scale}}; a smaller {{target_updates}}",
         symptoms.far_from("q_mean", "q_target_mean"),
         min_steps=symptoms.FEW_STEPS,
-        min_rows=courses.NUM_RECENT,
+        min_rows=learning_curves.NUM_RECENT,
         warns=True,
     ),
     Rule(
@@ -195,7 +193,7 @@ RULES = (
         f"{symptoms.SMALL_WEIGHT:g}, and no rise of a single player's return",
         "a tenth of {learning_rate}; more updates; observations that show enough to decide",
         symptoms.undecided,
-        min_rows=courses.NUM_RECENT,
+        min_rows=learning_curves.NUM_RECENT,
         by_return=True,
     ),
     Rule(
@@ -237,10 +235,10 @@ def rules(config: configs.Config) -> Iterator[Rule]:
 
 
 def judge(rule: Rule, case: symptoms.RunCase) -> RuleVerdict:
-    course = case.course
+    curve = case.curve
     if rule.by_return and not symptoms.tells_by_return(case):
         return RuleVerdict(rule, NOT_JUDGED, "in self-play the training return shows no progress; read evaluations")
-    is_early = symptoms.num_steps(case) < rule.min_steps or len(course.recent) < rule.min_rows
+    is_early = symptoms.num_steps(case) < rule.min_steps or len(curve.recent) < rule.min_rows
     if is_early or rule.is_early(case):
         return RuleVerdict(rule, TOO_EARLY)
     if missing := _missing(rule, case):
@@ -252,8 +250,8 @@ def judge(rule: Rule, case: symptoms.RunCase) -> RuleVerdict:
 
 def _missing(rule: Rule, case: symptoms.RunCase) -> str:
     """Returns the needed metrics missing from a recent row; in games in turn, returns have another name."""
-    has_returns = case.course.returns or not symptoms.tells_by_return(case)
-    known = [set(row) | ({"episode_return"} if has_returns else set()) for row in case.course.recent]
+    has_returns = case.curve.returns or not symptoms.tells_by_return(case)
+    known = [set(row) | ({"episode_return"} if has_returns else set()) for row in case.curve.recent]
     return ", ".join(name for name in rule.metrics if any(name not in names for names in known))
 
 

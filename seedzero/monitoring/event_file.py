@@ -16,8 +16,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 from seedzero.core import printable
 from seedzero.monitoring import rows, tags
 

@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable
 
 from seedzero.bucket import bucket, remote, run_copy
-from seedzero.checkpoints import durable
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import durable, run_dirs
 from seedzero.core import errors
 from seedzero.monitoring import league_log, metrics_log, status
 

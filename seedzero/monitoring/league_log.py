@@ -1,6 +1,6 @@
 """The history of a league, league.jsonl: a line for each decision, and for the matches of an interval of updates.
 
-Checkpoints are the truth; this file shows its course. It has no times, so that deterministic runs have equal ones.
+Checkpoints are the truth; this file shows its curve. It has no times, so that deterministic runs have equal ones.
 """
 
 from __future__ import annotations

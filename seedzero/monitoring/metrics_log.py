@@ -6,7 +6,7 @@ import pathlib
 import time
 from collections.abc import Callable, Mapping
 
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import json_object
 from seedzero.monitoring import event_file, rows
 

@@ -7,12 +7,10 @@ import os
 import pathlib
 from typing import Any
 
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.checkpoints import run_lock
+from seedzero.checkpoints import run_dirs, run_lock
 from seedzero.core import errors
 from seedzero.monitoring import status
-from seedzero.transport import address as addresses
-from seedzero.transport import messages, probe
+from seedzero.transport import addresses, messages, probe
 
 ENDED = "no learner is at work in this run: there is nothing live to see"
 

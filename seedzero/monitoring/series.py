@@ -1,4 +1,4 @@
-"""Metrics over the course of a run, read from metrics.jsonl."""
+"""Metrics over the curve of a run, read from metrics.jsonl."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNFINISHED = "evaluation_unfinished"
 
 
 class Place(NamedTuple):
-    """A place in the course of a run. seconds: of all its learners, one after the other."""
+    """A place in the curve of a run. seconds: of all its learners, one after the other."""
 
     update: float = 0.0
     env_steps: float = 0.0

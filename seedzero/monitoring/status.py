@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from seedzero.bucket import bucket, lease
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.checkpoints import run_lock
+from seedzero.checkpoints import run_dirs, run_lock
 from seedzero.core import errors, json_object
 from seedzero.transport import probe, security
 

@@ -1,4 +1,4 @@
-"""Symptoms of runs without learning: pure functions from a run's course to words; "": there is none.
+"""Symptoms of runs without learning: pure functions from a run's curve to words; "": there is none.
 
 The limits are such that the healthy runs of docs/troubleshooting.md never reach them.
 """
@@ -10,11 +10,10 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
-from seedzero.config import agent_settings
-from seedzero.config import config as configs
+from seedzero.config import agent_settings, configs
 from seedzero.core import types
 from seedzero.metrics import clipping
-from seedzero.monitoring import course as courses
+from seedzero.monitoring import learning_curves
 
 FEW_STEPS = 300
 """Before so many optimizer steps, values are still those of the beginning."""
@@ -56,22 +55,22 @@ FAR_BELOW = 5.0
 
 
 class RunCase(NamedTuple):
-    """A run: settings, the environments' spec, course, and mean return of random actions; None: unknown."""
+    """A run: settings, the environments' spec, curve, and mean return of random actions; None: unknown."""
 
     config: configs.Config
     spec: types.EnvSpec | None
-    course: courses.Course
+    curve: learning_curves.LearningCurve
     random_return: float | None = None
 
 
 def num_steps(case: RunCase) -> int:
     """Returns the number of optimizer steps so far: PPO takes a step for each minibatch of each epoch."""
     epochs, parts = (int(agent_settings.value(case.config, key) or 1) for key in ("num_epochs", "num_minibatches"))
-    return case.course.update * epochs * parts
+    return case.curve.update * epochs * parts
 
 
-def _mean(course: courses.Course, name: str) -> float:
-    return course.mean(name) or 0.0
+def _mean(curve: learning_curves.LearningCurve, name: str) -> float:
+    return curve.mean(name) or 0.0
 
 
 def tells_by_return(case: RunCase) -> bool:
@@ -81,47 +80,47 @@ def tells_by_return(case: RunCase) -> bool:
 
 def no_update(case: RunCase) -> str:
     """Finds a run without an update."""
-    course = case.course
-    if course.update or course.num_rows < courses.NUM_RECENT:
+    curve = case.curve
+    if curve.update or curve.num_rows < learning_curves.NUM_RECENT:
         return ""
-    return f"no update in {course.num_rows} rows, {course.env_steps:,} steps"
+    return f"no update in {curve.num_rows} rows, {curve.env_steps:,} steps"
 
 
 def same_return(case: RunCase) -> str:
     """Finds a constant return."""
-    course = case.course
-    if not course.same_return or course.num_episodes < 100 or not tells_by_return(case):
+    curve = case.curve
+    if not curve.same_return or curve.num_episodes < 100 or not tells_by_return(case):
         return ""
-    return f"return {course.first_return:.4g} in all rows, {course.num_episodes:,} episodes"
+    return f"return {curve.first_return:.4g} in all rows, {curve.num_episodes:,} episodes"
 
 
 def is_early_to_rise(case: RunCase) -> bool:
     """Returns whether a return need not have risen so far."""
-    env_steps = case.course.env_steps
+    env_steps = case.curve.env_steps
     least = RISING_ENV_STEPS if num_steps(case) < RISING_STEPS else FEW_ENV_STEPS
     return env_steps < max(least, RISING_SHARE * case.config.run.max_env_steps)
 
 
 def not_risen(case: RunCase) -> str:
     """Finds returns of training and evaluation no better than those of random actions and of the first evaluation."""
-    course, random = case.course, case.random_return
-    baseline = course.baseline(case.config.evaluation.every_updates)
-    begin = (course.first_return, "the first episodes") if random is None else (random, "random actions")
+    curve, random = case.curve, case.random_return
+    baseline = curve.baseline(case.config.evaluation.every_updates)
+    begin = (curve.first_return, "the first episodes") if random is None else (random, "random actions")
     firsts = [(value, name) for value, name in (begin, (baseline, "the first evaluation")) if value is not None]
-    evaluated = sum(course.evaluations) / len(course.evaluations) if course.evaluations else None
-    found = [value for value in (course.newest_return, evaluated) if value is not None]
+    evaluated = sum(curve.evaluations) / len(curve.evaluations) if curve.evaluations else None
+    found = [value for value in (curve.newest_return, evaluated) if value is not None]
     if not firsts or not found:
         return ""
     (first, name), newest = max(firsts), max(found)
     if newest - first >= RISE * max(abs(first), abs(newest)):
         return ""
     hint = "" if random is not None else "; `seedzero check-env` with the run's settings takes that of random actions"
-    return f"return {newest:.4g} after {course.env_steps:,} steps has not risen above {first:.4g} of {name}{hint}"
+    return f"return {newest:.4g} after {curve.env_steps:,} steps has not risen above {first:.4g} of {name}{hint}"
 
 
 def clipped_targets(case: RunCase) -> str:
     """Finds targets beyond the network's support."""
-    share = case.course.recent[-1][types.TARGETS_CLIPPED]
+    share = case.curve.recent[-1][types.TARGETS_CLIPPED]
     if share < CLIPPED_SHARE:
         return ""
     return f"{share:.1%} of the value and reward targets are larger than the network can show, and are clipped"
@@ -133,12 +132,12 @@ def far_from(predicted: str, target: str) -> Callable[[RunCase], str]:
     def find(case: RunCase) -> str:
         # Returns of two sides are 1 and -1, with means near 0.
         least = 1.0 if case.spec is not None and case.spec.num_players > 1 else SMALL_TARGET
-        size = max(case.course.largest_target, least, _stakes(case))
-        gaps = [row[target] - row[predicted] for row in case.course.recent]
-        limit = size * (LARGE_GAP if case.course.is_risen(RISE) else GAP)
+        size = max(case.curve.largest_target, least, _stakes(case))
+        gaps = [row[target] - row[predicted] for row in case.curve.recent]
+        limit = size * (LARGE_GAP if case.curve.is_risen(RISE) else GAP)
         if not (min(gaps) > limit or max(gaps) < -limit):
             return ""
-        newest = case.course.recent[-1]
+        newest = case.curve.recent[-1]
         values = f"{predicted} {newest[predicted]:.4g}, {target} {newest[target]:.4g}"
         return f"the values are far from their targets: {values}"
 
@@ -147,36 +146,36 @@ def far_from(predicted: str, target: str) -> Callable[[RunCase], str]:
 
 def value_loss(case: RunCase) -> str:
     """Finds errors of values beyond all targets and returns, now or before a lasting low return."""
-    course, config, size = case.course, case.config, _size(case)
-    newest, most = courses.value_loss(course.recent[-1]), course.largest_loss
+    curve, config, size = case.curve, case.config, _size(case)
+    newest, most = learning_curves.value_loss(curve.recent[-1]), curve.largest_loss
     num_losses = config.r2d2.sequence_length if config.run.agent == "r2d2" else 1  # errors in a sum, the loss
     limit = LARGEST_ERROR * num_losses * size * size
     if newest > limit:
-        return f"the values explode: value loss {newest:.3g}, mean target at most {course.largest_target:.3g}"
-    if most > limit and not course.is_risen(LARGE_RISE):
-        return f"the values exploded: value loss {most:.3g}; {course.describe_return()}"
+        return f"the values explode: value loss {newest:.3g}, mean target at most {curve.largest_target:.3g}"
+    if most > limit and not curve.is_risen(LARGE_RISE):
+        return f"the values exploded: value loss {most:.3g}; {curve.describe_return()}"
     return ""
 
 
 def policy_loss(case: RunCase) -> str:
     """Finds predicted policies worse than equal probabilities, now or before a lasting low return."""
-    course = case.course
-    limit, newest = LARGEST_POLICY_LOSS * (course.first_policy_loss or math.inf), course.recent[-1]["loss_policy"]
+    curve = case.curve
+    limit, newest = LARGEST_POLICY_LOSS * (curve.first_policy_loss or math.inf), curve.recent[-1]["loss_policy"]
     if newest > limit:
         return f"predicted policies are worse than equal probabilities: loss_policy {newest:.3g}"
-    if course.largest_policy_loss > limit and tells_by_return(case) and not course.is_risen(LARGE_RISE):
+    if curve.largest_policy_loss > limit and tells_by_return(case) and not curve.is_risen(LARGE_RISE):
         return (
-            f"predicted policies were worse than equal probabilities: loss_policy {course.largest_policy_loss:.3g}; "
-            f"{course.describe_return()}"
+            f"predicted policies were worse than equal probabilities: loss_policy {curve.largest_policy_loss:.3g}; "
+            f"{curve.describe_return()}"
         )
     return ""
 
 
 def _size(case: RunCase) -> float:
     """Returns the size of values: the largest mean of targets or returns, at least 1 for normalized rewards."""
-    config, course = case.config, case.course
+    config, curve = case.config, case.curve
     least = 1.0 if _is_normalized(config) else SMALL_TARGET
-    return max(course.largest_target, config.reward.scale * course.largest_return, least, _stakes(case))
+    return max(curve.largest_target, config.reward.scale * curve.largest_return, least, _stakes(case))
 
 
 def _stakes(case: RunCase) -> float:
@@ -206,24 +205,24 @@ def _largest_entropy(case: RunCase) -> float | None:
 
 def decided(case: RunCase) -> str:
     """Finds a decided policy: of the first optimizer steps, or with a low or fallen return."""
-    course, bound = case.course, _decided_entropy(case)
-    entropies = [row["policy_entropy"] for row in course.recent]
+    curve, bound = case.curve, _decided_entropy(case)
+    entropies = [row["policy_entropy"] for row in curve.recent]
     is_good = _is_good(case, bound)
-    is_collapsed = max(entropies) < bound and tells_by_return(case) and not is_good and len(course.returns) > 1
+    is_collapsed = max(entropies) < bound and tells_by_return(case) and not is_good and len(curve.returns) > 1
     if not is_collapsed and (entropies[-1] >= bound or num_steps(case) >= FEW_STEPS):
         return ""
-    return f"the policy has collapsed: policy_entropy {entropies[-1]:.3g}; {course.describe_return()}"
+    return f"the policy has collapsed: policy_entropy {entropies[-1]:.3g}; {curve.describe_return()}"
 
 
 def _is_good(case: RunCase, bound: float) -> bool:
     """Returns whether the return has risen or reached its goal, or cannot show a rise and has not fallen."""
-    course = case.course
-    baseline = course.baseline(case.config.evaluation.every_updates)
+    curve = case.curve
+    baseline = curve.baseline(case.config.evaluation.every_updates)
     # The first row's policy, if decided, may have learned already; the first evaluation's has learned little.
-    is_unknown = baseline is None and course.first_entropy is not None and course.first_entropy < bound
-    newest, best = course.newest_return, course.best_return
+    is_unknown = baseline is None and curve.first_entropy is not None and curve.first_entropy < bound
+    newest, best = curve.newest_return, curve.best_return
     is_at_best = newest is not None and best - newest < RISE * max(abs(best), abs(newest), sys.float_info.min)
-    has_risen = course.is_risen(RISE) or course.is_risen(RISE, baseline)
+    has_risen = curve.is_risen(RISE) or curve.is_risen(RISE, baseline)
     is_at_goal = newest is not None and newest >= case.config.run.stop_at_return
     return has_risen or is_at_goal or (is_unknown and is_at_best)
 
@@ -240,38 +239,38 @@ def _decided_entropy(case: RunCase) -> float:
 
 def far_below(case: RunCase) -> str:
     """Finds an entropy far below SAC's target, now or before a lasting low return."""
-    course, config = case.course, case.config
+    curve, config = case.curve, case.config
     wanted = len(case.spec.action_low if case.spec else ()) * (config.sac.entropy_per_dimension - FAR_BELOW)
-    newest = course.recent[-1]["policy_entropy"]
-    if case.spec is None or course.least_entropy >= wanted:
+    newest = curve.recent[-1]["policy_entropy"]
+    if case.spec is None or curve.least_entropy >= wanted:
         return ""
     if newest < wanted:
         return f"the policy collapses to one action: policy_entropy {newest:.3g}"
-    if course.is_risen(LARGE_RISE):
+    if curve.is_risen(LARGE_RISE):
         return ""
-    return f"the policy collapsed: policy_entropy {course.least_entropy:.3g}; {course.describe_return()}"
+    return f"the policy collapsed: policy_entropy {curve.least_entropy:.3g}; {curve.describe_return()}"
 
 
 def undecided(case: RunCase) -> str:
     """Finds a policy without preferences, late or again."""
-    course, largest = case.course, _largest_entropy(case)
+    curve, largest = case.curve, _largest_entropy(case)
     weight = float(agent_settings.value(case.config, "entropy_weight") or 0.0)
     is_masked = case.spec is not None and case.spec.has_action_mask
-    is_risen = course.is_risen(RISE) or not tells_by_return(case)
-    if not largest or is_masked or weight > SMALL_WEIGHT or is_risen or not course.returns:
+    is_risen = curve.is_risen(RISE) or not tells_by_return(case)
+    if not largest or is_masked or weight > SMALL_WEIGHT or is_risen or not curve.returns:
         return ""
-    entropy = _mean(course, "policy_entropy")
-    is_back = entropy > BACK * largest and course.least_entropy < DECIDED_BEFORE * largest
+    entropy = _mean(curve, "policy_entropy")
+    is_back = entropy > BACK * largest and curve.least_entropy < DECIDED_BEFORE * largest
     if not is_back and (entropy < UNDECIDED * largest or num_steps(case) < MANY_STEPS):
         return ""
-    return f"the policy prefers nothing: policy_entropy {entropy:.4g} of {largest:.4g}; {course.describe_return()}"
+    return f"the policy prefers nothing: policy_entropy {entropy:.4g} of {largest:.4g}; {curve.describe_return()}"
 
 
 def clipped_gradients(case: RunCase) -> str:
     """Finds updates with all gradients clipped to a small share."""
     share, norm, limit = (
-        _mean(case.course, clipping.GRAD_CLIPPED),
-        _mean(case.course, "grad_norm"),
+        _mean(case.curve, clipping.GRAD_CLIPPED),
+        _mean(case.curve, "grad_norm"),
         clipping.limit(case.config),
     )
     if share < 0.999 or not norm > LARGEST_NORM * limit * _num_sums(case.config):
@@ -288,13 +287,13 @@ def _num_sums(config: configs.Config) -> float:
 
 def refused(case: RunCase) -> str:
     """Finds updates without a finite loss and gradient."""
-    refused = max(row["num_rejected"] for row in case.course.recent)
+    refused = max(row["num_rejected"] for row in case.curve.recent)
     return f"num_rejected {refused:.3g}: the loss or its gradient is not finite" if refused > 0 else ""
 
 
 def large_steps(case: RunCase) -> str:
     """Finds updates far from the acting policy."""
-    divergence = max(row["policy_kl"] for row in case.course.recent)
+    divergence = max(row["policy_kl"] for row in case.curve.recent)
     if divergence <= LARGEST_KL:
         return ""
     return f"updates lead far away from the policy that acted: policy_kl {divergence:.3g}"
@@ -302,26 +301,26 @@ def large_steps(case: RunCase) -> str:
 
 def stale(case: RunCase) -> str:
     """Finds steps of policies unlike the newest."""
-    ratio = _mean(case.course, "importance_mean")
+    ratio = _mean(case.curve, "importance_mean")
     if abs(ratio - 1.0) <= LARGEST_LAG_ERROR:
         return ""
-    return f"importance_mean {ratio:.3g}, policy_lag {_mean(case.course, 'policy_lag'):.3g}"
+    return f"importance_mean {ratio:.3g}, policy_lag {_mean(case.curve, 'policy_lag'):.3g}"
 
 
 def worse_greedily(case: RunCase) -> str:
     """Finds greedy play far below the training episodes."""
-    course = case.course
-    baseline = course.baseline(case.config.evaluation.every_updates)
-    is_baseline = baseline is not None and course.evaluation == course.first_evaluation
+    curve = case.curve
+    baseline = curve.baseline(case.config.evaluation.every_updates)
+    is_baseline = baseline is not None and curve.evaluation == curve.first_evaluation
     if (
-        course.evaluation is None
+        curve.evaluation is None
         or not tells_by_return(case)
         or is_baseline
-        or not course.is_risen(RISE)
-        or 2 * course.evaluation[0] < course.update
+        or not curve.is_risen(RISE)
+        or 2 * curve.evaluation[0] < curve.update
     ):
         return ""
-    first, newest, (update, evaluated) = course.first_return or 0.0, course.newest_return or 0.0, course.evaluation
+    first, newest, (update, evaluated) = curve.first_return or 0.0, curve.newest_return or 0.0, curve.evaluation
     if evaluated >= first + 0.25 * (newest - first):
         return ""
     return f"evaluation_mean_return {evaluated:.4g} at update {update:,}, episode_return {newest:.4g}"

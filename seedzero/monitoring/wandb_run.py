@@ -12,8 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.checkpoints import run_lock
+from seedzero.checkpoints import run_dirs, run_lock
 from seedzero.core import errors, json_object, packages, plain_files
 from seedzero.monitoring import metrics_log, tags
 

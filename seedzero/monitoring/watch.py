@@ -7,10 +7,9 @@ import pathlib
 import threading
 from collections.abc import Callable, Mapping
 
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import errors, types
-from seedzero.monitoring import course as courses
-from seedzero.monitoring import diagnosis, metrics_log, symptoms
+from seedzero.monitoring import diagnosis, learning_curves, metrics_log, symptoms
 
 
 class Watch:
@@ -19,7 +18,7 @@ class Watch:
     def __init__(self, config: configs.Config, path: pathlib.Path, tell: Callable[[str], None]) -> None:
         """path: the run directory; a resumed run's earlier rows are read at the first new row."""
         self._config, self._path, self._tell = config, path, tell
-        self._course: courses.Course | None = None
+        self._curve: learning_curves.LearningCurve | None = None
         self._told: set[str] = set()
         self._is_off = False
         self._lock = threading.Lock()
@@ -27,10 +26,10 @@ class Watch:
     def begin(self) -> None:
         """Reads the rows of before a resume; called before the first new row is written."""
         with self._lock:
-            if self._course is None:
-                self._course = courses.Course()
+            if self._curve is None:
+                self._curve = learning_curves.LearningCurve()
                 with contextlib.suppress(errors.ResumeError):  # the log's own failure to write tells
-                    self._course, _ = courses.read(self._path)
+                    self._curve, _ = learning_curves.read(self._path)
 
     def see(self, row: Mapping[str, metrics_log.Value], spec: types.EnvSpec | None) -> None:
         """Adds a row, and tells new symptoms; an unexpected row is told, and turns the watch off."""
@@ -49,8 +48,8 @@ class Watch:
             self._tell(text)
 
     def _find_new(self, row: Mapping[str, metrics_log.Value], spec: types.EnvSpec | None) -> list[str]:
-        self._course = (self._course or courses.Course()).after(row)
-        found = dict(diagnosis.warnings(symptoms.RunCase(self._config, spec, self._course)))
+        self._curve = (self._curve or learning_curves.LearningCurve()).after(row)
+        found = dict(diagnosis.warnings(symptoms.RunCase(self._config, spec, self._curve)))
         new = [name for name in found if name not in self._told]
         self._told.update(new)
         return [found[name] for name in new]

@@ -20,8 +20,7 @@ import jax.numpy as jnp
 
 from seedzero.config import kinds, shared
 from seedzero.core import types
-from seedzero.networks import inputs as network_inputs
-from seedzero.networks import mlp, observations, text
+from seedzero.networks import mlp, network_inputs, observations, text
 from seedzero.ops import convolution
 
 Params: TypeAlias = Any

@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from seedzero.ops import text as text_ops
+from seedzero.ops import text_ops
 
 NUM_WORDS, NUM_BUCKETS = 24, 1000
 EMBEDDING_WIDTH, LSTM_WIDTH = 20, 64

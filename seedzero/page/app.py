@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette import applications, requests, responses, routing, staticfiles, types
 
-from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import saved_files
 from seedzero.core import errors, json_object, printable
 from seedzero.monitoring import league_log, metrics_log
 from seedzero.page import (

@@ -7,7 +7,7 @@ import pathlib
 import stat
 from collections.abc import Callable
 
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import run_dirs
 from seedzero.core import errors, printable
 
 MAX_DEPTH = 5

@@ -8,10 +8,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.checkpoints import run_lock
-from seedzero.config import config as configs
-from seedzero.config import families
+from seedzero.checkpoints import run_dirs, run_lock
+from seedzero.config import configs, families
 from seedzero.core import json_object
 from seedzero.monitoring import followed, league_log, metrics_log, rows
 from seedzero.page import history

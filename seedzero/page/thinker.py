@@ -14,11 +14,10 @@ from typing import Any
 
 from starlette import requests
 
-from seedzero.checkpoints import files as saved_files
-from seedzero.checkpoints import manifest, player_files
+from seedzero.checkpoints import manifest, player_files, saved_files
 from seedzero.core import errors, json_object, printable
 from seedzero.page import catalogue, queries, recordings, thoughts
-from seedzero.processes import program as programs
+from seedzero.processes import programs
 
 IDLE_SECONDS = 600.0
 """Pause after which the process ends."""

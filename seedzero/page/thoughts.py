@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import saved_files
 from seedzero.core import errors, json_object, printable
 from seedzero.page import history
 

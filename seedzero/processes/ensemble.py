@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from seedzero.core import exit_codes
-from seedzero.processes import pool
-from seedzero.processes import program as programs
+from seedzero.processes import pool, programs
 
 GRACE_SECONDS = 40.0
 """Time for the others to end by themselves after one has; longer than they need to notice."""

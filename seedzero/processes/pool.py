@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from seedzero.processes import program as programs
+from seedzero.processes import programs
 
 
 class Task(NamedTuple):

@@ -10,8 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from seedzero.core import errors, exit_codes
-from seedzero.processes import keeper as keepers
-from seedzero.processes import program as programs
+from seedzero.processes import keepers, programs
 
 _log = logging.getLogger(__name__)
 

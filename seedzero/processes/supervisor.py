@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from seedzero.core import plain_files
-from seedzero.processes import program as programs
+from seedzero.processes import programs
 
 MAX_LOG_BYTES = 1_000_000
 """A log that grows beyond this becomes worker-I.log.1, in place of the older one."""

@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from seedzero.config import sections
-from seedzero.replay import data as sources
-from seedzero.replay import rings as ring_store
+from seedzero.replay import ring_store, sources
 
 _EPSILON = 1e-3
 """Added to every priority, so that none is 0; in the unit of returns."""

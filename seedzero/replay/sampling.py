@@ -8,9 +8,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from seedzero.replay import data as sources
-from seedzero.replay import rings as ring_store
-from seedzero.replay import windows as windowing
+from seedzero.replay import ring_store, sources, windowing
 
 _FANOUT = 32
 """Children of a node where rows are drawn by priority."""

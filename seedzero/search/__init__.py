@@ -1,6 +1,6 @@
 """Tree search over a learned model, batched, on the device."""
 
-from seedzero.config.muzero import SearchConfig
+from seedzero.config.muzero_config import SearchConfig
 from seedzero.search.engine import search, sweep_widths, tree_bytes
 from seedzero.search.inspection import to_dot
 from seedzero.search.selection import completed_q

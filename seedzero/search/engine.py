@@ -8,9 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from seedzero.config import muzero as muzero_config
-from seedzero.search import forest as search_forest
-from seedzero.search import gumbel, inspection, puct, schedule, selection, types
+from seedzero.config import muzero_config
+from seedzero.search import gumbel, inspection, puct, schedule, search_forest, selection, types
 
 
 def search(

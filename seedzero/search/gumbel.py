@@ -12,9 +12,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from seedzero.config import muzero as muzero_config
-from seedzero.search import forest as search_forest
-from seedzero.search import inspection, lookup, schedule, selection, types
+from seedzero.config import muzero_config
+from seedzero.search import inspection, lookup, schedule, search_forest, selection, types
 
 
 def search(

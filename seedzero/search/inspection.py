@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.search import forest as search_forest
-from seedzero.search import types
+from seedzero.search import search_forest, types
 
 
 def depth_statistics(forests: Sequence[search_forest.Forest], batch_size: int) -> tuple[jax.Array, jax.Array]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from seedzero.config import muzero as muzero_config
-from seedzero.search import forest as search_forest
-from seedzero.search import inspection, noise, schedule, selection, types
+from seedzero.config import muzero_config
+from seedzero.search import inspection, noise, schedule, search_forest, selection, types
 
 
 def search(

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.config import muzero as muzero_config
-from seedzero.search import forest as search_forest
+from seedzero.config import muzero_config
+from seedzero.search import search_forest
 
 LOWEST = float(np.finfo(np.float32).min)
 """Logit of an illegal action. Finite: a row without legal actions gives no NaN."""

@@ -25,8 +25,7 @@ import types as python_types
 
 from seedzero.config import sections
 from seedzero.core import errors, types
-from seedzero.transport import address as addresses
-from seedzero.transport import connection, hosts, loop_thread, messages, security
+from seedzero.transport import addresses, connection, hosts, loop_thread, messages, security
 
 _DEFAULTS = sections.TransportConfig()
 CLOSE_SECONDS = 5.0

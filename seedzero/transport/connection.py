@@ -22,6 +22,7 @@ from seedzero.config import sections
 from seedzero.core import errors, types
 from seedzero.transport import (
     codec,
+    grpc_status,
     handshake,
     hosts,
     inference_pb2,
@@ -32,7 +33,6 @@ from seedzero.transport import (
     security,
     sessions,
 )
-from seedzero.transport import status as grpc_status
 
 _CONNECT_SECONDS = 10.0
 _MIN_HEARTBEAT_SECONDS = 0.01

@@ -10,8 +10,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from seedzero.config import config as configs
-from seedzero.config import sections
+from seedzero.config import configs, sections
 from seedzero.core import env_ids
 from seedzero.transport import security
 

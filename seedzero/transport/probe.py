@@ -10,8 +10,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from seedzero.core import errors, json_object
-from seedzero.transport import inference_pb2, inference_pb2_grpc, messages, proxy, security
-from seedzero.transport import status as grpc_status
+from seedzero.transport import grpc_status, inference_pb2, inference_pb2_grpc, messages, proxy, security
 
 DEADLINE_SECONDS = 5.0
 SERVING = "SERVING"

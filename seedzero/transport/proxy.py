@@ -7,7 +7,7 @@ import os
 import urllib.parse
 from collections.abc import Mapping
 
-from seedzero.transport import address as addresses
+from seedzero.transport import addresses
 
 _VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")
 _EXCEPTIONS = ("no_grpc_proxy", "no_proxy")

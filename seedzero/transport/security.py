@@ -30,7 +30,7 @@ import grpc
 
 from seedzero.config import combinations, sections
 from seedzero.core import errors
-from seedzero.transport import address as addresses
+from seedzero.transport import addresses
 
 SYSTEM_ROOTS = "system"
 """In place of a file: the public authorities that gRPC knows."""

@@ -20,8 +20,7 @@ from grpc import aio
 
 from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.transport import codec, handshake, inference_pb2, messages, outbox, sessions
-from seedzero.transport import status as grpc_status
+from seedzero.transport import codec, grpc_status, handshake, inference_pb2, messages, outbox, sessions
 
 _MAX_UNREAD = messages.MAX_GROUPS + 16
 _SILENT_SECONDS = 30.0

@@ -17,11 +17,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from seedzero.config import config as configs
-from seedzero.config import sections, worker_options
+from seedzero.config import configs, sections, worker_options
 from seedzero.core import env_ids, errors, exit_codes, types
-from seedzero.envs import base as env_base
-from seedzero.envs import registry
+from seedzero.envs import env_base, registry
 from seedzero.transport import client, messages, security
 
 EnvFactory = Callable[[int], env_base.VectorEnv]

@@ -11,11 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base, learning, ppo, vtrace
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 from seedzero.core import types
 from seedzero.networks import actor_critic
-from seedzero.replay import windows as windowing
+from seedzero.replay import windowing
 
 SPEC = types.EnvSpec((2,), "float32", 3)
 MASKED = types.EnvSpec((2,), "float32", 3, has_action_mask=True)

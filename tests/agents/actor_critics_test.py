@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.agents import base, ppo, vtrace
-from seedzero.agents import table as agents
+from seedzero.agents import agent_table, base, ppo, vtrace
 from seedzero.config import options
 from seedzero.core import types
 
@@ -145,9 +144,9 @@ def test_the_queue_the_memory_and_what_is_stored_are_as_configured(
     name: str, spec: types.EnvSpec, changes: dict[str, options.Value], stored: set[str]
 ) -> None:
     more = {"unroll_length": 7, "batch_size": 6, "max_lag": 3, "wait_seconds": 2.5, "frame_stack": 2, **changes}
-    agent = agents.make(cases.make_config(name, **more), spec, "cpu")
+    agent = agent_table.make(cases.make_config(name, **more), spec, "cpu")
     assert (agent.data.length, agent.data.batch_size, agent.data.max_lag, agent.data.wait_seconds) == (7, 6, 3, 2.5)
-    assert agent.stack == 2 and agent.refresh is None
+    assert agent.stack == 2 and agent.reanalyse is None
     assert set(agent.stored) == {"action", *stored} and agent.stored["action"].shape == spec.action_shape
     shapes = {
         "lstm_width": [(5, 12), (5,)],  # state, last action

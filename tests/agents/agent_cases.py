@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.config import agent_settings, options
-from seedzero.config import config as configs
+from seedzero.config import agent_settings, configs, options
 from seedzero.core import types
-from seedzero.replay import windows as windowing
+from seedzero.replay import windowing
 
 
 def named(agent: str, changes: Mapping[str, options.Value]) -> dict[str, options.Value]:

@@ -16,12 +16,11 @@ import optax
 import pytest
 
 from seedzero.agents import apex, learning
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 from seedzero.core import types
 from seedzero.networks import actor_critic
 from seedzero.ops import q_learning
-from seedzero.replay import windows as windowing
+from seedzero.replay import windowing
 
 SPEC = types.EnvSpec((3,), "float32", 3)
 MASKED = types.EnvSpec((3,), "float32", 3, has_action_mask=True)
@@ -192,6 +191,6 @@ def test_the_agent_is_as_configured() -> None:
     agent = apex.make(config, MASKED, "cpu")
     assert (agent.data.length, agent.data.observe, agent.stack) == (5, (0, 4), 3)
     assert agent.data.prioritization is not None and agent.data.prioritization.alpha == pytest.approx(0.6)
-    assert set(agent.stored) == {"action", "legal"} and agent.refresh is None
+    assert set(agent.stored) == {"action", "legal"} and agent.reanalyse is None
     assert set(apex.make(_config(), SPEC, "cpu").stored) == {"action"}
     assert agent.initial_memory(5).shape == (5,)

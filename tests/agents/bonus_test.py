@@ -16,7 +16,7 @@ import pytest
 
 from seedzero.agents import bonus, ppo
 from seedzero.core import errors
-from seedzero.replay import windows as windowing
+from seedzero.replay import windowing
 
 _CODE = """
 import jax.numpy as jnp

@@ -8,10 +8,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from seedzero.agents import table as agents
+from seedzero.agents import agent_table
 from seedzero.api import conformance
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 from seedzero.core import types
 
 _MUZERO: Mapping[str, options.Value] = {
@@ -123,4 +122,4 @@ def config(variant: str) -> configs.Config:
 @functools.cache
 def case(variant: str, spec_name: str) -> conformance.AgentCase:
     """Returns an agent and its play, made once."""
-    return conformance.case(agents.make, config(variant), SPECS[spec_name])
+    return conformance.case(agent_table.make, config(variant), SPECS[spec_name])

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.agents import table as agents
+from seedzero.agents import agent_table
 from seedzero.api import conformance
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import errors
-from seedzero.networks import inputs as network_inputs
+from seedzero.networks import network_inputs
 from seedzero.ops import statistics
 
 _SPECS_OF = {
@@ -38,8 +38,8 @@ every_case = pytest.mark.parametrize(("variant", "spec_name"), CASES)
 
 
 def test_every_agent_of_the_table_is_here() -> None:
-    assert {str(values["run.agent"]) for values in cases.VARIANTS.values()} == set(agents.AGENTS)
-    assert set(agents.AGENTS) == set(configs.agent_names())
+    assert {str(values["run.agent"]) for values in cases.VARIANTS.values()} == set(agent_table.AGENTS)
+    assert set(agent_table.AGENTS) == set(configs.agent_names())
 
 
 @pytest.mark.parametrize("check", conformance.CHECKS)
@@ -66,7 +66,7 @@ def test_actor_critics_have_a_policy_and_a_search_is_refreshed_where_asked(varia
     actor_critic = variant.startswith(("vtrace", "ppo")) and not case.spec.is_continuous
     assert (case.agent.policy is not None) == actor_critic
     is_refreshed = case.config.reanalyse.per_insert > 0 and variant.startswith("muzero")
-    assert (case.agent.refresh is not None) == is_refreshed
+    assert (case.agent.reanalyse is not None) == is_refreshed
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_an_update_counts_the_pixels_that_it_saw(variant: str) -> None:
 # Environments -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", agents.AGENTS)
+@pytest.mark.parametrize("name", agent_table.AGENTS)
 @pytest.mark.parametrize(
     ("changes", "described"),
     [
@@ -108,7 +108,7 @@ def test_unsuitable_environments_are_refused_by_name_and_others_are_played(
     spec = dataclasses.replace(cases.SPECS["vector"], **changes)
     has_actions = config.agent.PLAYS_CONTINUOUS if spec.is_continuous else config.agent.PLAYS_DISCRETE
     if spec.num_players <= config.agent.MAX_PLAYERS and has_actions:
-        agent = agents.make(config, spec, "cpu")
+        agent = agent_table.make(config, spec, "cpu")
         state = jax.eval_shape(agent.init, jax.random.key(0))
         inputs = agent_cases.inputs(jnp.ones((8, 3)), spec.num_actions)
         memory, key = agent.initial_memory(8), jax.random.key(0)
@@ -116,14 +116,14 @@ def test_unsuitable_environments_are_refused_by_name_and_others_are_played(
         assert outputs.action.shape == (8, *spec.action_shape)
         return
     with pytest.raises(errors.ConfigError, match=rf"agent {name} .*{described}"):
-        agents.make(config, spec, "cpu")
+        agent_table.make(config, spec, "cpu")
 
 
 def test_a_refusal_names_an_agent_that_can(said: golden.Said) -> None:
     two = dataclasses.replace(cases.SPECS["vector"], num_players=2)
     with pytest.raises(errors.ConfigError, match=r"vtrace .*--env=\S+ .*--agent=muzero") as raised:
-        agents.make(cases.config("vtrace"), two, "cpu")
+        agent_table.make(cases.config("vtrace"), two, "cpu")
     said(raised.value)
     three = dataclasses.replace(two, num_players=3)
     with pytest.raises(errors.ConfigError, match=r"muzero .* 3 players"):
-        agents.make(cases.config("muzero"), three, "cpu")
+        agent_table.make(cases.config("muzero"), three, "cpu")

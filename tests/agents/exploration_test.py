@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 
 from seedzero.agents import base, exploration, muzero
-from seedzero.config import config as configs
-from seedzero.config import muzero as muzero_config
-from seedzero.config import options
+from seedzero.config import configs, muzero_config, options
 from seedzero.core import types
 
 SPEC = types.EnvSpec((4,), "float32", 3)

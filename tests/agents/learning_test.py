@@ -98,7 +98,7 @@ def test_two_devices_take_the_step_that_one_takes(changes: dict[str, Any]) -> No
     mapped = jax.shard_map(
         lambda state, windows: agent.update(state, windows, jax.random.key(1), "devices"),
         mesh=mesh,
-        check_vma=False,  # as in device/mesh.py
+        check_vma=False,  # as in device/meshes.py
         in_specs=(spec(), spec("devices")),
         out_specs=(spec(), spec("devices"), spec()),
     )

@@ -12,12 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.agents import base, learning, ppo, vtrace
-from seedzero.agents import table as agents
+from seedzero.agents import agent_table, base, learning, ppo, vtrace
 from seedzero.config import shared
 from seedzero.core import types
 from seedzero.networks import actor_critic
-from seedzero.replay import windows as windowing
+from seedzero.replay import windowing
 
 UNITS, ROWS = 6, 12
 NUMBERS = [("vtrace", cases.SPEC), ("ppo", cases.SPEC)]
@@ -37,7 +36,7 @@ class _Recurrent(NamedTuple):
 
 @functools.cache
 def _recurrent(name: str, spec: types.EnvSpec) -> _Recurrent:
-    agent = agents.make(cases.make_config(name, lstm_width=UNITS), spec, "cpu")
+    agent = agent_table.make(cases.make_config(name, lstm_width=UNITS), spec, "cpu")
     state = jax.jit(agent.init)(jax.random.key(0))
 
     def wave(x: jax.Array) -> jax.Array:

@@ -11,12 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.agents import base, muzero, muzero_loss, muzero_model
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 from seedzero.core import types
-from seedzero.networks import muzero as muzero_net
+from seedzero.networks import muzero_net
 from seedzero.ops import value_transforms
-from seedzero.replay import windows as windowing
+from seedzero.replay import windowing
 
 SPEC = types.EnvSpec((4,), "float32", 3)
 SMALL: dict[str, options.Value] = {

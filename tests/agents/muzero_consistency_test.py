@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from seedzero.agents import muzero_loss, muzero_model
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import types
-from seedzero.networks import muzero as muzero_net
-from seedzero.replay import windows as windowing
+from seedzero.networks import muzero_net
+from seedzero.replay import windowing
 
 
 def _consistency(

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from seedzero.agents import exploration, muzero, muzero_loss, muzero_model
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import types
-from seedzero.replay import windows as windowing
+from seedzero.replay import windowing
 
 ON = dict(muzero__off_policy_correction=True, muzero__target_network_updates=3)
 PROBABILITY = muzero_loss.PROBABILITY

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from seedzero.agents import base, muzero_loss, muzero_model
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 from seedzero.core import types
-from seedzero.replay import windows as windowing
+from seedzero.replay import windowing
 
 
 def _config(**changes: options.Value) -> configs.Config:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from seedzero.agents import muzero, muzero_model
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import types
 
 NUM_POSITIONS = 3

@@ -13,13 +13,11 @@ import numpy as np
 import pytest
 
 from seedzero.agents import base, learning, muzero, muzero_loss, muzero_model
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 from seedzero.core import types
-from seedzero.networks import muzero as muzero_net
-from seedzero.networks import observations
+from seedzero.networks import muzero_net, observations
 from seedzero.ops import value_transforms
-from seedzero.replay import windows as windowing
+from seedzero.replay import windowing
 
 
 @functools.cache

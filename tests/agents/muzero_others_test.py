@@ -13,11 +13,9 @@ import numpy as np
 import pytest
 
 from seedzero.agents import learning, muzero, muzero_loss, muzero_model, own
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 from seedzero.core import types
-from seedzero.replay import rings as ring_store
-from seedzero.replay import windows as windowing
+from seedzero.replay import ring_store, windowing
 
 OWN = ring_store.OWN
 SPEC = types.EnvSpec((2,), "float32", 3, num_players=2)

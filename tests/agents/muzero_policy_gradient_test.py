@@ -13,10 +13,9 @@ import muzero_cases as cases
 import numpy as np
 
 from seedzero.agents import learning, muzero, muzero_loss, muzero_model
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 from seedzero.core import types
-from seedzero.replay import windows as windowing
+from seedzero.replay import windowing
 
 PROBABILITY = muzero_loss.PROBABILITY
 

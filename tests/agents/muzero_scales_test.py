@@ -14,13 +14,11 @@ import pytest
 
 from seedzero import search as mcts
 from seedzero.agents import base, muzero, muzero_loss, muzero_model
-from seedzero.config import config as configs
-from seedzero.config import muzero as muzero_config
-from seedzero.config import presets
+from seedzero.config import configs, muzero_config, presets
 from seedzero.core import types
-from seedzero.networks import inputs as network_inputs
+from seedzero.networks import network_inputs
 from seedzero.ops import statistics, value_transforms
-from seedzero.replay import windows as windowing
+from seedzero.replay import windowing
 
 RATE = dict(optimizer__learning_rate=0.01)
 

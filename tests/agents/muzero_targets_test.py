@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 from seedzero.agents import learning, muzero, muzero_loss, muzero_model
-from seedzero.config import config as configs
-from seedzero.config import options
-from seedzero.ops import returns as nstep
-from seedzero.replay import windows as windowing
+from seedzero.config import configs, options
+from seedzero.ops import nstep
+from seedzero.replay import windowing
 
 
 @pytest.mark.parametrize(

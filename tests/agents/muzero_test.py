@@ -16,10 +16,9 @@ import pytest
 
 from seedzero import search as mcts
 from seedzero.agents import base, muzero, muzero_loss, muzero_model, muzero_search
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 from seedzero.core import errors, types
-from seedzero.networks import muzero as muzero_net
+from seedzero.networks import muzero_net
 from seedzero.ops import value_transforms
 
 

@@ -10,10 +10,8 @@ from collections.abc import Callable
 import golden
 import pytest
 
-from seedzero.agents import base
-from seedzero.agents import table as agents
-from seedzero.config import config as configs
-from seedzero.config import own_agents
+from seedzero.agents import agent_table, base
+from seedzero.config import configs, own_agents
 from seedzero.core import errors, types
 
 SPEC = types.EnvSpec((3,), "float32", 4)
@@ -22,10 +20,10 @@ import dataclasses
 import threading
 import jax.numpy as jnp
 from seedzero.agents import base, q_learner, apex
-from seedzero.config import apex as apex_config
+from seedzero.config import apex_config
 from seedzero.config import options, own_agents
 from seedzero.core import errors
-from seedzero.replay import data as sources
+from seedzero.replay import sources
 
 @dataclasses.dataclass(frozen=True)
 class Settings(apex_config.ApexConfig):
@@ -58,7 +56,7 @@ def named(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
 
 def test_it_is_made_of_its_own_settings(named: Callable[[str], str]) -> None:
     config = configs.override(configs.Config(), {"agent": named("return agent"), "network.frame_stack": 3})
-    agent = agents.make(config, SPEC, "cpu")
+    agent = agent_table.make(config, SPEC, "cpu")
     assert isinstance(agent, base.Agent) and agent.stack == 3
 
 
@@ -82,13 +80,13 @@ def test_an_impossible_agent_is_refused_with_file_and_line(
     config = configs.override(configs.Config(), {"agent": name})
     monkeypatch.setattr(own_agents, "SECONDS", 0.5 if "wait" in line else 60.0)
     with pytest.raises(errors.ConfigError, match=_REFUSED[line]) as raised:
-        agents.make(config, SPEC, "cpu")
+        agent_table.make(config, SPEC, "cpu")
     assert "errors.ConfigError" in line or f"{name.partition(':')[0]}.py:" in str(raised.value)
     said(raised.value, line, replace={name.partition(":")[0]: "MODULE"})
 
 
 def test_an_update_that_raises_is_told_with_file_and_line(named: Callable[[str], str]) -> None:
-    agent = agents.make(
+    agent = agent_table.make(
         configs.override(configs.Config(), {"agent": named("return agent._replace(update=lambda *_: 1 / 0)")}),
         SPEC,
         "cpu",
@@ -104,4 +102,4 @@ def test_a_queue_of_unnamed_size_is_refused(named: Callable[[str], str]) -> None
     other.write_text(module.read_text().replace("SAMPLES = True", "SAMPLES = False"))
     config = configs.override(configs.Config(), {"agent": f"{other.stem}:AGENT"})
     with pytest.raises(errors.ConfigError, match=r"batches of 5, .*replay\.batch_size"):
-        agents.make(config, SPEC, "cpu")
+        agent_table.make(config, SPEC, "cpu")

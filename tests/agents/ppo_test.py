@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 
 from seedzero.agents import learning, ppo
-from seedzero.config import combinations, options
-from seedzero.config import config as configs
+from seedzero.config import combinations, configs, options
 from seedzero.core import errors, types
-from seedzero.replay import windows as windowing
+from seedzero.replay import windowing
 
 RLAX = json.loads((pathlib.Path(__file__).parents[1] / "ops" / "policies_rlax.json").read_text())["objective"]
 """Written by ops/rlax_reference.py."""

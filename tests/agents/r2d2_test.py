@@ -16,13 +16,11 @@ import numpy as np
 import optax
 
 from seedzero.agents import learning, r2d2
-from seedzero.config import config as configs
-from seedzero.config import options, shared
+from seedzero.config import configs, options, shared
 from seedzero.core import types
 from seedzero.networks import actor_critic
 from seedzero.ops import q_learning
-from seedzero.replay import data as sources
-from seedzero.replay import windows as windowing
+from seedzero.replay import sources, windowing
 
 SPEC = types.EnvSpec((1,), "float32", 2)
 MASKED = types.EnvSpec((1,), "float32", 2, has_action_mask=True)
@@ -204,7 +202,7 @@ def test_the_agent_is_as_configured() -> None:
     agent = r2d2.make(_config(frame_stack=2), MASKED, "cpu")
     # Whole sequences: a priority of the first steps alone would stay, low where the errors lie at the end.
     assert agent.data == sources.Replay(6, (0, 1, 2, 3, 4, 5), stride=3, following=5, crosses_episodes=True)
-    assert agent.stack == 2 and agent.refresh is None
+    assert agent.stack == 2 and agent.reanalyse is None
     assert set(agent.stored) == {"action", "last_action", "state", "legal"}
     assert {name for name, kept in agent.stored.items() if kept.every == 3} == {"last_action", "state"}
     memory = agent.initial_memory(5)

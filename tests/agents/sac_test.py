@@ -13,12 +13,11 @@ import optax
 import pytest
 
 from seedzero.agents import base, learning, sac
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 from seedzero.core import errors, types
-from seedzero.networks import sac as sac_net
+from seedzero.networks import sac_net
 from seedzero.ops import gaussians
-from seedzero.replay import windows as windowing
+from seedzero.replay import windowing
 
 SPEC = types.EnvSpec((2,), "float32", 0, action_low=(-2.0,), action_high=(4.0,))
 BATCH = 6
@@ -240,7 +239,7 @@ def test_the_replay_and_what_is_stored_are_as_needed() -> None:
     agent = sac.make(_config(frame_stack=2), SPEC, "cpu")
     assert (agent.data.length, agent.data.observe, agent.data.prioritization) == (2, (0, 1), None)
     assert set(agent.stored) == {"action"} and agent.stored["action"].shape == (1,)
-    assert agent.stack == 2 and agent.refresh is None and agent.initial_memory(5) == ()
+    assert agent.stack == 2 and agent.reanalyse is None and agent.initial_memory(5) == ()
 
 
 def test_prioritized_replay_is_refused_by_name() -> None:

@@ -14,11 +14,10 @@ import pytest
 
 from seedzero import search as mcts
 from seedzero.agents import base, muzero, muzero_loss, muzero_model, sampled
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 from seedzero.core import types
 from seedzero.ops import binned_actions
-from seedzero.replay import windows as windowing
+from seedzero.replay import windowing
 
 SPEC = types.EnvSpec((3,), "float32", 0, action_low=(-2.0, 0.0), action_high=(2.0, 0.3))
 SMALL: dict[str, options.Value] = {
@@ -178,9 +177,9 @@ def test_the_agent_acts_in_the_environments_units_and_stores_its_own() -> None:
 def test_reanalysing_renews_the_samples_with_their_weights() -> None:
     config = _config(reanalyse__per_insert=1.0)
     agent = muzero.make(config, SPEC, "cpu")
-    assert agent.refresh is not None
+    assert agent.reanalyse is not None
     state = jax.eval_shape(agent.init, jax.random.key(0))
-    found, changes = jax.eval_shape(agent.refresh.compute, state.params, _windows(config, 0.0), jax.random.key(0))
+    found, changes = jax.eval_shape(agent.reanalyse.compute, state.params, _windows(config, 0.0), jax.random.key(0))
     expected = {name: (BATCH, *kept.shape) for name, kept in agent.stored.items() if name != "action"}
     assert {name: leaf.shape for name, leaf in found.items()} == expected
     # A change of the policy would compare the weights of other vectors.
@@ -190,8 +189,8 @@ def test_reanalysing_renews_the_samples_with_their_weights() -> None:
 def test_reanalysing_draws_new_samples_each_time_by_puct_too() -> None:
     config = _config(reanalyse__per_insert=1.0, search__policy="puct", muzero__stored_value="policy")
     agent = muzero.make(config, SPEC, "cpu")
-    assert agent.refresh is not None
-    params, compute = jax.jit(agent.init)(jax.random.key(0)).params, jax.jit(agent.refresh.compute)
+    assert agent.reanalyse is not None
+    params, compute = jax.jit(agent.init)(jax.random.key(0)).params, jax.jit(agent.reanalyse.compute)
     one, other = (compute(params, _windows(config, 0.0), jax.random.key(i))[0]["sampled"] for i in range(2))
     assert not np.isin(np.asarray(one), np.asarray(other)).any()
 

@@ -11,13 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.agents import base, ppo
-from seedzero.agents import table as agents
+from seedzero.agents import agent_table, base, ppo
 from seedzero.api import conformance
-from seedzero.config import config as configs
-from seedzero.device import mesh as meshes
-from seedzero.device import steps
-from seedzero.replay import windows as windowing
+from seedzero.config import configs
+from seedzero.device import meshes, steps
+from seedzero.replay import windowing
 
 NUM_WINDOWS = conformance.SLOTS
 FULL, UNEVEN = np.ones(NUM_WINDOWS, np.float32), np.array([1, 1, 1, 1, 0, 1, 0, 0], np.float32)
@@ -43,7 +41,7 @@ def _agent(variant: str, num_hosts: int) -> base.Agent:
     if agent in ("vtrace", "ppo"):
         values[f"{agent}.batch_size"] = NUM_WINDOWS // num_hosts
     config = configs.override(configs.Config(), {**values, **(ONE_GO if agent == "ppo" else {})})
-    return agents.make(config, cases.SPECS[CASES[variant]], "cpu")
+    return agent_table.make(config, cases.SPECS[CASES[variant]], "cpu")
 
 
 @functools.cache

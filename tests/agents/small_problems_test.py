@@ -15,19 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.agents import base, muzero
-from seedzero.agents import table as agents
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.agents import agent_table, base, muzero
+from seedzero.config import configs, options
 from seedzero.core import types
-from seedzero.device import acting, steps
-from seedzero.device import batch as batches
-from seedzero.device import mesh as meshes
-from seedzero.device import setup as setups
-from seedzero.device import state as states
-from seedzero.loop import queue_pacing
-from seedzero.replay import data as sources
-from seedzero.replay import windows as windowing
+from seedzero.device import acting, batches, meshes, setups, states, steps
+from seedzero.loop import queue_rate
+from seedzero.replay import sources, windowing
 
 NUM_ENVS = 32
 ROWS, COLUMNS = 6, 5
@@ -221,7 +214,7 @@ def _windows_of_one_step(
 @pytest.mark.parametrize("name", ["vtrace", pytest.param("muzero", marks=pytest.mark.slow)])
 def test_what_is_right_follows_from_image_and_vector_together(name: str) -> None:
     config = configs.override(configs.Config(), {"run.agent": name, **AGENTS[name]})
-    agent = agents.make(config, HALVES, "cpu")
+    agent = agent_table.make(config, HALVES, "cpu")
     act, init = jax.jit(agent.act), jax.jit(agent.init)
     update = jax.jit(functools.partial(agent.update, axis_name=None))
     state, random = init(jax.random.key(0)), np.random.default_rng(0)
@@ -290,7 +283,7 @@ class _Learner:
         self._train = jax.device_put(init(jax.random.key(seed)), meshes.replicated(self._setup.mesh))
         self._actor = states.init_actor(self._setup)
         data, layout = self._setup.agent.data, self._setup.layout
-        self._pacer = queue_pacing.QueuePacer(data, layout, self._setup.slot_length, lock_step=True)
+        self._pacer = queue_rate.QueueRateLimiter(data, layout, self._setup.slot_length, lock_step=True)
         self._num_acts, self._num_stored = seed * 1_000_000, 0
         self.num_updates = 0
 

@@ -16,10 +16,10 @@ import pytest
 from seedzero.agents import base, vtrace
 from seedzero.config import options, shared
 from seedzero.core import types
-from seedzero.device import mesh as meshes
+from seedzero.device import meshes
 from seedzero.networks import actor_critic
 from seedzero.ops import popart
-from seedzero.replay import windows as windowing
+from seedzero.replay import windowing
 
 TASKS = dataclasses.replace(cases.SPEC, tasks=("small", "large", "absent"))
 TASK_OF = np.array([0, 1, 1])

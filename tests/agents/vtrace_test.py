@@ -11,11 +11,10 @@ import optax
 import pytest
 
 from seedzero.agents import learning, vtrace
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 from seedzero.core import types
-from seedzero.networks import inputs as network_inputs
-from seedzero.replay import windows as windowing
+from seedzero.networks import network_inputs
+from seedzero.replay import windowing
 
 
 def _config(**changes: options.Value) -> configs.Config:

@@ -9,10 +9,9 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
-from seedzero.agents import base
-from seedzero.agents import table as agents
+from seedzero.agents import agent_table, base
 from seedzero.api import conformance
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import types
 
 PQN = pathlib.Path(__file__).parents[2] / "examples" / "pqn"
@@ -23,7 +22,7 @@ def test_the_agent_of_the_example_keeps_them(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.syspath_prepend(str(PQN))
     values = {"agent": "pqn_agent:AGENT", "pqn.width": 8, "pqn.unroll_length": 4, "pqn.num_minibatches": 4}
     config = configs.override(configs.Config(), {**values, "pqn.batch_size": 4})
-    conformance.check_agent(agents.make, config, SPECS)
+    conformance.check_agent(agent_table.make, config, SPECS)
 
 
 def _blind(memory: base.Memory, outputs: base.Outputs) -> tuple[base.Memory, base.Outputs]:
@@ -39,7 +38,7 @@ def _forgetful(memory: base.Memory, outputs: base.Outputs) -> tuple[base.Memory,
 )
 def test_a_broken_promise_is_told(change: Callable[..., Any], promise: str) -> None:
     def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
-        agent = agents.make(config, spec, platform)
+        agent = agent_table.make(config, spec, platform)
         return agent._replace(act=lambda *values: change(*agent.act(*values)))
 
     config = configs.override(configs.Config(), {"agent": "apex", "network.width": 8})

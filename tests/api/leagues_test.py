@@ -14,15 +14,14 @@ import pytest
 import saved_league
 
 import seedzero
-from seedzero.agents import table as agents
+from seedzero.agents import agent_table
 from seedzero.api import leagues, runs
-from seedzero.checkpoints import player_files, spec_file
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.config import config as configs
+from seedzero.checkpoints import player_files, run_dirs, spec_file
+from seedzero.config import configs
 from seedzero.core import errors
 from seedzero.envs import spiel
 from seedzero.evaluation import agent_choice
-from seedzero.league import players as members
+from seedzero.league import members
 
 
 def _read(path: pathlib.Path) -> leagues.SavedLeague:
@@ -58,22 +57,22 @@ def test_shares_are_those_of_the_next_draws(tmp_path: pathlib.Path) -> None:
 
 
 def test_each_learning_player_has_opponents_drawn_for_itself(tmp_path: pathlib.Path) -> None:
-    host, name = saved_league.counters(), "main_exploiter_0"
+    counters, name = saved_league.made_counters(), "main_exploiter_0"
     exploiter = members.Member(name, members.MAIN_EXPLOITER, learns=True, line=members.MAIN_EXPLOITER)
-    host["league"]["pool"]["members"].insert(1, exploiter.to_json())
-    host["league"]["homes"] = [
-        {"name": "main", "active": host["league"]["active"]},
+    counters["league"]["pool"]["members"].insert(1, exploiter.to_json())
+    counters["league"]["homes"] = [
+        {"name": "main", "active": counters["league"]["active"]},
         {"name": name, "active": ["main"]},
     ]
-    league = _read(saved_league.make(tmp_path / "run", host))
+    league = _read(saved_league.make(tmp_path / "run", counters))
     assert {row["opponent"]: row["active"] for row in league.opponents(name) if row["active"]} == {"main": 1}
     assert sum(row["active"] for row in league.opponents()) == len(league.active["main"]) == 4
 
 
 def test_without_frozen_players_all_draws_are_self_play(tmp_path: pathlib.Path) -> None:
-    host = saved_league.counters()
-    host["league"]["pool"]["members"] = host["league"]["pool"]["members"][:1]
-    (row,) = _read(saved_league.make(tmp_path / "run", host)).opponents()
+    counters = saved_league.made_counters()
+    counters["league"]["pool"]["members"] = counters["league"]["pool"]["members"][:1]
+    (row,) = _read(saved_league.make(tmp_path / "run", counters)).opponents()
     assert (row["opponent"], row["share"]) == ("main", 1.0)
 
 
@@ -92,10 +91,10 @@ def test_a_run_without_league_or_checkpoint_is_refused(tmp_path: pathlib.Path, s
 
 
 def test_damaged_counters_are_named_with_their_checkpoint(tmp_path: pathlib.Path, said: golden.Said) -> None:
-    host = saved_league.counters()
-    host["league"]["payoff"]["rows"].pop()
+    counters = saved_league.made_counters()
+    counters["league"]["payoff"]["rows"].pop()
     with said.raises(errors.CheckpointError, r"checkpoint 90 of runs/mine .*expected equal games"):
-        _read(saved_league.make(tmp_path / "run", host))
+        _read(saved_league.make(tmp_path / "run", counters))
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +103,7 @@ def playable(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     game = spiel.Game("tic_tac_toe")
 
     def params(config: configs.Config, seed: int = 0) -> Any:
-        agent, random = agents.make(config, game.spec, "cpu"), np.random.default_rng(seed)
+        agent, random = agent_table.make(config, game.spec, "cpu"), np.random.default_rng(seed)
         shapes = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
         return jax.tree.map(lambda x: random.normal(size=x.shape).astype(x.dtype), shapes)
 

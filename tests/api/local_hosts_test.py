@@ -11,9 +11,9 @@ import golden
 import pytest
 
 from seedzero.api import local_hosts
-from seedzero.config import hosts as hosts_config
+from seedzero.config import cluster_config
 from seedzero.core import errors
-from seedzero.host import callbacks, result
+from seedzero.learner import callbacks, result
 
 
 def test_each_host_has_its_index_and_all_meet_at_a_port_of_this_machine() -> None:
@@ -49,7 +49,7 @@ def test_the_end_of_the_hosts_is_the_end_of_the_call(
 def test_hosts_share_a_token_of_this_start_that_no_command_line_shows(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = [sys.executable, "-c", f"import os; print(os.environ[{hosts_config.TOKEN!r}])"]
+    program = [sys.executable, "-c", f"import os; print(os.environ[{cluster_config.TOKEN!r}])"]
     commands, seen = local_hosts.commands, []
     monkeypatch.setattr(local_hosts, "commands", lambda *given: seen.extend(commands(*given)) or [program] * 2)
     lines: list[bytes] = []

@@ -11,9 +11,8 @@ import jax
 import pytest
 
 from seedzero.api import environment, request
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.config import config as configs
-from seedzero.config import kinds, sections
+from seedzero.checkpoints import run_dirs
+from seedzero.config import configs, kinds, sections
 from seedzero.core import errors
 
 _MODULE = """

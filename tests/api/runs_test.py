@@ -16,8 +16,7 @@ import seedzero
 from seedzero.api import runs
 from seedzero.bucket import run_copy
 from seedzero.core import errors
-from seedzero.evaluation import agent_choice
-from seedzero.evaluation import evaluate as scoring
+from seedzero.evaluation import agent_choice, scoring
 
 
 @pytest.mark.parametrize("seed", [-1, 2**31])

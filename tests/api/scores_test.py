@@ -5,8 +5,7 @@ import pathlib
 import pytest
 import saved_run
 
-from seedzero.api import groups as run_groups
-from seedzero.api import run_places, scores
+from seedzero.api import run_groups, run_places, scores
 
 
 def _read(path: pathlib.Path) -> run_places.RunRecord:

@@ -18,7 +18,7 @@ import seedzero
 from seedzero.api import request, training
 from seedzero.config import options, own_agents
 from seedzero.core import errors
-from seedzero.host import learner, paging, result
+from seedzero.learner import entry, paging, result
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         seen.append({**vars(asked), **vars(caller), "path": path, "command": command, **options})
         return result.Result(str(path), True, "--max_updates=1 reached")
 
-    monkeypatch.setattr(learner, "train", fake)
+    monkeypatch.setattr(entry, "train", fake)
     return seen
 
 

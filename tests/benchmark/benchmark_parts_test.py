@@ -9,8 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from seedzero.benchmark import acting, replay, timing, update
-from seedzero.benchmark import subject as subjects
+from seedzero.benchmark import acting, replay, subjects, timing, update
 from seedzero.config import options
 from seedzero.core import errors, types
 from seedzero.replay import sampling

@@ -9,8 +9,7 @@ import golden
 import numpy as np
 import pytest
 
-from seedzero.benchmark import players, timing
-from seedzero.benchmark import subject as subjects
+from seedzero.benchmark import players, subjects, timing
 from seedzero.config import options
 from seedzero.core import errors
 from seedzero.device import acting

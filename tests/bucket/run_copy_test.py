@@ -11,13 +11,9 @@ import numpy as np
 import pytest
 
 from seedzero.bucket import bucket, lease, run_copy
-from seedzero.checkpoints import checkpointer as checkpointers
-from seedzero.checkpoints import files as saved_files
-from seedzero.checkpoints import player_files, trees
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import checkpointers, player_files, run_dirs, saved_files, trees
 from seedzero.cli import main as commands
-from seedzero.config import config as configs
-from seedzero.config import sections
+from seedzero.config import configs, sections
 from seedzero.core import errors
 from seedzero.monitoring import status
 

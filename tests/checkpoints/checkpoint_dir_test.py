@@ -8,8 +8,7 @@ import golden
 import jax.numpy as jnp
 import pytest
 
-from seedzero.checkpoints import checkpointer as checkpointers
-from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import checkpointers, saved_files
 from seedzero.config import sections
 from seedzero.core import errors
 

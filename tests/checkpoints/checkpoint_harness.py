@@ -12,14 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.checkpoints import checkpoint, durable, manifest, trees
-from seedzero.checkpoints import checkpointer as checkpointers
-from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import checkpoint, checkpointers, durable, manifest, saved_files, trees
 from seedzero.config import sections
 from seedzero.core import plain_files, types
-from seedzero.replay import data as sources
-from seedzero.replay import frames as frame_rows
-from seedzero.replay import rings as ring_store
+from seedzero.replay import frame_rows, ring_store, sources
 
 LENGTH = 8
 
@@ -211,9 +207,9 @@ class Disk:
         for one in self._opened:
             one.close()
 
-    def save(self, step: int, state: Any, host: Any, rings: Any, frozen: Collection[str] = ()) -> None:
+    def save(self, step: int, state: Any, counters: Any, rings: Any, frozen: Collection[str] = ()) -> None:
         """Saves, and waits for it."""
-        self._opened[0].save(step, state, host, rings, frozen)
+        self._opened[0].save(step, state, counters, rings, frozen)
         self._opened[0].wait()
 
     def steps(self) -> list[int]:

@@ -14,14 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.checkpoints import checkpoint, checkpoint_dir, manifest, segments, trees
-from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import checkpoint, checkpoint_dir, manifest, saved_files, segments, trees
 from seedzero.config import sections
 from seedzero.core import errors
-from seedzero.replay import data as sources
-from seedzero.replay import priorities, sampling
-from seedzero.replay import rings as ring_store
-from seedzero.replay import windows as windowing
+from seedzero.replay import priorities, ring_store, sampling, sources, windowing
 
 
 def test_an_empty_directory_holds_nothing_to_restore(disk: harness.Disk) -> None:
@@ -36,7 +32,7 @@ def test_everything_comes_back_bit_for_bit(disk: harness.Disk) -> None:
     assert (disk.durable, disk.errors, checkpointer.busy) == ([12], [], False)
     restored = harness.restore(disk.open(), harness.make_state(), rings)
     assert (restored.step, restored.losses) == (12, [])
-    assert restored.host == {"steps": 40, "by_reason": {"worker_lost": 2}}
+    assert restored.counters == {"steps": 40, "by_reason": {"worker_lost": 2}}
     harness.assert_same(restored.state, state)
     harness.assert_same(restored.rings, rings)
     assert jax.random.key_impl(restored.state["keys"]["one"]) == jax.random.key_impl(state["keys"]["one"])
@@ -171,7 +167,7 @@ def test_a_flipped_bit_in_any_file_steps_back_and_says_so(disk: harness.Disk, tw
     (disk.step(2) / "params" / "manifest.ocdbt").write_bytes(b"")
     state, rings, held = two_steps
     restored = harness.restore(disk.open(), state, rings)
-    assert (restored.step, restored.host) == (1, {"step": 1})
+    assert (restored.step, restored.counters) == (1, {"step": 1})
     assert len(restored.losses) == 1
     assert "checkpoint 2 " in restored.losses[0] and "manifest.ocdbt" in restored.losses[0]
     harness.assert_same(restored.state, held[0][0])

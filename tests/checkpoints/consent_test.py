@@ -14,13 +14,11 @@ import pytest
 
 import seedzero
 from seedzero.api import request
-from seedzero.checkpoints import consent, own_runs
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import consent, own_runs, run_dirs
 from seedzero.cli import main as commands
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import errors
-from seedzero.evaluation import agent_choice, rethinking
-from seedzero.evaluation import evaluate as scoring
+from seedzero.evaluation import agent_choice, rethinking, scoring
 
 _RUNS_TEXT = {
     "env.id": "python:numpy.testing._private.utils:runstring",

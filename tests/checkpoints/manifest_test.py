@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from seedzero.checkpoints import durable, manifest, trees
-from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import durable, manifest, saved_files, trees
 from seedzero.core import errors
 
 FILE = {"num_bytes": 3, "sha256": "ab"}

@@ -12,9 +12,8 @@ from concurrent import futures
 
 import pytest
 
-from seedzero.checkpoints import consent, own_runs
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.config import config as configs
+from seedzero.checkpoints import consent, own_runs, run_dirs
+from seedzero.config import configs
 from seedzero.core import errors, json_object, user_code
 
 _CODE = {"env.id": "python:my_env:make", "env.kwargs": '{"size": 3}', "network.module": "my_network:make"}

@@ -17,9 +17,16 @@ import numpy as np
 import pytest
 import tensorstore
 
-from seedzero.checkpoints import checkpoint, durable, manifest, player_files, segments, trees
-from seedzero.checkpoints import checkpointer as checkpointers
-from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import (
+    checkpoint,
+    checkpointers,
+    durable,
+    manifest,
+    player_files,
+    saved_files,
+    segments,
+    trees,
+)
 from seedzero.config import sections
 from seedzero.core import errors
 
@@ -515,7 +522,7 @@ def assert_whole(directory: pathlib.Path, durable_steps: list[int]) -> None:
     else:
         checkpointer.continue_from(restored)
         assert restored.losses == [] and restored.step >= max(durable_steps, default=0)
-        assert list(restored.frozen) == restored.host["pool"] == pool_of(restored.step)
+        assert list(restored.frozen) == restored.counters["pool"] == pool_of(restored.step)
         assert restored.state["params"].tolist() == [restored.step]
         needed = {name for found in saved_files.manifests(directory) for name in found.frozen}
     root = directory / "frozen"

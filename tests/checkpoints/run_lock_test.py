@@ -14,9 +14,8 @@ import threading
 import golden
 import pytest
 
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.checkpoints import run_lock
-from seedzero.config import config as configs
+from seedzero.checkpoints import run_dirs, run_lock
+from seedzero.config import configs
 from seedzero.core import errors
 
 TIMEOUT_SECONDS = 10.0

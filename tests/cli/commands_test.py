@@ -14,14 +14,11 @@ import golden
 import pytest
 
 from seedzero.api import runs
-from seedzero.checkpoints import files as saved_files
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import run_dirs, saved_files
 from seedzero.cli import checkpoint
 from seedzero.cli import main as commands
-from seedzero.config import config as configs
-from seedzero.config import presets, worker_options
-from seedzero.evaluation import agent_choice, served
-from seedzero.evaluation import evaluate as scoring
+from seedzero.config import configs, presets, worker_options
+from seedzero.evaluation import agent_choice, scoring, served
 from seedzero.monitoring import status
 from seedzero.worker import process
 

@@ -9,8 +9,7 @@ from typing import Any
 import golden
 import pytest
 
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.checkpoints import spec_file
+from seedzero.checkpoints import run_dirs, spec_file
 from seedzero.cli import main as commands
 from seedzero.config import presets
 from seedzero.core import types

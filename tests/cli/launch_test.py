@@ -13,13 +13,12 @@ from typing import Any
 import golden
 import pytest
 
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import run_dirs
 from seedzero.cli import launch
 from seedzero.cli import main as commands
-from seedzero.config import config as configs
-from seedzero.config import presets
+from seedzero.config import configs, presets
 from seedzero.core import exit_codes
-from seedzero.launch import plan as launch_plan
+from seedzero.launch import launch_plan
 
 NODES = [{"CPU": 16.0, "GPU": 1.0}]
 ARGS = ["launch", "ray", "--num_workers=3", "--preset=catch"]

@@ -11,9 +11,8 @@ import pytest
 import saved_league
 
 from seedzero.cli import main as commands
-from seedzero.evaluation import agent_choice
-from seedzero.evaluation import evaluate as scoring
-from seedzero.league import payoff as payoffs
+from seedzero.evaluation import agent_choice, scoring
+from seedzero.league import payoffs
 from seedzero.page import league_view
 
 
@@ -78,7 +77,7 @@ def test_tables_are_for_people(
 
 
 def test_a_league_without_matches_yet_is_shown(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    host = saved_league.counters()
+    host = saved_league.made_counters()
     host["league"]["payoff"] = {"rows": [], "recent": []}
     path = saved_league.make(tmp_path / "run", host)
     for view, shown in (("show", "0 matches"), ("payoff", "no match has ended"), ("elo", "main")):

@@ -6,8 +6,7 @@ import golden
 import pytest
 
 from seedzero.cli import main as commands
-from seedzero.config import config as configs
-from seedzero.config import families
+from seedzero.config import configs, families
 from seedzero.core import packages
 
 

@@ -17,8 +17,7 @@ from seedzero.api import environment, leagues
 from seedzero.cli import main as commands
 from seedzero.cli import output
 from seedzero.core import errors
-from seedzero.evaluation import evaluate as scoring
-from seedzero.evaluation import recording
+from seedzero.evaluation import recording, scoring
 from seedzero.page import serve
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from seedzero.cli import parse
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import errors
 
 PLAIN = parse.Command(

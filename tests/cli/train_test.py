@@ -16,7 +16,7 @@ from seedzero.cli import main as commands
 from seedzero.cli import parse, train
 from seedzero.config import presets
 from seedzero.core import errors, exit_codes
-from seedzero.host import learner, paging, result
+from seedzero.learner import entry, paging, result
 from seedzero.processes import signals
 
 _MODULE = """
@@ -56,7 +56,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> list[dict[
         seen.append({**vars(asked), "path": path, "command": command, **options})
         return result.Result(str(path), True, "--max_updates=1 reached")
 
-    monkeypatch.setattr(learner, "train", fake)
+    monkeypatch.setattr(entry, "train", fake)
     return seen
 
 
@@ -251,7 +251,7 @@ def test_the_exit_code_tells_a_supervisor_of_another_learner(
     def occupied(*args: Any, **options: Any) -> int:
         raise errors.Occupied("in use by the learner with pid 7")
 
-    monkeypatch.setattr(learner, "train", occupied)
+    monkeypatch.setattr(entry, "train", occupied)
     monkeypatch.setattr(signals, "terminate_with_input", lambda: watched.append(True))
     args = ["train", "--preset=catch", f"--run_dir={tmp_path}"]
     assert commands.main(args) == exit_codes.BAD_USAGE and not watched

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seedzero.config import agent_settings
-from seedzero.config import config as configs
+from seedzero.config import agent_settings, configs
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from typing import Any
 import golden
 import pytest
 
-from seedzero.config import combinations, options, presets
-from seedzero.config import config as configs
+from seedzero.config import combinations, configs, options, presets
 from seedzero.core import errors, types
 
 

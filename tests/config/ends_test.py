@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from seedzero.config import config as configs
-from seedzero.config import ends, options, presets
+from seedzero.config import configs, ends, options, presets
 
 
 def _by_default(env: str, threshold: float | None = None, **settings: options.Value) -> dict[str, options.Value]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import golden
 import pytest
 
-from seedzero.config import combinations, league_rules, options, presets
-from seedzero.config import config as configs
+from seedzero.config import combinations, configs, league_rules, options, presets
 from seedzero.core import errors
 
 

@@ -6,8 +6,7 @@ from typing import Any
 import golden
 import pytest
 
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 from seedzero.core import errors
 
 

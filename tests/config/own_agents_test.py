@@ -12,8 +12,7 @@ import golden
 import pytest
 
 from seedzero.checkpoints import migrations
-from seedzero.config import config as configs
-from seedzero.config import options, own_agents, presets
+from seedzero.config import configs, options, own_agents, presets
 from seedzero.core import errors
 
 _MODULE = """

@@ -5,9 +5,7 @@ from typing import Any
 import golden
 import pytest
 
-from seedzero.config import combinations, options, presets
-from seedzero.config import config as configs
-from seedzero.config import machine as machines
+from seedzero.config import combinations, configs, machines, options, presets
 from seedzero.core import errors, types
 
 MACHINES = [

@@ -9,13 +9,11 @@ from collections.abc import Callable
 import golden
 import pytest
 
-from seedzero.api import groups as run_groups
-from seedzero.api import training
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.api import run_groups, training
+from seedzero.checkpoints import run_dirs
 from seedzero.cli import main as commands
 from seedzero.cli import parse
-from seedzero.config import config as configs
-from seedzero.config import options, preset_files, removed, worker_options
+from seedzero.config import configs, options, preset_files, removed, worker_options
 from seedzero.core import errors
 
 NAMES = sorted(removed.SETTINGS)

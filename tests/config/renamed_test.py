@@ -17,10 +17,9 @@ import golden
 import pytest
 
 from seedzero.api import training
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import run_dirs
 from seedzero.cli import main as commands
-from seedzero.config import config as configs
-from seedzero.config import options, preset_files, presets, removed, renamed
+from seedzero.config import configs, options, preset_files, presets, removed, renamed
 from seedzero.core import errors
 
 AGENTS = ("muzero", "vtrace", "apex", "r2d2", "ppo", "sac")

@@ -4,8 +4,7 @@ import dataclasses
 
 import pytest
 
-from seedzero.config import config as configs
-from seedzero.config import options, sections
+from seedzero.config import configs, options, sections
 
 
 @pytest.mark.parametrize(

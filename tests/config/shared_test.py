@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seedzero.config import config as configs
+from seedzero.config import configs
 
 
 def test_an_agent_sets_limits_of_its_own() -> None:

@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from seedzero.config import config as configs
-from seedzero.config import worker_options
+from seedzero.config import configs, worker_options
 from seedzero.core import errors
 
 

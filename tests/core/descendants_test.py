@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from seedzero.core import descendants
-from seedzero.processes import program as programs
+from seedzero.processes import programs
 
 TIMEOUT_SECONDS = 60.0
 WORKER = """

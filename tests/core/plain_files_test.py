@@ -12,14 +12,11 @@ from typing import Any
 import golden
 import pytest
 
-from seedzero.checkpoints import files as saved_files
-from seedzero.checkpoints import manifest, segments, spec_file
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.config import config as configs
+from seedzero.checkpoints import manifest, run_dirs, saved_files, segments, spec_file
+from seedzero.config import configs
 from seedzero.core import errors, plain_files
 from seedzero.evaluation import records
-from seedzero.monitoring import course as courses
-from seedzero.monitoring import league_log, rows, series
+from seedzero.monitoring import league_log, learning_curves, rows, series
 from seedzero.page import recordings, summaries
 
 STEP = "checkpoints/steps/000000000001"
@@ -34,7 +31,7 @@ READERS: dict[str, tuple[str, Callable[[pathlib.Path], Any]]] = {
     "lock": ("lock", run_dirs.holder),
     "spec": ("spec.json", spec_file.read),
     "metrics": ("metrics.jsonl", lambda path: series.read(path, ["loss"])),
-    "diagnosis": ("metrics.jsonl", courses.read),
+    "diagnosis": ("metrics.jsonl", learning_curves.read),
     "appending": ("metrics.jsonl", lambda path: rows.append(path / "metrics.jsonl", b"1")),
     "league": ("league.jsonl", league_log.read),
     "record": ("records/a.npz", lambda path: records.read_record(path / "records/a.npz")),

@@ -11,14 +11,10 @@ import sys
 import jax
 import numpy as np
 
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import types
-from seedzero.device import across, collectives, steps, tracing
-from seedzero.device import mesh as meshes
-from seedzero.device import setup as setups
-from seedzero.device import state as states
-from seedzero.device import strategy as strategies
-from seedzero.replay import rings as ring_store
+from seedzero.device import across, collectives, meshes, setups, states, steps, strategies, tracing
+from seedzero.replay import ring_store
 
 SPEC = types.EnvSpec((4, 4, 1), "uint8", 3)
 SHARED = {

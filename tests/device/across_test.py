@@ -17,12 +17,7 @@ import pytest
 import quick_xla
 
 from seedzero.checkpoints import trees
-from seedzero.device import across, steps, tracing
-from seedzero.device import batch as batches
-from seedzero.device import mesh as meshes
-from seedzero.device import setup as setups
-from seedzero.device import state as states
-from seedzero.device import strategy as strategies
+from seedzero.device import across, batches, meshes, setups, states, steps, strategies, tracing
 
 SPEC = across_program.SPEC
 

@@ -13,9 +13,7 @@ import pytest
 
 from seedzero.agents import base
 from seedzero.core import types
-from seedzero.device import acting, steps
-from seedzero.device import batch as batches
-from seedzero.device import state as states
+from seedzero.device import acting, batches, states, steps
 
 SPEC = types.EnvSpec((2, 2, 1), "uint8", 3, observation_high=9)
 SHOWN = [(1, True), (2, False), (3, False), (4, False), (7, True), (8, False)]

@@ -13,14 +13,9 @@ import numpy as np
 import pytest
 
 from seedzero.agents import base, muzero
-from seedzero.config import config as configs
-from seedzero.device import apart, memory, steps, tracing
-from seedzero.device import batch as batches
-from seedzero.device import mesh as meshes
-from seedzero.device import setup as setups
-from seedzero.device import state as states
-from seedzero.replay import data as sources
-from seedzero.replay import windows as windowing
+from seedzero.config import configs
+from seedzero.device import apart, batches, memory, meshes, setups, states, steps, tracing
+from seedzero.replay import sources, windowing
 
 NUM_TRAIN, NUM_EVALUATE, LENGTH = 6, 6, 12
 PRIORITIZED = fake_agent.ONE_ROW._replace(prioritization=sources.Prioritization(0.5, 0.4, 0.01))
@@ -33,7 +28,7 @@ def _split(num_acting: int, num_learning: int) -> dict[str, Any]:
 
 
 def _live(num_acting: int, num_learning: int) -> tuple[device_world.World, list[Any]]:
-    """Acts, beyond the rings' ends, learns and refreshes in turn; returns what came of it, without clocks."""
+    """Acts, beyond the rings' ends, learns and reanalyses in turn; returns what came of it, without clocks."""
     config = configs.override(configs.Config(), {**device_world.EVERYTHING, "reanalyse.batch_size": 6})
     setup = setups.Setup(
         agent=muzero.make(config, device_world.IMAGES, "cpu"),
@@ -51,7 +46,7 @@ def _live(num_acting: int, num_learning: int) -> tuple[device_world.World, list[
     for _ in range(LENGTH):
         learned = world.update()
         learned.pop("priority_max")  # with learners apart: before the update
-        found += [list(learned.values()), list(world.refresh().values()), world.show([4, 1, 0], random)]
+        found += [list(learned.values()), list(world.reanalyse().values()), world.show([4, 1, 0], random)]
     return world, found
 
 

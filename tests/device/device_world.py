@@ -12,11 +12,7 @@ import numpy as np
 
 from seedzero.config import options
 from seedzero.core import types
-from seedzero.device import mesh as meshes
-from seedzero.device import programs as device_programs
-from seedzero.device import setup as setups
-from seedzero.device import state as states
-from seedzero.device import steps
+from seedzero.device import device_programs, meshes, setups, states, steps
 
 MUZERO: dict[str, options.Value] = {
     "network.kind": "mlp",
@@ -49,7 +45,7 @@ class World:
         )
         self.train = states.init_train(setup, 0)
         self.actor = states.init_actor(setup, holds_frames=self.strategy.holds_frames)
-        self.stored = self.num_calls = self.num_updates = self.num_refreshes = 0
+        self.stored = self.num_calls = self.num_updates = self.num_reanalyses = 0
         self._params = self._acting()  # of the first state, also after an update that waits
 
     def _acting(self) -> Any:
@@ -93,13 +89,13 @@ class World:
         """Returns the metrics of an update."""
         return _named(self.programs.update, self.learn(feed))
 
-    def refresh(self, version: int = 100) -> dict[str, float]:
-        """Returns the metrics of a refresh."""
+    def reanalyse(self, version: int = 100) -> dict[str, float]:
+        """Returns the metrics of a reanalysis."""
         given = fake_agent.SEED, self._acting(), self.actor.rings
-        counters = steps.counters(self.stored, version, self.num_refreshes)
-        rings, values = self.strategy.run_refresh(self.programs.refresh.result().functions, given, counters)
-        self.actor, self.num_refreshes = self.actor._replace(rings=rings), self.num_refreshes + 1
-        return _named(self.programs.refresh, values)
+        counters = steps.counters(self.stored, version, self.num_reanalyses)
+        rings, values = self.strategy.run_reanalyse(self.programs.reanalyse.result().functions, given, counters)
+        self.actor, self.num_reanalyses = self.actor._replace(rings=rings), self.num_reanalyses + 1
+        return _named(self.programs.reanalyse, values)
 
     def close(self) -> None:
         self.programs.close()

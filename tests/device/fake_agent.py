@@ -12,11 +12,8 @@ import optax
 
 from seedzero.agents import base, learning
 from seedzero.core import types
-from seedzero.device import batch as batches
-from seedzero.device import mesh as meshes
-from seedzero.device import setup as setups
-from seedzero.replay import data as sources
-from seedzero.replay import windows as windowing
+from seedzero.device import batches, meshes, setups
+from seedzero.replay import sources, windowing
 
 SPEC = types.EnvSpec((1,), "float32", 100)
 _WHOLE = sources.Stored((), np.dtype(np.int32))
@@ -31,7 +28,7 @@ def make(
     stack: int = 1,
     stored: Mapping[str, sources.Stored] | None = None,
     acting: Callable[[base.TrainState], base.Params] = lambda state: state.params,
-    refresh: base.Refresh | None = None,
+    reanalyse: base.Reanalyse | None = None,
 ) -> base.Agent:
     """Returns the agent; stored: more arrays, which get the numbers of an environment's steps."""
     return base.Agent(
@@ -43,7 +40,7 @@ def make(
         initial_memory=lambda num_slots: jnp.zeros(num_slots, jnp.int32),
         act=lambda params, memory, inputs, key: _act(stored or {}, memory, inputs),
         update=_update,
-        refresh=refresh,
+        reanalyse=reanalyse,
     )
 
 

@@ -15,17 +15,10 @@ import numpy as np
 import pytest
 
 from seedzero.agents import muzero
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import errors, types
-from seedzero.device import batch as batches
-from seedzero.device import host_frames
-from seedzero.device import mesh as meshes
-from seedzero.device import setup as setups
-from seedzero.replay import data as sources
-from seedzero.replay import frames as frame_rows
-from seedzero.replay import rings as ring_store
-from seedzero.replay import sampling
-from seedzero.replay import windows as windowing
+from seedzero.device import batches, host_frames, meshes, setups
+from seedzero.replay import frame_rows, ring_store, sampling, sources, windowing
 
 LENGTH = 40
 
@@ -47,12 +40,12 @@ def _world(num_devices: int, *, on_host: bool, ahead: bool = False) -> device_wo
 
 
 def _live(world: device_world.World) -> list[Any]:
-    """Acts, learns and refreshes in turn, beyond the rings' ends; returns what came of it."""
+    """Acts, learns and reanalyses in turn, beyond the rings' ends; returns what came of it."""
     found, random = list[Any](), np.random.default_rng(0)
     for step in range(LENGTH + 8):
         found.append(world.show([2, 0, 5] if step % 3 else [3, 1, 0, 2, 4, 7], random))
         if step > 4:
-            found += [*world.update().values(), *world.refresh().values()]
+            found += [*world.update().values(), *world.reanalyse().values()]
     return found
 
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from seedzero.core import errors
-from seedzero.device import memory
-from seedzero.device import mesh as meshes
+from seedzero.device import memory, meshes
 
 GIB = 2**30
 

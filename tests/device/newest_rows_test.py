@@ -10,8 +10,7 @@ import pytest
 
 from seedzero.core import types
 from seedzero.device import newest_rows
-from seedzero.replay import data as sources
-from seedzero.replay import rings as ring_store
+from seedzero.replay import ring_store, sources
 
 SPEC = types.EnvSpec((2,), "float32", 3)
 _NUMBER = np.dtype(np.float32)

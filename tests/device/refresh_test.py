@@ -15,17 +15,11 @@ import pytest
 
 from seedzero import search as mcts
 from seedzero.agents import base, muzero, muzero_model, muzero_search
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 from seedzero.core import types
-from seedzero.device import acting, steps
-from seedzero.device import batch as batches
-from seedzero.device import mesh as meshes
-from seedzero.device import setup as setups
-from seedzero.device import state as states
-from seedzero.networks import muzero as muzero_net
-from seedzero.replay import data as sources
-from seedzero.replay import windows as windowing
+from seedzero.device import acting, batches, meshes, setups, states, steps
+from seedzero.networks import muzero_net
+from seedzero.replay import sources, windowing
 
 SPEC = types.EnvSpec((2,), "float32", 3)
 MASKED = dataclasses.replace(SPEC, has_action_mask=True)
@@ -65,7 +59,7 @@ class _Host:
         params = jax.jit(self.setup.agent.init)(jax.random.key(0)).params
         random = np.random.default_rng(0)  # new heads give 0 for everything
         self.params = jax.tree.map(lambda x: np.asarray(x) + 0.3 * random.normal(size=x.shape).astype(x.dtype), params)
-        self._refresh = steps.make_refresh(self.setup)
+        self._refresh = steps.make_reanalyse(self.setup)
 
     def filled(self, mask: np.ndarray | None = None) -> Any:
         """Returns rings on the host with six rows in each, targets of versions 0 to 5: five can be sampled."""
@@ -83,10 +77,10 @@ class _Host:
             cursor=np.full(NUM_TRAIN, 6, np.int32),
         )
 
-    def refresh(self, rings: Any, version: int, num_refreshes: int = 0) -> tuple[Any, dict[str, float]]:
+    def reanalyse(self, rings: Any, version: int, num_reanalyses: int = 0) -> tuple[Any, dict[str, float]]:
         """Returns new rings on the host, and the metrics."""
         placed = jax.device_put(rings, meshes.sharded(self.setup.mesh))
-        counters = steps.counters(0, version, num_refreshes)
+        counters = steps.counters(0, version, num_reanalyses)
         after, metrics = self._refresh(fake_agent.SEED, self.params, placed, counters)
         return jax.tree.map(np.array, after), {name: float(value) for name, value in metrics.items()}
 
@@ -126,7 +120,7 @@ def test_refreshed_targets_are_those_of_a_search_by_hand_and_nothing_else_change
     host = _Host(num_devices, PUCT, MASKED)
     mask = np.array([[True, False, True], [True, True, True], [False, True, True], [True, True, False]])
     before = host.filled(mask[:, None])
-    after, metrics = host.refresh(before, version=6)
+    after, metrics = host.reanalyse(before, version=6)
     written = after.stored["target_version"] == 6
     written[:, 6] = False  # a row that was never written
     # More than two updates old and sampleable: versions 0 to 3, at the same places of every ring.
@@ -158,16 +152,16 @@ def test_refreshed_targets_are_those_of_a_search_by_hand_and_nothing_else_change
 def test_targets_that_are_young_are_left_alone() -> None:
     host = _gumbel()
     before = host.filled()
-    after, metrics = host.refresh(before, version=MIN_AGE)  # the oldest targets are of version 0
+    after, metrics = host.reanalyse(before, version=MIN_AGE)  # the oldest targets are of version 0
     jax.tree.map(np.testing.assert_array_equal, after, before)
     assert set(metrics.values()) == {0.0}
-    after, _ = host.refresh(before, version=MIN_AGE + 1)
+    after, _ = host.reanalyse(before, version=MIN_AGE + 1)
     assert set(after.stored["target_version"][:, 0].tolist()) == {MIN_AGE + 1}
 
 
 def test_calls_differ_by_their_number_alone() -> None:
     host = _gumbel()
-    one, again, other = (host.refresh(host.filled(), version=9, num_refreshes=number)[0] for number in (3, 3, 4))
+    one, again, other = (host.reanalyse(host.filled(), version=9, num_reanalyses=number)[0] for number in (3, 3, 4))
     jax.tree.map(np.testing.assert_array_equal, one, again)
     both = (one.stored["target_version"] == 9) & (other.stored["target_version"] == 9) & (one.weight > 0)
     assert both.any() and not np.array_equal(one.stored["policy"][both], other.stored["policy"][both])
@@ -177,10 +171,10 @@ def test_every_device_draws_its_share_from_its_own_rings() -> None:
     host = _gumbel()
     rings = host.filled()
     rings.weight[:2] = 0.0  # the first device has nothing
-    after, metrics = host.refresh(rings, version=100)
-    refreshed = (after.stored["target_version"] == 100).sum(axis=1)
-    assert refreshed[:2].tolist() == [0, 0] and (refreshed[2:] > 0).all()
-    assert metrics["refreshed_share"] == refreshed.sum() / BATCH <= 0.5
+    after, metrics = host.reanalyse(rings, version=100)
+    reanalysed = (after.stored["target_version"] == 100).sum(axis=1)
+    assert reanalysed[:2].tolist() == [0, 0] and (reanalysed[2:] > 0).all()
+    assert metrics["refreshed_share"] == reanalysed.sum() / BATCH <= 0.5
 
 
 # Windows of several positions --------------------------------------------------------------------------------------
@@ -195,8 +189,8 @@ def test_a_target_may_follow_from_several_positions(num_devices: int) -> None:
         target = jnp.sum(reward, axis=1) + 100 * windows.observation[types.OBSERVATION][:, 1, 0]
         return {"target": target}, {"change": jnp.abs(target - windows.stored["target"][:, 0])}
 
-    refresh = base.Refresh(per_insert=1.0, batch_size=400, min_age=0, length=4, observe=(0, 3), compute=compute)
-    setup = fake_agent.make_setup(fake_agent.make(refresh=refresh), num_devices)
+    reanalyse = base.Reanalyse(per_insert=1.0, batch_size=400, min_age=0, length=4, observe=(0, 3), compute=compute)
+    setup = fake_agent.make_setup(fake_agent.make(reanalyse=reanalyse), num_devices)
     act, actor = acting.make_act(setup), states.init_actor(setup)
     params = states.init_train(setup, 0).params
     for number in range(7):
@@ -205,7 +199,7 @@ def test_a_target_may_follow_from_several_positions(num_devices: int) -> None:
         )
         actor, _ = act(fake_agent.SEED, params, actor, batch, steps.counters(0, 3, number))
     before = jax.tree.map(np.array, actor.rings)
-    rings, metrics = steps.make_refresh(setup)(fake_agent.SEED, params, actor.rings, steps.counters(28, 10, 0))
+    rings, metrics = steps.make_reanalyse(setup)(fake_agent.SEED, params, actor.rings, steps.counters(28, 10, 0))
     # Rows 0 to 3 see at most the rewards up to row 4, which ends the episode; row 5 that of row 6.
     expected = [2 + 4 + 8 + 300, 4 + 8 + 16 + 400, 8 + 16 + 400, 16 + 400, 0, 64 + 600, 0]
     after = jax.tree.map(np.array, rings)
@@ -237,9 +231,9 @@ def test_gumbel_samples_its_actions_with_the_papers_noise_however_acting_explore
     """With two of three actions considered the noise decides which; PUCT's search by hand, above, has none."""
 
     def found(**search: options.Value) -> np.ndarray:
-        refresh = muzero.make(_config(**search), SPEC, "cpu").refresh
-        assert refresh is not None
-        targets, changes = jax.jit(refresh.compute)(_gumbel().params, _windows(), jax.random.key(0))
+        reanalyse = muzero.make(_config(**search), SPEC, "cpu").reanalyse
+        assert reanalyse is not None
+        targets, changes = jax.jit(reanalyse.compute)(_gumbel().params, _windows(), jax.random.key(0))
         assert set(targets) == {"policy", "value"}
         assert set(changes) == {"reanalyse_policy_change", "reanalyse_value_change"}
         return np.asarray(targets["policy"])
@@ -260,7 +254,7 @@ def test_rings_hold_more_only_where_positions_are_reanalysed() -> None:
     assert stored(off, SPEC) == stored(off, MASKED) == usual
     assert stored(on, SPEC) == {*usual, "target_version"}
     assert stored(on, MASKED) == {*usual, "target_version", "legal"}
-    assert muzero.make(off, SPEC, "cpu").refresh is None
+    assert muzero.make(off, SPEC, "cpu").reanalyse is None
     agent = muzero.make(on, MASKED, "cpu")
     assert agent.stored["legal"] == sources.Stored((3,), np.dtype(bool))
     mask = np.array([[True, False, True], [False, True, True]])

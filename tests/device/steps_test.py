@@ -13,15 +13,10 @@ import numpy as np
 import pytest
 
 from seedzero.agents import base, muzero
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 from seedzero.core import types
-from seedzero.device import acting, steps
-from seedzero.device import batch as batches
-from seedzero.device import mesh as meshes
-from seedzero.device import setup as setups
-from seedzero.device import state as states
-from seedzero.replay import data as sources
+from seedzero.device import acting, batches, meshes, setups, states, steps
+from seedzero.replay import sources
 
 SPEC = types.EnvSpec((2,), "float32", 3)
 NUM_TRAIN, NUM_EVALUATE, LENGTH, CAPACITY = 8, 4, 12, 64

@@ -11,14 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 from seedzero.core import types
-from seedzero.device import host_frames, memory, steps, tracing
-from seedzero.device import mesh as meshes
-from seedzero.device import setup as setups
-from seedzero.device import state as states
-from seedzero.device import strategy as strategies
+from seedzero.device import host_frames, memory, meshes, setups, states, steps, strategies, tracing
 
 SPEC = types.EnvSpec((2,), "float32", 3)
 MUZERO: dict[str, options.Value] = {
@@ -60,8 +55,8 @@ def test_runs_of_other_seeds_find_the_programs_in_the_cache() -> None:
     for seed in (1, 2):
         setup = setups.make(configs.override(configs.Config(), {**MUZERO, "run.seed": seed}), SPEC, meshes.make(2))
         tracer = _tracer(setup)
-        refresh = strategies.Strategy().trace_refresh(tracer)["refresh"]()
-        texts.append([traced.function.lower().as_text() for traced in (tracer.act(8), _update(tracer), refresh)])
+        reanalyse = strategies.Strategy().trace_reanalyse(tracer)["reanalyse"]()
+        texts.append([traced.function.lower().as_text() for traced in (tracer.act(8), _update(tracer), reanalyse)])
     assert texts[0] == texts[1] and len(set(texts[0])) == 3
 
 

@@ -8,8 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from seedzero.device import mesh as meshes
-from seedzero.device import transfer
+from seedzero.device import meshes, transfer
 
 
 def _meshes(num_here: int, num_there: int) -> tuple[jax.sharding.Mesh, jax.sharding.Mesh]:

@@ -51,7 +51,7 @@ def _train(host: harness.Host, name: str, row: str = "pass", evaluation: str = "
     return json.loads(ended.out.splitlines()[-1]), ended.err
 
 
-@pytest.mark.slow  # tests/host/callbacks_test.py and reports_test.py have texts and evaluations within a process
+@pytest.mark.slow  # tests/learner/callbacks_test.py and reports_test.py have texts and evaluations within a process
 def test_a_text_of_an_evaluation_ends_the_run_with_this_reason(host: harness.Host) -> None:
     text = "return 'seen enough' if evaluation['update'] >= 10 else None"
     found, err = _train(host, "told", evaluation=text)

@@ -111,7 +111,7 @@ CASES = {
 }
 
 
-@pytest.mark.slow  # tests/host/agents_resume_test.py has each agent within a process
+@pytest.mark.slow  # tests/learner/agents_resume_test.py has each agent within a process
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_each_agent_has_the_same_bits_and_metrics_though_killed_between_checkpoints(
     host: harness.Host, tmp_path: pathlib.Path, case: Case

@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.league import builders
-from seedzero.league import payoff as payoffs
-from seedzero.league import players as members
+from seedzero.league import builders, members, payoffs
 
 
 def wild(

@@ -28,9 +28,7 @@ import numpy as np
 import psutil
 import quick_xla
 
-from seedzero.checkpoints import checkpoint, segments, trees
-from seedzero.checkpoints import files as saved_files
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import checkpoint, run_dirs, saved_files, segments, trees
 from seedzero.cli import main as commands
 from seedzero.core import errors
 from seedzero.monitoring import status

@@ -18,7 +18,7 @@ import pytest
 from prometheus_client import parser
 
 from seedzero.config import sections
-from seedzero.transport import server as servers
+from seedzero.transport import servers
 
 END_SECONDS = 60.0
 """From the start of a worker that is refused to its end; 6 s where nothing else runs."""

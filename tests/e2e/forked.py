@@ -16,7 +16,9 @@ from typing import IO
 import jax
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["seedzero.cli.main", "seedzero.host.learner", "seedzero.host.starting", "gymnasium"])
+_context.set_forkserver_preload(
+    ["seedzero.cli.main", "seedzero.learner.entry", "seedzero.learner.starting", "gymnasium"]
+)
 
 
 class Forked:

@@ -18,9 +18,7 @@ import psutil
 import pytest
 
 from seedzero.bucket import bucket
-from seedzero.checkpoints import files as saved_files
-from seedzero.checkpoints import manifest
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import manifest, run_dirs, saved_files
 
 EVERY, UPDATES = 20, 60
 TWO = ("--hosts.num=2", "--replay.num_slots=8", "--batcher.max_batch=8")

@@ -16,8 +16,7 @@ import run_state
 
 from seedzero.api import leagues, runs
 from seedzero.bucket import bucket
-from seedzero.checkpoints import files as saved_files
-from seedzero.checkpoints import player_files
+from seedzero.checkpoints import player_files, saved_files
 from seedzero.core import errors
 from seedzero.evaluation import agent_choice
 
@@ -60,7 +59,7 @@ def resume(host: harness.Host, run: pathlib.Path, *words: str, **environment: st
 
 def to(run: pathlib.Path, num_players: int) -> str:
     """Returns a budget with so many more snapshots."""
-    return f"--max_env_steps={run_state.newest(run).host['ledger']['stored'] + num_players * EVERY}"
+    return f"--max_env_steps={run_state.newest(run).counters['ledger']['stored'] + num_players * EVERY}"
 
 
 @pytest.mark.slow  # tests/checkpoints/player_files_test.py kills between changes of the disk within a process
@@ -92,7 +91,7 @@ def test_killed_at_random_moments_it_goes_on_at_its_last_checkpoint(
     num_orphans = 0
     for _ in range(10):
         learner = run_state.resume_league(host, run, *words, ENDLESS)
-        goal = run_state.newest(run).host["ledger"]["stored"] + moments.randrange(1, 6 * EVERY)
+        goal = run_state.newest(run).counters["ledger"]["stored"] + moments.randrange(1, 6 * EVERY)
         learner.until(lambda found, goal=goal: found["env_steps"] >= goal, "a random moment")
         learner.kill()
         num_orphans += bool(set(player_files.names(run / "checkpoints")) - set(run_state.newest(run).frozen))
@@ -202,7 +201,7 @@ def test_a_full_disk_is_named_once_a_snapshot_and_a_resume_goes_on(
 ) -> None:
     run = harness.copy_run(league, tmp_path / "run")
     learner = resume(host, run, ENDLESS)
-    learner.until(lambda found: found["env_steps"] > run_state.newest(run).host["ledger"]["stored"], "new steps")
+    learner.until(lambda found: found["env_steps"] > run_state.newest(run).counters["ledger"]["stored"], "new steps")
     with harness.full_disk(learner.pid, 4000):
         learner.says(r"the frozen player main-\w+ could not be written to .* training goes on")
         learner.says("4 others wait for the disk")

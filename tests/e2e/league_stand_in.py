@@ -17,11 +17,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from seedzero.checkpoints import checkpoint, manifest, player_files, trees
-from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import checkpoint, manifest, player_files, saved_files, trees
 from seedzero.cli import main as commands
-from seedzero.loop import building
-from seedzero.loop import dispatcher as dispatchers
+from seedzero.loop import building, dispatchers
 
 MOMENT, PLACE = "E2E_MOMENT", "E2E_PLACE"
 """Variables: one of MOMENTS and, after a colon, how often it passes; a file that ends the wait."""
@@ -60,7 +58,7 @@ def _tell(run: pathlib.Path, dispatcher: dispatchers.Dispatcher, host: Mapping[s
         "history": history.stat().st_size if history.exists() else 0,
         "frozen": player_files.names(run / "checkpoints"),
         "updates": {player.name: player.num_updates for player in dispatcher.players},
-        "paces": {player.name: player.pacer.to_json()["pace"] for player in dispatcher.players},
+        "paces": {player.name: player.rate_limiter.to_json()["pace"] for player in dispatcher.players},
     }
     print("restored", json.dumps(told), file=sys.stderr, flush=True)
 

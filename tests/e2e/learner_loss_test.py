@@ -8,7 +8,7 @@ import random
 import e2e_harness as harness
 import pytest
 
-from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import saved_files
 
 RUN = (*harness.PACED, "--workers=0", "--checkpoint.every_seconds=0.2")
 
@@ -41,7 +41,7 @@ def test_a_killed_learner_resumes_at_its_last_durable_update_and_workers_reconne
         assert back["updates"] >= newest.step
         # Counters go on from the checkpoint; only what was pending in it is given up. That may be nothing: the
         # environments play in step, and at the end of an episode no step is pending.
-        saved = newest.host["ledger"]
+        saved = newest.counters["ledger"]
         assert back["steps_stored"] >= saved["stored"] > 0
         assert back["steps_discarded"]["worker_lost"] == saved["discarded"].get("worker_lost", 0) + saved["pending"]
         learner.trains_on()

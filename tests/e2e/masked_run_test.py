@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import seedzero
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 
 _SMALL = (
     "--preset=vector",

@@ -17,8 +17,7 @@ import psutil
 import pytest
 
 from seedzero.bucket import bucket
-from seedzero.checkpoints import files as saved_files
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import run_dirs, saved_files
 from seedzero.core import errors
 from seedzero.monitoring import status
 from seedzero.transport import security

@@ -12,8 +12,7 @@ import e2e_harness as harness
 import league_stand_in
 
 from seedzero.api import leagues
-from seedzero.checkpoints import checkpoint, manifest, player_files, trees
-from seedzero.checkpoints import files as saved_files
+from seedzero.checkpoints import checkpoint, manifest, player_files, saved_files, trees
 
 SEVERAL_PLAYERS = (
     *harness.TINY,
@@ -92,11 +91,11 @@ def resume_league(host: harness.Host, run: pathlib.Path, *words: str, **environm
     saved, digests = newest(run), league_stand_in.saved_digests(run)
     learner = host.train(run, *words, limits=league_stand_in.command(), **environment)
     told = json.loads(learner.says(r"restored (\{.*\})\n")[1])
-    assert (told["update"], told["league"]) == (saved.step, saved.host["league"])
+    assert (told["update"], told["league"]) == (saved.step, saved.counters["league"])
     assert told["digests"] == digests
-    assert told["history"] == saved.host["league_bytes"]
+    assert told["history"] == saved.counters["league_bytes"]
     assert set(told["frozen"]) == {name for one in saved_files.manifests(run / "checkpoints") for name in one.frozen}
-    if players := saved.host.get("players"):
+    if players := saved.counters.get("players"):
         assert told["updates"] == {name: found["num_updates"] for name, found in players.items()}
         assert told["paces"] == {name: found["pace"] for name, found in players.items()}
     return learner
@@ -113,18 +112,18 @@ def check_league(run: pathlib.Path, lost: tuple[str, ...] = ()) -> None:
     assert set(player_files.names(root)) == named
     assert {path.name for path in (root / saved_files.FROZEN).iterdir()} == named  # and no leftover
     assert sum(row["games"] for row in saved.payoff.table()) == 2 * sum(types.values())
-    lines = history(run, found.host["league_bytes"])
+    lines = history(run, found.counters["league_bytes"])
     begun = [line["player"] for line in lines if line["event"] == "freeze"]
     assert len(set(begun)) == len(begun) == pool.num_frozen
     assert [name for name in begun if name not in lost] == list(frozen)
     told = [line["types"] for line in lines if line["event"] == "matches"]
     for name, count in {**types, "void": saved.num_void}.items():
         assert sum(one[name] for one in told) <= count
-    for name, own in found.host.get("players", {}).items():
+    for name, own in found.counters.get("players", {}).items():
         resets = [line for line in lines if line["event"] == "reset" and line["player"] == name]
         assert len(resets) == pool.of(name).resets and (not resets or resets[-1]["source"] == pool.of(name).source)
         assert all(line["version"] <= own["num_updates"] for line in resets)
     for row in harness.metrics_rows(run):
         assert min([0, *(value for key, value in row.items() if "age" in key or "lag" in key)]) >= 0, row
-    if players := found.host.get("players"):
+    if players := found.counters.get("players"):
         assert sum(own["num_updates"] for own in players.values()) == found.step

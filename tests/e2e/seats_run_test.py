@@ -38,7 +38,7 @@ def reference(module_host: harness.Host) -> pathlib.Path:
 
 def test_rows_are_counted_once_and_matches_by_their_seats(reference: pathlib.Path) -> None:
     run_state.check_league(reference)
-    saved, counts = leagues.read(reference, ""), run_state.newest(reference).host["ledger"]
+    saved, counts = leagues.read(reference, ""), run_state.newest(reference).counters["ledger"]
     assert counts["acknowledged"] == counts["stored"] + counts["pending"] + sum(counts["discarded"].values())
     types = saved.payoff.num_matches()
     assert types["self_play"] > 20 < types["past"] and types["evaluation"] == 0
@@ -114,7 +114,7 @@ def test_seats_of_a_workers_own_game_learn_though_one_is_killed(host: harness.Ho
     learner.send(signal.SIGINT)
     ended = learner.wait()
     assert ended.code == 0, ended.err
-    discarded = run_state.newest(run).host["ledger"]["discarded"]
+    discarded = run_state.newest(run).counters["ledger"]["discarded"]
     assert discarded["unfinished_unroll"] > 0 and discarded.get("worker_lost", 0) <= 6  # 0: games had just ended
 
 

@@ -47,7 +47,7 @@ STUCK_DISK = """
 import os, sys, threading
 from seedzero.cli import main
 from seedzero.checkpoints import segments
-from seedzero.host import saves
+from seedzero.learner import saving as saves
 
 saves.SMALL_REPLAY_BYTES = 0
 write = segments.write
@@ -63,7 +63,7 @@ sys.exit(main.main(sys.argv[4:]))
 """Stands before a command line's own Python, `-m` and module: that command, with rows of the replay never written."""
 
 
-@pytest.mark.slow  # tests/host/stopping_test.py saves the small state first, too
+@pytest.mark.slow  # tests/learner/stopping_test.py saves the small state first, too
 def test_killed_while_writing_its_replay_a_run_keeps_its_newest_parameters(
     host: harness.Host, tmp_path: pathlib.Path
 ) -> None:
@@ -90,8 +90,8 @@ def test_killed_while_writing_its_replay_a_run_keeps_its_newest_parameters(
 STUCK_DEVICE = """
 import os, sys, threading
 from seedzero.cli import main
-from seedzero.host import deadline, parts
-from seedzero.loop import player
+from seedzero.learner import deadline, learner_parts as parts
+from seedzero.loop import players as player
 from seedzero.processes import signals
 
 deadline.GRACE_SECONDS = signals.ECHO_SECONDS = 0.0
@@ -112,7 +112,7 @@ sys.exit(main.main(sys.argv[4:]))
 """As STUCK_DISK, with an update that never returns."""
 
 
-@pytest.mark.slow  # tests/host/deadline_test.py and stopping_test.py have stuck calls within a process
+@pytest.mark.slow  # tests/learner/deadline_test.py and stopping_test.py have stuck calls within a process
 @pytest.mark.parametrize(("ends", "code"), [("budget", 1), ("ctrl-c", 130)])
 def test_a_stuck_call_ends_with_the_newest_checkpoint_and_says_what_is_lost(
     host: harness.Host, tmp_path: pathlib.Path, ends: str, code: int
@@ -160,7 +160,7 @@ def test_ctrl_c_while_networks_are_built_and_compiled_is_not_lost(host: harness.
     assert learner.wait().code == 0
 
 
-@pytest.mark.slow  # tests/processes/keeper_test.py ends after five failures, too
+@pytest.mark.slow  # tests/processes/keepers_test.py ends after five failures, too
 def test_an_environment_that_always_fails_ends_training_with_its_reason(
     host: harness.Host, tmp_path: pathlib.Path
 ) -> None:
@@ -208,7 +208,7 @@ def test_a_full_disk_does_not_end_training(host: harness.Host, tmp_path: pathlib
     assert host.seedzero("checkpoint", "verify", f"--run_dir={learner.run}").code == 0
 
 
-@pytest.mark.slow  # tests/host has failed last saves and resumes without a replay within a process
+@pytest.mark.slow  # tests/learner has failed last saves and resumes without a replay within a process
 def test_a_resume_without_replay_trains_again_and_a_failed_last_save_fails(
     host: harness.Host, tmp_path: pathlib.Path
 ) -> None:

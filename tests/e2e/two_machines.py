@@ -19,9 +19,9 @@ def host(directory: pathlib.Path, index: int) -> None:
     """Meets the other host and prints what host 0 has."""
     import numpy as np
 
-    from seedzero.config import config as configs
+    from seedzero.config import configs
     from seedzero.device import across
-    from seedzero.host import together
+    from seedzero.learner import together
 
     values = {"hosts.num": 2, "hosts.index": index, "hosts.coordinator": f"{ADDRESSES[0]}:7820"}
     config = configs.override(configs.Config(), {**values, "transport.insecure": True})

@@ -1,4 +1,4 @@
-"""What every environment family promises (envs/base.py), run by each of them."""
+"""What every environment family promises (envs/env_base.py), run by each of them."""
 
 import contextlib
 import functools

@@ -13,13 +13,11 @@ import numpy as np
 import pytest
 
 from seedzero.agents import muzero
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.config import config as configs
-from seedzero.config import options, presets
+from seedzero.checkpoints import run_dirs
+from seedzero.config import configs, options, presets
 from seedzero.core import errors, types
 from seedzero.envs import spiel
-from seedzero.evaluation import agent_choice, greedy, match
-from seedzero.evaluation import evaluate as scoring
+from seedzero.evaluation import agent_choice, greedy, match, scoring
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from seedzero.agents import base
-from seedzero.agents import table as agents
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.agents import agent_table, base
+from seedzero.config import configs, options
 from seedzero.core import types
-from seedzero.evaluation import greedy
-from seedzero.evaluation import policy as acting_policy
+from seedzero.evaluation import acting_policy, greedy
 
 SMALL: dict[str, options.Value] = {
     "network.width": 8,
@@ -29,7 +26,7 @@ def saved(spec: types.EnvSpec, **changes: options.Value) -> greedy.SavedAgent:
     """Heads included: as initialized they would say 0. changes: SECTION__KEY=value."""
     values = {name.replace("__", "."): value for name, value in changes.items()}
     config = configs.override(configs.Config(), {**SMALL, **values})
-    agent = agents.make(config, spec, "cpu")
+    agent = agent_table.make(config, spec, "cpu")
     shapes = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
     random = np.random.default_rng(0)
 

@@ -13,14 +13,12 @@ import policies  # beside this file: see conftest.py
 import pytest
 
 import seedzero
-from seedzero.agents import table as agents
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.config import config as configs
-from seedzero.config import presets
+from seedzero.agents import agent_table
+from seedzero.checkpoints import run_dirs
+from seedzero.config import configs, presets
 from seedzero.core import errors, types
 from seedzero.envs import catch, registry
-from seedzero.evaluation import agent_choice, greedy, recording
-from seedzero.evaluation import evaluate as scoring
+from seedzero.evaluation import agent_choice, greedy, recording, scoring
 
 _SMALL = {"network.width": 8, "network.head_width": 8, "network.num_bins": 11, "search.num_simulations": 3}
 
@@ -169,7 +167,7 @@ def test_a_longer_search_is_made_and_kept(
     tmp_path: pathlib.Path, run_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved, path = _saved("catch"), run_path("catch")
-    monkeypatch.setattr(greedy, "load", lambda _, *given: saved._replace(agent=agents.make(*given, "cpu")))
+    monkeypatch.setattr(greedy, "load", lambda _, *given: saved._replace(agent=agent_table.make(*given, "cpu")))
     recording.record(agent_choice.AgentChoice(path, max_steps=2), tmp_path / "out", 1, num_simulations=5)
     found = seedzero.read_record(tmp_path / "out" / recording.file_name(0))
     assert found.arrays["visits"].sum(axis=1).tolist() == [5, 5] and found.header["num_simulations"] == 5

@@ -14,10 +14,8 @@ import policies  # beside this file: see conftest.py
 import pytest
 
 import seedzero
-from seedzero.checkpoints import player_files, spec_file
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.config import config as configs
-from seedzero.config import presets
+from seedzero.checkpoints import player_files, run_dirs, spec_file
+from seedzero.config import configs, presets
 from seedzero.core import errors, types
 from seedzero.envs import registry
 from seedzero.evaluation import agent_choice, greedy, recording, rethinking

@@ -11,9 +11,8 @@ import pytest
 import saved_league
 
 import seedzero
-from seedzero.api import judge as judges
-from seedzero.api import leagues
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.api import exploitability, leagues
+from seedzero.checkpoints import run_dirs
 from seedzero.core import errors, types
 from seedzero.envs import spiel_seats
 from seedzero.evaluation import agent_choice, greedy
@@ -32,7 +31,7 @@ def test_the_mean_return_is_the_exact_one(game: str, lstm_width: int, tmp_path: 
     path = saved_league.make_seats(tmp_path / "run", game, network__lstm_width=lstm_width)
     names = (saved_league.OLD, saved_league.NEW)
     found = leagues.play(agent_choice.AgentChoice(path), "runs/mine", names, 1_000)
-    judged = judges.judge(path, "runs/mine")
+    judged = exploitability.judge(path, "runs/mine")
     old, new = (judged.names.index(name) for name in names)
     exact = (judged.returns[old, new] - judged.returns[new, old]) / 2  # each sits in the first chair in half of them
     assert abs(found["mean_return"] - exact) < 4 * max(LEAST, found["stderr_return"])

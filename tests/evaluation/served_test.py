@@ -17,10 +17,8 @@ import pytest
 import scaled_catch
 
 from seedzero.agents import base
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.checkpoints import spec_file
-from seedzero.config import config as configs
-from seedzero.config import presets, worker_options
+from seedzero.checkpoints import run_dirs, spec_file
+from seedzero.config import configs, presets, worker_options
 from seedzero.core import env_ids, errors, types
 from seedzero.envs import catch
 from seedzero.evaluation import agent_choice, greedy, served

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from seedzero.config import config as configs
+from seedzero.config import configs
 
 EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
 CURVE = [

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.envs import catch
 
 EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import saved_league
 
-from seedzero.api import judge as judges
+from seedzero.api import exploitability
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def test_a_run_has_a_point_for_each_snapshot(league_nash: Any, tmp_path: pathlib
     assert (first["frames"], second["frames"]) == (2_000, 4_000)  # twice the training steps of the snapshots
     assert first["mixture"] == first["alike"] == first["late"] == first["last"] > 0
     assert second["late"] == second["last"] != first["last"] and second["mixture"] > 0
-    judged = judges.judge(path, "").mixtures
+    judged = exploitability.judge(path, "").mixtures
     assert second["alike"] == pytest.approx(judged["uniform"].nash_conv)
     assert [one["frames"] for one in weights] == [2_000, 4_000]
     assert [sum(one[seat] for one in weights) for seat in ("first", "second")] == pytest.approx([1.0, 1.0])

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seedzero.checkpoints import run_dir as run_dirs
+from seedzero.checkpoints import run_dirs
 from seedzero.envs import spiel
-from seedzero.evaluation import evaluate as scoring
+from seedzero.evaluation import scoring
 
 EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
 

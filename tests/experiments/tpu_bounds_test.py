@@ -12,12 +12,9 @@ import pytest
 import roofline
 import tpu_bounds as tpu
 
-from seedzero.config import config as configs
-from seedzero.config import presets
+from seedzero.config import configs, presets
 from seedzero.core import errors, types
-from seedzero.device import mesh as meshes
-from seedzero.device import setup as setups
-from seedzero.device import tracing
+from seedzero.device import meshes, setups, tracing
 
 TINY = {
     "worker.envs_per_group": 8,
@@ -63,7 +60,7 @@ def test_only_some_chips_have_three_dimensions() -> None:
 
 def test_all_programs_of_the_learner_are_there(small: tuple[setups.Setup, configs.Config]) -> None:
     setup, _ = small
-    assert list(tpu.traces(setup)) == [("act", 16), ("act", 8), ("update", 16), ("refresh", 8)]
+    assert list(tpu.traces(setup)) == [("act", 16), ("act", 8), ("update", 16), ("reanalyse", 8)]
     apart = [("draw", 16), ("learn", 16), ("draw_stale", 8), ("renew", 8)]
     assert list(tpu.traces(setup, on_host=True))[2:] == apart
     without, _ = _setup(**{"reanalyse.per_insert": 0.0})
@@ -73,7 +70,7 @@ def test_all_programs_of_the_learner_are_there(small: tuple[setups.Setup, config
 def test_traces_are_those_of_the_shapes(small: tuple[setups.Setup, configs.Config]) -> None:
     setup, _ = small
     assert all(trace().function.jaxpr.jaxpr.eqns for trace in tpu.traces(setup, on_host=True).values())
-    names = tpu.traces(setup)["refresh", 8]().metric_names
+    names = tpu.traces(setup)["reanalyse", 8]().metric_names
     assert "refreshed_share" in names
 
 
@@ -126,7 +123,7 @@ def test_the_device_or_the_host_bounds_the_pace(small: tuple[setups.Setup, confi
 def test_groups_of_devices_work_at_once() -> None:
     """Eight rows of a call on the device that acts, and all of an update on the other."""
     setup, config = _setup(**{"training.acting_devices": 1, "reanalyse.per_insert": 0.5, "reanalyse.batch_size": 8})
-    names = [("act", 16), ("act", 8), ("draw", 16), ("learn", 16), ("refresh", 8)]
+    names = [("act", 16), ("act", 8), ("draw", 16), ("learn", 16), ("reanalyse", 8)]
     assert list(tpu.traces(setup)) == names
     assert all(trace().function.jaxpr.jaxpr.eqns for trace in tpu.traces(setup).values())
     rows = _rows(act=1.6, draw=0.4, learn=2.0, reanalyse=1.6)

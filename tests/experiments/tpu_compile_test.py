@@ -21,10 +21,8 @@ import pytest
 import roofline
 import tpu_bounds as tpu
 
-from seedzero.device import mesh as meshes
-from seedzero.device import state as states
-from seedzero.device import tracing
-from seedzero.replay import frames as frame_rows
+from seedzero.device import meshes, states, tracing
+from seedzero.replay import frame_rows
 
 pytestmark = [
     pytest.mark.tpu,
@@ -106,13 +104,13 @@ def test_chips_that_act_and_chips_that_learn_compile(chips: str, num_acting: int
     assert found == {"act", "draw", "learn"}
 
 
-@pytest.mark.parametrize("name", ["act", "update", "refresh"])
+@pytest.mark.parametrize("name", ["act", "update", "reanalyse"])
 def test_temporary_memory_is_small_beside_the_replay(name: str) -> None:
     memory = _program(name, ATARI["replay.capacity"]).compiled.memory_analysis()
     assert memory.temp_size_in_bytes < TEMPORARY_SHARE * memory.argument_size_in_bytes
 
 
-@pytest.mark.parametrize("name", ["act", "update", "refresh"])
+@pytest.mark.parametrize("name", ["act", "update", "reanalyse"])
 def test_a_larger_replay_moves_hardly_more(name: str) -> None:
     capacity = int(ATARI["replay.capacity"])
     once, twice = (_program(name, size).counted.moved_bytes for size in (capacity, 2 * capacity))
@@ -122,13 +120,13 @@ def test_a_larger_replay_moves_hardly_more(name: str) -> None:
     assert twice - once < SMALL_SHARE * once
 
 
-@pytest.mark.parametrize("name", ["act", "update", "refresh"])
+@pytest.mark.parametrize("name", ["act", "update", "reanalyse"])
 def test_states_are_updated_in_place(name: str) -> None:
     capacity = int(ATARI["replay.capacity"])
     _, setup = _atari(capacity)
     memory = _program(name, capacity).compiled.memory_analysis()
     actor, train = states.abstract_actor(setup), states.abstract_train(setup)
-    donated = {"act": actor, "update": (train, actor.rings), "refresh": actor.rings}[name]
+    donated = {"act": actor, "update": (train, actor.rings), "reanalyse": actor.rings}[name]
     num_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(donated))
     assert memory.alias_size_in_bytes >= num_bytes  # layouts may add padding
     assert memory.output_size_in_bytes - memory.alias_size_in_bytes < 2**16  # actions, or metrics

@@ -10,7 +10,7 @@ import fake_gcs
 import pytest
 
 from seedzero.config import worker_options
-from seedzero.launch import plan as launch_plan
+from seedzero.launch import launch_plan
 
 ray_actors = pytest.importorskip(
     "seedzero.launch.ray_actors", reason="Ray is not installed: pip install '.[ray]'", exc_type=ImportError

@@ -12,12 +12,9 @@ from typing import Any
 import golden
 import pytest
 
-from seedzero.config import league as league_config
-from seedzero.config import options
+from seedzero.config import league_config, options
 from seedzero.core import errors
-from seedzero.league import builders
-from seedzero.league import payoff as payoffs
-from seedzero.league import players as members
+from seedzero.league import builders, members, payoffs
 
 FREEZE, RESET, RETIRE = builders.FREEZE, builders.RESET, builders.RETIRE
 

@@ -7,8 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from seedzero.league import elo
-from seedzero.league import payoff as payoffs
+from seedzero.league import elo, payoffs
 
 Pairs = dict[tuple[str, str], payoffs.Tally]
 

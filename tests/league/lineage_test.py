@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import golden
 
-from seedzero.config import league as league_config
-from seedzero.league import lineage
-from seedzero.league import players as members
+from seedzero.config import league_config
+from seedzero.league import lineage, members
 
 
 def _pool() -> members.Pool:

@@ -10,8 +10,7 @@ import pytest
 
 from seedzero.core import errors
 from seedzero.envs import spiel
-from seedzero.league import matches
-from seedzero.league import payoff as payoffs
+from seedzero.league import matches, payoffs
 
 _whole = functools.partial(matches.Boards.empty, has_seats=False)
 _seated = functools.partial(matches.Boards.empty, has_seats=True)

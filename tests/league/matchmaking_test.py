@@ -6,10 +6,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from seedzero.config import league as league_config
-from seedzero.league import matchmaking
-from seedzero.league import payoff as payoffs
-from seedzero.league import players as members
+from seedzero.config import league_config
+from seedzero.league import matchmaking, members, payoffs
 
 FROZEN = tuple(f"main-{index:02x}" for index in range(20))
 HARD = FROZEN[7]

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import types
-from seedzero.device import batch as batches
-from seedzero.live import answer, record
-from seedzero.live import observer as observers
-from seedzero.loop import roster as rosters
+from seedzero.device import batches
+from seedzero.live import answer, observers, record
+from seedzero.loop import rosters
 from seedzero.metrics import aggregator
 from seedzero.transport import messages
 

@@ -11,11 +11,11 @@ from typing import TypeAlias
 import pytest
 
 from seedzero.core import errors
-from seedzero.loop import agreement, pacing, scheduler
+from seedzero.loop import agreement, rate_limiting, scheduler
 from seedzero.metrics import counts
 
-UPDATE, WAIT = scheduler.Call(pacing.Work.UPDATE, (0,)), scheduler.Wait()
-ACT = scheduler.Call(pacing.Work.ACT, (0,))
+UPDATE, WAIT = scheduler.Call(rate_limiting.Work.UPDATE, (0,)), scheduler.Wait()
+ACT = scheduler.Call(rate_limiting.Work.ACT, (0,))
 Kind = agreement.Kind
 
 

@@ -10,15 +10,11 @@ import loop_world
 import numpy as np
 import pytest
 
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 from seedzero.core import errors
-from seedzero.device import batch as batches
-from seedzero.device import state as states
-from seedzero.league import builders
-from seedzero.league import players as members
-from seedzero.loop import league_seating
-from seedzero.loop import pool as pools
+from seedzero.device import batches, states
+from seedzero.league import builders, members
+from seedzero.loop import league_seating, snapshot_pools
 
 SETTINGS: dict[str, options.Value] = {"league.builder": "builders_of_tests:nothing", "league.main_exploiters": 1}
 
@@ -32,7 +28,7 @@ class World:
         monkeypatch.setattr(builders, "load", lambda name: self._build)
         monkeypatch.setattr(builders, "run", lambda builder, *args, name: builder(*args))
         config = configs.override(configs.Config(), {**SETTINGS, "worker.envs_per_group": 2})
-        pool = pools.ParamsPool(self._lost, lambda params: params, on_devices=9, on_host=9)
+        pool = snapshot_pools.ParamsPool(self._lost, lambda params: params, on_devices=9, on_host=9)
         seating = league_seating.LeagueSeating(config, 4, pool, lambda number: f"{number:012x}", print)
         self.seating = seating
         self.world = loop_world.World(device, seating, **{name.replace(".", "__"): v for name, v in SETTINGS.items()})
@@ -129,7 +125,7 @@ def test_a_reset_player_has_first_parameters_an_empty_replay_and_its_counts(worl
     player.shared.rings = player.shared.rings._replace(
         weight=jax.device_put(weights, player.shared.rings.weight.sharding)
     )
-    player.books._stored_per_shard[:] = 50
+    player.accounting._stored_per_shard[:] = 50
     world.build(builders.Action("reset", player.name, members.INITIAL, "stuck"))
     fresh = states.init_train(setup, player.seed)
     assert np.array_equal(_numbers(player.train.params), _numbers(fresh.params))
@@ -137,9 +133,9 @@ def test_a_reset_player_has_first_parameters_an_empty_replay_and_its_counts(worl
     assert np.array_equal(_numbers(player.params), _numbers(setup.agent.acting(fresh)))  # acting takes them at once
     assert (int(player.train.num_updates), player.num_updates, player.version) == (9, 9, 9)
     assert np.asarray(player.shared.rings.weight)[:, 0].tolist() == [1, 1, 0, 0]
-    assert player.books.num_kept == 0 and player.pacer.to_json()["pace"]["since"] == (
+    assert player.accounting.num_kept == 0 and player.rate_limiter.to_json()["pace"]["since"] == (
         9,
-        player.books.ledger.counts.stored,
+        player.accounting.ledger.counts.stored,
     )
     member = world.seating.members.of(player.name)
     assert (member.resets, member.source, member.reason) == (1, members.INITIAL, "stuck")
@@ -213,19 +209,19 @@ def test_a_queue_s_steps_are_forgotten_with_the_network_that_chose_them(monkeypa
 
     def act(num_rows: int, *, first: bool = False) -> None:
         for row in range(num_rows):
-            player.books.record(rows._replace(first=none | (first and row == 0)), 0.0)
+            player.accounting.record(rows._replace(first=none | (first and row == 0)), 0.0)
 
     act(loop_world.UNROLL + 2, first=True)  # an unroll each, and a step of the next one
-    assert player.pacer.num_waiting == 2 * (loop_world.UNROLL + 1)
+    assert player.rate_limiter.num_waiting == 2 * (loop_world.UNROLL + 1)
     world.build(builders.Action("reset", player.name, members.INITIAL))
-    assert player.pacer.num_waiting == 0 and not player.books.can_sample
+    assert player.rate_limiter.num_waiting == 0 and not player.accounting.can_sample
     act(1)  # the row that ends a step of the old network begins an unroll of the new one
-    assert player.pacer.num_waiting == 0
-    found = player.books.ledger.counts
+    assert player.rate_limiter.num_waiting == 0
+    found = player.accounting.ledger.counts
     assert (found.stored, found.pending, found.discarded) == (0, 2, {"player_reset": 2 * (loop_world.UNROLL + 2)})
     assert found.env_steps == 2 * (loop_world.UNROLL + 2)
     act(loop_world.UNROLL)
-    fed = player.pacer.feed(0, 0.0)
+    fed = player.rate_limiter.feed(0, 0.0)
     assert fed.time[fed.weight > 0].tolist() == [loop_world.UNROLL + 2] * 2
 
 

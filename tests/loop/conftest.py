@@ -5,15 +5,15 @@ import pytest
 
 
 @pytest.fixture(scope="package")
-def refreshing() -> loop_world.Device:
+def reanalysing() -> loop_world.Device:
     """MuZero with reanalysis: half a position for each stored step, two in a call."""
     return loop_world.make_device(loop_world.MUZERO)
 
 
 @pytest.fixture(scope="package")
-def device(refreshing: loop_world.Device) -> loop_world.Device:
-    """MuZero: programs of `refreshing`, one of which is never called."""
-    return refreshing.without_refresh
+def device(reanalysing: loop_world.Device) -> loop_world.Device:
+    """MuZero: programs of `reanalysing`, one of which is never called."""
+    return reanalysing.without_refresh
 
 
 @pytest.fixture(scope="package")
@@ -28,8 +28,8 @@ def make(device: loop_world.Device) -> loop_world.Make:
 
 
 @pytest.fixture
-def make_refreshing(refreshing: loop_world.Device) -> loop_world.Make:
-    return lambda **settings: loop_world.World(refreshing, **settings)
+def make_refreshing(reanalysing: loop_world.Device) -> loop_world.Make:
+    return lambda **settings: loop_world.World(reanalysing, **settings)
 
 
 @pytest.fixture

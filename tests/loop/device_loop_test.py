@@ -14,10 +14,8 @@ import pytest
 
 from seedzero.checkpoints import migrations, trees
 from seedzero.core import errors, types
-from seedzero.device import apart
-from seedzero.device import state as states
-from seedzero.loop import agreement, alike, pacing, phase, scheduler
-from seedzero.loop import dispatcher as dispatchers
+from seedzero.device import apart, states
+from seedzero.loop import agreement, alike, dispatchers, phase, rate_limiting, scheduler
 from seedzero.metrics import counts
 
 
@@ -147,7 +145,10 @@ def test_evaluations_are_booked_at_the_steps_of_all_hosts(make: loop_world.Make)
     session, _ = world.join(), world.join(types.Role.EVALUATE, "evaluator")
     world.play(session, 2)
     running = world.dispatcher.evaluator.running
-    assert running is not None and running.env_steps == 750 + world.dispatcher.players[0].books.ledger.counts.env_steps
+    assert (
+        running is not None
+        and running.env_steps == 750 + world.dispatcher.players[0].accounting.ledger.counts.env_steps
+    )
 
 
 def test_a_baseline_that_is_cut_short_ends_no_run(make: loop_world.Make) -> None:
@@ -158,7 +159,7 @@ def test_a_baseline_that_is_cut_short_ends_no_run(make: loop_world.Make) -> None
     assert world.num_updates >= 4 and world.results == []
     world.show(watched, 0, 0.0, reward=-1.0)  # of an episode that would return less than -5
     world.work()
-    assert [result.mean_return for result in world.results] == [-1.0] and world.loop.course.over is None
+    assert [result.mean_return for result in world.results] == [-1.0] and world.loop.run_phase.over is None
     assert world.loop.look().last_evaluation == {"update": 1, **world.results[0].to_json(), phase.CUT_SHORT: True}
 
 
@@ -195,7 +196,7 @@ def test_a_replay_too_short_to_learn_from_ends_the_run_without_final_updates(
     num_left_out = 20 // loop_world.BATCH + 7
     (told,) = (text for text in world.reports if text.startswith(f"{num_left_out} "))
     said(told)
-    assert world.loop.state().host[phase.LEFT_OUT] == (num_left_out, 1_000)
+    assert world.loop.state().counters[phase.LEFT_OUT] == (num_left_out, 1_000)
 
 
 def test_no_update_is_left_out_silently_or_told_in_vain(make: loop_world.Make) -> None:
@@ -205,7 +206,7 @@ def test_no_update_is_left_out_silently_or_told_in_vain(make: loop_world.Make) -
         world.play(world.join(), 30)
         world.loop.run()
         assert not [text for text in world.reports if "left out" in text]
-        assert world.loop.state().host[phase.LEFT_OUT] == (0, 0)
+        assert world.loop.state().counters[phase.LEFT_OUT] == (0, 0)
 
 
 class _FailsWhenRead:
@@ -241,7 +242,7 @@ def test_hosts_agree_on_their_state_after_updates_and_before_a_checkpoint(make: 
     world.loop._note_news()
     assert called == [("now", 0)] and world.saved == [0]
     world.loop.agreed.decide(agreement.Decision(agreement.Kind.UPDATE))
-    world.loop._submit(scheduler.Call(pacing.Work.UPDATE, (0,)))
+    world.loop._submit(scheduler.Call(rate_limiting.Work.UPDATE, (0,)))
     assert called == [("now", 0), ("after", 1)]
 
 
@@ -255,10 +256,10 @@ def test_hosts_end_together_so_that_a_checkpoint_before_the_end_is_of_all(make: 
         world.step()
         world.complete()
     world.step()
-    assert sent[-1] == {"spent": "--max_updates=2 reached"} and world.loop.course.phase is phase.Phase.RUNNING
+    assert sent[-1] == {"spent": "--max_updates=2 reached"} and world.loop.run_phase.phase is phase.Phase.RUNNING
     agreed.decide(agreement.Decision(agreement.Kind.SAVE, 2), agreement.Decision(agreement.Kind.END, 2, "spent"))
     world.step()
-    assert world.saved == [2] and world.loop.course.reason == "spent"
+    assert world.saved == [2] and world.loop.run_phase.reason == "spent"
 
 
 def test_a_request_runs_between_two_calls_and_sees_what_a_checkpoint_holds(make: loop_world.Make) -> None:
@@ -269,8 +270,8 @@ def test_a_request_runs_between_two_calls_and_sees_what_a_checkpoint_holds(make:
     assert not seen
     world.step()
     (state,) = seen
-    assert state.host["num_updates"] == world.num_updates == int(state.parts["main"]["num_updates"])
-    assert state.host["ledger"]["stored"] == world.loop.look().counts.stored
+    assert state.counters["num_updates"] == world.num_updates == int(state.parts["main"]["num_updates"])
+    assert state.counters["ledger"]["stored"] == world.loop.look().counts.stored
     assert state.rings is not None and state.rings.cursor.shape == (loop_world.LAYOUT.num_train,)
 
 
@@ -284,7 +285,7 @@ def test_the_newest_request_runs_once_and_before_a_stop(make: loop_world.Make) -
     loop.step()
     assert done == ["again"]
     loop.stop("a signal")
-    loop.request(lambda state: done.append(loop.course.over))
+    loop.request(lambda state: done.append(loop.run_phase.over))
     assert loop.run() == "a signal" and done == ["again", None]
 
 
@@ -375,7 +376,7 @@ class TestLastEvaluation:
         watched = world.join(types.Role.EVALUATE, "evaluator")
         world.show(watched, 0, 0.0, first=True)
         world.play(world.join(), 12)
-        assert world.num_updates == 6 and world.results == [] and world.loop.course.over is None
+        assert world.num_updates == 6 and world.results == [] and world.loop.run_phase.over is None
         (told,) = world.reports
         assert told.startswith("--max_updates=6 ")
         assert world.restarts == [watched.session_id]  # the first evaluation says nothing about the end
@@ -385,10 +386,10 @@ class TestLastEvaluation:
         world, watched = self._trained(make)
         world.answer(watched, 0, 0.0, first=True)
         num_steps = world.loop.look().counts.stored
-        assert world.loop.state().host[phase.IN_LAST]  # so that a resume after Ctrl-C evaluates, too
+        assert world.loop.state().counters[phase.IN_LAST]  # so that a resume after Ctrl-C evaluates, too
         world.answer(watched, 0, 0.0, reward=2.0, final=True)
         assert world.loop.run() == "--max_updates=6 reached"
-        assert not world.loop.state().host[phase.IN_LAST]
+        assert not world.loop.state().counters[phase.IN_LAST]
         assert [result.mean_return for result in world.results] == [2.0] and world.bests == []  # it is the first
         snapshot = world.loop.look()
         assert snapshot.last_evaluation is not None and snapshot.last_evaluation["update"] == 6
@@ -399,7 +400,7 @@ class TestLastEvaluation:
         world.answer(watched, 0, 0.0, first=True)
         world.answer(watched, 0, 0.0, reward=2.0, final=True)
         assert world.loop.run() == "evaluation returned 2, --stop_at_return=1"
-        assert not world.loop.state().host[phase.IN_LAST]
+        assert not world.loop.state().counters[phase.IN_LAST]
 
     def test_steps_that_a_lost_worker_takes_back_do_not_undo_it(
         self, make: loop_world.Make, said: golden.Said
@@ -409,7 +410,7 @@ class TestLastEvaluation:
         world.play(session, 30)
         (told,) = world.reports
         assert told.startswith("--max_env_steps=8 ")
-        world.player.books.ledger.discard_stored(4, counts.UNFINISHED_UNROLL)  # as the unrolls of a queue
+        world.player.accounting.ledger.discard_stored(4, counts.UNFINISHED_UNROLL)  # as the unrolls of a queue
         world.lose(session)
         world.work()
         world.now += phase.SILENCE_SECONDS
@@ -419,14 +420,14 @@ class TestLastEvaluation:
 
     def test_environments_that_never_come_end_it_when_they_are_late(self, make: loop_world.Make) -> None:
         world, watched = self._trained(make)
-        assert world.loop.state().host[phase.IN_LAST]  # a resume after Ctrl-C waits for them again
+        assert world.loop.state().counters[phase.IN_LAST]  # a resume after Ctrl-C waits for them again
         world.lose(watched)
         world.work()
         assert world.seconds_left() == phase.SILENCE_SECONDS and not world.has_work()
         world.now += phase.SILENCE_SECONDS
         assert world.loop.run().startswith("--max_updates=6 reached; ")
         assert world.results == []
-        assert not world.loop.state().host[phase.IN_LAST]
+        assert not world.loop.state().counters[phase.IN_LAST]
 
     def test_an_evaluation_that_was_given_up_is_not_owed_to_a_resume(
         self, make: loop_world.Make, said: golden.Said
@@ -437,7 +438,7 @@ class TestLastEvaluation:
         ended = world.loop.run()
         assert ended.startswith("--max_updates=6 reached; ") and " 2 " in ended
         said(ended)
-        assert not world.loop.state().host[phase.IN_LAST]
+        assert not world.loop.state().counters[phase.IN_LAST]
 
     def test_episodes_without_end_cost_a_tenth_of_the_time_and_stop_no_run(self, make: loop_world.Make) -> None:
         world, watched = self._trained(make, run__max_seconds=200.0, run__stop_at_return=1.0)
@@ -446,11 +447,11 @@ class TestLastEvaluation:
         assert world.seconds_left() == 20.0 and not world.has_work()
         world.now += 20.0
         world.work()
-        assert world.loop.course.over == "--max_updates=6 reached"
+        assert world.loop.run_phase.over == "--max_updates=6 reached"
         (result,) = world.results
         assert (result.episodes, result.unfinished, result.mean_return) == (1, 1, 5.0) and world.bests == []
         last = world.loop.look().last_evaluation
-        assert last is not None and last[phase.CUT_SHORT] and not world.loop.state().host[phase.IN_LAST]
+        assert last is not None and last[phase.CUT_SHORT] and not world.loop.state().counters[phase.IN_LAST]
 
     def test_in_lock_step_they_cost_a_tenth_of_the_steps_however_long_they_take(self, make: loop_world.Make) -> None:
         settings = {**self.SETTINGS, "run__deterministic": True, "evaluation__max_episode_steps": 30}
@@ -460,9 +461,9 @@ class TestLastEvaluation:
         for place in range(3):  # 6 of 2 * 30 steps
             world.now += 50.0
             world.answer(watched, 0, 0.0, first=place == 0)
-        assert world.loop.course.over is None
+        assert world.loop.run_phase.over is None
         self._show_one_end(world, watched)
-        assert world.loop.course.over == "--max_updates=6 reached"
+        assert world.loop.run_phase.over == "--max_updates=6 reached"
         assert [(result.episodes, result.unfinished) for result in world.results] == [(1, 1)]
 
     def _show_one_end(self, world: loop_world.World, watched: Any) -> None:
@@ -503,10 +504,10 @@ class TestLastEvaluation:
         world.player.num_updates = 1
         self._evaluate(world, watched)
         world.player.num_updates = 6
-        before = world.loop.state().host
+        before = world.loop.state().counters
         watched = world.join(types.Role.EVALUATE, "evaluator")
         self._evaluate(world, watched)
-        after = world.loop.state().host
+        after = world.loop.state().counters
         assert after["last_evaluation"]["update"] == 6 and before["last_evaluation"]["update"] == 1
         changed = {name for name in after if after[name] != before[name]}
         assert changed == {"last_evaluation", "best_return"}
@@ -527,7 +528,7 @@ class TestRefreshing:
         world.play(world.join(), 40)
         snapshot = world.loop.look()
         assert snapshot.counts.stored == 120
-        assert snapshot.num_refreshed == 60  # idle after every step: nothing stays owed
+        assert snapshot.num_reanalysed == 60  # idle after every step: nothing stays owed
         means = world.gathered.means()
         assert 0 < means["refreshed_share"] <= 1
         assert 1 < means["refresh_age"] <= world.num_updates
@@ -539,8 +540,8 @@ class TestRefreshing:
     def test_without_it_the_loop_neither_runs_nor_measures_it(self, make: loop_world.Make) -> None:
         world = make()
         world.play(world.join(), 10)
-        assert world.loop.look().num_refreshed is None and world.player.num_refreshes == 0
-        assert not [name for name in world.gathered.means() if "reanalyse" in name or "refresh" in name]
+        assert world.loop.look().num_reanalysed is None and world.player.num_reanalyses == 0
+        assert not [name for name in world.gathered.means() if "reanalyse" in name or "reanalyse" in name]
 
     def test_the_newest_parameters_search_also_where_acting_has_older_ones(
         self, make_refreshing: loop_world.Make
@@ -556,22 +557,22 @@ class TestRefreshing:
     ) -> None:
         world = make_refreshing()
         world.play(world.join(), 20)
-        host = world.loop.state().host
+        counters = world.loop.state().counters
         resumed = make_refreshing()
-        resumed.dispatcher.restore(host, has_replay=True)
-        assert resumed.loop.look().num_refreshed == world.loop.look().num_refreshed
-        assert resumed.player.num_refreshes > 0
-        older = {name: value for name, value in host.items() if name != "num_reanalyses"}
+        resumed.dispatcher.restore(counters, has_replay=True)
+        assert resumed.loop.look().num_reanalysed == world.loop.look().num_reanalysed
+        assert resumed.player.num_reanalyses > 0
+        older = {name: value for name, value in counters.items() if name != "num_reanalyses"}
         resumed.dispatcher.restore(migrations.counters(older, 1.0), has_replay=True)
-        assert resumed.loop.look().num_refreshed == 0
+        assert resumed.loop.look().num_reanalysed == 0
 
     def test_a_lock_step_run_resumed_from_a_checkpoint_equals_one_that_went_on(
-        self, refreshing: loop_world.Device
+        self, reanalysing: loop_world.Device
     ) -> None:
-        whole, resumed, saved = _whole_and_resumed(refreshing, self.LOCK_STEP)
-        assert saved.host["num_updates"] == 6 and saved.host["num_reanalyses"] > 0
+        whole, resumed, saved = _whole_and_resumed(reanalysing, self.LOCK_STEP)
+        assert saved.counters["num_updates"] == 6 and saved.counters["num_reanalyses"] > 0
         loop_world.assert_same_state(whole, resumed)
-        assert whole.loop.state().host["num_reanalyses"] > saved.host["num_reanalyses"]
+        assert whole.loop.state().counters["num_reanalyses"] > saved.counters["num_reanalyses"]
         assert whole.replies[-1][1] == resumed.replies[-1][1]
 
 
@@ -584,7 +585,7 @@ class TestQueue:
         world = make_queued()
         world.play(world.join(), 1 + 12 * loop_world.UNROLL)
         snapshot = world.loop.look()
-        assert world.num_updates == 12 and snapshot.num_refreshed is None
+        assert world.num_updates == 12 and snapshot.num_reanalysed is None
         assert snapshot.counts.stored == 4 * 3 * 9 == snapshot.num_samples  # three of four rows complete a step
         means = world.gathered.means()
         assert means["batch_padding"] == 0 and means["policy_lag"] <= means["policy_lag_max"] <= 2
@@ -643,7 +644,7 @@ class TestQueue:
         state, before = world.loop.state(), world.loop.look()
         assert state.rings is None and before.counts.stored == 20 and before.num_samples == 12
         resumed = make_queued()
-        resumed.dispatcher.restore(state.host, has_replay=False)
+        resumed.dispatcher.restore(state.counters, has_replay=False)
         after = resumed.loop.look()
         assert after.counts.stored == after.num_samples == 12
         assert after.counts.discarded == {"worker_lost": 4, "unfinished_unroll": 8}
@@ -656,7 +657,7 @@ class TestQueue:
         counts = world.loop.look().counts
         assert counts.stored == world.loop.look().num_samples == 3 * 12
         assert counts.discarded == {"checkpoint_reset": 4}
-        assert world.loop.state().host["waiting_steps"] == 0
+        assert world.loop.state().counters["waiting_steps"] == 0
 
     @pytest.mark.parametrize("batch_size", [4, 3])
     def test_a_lock_step_run_resumed_from_a_checkpoint_equals_one_that_went_on(
@@ -665,8 +666,8 @@ class TestQueue:
         if batch_size == 3:  # some unrolls always wait, also at the checkpoint
             queued = loop_world.make_device({**loop_world.VTRACE, "vtrace.batch_size": 3})
         whole, resumed, saved = _whole_and_resumed(queued, self.LOCK_STEP)
-        assert saved.host["num_updates"] == 3
-        assert (saved.host["ledger"]["discarded"]["checkpoint_reset"] > 4) == (batch_size == 3)
+        assert saved.counters["num_updates"] == 3
+        assert (saved.counters["ledger"]["discarded"]["checkpoint_reset"] > 4) == (batch_size == 3)
         loop_world.assert_same_state(whole, resumed)
         assert whole.replies[-1][1] == resumed.replies[-1][1]
         assert whole.num_updates == 6
@@ -684,7 +685,7 @@ def _whole_and_resumed(
     train = states.from_parts(device.setup.agent, device.train, state.parts["main"])
     actor = device.actor if state.rings is None else device.actor._replace(rings=state.rings)
     resumed = loop_world.World(device._replace(train=train, actor=actor), **settings)
-    resumed.dispatcher.restore(state.host, has_replay=state.rings is not None)
+    resumed.dispatcher.restore(state.counters, has_replay=state.rings is not None)
     _play_to_a_checkpoint(resumed, resumed.join(), [])
     return whole, resumed, state
 
@@ -699,6 +700,6 @@ def _play_to_a_checkpoint(world: loop_world.World, session: Any, saved: list[dis
                 world.dispatcher.in_flight.settle()
             if len(world.saved) > num_saved:
                 state = world.loop.state()
-                saved.append(dispatchers.CheckpointState(*trees.copy((state.parts, state.rings)), state.host))
+                saved.append(dispatchers.CheckpointState(*trees.copy((state.parts, state.rings)), state.counters))
                 return
     raise AssertionError("no checkpoint")

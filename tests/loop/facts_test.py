@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from seedzero.core import types
-from seedzero.loop import facts, phase, replay_pacing, scheduler
-from seedzero.loop import seating as seats
+from seedzero.loop import facts, phase, replay_rate, scheduler, seatings
 
 
 def _gather(world: loop_world.World) -> scheduler.Facts:
-    return facts.gather(world.config, world.dispatcher, world.loop.course)
+    return facts.gather(world.config, world.dispatcher, world.loop.run_phase)
 
 
 def test_acting_keeps_to_its_own_room_where_other_devices_learn() -> None:
@@ -56,7 +55,7 @@ def test_in_lock_step_all_environments_act_together(make: loop_world.Make) -> No
 def test_messages_on_hold_do_not_count(make_queued: loop_world.Make, monkeypatch: pytest.MonkeyPatch) -> None:
     world = make_queued()
     session = world.join()
-    monkeypatch.setattr(world.player.pacer, "holds", lambda slots: bool(slots[0] == session.slots[0][0]))
+    monkeypatch.setattr(world.player.rate_limiter, "holds", lambda slots: bool(slots[0] == session.slots[0][0]))
     world.show(session, 0, 0.0, first=True)
     assert not _gather(world).players[0].can_act
     world.show(session, 1, 0.0, first=True)
@@ -70,7 +69,7 @@ def test_messages_on_hold_do_not_count(make_queued: loop_world.Make, monkeypatch
 def test_it_tells_which_devices_wait_for_environments(make: loop_world.Make, monkeypatch: pytest.MonkeyPatch) -> None:
     world = make()
     assert world.loop.look().lacking == ""
-    monkeypatch.setattr(world.player.books, "lacking", lambda groups: f"slots {np.concatenate(groups).tolist()}")
+    monkeypatch.setattr(world.player.accounting, "lacking", lambda groups: f"slots {np.concatenate(groups).tolist()}")
     world.join(types.Role.EVALUATE, "evaluator")
     session = world.join()
     assert world.loop.look().lacking == f"slots {session.all_slots.tolist()}"
@@ -78,7 +77,7 @@ def test_it_tells_which_devices_wait_for_environments(make: loop_world.Make, mon
 
 @pytest.mark.parametrize("share", [1, 2])
 def test_it_tells_which_players_have_no_environments(device: loop_world.Device, said: golden.Said, share: int) -> None:
-    class Shared(seats.Seating):
+    class Shared(seatings.Seating):
         """Groups are at home with the first players by turns."""
 
         def home(self, slots: np.ndarray) -> int:
@@ -90,7 +89,7 @@ def test_it_tells_which_players_have_no_environments(device: loop_world.Device, 
     if text := world.loop.look().lacking:
         said(text)
         two = dataclasses.replace(world.config, worker=dataclasses.replace(world.config.worker, num=2))
-        assert facts.look(two, world.dispatcher, world.loop.course).lacking == ""  # the other one is on its way
+        assert facts.look(two, world.dispatcher, world.loop.run_phase).lacking == ""  # the other one is on its way
     assert (" other:" in text) == (share == 1)
 
 
@@ -155,19 +154,19 @@ def test_a_run_that_ends_says_what_it_waits_for(make: loop_world.Make) -> None:
     world = make(evaluation__every_updates=1000, run__max_updates=6)
     world.join(types.Role.EVALUATE, "evaluator")
     world.play(world.join(), 12)
-    assert world.loop.course.ends and world.loop.look().remaining == ""
+    assert world.loop.run_phase.ends and world.loop.look().remaining == ""
     watched = world.join(types.Role.EVALUATE, "evaluator")
     world.answer(watched, 0, 0.0, first=True)
     assert world.loop.look().remaining.endswith("0 of 2 episodes")
     world.answer(watched, 0, 0.0, final=True)
-    assert world.loop.look().remaining == "" and world.loop.course.over
+    assert world.loop.look().remaining == "" and world.loop.run_phase.over
 
 
 def test_an_evaluation_that_another_thread_ends_meanwhile_can_be_looked_at(make: loop_world.Make) -> None:
     world = make(evaluation__every_updates=1000)
     world.join(types.Role.EVALUATE, "evaluator")
     world.play(world.join(), 12)
-    evaluator, course = world.dispatcher.evaluator, phase.RunCourse().after(phase.Event.SPENT, "spent")
+    evaluator, run_phase = world.dispatcher.evaluator, phase.RunPhase().after(phase.Event.SPENT, "spent")
 
     class Ending(type(evaluator)):  # type: ignore[misc]
         """Its evaluation is gone after each look."""
@@ -178,8 +177,8 @@ def test_an_evaluation_that_another_thread_ends_meanwhile_can_be_looked_at(make:
 
     evaluator.__dict__["found"] = evaluator.__dict__.pop("running")
     evaluator.__class__ = Ending
-    assert facts.look(world.config, world.dispatcher, course).remaining.endswith("0 of 2 episodes")
-    assert facts.look(world.config, world.dispatcher, course).remaining == ""
+    assert facts.look(world.config, world.dispatcher, run_phase).remaining.endswith("0 of 2 episodes")
+    assert facts.look(world.config, world.dispatcher, run_phase).remaining == ""
 
 
 def test_a_league_s_matches_are_counted(make: loop_world.Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +192,7 @@ def test_a_league_s_matches_are_counted(make: loop_world.Make, monkeypatch: pyte
 
 
 def _promised(world: loop_world.World) -> int:
-    return facts.num_due(world.config, world.dispatcher, world.loop.course)
+    return facts.num_due(world.config, world.dispatcher, world.loop.run_phase)
 
 
 def test_a_host_promises_the_updates_that_its_steps_owe_within_the_budget(
@@ -201,18 +200,18 @@ def test_a_host_promises_the_updates_that_its_steps_owe_within_the_budget(
 ) -> None:
     world = make(run__max_updates=5)
     monkeypatch.setattr(type(world.player), "can_update", True)
-    monkeypatch.setattr(replay_pacing.Limiter, "num_due", lambda band, progress: 3)
+    monkeypatch.setattr(replay_rate.SampleBand, "num_due", lambda band, progress: 3)
     assert _promised(world) == 3
-    monkeypatch.setattr(replay_pacing.Limiter, "num_due", lambda band, progress: 100)
+    monkeypatch.setattr(replay_rate.SampleBand, "num_due", lambda band, progress: 100)
     assert _promised(world) == 5
-    world.loop.course = world.loop.course.after(phase.Event.SPENT, "spent")
+    world.loop.run_phase = world.loop.run_phase.after(phase.Event.SPENT, "spent")
     assert _promised(world) == 0
 
 
 def test_in_lock_step_and_before_a_batch_can_be_drawn_nothing_is_promised(
     make: loop_world.Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay_pacing.Limiter, "num_due", lambda band, progress: 3)
+    monkeypatch.setattr(replay_rate.SampleBand, "num_due", lambda band, progress: 3)
     assert _promised(make()) == 0  # nothing is stored
     lock_step = make(run__deterministic=True)
     monkeypatch.setattr(type(lock_step.player), "can_update", True)

@@ -7,9 +7,8 @@ import json
 
 import numpy as np
 
-from seedzero.config import league as league_config
-from seedzero.league import payoff as payoffs
-from seedzero.league import players as members
+from seedzero.config import league_config
+from seedzero.league import members, payoffs
 from seedzero.loop import league_draws
 
 SETTINGS = league_config.LeagueConfig(builder="alphastar", main_exploiters=1, active=3, redraw=4)

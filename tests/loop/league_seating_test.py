@@ -9,15 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 from seedzero.core import errors, types
-from seedzero.device import batch as batches
-from seedzero.device import state as states
-from seedzero.league import matchmaking
-from seedzero.league import payoff as payoffs
-from seedzero.loop import league_seating
-from seedzero.loop import pool as pools
+from seedzero.device import batches, states
+from seedzero.league import matchmaking, payoffs
+from seedzero.loop import league_seating, snapshot_pools
 
 NUM_SLOTS, SIZE = 8, 4
 GROUPS = np.repeat([0, 4], SIZE)
@@ -32,7 +28,7 @@ def _make(
     given: dict[str, options.Value] = {"league.freeze_every": 100, "league.redraw": 16, "league.self_play": 0.25}
     given |= {f"league.{name}": value for name, value in settings.items()}
     config = configs.override(configs.Config(), given)
-    kept = pools.ParamsPool(load, lambda params: params, on_devices=5, on_host=50)
+    kept = snapshot_pools.ParamsPool(load, lambda params: params, on_devices=5, on_host=50)
     told = [] if reports is None else reports
     return league_seating.LeagueSeating(
         config, NUM_SLOTS, kept, lambda number: f"{number:012x}", told.append, has_seats=has_seats
@@ -266,7 +262,7 @@ def test_other_groups_are_refused_where_several_players_have_homes_in_them() -> 
     seatings = []
     for size in (4, 2):
         config = configs.override(configs.Config(), {**settings, "worker.envs_per_group": size})
-        pool = pools.ParamsPool(lambda name: None, lambda params: params, on_devices=5, on_host=50)
+        pool = snapshot_pools.ParamsPool(lambda name: None, lambda params: params, on_devices=5, on_host=50)
         seatings.append(league_seating.LeagueSeating(config, NUM_SLOTS, pool, str, print))
     assert [seating.home(np.array([4])) for seating in seatings] == [1, 0]
     with pytest.raises(errors.ResumeError, match=r"--worker\.envs_per_group=2: .*=4$"):

@@ -40,4 +40,4 @@ def test_a_checkpoint_has_them_and_the_screen_adds_them_up(make_queued: loop_wor
     large = counts.Counts(stored=1000, num_samples=900)
     world.loop.others = other_hosts.OtherHosts(_agreed(host_1=large))
     assert (world.loop.look().counts.stored, world.loop.look().num_samples) == (1000, 900)
-    assert counts.env_steps_of(world.loop.state().host) == 1000
+    assert counts.env_steps_of(world.loop.state().counters) == 1000

@@ -14,10 +14,10 @@ from seedzero.loop import phase
 REASON = "--max_updates=6 reached"
 END = phase.RunEnd(began=100.0, bound=phase.Bound(seconds=600.0), left_out=(3, 1_000), kept={"num_acts": 7})
 COURSES = {
-    phase.Phase.RUNNING: phase.RunCourse(),
-    phase.Phase.LAST_EVALUATION: phase.RunCourse().after(phase.Event.SPENT, REASON, END),
-    phase.Phase.OVER: phase.RunCourse().after(phase.Event.STOPPED, "a signal"),
-    phase.Phase.INTERRUPTED: phase.RunCourse()
+    phase.Phase.RUNNING: phase.RunPhase(),
+    phase.Phase.LAST_EVALUATION: phase.RunPhase().after(phase.Event.SPENT, REASON, END),
+    phase.Phase.OVER: phase.RunPhase().after(phase.Event.STOPPED, "a signal"),
+    phase.Phase.INTERRUPTED: phase.RunPhase()
     .after(phase.Event.SPENT, REASON, END)
     .after(phase.Event.STOPPED, "a signal"),
 }
@@ -52,8 +52,8 @@ def test_the_reason_of_the_end_is_the_newest_that_was_told() -> None:
 
 
 def test_a_checkpoint_tells_whether_the_last_evaluation_is_still_to_come() -> None:
-    def told(course: phase.RunCourse) -> dict[str, Any]:
-        return course.to_json()
+    def told(run_phase: phase.RunPhase) -> dict[str, Any]:
+        return run_phase.to_json()
 
     awaited = {phase.IN_LAST: True, phase.LEFT_OUT: (3, 1_000), "num_acts": 7}
     assert told(COURSES[phase.Phase.LAST_EVALUATION]) == told(COURSES[phase.Phase.INTERRUPTED]) == awaited
@@ -68,7 +68,7 @@ def test_the_last_one_is_awaited_while_its_environments_step_but_not_for_ever() 
     assert last.last_until(0.0, 0) == 100.0 + silence  # of before the end nothing counts
     assert last.last_until(130.0, 5) == 130.0 + silence
     assert last.last_until(699.0, 10**6) == 700.0
-    bounded = phase.RunCourse().after(
+    bounded = phase.RunPhase().after(
         phase.Event.SPENT, REASON, phase.RunEnd(bound=phase.Bound(math.inf, num_steps=10))
     )
     assert bounded.last_until(50.0, 9) == 50.0 + silence and bounded.last_until(50.0, 10) == -math.inf

@@ -8,39 +8,41 @@ from typing import NamedTuple
 import loop_world
 import pytest
 
-from seedzero.loop import pacing, replay_pacing, scheduler
+from seedzero.loop import rate_limiting, replay_rate, scheduler
 
 READY = loop_world.READY._replace(can_evaluate=True, evaluating=True)
-ACT, UPDATE, EVALUATE = pacing.Work.ACT, pacing.Work.UPDATE, pacing.Work.EVALUATE
-BAND = replay_pacing.Limiter(4.0, 64, 100, 200.0, replay_pacing.Refreshing(0.0, 1, 0, 0.0))
+ACT, UPDATE, EVALUATE = rate_limiting.Work.ACT, rate_limiting.Work.UPDATE, rate_limiting.Work.EVALUATE
+BAND = replay_rate.SampleBand(4.0, 64, 100, 200.0, replay_rate.ReanalyseRatio(0.0, 1, 0, 0.0))
 
 
 class Told(NamedTuple):
     """A pace that chooses as it is told, and changes its mind at a time."""
 
-    work: pacing.Work
+    work: rate_limiting.Work
     owed: float = 0.0
     until: float = math.inf
 
-    def choose(self, progress: pacing.Progress, now: float) -> pacing.Work:
+    def choose(self, progress: rate_limiting.Progress, now: float) -> rate_limiting.Work:
         return self.work
 
-    def debt(self, progress: pacing.Progress) -> float:
+    def debt(self, progress: rate_limiting.Progress) -> float:
         return self.owed
 
-    def num_due(self, progress: pacing.Progress) -> int:
+    def num_due(self, progress: rate_limiting.Progress) -> int:
         return 0
 
 
-def _facts(*paces: pacing.Pace, progress: pacing.Progress = READY, **more: object) -> scheduler.Facts:
-    return scheduler.Facts(10.0, (progress,) * len(paces), paces)._replace(**more)
+def _facts(
+    *rates: rate_limiting.RateState, progress: rate_limiting.Progress = READY, **more: object
+) -> scheduler.Facts:
+    return scheduler.Facts(10.0, (progress,) * len(rates), rates)._replace(**more)
 
 
 IN_LOCK_STEP = [
     ([("act", 0.2), ("act", 0.9)], ("act", (0, 1))),
     ([("act", 0.9), ("update", 0.2)], ("update", (1,))),  # all act together, or none
     ([("act", 0.9), ("wait", 0.2)], None),
-    ([("refresh", 0.1), ("act", 0.9), ("update", 0.2)], ("update", (2,))),
+    ([("reanalyse", 0.1), ("act", 0.9), ("update", 0.2)], ("update", (2,))),
 ]
 
 
@@ -55,7 +57,7 @@ IN_LOCK_STEP = [
         ([("update", 2.0), ("update", 2.0)], ("update", (0,)), False),
         ([("act", 0.2), ("act", 0.9)], ("act", (0, 1)), False),
         ([("act", 0.9), ("update", 0.2), ("act", -1.0)], ("act", (0, 2)), False),  # not past the band of the second
-        ([("act", 0.2), ("refresh", 1.5), ("act", 0.3)], ("refresh", (1,)), False),
+        ([("act", 0.2), ("reanalyse", 1.5), ("act", 0.3)], ("reanalyse", (1,)), False),
         ([("evaluate", 0.0), ("evaluate", 1.0)], ("evaluate", (1,)), False),
         *((*case, True) for case in IN_LOCK_STEP),
     ],
@@ -63,12 +65,12 @@ IN_LOCK_STEP = [
 def test_the_largest_debt_chooses_and_in_lock_step_all_act_or_none(
     choices: list[tuple[str, float]], expected: tuple[str, tuple[int, ...]] | None, lock_step: bool
 ) -> None:
-    paces = (Told(pacing.Work(name), debt) for name, debt in choices)
-    decision = scheduler.decide(_facts(*paces, lock_step=lock_step))
+    rates = (Told(rate_limiting.Work(name), debt) for name, debt in choices)
+    decision = scheduler.decide(_facts(*rates, lock_step=lock_step))
     if expected is None:
         assert isinstance(decision, scheduler.Wait)
     else:
-        assert decision == scheduler.Call(pacing.Work(expected[0]), expected[1])
+        assert decision == scheduler.Call(rate_limiting.Work(expected[0]), expected[1])
 
 
 def test_two_players_learn_in_turn() -> None:
@@ -92,7 +94,7 @@ def test_where_only_an_evaluation_runs_no_pace_is_asked() -> None:
 
 
 def test_it_waits_until_the_next_time_that_may_change_the_decision() -> None:
-    waiting = Told(pacing.Work.WAIT)
+    waiting = Told(rate_limiting.Work.WAIT)
     assert scheduler.decide(_facts(waiting, deadlines=(9.0, 10.0, 12.5, 11.0, math.inf))) == scheduler.Wait(
         11.0, ("device_idle_seconds", "acting_held_seconds", "updating_held_seconds")
     )
@@ -105,5 +107,5 @@ def test_it_waits_until_the_next_time_that_may_change_the_decision() -> None:
 )
 def test_idle_seconds_are_the_pace_s_where_work_is_ready(can_act: bool, can_update: bool, held: list[str]) -> None:
     progress = READY._replace(can_act=can_act, can_update=can_update)
-    decision = scheduler.decide(_facts(Told(pacing.Work.WAIT), progress=progress))
+    decision = scheduler.decide(_facts(Told(rate_limiting.Work.WAIT), progress=progress))
     assert decision == scheduler.Wait(math.inf, ("device_idle_seconds", *held))

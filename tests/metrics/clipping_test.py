@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.metrics import clipping
 
 

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from seedzero.agents import learning, muzero_model, ppo
-from seedzero.config import config as configs
-from seedzero.config import options, presets
+from seedzero.config import configs, options, presets
 from seedzero.metrics import counts
 from seedzero.monitoring import decay
 

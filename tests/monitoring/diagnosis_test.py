@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import types
-from seedzero.monitoring import course as courses
-from seedzero.monitoring import diagnosis, symptoms
+from seedzero.monitoring import diagnosis, learning_curves, symptoms
 
 ROOT = pathlib.Path(__file__).parents[2]
 RECORDED = json.loads((pathlib.Path(__file__).parent / "recorded_runs.json").read_text())
@@ -20,20 +19,20 @@ _SPEC = types.EnvSpec((4,), "float32", 2)
 
 
 def _case(*rows: dict[str, Any], agent: str = "ppo", **settings: Any) -> symptoms.RunCase:
-    course = courses.Course()
+    curve = learning_curves.LearningCurve()
     for row in rows:
-        course = course.after(row)
-    return symptoms.RunCase(configs.override(configs.Config(), {"run.agent": agent, **settings}), _SPEC, course)
+        curve = curve.after(row)
+    return symptoms.RunCase(configs.override(configs.Config(), {"run.agent": agent, **settings}), _SPEC, curve)
 
 
 def _told(run: dict[str, Any]) -> tuple[set[str], set[str]]:
     """Returns the names of the rules that the console tells of a run, and of those that its end does not fit."""
     config, spec = configs.override(configs.Config(), run["settings"]), types.EnvSpec(**run["spec"])
-    course, told = courses.Course(), set()
+    curve, told = learning_curves.LearningCurve(), set()
     for row in run["rows"]:
-        course = course.after(row)
-        told |= {name for name, _ in diagnosis.warnings(symptoms.RunCase(config, spec, course))}
-    found = diagnosis.verdicts(symptoms.RunCase(config, spec, course))
+        curve = curve.after(row)
+        told |= {name for name, _ in diagnosis.warnings(symptoms.RunCase(config, spec, curve))}
+    found = diagnosis.verdicts(symptoms.RunCase(config, spec, curve))
     return told, {verdict.rule.name for verdict in found if verdict.state == diagnosis.UNHEALTHY}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2, plugin_hparams_pb2
 
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.monitoring import event_file
 
 

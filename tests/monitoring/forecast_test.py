@@ -5,8 +5,7 @@ from __future__ import annotations
 import golden
 import pytest
 
-from seedzero.config import config as configs
-from seedzero.config import options
+from seedzero.config import configs, options
 from seedzero.core import types
 from seedzero.metrics import counts
 from seedzero.monitoring import forecast

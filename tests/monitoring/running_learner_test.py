@@ -12,8 +12,8 @@ import golden
 import grpc
 import pytest
 
-from seedzero.checkpoints import run_dir as run_dirs
-from seedzero.config import config as configs
+from seedzero.checkpoints import run_dirs
+from seedzero.config import configs
 from seedzero.core import errors
 from seedzero.monitoring import running_learner
 from seedzero.transport import inference_pb2, inference_pb2_grpc

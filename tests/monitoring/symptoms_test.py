@@ -1,4 +1,4 @@
-"""Each symptom at its limit, on courses of a few rows made by hand."""
+"""Each symptom at its limit, on learning_curves of a few rows made by hand."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import types
-from seedzero.monitoring import course as courses
-from seedzero.monitoring import symptoms
+from seedzero.monitoring import learning_curves, symptoms
 
 _TWO_ACTIONS = types.EnvSpec((4,), "float32", 2)
 _TWO_NUMBERS = types.EnvSpec((4,), "float32", 0, action_low=(-1.0, -1.0), action_high=(1.0, 1.0))
@@ -22,10 +21,10 @@ def _case(
     *rows: dict[str, Any], agent: str = "ppo", spec: types.EnvSpec | None = _TWO_ACTIONS, **settings: Any
 ) -> symptoms.RunCase:
     given = {name.replace("__", "."): value for name, value in settings.items()}
-    course = courses.Course()
+    curve = learning_curves.LearningCurve()
     for number, row in enumerate(rows, 1):
-        course = course.after({"update": 1_000 * number, "loss": 0.1, **row})
-    return symptoms.RunCase(configs.override(configs.Config(), {"run.agent": agent, **given}), spec, course)
+        curve = curve.after({"update": 1_000 * number, "loss": 0.1, **row})
+    return symptoms.RunCase(configs.override(configs.Config(), {"run.agent": agent, **given}), spec, curve)
 
 
 def _returns(*returns: float, **row: Any) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from seedzero.config import config as configs
+from seedzero.config import configs
 from seedzero.core import types
 from seedzero.monitoring import watch
 

@@ -11,12 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from seedzero.config import config as configs
-from seedzero.config import shared
+from seedzero.config import configs, shared
 from seedzero.core import errors, types
-from seedzero.networks import inputs as network_inputs
-from seedzero.networks import mlp, projection, resnet
-from seedzero.networks import muzero as muzero_net
+from seedzero.networks import mlp, muzero_net, network_inputs, projection, resnet
 from seedzero.ops import statistics, value_transforms
 
 VECTOR = types.EnvSpec((4,), "float32", 3)

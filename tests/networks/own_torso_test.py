@@ -11,12 +11,10 @@ import jax
 import numpy as np
 import pytest
 
-from seedzero.agents import base
-from seedzero.agents import table as agents
-from seedzero.config import config as configs
-from seedzero.config import shared
+from seedzero.agents import agent_table, base
+from seedzero.config import configs, shared
 from seedzero.core import errors, types
-from seedzero.networks import muzero as muzero_net
+from seedzero.networks import muzero_net
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 DISCRETE = types.EnvSpec((4,), "float32", 3)
@@ -78,19 +76,19 @@ def _kernels(params: Any) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize("agent", AGENTS)
 def test_an_agent_takes_a_torso(agent: str, said: golden.Said) -> None:
     spec = CONTINUOUS if agent == "sac" else DISCRETE
-    made = agents.make(_config(agent, "torso"), spec, "cpu")
+    made = agent_table.make(_config(agent, "torso"), spec, "cpu")
     state = jax.eval_shape(made.init, jax.random.key(0))
     assert _kernels(made.acting(state)) == [(4, 5)]
     assert len(_kernels(state.params)) == (2 if agent == "sac" else 1)  # of the actor, and of both critics
     assert "_Torso" not in str(jax.tree.structure(state.params))
     with pytest.raises(errors.ConfigError, match=r"network\.module=networks_of_a_user:none .*NoneType") as raised:
-        agents.make(_config(agent, "none"), spec, "cpu")
+        agent_table.make(_config(agent, "none"), spec, "cpu")
     said(raised.value)
 
 
 def test_sac_shows_images_to_it() -> None:
     spec = types.EnvSpec((6, 6, 2), "uint8", 0, action_low=(-1.0,), action_high=(1.0,))
-    made = agents.make(_config("sac", "torso"), spec, "cpu")
+    made = agent_table.make(_config("sac", "torso"), spec, "cpu")
     state = jax.jit(made.init)(jax.random.key(0))
     assert _kernels(made.acting(state)) == [(72, 5)]
     number, flag = np.zeros(8, np.float32), np.zeros(8, bool)

@@ -12,10 +12,9 @@ import pytest
 import saved_league
 
 from seedzero.api import leagues
-from seedzero.config import league as league_config
+from seedzero.config import league_config
 from seedzero.core import errors
-from seedzero.league import payoff as payoffs
-from seedzero.league import players as members
+from seedzero.league import members, payoffs
 from seedzero.page import league_view
 
 LINES: list[dict[str, Any]] = [

@@ -18,7 +18,7 @@ import pytest
 
 from seedzero.checkpoints import player_files
 from seedzero.page import app, thinker
-from seedzero.processes import program as programs
+from seedzero.processes import programs
 
 _ECHO = r"""
 import json, os, sys

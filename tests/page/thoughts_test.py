@@ -12,24 +12,24 @@ import page_records
 import page_runs
 import pytest
 
-from seedzero.evaluation import agent_choice, rethinking, thinking
+from seedzero.evaluation import agent_choice, rethinking, search_traces
 from seedzero.page import thoughts
 
 
 class _Agent:
     """Stands in for an agent: thinks of a root and a child."""
 
-    def think(self, record: Any, number: int) -> thinking.Thought:
+    def think(self, record: Any, number: int) -> search_traces.Thought:
         if number > 4:
             raise ZeroDivisionError("a network's mistake")
-        child = thinking.Node(1, 0, 2, "right", 0.5, 3, 0.25, 1.0, -0.5, 1, position=self.position)
-        root = thinking.Node(0, None, None, "", 1.0, 4, 0.0, 1.0, 0.5, 0, (child,), position=self.position)
-        choice = thinking.Choice(2, "right", True, 0.5, 1.0, 3, 0.1, 0.1)
-        return thinking.Thought("catch", "muzero", 7, 2, "right", (choice,), 0.5, 0.25, 3, root)
+        child = search_traces.Node(1, 0, 2, "right", 0.5, 3, 0.25, 1.0, -0.5, 1, position=self.position)
+        root = search_traces.Node(0, None, None, "", 1.0, 4, 0.0, 1.0, 0.5, 0, (child,), position=self.position)
+        choice = search_traces.Choice(2, "right", True, 0.5, 1.0, 3, 0.1, 0.1)
+        return search_traces.Thought("catch", "muzero", 7, 2, "right", (choice,), 0.5, 0.25, 3, root)
 
     position: str | None = None
 
-    def nearest(self, record: Any, number: int, thought: thinking.Thought) -> dict[int, rethinking.Nearest]:
+    def nearest(self, record: Any, number: int, thought: search_traces.Thought) -> dict[int, rethinking.Nearest]:
         return {1: rethinking.Nearest(number + 1, 0.125)}
 
 
@@ -125,12 +125,12 @@ def test_failures_are_answers(root: pathlib.Path, loads: list[Any], monkeypatch:
 def test_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"MAX_CHOICES": 1, "MAX_LINES": 1, "MAX_NODES": 2, "MAX_LETTERS": 3}.items():
         monkeypatch.setattr(thoughts, name, value)
-    third = thinking.Node(2, 1, 0, "deep", 0.5, 1, 0.0, 1.0, 0.0, 2, position="letters")
-    second = thinking.Node(1, 0, 1, "b", 0.5, 2, 0.0, 1.0, 0.0, 1, (third,), position="letters")
-    other = thinking.Node(3, 0, 0, "a", 0.5, 1, 0.0, 1.0, 0.0, 1, position="letters")
-    root = thinking.Node(0, None, None, "", 1.0, 4, 0.0, 1.0, 0.0, 0, (second, other), position="letters")
-    choices = tuple(thinking.Choice(number, "ab"[number], True, 0.5, number / 2, number) for number in range(2))
-    found = thinking.Thought("x", "muzero", 1, 1, "b", choices, 0.0, 0.0, 3, root)
+    third = search_traces.Node(2, 1, 0, "deep", 0.5, 1, 0.0, 1.0, 0.0, 2, position="letters")
+    second = search_traces.Node(1, 0, 1, "b", 0.5, 2, 0.0, 1.0, 0.0, 1, (third,), position="letters")
+    other = search_traces.Node(3, 0, 0, "a", 0.5, 1, 0.0, 1.0, 0.0, 1, position="letters")
+    root = search_traces.Node(0, None, None, "", 1.0, 4, 0.0, 1.0, 0.0, 0, (second, other), position="letters")
+    choices = tuple(search_traces.Choice(number, "ab"[number], True, 0.5, number / 2, number) for number in range(2))
+    found = search_traces.Thought("x", "muzero", 1, 1, "b", choices, 0.0, 0.0, 3, root)
     answer = thoughts.shown(found.to_json(), {})
     assert [node["number"] for node in answer["nodes"]] == [0, 1] and answer["num_nodes"] == 4
     assert [node["children"] for node in answer["nodes"]] == [[1], []]

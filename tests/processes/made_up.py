@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from seedzero.processes import program as programs
+from seedzero.processes import programs
 
 TIMEOUT_SECONDS = 20.0
 

@@ -6,8 +6,7 @@ import threading
 
 import pytest
 
-from seedzero.processes import pool
-from seedzero.processes import program as programs
+from seedzero.processes import pool, programs
 
 _SECONDS = 60.0
 

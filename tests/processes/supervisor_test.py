@@ -19,8 +19,7 @@ import pytest
 from made_up import TIMEOUT_SECONDS
 
 from seedzero.core import exit_codes
-from seedzero.processes import program as programs
-from seedzero.processes import supervisor
+from seedzero.processes import programs, supervisor
 
 # With processes that are made up.
 

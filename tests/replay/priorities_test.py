@@ -12,9 +12,7 @@ import pytest
 import replay_harness as harness
 
 from seedzero.config import sections
-from seedzero.replay import data as sources
-from seedzero.replay import priorities
-from seedzero.replay import rings as ring_store
+from seedzero.replay import priorities, ring_store, sources
 
 PRIORITIZATION = sources.Prioritization(alpha=0.5, beta=0.4, epsilon=0.01)
 

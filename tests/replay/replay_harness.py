@@ -13,10 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero.core import types
-from seedzero.replay import data as sources
-from seedzero.replay import rings as ring_store
-from seedzero.replay import sampling
-from seedzero.replay import windows as windowing
+from seedzero.replay import ring_store, sampling, sources, windowing
 
 STORED = {
     "action": sources.Stored((), np.dtype(np.int32)),

@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 
 from seedzero.core import types
-from seedzero.replay import data as sources
-from seedzero.replay import priorities, sampling
-from seedzero.replay import rings as ring_store
-from seedzero.replay import windows as windowing
+from seedzero.replay import priorities, ring_store, sampling, sources, windowing
 
 SHARDED, WHOLE = jax.sharding.PartitionSpec("devices"), jax.sharding.PartitionSpec()
 BATCH = 512

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 import replay_harness as harness
 
-from seedzero.replay import data as sources
-from seedzero.replay import rings as ring_store
-from seedzero.replay import sampling
+from seedzero.replay import ring_store, sampling, sources
 
 
 def one_by_one(replay: ring_store.Rings, *numbers: int) -> ring_store.Rings:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from seedzero import search as mcts
-from seedzero.config import muzero as muzero_config
+from seedzero.config import muzero_config
 
 Board = tuple[int, ...]
 """Nine squares, row by row, as the player to move sees them: 1 own, -1 the other's, 0 empty."""

@@ -13,7 +13,7 @@ import pytest
 import reference  # beside this file: see conftest.py
 
 from seedzero import search as mcts
-from seedzero.config import muzero as muzero_config
+from seedzero.config import muzero_config
 
 CLOSE = 1e-5
 """Scores that 32 bits cannot tell apart: they are sums of numbers up to about 30, whose last bit is 2e-6."""

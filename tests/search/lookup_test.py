@@ -12,7 +12,7 @@ import pytest
 import reference  # beside this file: see conftest.py
 
 from seedzero import search as mcts
-from seedzero.config import muzero as muzero_config
+from seedzero.config import muzero_config
 from seedzero.search import lookup
 
 N, W, B, A = 5, 3, 4, 7

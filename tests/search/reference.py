@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from seedzero import search as mcts
-from seedzero.config import muzero as muzero_config
+from seedzero.config import muzero_config
 
 Model = Callable[[Any, int], tuple[mcts.Prediction, Any]]
 """(state, action) -> (prediction without a batch axis, next state)."""

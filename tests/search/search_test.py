@@ -13,7 +13,7 @@ import pytest
 import reference  # beside this file: see conftest.py
 
 from seedzero import search as mcts
-from seedzero.config import muzero as muzero_config
+from seedzero.config import muzero_config
 from seedzero.search import selection
 
 A, B = 5, 16

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 from seedzero import search as mcts
-from seedzero.config import muzero as muzero_config
+from seedzero.config import muzero_config
 
 B, A = 4, 6
 CASES = [("gumbel", False), ("gumbel", True), ("puct", False), ("puct", True)]

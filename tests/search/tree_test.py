@@ -11,7 +11,7 @@ import pytest
 import reference  # beside this file: see conftest.py
 
 from seedzero import search as mcts
-from seedzero.config import muzero as muzero_config
+from seedzero.config import muzero_config
 
 B, A = 3, 4
 

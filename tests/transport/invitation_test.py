@@ -10,8 +10,7 @@ import socket
 import certificates
 import pytest
 
-from seedzero.config import config as configs
-from seedzero.config import worker_options
+from seedzero.config import configs, worker_options
 from seedzero.transport import invitation, security
 
 

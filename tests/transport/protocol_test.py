@@ -16,9 +16,7 @@ import pytest
 import wire_world
 from hypothesis import stateful, strategies
 
-from seedzero.loop import inbox as inboxes
-from seedzero.loop import ledger
-from seedzero.loop import roster as rosters
+from seedzero.loop import inboxes, ledger, rosters
 from seedzero.transport import connection, messages, sessions, streams
 
 Event = Callable[..., None]

@@ -42,8 +42,7 @@ from wire import (
 )
 
 from seedzero.core import errors, types
-from seedzero.transport import client, codec, handshake, inference_pb2, messages, probe, streams
-from seedzero.transport import status as grpc_status
+from seedzero.transport import client, codec, grpc_status, handshake, inference_pb2, messages, probe, streams
 
 
 class RawStream:

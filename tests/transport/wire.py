@@ -18,8 +18,7 @@ import numpy as np
 
 from seedzero.config import sections
 from seedzero.core import errors, types
-from seedzero.transport import client, codec, messages, security
-from seedzero.transport import server as servers
+from seedzero.transport import client, codec, messages, security, servers
 
 TIMEOUT_SECONDS = 20.0
 NUM_GROUPS = 2

@@ -22,15 +22,12 @@ from typing import Any, cast
 import numpy as np
 from grpc import aio
 
-from seedzero.config import config as configs
-from seedzero.config import sections
+from seedzero.config import configs, sections
 from seedzero.core import errors, types
-from seedzero.device import batch as batches
-from seedzero.host import reception as receptions
-from seedzero.loop import ledger
-from seedzero.loop import roster as rosters
-from seedzero.transport import codec, connection, messages, sessions, streams
-from seedzero.transport import status as grpc_status
+from seedzero.device import batches
+from seedzero.learner import receptions
+from seedzero.loop import ledger, rosters
+from seedzero.transport import codec, connection, grpc_status, messages, sessions, streams
 
 SPEC = types.EnvSpec((3,), "float32", 4)
 NUM_GROUPS, SIZE = 2, 2
@@ -151,18 +148,18 @@ class Loop:
     """The device loop: takes messages, books them, and answers later. `seen`: of each session and group."""
 
     reception: receptions.Reception
-    books: ledger.Ledger = dataclasses.field(default_factory=lambda: ledger.Ledger(LAYOUT.num_train))
+    accounting: ledger.Ledger = dataclasses.field(default_factory=lambda: ledger.Ledger(LAYOUT.num_train))
     acting: list[messages.StepRequest] = dataclasses.field(default_factory=list)
     seen: dict[tuple[str, int], tuple[float, int]] = dataclasses.field(default_factory=dict)
 
     def take(self) -> None:
         """One turn: notes sessions that ended, and takes waiting messages."""
         for slots, reason in self.reception.inbox.take_ended():
-            self.books.discard(slots, reason)
+            self.accounting.discard(slots, reason)
         taken = self.reception.inbox.take(types.Role.TRAIN, LAYOUT, LAYOUT.num_train, lambda slots: 0)
         for request, slots, *_ in taken:
             self._check(request)
-            self.books.record(slots, request.first, request.step.final)
+            self.accounting.record(slots, request.first, request.step.final)
             self.acting.append(request)
 
     def _check(self, request: messages.StepRequest) -> None:
@@ -341,10 +338,10 @@ class World:
 
     def check(self) -> None:
         """Checks what must hold at every moment."""
-        found = self.loop.books.counts
+        found = self.loop.accounting.counts
         lost = sum(found.discarded.values())
         promised(found.acknowledged == found.stored + found.pending + lost, f"the ledger lost count: {found}")
-        promised(found.pending == np.count_nonzero(self.loop.books._pending), "a pending step belongs to no slot")
+        promised(found.pending == np.count_nonzero(self.loop.accounting._pending), "a pending step belongs to no slot")
         owned = [slot for session in self.roster._sessions.values() for slot in session.all_slots.tolist()]
         promised(len(owned) == len(set(owned)), "a slot has two owners")
         promised(len(owned) + self.roster.num_free() == LAYOUT.num_train, "a slot has no owner and is not free")

@@ -21,7 +21,7 @@ from gymnasium import spaces
 from seedzero.config import families, sections, worker_options
 from seedzero.core import errors, exit_codes, types
 from seedzero.envs import catch, gym_env, registry
-from seedzero.transport import server as servers
+from seedzero.transport import servers
 from seedzero.worker import process, worker
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -574,7 +574,7 @@ def test_a_whole_session_of_every_family_never_imports_jax(serve, address):
     assert not [
         name
         for name in modules
-        if name.startswith(("seedzero.host", "seedzero.loop", "seedzero.agents", "seedzero.cli"))
+        if name.startswith(("seedzero.learner", "seedzero.loop", "seedzero.agents", "seedzero.cli"))
     ]
 
 

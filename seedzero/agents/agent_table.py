@@ -1,0 +1,28 @@
+"""The agents by name; docs/architecture.md lists the parts of a new agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from seedzero.agents import apex, base, muzero, own, ppo, r2d2, sac, vtrace
+from seedzero.config import combinations, configs
+from seedzero.core import types
+
+AGENTS: Mapping[str, Callable[[configs.Config, types.EnvSpec, str], base.Agent]] = {
+    "muzero": muzero.make,
+    "vtrace": vtrace.make,
+    "apex": apex.make,
+    "r2d2": r2d2.make,
+    "ppo": ppo.make,
+    "sac": sac.make,
+}
+
+
+def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
+    """Returns the configured agent for environments of this spec.
+
+    Raises:
+      ConfigError: the agent, or a torso of its settings, does not go with these environments.
+    """
+    combinations.check_environment(config, spec)
+    return AGENTS.get(config.run.agent, own.make)(config, spec, platform)

@@ -1,0 +1,137 @@
+"""The subject of a measurement: a preset's agent, device state and batches, as in a learner on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedzero.agents import muzero_model
+from seedzero.config import configs, machines, options, presets
+from seedzero.core import errors, types
+from seedzero.device import acting, batches, meshes, setups, states
+from seedzero.envs import registry
+from seedzero.replay import ring_store
+
+Settings = Mapping[str, options.Value | str]
+"""Settings by SECTION.KEY, over the preset's."""
+
+ON_CPU, ON_ACCELERATOR = "cartpole", "atari"
+EPISODE_LENGTH = 60
+"""Steps of an episode in filled rings: some windows reach an end, most don't."""
+
+
+class Subject(NamedTuple):
+    """A preset as in a learner: its name, the configuration with everything resolved, the device functions' setup."""
+
+    preset: str
+    config: configs.Config
+    setup: setups.Setup
+
+    @property
+    def seed(self) -> np.int32:
+        """The run's seed, as device functions take it."""
+        return np.int32(self.config.run.seed)
+
+    @property
+    def num_inserts(self) -> np.int32:
+        """Training steps stored once the rings are full."""
+        return np.int32(self.setup.slot_length * self.setup.layout.num_train)
+
+    @property
+    def parts(self) -> muzero_model.Parts:
+        """The agent's network and optimizer."""
+        return muzero_model.make_parts(self.config, self.setup.spec, self.setup.mesh.devices.flat[0].platform)
+
+
+def make(preset: str, settings: Settings, agents: Sequence[str] = ("muzero",)) -> Subject:
+    """Returns the subject of a learner with this preset; "": cartpole on a CPU, atari on an accelerator.
+
+    agents: that can be measured, the first one by default.
+
+    Raises:
+      ConfigError: an unknown preset or setting.
+      EnvironmentFailure: the environment, and so its spec, can't be made.
+    """
+    platform = jax.default_backend()
+    preset = preset or (ON_CPU if platform == "cpu" else ON_ACCELERATOR)
+    config = configs.override(presets.get(preset, str(settings.get("run.agent", agents[0]))), settings)
+    if config.replay.placement == "host":
+        raise errors.ConfigError(
+            "--replay.placement=host: this benchmark measures a replay in device memory; omit the flag"
+        )
+    if config.training.acting_devices:
+        raise errors.ConfigError(
+            f"--training.acting_devices={config.training.acting_devices}: this benchmark measures devices that all do "
+            "the same; omit the flag"
+        )
+    machine = machines.Machine(platform, machines.num_cores(), jax.local_device_count())
+    if config.run.agent not in agents:
+        which = "MuZero alone is" if agents == ("muzero",) else f"{' and '.join(agents)} alone are"
+        raise errors.ConfigError(f"--agent={config.run.agent}: {which} measured here; leave it out")
+    config, _ = machines.resolve(config, preset=preset, explicit=settings.keys(), machine=machine)
+    mesh = meshes.make(config.training.num_devices)
+    return Subject(preset, config, setups.make(config, registry.spec(config.env), mesh))
+
+
+def facts(subject: Subject) -> dict[str, str | int]:
+    """Returns a figure's circumstances besides the code."""
+    device = subject.setup.mesh.devices.flat[0]
+    return {
+        "preset": subject.preset,
+        "platform": device.platform,
+        "device": device.device_kind,
+        "devices": int(subject.setup.mesh.devices.size),
+        "cores": machines.num_cores(),
+        "jax": jax.__version__,
+    }
+
+
+def filled_actor(subject: Subject) -> acting.ActorState:
+    setup = subject.setup
+    actor = states.init_actor(setup)
+
+    def fill(rings: ring_store.Rings) -> ring_store.Rings:
+        slot = jnp.arange(setup.layout.train_per_shard, dtype=jnp.int32)
+
+        def write(time: jax.Array, rings: ring_store.Rings) -> ring_store.Rings:
+            num_inserts = time * setup.layout.num_train
+            return ring_store.write(rings, slot, row(rings, time + 7 * slot), num_inserts, setup.agent.stack)
+
+        filled: ring_store.Rings = jax.lax.fori_loop(0, setup.slot_length, write, rings)
+        return filled
+
+    filled = meshes.over_devices(fill, setup.mesh, meshes.SHARDED, meshes.SHARDED, donate=(0,))
+    return actor._replace(rings=filled(actor.rings))
+
+
+def row(rings: ring_store.Rings, step: jax.Array) -> ring_store.Row:
+    """Returns one row for each slot; `step` [S] int32 counts the environment's steps."""
+
+    def full(ring: jax.Array, value: jax.Array) -> jax.Array:
+        shape = (*value.shape, *ring.shape[2:])
+        return jnp.broadcast_to(value.reshape(-1, *[1] * (len(shape) - 1)), shape).astype(ring.dtype)
+
+    # 1 / A is a uniform policy of A actions; a scalar becomes 1.
+    one = jnp.ones(step.shape)
+    stored = {name: full(ring, one / max(1, *ring.shape[2:], 1)) for name, ring in rings.stored.items()}
+    return ring_store.Row(
+        observation=full(rings.observation, step % 7),
+        reward=one,
+        terminated=step % EPISODE_LENGTH == EPISODE_LENGTH - 1,
+        truncated=step < 0,
+        first=step < 0,
+        stored=stored,
+    )
+
+
+def batch(subject: Subject, num_rows: int) -> batches.Batch:
+    """Returns a full batch of `num_rows` rows per shard: training slots first, then evaluation slots."""
+    local = np.minimum(np.arange(num_rows, dtype=np.int32), subject.setup.layout.slots_per_shard)
+    slot = np.tile(local, subject.setup.layout.num_shards)
+    empty = batches.padding(subject.setup.spec, subject.setup.layout, num_rows)
+    explore = np.where(slot < subject.setup.layout.train_per_shard, types.EXPLORE, types.GREEDY)
+    return empty._replace(slot=slot, ring=slot, first=np.zeros(slot.shape, bool), explore=explore)

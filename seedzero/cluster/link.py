@@ -1,0 +1,155 @@
+"""A learner host's end of the agreement: joins the others, brings decisions, notices a host that has gone.
+
+Host 0 is the hub (`hub.py`): it makes the decisions and passes them on. Every other host has a stream to it
+(`member.py`). All of it lives on one event-loop thread; the other threads' calls post to that.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from seedzero.cluster import messages
+from seedzero.core import errors, printable
+from seedzero.loop import agreement
+from seedzero.transport import loop_thread
+
+BEAT_SECONDS = 1.0
+_LEAVE_SECONDS = 60.0
+"""Longest wait of a host that is done for the others."""
+
+
+class Link(abc.ABC):
+    """Common parts of both ends. Methods may be called on any thread but the link's own."""
+
+    def __init__(
+        self, hello: messages.HostHello, silence_seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """silence_seconds: a host counts as gone after so long without a message."""
+        self.hello, self._silence_seconds, self._clock = hello, silence_seconds, clock
+        self.agreed = agreement.Agreed(hello.index, hello.num, self.send)
+        self.tick: Callable[[], object] = lambda: None
+        """Called every second, while this host is alive and has heard of the others; on the link's thread."""
+        self.counters: Callable[[], Mapping[str, Any]] = dict
+        """Returns this host's counters for the others; on the link's thread."""
+        self.lock_step = False
+        """Whether counters of the others count at their place among the updates alone."""
+        self.details: Mapping[int, Mapping[str, Any]] = {}
+        """The newest `counters` of the other hosts, by index."""
+        self.warnings: list[str] = []
+        """About the other hosts, for the user; on host 0, once all have met."""
+        self._changed = threading.Condition()
+        self.missing = ""
+        """Which hosts lack their part of the newest checkpoint, in a sentence; "": none does."""
+        self._gathered: dict[str, dict[int, str]] = {}
+        self._has_left = False  # this host is done
+        self._all_left = self._is_closed = False
+        self._lost = ""
+        self._on_lost: Callable[[str], None] = lambda reason: None
+        self._thread = loop_thread.LoopThread("seedzero-hosts")
+
+    @abc.abstractmethod
+    def meet(self, deadline_seconds: float) -> messages.Begin:
+        """Returns how all hosts begin, once all have joined. Raises UsageError, TrainingFailure in time."""
+
+    @abc.abstractmethod
+    def send(self, message: messages.Message) -> None:
+        """Takes a message for host 0."""
+
+    @abc.abstractmethod
+    async def close(self) -> None:
+        """Ends the connections; on the link's thread."""
+
+    def when_lost(self, tell: Callable[[str], None]) -> None:
+        """Has `tell` called once, on the link's thread, with the reason for the run's end; now, if known."""
+        with self._changed:
+            self._on_lost = tell
+            reason = self._lost
+        if reason:
+            self._thread.post(tell, reason)
+
+    def gather(self, subject: str, found: str = "") -> dict[int, str]:
+        """Tells the others this host's words about a subject; returns the words of all hosts, by index.
+
+        It waits for the words of all, so every host calls it equally often about a subject. Raises TrainingFailure if
+        the run ends before.
+        """
+        self.send({"found": [subject, found[: messages.MAX_TEXT]]})
+        with self._changed:
+            self._changed.wait_for(lambda: subject in self._gathered or self._lost or self._all_left)
+            if subject not in self._gathered:
+                raise errors.TrainingFailure(self._lost or "the other hosts have left")
+            return self._gathered.pop(subject)
+
+    def leave(self, deadline_seconds: float = _LEAVE_SECONDS) -> bool:
+        """Says that this host is done; returns whether all are, in time. The link is closed then."""
+        with self._changed:
+            self._has_left = True
+        self.send({"leaving": True})
+        with self._changed:
+            self._changed.wait_for(lambda: self._all_left or self._lost, deadline_seconds)
+            done = self._all_left
+        self.stop()
+        return done
+
+    def stop(self) -> None:
+        """Ends the link without a word, once."""
+        with self._changed:
+            self._has_left, is_closed, self._is_closed = True, self._is_closed, True
+        if not is_closed:
+            self._thread.run(self.close())
+            self._thread.stop()
+
+    # --- on the link's thread
+
+    def receive(self, message: messages.Message) -> None:
+        """Handles a message of host 0. Raises InvalidMessage."""
+        for kind, value in message.items():
+            if kind == "decisions":
+                steps = {int(index): messages.steps(each) for index, each in message["steps"].items()}
+                made = [(agreement.Kind(name), messages.number(number), str(reason)) for name, number, reason in value]
+                self.agreed.decide(*(agreement.Decision(*each, steps) for each in made))
+            elif kind == "beat":
+                self.details = {int(index): found for index, found in value.items() if int(index) != self.hello.index}
+                if not self.lock_step:
+                    seen = self.details.items()
+                    self.agreed.others = {index: messages.steps(each["steps"]) for index, each in seen}
+            elif kind == "gathered":
+                subject, found = value
+                with self._changed:
+                    self._gathered[str(subject)] = {
+                        int(index): printable.escape(str(one)) for index, one in found.items()
+                    }
+                    self._changed.notify_all()
+            elif kind == "left":
+                with self._changed:
+                    self._all_left = True
+                    self._changed.notify_all()
+            elif kind == "lost":
+                self.lose(str(value)[: messages.MAX_TEXT])
+
+    def lose(self, reason: str) -> None:
+        """Notes the run's end without one of its hosts, unless this host is done anyway."""
+        with self._changed:
+            if self._lost or self._all_left:
+                return
+            self._lost, is_done = reason, self._has_left
+            self._changed.notify_all()
+        if not is_done:
+            self._on_lost(reason)
+
+    async def beating(self, beat: Callable[[], object]) -> None:
+        """Calls `beat` and `tick` every second."""
+        while True:
+            beat()
+            self.tick()
+            await asyncio.sleep(BEAT_SECONDS)
+
+
+def silent(index: int, seconds: float) -> str:
+    """Returns the reason for the end of a run with a silent host."""
+    return f"host {index} has been silent for {seconds:.0f} s: it stands still, or the network does"

@@ -1,0 +1,166 @@
+"""Settings of the machine: automatic values, and a preset's values on a CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import pathlib
+import platform
+from collections.abc import Mapping, Set
+from typing import NamedTuple
+
+from seedzero.config import configs, options, presets
+from seedzero.core import env_ids, errors
+
+MAX_AUTO_BATCH = 1024
+UNKNOWN_WORKERS = 4
+"""Workers that are expected where all come from elsewhere and none is announced."""
+
+
+def num_cores() -> int:
+    """Returns the process's cores; a container's share of time (`--cpus`) does not show."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processor() -> str:
+    """Returns the name of this machine's CPU."""
+    with contextlib.suppress(OSError):
+        for line in pathlib.Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+class Machine(NamedTuple):
+    """Facts behind the automatic values. platform: "cpu", "gpu" or "tpu"; num_devices: local devices."""
+
+    platform: str
+    num_cores: int
+    num_devices: int
+
+
+def resolve(
+    config: configs.Config, *, preset: str, explicit: Set[str], machine: Machine
+) -> tuple[configs.Config, list[str]]:
+    """Returns the configuration with everything filled in that depends on the machine, and notes for the user.
+
+    Args:
+      config: the preset's values with the user's over them.
+      explicit: names SECTION.KEY of what the user set; those are never changed.
+
+    Raises:
+      ConfigError: the devices can't share the batch or the slots evenly.
+    """
+    notes = []
+    changes = presets.cpu_values(preset, config.run.agent, explicit=explicit)
+    if machine.platform == "cpu" and changes:
+        config = configs.override(config, changes)
+        notes.append(f"preset {preset} on a CPU: {_listing(changes)}")
+    automatic = _automatic(config, machine)
+    if automatic:
+        config = configs.override(config, automatic)
+        found = f"{machine.num_cores} cores and {machine.num_devices} {machine.platform} device(s)"
+        notes.append(f"automatic, for {found}: {_listing(automatic)}")
+    check_shares(config)
+    num_shards, num_envs = config.training.acting_devices or config.training.num_devices, config.worker.num_envs
+    if num_envs < num_shards and not _may_join(config):
+        notes.append(
+            f"{num_envs} environments leave some of {num_shards} devices without any, and a new run learns nothing "
+            "until each had one; give more --worker.envs_per_group or --workers, or fewer --training.num_devices"
+        )
+    return config, notes
+
+
+def _listing(values: Mapping[str, options.Value]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _automatic(config: configs.Config, machine: Machine) -> dict[str, options.Value]:
+    num_devices = config.training.num_devices or machine.num_devices
+    num_acting = config.training.acting_devices or num_devices
+    num_slots, num_sharing = _slots(config)
+    most_rows = num_slots if config.run.deterministic else min(MAX_AUTO_BATCH, num_slots)
+    if config.env.id == env_ids.DMLAB30 and config.evaluation.every_updates:
+        most_rows = max(most_rows, env_ids.DMLAB30_LEVELS)  # an evaluation plays them all in one batch
+    values = {
+        "training.num_devices": num_devices,
+        "replay.num_slots": _round_up(num_slots, num_acting),
+        **({"replay.num_envs": num_sharing} if num_sharing and config.agent.SAMPLES else {}),
+        "batcher.max_batch": max(most_rows, config.worker.envs_per_group),
+        "worker.threads": max(1, machine.num_cores // max(1, config.worker.num)),
+    }
+    current = configs.flatten(config)
+    return {name: value for name, value in values.items() if current[name] == options.AUTO}
+
+
+def _slots(config: configs.Config) -> tuple[int, int]:
+    """Returns the number of rings, and how many environments share the capacity; 0: as many as there are rings.
+
+    There are rings for local and announced workers, and where any may join, for one more.
+    """
+    given, worker = config.replay.num_slots, config.worker
+    a_worker, local = worker.num_groups * worker.envs_per_group, worker.num_envs
+    if config.run.deterministic or not _may_join(config):
+        return given or local, 0
+    expected = local + worker.num_remote * a_worker
+    if expected == 0:
+        return given or UNKNOWN_WORKERS * a_worker, 0
+    num_slots = given or (expected if worker.num_remote else expected + a_worker)
+    return num_slots, expected if expected < num_slots else 0
+
+
+def _may_join(config: configs.Config) -> bool:
+    """Returns whether workers of other machines may bring environments."""
+    listen = config.transport.listen
+    is_open = bool(listen) and not listen.startswith("unix:")
+    return is_open or config.worker.num == 0 or config.worker.num_remote > 0
+
+
+def _round_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def check_shares(config: configs.Config, *, is_begun: bool = False) -> None:
+    """Every device of a group holds the same number of slots and takes the same share of a batch.
+
+    Args:
+      config: its automatic values are resolved.
+      is_begun: a run that goes on keeps its slots and devices, so only the groups can be others.
+
+    Raises:
+      ConfigError: with what would fit.
+    """
+    num_devices, num_acting = config.training.num_devices, config.training.acting_devices
+    if num_acting >= num_devices:
+        fitting = f"{num_devices - 1} or less, or " if num_devices > 1 else ""
+        raise errors.ConfigError(
+            f"--training.acting_devices={num_acting} leaves none of training.num_devices={num_devices} to learn; "
+            f"give {fitting}0: all act and learn"
+        )
+    for name, number, multiple, groups in _unshared(config, num_acting):
+        remedy = f"try --{name}={_round_up(number, multiple)}"
+        if is_begun:
+            numbers = [str(other) for other in range(num_devices) if not _unshared(config, other)]
+            remedy = f"this run can go on with --training.acting_devices={' or '.join(numbers)}" if numbers else remedy
+        raise errors.ConfigError(f"--{name}={number} can't be shared evenly by {groups}; {remedy}")
+    num_shards, num_envs = num_acting or num_devices, config.worker.num_envs
+    num_filled = -(-num_envs // (config.replay.num_slots // num_shards))
+    if config.run.deterministic and num_filled < num_shards:
+        raise errors.ConfigError(
+            f"--deterministic fills the rings in order: {num_envs} environments leave devices without any, "
+            f"replay.num_slots={config.replay.num_slots} on {num_shards}; give --worker.envs_per_group so that "
+            f"environments are a multiple of {num_shards}, or --training.num_devices={num_filled}"
+        )
+
+
+def _unshared(config: configs.Config, num_acting: int) -> list[tuple[str, int, int, str]]:
+    """Returns the numbers indivisible among groups of devices: name, number, the needed divisor, the groups."""
+    num_devices = config.training.num_devices
+    acting, all_groups, num_shares = f"training.num_devices={num_devices}", "", num_devices
+    if num_acting:
+        acting, all_groups = f"training.acting_devices={num_acting}", f" and the other {num_devices - num_acting}"
+        num_shares = math.lcm(num_acting, num_devices - num_acting)
+    shares = [(name, number, num_shares, acting + all_groups) for name, number in config.agent.shared(config).items()]
+    shares.append(("replay.num_slots", config.replay.num_slots, num_acting or num_devices, acting))
+    return [share for share in shares if share[1] % share[2]]

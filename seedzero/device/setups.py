@@ -1,0 +1,122 @@
+"""A run's agent, environments and devices: the one argument of every maker of device functions."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from seedzero.agents import agent_table, base
+from seedzero.config import configs
+from seedzero.core import errors, types
+from seedzero.device import batches, meshes
+from seedzero.replay import ring_store, sources
+
+RING_MARGIN = 2
+"""Rows of a ring beside its steps and the frame stack: the pending one and the one that is overwritten next."""
+
+
+class Setup(NamedTuple):
+    """Settings of all device functions."""
+
+    agent: base.Agent
+    spec: types.EnvSpec
+    mesh: jax.sharding.Mesh  # devices that act and hold the rings
+    layout: batches.Layout
+    sizes: tuple[int, ...]  # rows a shard of acting batches, ascending
+    slot_length: int  # rows of a ring
+    batch_size: int  # windows of one update over all devices
+    capacity: int  # training steps that count as kept
+    # With frames in the host's memory, whether windows are drawn before their update is asked for. With learners,
+    # whether acting goes on before an update's parameters and priorities are there.
+    ahead: bool = True
+    learners: jax.sharding.Mesh | None = None  # devices that learn and do nothing else; None: those that act learn
+    num_players: int = 1  # that learn; several share the rings, each with slots of its own
+    num_hosts: int = 1  # of the run; each has a mesh like this, and they learn together
+
+    @property
+    def prioritization(self) -> sources.Prioritization | None:
+        """How much priorities count; None: sampling is uniform, or there is a queue."""
+        data = self.agent.data
+        return data.prioritization if isinstance(data, sources.Replay) else None
+
+    @property
+    def learns_on(self) -> jax.sharding.Mesh:
+        return self.learners or self.mesh
+
+    @property
+    def stored(self) -> dict[str, sources.Stored]:
+        """The arrays of a stored row: the agent's, and the versions, equal when acting writes them."""
+        version = sources.Stored((), np.dtype(np.int32))
+        return {**self.agent.stored, **dict.fromkeys(version_names(self.agent), version)}
+
+    @property
+    def max_rows(self) -> int:
+        """Rows of the largest acting batch over all devices."""
+        return self.sizes[-1] * self.layout.num_shards
+
+
+def make(config: configs.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh) -> Setup:
+    """Returns the setup of a run on some devices, with automatic values resolved.
+
+    Raises ConfigError for an agent that does not go with these environments or devices.
+    """
+    agent = agent_table.make(config, spec, mesh.devices.flat[0].platform)
+    mesh, learners = meshes.split(mesh, config.training.acting_devices)
+    layout, sizes = batches.plan(config, mesh.devices.size, has_seats=bool(spec.seats))
+    if config.league.num_learning > 1 and layout.num_shards > 1:
+        raise errors.ConfigError(
+            f"{config.league.num_learning} players learn, on one device, and there are {layout.num_shards}; give "
+            "--training.num_devices=1"
+        )
+    data = agent.data
+    for name, kept in agent.stored.items():
+        stride = 1 if isinstance(data, sources.Queue) else data.stride  # after a cut, an unroll begins anywhere
+        if stride % kept.every:
+            raise errors.ConfigError(
+                f"agent {config.run.agent} stores {name!r} in every {kept.every}th row, but its windows begin at "
+                f"multiples of {stride}"
+            )
+    batch_size = data.batch_size if isinstance(data, sources.Queue) else config.replay.batch_size
+    num_reanalysed = agent.reanalyse.batch_size if agent.reanalyse else 0
+    num_learning = learners.devices.size if learners else 1
+    for number, name, shares in (
+        (batch_size, "windows", math.lcm(layout.num_shards, num_learning)),
+        (num_reanalysed, "reanalysed rows", layout.num_shards),
+    ):
+        if number % shares:
+            groups = f"{layout.num_shards}{f' and {num_learning}' if learners else ''}"
+            raise errors.ConfigError(f"{number} {name} of one call can't be shared by {groups} devices")
+    return Setup(
+        agent=agent,
+        spec=spec,
+        mesh=mesh,
+        layout=layout,
+        sizes=sizes,
+        slot_length=_slot_length(agent, config.replay.capacity, config.replay.num_sharing),
+        batch_size=batch_size,
+        capacity=2**31 - 1 if isinstance(data, sources.Queue) else config.replay.capacity,
+        ahead=not config.run.deterministic,
+        learners=learners,
+        num_players=config.league.num_learning,
+        num_hosts=config.hosts.num,
+    )
+
+
+def _slot_length(agent: base.Agent, capacity: int, num_envs: int) -> int:
+    """Returns the rows of a ring: a multiple of the stride of windows, and so of every `Stored.every`.
+
+    Of a replay, `num_envs` environments fill the capacity.
+    """
+    margin = agent.stack + RING_MARGIN
+    if isinstance(agent.data, sources.Queue):
+        # A slot is held at `max_lag` complete unrolls; the rows of one call may follow.
+        return ring_store.slot_length((agent.data.max_lag + 1) * agent.data.length, 1, margin)
+    return ring_store.slot_length(capacity, num_envs, margin, agent.data.stride)
+
+
+def version_names(agent: base.Agent) -> tuple[str, ...]:
+    """Returns the names of stored arrays holding versions."""
+    return (ring_store.VERSION,) if agent.reanalyse is None else (ring_store.VERSION, ring_store.TARGET_VERSION)

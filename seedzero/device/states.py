@@ -1,0 +1,124 @@
+"""The states on the devices, of acting and of learning: made empty, or as shapes alone."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from seedzero.agents import base
+from seedzero.core import errors
+from seedzero.device import acting, meshes, setups
+from seedzero.replay import frame_rows, ring_store
+
+
+def _create_actor(setup: setups.Setup, *, holds_frames: bool = True, begins: bool = True) -> acting.ActorState:
+    layout = setup.layout
+    rings = ring_store.create(
+        setup.spec,
+        setup.stored,
+        layout.num_train,
+        setup.slot_length,
+        num_shards=layout.num_shards,
+        prioritized=setup.prioritization is not None,
+        holds_frames=holds_frames,
+        shared=setup.num_players > 1,
+    )
+    return acting.ActorState(_create_carried(setup, begins=begins), rings)
+
+
+def _create_carried(setup: setups.Setup, *, begins: bool) -> acting.Carried:
+    num_slots = setup.layout.num_train + setup.layout.num_evaluate
+    carried = acting.initial(setup.agent, setup.spec, num_slots, begins=begins)
+    past = {name: frame_rows.zeros(num_slots, 1, seen.shape[1:], seen.dtype) for name, seen in carried.past.items()}
+    return carried._replace(past=past)
+
+
+def abstract_actor(setup: setups.Setup) -> acting.ActorState:
+    """Returns shapes, dtypes and shardings of the acting state, without allocating anything."""
+    shapes = jax.eval_shape(lambda: _create_actor(setup))
+    return acting.ActorState(*meshes.placed(shapes, meshes.sharded(setup.mesh)))
+
+
+def abstract_train(setup: setups.Setup) -> base.TrainState:
+    """Returns shapes, dtypes and shardings of the train state, without computing anything."""
+    shapes = jax.eval_shape(lambda: setup.agent.init(jax.random.key(0)))
+    return meshes.placed(shapes, meshes.replicated(setup.learns_on))
+
+
+def init_carried(setup: setups.Setup, *, begins: bool) -> acting.Carried:
+    """Returns the environments' memory before the first observation, on devices; begins: as in `acting.initial`."""
+    create = functools.partial(_create_carried, setup, begins=begins)
+    return acting.Carried(*jax.jit(create, out_shardings=meshes.sharded(setup.mesh))())
+
+
+def init_actor(setup: setups.Setup, *, holds_frames: bool = True, begins: bool = True) -> acting.ActorState:
+    """Returns empty rings and memory, on the devices; arguments as in `rings.create` and `acting.initial`."""
+    create = functools.partial(_create_actor, setup, holds_frames=holds_frames, begins=begins)
+    return acting.ActorState(*jax.jit(create, out_shardings=meshes.sharded(setup.mesh))())
+
+
+def init_train(setup: setups.Setup, seed: int) -> base.TrainState:
+    """Returns the initial train state of a player's seed, on every learning device."""
+    init = jax.jit(setup.agent.init, out_shardings=meshes.replicated(setup.learns_on))
+    return init(jax.random.key(seed))  # no constant: see `tracing.SEED`
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def forget(rings: ring_store.Rings) -> ring_store.Rings:
+    """Returns the donated rings without the rows of a player, as of `rings.forget`."""
+    return ring_store.forget(rings)
+
+
+class PlayerSnapshot(NamedTuple):
+    """A player's acting parameters, and the statistics that their values count in, for other players to begin with."""
+
+    params: base.Params  # that act
+    scales: Mapping[str, Any] = {}  # the fields of `Agent.scales`, by name
+
+
+def snapshot(agent: base.Agent, train: base.TrainState) -> PlayerSnapshot:
+    """Returns a train state's part for others; no copies."""
+    return PlayerSnapshot(agent.acting(train), {name: getattr(train, name) for name in agent.scales})
+
+
+def with_snapshot(setup: setups.Setup, train: base.TrainState, given: PlayerSnapshot) -> base.TrainState:
+    """Returns a state before its first update with copies of a snapshot, for its target network too.
+
+    Statistics that the snapshot lacks stay those of the beginning. Raises ConfigError for an agent whose acting
+    parameters are no fields of its train state.
+    """
+    agent, fields = setup.agent, train._asdict()
+    is_whole = agent.acting(train) is fields.get("params")
+    found = {"params": given.params} if is_whole else getattr(given.params, "_asdict", dict)()
+    if not found or not found.keys() <= fields.keys():
+        raise errors.ConfigError(
+            "a player of this agent cannot take another's parameters: `acting` gives "
+            f"{type(given.params).__name__}, expected the train state's params, or a NamedTuple of its fields "
+            f"{', '.join(fields)}; mend the agent, or have the league's builder reset players to initial"
+        )
+    if jax.tree.leaves(fields.get("target_params", ())):
+        found["target_params"] = found["params"]
+    where, found = meshes.replicated(setup.learns_on), {**found, **given.scales}
+    return train._replace(**{name: jax.device_put(copy(tree), where) for name, tree in found.items()})
+
+
+@jax.jit
+def copy(tree: base.Params) -> base.Params:
+    """Returns parameters with a life beyond the donation of their source."""
+    return jax.tree.map(jnp.copy, tree)
+
+
+def parts(agent: base.Agent, train: base.TrainState) -> dict[str, base.Params]:
+    """Returns a train state as the named parts of a checkpoint; "params" (for acting) can be read alone."""
+    params, fields = agent.acting(train), train._asdict()
+    return fields if params is fields.get("params") else {"params": params, "train": fields}
+
+
+def from_parts(agent: base.Agent, like: base.TrainState, saved: dict[str, base.Params]) -> base.TrainState:
+    """Returns the train state of a checkpoint's parts; like: a state, or its shapes."""
+    fields = saved if agent.acting(like) is like._asdict().get("params") else saved["train"]
+    return like._replace(**fields)

@@ -1,0 +1,332 @@
+"""A saved agent as a function from observations to actions, with its memory from step to step.
+
+Shape letters: B rows (environments), A actions, D numbers of a continuous action.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import jax
+import numpy as np
+from gymnasium import spaces
+from numpy import typing as npt
+
+from seedzero.agents import agent_table, base
+from seedzero.config import configs, families
+from seedzero.core import errors, printable, types
+from seedzero.device import acting, batches
+from seedzero.evaluation import agent_choice, codecs, greedy, search_traces
+
+Action: TypeAlias = codecs.Action
+Observation: TypeAlias = npt.ArrayLike | Mapping[Any, Any] | Sequence[Any]
+
+
+def load(choice: agent_choice.AgentChoice) -> Policy:
+    """Returns a saved agent; makes no environment. The seed is of its draws, and of the noise if it explores.
+
+    Raises UsageError for a directory without a run or a worker so far, or with a network's module without consent, and
+    for draws of an agent without a policy; CheckpointError.
+    """
+    config, spec = greedy.read(choice)
+    if not spec.spaces and families.of(config.env.id).prefix in ("gym", "python", "envpool"):
+        printable.say(
+            f"{choice.path} is a run of an earlier version and has no spaces of its environment, so its policy takes "
+            "arrays and gives actions from 0; resume the run once, with a larger budget, to have them"
+        )
+    return Policy(greedy.load(choice, config, spec), seed=choice.seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """The interface of a policy's environments.
+
+    Attributes:
+      observation_space: Gymnasium's space of the observations that the policy takes: the environment's own. Where no
+        worker told it (other families than Gymnasium's and EnvPool's, runs of earlier versions), one array or a
+        dictionary of arrays, as sent.
+      action_space: Gymnasium's space of the actions that the policy gives, likewise.
+      arrays: the arrays as the agent sees them, with their bounds; whole numbers are one-hot vectors there.
+      num_actions: of the agent, 0 .. num_actions - 1, see `Policy.actions`; 0 where actions are vectors.
+      action_low: [D] smallest values of a continuous action's numbers, float32; empty: actions are numbers.
+      action_high: [D] largest ones.
+      has_action_mask: whether every call needs a mask of legal actions, in its observation or beside.
+      num_players: 1, or 2 in turn.
+      tasks: names of the tasks that the environments of the run shared; empty: there was one.
+    """
+
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+    arrays: tuple[types.ArraySpec, ...]
+    num_actions: int
+    action_low: tuple[float, ...]
+    action_high: tuple[float, ...]
+    has_action_mask: bool
+    num_players: int
+    tasks: tuple[str, ...]
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether the agent's action is a vector of float32 and not one of num_actions numbers."""
+        return bool(self.action_low)
+
+
+def _shown(spec: types.EnvSpec, codec: codecs.Codec) -> Spec:
+    shown: dict[str, Any] = {"observation_space": codec.observation_space, "action_space": codec.action_space}
+    names = [field.name for field in dataclasses.fields(Spec) if field.name not in shown]
+    return Spec(**shown, **{name: getattr(spec, name) for name in names})
+
+
+class Policy:
+    """Chooses actions as in evaluation. Each row is an environment, with newest frames and memory.
+
+    Draws of actions and noise follow from the seed, the number of the call and the rows.
+
+    Observations are those of the environment's `reset` and `step` (`spec.observation_space`), in the wrappers of
+    `--env.wrappers`; actions are those of its `step` (`spec.action_space`). A batch [B, ...] of rows has one leading
+    axis more in each array, as with Gymnasium's vector environments, or is a list of dictionaries or of tuples; masks,
+    rewards and actions have it too. Rows begin an episode at their first call and after `reset`. For one thread at a
+    time.
+
+    Attributes:
+      spec: of the environments.
+      step: updates of the checkpoint.
+    """
+
+    def __init__(self, saved: greedy.SavedAgent, *, seed: int = 0) -> None:
+        self._saved, self._seed, self._codec = saved, seed, codecs.of(saved.spec)
+        self.spec, self.step = _shown(saved.spec, self._codec), saved.update
+        self._functions: dict[int | None, greedy.Functions] = {}
+        self._num_calls = 0
+        self._carried: acting.Carried | None = None
+        self._first = np.ones(0, bool)
+
+    def __call__(
+        self,
+        observation: Observation,
+        *,
+        reward: npt.ArrayLike | None = None,
+        action_mask: npt.ArrayLike | None = None,
+        explore: bool = False,
+        num_simulations: int | None = None,
+    ) -> Action:
+        """Returns the action of one observation, or the actions of a batch, and remembers the observations.
+
+        Args:
+          observation: of `spec.observation_space`, or a batch of such.
+          reward: received on the way to the observation, one a row; needed by agents with an LSTM.
+          action_mask: [A] or [B, A] bool, or 0 and 1, true: legal, as the environment shows it in its info or by
+            `action_masks()`; needed where the environment has one, unless it is a part of observations.
+          explore: act with the noise of training; false: greedily, or by draws from the policy, as loaded.
+          num_simulations: of the search; None: as in training.
+
+        Returns:
+          An action of `spec.action_space`, an int where it is Discrete; of a batch [B, ...].
+
+        Raises:
+          UsageError: an observation of another shape, dtype or space, a mask or reward that is missing or not
+            expected, other rows than before, or num_simulations for an agent that does not search.
+        """
+        seen, is_single = self._seen(observation, reward, action_mask, explore)
+        functions = self._of(num_simulations)
+        self._carried, action = functions.act(self._saved.params, self._rows(seen), seen, self._seed, self._num_calls)
+        self._num_calls += 1
+        self._first = np.zeros(len(seen.observation), bool)
+        return self._codec.decode(np.asarray(action), is_single=is_single)
+
+    @property
+    def actions(self) -> np.ndarray:
+        """All actions, [A, ...], in the order of masks and of a search's visit counts. UsageError if continuous."""
+        if self._saved.spec.is_continuous:
+            raise errors.UsageError(f"actions are of {self.spec.action_space}, which has no list of them")
+        return np.asarray(self._codec.decode(np.arange(self._saved.spec.num_actions), is_single=False))
+
+    def search(
+        self,
+        observation: Observation,
+        *,
+        action_mask: npt.ArrayLike | None = None,
+        explore: bool = False,
+        num_simulations: int | None = None,
+        return_tree: bool = False,
+    ) -> base.Searched:
+        """Returns the search's findings, as arrays of numpy, and remembers nothing.
+
+        `action` is of `spec.action_space`; entries for each action have the order of `actions`.
+        Arguments as of a call. The results of one observation lack the leading axis, but for the tree: that is a batch
+        always, as `seedzero.search.to_dot` takes it. Raises UsageError as a call.
+        """
+        if self._saved.agent.search is None:
+            raise errors.UsageError(f"agent {self._saved.config.run.agent} does not search; call the policy itself")
+        seen, is_single = self._seen(observation, None, action_mask, explore)
+        search, rows = self._of(num_simulations).search, (self._saved.params, self._rows(seen), seen)
+        on_device = search(*rows, self._seed, self._num_calls, return_tree=return_tree)
+        found: base.Searched = jax.tree.map(np.asarray, on_device)
+        action: Any = self._codec.decode(np.asarray(found.action), is_single=is_single)
+        if not is_single:
+            return found._replace(action=action)
+        one: base.Searched = jax.tree.map(lambda x: x[0], found._replace(tree=None))
+        return one._replace(action=action, tree=found.tree)
+
+    def think(
+        self,
+        observation: Observation,
+        *,
+        action_mask: npt.ArrayLike | None = None,
+        reward: npt.ArrayLike | None = None,
+        num_simulations: int | None = None,
+        moves: Sequence[int] | None = None,
+    ) -> search_traces.Thought:
+        """Returns the findings about one observation to look at: actions, tree and lines; remembers nothing.
+
+        The numbers are those of `search`. An agent that has probabilities and no search gives these alone.
+
+        Args:
+          observation, action_mask, reward, num_simulations: as of a call.
+          moves: in a game of `spiel:`, all actions since its start; nodes then have their real positions.
+
+        Raises:
+          UsageError: as a call; a batch; moves without a game, or to another observation; an agent that learns values
+            alone, or draws vectors without a search.
+        """
+        seen, is_single = self._seen(observation, reward, action_mask, explore=False)
+        saved, functions = self._saved, self._of(num_simulations)
+        if not is_single:
+            raise errors.UsageError(
+                f"think takes one observation, and a batch of {len(seen.observation)} came; give one row"
+            )
+        if saved.agent.search is None and saved.agent.policy is None:
+            raise errors.UsageError(
+                f"agent {saved.config.run.agent} has neither a search nor probabilities of actions to show; call the "
+                "policy itself"
+            )
+        place = (
+            None if moves is None else search_traces.place(saved.config.env.id, moves, np.asarray(seen.observation[0]))
+        )
+        draws = self._seed, self._num_calls
+        return think(saved, functions, self._codec, self._rows(seen), seen, draws, place)
+
+    def reset(self, rows: Sequence[int] | np.ndarray | None = None) -> None:
+        """Lets an episode begin with the next observation of these rows, [N] int or [B] bool; None: of all rows.
+
+        After `reset()` the number of rows may change. Raises UsageError for missing rows.
+        """
+        if rows is None:
+            self._carried, self._first = None, np.ones(0, bool)
+        elif self._carried is not None:
+            chosen = np.asarray(rows)
+            try:
+                self._first[chosen if chosen.size else chosen.astype(int)] = True  # an empty list has floats
+            except IndexError:
+                raise errors.UsageError(
+                    f"reset of the rows {chosen.tolist()}: expected numbers from 0 to {len(self._first) - 1}, or "
+                    f"{len(self._first)} truth values"
+                ) from None
+
+    def _seen(
+        self, observation: Observation, reward: npt.ArrayLike | None, action_mask: npt.ArrayLike | None, explore: bool
+    ) -> tuple[batches.Batch, bool]:
+        """Returns the checked arrays of a batch, and whether the input lacked a batch axis."""
+        saved, (frame, is_single) = self._saved, self._codec.encode(observation)
+        num_rows = len(frame)
+        if reward is None and saved.agent.reads_reward and num_rows == len(self._first) and not self._first.all():
+            raise errors.UsageError("reward is missing: this agent's LSTM reads the reward of the last step")
+        if action_mask is None and saved.spec.has_action_mask:
+            action_mask = self._codec.shown_mask(observation)
+        if saved.spec.has_action_mask != (action_mask is not None):
+            raise errors.UsageError(
+                "this environment has an action mask: call policy(observation, action_mask=mask), with the mask of "
+                "its info or of its action_masks()"
+                if saved.spec.has_action_mask
+                else "this environment has no action mask; leave action_mask out"
+            )
+        mask = None
+        if action_mask is not None:
+            action_mask = self._codec.joint_mask(action_mask)
+            mask = _rows_of("action_mask", action_mask, (num_rows, saved.spec.num_actions), bool, is_single)
+        rewards = _rows_of("reward", 0.0 if reward is None else reward, (num_rows,), np.float32, is_single)
+        first = self._first if len(self._first) == num_rows else np.ones(num_rows, bool)
+        mode = types.EXPLORE if explore else saved.mode
+        shown = greedy.seen(saved.spec, frame, rewards, first, mask, explore=mode, num_updates=self.step)
+        return shown, is_single
+
+    def _rows(self, seen: batches.Batch) -> acting.Carried:
+        """Returns the rows' memory; raises UsageError for a changed number of rows."""
+        num_rows = len(seen.observation)
+        if self._carried is None or not jax.tree.leaves(self._carried):
+            return acting.initial(self._saved.agent, self._saved.spec, num_rows)
+        if len(self._first) != num_rows:
+            raise errors.UsageError(
+                f"observations of {num_rows} rows, but there are {len(self._first)} with frames and memory of their "
+                "own; call reset() first to begin with others"
+            )
+        return self._carried
+
+    def _of(self, num_simulations: int | None) -> greedy.Functions:
+        if num_simulations not in self._functions:
+            saved, agent = self._saved, self._saved.agent
+            if num_simulations is not None:
+                if agent.search is None:
+                    name = saved.config.run.agent
+                    raise errors.UsageError(
+                        f"num_simulations={num_simulations}: agent {name} does not search; leave it out"
+                    )
+                config = configs.override(saved.config, {"search.num_simulations": num_simulations})
+                agent = agent_table.make(config, saved.spec, jax.default_backend())
+            self._functions[num_simulations] = greedy.functions(agent, saved.spec)
+        return self._functions[num_simulations]
+
+
+def think(
+    saved: greedy.SavedAgent,
+    functions: greedy.Functions,
+    codec: codecs.Codec,
+    carried: acting.Carried,
+    seen: batches.Batch,
+    draws: tuple[int, int],
+    place: search_traces.GamePlace | None,
+) -> search_traces.Thought:
+    """Returns the findings about one observation, a batch of one.
+
+    saved: with a search or a policy; functions, codec: its own. draws: seed, and number of the call.
+    """
+    rows, found = (saved.params, carried, seen), None
+    if saved.agent.search is None:
+        taken, policy = np.asarray(functions.act(*rows, *draws)[1])[0], np.asarray(functions.policy(*rows))[0]
+    else:
+        searched = functions.search(*rows, *draws, return_tree=True)
+        found = jax.tree.map(lambda x: np.asarray(x)[0], searched)
+        taken, policy = found.action, found.policy
+    if found is None or found.sampled is None:
+        actions = np.asarray(codec.decode(np.arange(saved.spec.num_actions), is_single=False))
+        legal, number = np.asarray(seen.action_mask[0]), int(taken)
+    else:
+        actions = np.asarray(codec.decode(np.asarray(found.sampled), is_single=False))
+        legal, number = np.ones(len(actions), bool), int(np.argmin(np.abs(found.sampled - taken).sum(axis=-1)))
+    names = search_traces.names(actions, legal, place)
+    shown = search_traces.Thought(
+        env=saved.config.env.id,
+        agent=saved.config.run.agent,
+        step=saved.update,
+        action=codec.decode(taken[np.newaxis], is_single=True),
+        name=names[number],
+        choices=search_traces.choices(names, legal, policy, found),
+    )
+    return shown if found is None else search_traces.with_search(shown, found, names, place)
+
+
+def _rows_of(name: str, value: npt.ArrayLike, shape: tuple[int, ...], dtype: Any, is_single: bool) -> np.ndarray:
+    """Returns one array for each row, of a shape [B, ...]; a scalar stands for all rows."""
+    array = np.asarray(value)
+    if is_single and array.shape == shape[1:]:
+        array = array[np.newaxis]
+    if array.shape == () and len(shape) == 1:
+        array = np.full(shape, array)
+    if array.shape != shape:
+        expected = shape[1:] if is_single else shape
+        raise errors.UsageError(f"{name} has the shape {list(array.shape)}; expected {list(expected)}")
+    if dtype is bool and not (array.dtype == bool or (array.dtype.kind in "iuf" and np.isin(array, (0, 1)).all())):
+        raise errors.UsageError(f"{name} has the dtype {array.dtype}; expected bool, or 0 and 1: legal")
+    return array.astype(dtype)

@@ -1,0 +1,298 @@
+"""Evaluation and play from a checkpoint, without a learner: environments and agent in one process."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from seedzero.checkpoints import saved_files, spec_file
+from seedzero.config import configs, families
+from seedzero.core import env_ids, errors, opponents, types
+from seedzero.device import patience
+from seedzero.envs import env_base, registry, seats, spiel, spiel_seats
+from seedzero.evaluation import agent_choice, evaluation, greedy, human_scores, match, seat_match, videos
+
+MAX_ENVS = 32
+"""Most environments that play at a time."""
+
+_EVALUATE_REMOTE = "give --listen=HOST:PORT, and start the worker with the address that is printed then"
+_PLAY_REMOTE = (
+    "workers send no pictures: record a video in the environment itself, and score the run by `seedzero evaluate "
+    "--listen=HOST:PORT`"
+)
+
+EXHAUSTIVE = "exhaustive"
+"""Opponent in games of two players: every move of the other side."""
+
+
+def read_config(choice: agent_choice.AgentChoice, remedy: str) -> configs.Config:
+    """Returns a run's configuration: read once, for the consent to its code is to these very settings.
+
+    remedy: for environments of workers, which cannot be made here.
+    """
+    config = choice.config()
+    if config.env.id == env_ids.REMOTE:
+        raise errors.UsageError(
+            f"{choice.path} was trained with --env=remote, so its environment comes with a worker; {remedy}"
+        )
+    return config
+
+
+class _Player:
+    """A saved agent for a group of environments in this process."""
+
+    def __init__(
+        self,
+        choice: agent_choice.AgentChoice,
+        config: configs.Config,
+        num_envs: int,
+        *,
+        render: bool = False,
+        role: types.Role = types.Role.TRAIN,
+    ) -> None:
+        """role: games of two players are self-play in training."""
+        settings = dataclasses.replace(config.env.of_evaluation, random_opening=0)
+        self.env: env_base.VectorEnv = registry.make(config.env.id, settings, num_envs, role=role, render=render)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.env.close)
+            self.step = self.env.reset(greedy.seeds(choice.seed, num_envs))  # completes the spec
+            self.saved = greedy.load(choice, config, self.env.spec)
+            self._group = greedy.GroupPlayer(self.saved, num_envs, choice.seed)
+            undo.pop_all()
+        self.first = np.ones(num_envs, bool)
+
+    def advance(self) -> None:
+        """Acts once in every environment."""
+        actions = self._group.act(self.step, self.first)
+        self.first = self.step.final
+        self.step = self.env.step(actions)
+
+
+def evaluate(
+    choice: agent_choice.AgentChoice,
+    num_episodes: int,
+    opponent: str | None = None,
+    progress: evaluation.Progress | None = None,
+) -> dict[str, Any]:
+    """Plays episodes with a saved agent; returns the update as `step`, the choice as `chosen`, and statistics.
+
+    Args:
+      choice: its trust and policy are those of the opponent's run too. Games of two players end by themselves, and
+        take no limit of steps. The result has `policy` if actions were drawn.
+      num_episodes: at least 1; not read if the opponent is EXHAUSTIVE.
+      opponent: in games of two players EXHAUSTIVE, a name as of `opponents.parse`, or the run directory of another
+        agent; None: random moves.
+      progress: called after each step of all environments; not in games of two players.
+
+    Raises UsageError: not a run directory, a remote environment, an unsuitable opponent, policy or limit of steps, or
+    code of the directory's maker without consent; CheckpointError.
+    """
+    choice = choice.absolute()
+    path, config = choice.path, read_config(choice, _EVALUATE_REMOTE)
+    game, seated = game_of(config), seat_game_of(config)
+    if game is None and seated is None:
+        for flag, given in (("opponent", opponent), ("player", choice.player)):
+            if given is not None:
+                raise errors.UsageError(f"--{flag}={given}: {path} was trained in no game of two players; omit it")
+    if game is None and opponent in (None, opponents.RANDOM):
+        return evaluation.with_error(_evaluate_alone(choice, config, num_episodes, progress))
+    if choice.max_steps is not None:
+        raise errors.UsageError(
+            f"--max_episode_steps={choice.max_steps}: {path} was trained in a game of two players, where every game "
+            "is played to its end; omit it"
+        )
+    opponent = opponent or opponents.RANDOM
+    if game is None:
+        assert seated is not None
+        return _evaluate_seats(choice, config, seated, num_episodes, opponent)
+    if opponent == EXHAUSTIVE and choice.policy == "sample":
+        raise errors.UsageError(
+            f"--policy=sample: --opponent={EXHAUSTIVE} plays every line against an agent with one move in a position; "
+            "omit one of them"
+        )
+    is_bot = opponent == opponents.RANDOM or opponents.num_simulations(opponent) > 0
+    rival = None if is_bot or opponent == EXHAUSTIVE else _rival(choice, config, opponent)
+    with patience.telling(lambda: "playing the games"):
+        mine, theirs = greedy.seeds(choice.seed, 2)
+        agent, checkpoint = load_player(game, choice, config, mine)
+        if rival is not None:
+            other, _ = load_player(game, *rival, theirs)
+            games = match.against_agent(game, agent, other, num_episodes, choice.seed)
+        elif is_bot:
+            games = match.against_bot(game, agent, opponent, num_episodes, choice.seed)
+        else:
+            games = match.every_line(game, agent)
+    found = {**checkpoint, "opponent": opponent, **match.summary(games)}
+    return found if opponent == EXHAUSTIVE else evaluation.with_error(found)
+
+
+def game_of(config: configs.Config) -> spiel.Game | None:
+    """Returns the game of a run; None without two players in turn, as where rows are seats."""
+    kind, _, name = config.env.id.partition(":")
+    if kind != "spiel" or spiel_seats.has_seats(spiel.load(name)):
+        return None
+    game = spiel.Game(name)
+    return game if game.num_players == 2 else None
+
+
+def seat_game_of(config: configs.Config) -> seats.SeatGame | None:
+    """Returns the game of a run in which rows are two seats; None: there is none."""
+    kind, _, name = config.env.id.partition(":")
+    if kind != "spiel" or not spiel_seats.has_seats(found := spiel.load(name)):
+        return None
+    return spiel_seats.SpielSeats(name) if found.num_players() == seat_match.NUM_SEATS else None
+
+
+def _evaluate_seats(
+    choice: agent_choice.AgentChoice, config: configs.Config, game: seats.SeatGame, num_games: int, opponent: str
+) -> dict[str, Any]:
+    """Returns the result of `evaluate` in a game of two seats against the agent of another run."""
+    if opponent == EXHAUSTIVE or opponents.num_simulations(opponent):
+        raise errors.UsageError(
+            f"--opponent={opponent}: {choice.path} was trained in a game of seats, where nobody sees the other's part "
+            f"of the state, and that opponent looks at all of it; give --opponent={opponents.RANDOM} or "
+            "--opponent=RUN_DIR"
+        )
+    rival, other = _rival(choice, config, opponent)
+    with patience.telling(lambda: "playing the games"):
+        mine, theirs = greedy.load(choice.or_last(), config, game.spec), greedy.load(rival, other, game.spec)
+        games = seat_match.play(game, mine, theirs, num_games, choice.seed)
+    return evaluation.with_error({**mine.to_json(), "opponent": opponent, **match.summary(games)})
+
+
+def against_each_other(
+    choice: agent_choice.AgentChoice, players: Sequence[str | None], num_games: int
+) -> dict[str, Any]:
+    """Plays games between two players of a run's league, without noise.
+
+    Pairs of games begin with equal random openings; in games of two seats players draw from their policies instead,
+    and each has the first chair in half of the games.
+
+    choice: of the run, without a player. players: two names of frozen players; None: the newest checkpoint. Errors: as
+    of `evaluate`. Returns the first player's statistics as of `match.summary`, with `stderr_return`, the updates of
+    both as `versions`, and `policy` if actions were drawn.
+    """
+    config = read_config(choice, _EVALUATE_REMOTE)
+    game, seated = game_of(config), seat_game_of(config)
+    if game is None and seated is None:
+        raise errors.UsageError(f"{choice.path} was trained in no game of two players; give a run that was")
+    chosen = [dataclasses.replace(choice.or_last(), player=name) for name in players]
+    with patience.telling(lambda: "playing the games"):
+        if game is not None:
+            (one, first), (other, second) = (load_player(game, player, config) for player in chosen)
+            games = match.against_agent(game, one, other, num_games, choice.seed)
+        else:
+            assert seated is not None
+            saved = [greedy.load(player, config, seated.spec) for player in chosen]
+            first, second = (player.to_json() for player in saved)
+            games = seat_match.play(seated, saved[0], saved[1], num_games, choice.seed)
+    drawn = {"policy": first["policy"]} if "policy" in first else {}
+    return {**evaluation.with_error(match.summary(games)), "versions": [first["step"], second["step"]], **drawn}
+
+
+def load_player(
+    game: spiel.Game, choice: agent_choice.AgentChoice, config: configs.Config, seed: int = 0
+) -> tuple[match.Player, dict[str, int | str]]:
+    """Returns the agent of a run of this game, and the checkpoint's name. seed: of drawn moves."""
+    saved = greedy.load(choice, config, game.spec)
+    return match.saved_player(game, saved, seed), saved.to_json()
+
+
+def _rival(
+    mine: agent_choice.AgentChoice, config: configs.Config, run_dir: str
+) -> tuple[agent_choice.AgentChoice, configs.Config]:
+    """Returns an opponent's last checkpoint and its run's configuration; raises for a run of another game."""
+    path = pathlib.Path(run_dir).absolute()
+    rival = agent_choice.AgentChoice(path, "last", policy=mine.policy, trusted=mine.trusted)
+    other = rival.config()
+    if other.env.id != config.env.id:
+        raise errors.UsageError(
+            f"--opponent={path} was trained with --env={other.env.id}, this run with --env={config.env.id}; give a "
+            f"run of the same game, {opponents.RANDOM}, mcts-N or {EXHAUSTIVE}"
+        )
+    return rival, other
+
+
+def _evaluate_alone(
+    choice: agent_choice.AgentChoice, config: configs.Config, num_episodes: int, progress: evaluation.Progress | None
+) -> dict[str, Any]:
+    num_envs = _num_envs(config, spec_file.read(choice.path), num_episodes)
+    player = _Player(choice, config, num_envs, role=types.Role.EVALUATE)
+    slots = np.arange(num_envs)
+    limit = choice.most_steps(config)
+    played = evaluation.Played(slots, num_episodes, player.env.spec.tasks, max_steps=limit)
+
+    def state() -> str:
+        """Returns the state after the first step, before which a compilation is told; "" for a caller that is told."""
+        return "" if progress is not None or not played.num_steps else f"evaluating: {played.state}"
+
+    with env_base.closing(player.env), patience.telling(state):
+        played.record(slots, player.step, player.first)
+        while not played.done:
+            player.advance()
+            played.record(slots, player.step, player.first)
+            if progress is not None:
+                progress(played.num_finished, played.num_expected)
+    result = played.result()
+    shown = {**player.saved.to_json(), **result.to_json()}
+    normalized = human_scores.of(config.env.id, result)
+    return shown if normalized is None else {**shown, "human_normalized": normalized}
+
+
+def _num_envs(config: configs.Config, spec: types.EnvSpec | None, num_episodes: int) -> int:
+    """Returns how many environments play at a time: of several tasks, all equally often."""
+    # A run whose environments must be few has few of them everywhere.
+    most = min(num_episodes, MAX_ENVS, max(config.evaluation.num_envs, config.worker.envs_per_group))
+    num_tasks = spec.num_tasks if spec else 1
+    return most if most < num_tasks else most // num_tasks * num_tasks
+
+
+def play(choice: agent_choice.AgentChoice, target: str | os.PathLike[str], *, longest_side: int = 0) -> dict[str, Any]:
+    """Writes a video, .mp4 or .gif, of one episode with a saved agent.
+
+    A game of two players is self-play; the return is the first mover's.
+
+    target: the file to write. longest_side: larger pictures are thinned to at most so many pixels, both ways alike; 0:
+    none is. Returns step, chosen, video, frames, return and length; cut_off is 1 if the limit of steps ended the
+    episode; policy as `evaluate`. Raises as `evaluate`, and UsageError if the video cannot be written.
+    """
+    choice, file = choice.absolute(), pathlib.Path(target).absolute()
+    config = read_config(choice, _PLAY_REMOTE)
+    group = _Player(choice, config, 1, render=True)
+    followed = evaluation.Episodes(1, group.env.spec.num_players)
+    limit = choice.most_steps(config)
+
+    def frames() -> Iterator[np.ndarray]:
+        while True:
+            followed.record(np.zeros(1, int), group.step.reward, group.first, group.step.final)
+            yield videos.thinned(group.env.render(), longest_side)
+            if group.step.final[0] or followed.so_far(0).length >= limit:
+                return
+            group.advance()
+
+    with env_base.closing(group.env):
+        usual = families.of(config.env.id).frames_per_second
+        fps = getattr(group.env, "frames_per_second", None) or usual
+        num_frames = videos.write_video(file, frames(), fps)
+    episode = followed.so_far(0)
+    shown = {"frames": num_frames, "return": episode.total, "length": episode.length}
+    shown |= {} if group.step.final[0] else {"cut_off": 1}
+    return {**group.saved.to_json(), "video": os.fspath(target), **shown}
+
+
+def film(path: pathlib.Path, target: pathlib.Path, max_steps: int, longest_side: int) -> dict[str, Any]:
+    """Writes a small video of one episode with the newest checkpoint of a run that is being trained.
+
+    Arguments, result and errors are as in `play`, for a trusted directory; the result has `ledger` and
+    `other_hosts`, too: the checkpoint's counts of training steps.
+    """
+    _, saved, _ = saved_files.find(path / "checkpoints", "last", "params")
+    choice = agent_choice.AgentChoice(path, saved.step, trusted=True, max_steps=max_steps)
+    result = play(choice, target, longest_side=longest_side)
+    return {**result, **{name: saved.counters[name] for name in ("ledger", "other_hosts") if name in saved.counters}}

@@ -1,0 +1,259 @@
+"""A saved agent as programs for JAX alone: StableHLO by `jax.export`, with parameters beside and a manifest.
+
+All inputs and outputs are dictionaries of arrays by name, so that a caller needs no type of this package. The leading
+axis B of each, the batch, has any size unless one was given.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import export as jax_export
+
+from seedzero.agents import agent_table, base
+from seedzero.checkpoints import durable
+from seedzero.core import errors, json_object, packages, plain_files, types
+from seedzero.device import acting, batches
+from seedzero.evaluation import greedy
+from seedzero.exports import exported_values
+from seedzero.networks import observations
+
+MANIFEST, PARAMETERS = "manifest.json", "parameters.npz"
+_FORMAT, _PROGRAM = "stablehlo", ".stablehlo"
+
+Arrays: TypeAlias = dict[str, Any]
+"""Arrays, or their shapes and dtypes, by name."""
+
+_CALL = (
+    "exported = jax.export.deserialize(bytearray(open(FILE, 'rb').read())); "
+    f"outputs = exported.call(dict(numpy.load('{PARAMETERS}')), inputs)"
+)
+
+
+class _Program(NamedTuple):
+    """A function (parameters, inputs) -> outputs; inputs: a row of each, except the names in `unbatched`."""
+
+    description: str
+    function: Callable[[Arrays, Arrays], Arrays]
+    inputs: Arrays
+    unbatched: frozenset[str] = frozenset()
+
+
+def export(
+    saved: greedy.SavedAgent, directory: pathlib.Path, *, platforms: Sequence[str], batch_size: int | None
+) -> dict[str, Any]:
+    """Writes the programs of an agent into a directory, which is made; returns the manifest.
+
+    Args:
+      directory: an earlier export there is replaced as a whole, once the new one is complete.
+      platforms: that the programs are lowered for.
+      batch_size: rows of all inputs; None: any number.
+
+    Raises UsageError if the directory has other files or cannot be written, or the package flatbuffers is missing.
+    """
+    directory = directory.resolve()  # a link to a directory stays one
+    _check_replaceable(directory)
+    # It computes in float32 if one of the platforms is a CPU, else as configured.
+    platform = "cpu" if "cpu" in platforms else {"tpu": "tpu"}.get(platforms[0], "gpu")
+    config, spec = saved.config, saved.spec
+    agent = agent_table.make(config, spec, platform)
+    programs = _programs(agent, saved, lambda given: _pick("", saved.params, given))
+    parameters = {name: np.asarray(leaf) for name, leaf in _named("", saved.params).items()}
+    size: Any = batch_size or jax_export.symbolic_shape("B")[0]
+    functions, contents = {}, {}
+    for name, program in programs.items():
+        exported, described = _lower(program, _shapes(parameters), size, platforms)
+        contents[f"{name}{_PROGRAM}"] = exported
+        facts = {"file": f"{name}{_PROGRAM}", "num_bytes": len(exported), "description": program.description}
+        functions[name] = {**facts, **described}
+    num_bytes = sum(array.nbytes for array in parameters.values())
+    manifest = {
+        "format": _FORMAT,
+        "jax": jax.__version__,
+        "agent": config.run.agent,
+        "env": config.env.id,
+        **saved.to_json(),
+        "platforms": list(platforms),
+        "batch_size": batch_size,
+        "call": _CALL,
+        "functions": functions,
+        "parameters": {"file": PARAMETERS, "num_bytes": num_bytes, "arrays": _described(_shapes(parameters))},
+        "actions": {"low": list(spec.action_low), "high": list(spec.action_high)}
+        if spec.is_continuous
+        else {"number": spec.num_actions},
+        "discount": None if agent.model is None else agent.model.discount,
+    }
+    _write(directory, parameters, contents, manifest)
+    return manifest
+
+
+def _write(directory: pathlib.Path, parameters: Arrays, contents: dict[str, bytes], manifest: dict[str, Any]) -> None:
+    try:
+        if directory.parent.is_dir():
+            durable.remove_marked_leftovers(directory)
+        with durable.new_directory(directory, is_marked=True) as temporary:
+            with (temporary / PARAMETERS).open("wb") as file:
+                np.savez(file, **parameters)
+            for name, content in contents.items():
+                (temporary / name).write_bytes(content)
+            (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise errors.UsageError(
+            f"--out={directory} cannot be written: {error.strerror}; give another directory"
+        ) from None
+
+
+def _check_replaceable(directory: pathlib.Path) -> None:
+    """Raises UsageError for a target with anything besides an export: replacing would delete it."""
+    try:
+        content = plain_files.read(directory / MANIFEST) if (directory / MANIFEST).exists() else None
+        is_export = content is None or json_object.parse(content).get("format") == _FORMAT
+        names = [path.name for path in directory.iterdir()] if directory.exists() else []
+    except NotADirectoryError:
+        raise errors.UsageError(
+            f"--out={directory} is a file; expected a directory, or a name for a new one"
+        ) from None
+    except (OSError, ValueError):
+        is_export, names = False, [MANIFEST]
+    own = (MANIFEST, PARAMETERS, durable.MARK)
+    others = [name for name in names if name not in own and not name.endswith(_PROGRAM)]
+    if others or not is_export:
+        other = others[0] if others else MANIFEST
+        raise errors.UsageError(
+            f"--out={directory} has files that are no export's, such as {other}, and an export takes the place of the "
+            "whole directory; give a new one"
+        )
+
+
+def _lower(program: _Program, parameters: Arrays, size: Any, platforms: Sequence[str]) -> tuple[bytes, dict[str, Any]]:
+    """Returns a serialized program, and its inputs and outputs for the manifest."""
+    inputs = {
+        name: jax.ShapeDtypeStruct(x.shape if name in program.unbatched else (size, *x.shape[1:]), x.dtype)
+        for name, x in program.inputs.items()
+    }
+    exported = jax_export.export(jax.jit(program.function), platforms=platforms)(parameters, inputs)
+    outputs = jax.tree.unflatten(exported.out_tree, exported.out_avals)
+    try:
+        return bytes(exported.serialize()), {"inputs": _described(inputs), "outputs": _described(outputs)}
+    except ImportError as error:
+        command = packages.install_command("flatbuffers")
+        raise errors.UsageError(f"an export needs flatbuffers ({error}): {command}") from None
+
+
+def _programs(
+    agent: base.Agent, saved: greedy.SavedAgent, unpack: Callable[[Arrays], base.Params]
+) -> dict[str, _Program]:
+    """Returns the functions of an agent by name; agent: for the platform. unpack: arrays by name -> parameters."""
+    programs = {"act": _act(agent, saved, unpack)}
+    if agent.model is None:
+        return programs
+    model, spec = agent.model, saved.spec
+    observation = jax.eval_shape(lambda: observations.zeros(spec, agent.stack, 1))
+    params = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))
+    embedding = jax.eval_shape(model.represent, params, observation)
+
+    def embedded(inputs: Arrays) -> Any:
+        return _pick("embedding", embedding, inputs)
+
+    def represent(parameters: Arrays, inputs: Arrays) -> Arrays:
+        return _named("embedding", model.represent(unpack(parameters), inputs))
+
+    def predict(parameters: Arrays, inputs: Arrays) -> Arrays:
+        logits, value = model.predict(unpack(parameters), embedded(inputs))
+        return {"policy_logits": logits, "value": value}
+
+    def dynamics(parameters: Arrays, inputs: Arrays) -> Arrays:
+        after, reward = model.dynamics(unpack(parameters), embedded(inputs), inputs["action"])
+        return {**_named("embedding", after), "reward": reward}
+
+    action = jax.ShapeDtypeStruct((1, *spec.action_shape), np.dtype(np.float32 if spec.is_continuous else np.int32))
+    hidden = _named("embedding", embedding)
+    return {
+        **programs,
+        "represent": _Program(
+            "stacked observations, oldest frame first on the last axis -> embedding", represent, observation
+        ),
+        "predict": _Program("embedding -> logits of the policy, value in rewards", predict, hidden),
+        "dynamics": _Program(
+            "embedding, action (of -1 to 1 if it is a vector) -> embedding of the next state, reward on the way",
+            dynamics,
+            {**hidden, "action": action},
+        ),
+    }
+
+
+def _act(agent: base.Agent, saved: greedy.SavedAgent, unpack: Callable[[Arrays], base.Params]) -> _Program:
+    """Returns the whole way from the newest frame to an action, with a row's memory as inputs and outputs."""
+    spec = saved.spec
+    carried = jax.eval_shape(lambda: acting.initial(agent, spec, 1))
+    row: dict[str, Any] = {"reward": np.float32} if agent.reads_reward else {}
+    row |= {"first": bool, "explore": bool}
+    values = exported_values.of(spec)
+    inputs: Arrays = {
+        **values.inputs,
+        **{name: jax.ShapeDtypeStruct((1,), np.dtype(dtype)) for name, dtype in row.items()},
+        "key": jax.ShapeDtypeStruct((2,), np.dtype(np.uint32)),
+        **_named("state", carried),
+    }
+    if spec.has_action_mask:
+        inputs["action_mask"] = jax.ShapeDtypeStruct((1, values.mask_size), np.dtype(bool))
+
+    def act(parameters: Arrays, inputs: Arrays) -> Arrays:
+        first = inputs["first"]
+        every = jnp.ones((*first.shape, spec.num_actions), bool)
+        seen = batches.Batch(
+            observation=values.encode(inputs),
+            reward=inputs.get("reward", jnp.zeros(first.shape)),
+            first=first,
+            action_mask=values.legal(inputs["action_mask"]) if spec.has_action_mask else every,
+            explore=jnp.where(inputs["explore"], types.EXPLORE, saved.mode),
+            slot=jnp.arange(first.shape[0], dtype=jnp.int32),
+            num_updates=jnp.int32(saved.update),
+        )
+        key = jax.random.wrap_key_data(inputs["key"])
+        state, params = _pick("state", carried, inputs), unpack(parameters)
+        after, outputs = acting.act(agent, spec, first.shape[0], params, state, seen, key)
+        return {"action": values.decode(outputs.action), **_named("state", after)}
+
+    explore = "explore: act with noise, from key, two new numbers each call"
+    if saved.mode == types.SAMPLE:
+        explore = "key: two new numbers each call, from which actions are drawn; explore: with the noise of training"
+    return _Program(
+        "newest observations -> actions, both as the environment has them. "
+        f"first: an episode begins; {explore}; action_mask: true is legal, as the "
+        "environment shows it; state: zeros at the start, then the last "
+        "call's",
+        act,
+        inputs,
+        frozenset({"key"}),
+    )
+
+
+def _named(prefix: str, tree: Any) -> Arrays:
+    """Returns the leaves of a tree by name: PREFIX, or PREFIX/KEY/..."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    paths = [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in leaves]
+    return {"/".join(filter(None, (prefix, path))): leaf for path, leaf in paths}
+
+
+def _pick(prefix: str, like: Any, arrays: Arrays) -> Any:
+    """Returns the tree with the leaves named by `_named`."""
+    return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in _named(prefix, like)])
+
+
+def _shapes(arrays: Mapping[str, np.ndarray]) -> Arrays:
+    return {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in arrays.items()}
+
+
+def _described(arrays: Arrays) -> dict[str, Any]:
+    """Returns shapes and dtypes as JSON; "B" is the batch."""
+    return {
+        name: {"shape": [size if isinstance(size, int) else "B" for size in x.shape], "dtype": str(x.dtype)}
+        for name, x in arrays.items()
+    }

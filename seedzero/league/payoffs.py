@@ -1,0 +1,299 @@
+"""Results of matches: whole counts that never decay, beside decayed win rates for matchmaking.
+
+A match gives a row to each of its two sides, so games add up to twice the matches; a player's match against itself
+too, once as its first mover and once as its second.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from seedzero.core import opponents
+from seedzero.league import members
+
+SELF_PLAY, PAST, EVALUATION = "self_play", "past", "evaluation"
+MAINS, EXPLOITERS = "mains", "exploiters"
+BETWEEN = (PAST, MAINS, EXPLOITERS, members.MAIN_EXPLOITER, members.LEAGUE_EXPLOITER)
+"""Types of a training's matches between two players, by the player at home: a main player against the past of main
+players, another main player that learns, or an exploiter and its past; a main exploiter, or a league exploiter,
+against anyone."""
+TYPES = (SELF_PLAY, *BETWEEN, EVALUATION)
+"""Types of matches: a player against itself, two players, and matches of evaluations."""
+
+WIN, DRAW, LOSS = 1, 0, -1
+
+DECAY = 0.99
+"""Weight that a pair's earlier matches keep in its recent win rate at each new one."""
+
+
+class Match(NamedTuple):
+    """A finished match, seen by one of its players."""
+
+    type: str  # of TYPES
+    player: str
+    opponent: str
+    side: int  # of the player
+    outcome: int  # WIN, DRAW or LOSS of the player
+    total: float  # sum of the player's rewards; the opponent's is its negative
+
+    @property
+    def mirrored(self) -> Match:
+        """The match seen by the opponent."""
+        return Match(self.type, self.opponent, self.player, 1 - self.side, -self.outcome, -self.total)
+
+
+class Key(NamedTuple):
+    """The identity of a row."""
+
+    type: str
+    player: str
+    opponent: str
+    side: int
+
+
+class Tally(NamedTuple):
+    """Counts of a row; `total` is the sum of the player's returns."""
+
+    wins: int = 0
+    draws: int = 0
+    losses: int = 0
+    total: float = 0.0
+
+    @property
+    def games(self) -> int:
+        return self.wins + self.draws + self.losses
+
+    @property
+    def score(self) -> float:
+        """Wins and half of the draws."""
+        return self.wins + 0.5 * self.draws
+
+    @property
+    def mean_return(self) -> float:
+        return self.total / self.games if self.games else 0.0
+
+    @property
+    def mirrored(self) -> Tally:
+        """The counts of the other side."""
+        return Tally(self.losses, self.draws, self.wins, 0.0 - self.total)
+
+    def plus(self, other: Tally) -> Tally:
+        """Returns the sum of both."""
+        return Tally(*map(operator.add, self, other))
+
+    def minus(self, other: Tally) -> Tally:
+        """Returns the counts beyond earlier ones."""
+        return Tally(*map(operator.sub, self, other))
+
+
+class Recent(NamedTuple):
+    """Decayed counts of a player against an opponent, over both sides."""
+
+    score: float = 0.0
+    games: float = 0.0
+
+    def plus(self, score: float) -> Recent:
+        """Returns the counts after one more match; older matches weigh DECAY as much as before."""
+        return Recent(DECAY * self.score + score, DECAY * self.games + 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Payoff:
+    """Results so far. `recent`: of rated matches between two players, by player and opponent.
+
+    before: rows of players that were reset, as they were then.
+    """
+
+    rows: Mapping[Key, Tally] = dataclasses.field(default_factory=dict)
+    recent: Mapping[tuple[str, str], Recent] = dataclasses.field(default_factory=dict)
+    before: Mapping[Key, Tally] = dataclasses.field(default_factory=dict)
+
+    def num_matches(self) -> dict[str, int]:
+        """Returns the number of matches of each type."""
+        return {name: sum(row.games for key, row in self.rows.items() if key.type == name) // 2 for name in TYPES}
+
+    def win_rate(self, player: str, opponent: str) -> float:
+        """Returns the decayed win rate for matchmaking; it begins at a half, which weighs as much as one match."""
+        recent = self.recent.get((player, opponent), Recent())
+        return (recent.score + 0.5) / (recent.games + 1.0)
+
+    def since_reset(self, player: str, opponent: str) -> Tally:
+        """Returns a player's counts of rated matches with an opponent since either was reset, over both sides."""
+        found = Tally()
+        for kind, side in itertools.product(BETWEEN, (0, 1)):
+            key = Key(kind, player, opponent, side)
+            found = found.plus(self.rows.get(key, Tally())).minus(self.before.get(key, Tally()))
+        return found
+
+    def reset(self, player: str) -> Payoff:
+        """Returns the results after a player took other parameters: counts stay, and win rates begin anew."""
+        before = {key: row for key, row in self.rows.items() if player in (key.player, key.opponent)}
+        recent = {pair: counts for pair, counts in self.recent.items() if player not in pair}
+        return dataclasses.replace(self, recent=recent, before={**self.before, **before})
+
+    def pairs(self, types: Iterable[str] = BETWEEN) -> dict[tuple[str, str], Tally]:
+        """Returns the counts over both sides of each two players, the first one by name before the other."""
+        chosen, found = set(types), dict[tuple[str, str], Tally]()
+        for key in sorted(self.rows):
+            if key.type in chosen and key.player < key.opponent:
+                pair = (key.player, key.opponent)
+                found[pair] = found.get(pair, Tally()).plus(self.rows[key])
+        return found
+
+    def table(self) -> list[dict[str, Any]]:
+        """Returns the rows for users, in the order of type, player, opponent and side."""
+        return [
+            {
+                "type": key.type,
+                "player": key.player,
+                "opponent": key.opponent,
+                "side": opponents.SIDES[key.side],
+                "games": row.games,
+                "wins": row.wins,
+                "draws": row.draws,
+                "losses": row.losses,
+                "mean_return": row.mean_return,
+            }
+            for key, row in sorted(self.rows.items(), key=lambda item: (TYPES.index(item[0].type), item[0]))
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the content for a checkpoint; equal payoffs have equal texts."""
+        recent = [[*pair, *counts] for pair, counts in sorted(self.recent.items())]
+        found = {"rows": _listed(self.rows), "recent": recent}
+        return {**found, "before": _listed(self.before)} if self.before else found
+
+    @classmethod
+    def from_json(cls, values: Any) -> Payoff:
+        """Returns the payoff of a checkpoint. Raises ValueError for a damaged one."""
+        if not isinstance(values, dict) or values.keys() - {"before"} != {"rows", "recent"}:
+            raise ValueError(f"payoff is {_shown(values)}; expected an object of rows and recent")
+        rows = dict(_row(row) for row in _list("rows", values["rows"]))
+        recent = dict(_recent(row) for row in _list("recent", values["recent"]))
+        before = dict(_row(row) for row in _list("before", values.get("before", [])))
+        for key, row in rows.items():
+            other = Key(key.type, key.opponent, key.player, 1 - key.side)
+            if rows.get(other) != row.mirrored:
+                raise ValueError(
+                    f"payoff: the row of {tuple(key)} is {row}, of {tuple(other)} {rows.get(other)}; expected equal "
+                    "games, and wins as losses"
+                )
+        for key, row in before.items():
+            least = rows.get(key, Tally()).minus(row)
+            if min(least.wins, least.draws, least.losses) < 0:
+                raise ValueError(f"payoff: the row of {tuple(key)} was {row} at a reset, and is {rows.get(key)} now")
+        if (len(rows), len(recent)) != (len(values["rows"]), len(values["recent"])):
+            raise ValueError("payoff: a row occurs twice; expected each once")
+        return cls(rows, recent, before)
+
+
+def type_of(home: members.Member, opponent: members.Member) -> str:
+    """Returns the type of a training's match."""
+    if home.name == opponent.name:
+        return SELF_PLAY
+    if home.line != members.MAIN:
+        return home.line
+    if opponent.line != members.MAIN:
+        return EXPLOITERS
+    return MAINS if opponent.learns else PAST
+
+
+def record(payoff: Payoff, matches: Sequence[Match]) -> Payoff:
+    """Returns the payoff after finished matches, in their order."""
+    rows, recent = dict(payoff.rows), dict(payoff.recent)
+    for match in matches:
+        _check(match)
+        for seen in (match, match.mirrored):
+            key = Key(seen.type, seen.player, seen.opponent, seen.side)
+            counts = (int(seen.outcome == WIN), int(seen.outcome == DRAW), int(seen.outcome == LOSS))
+            rows[key] = rows.get(key, Tally()).plus(Tally(*counts, seen.total))
+            if seen.type in BETWEEN:
+                pair = (seen.player, seen.opponent)
+                recent[pair] = recent.get(pair, Recent()).plus((1 + seen.outcome) / 2)
+    return dataclasses.replace(payoff, rows=rows, recent=recent)
+
+
+def evaluated(results: Iterable[tuple[str, float]]) -> list[Match]:
+    """Returns the main player's matches in an evaluation.
+
+    results: of each episode the task, and the sum of the agent's rewards; tasks that name no opponent are left out.
+    """
+    found = []
+    for task, total in results:
+        opponent, side = opponents.of_task(task)
+        if opponent:
+            found.append(Match(EVALUATION, members.MAIN, opponent, side, (total > 0) - (total < 0), total))
+    return found
+
+
+def wilson(score: float, games: int, *, z: float = 1.96) -> tuple[float, float]:
+    """Returns Wilson's interval of a win rate (Wilson 1927); without games 0 to 1.
+
+    A draw counts as half a win: its variance is less than that of a win or a loss, so the interval is wide enough.
+
+    z: half width in standard deviations; 1.96: 95 %.
+    """
+    if not games:
+        return 0.0, 1.0
+    rate, share = score / games, z * z / games
+    middle = (rate + share / 2) / (1 + share)
+    half = z / (1 + share) * math.sqrt(rate * (1 - rate) / games + share / (4 * games))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def _check(match: Match) -> None:
+    if match.type not in TYPES or match.side not in (0, 1) or match.outcome not in (WIN, DRAW, LOSS):
+        raise ValueError(f"match {match}: expected a type of {', '.join(TYPES)}, side 0 or 1, outcome -1, 0 or 1")
+    if (match.type == SELF_PLAY) is not (match.player == match.opponent):
+        raise ValueError(f"match {match}: expected one player in {SELF_PLAY}, and two elsewhere")
+
+
+def _listed(rows: Mapping[Key, Tally]) -> list[list[Any]]:
+    return [[*key, *row] for key, row in sorted(rows.items())]
+
+
+def _row(values: Any) -> tuple[Key, Tally]:
+    if isinstance(values, list) and len(values) == 8:
+        *key, wins, draws, losses, total = values
+        kinds = (key[0] in TYPES, _is_name(key[1]), _is_name(key[2]), _is_whole(key[3]) and key[3] < 2)
+        if all(kinds) and all(map(_is_whole, (wins, draws, losses))) and _is_number(total):
+            return Key(*key), Tally(wins, draws, losses, float(total))
+    raise ValueError(
+        f"payoff: a row is {_shown(values)}; expected type, player, opponent, side, wins, draws, losses and the sum "
+        "of returns"
+    )
+
+
+def _recent(values: Any) -> tuple[tuple[str, str], Recent]:
+    if isinstance(values, list) and len(values) == 4:
+        player, opponent, score, games = values
+        if _is_name(player) and _is_name(opponent) and _is_number(score) and _is_number(games) and 0 <= score <= games:
+            return (player, opponent), Recent(float(score), float(games))
+    raise ValueError(f"payoff: recent is {_shown(values)}; expected player, opponent, score and games")
+
+
+def _list(name: str, values: Any) -> list[Any]:
+    if not isinstance(values, list):
+        raise ValueError(f"payoff: {name} is {_shown(values)}; expected a list")
+    return values
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:100]

@@ -1,0 +1,247 @@
+"""From the environments' spec to a device loop: setup, place of the replay, compilation, and the first state."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+import time
+from collections.abc import Callable, Sequence
+
+import jax
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.checkpoints import checkpoint, checkpointers, player_files, trees
+from seedzero.config import configs
+from seedzero.core import types
+from seedzero.device import (
+    across,
+    acting,
+    compilation_cache,
+    device_programs,
+    host_frames,
+    meshes,
+    setups,
+    slow_compile,
+    states,
+    strategies,
+)
+from seedzero.equilibria import tabular
+from seedzero.league import members
+from seedzero.learner import capacity, saving, together
+from seedzero.live import record
+from seedzero.loop import (
+    alike,
+    building,
+    device_loop,
+    dispatchers,
+    league_seating,
+    players,
+    seatings,
+    snapshot_pools,
+    step_accounting,
+)
+from seedzero.metrics import aggregator
+
+FROZEN_ON_HOST = 16
+"""Frozen players with their parameters in the host's memory, beside the devices', at least."""
+_PLAYER = 7
+"""Second number of the random keys of learning players."""
+
+
+def device_loop_for(
+    saves: saving.Saves,
+    workers: dispatchers.Workers,
+    hooks: device_loop.Hooks,
+    gathered: aggregator.Aggregator,
+    observer: record.Observer,
+    spec: types.EnvSpec,
+) -> device_loop.DeviceLoop:
+    """Returns the loop of a new or resumed run, with its programs being compiled.
+
+    Raises:
+      ConfigError: the agent does not go with these environments.
+      CapacityError: the replay does not fit.
+      CheckpointError, ResumeError: the checkpoint is damaged, or does not fit.
+    """
+    config, hosts = saves.config, saves.hosts
+    setup = setups.make(config, spec, meshes.make(config.training.num_devices))
+    train, actor = states.abstract_train(setup), states.abstract_actor(setup)
+    is_saved, on_host, text = place_replay(config, setup, train, actor)
+    if text:
+        hooks.report(text)
+    platform = setup.mesh.devices.flat[0].platform
+    hooks.report(compilation_cache.expectation(platform, has_images=types.shown(spec.arrays) == "images"))
+    strategy, programs = device_programs.prepare(
+        setup, train, actor, seed=config.run.seed, on_host=on_host, on_ready=workers.inbox.news.tell
+    )
+    try:
+        names = members.initial_pool(config.league).learning
+        homes = seatings.homes(setup.layout.num_train, config.worker.envs_per_group, len(names))
+        with slow_compile.without_alarm():
+            resumed = saves.restore(setup.agent, train, strategy.whole(actor.rings) if is_saved else None, names)
+            trains, restored = resumed or ({}, None)
+            trains = trains or {
+                name: states.init_train(setup, seed_of(config.run.seed, at)) for at, name in enumerate(names)
+            }
+            if hosts is not None:  # the others may have no checkpoint, or no worker so far
+                hosts.link.agreed.begin(max(0, hosts.step), hosts.resolved)
+                assert isinstance(strategy, across.AcrossHosts)
+                trains = {name: strategy.spread(state) for name, state in trains.items()}
+                saving.check_same(setup.agent, trains, restored, saves.directory)
+            carried, rings = first_actor(setup, restored, strategy, is_deterministic=config.run.deterministic)
+        shared, learning = players.SharedRings(rings), []
+        for number, name in enumerate(names):
+            rate_limiter = players.make_pacer(config, setup)
+            learning.append(
+                players.Player(
+                    name,
+                    seed_of(together.own_seed(config), number),
+                    setup,
+                    programs,
+                    strategy,
+                    trains[name],
+                    shared,
+                    rate_limiter=rate_limiter,
+                    accounting=step_accounting.StepAccounting(setup.layout, rate_limiter, gathered, spec),
+                    mine=None if len(names) == 1 else homes == number,
+                )
+            )
+        seating = league(config, setup, train, saves, learning) if config.league.on else seatings.Seating()
+        if config.league.on and spec.seats:
+            hooks = hooks._replace(judge=judge(config, setup))
+        dispatcher = dispatchers.Dispatcher(
+            config, setup, tuple(learning), carried, workers, gathered, time.monotonic, seating, observer
+        )
+        if restored is None and hosts is not None and hosts.step > 0:
+            for player in learning:
+                player.num_updates = player.version = hosts.step
+                player.rate_limiter.restart(hosts.step, 0)  # nothing is owed for the time before
+        if restored is not None:
+            with saving.reading_counters(restored.step):
+                dispatcher.restore(restored.counters, has_replay=restored.rings is not None)
+            for name in set(seating.frozen()) - restored.frozen.keys():
+                seating.remove(name)  # damaged: it was reported
+    except Exception:
+        programs.close()
+        raise
+    agreed, kept = None, alike.ALONE
+    if hosts is not None:
+        kinds = {device.process_index: device.device_kind for device in jax.devices() if device.platform != "cpu"}
+        named = [kinds.get(index, name) for index, name in enumerate(hosts.processors)]
+        agreed, deterministic = hosts.link.agreed, config.run.deterministic
+        kept = alike.Alike(dispatcher, named, hooks.report, hosts.link.leave, deterministic=deterministic)
+    after_update = building.Building(config, dispatcher, hooks).after_update
+    loop = device_loop.DeviceLoop(config, dispatcher, hooks, agreed, kept, after_update)
+    if restored is not None:
+        loop.others.restore(restored.counters, () if hosts is None else hosts.parts)
+    return loop
+
+
+def league(
+    config: configs.Config,
+    setup: setups.Setup,
+    train: base.TrainState,
+    saves: saving.Saves,
+    learning: Sequence[players.Player],
+) -> league_seating.LeagueSeating:
+    """Returns the seating of a league with its frozen players beside the checkpoints. train: a state."""
+    like = jax.eval_shape(lambda state: states.snapshot(setup.agent, state), train)
+    everywhere = meshes.replicated(setup.mesh)
+
+    def load(name: str) -> states.PlayerSnapshot:
+        found = player_files.read(saves.directory.checkpoints, name, like.params, like.scales)
+        return states.PlayerSnapshot(found.params, found.scales)
+
+    pool = snapshot_pools.ParamsPool(
+        load,
+        lambda snapshot: jax.device_put(snapshot, everywhere),
+        on_devices=frozen_on_devices(config),
+        on_host=frozen_on_host(config),
+    )
+
+    def digits(number: int) -> str:
+        return members.digits_of(config.run.seed, number) if config.run.deterministic else secrets.token_hex(6)
+
+    seating = league_seating.LeagueSeating(
+        config, setup.layout.num_train, pool, digits, saves.report, has_seats=bool(setup.spec.seats)
+    )
+    seating.live = {player.name: player for player in learning}
+    return seating
+
+
+def judge(config: configs.Config, setup: setups.Setup) -> Callable[[base.Params], float]:
+    """Returns the exact judge of parameters, made when it is first asked; raises UsageError if a builder needs it."""
+    make = functools.cache(lambda: tabular.judging(setup.agent, config.env.id))
+    if config.league.builder == "biased":
+        make()
+    return lambda params: make()(params)
+
+
+def frozen_on_devices(config: configs.Config) -> int:
+    """Returns the most frozen players on the devices: of the active sets and matches under way."""
+    return config.league.active * config.league.num_learning + 2
+
+
+def frozen_on_host(config: configs.Config) -> int:
+    """Returns the most frozen players in the host's memory, beside the devices'."""
+    return max(FROZEN_ON_HOST, frozen_on_devices(config))
+
+
+def seed_of(run_seed: int, number: int) -> int:
+    """Returns the seed of a learning player, below 2^31: the first one's is the run's."""
+    if number == 0:
+        return run_seed
+    return int(np.random.SeedSequence([run_seed, _PLAYER, number]).generate_state(1)[0]) >> 1
+
+
+def check(config: configs.Config, spec: types.EnvSpec) -> None:
+    """Raises the ConfigError or CapacityError of `device_loop_for` for these environments; allocates nothing."""
+    setup = setups.make(config, spec, meshes.make(config.training.num_devices))
+    place_replay(config, setup, states.abstract_train(setup), states.abstract_actor(setup))
+
+
+def place_replay(
+    config: configs.Config, setup: setups.Setup, train: base.TrainState, actor: acting.ActorState
+) -> tuple[bool, bool, str]:
+    """Returns whether checkpoints include the replay, whether the host keeps its frames, and a line about its size."""
+    device = setup.mesh.devices.flat[0]
+    if not setup.agent.samples:  # the rings of a queue hold nothing that a resumed run could use
+        capacity.check_queue(trees.num_bytes(actor.rings) // setup.layout.num_shards, device, setup.slot_length)
+        return False, False, ""
+    is_small = checkpoint.saves_replay(config.checkpoint, trees.num_bytes(actor.rings))
+    is_saved = config.run.deterministic or is_small
+    parts, names = states.parts(setup.agent, train), members.initial_pool(config.league).learning
+    needed = checkpoint.needed_bytes(checkpoint.by_player(dict.fromkeys(names, parts)), actor.rings, is_saved=is_saved)
+    if config.league.on:
+        # Also those that wait for the disk; a CPU's device shares the memory of the host.
+        most = (
+            frozen_on_devices(config) + checkpointers.MAX_FREEZES + frozen_on_host(config) * (device.platform == "cpu")
+        )
+        copies = needed.state_copies + most * trees.num_bytes(setup.agent.acting(train))
+        needed = needed._replace(state_copies=copies)
+    of_player = trees.num_bytes(train) + 2 * trees.num_bytes(setup.agent.acting(train))  # copies act and evaluate
+    capacity.check_players(len(names), of_player, needed, device)
+    on_host, text = capacity.place(
+        config.replay,
+        needed,
+        device,
+        num_devices=setup.layout.num_shards,
+        may_be_host=setup.learners is None and len(names) == 1,  # else windows are drawn with their frames
+    )
+    if config.checkpoint.replay == "auto" and not is_saved:
+        text += "; checkpoints leave it out and a resume fills it anew (--checkpoint.replay=on saves it)"
+    if on_host:
+        host_frames.check_length(setup.slot_length, setup.agent.stack, ahead=setup.ahead)
+    return is_saved, on_host, text
+
+
+def first_actor(
+    setup: setups.Setup, restored: checkpoint.Restored | None, strategy: strategies.Strategy, *, is_deterministic: bool
+) -> acting.ActorState:
+    """Returns the acting state: empty, or with the rings of a checkpoint."""
+    # A deterministic run goes on as after any of its checkpoints, which do not begin anew either.
+    begins = restored is None or not is_deterministic
+    if restored is None or restored.rings is None:
+        return states.init_actor(setup, holds_frames=strategy.holds_frames, begins=begins)
+    return acting.ActorState(states.init_carried(setup, begins=begins), strategy.begin(restored.rings))

@@ -1,0 +1,292 @@
+"""The learner host: server, workers, device loop, checkpoints, metrics and the user's screen.
+
+`train` is the main job: lock the run directory, make the parts (`learner_parts.py`), open the server, start local workers,
+build the networks for their environments meanwhile, resume, compile, go (`starting.py`). The main thread then keeps
+time until the run is over, saves the last state (`stopping.py`) and ends the parts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import pathlib
+import shlex
+import time
+from collections.abc import Callable
+from concurrent import futures
+
+from seedzero.bucket import bucket, mirrors, remote
+from seedzero.checkpoints import own_runs, run_dirs
+from seedzero.config import combinations, configs, ends
+from seedzero.core import env_ids, errors, types, user_code
+from seedzero.device import compilation_cache
+from seedzero.learner import (
+    callbacks,
+    deadline,
+    learner_parts,
+    local_socket,
+    paging,
+    result,
+    stages,
+    starting,
+    stopping,
+    together,
+)
+from seedzero.loop import device_loop
+from seedzero.monitoring import background, console, exporter
+from seedzero.processes import signals
+
+_TICK_SECONDS = 0.5
+WORKER_EXIT_SECONDS = 2.0
+"""Time for a worker to end by itself after worker.close_seconds, with its own exit code and its children."""
+
+
+def train(
+    asked: run_dirs.SavedConfig,
+    path: pathlib.Path | bucket.Url,
+    resume_command: str,
+    caller: callbacks.Caller,
+    *,
+    spec: types.EnvSpec | None = None,
+    hosts: together.Together | None = None,
+    page: paging.PagePlace | None = None,
+) -> result.Result:
+    """Trains until a budget is spent, a return is reached or the user stops; returns the result.
+
+    Args:
+      asked: the user's settings, and all values with everything resolved that depends on the machine.
+      path: run directory, or its place in a bucket; made if missing, resumed if it holds a run.
+      resume_command: shown where the run stops before it is finished.
+      spec: of the environments, if this machine knows it: a new run's networks are built while its workers start.
+      hosts: the run's other hosts; None: there are none.
+      page: of a page of the run, on this machine alone; None: there is no page.
+
+    Raises:
+      UsageError: an unsuitable configuration, directory, address or memory.
+      BucketError: the bucket cannot be used.
+      TrainingFailure: training cannot go on.
+    """
+    with contextlib.ExitStack() as opened:
+        screen = background.Screen(console.Console(asked.config.metrics.every_seconds))
+        opened.callback(screen.close)
+        mirrored = None
+        if isinstance(path, bucket.Url):
+            bucket_config, step = asked.config.bucket, None if hosts is None else hosts.step
+            mirrored = mirrors.Mirror(path, bucket_config, asked.config.checkpoint, report=screen.message, step=step)
+            opened.callback(mirrored.finish)
+        directory = opened.enter_context(_open(asked, path, mirrored, screen))
+        config = directory.config
+        names_code = bool(user_code.named(configs.flatten(config)))
+        needs_trust = names_code and (mirrored is not None or not _remember(directory.path, directory.saved, screen))
+        parts = None
+        try:
+            combinations.check(config)  # with the values that the directory fixes, such as its slots
+            ending = ends.sentence(config, preset=asked.preset, explicit=asked.given.keys())
+            for note in (*directory.notes, *filter(None, [ending])):
+                screen.message(note)
+            if page is not None:
+                opened.enter_context(paging.beside(directory.path, page, say=screen.message))
+
+            def command(name: str) -> str:
+                program, at = resume_command.partition(" train ")[0], f"--run_dir={shlex.quote(str(path))}"
+                return f"{program} {name} {at}{' --trust_run_dir' if needs_trust else ''}"
+
+            # On the CPU: the learner's accelerator has no room for a second process.
+            is_first = hosts is None or hosts.index == 0  # the others have no parameters to show
+            is_shown = is_first and config.env.id != env_ids.REMOTE
+            parts = learner_parts.make(
+                directory,
+                screen,
+                opened.enter_context(local_socket.opened(directory.path, config.transport.listen)),
+                mirrored=mirrored,
+                spec=spec,
+                watch=f"JAX_PLATFORMS=cpu {command('play')} --video=play.mp4" if is_shown else "",
+                hosts=hosts,
+                functions=caller.functions,
+            )
+            if hosts is not None:
+                hosts.link.when_lost(functools.partial(stopping.leave_others, parts))
+            finished, had_finished = _hosted(parts, caller)
+        except errors.UsageError:
+            if (parts is None or not parts.server.has_started) and (mirrored is None or directory.resumed):
+                _abandon(directory, screen, names_code=names_code and mirrored is None)
+            raise
+        if not had_finished:
+            _show_next(parts, command, finished=finished, has_parameters=is_first)
+            if not finished:
+                again = "start again" if parts.saves.durable_update is None else "resume"
+                screen.message(f"stopped; to {again}:", resume_command)
+        return result.read(directory.checkpoints, str(path), finished=finished)
+
+
+def _open(
+    asked: run_dirs.SavedConfig,
+    path: pathlib.Path | bucket.Url,
+    mirrored: mirrors.Mirror | None,
+    screen: background.Screen,
+) -> run_dirs.RunDir:
+    """Makes or resumes the run directory, in a bucket its local copy; turns the cache of compiled programs on."""
+    if mirrored is None or isinstance(path, pathlib.Path):
+        if uncached := compilation_cache.enable():
+            screen.message(uncached)
+        return run_dirs.open_run_dir(str(path), asked.config, preset=asked.preset, given=asked.given)
+    compilation_cache.enable(mirrored.path / remote.PROGRAMS)
+    with bucket.naming(mirrored.path, path):
+        return run_dirs.open_run_dir(
+            mirrored.path, asked.config, preset=asked.preset, given=asked.given, fill=mirrored.fill
+        )
+
+
+def _remember(path: pathlib.Path, saved: run_dirs.SavedConfig, screen: background.Screen) -> bool:
+    """Remembers a run with a user's code as an own one: the user has consented. Returns whether it could be."""
+    problem = own_runs.remember(path, saved)
+    if problem:
+        screen.message(f"this run cannot be remembered as your own, so its directory needs --trust_run_dir: {problem}")
+    return not problem
+
+
+def _abandon(directory: run_dirs.RunDir, screen: background.Screen, *, names_code: bool) -> None:
+    """Undoes a refused start, in the records of own runs, too."""
+    if names_code and directory.earlier is None:
+        own_runs.forget(directory.path)
+    directory.abandon()
+    if names_code and directory.earlier is not None:
+        _remember(directory.path, run_dirs.parse_saved(directory.earlier), screen)
+
+
+def _hosted(parts: learner_parts.LearnerParts, caller: callbacks.Caller) -> tuple[str, bool]:
+    """Trains; returns the reason of finished training, "" for a stop, and whether it had finished before."""
+    view, screen, metrics = parts.view, parts.view.screen, parts.config.metrics
+    finished = parts.saves.finished_before()
+    if finished:
+        screen.message(f"this run is finished: {finished}; raise that to go on")
+        view.write_finished(finished)
+        return finished, True
+    at_once = functools.partial(stopping.leave_at_once, parts, "left at once")
+    interrupt, leave = (functools.partial(end, parts) for end in (stopping.interrupt, stopping.leave_late))
+    stop_signals = signals.StopSignals(interrupt, say=screen.message, cleanup=at_once)
+    late = deadline.Deadline(parts.seconds_left, parts.stage.pulse, leave)
+    served = exporter.serving(metrics.host, metrics.port, view.scrape) if metrics.port >= 0 else None
+    screen.follow(view.shown)
+    with (
+        stop_signals if caller.handles_signals else contextlib.nullcontext(),
+        late.watched() if caller.leaves_when_late else contextlib.nullcontext(),
+        served or contextlib.nullcontext("") as url,
+        view.sending(),
+    ):
+        if url:
+            screen.message(f"metrics for Prometheus at {url}")
+        if parts.mirrored is not None:
+            parts.mirrored.begin(parts.ending.fail)
+        starting.show_spec(parts)
+        address = starting.listen(parts)
+        try:
+            starting.announce(parts, address)
+            parts.workers.start()
+            finished = run(parts)
+        finally:
+            stop(parts, finished)
+    return finished, False
+
+
+def run(parts: learner_parts.LearnerParts) -> str:
+    """Trains; returns the reason of finished training, or "" after an earlier stop. Raises TrainingFailure."""
+    directory, reception, stage, ending = parts.directory, parts.reception, parts.stage, parts.ending
+    if stage.loop is None:
+        starting.prepare(parts)
+    loop = stage.loop
+    if loop is None or ending.is_interrupted:  # by then `stopping.interrupt` may have found no loop to stop
+        return ""
+    parts.callbacks.start()
+    with device_loop.running(loop, ending.notify) as over:
+        keep_time(parts, loop, over)
+    if parts.seconds_left() <= 0 and not (reception.has_trained or directory.resumed):
+        ending.check()
+        raise starting.lonely(parts.config.run.max_seconds)  # only the process that evaluates was there
+    # What failed has left a state on the device that is not to be trusted: then nothing is saved. A league's builder
+    # fails between two calls, and the last state is saved.
+    if isinstance(failure := over.exception(), errors.BuilderError):
+        ending.failure = failure
+    is_asked = ending.is_interrupted or bool(parts.callbacks.reason) or ending.failure is not None
+    # A resume by a few steps more has them, and would lack updates again at each try.
+    has_steps = directory.resumed and parts.seconds_left() > 0
+    if failure is None and not (is_asked or has_steps or result.lacks_steps(parts.config)):
+        stopping.check_compiled(parts, over.result())
+    finished = stopping.finish(parts, "" if ending.failure else over.result())
+    if late := parts.callbacks.finish():
+        parts.view.screen.message(late)
+    return finished
+
+
+def stop(parts: learner_parts.LearnerParts, finished: str) -> None:
+    """Ends workers, server and files; finished: the reason of the run's end, "" for an unfinished run."""
+    view = parts.view
+    view.progress.end("leaving")
+    parts.workers.finish()
+    parts.films.stop()
+    parts.callbacks.close()
+    if parts.stage.loop is not None:
+        parts.stage.loop.close()
+    parts.server.stop(finished=bool(finished), reason=finished or "the learner stops")
+    parts.workers.stop(parts.config.worker.close_seconds + WORKER_EXIT_SECONDS)
+    parts.saves.close()
+    view.progress.end("")
+    view.write_status(alive=False, finished=finished or None)
+    if parts.mirrored is not None:
+        parts.mirrored.finish()  # here, where a second Ctrl-C still leaves at once
+    parts.stage.enter(stages.Stage.OVER)
+
+
+def keep_time(parts: learner_parts.LearnerParts, loop: device_loop.DeviceLoop, over: futures.Future[str]) -> None:
+    """Shows progress, writes metrics and asks for checkpoints until the device loop ends."""
+    config, now = parts.config, time.monotonic()
+    deterministic = config.run.deterministic  # there, updates are the time of rows and checkpoints
+    next_row = now + config.metrics.every_seconds
+    is_told = parts.hosts is not None and parts.hosts.index > 0  # when to save
+    next_save = float("inf") if deterministic or is_told else now + (config.checkpoint.every_seconds or float("inf"))
+    reported_late = is_told_to_end = False
+    while not over.done():
+        parts.ending.wait(_TICK_SECONDS)
+        now = time.monotonic()
+        parts.view.observe(now)
+        if parts.ending.failure is not None:
+            return
+        if now >= next_row:
+            next_row = now + config.metrics.every_seconds
+            parts.directory.check_ours()
+            if not deterministic:
+                parts.view.write_row({})
+            parts.view.write_status(alive=True)
+        if now >= next_save and not parts.saves.checkpointer.busy:
+            next_save, reported_late = now + config.checkpoint.every_seconds, False
+            loop.request(parts.saves.save)
+        elif now >= next_save and parts.mirrored is not None and not reported_late:
+            reported_late = True
+            parts.view.screen.message(
+                f"a checkpoint is due, but the last one is still on its way to {parts.mirrored.url}: it waits; "
+                f"raise --checkpoint.every_seconds={config.checkpoint.every_seconds:g} if that goes on"
+            )
+        if parts.callbacks.reason and not is_told_to_end:
+            is_told_to_end = True
+            loop.end(parts.callbacks.reason)
+        if parts.seconds_left() <= 0:
+            end = functools.partial(stopping.stop, parts, loop) if stopping.still_compiles(parts) else loop.end
+            end(f"--max_seconds={config.run.max_seconds:g} passed")
+
+
+def _show_next(
+    parts: learner_parts.LearnerParts, command: Callable[[str], str], *, finished: str, has_parameters: bool
+) -> None:
+    """Shows the commands for evaluating, judging and watching a run; finished: as of `_hosted`."""
+    screen, config, spec = parts.view.screen, parts.config, parts.reception.spec
+    is_remote, seats = config.env.id == env_ids.REMOTE, spec.seats if spec is not None else ()
+    if parts.view.progress.snapshot().num_updates == 0:
+        screen.message(f"nothing to score: {result.without_updates(config)}; train longer")
+    elif parts.saves.durable_update is not None and has_parameters:
+        screen.message("score it:", f"{command('evaluate')}{' --listen=127.0.0.1:0' if is_remote else ''}")
+        if len(seats) == 2 and "league" in config.agent.SECTIONS and not is_remote:
+            screen.message("judge it:", command("league nash"))
+        if not is_remote and not seats:
+            screen.message("watch it:", f"{command('play')} --video=play.mp4")
+    if finished:
+        screen.message(f"finished: {finished}")

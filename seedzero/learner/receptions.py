@@ -1,0 +1,129 @@
+"""The reception: the server's handler, on the server's thread.
+
+Workers join, show their environments, step and leave here. Their messages wait in the inbox for the device loop.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from seedzero.checkpoints import spec_file
+from seedzero.config import configs
+from seedzero.core import env_ids, errors, types
+from seedzero.device import newest_rows
+from seedzero.live import answer, observers
+from seedzero.loop import inboxes, rosters
+from seedzero.metrics import counts
+from seedzero.monitoring import views
+from seedzero.transport import messages
+
+
+@dataclasses.dataclass(eq=False)
+class Reception:
+    """Keeps the roster and the inbox; the first worker provides an unknown spec."""
+
+    config: configs.Config
+    roster: rosters.Roster
+    view: views.View  # takes the spec, and answers for the status
+    report: Callable[[str], None]  # shows the user a line
+    on_join: Callable[[], None]  # called after a worker's environments were accepted
+    on_overdue: Callable[[str], None]  # takes the name of a local worker after too long with heartbeats alone
+    check: Callable[[types.EnvSpec], None]  # raises UsageError for environments without a possible network or replay
+    spec: types.EnvSpec | None = None  # of the environments; None: it is not known yet
+    has_begun: bool = False  # environments of a worker have been there
+    has_trained: bool = False  # so have those of one that trains
+
+    def __post_init__(self) -> None:
+        self.inbox = inboxes.Inbox()
+        self.step = functools.partial(self.inbox.step, self.roster.get, time.monotonic)  # handler, too
+        self.observer = observers.LiveObserver(
+            time.monotonic, newest_rows.NewestReader
+        )  # of the device loop, for pages
+        self._live = answer.LiveView(
+            self.observer, self.status, lambda: self.view.gathered.means(), self.roster.started, lambda: self.spec
+        )
+        self._has_made: set[str] = set()  # names of local workers whose environments were there
+
+    def show(self, spec: types.EnvSpec) -> None:
+        """Takes the spec of the networks being built."""
+        self.spec = spec
+        self.view.progress.show(spec)
+
+    def assign(self, hello: messages.Hello) -> types.Assignment:
+        """Handler: returns a joining worker's environments."""
+        return self.roster.assign(hello)
+
+    def begin(self, session_id: str, spec: types.EnvSpec) -> None:
+        """Handler: a worker's environments are ready; with an unknown spec, networks are built for the first ones."""
+        tasks, joining = spec.tasks, self.roster.get(session_id)
+        is_own = self.config.env.id != env_ids.REMOTE  # environments of a worker name tasks of their own
+        if is_own and joining is not None and joining.role is types.Role.EVALUATE and spec.num_players == 2:
+            spec = dataclasses.replace(spec, tasks=())  # they tell the opponents of evaluations alone
+        if self.spec is None:
+            if self.config.env.id == env_ids.REMOTE:
+                self._check(spec)
+            self.show(spec)
+        assert self.spec is not None
+        spec_file.check_equal(spec, self.spec)
+        if (completed := spec_file.completed(self.spec, spec)) != self.spec:  # of a run of an earlier version
+            self.show(completed)
+            spec_file.write(self.view.directory.path, completed)
+        session = self.roster.begin(session_id, tasks, len(spec.seats))
+        if session.is_local:
+            self._has_made.add(session.worker_id)
+        self.has_begun = True
+        self.has_trained |= session.role is types.Role.TRAIN
+        self.inbox.news.tell()
+        self.on_join()
+        if session.role is types.Role.TRAIN and not self.config.run.deterministic:
+            self.report(f"worker {session.worker_id} joined with {len(session.all_slots)} environments{self._kept()}")
+            # A remote environment is evaluated by a worker of its own, which may never come.
+            remote = self.config.env.id == env_ids.REMOTE
+            if remote and self.roster.has_evaluation and not self.roster.started(types.Role.EVALUATE):
+                self.report("evaluation is off until another worker joins that accepts it")
+
+    def _kept(self) -> str:
+        """Returns the share of the replay filled by the present environments; "": all of it, or no environments."""
+        replay, present = self.config.replay, sum(self.roster.sizes())
+        if not 0 < present < replay.num_sharing or not self.config.agent.SAMPLES:
+            return ""
+        kept = replay.capacity * present // replay.num_sharing
+        return (
+            f"; {present} of {replay.num_sharing} are here, which fill {kept} of the replay's {replay.capacity} steps"
+        )
+
+    def _check(self, spec: types.EnvSpec) -> None:
+        """Refuses a worker with environments beyond any network or replay; the run can go on for others."""
+        try:
+            self.check(spec)
+        except errors.UsageError as error:
+            raise errors.SpecMismatch(f"this learner cannot be built for these environments: {error}") from None
+
+    def end(self, session_id: str, reason: str) -> None:
+        """Handler: a worker's session is over."""
+        session = self.roster.remove(session_id)
+        if session is None:
+            return
+        is_lost = reason != messages.GOODBYE
+        if session.started:
+            lost = counts.WORKER_LOST if is_lost else counts.WORKER_LEFT
+            self.inbox.end_session(session_id, session.role, session.all_slots, lost)
+        kept = self._kept() if is_lost and session.role is types.Role.TRAIN else ""
+        self.report(f"worker {session.worker_id} left: {reason}{kept}")
+        if not session.is_local:
+            return
+        # Environments may take long to be made the first time; those that were there before hang in their reset.
+        if reason.startswith(messages.OVERDUE) and session.worker_id in self._has_made:
+            self.on_overdue(session.worker_id)
+        self._has_made.discard(session.worker_id)  # its process may be another next time
+
+    def status(self) -> Mapping[str, object]:
+        """Handler: returns the status for `seedzero status`."""
+        return self.view.status()
+
+    def live(self, asked: messages.LiveAsk, present: Sequence[messages.Presence]) -> tuple[str, bytes]:
+        """Server: returns the live view for a page."""
+        return self._live.answer(asked, present)

@@ -1,0 +1,45 @@
+"""The report of an evaluation: to the screen, the metrics, the videos and the checkpoints."""
+
+from __future__ import annotations
+
+from seedzero.core import opponents
+from seedzero.learner import callbacks, filming, saving
+from seedzero.loop import evaluators
+from seedzero.monitoring import views
+
+
+def evaluated(
+    view: views.View,
+    saves: saving.Saves,
+    films: filming.Filmer,
+    called: callbacks.Callbacks,
+    ended: evaluators.Ended,
+) -> None:
+    """Shows and writes the result of an evaluation; saves the best parameters."""
+    result, update = ended.result, ended.running.update
+    values = {f"evaluation_{name}": value for name, value in result.flat().items()}
+    normalized = ended.human_normalized
+    if normalized is not None:
+        values["evaluation_human_normalized"] = normalized
+    if ended.best_score is not None:
+        values["evaluation_best_score"] = ended.best_score
+    began = {"update": update, "env_steps": ended.running.env_steps}  # training may have gone on meanwhile
+    view.write_row({**began, "kind": "evaluation", **values}, gathered=False)
+    cut = f", {result.cut_off} of them cut off as too long" if result.cut_off else ""
+    best = "; the best so far" if ended.is_record else ""
+    if result.unfinished:
+        best = (
+            f"; cut, as {result.unfinished} more had not ended in time: give it more, or "
+            "--evaluation.max_episode_steps=N to end them earlier"
+        )
+    score = "" if normalized is None else f", human-normalized {normalized:.3f}"
+    against = [f"{name} {value:.3g}" for name, value in opponents.mean_returns(result.task_returns).items()]
+    shown = f", against {', '.join(against)}" if against else ""
+    view.screen.message(
+        f"evaluation at update {update}: return {result.mean_return:.4g} +- {result.std_return:.3g} over "
+        f"{result.episodes} episodes{cut}{shown}{score}{best}"
+    )
+    films.evaluated(saves.durable_update)
+    scores = {"human_normalized": normalized, "best_score": ended.best_score, "is_best": ended.is_best}
+    saved = saves.save_best(ended) if ended.is_best else None
+    called.note("on_evaluation", {**began, **result.to_json(), **scores}, saved)

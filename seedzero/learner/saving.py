@@ -1,0 +1,296 @@
+"""Decides the content and the time of checkpoints; restores resumed runs.
+
+`save` and `save_state` are called where the device loop's state is at rest: on its thread, or after it has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent import futures
+from typing import Any
+
+from seedzero.agents import base
+from seedzero.bucket import mirrors
+from seedzero.checkpoints import checkpoint, checkpointers, migrations, run_dirs, saved_files, trees
+from seedzero.config import configs, league_config
+from seedzero.core import errors
+from seedzero.device import meshes, states
+from seedzero.learner import together
+from seedzero.loop import dispatchers, evaluators, phase, replay_rate
+from seedzero.metrics import counts
+from seedzero.monitoring import league_log, metrics_log
+from seedzero.replay import ring_store
+
+_LEAGUE_BYTES = "league_bytes"
+"""In a checkpoint's counters: the size of the league's history."""
+SMALL_REPLAY_BYTES = 64 * 2**20
+"""Observations of this size are written as quickly as all the rest of a checkpoint."""
+
+
+@dataclasses.dataclass(eq=False)
+class Saves:
+    """The checkpoints of a run."""
+
+    config: configs.Config
+    directory: run_dirs.RunDir
+    log: metrics_log.MetricsLog
+    report: Callable[[str], None]
+    mirror: dataclasses.InitVar[mirrors.Mirror | None]
+    history: league_log.LeagueLog | None = None  # of a league
+    durable_update: int | None = None  # of the newest checkpoint; None: there is none
+    hosts: together.Together | None = None  # with the run's other hosts; None: there are none
+
+    def __post_init__(self, mirror: mirrors.Mirror | None) -> None:
+        self._includes_replay = self._has_failed = False
+        self._mark: tuple[object, ...] | None = None
+        self.checkpointer = checkpointers.Checkpointer(
+            self.directory.checkpoints,
+            self.config.checkpoint,
+            on_durable=self._durable,
+            on_error=self._not_saved,
+            uploader=None if mirror is None else mirror.uploads,
+            peers=None if self.hosts is None else together.LinkedPeers(self.hosts.link),
+            host=None if self.hosts is None else self.hosts.index,
+        )
+
+    # ------------------------------------------------------------------------------------ the beginning
+
+    def finished_before(self) -> str:
+        """Returns why a resumed run has nothing left to do, or ""."""
+        checkpoints = self.directory.checkpoints
+        found = list(saved_files.manifests(checkpoints)) if self.directory.resumed else []
+        if self.hosts is not None:  # the run's other hosts may lack a later one
+            found = [manifest for manifest in found if manifest.step <= self.hosts.step]
+        if not found:
+            return ""
+        newest = max(found, key=lambda manifest: manifest.step)
+        with reading_counters(newest.step):
+            if not self._is_over(self._counters(newest.counters)):
+                return ""
+        whole, _ = saved_files.newest_verified(
+            checkpoints, "state"
+        )  # reads all: only where the newest seems to be the last
+        if whole is None:
+            return ""
+        with reading_counters(whole.step):
+            return self._is_over(self._counters(whole.counters))
+
+    def _counters(self, counters: Mapping[str, Any]) -> dict[str, Any]:
+        return migrations.counters(counters, self.config.replay.samples_per_insert)
+
+    def _is_over(self, counters: Mapping[str, Any]) -> str:
+        """Returns the reason for a checkpoint with these counters to be a run's last, or ""."""
+        if counters[phase.IN_LAST]:
+            return ""
+        budget, evaluated = self.config.run, counters["last_evaluation"]
+        num_updates, num_steps = counters["num_updates"], counts.Counts(**counters["ledger"]).env_steps
+        owed, replay = 0, self.config.replay
+        if self.config.agent.SAMPLES:
+            owed = replay_rate.owed_updates(replay, budget.max_env_steps, replay_rate.start_of(replay, counters))
+            num_left_out, min_steps = counters[phase.LEFT_OUT]
+            owed -= num_left_out if replay.min_steps >= min_steps else 0
+        if spent := budget.spent(num_updates, num_steps, owed):
+            number = f"{num_updates} updates" if spent.startswith("--max_updates") else f"{num_steps} steps"
+            each = (
+                f" on each of {self.config.hosts.num} hosts" if "steps" in spent and self.config.hosts.num > 1 else ""
+            )
+            return f"{number} of {spent}{each}"
+        return phase.solved(budget, evaluated)
+
+    def restore(
+        self,
+        agent: base.Agent,
+        train: base.TrainState,
+        rings: ring_store.Rings | None,
+        names: Sequence[str] = (league_config.MAIN,),
+    ) -> tuple[dict[str, base.TrainState], checkpoint.Restored] | None:
+        """Returns the newest verified checkpoint, with the states of the learning players, and reports it.
+
+        None for a new run; of several hosts, host 0 alone has states, and the others {}. train, rings: shapes, dtypes
+        and shardings of a player's state, and of the replay with its frames; None: this run's checkpoints leave the
+        replay out. names: of the players.
+        """
+        self._includes_replay = rings is not None
+        hosts, checkpoints = self.hosts, self.directory.checkpoints
+        if hosts is not None and hosts.index > 0:
+            names = ()
+        like = checkpoint.by_player(dict.fromkeys(names, states.parts(agent, train))) if names else None
+        restored = None
+        if hosts is None or (hosts.has_part and hosts.step in saved_files.finished(checkpoints / saved_files.STEPS)):
+            step: saved_files.Step = "last" if hosts is None else hosts.step
+            needs_replay = self.config.run.deterministic
+            restored = checkpoint.restore(checkpoints, like, rings, step, needs_replay=needs_replay)
+        if restored is None:
+            self._truncate(0, -1, 0)
+            return None
+        with reading_counters(restored.step):
+            counters = self._counters(restored.counters)
+            num_bytes, num_steps = int(counters["metrics_bytes"]), counts.env_steps_of(counters)
+            self._mark = _mark(counters, restored.frozen)
+            if not self.config.run.deterministic:  # there, the evaluations after the checkpoint come again
+                counters["best_return"] = best_return_of(self.directory.checkpoints, counters)
+            restored = restored._replace(counters=counters)
+        self.checkpointer.continue_from(restored)
+        for text in restored.losses:
+            self.report(text)
+        self.durable_update = restored.step
+        self._truncate(num_bytes, num_steps, int(counters.get(_LEAGUE_BYTES, 0)))
+        is_kept = restored.rings is not None or not agent.samples
+        self.report(f"resumed at update {restored.step}{'' if is_kept else '; the replay fills anew'}")
+        of_players = {name: checkpoint.of_player(restored.state, name) for name in names}
+        return {name: states.from_parts(agent, train, found) for name, found in of_players.items()}, restored
+
+    def _truncate(self, size_bytes: int, env_steps: int, league_bytes: int) -> None:
+        """Cuts the metrics, and the history of a league, back to a checkpoint's. Raises ResumeError."""
+        try:
+            self.log.truncate(size_bytes, env_steps)
+            if self.history is not None:
+                self.history.truncate(league_bytes)
+        except OSError as error:
+            raise errors.ResumeError(
+                f"cannot write the metrics in {self.directory.path}: {error.strerror}; make them writable, or give "
+                "another --run_dir"
+            ) from None
+
+    # ------------------------------------------------------------------------------------ while it goes on
+
+    def save(self, state: dispatchers.CheckpointState) -> None:
+        """Begins a checkpoint, unless that update is saved. Raises TrainingFailure if the directory is lost."""
+        self.directory.check_ours()
+        step, mark = state.counters["num_updates"], _mark(state.counters, state.frozen)
+        if mark == self._mark and self.durable_update == step:
+            if self.hosts is not None:  # another host may have acted since, and waits for all to have this checkpoint
+                self.checkpointer.confirm(step)
+            return
+        self._mark = mark
+        counters = self._saved_counters(state)
+        rings = state.rings if self._includes_replay else None
+        self.checkpointer.save(step, checkpoint.by_player(state.parts), counters, rings, state.frozen)
+
+    def save_state(self, state: dispatchers.CheckpointState) -> None:
+        """Saves the small state at once before a long save of the replay: an interrupted process may be killed."""
+        self.directory.check_ours()
+        frames = () if state.rings is None else state.rings.observation
+        is_long = self._includes_replay and trees.num_bytes(frames) > SMALL_REPLAY_BYTES
+        if is_long and state.counters["num_updates"] != self.durable_update:
+            self._mark = None  # the replay is still to come
+            counters = self._saved_counters(state)
+            parts = checkpoint.by_player(state.parts)
+            self.checkpointer.save_state(state.counters["num_updates"], parts, counters, state.frozen)
+
+    def _saved_counters(self, state: dispatchers.CheckpointState) -> dict[str, Any]:
+        """Returns the counters of a checkpoint, with the sizes of the files that a resume cuts back."""
+        league = {} if self.history is None else {_LEAGUE_BYTES: self.history.size_bytes()}
+        several = {} if self.hosts is None else {together.NUM_HOSTS: self.config.hosts.num}
+        return {**state.counters, "metrics_bytes": self.log.size_bytes(), **league, **several}
+
+    def freeze(self, snapshot: dispatchers.NewPlayer) -> bool:
+        """Begins to save a frozen player, for the next checkpoint; the rest as of `Checkpointer.freeze`."""
+        self.directory.check_ours()
+        name, version, env_steps = snapshot.name, snapshot.version, snapshot.env_steps
+        is_taken = self.checkpointer.freeze(
+            name, version, snapshot.snapshot.params, {"env_steps": env_steps}, snapshot.snapshot.scales
+        )
+        if is_taken and self.history is not None:
+            reason = {"reason": snapshot.reason} if snapshot.reason else {}
+            counts = {"version": version, "env_steps": env_steps}
+            self.history.note(
+                {"event": league_log.FREEZE, "player": name, "parent": snapshot.parent, **counts, **reason}
+            )
+        return is_taken
+
+    def abandon(self) -> None:
+        """Any thread: ends a save waiting for the disk; the next save contains the same state."""
+        if self.checkpointer.abandon_save():
+            self._mark = None  # afterwards: a save that is ended has set it
+
+    def save_best(self, ended: evaluators.Ended) -> futures.Future[None]:
+        """Begins to save the parameters of the best evaluation so far; the result as of `Checkpointer.save_best`."""
+        self.directory.check_ours()
+        update, params = ended.running.update, ended.running.params
+        return self.checkpointer.save_best(update, params, {"update": update, **ended.result.to_json()})
+
+    def check(self) -> None:
+        """Raises CheckpointError if the last state could not be saved."""
+        if self._has_failed:
+            raise errors.CheckpointError(
+                f"the last state could not be saved, see above; the newest checkpoint is of update "
+                f"{self.durable_update}. Mend that, and run the same command again"
+            )
+
+    def close(self) -> None:
+        """Waits for the checkpoint in progress; after failed training nothing else does."""
+        if self.checkpointer.busy:
+            self.report("waiting for the checkpoint in progress")
+        try:
+            self.checkpointer.close()
+        except Exception as error:  # whatever ended it: the run's own failure must not be hidden
+            self.report(f"the checkpoint in progress was lost: {type(error).__name__}: {error}")
+
+    def _durable(self, step: int) -> None:
+        self.durable_update = step
+        self._has_failed = False
+
+    def _not_saved(self, text: str) -> None:
+        self._has_failed = True
+        self._mark = None
+        self.report(text)
+
+
+def check_same(
+    agent: base.Agent,
+    trains: Mapping[str, base.TrainState],
+    restored: checkpoint.Restored | None,
+    directory: run_dirs.RunDir,
+) -> None:
+    """Raises ResumeError if the states of all hosts are others than a host's own checkpoint was made with.
+
+    trains: by player, as host 0 has restored them for all.
+    """
+    if restored is None or not restored.state_sha256:  # of an earlier version, or of a host alone
+        return
+    parts = checkpoint.by_player({name: states.parts(agent, meshes.own(train)) for name, train in trains.items()})
+    if checkpoint.digest(parts) != restored.state_sha256:
+        raise errors.ResumeError(
+            f"checkpoint {restored.step} in {directory.path} was made with other parameters than host 0 has: the "
+            "directories are of different runs. Give every host the directory that it had, or delete this host's, "
+            "which then begins with an empty replay"
+        )
+
+
+@contextlib.contextmanager
+def reading_counters(step: int) -> Iterator[None]:
+    """Raises CheckpointError for a checkpoint with counters of another form."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise errors.CheckpointError(
+            f"the counters of checkpoint {step} are damaged ({error!r}); delete it to go on from an earlier one, or "
+            "give another --run_dir"
+        ) from error
+
+
+def best_return_of(checkpoints: pathlib.Path, counters: Mapping[str, Any]) -> float | None:
+    """Returns the mean return that a resumed run must exceed for new best parameters; None: there are none.
+
+    After a crash the saved best may be newer, and better, than what the checkpoint's counters know.
+    """
+    known: float | None = counters["best_return"]
+    try:
+        _, best, _ = saved_files.find(checkpoints, "best", "params")
+    except errors.CheckpointError:  # none, or a damaged one, that the next better one replaces
+        return known
+    saved = best.counters.get("mean_return")
+    if saved is None or "task_returns" in best.counters:  # of several tasks, the score may be another
+        return known
+    return float(saved) if known is None else max(known, float(saved))
+
+
+def _mark(counters: Mapping[str, Any], frozen: Collection[str] = ()) -> tuple[object, ...]:
+    """Returns values that change with every change worth saving."""
+    evaluated = counters["last_evaluation"] or {"update": 0}
+    counts = counters["num_updates"], counters["num_acts"], counters["evaluation_index"], evaluated["update"]
+    return *counts, counters["num_reanalyses"], int(counters[phase.IN_LAST]), *sorted(frozen)

@@ -1,0 +1,78 @@
+"""The start of a learner: its environments' spec, its addresses, and the wait for its first worker."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from seedzero.checkpoints import spec_file
+from seedzero.core import errors, printable
+from seedzero.learner import learner_parts
+from seedzero.transport import descriptors, invitation, security
+
+
+def show_spec(parts: learner_parts.LearnerParts) -> None:
+    """Tells the reception the environments' spec, if that is known; then a resumed run is built at once."""
+    resumed, path = parts.directory.resumed, parts.directory.path
+    saved = spec_file.read(path) if resumed else None
+    spec = spec_file.completed(saved, parts.expected) if saved else parts.expected
+    if spec is None:
+        return
+    parts.reception.show(spec)
+    if resumed:
+        if saved != spec:
+            spec_file.write(path, spec)
+        parts.stage.build(spec)  # its state is back before anyone joins
+
+
+def listen(parts: learner_parts.LearnerParts) -> str:
+    """Opens the server; returns its address."""
+    try:
+        return parts.server.start()
+    except errors.Error:
+        if parts.stage.loop is not None:
+            parts.stage.loop.close()
+        raise
+
+
+def announce(parts: learner_parts.LearnerParts, address: str) -> None:
+    """Shows the address, to the user, to `seedzero status` and on standard output."""
+    config, screen = parts.config, parts.view.screen
+    few_files = descriptors.allow(config.transport.max_workers)
+    for text in [*security.warnings(config.transport, config.tls), *filter(None, [few_files])]:
+        screen.message(text)
+    parts.directory.write_learner(address, time.time(), local=parts.local)
+    with contextlib.suppress(OSError):  # a full disk behind standard output, or a reader that has gone
+        print(f"seedzero learner listening on {printable.escape(address)}", flush=True)
+    if parts.reception.spec is None and config.worker.num == 0:
+        screen.message(invitation.waiting(config), invitation.to_worker(config, address))
+
+
+def prepare(parts: learner_parts.LearnerParts) -> None:
+    """Builds a new run, then waits for its first worker; in the other order for a spec known to workers alone.
+
+    Raises TrainingFailure if none came in time.
+    """
+    reception, stage, ending = parts.reception, parts.stage, parts.ending
+    if reception.spec is not None:
+        stage.build(reception.spec)
+    while not (reception.has_begun or ending.is_interrupted) and parts.seconds_left() > 0:
+        ending.check()
+        ending.wait(parts.seconds_left())
+    if ending.is_interrupted:
+        return
+    if not reception.has_begun:
+        ending.check()
+        raise lonely(parts.config.run.max_seconds)
+    assert reception.spec is not None
+    if stage.loop is None:
+        stage.build(reception.spec)
+    spec_file.write(parts.directory.path, reception.spec)
+
+
+def lonely(max_seconds: float) -> errors.TrainingFailure:
+    """Returns the failure of a run without a training worker."""
+    return errors.TrainingFailure(
+        f"no worker joined within --max_seconds={max_seconds:g}, so nothing was learned: "
+        "start workers earlier, or give it more time"
+    )

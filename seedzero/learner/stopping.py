@@ -1,0 +1,121 @@
+"""The end of a learner: a stop on request, the last checkpoint, and the way out of a stuck call."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from seedzero.core import errors, exit_codes
+from seedzero.learner import deadline, learner_parts, stages
+from seedzero.loop import agreement, device_loop
+
+_INTERRUPTED = "interrupted"
+_COMPILING = "the networks are still being built and compiled, so give it more"
+
+
+def interrupt(parts: learner_parts.LearnerParts) -> None:
+    """Thread of the signals: asks for a stop."""
+    parts.workers.finish()  # all processes of a machine that is taken away may have been told to stop
+    parts.ending.interrupt()
+    loop = parts.stage.loop  # another thread may end it
+    if loop is None and parts.hosts is not None:
+        leave_at_once(parts, "left before all hosts had begun")
+        os._exit(exit_codes.INTERRUPTED)
+    if loop is not None:
+        stop(parts, loop, _INTERRUPTED)
+        # In deterministic mode the last state is not saved, and a save on its way counts; so does the last one.
+        if parts.stage.now is stages.Stage.BUILT and not parts.saves.config.run.deterministic:
+            parts.saves.abandon()  # so that the loop ends at once
+
+
+def stop(parts: learner_parts.LearnerParts, loop: device_loop.DeviceLoop, reason: str) -> None:
+    """Any thread: ends a device loop, that of every host, without another evaluation."""
+    if parts.hosts is not None:
+        parts.hosts.link.agreed.ask(agreement.Kind.STOP, reason)
+    else:
+        loop.stop(reason)
+
+
+def still_compiles(parts: learner_parts.LearnerParts) -> bool:
+    """Any thread: returns whether this process has learned nothing yet, as its programs are being compiled."""
+    loop = parts.stage.loop
+    if loop is None:
+        return parts.stage.now is stages.Stage.BUILDING
+    seen = loop.look()
+    return not seen.is_compiled and seen.num_updates == (parts.saves.durable_update or 0)
+
+
+def check_compiled(parts: learner_parts.LearnerParts, spent: str) -> None:
+    """Raises TrainingFailure if a budget is spent before the programs are there: there is nothing to save."""
+    if still_compiles(parts):
+        raise errors.TrainingFailure(f"{spent}, and {_COMPILING}; {_lost(parts)}")
+
+
+def leave_at_once(parts: learner_parts.LearnerParts, reason: str) -> None:
+    """Any thread, before the process ends at once: cleans up longer lives than its own; reports the loss."""
+    parts.workers.kill()
+    parts.view.screen.abandon(f"{reason}; {_lost(parts)}")
+
+
+def leave_late(parts: learner_parts.LearnerParts) -> None:
+    """Thread of `deadline`: ends the process, since a call does not return."""
+    passed = f"--max_seconds={parts.saves.config.run.max_seconds:g} passed {deadline.GRACE_SECONDS:g} s ago"
+    if still_compiles(parts):
+        what = _COMPILING
+    else:
+        what = "a call on the device does not return, so neither an evaluation nor a checkpoint ends this run"
+    leave_at_once(parts, f"{passed}, and {what}")
+    os._exit(exit_codes.FAILED)
+
+
+def leave_others(parts: learner_parts.LearnerParts, reason: str) -> None:
+    """Thread of the link: ends the process, since the run's other hosts are not all there."""
+    leave_at_once(parts, f"{reason}; all hosts end, and go on from the last checkpoint once started again")
+    os._exit(exit_codes.TRY_LATER)
+
+
+def finish(parts: learner_parts.LearnerParts, reason: str) -> str:
+    """Main thread: saves the last state; returns why the run is finished, "" if it was interrupted."""
+    loop, saves = parts.stage.loop, parts.saves
+    assert loop is not None
+    parts.stage.enter(stages.Stage.SAVING)
+    parts.view.progress.end("saving")
+    if parts.mirrored is not None:
+        parts.mirrored.uploads.report_progress()
+    is_interrupted, deterministic = reason == _INTERRUPTED, saves.config.run.deterministic
+    has_failed = parts.ending.failure is not None
+    if not deterministic:
+        parts.view.write_row({})
+    # Deterministic runs are saved at fixed updates and at the end of a budget, or a resume would differ.
+    if has_failed and parts.hosts is not None:
+        saves.report("the other hosts save nothing now, so neither does this one")
+    elif not (deterministic and (is_interrupted or has_failed)):
+        if parts.hosts is not None:
+            parts.hosts.link.gather("the end")  # host 0 evaluates last: no device may wait for that
+            loop.alike.now()
+        if is_interrupted:
+            saves.save_state(loop.state())
+        saves.checkpointer.wait()
+        saves.save(loop.state())
+    elif saves.durable_update is not None:
+        saves.report(f"deterministic: a resume goes on from update {saves.durable_update}")
+    else:
+        saves.report(
+            f"deterministic: the first checkpoint comes at update {saves.config.checkpoint.every_updates}, so "
+            "nothing is saved, and the same command begins anew"
+        )
+    saves.checkpointer.wait()
+    parts.view.observe(time.monotonic(), last=True)
+    parts.ending.check()
+    saves.check()
+    return "" if is_interrupted else reason
+
+
+def _lost(parts: learner_parts.LearnerParts) -> str:
+    """Returns the loss of a run without another save."""
+    loop, durable = parts.stage.loop, parts.saves.durable_update
+    if loop is None or still_compiles(parts):
+        return "the run is as it was" if parts.saves.directory.resumed else "nothing was learned"
+    num_updates = loop.look().num_updates
+    saved = "there is no checkpoint" if durable is None else f"the newest checkpoint is of update {durable}"
+    return f"{saved}; updates lost: {num_updates - (durable or 0)}"

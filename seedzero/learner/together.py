@@ -1,0 +1,277 @@
+"""One learner host among several: it meets the others before JAX begins, and ends with them.
+
+start of `seedzero train`, host I:  hosts.hub or hosts.member --> all have met --> jax.distributed --> host.learner
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import importlib.metadata
+import math
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+import seedzero
+from seedzero.bucket import bucket, lease, remote
+from seedzero.checkpoints import manifest, run_dirs, saved_files
+from seedzero.cluster import hub, link, member, messages, reach, roll
+from seedzero.config import cluster_config, configs, machines, sections
+from seedzero.core import errors, forks, json_object
+from seedzero.device import collectives, compilation_cache
+from seedzero.loop import device_loop, facts, rosters
+from seedzero.transport import security
+
+_OF_A_HOST = {
+    *("hosts.index", "hosts.worker_address", "hosts.interface", "transport.listen"),
+    *("worker.threads", "env.level_cache", "metrics.port", "metrics.host"),
+}
+_FILES = {"transport.token_file", "tls.cert_file", "tls.key_file", "hosts.ca_file"}
+"""Settings that may differ from host to host."""
+NUM_HOSTS = "num_hosts"
+"""In a checkpoint's counters: the hosts of the run that made it; missing: one."""
+_SHUTDOWN_SECONDS = 10
+"""Longest wait at the end of a process for the others, of which it has heard that they end, too."""
+_HOST = 11
+"""Second number of the seeds of hosts."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Together:
+    """This host's place among the others."""
+
+    link: link.Link
+    step: int  # update of the checkpoint that all resume from; -1: a new run
+    has_part: bool = True  # false: that checkpoint was made without this host
+    parts: tuple[int, ...] = ()  # the hosts that resume from their own parts of it
+    resolved: str = ""  # digest of the settings, with the machine's values
+    processors: tuple[str, ...] = ()  # names of the hosts' CPUs
+
+    @property
+    def index(self) -> int:
+        """The host's number."""
+        return self.link.hello.index
+
+
+@dataclasses.dataclass(frozen=True)
+class LinkedPeers:
+    """The other hosts, for a host's checkpoints: one counts once every host has its part."""
+
+    link: link.Link
+
+    def settle(self, step: int, problem: str) -> str:
+        """Says that this host has its part, or its problem; returns which hosts lack theirs, "" if none does."""
+        try:
+            found = self.link.gather(f"checkpoint {step}", problem)
+        except errors.TrainingFailure as error:
+            return f"not every host is known to have its part of checkpoint {step} ({error})"
+        lacking = [f"host {index} ({text})" for index, text in sorted(found.items()) if text]
+        self.link.missing = f"checkpoint {step} lacks the part of {', '.join(lacking)}" if lacking else ""
+        return self.link.missing
+
+
+def own_seed(config: configs.Config) -> int:
+    """Returns the seed of a host's acting, reanalysing and environments, below 2^31: host 0's is the run's."""
+    seed, index = config.run.seed, config.hosts.index
+    if index <= 0:
+        return seed
+    return int(np.random.SeedSequence([seed, _HOST, index]).generate_state(1)[0]) >> 1
+
+
+def of_host(config: configs.Config) -> configs.Config:
+    """Returns the settings of a host's own work: host 0 alone evaluates."""
+    if config.hosts.index <= 0:
+        return config
+    return configs.override(
+        config,
+        {
+            "evaluation.every_updates": 0,
+            "evaluation.video_every": 0,
+            "run.stop_at_return": math.inf,
+            "metrics.wandb": "",
+            "metrics.port": -1,
+        },
+    )
+
+
+def budgeted(config: configs.Config) -> configs.Config:
+    """Returns the settings with this host's share of the steps; a queue's are added up (`DecisionTally`)."""
+    num, most = config.hosts.num, config.run.max_env_steps
+    if num == 1 or not most:
+        return config
+    return configs.override(config, {"run.max_env_steps": -(-most // num) if config.agent.SAMPLES else 0})
+
+
+@contextlib.contextmanager
+def meeting(
+    config: configs.Config, place: pathlib.Path | bucket.Url, say: Callable[[str], None]
+) -> Iterator[Together]:
+    """While entered, this process is a host of the run, and a process of JAX's cluster.
+
+    config: before the machine's values. place: run directory of this host, or its place in a bucket.
+
+    Raises:
+      UsageError: the hosts do not fit each other.
+      BucketError: the bucket cannot be read.
+      TrainingFailure: not all came in time.
+    """
+    import jax
+
+    hosts = config.hosts
+    found = in_bucket(place, config.bucket) if isinstance(place, bucket.Url) else on_disk(place)
+    if hosts.index == 0:
+        for one in found or ():
+            saved_files.check_has_state(place, one)
+    steps = None if found is None else {one.step: one.state_sha256 for one in found}
+    hello = messages.HostHello(
+        hosts.index,
+        hosts.num,
+        digest(config),
+        program=_program(),
+        steps=steps,
+        reached_at=reach.of_interface(hosts.interface) if hosts.interface else "",
+        xla_flags=" ".join(sorted(os.environ.get("XLA_FLAGS", "").split()))[: messages.MAX_TEXT],
+    )
+    token_file, token = config.transport.token_file, security.take_token(cluster_config.TOKEN)
+    linked: link.Link
+    if hosts.index == 0:
+        most = 0 if config.agent.SAMPLES else config.run.max_env_steps
+        secured = security.for_server(token_file, config.tls)
+        linked = hub.Hub(
+            hello,
+            hosts.coordinator,
+            config.transport,
+            secured=dataclasses.replace(secured, token=token or secured.token),
+            silence_seconds=hosts.silence_seconds,
+            max_env_steps=most,
+            made={one.step: roll.Made(int(one.counters.get(NUM_HOSTS, 1)), one.state_sha256) for one in found or ()},
+        )
+        say(f"host 0 of {hosts.num} waits for the others at {linked.address}")
+    else:
+        access = security.Access(token_file, hosts.ca_file)
+        linked = member.HostMember(
+            hello,
+            hosts.coordinator,
+            config.transport,
+            access=access,
+            token=token,
+            silence_seconds=hosts.silence_seconds,
+        )
+    linked.lock_step = config.run.deterministic
+    try:
+        begin = linked.meet(hosts.join_seconds)
+        for text in linked.warnings:
+            say(text)
+        is_local = begin.devices.startswith(("127.", "localhost:", "[::1]:"))
+        try:
+            jax.distributed.initialize(
+                begin.devices,
+                hosts.num,
+                hosts.index,
+                initialization_timeout=round(hosts.join_seconds),
+                shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
+                coordinator_bind_address=begin.devices if is_local else None,
+            )
+        except RuntimeError as error:
+            raise errors.TrainingFailure(
+                f"host {hosts.index} cannot join JAX's cluster at {begin.devices}: {error}; a process that has used "
+                "JAX before cannot, and a firewall may be in the way"
+            ) from error
+        collectives.use_gloo(linked.hello.reached_at)
+        compilation_cache.write_on_every_host()
+        with _watched(linked, hosts.silence_seconds):
+            names = linked.gather("processor", machines.processor())
+            processors = tuple(name for _, name in sorted(names.items()))
+            has_part = hosts.index < begin.num_hosts
+            yield Together(linked, begin.step, has_part, begin.parts, processors=processors)
+            if linked.leave():
+                jax.distributed.shutdown()
+    finally:
+        linked.stop()
+
+
+def digest(config: configs.Config) -> str:
+    """Returns a digest of the settings that all hosts share."""
+    shared = {name: value for name, value in configs.flatten(config).items() if name not in _OF_A_HOST | _FILES}
+    return hashlib.sha256(json_object.encode(dict(sorted(shared.items()))).encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def _watched(found: link.Link, seconds: float) -> Iterator[None]:
+    """While entered, a process beside this one ends it if it stands still for so long."""
+    command = [sys.executable, "-m", "seedzero.cluster.watchdog", str(os.getpid()), str(seconds)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdin is not None
+        stdin = process.stdin
+        forks.keep(stdin)
+
+        def tick() -> None:
+            with contextlib.suppress(OSError):  # it has gone: nothing guards this host against a standstill
+                os.write(stdin.fileno(), b".")
+
+        found.tick = tick
+        try:
+            yield
+        finally:
+            found.tick = lambda: None
+            stdin.close()
+
+
+def _program() -> str:
+    import jax
+
+    parts = [f"{name} {importlib.metadata.version(name)}" for name in ("jax", "jaxlib")]
+    parts.append(f"JAX_ENABLE_X64={jax.config.read('jax_enable_x64'):d}")
+    return f"seedzero {seedzero.__version__}, {', '.join(parts)}"
+
+
+def on_disk(run_dir: pathlib.Path) -> list[manifest.Manifest] | None:
+    """Returns the checkpoints of a host's directory; None: it is new."""
+    if not (run_dir / run_dirs.CONFIG_FILE).exists():
+        return None
+    return list(saved_files.manifests(run_dir / "checkpoints"))
+
+
+def in_bucket(url: bucket.Url, settings: sections.BucketConfig) -> list[manifest.Manifest] | None:
+    """Returns the same of a host's place in a bucket, whatever its local copy has. Raises BucketError."""
+    store = bucket.open_store(url, settings.lease_seconds / 3)
+    if store.read(lease.NAME).content is None:
+        return None
+    found = remote.read_checkpoints(store, store.list(proof=lease.NAME)).steps()
+    return [known.manifest for known in found.values()]
+
+
+def counters(loop: device_loop.DeviceLoop | None, roster: rosters.Roster, address: str) -> dict[str, Any]:
+    """Returns a host's own counters for the others; {}: it has no loop. address: its workers' name for it."""
+    if loop is None:
+        return {}
+    steps, sizes = facts.own_counts(loop.dispatcher.players), roster.sizes()
+    room = {"workers": len(sizes), "environments": sum(sizes), "free": roster.num_free(), "address": address}
+    return {"steps": dataclasses.asdict(steps), **room}
+
+
+def emptiest(details: Mapping[int, Mapping[str, Any]]) -> str:
+    """Returns the address of the other host with the most room for environments; "": none has any."""
+    free = {str(found.get("address", "")): int(found.get("free", 0)) for found in details.values()}
+    address = max(free, key=lambda one: free[one], default="")
+    return address if free.get(address) else ""
+
+
+def lines(details: Mapping[int, Mapping[str, Any]], missing: str = "") -> list[str]:
+    """Returns a line about each of the other hosts, and one about the parts of a checkpoint that are missing."""
+    return [
+        *(
+            f"host {index}: {found['steps']['stored']:,} steps, {found['workers']} workers, {found['environments']} "
+            "environments"
+            for index, found in sorted(details.items())
+            if "steps" in found
+        ),
+        *filter(None, [missing]),
+    ]

@@ -1,0 +1,387 @@
+"""The dispatcher submits calls to the devices, each with its work on completion."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.config import configs
+from seedzero.core import env_ids, errors, opponents, types
+from seedzero.device import acting, batches, setups, states, steps
+from seedzero.league import payoffs
+from seedzero.live import record
+from seedzero.loop import evaluators, in_flight_calls, inboxes, phase, players, rosters, seatings
+from seedzero.metrics import aggregator, clipping, counts
+from seedzero.replay import ring_store
+
+_MAX_REJECTED = 10
+"""Consecutive updates with a non-finite loss or gradient after which training stops."""
+
+
+class Workers(NamedTuple):
+    """The loop's ways to workers. With `restart`, a worker resets its environments and takes a new session id."""
+
+    inbox: inboxes.Inbox
+    roster: rosters.Roster
+    reply: Callable[[Any, np.ndarray, int], None]  # any thread: request, [E] actions, weights version
+    restart: Callable[[str, str], None]  # any thread: session id, reason
+
+    def end_session(self, session: rosters.Session, reason: str) -> None:
+        """Has a worker reset its environments."""
+        self.roster.remove(session.session_id)
+        self.inbox.drop_session(session.session_id, session.role)
+        self.restart(session.session_id, reason)
+
+
+class CheckpointState(NamedTuple):
+    """A checkpoint's content."""
+
+    parts: dict[str, dict[str, base.Params]]  # of the train states, by player and name
+    rings: ring_store.Rings | None  # the replay with its frames; None: a queue, which keeps none
+    counters: dict[str, Any]  # counters, as JSON
+    frozen: tuple[str, ...] = ()  # names of the league's frozen players
+
+
+class NewPlayer(NamedTuple):
+    """A frozen player, as it begins."""
+
+    name: str
+    parent: str  # the player that it is a copy of
+    version: int  # updates behind its parameters
+    env_steps: int
+    snapshot: states.PlayerSnapshot  # a copy
+    reason: str = ""
+
+
+class _Acted(NamedTuple):
+    """A call under way: the actions [R] of its rows; the row [B] of each environment, and which of [N] these are."""
+
+    actions: jax.Array
+    rows: np.ndarray
+    mine: np.ndarray | None  # [N] bool; None: all, B = N
+    metrics: Mapping[str, jax.Array] = {}  # {name: [R]} of the agent's own in training
+
+
+class _Dealt(NamedTuple):
+    """A home's part of a tick: its messages, of N environments, and their calls."""
+
+    rows: batches.Batch
+    messages: Sequence[batches.Message]
+    version: int  # of the home's parameters
+    age: int  # updates that these have not seen
+    calls: Sequence[_Acted]
+    looks: Mapping[int, Any] | None = None  # as of `record.Acted`
+
+    def actions(self) -> np.ndarray:
+        """Returns the actions [N, ...], after waiting for them."""
+        joined: np.ndarray
+        found = [np.asarray(call.actions)[call.rows] for call in self.calls]
+        if self.calls[0].mine is None:
+            (joined,) = found
+        else:
+            joined = np.zeros((len(self.calls[0].mine), *found[0].shape[1:]), found[0].dtype)
+            for call, actions in zip(self.calls, found, strict=True):
+                joined[call.mine] = actions
+        return joined
+
+
+class Dispatcher:
+    """Submits acting, evaluation, updates and reanalyses. Used by the loop's thread, which owns the players."""
+
+    def __init__(
+        self,
+        config: configs.Config,
+        setup: setups.Setup,
+        learning: tuple[players.Player, ...],
+        carried: acting.Carried,
+        workers: Workers,
+        gathered: aggregator.Aggregator,
+        clock: Callable[[], float],
+        seating: seatings.Seating | None = None,
+        observer: record.Observer = record.NOBODY,
+    ) -> None:
+        """seating: None: of one player."""
+        self.setup = setup
+        self.players = learning
+        self.workers = workers
+        self.gathered = gathered
+        self.clock = clock
+        self.seating = seating or seatings.Seating()
+        self.observer = observer
+        self._lock_step = config.run.deterministic
+        # Of the first player. Deterministic runs read no clock.
+        evaluation = config.evaluation
+        if self._lock_step:
+            evaluation = dataclasses.replace(evaluation, every_seconds=0.0)
+        hardest = opponents.parse(config.env.opponents)[-1]
+        self.evaluator = evaluators.Evaluator(evaluation, config.env.id, hardest=hardest, now=clock())
+        lanes = learning[0].strategy.lanes(config.training.max_in_flight)
+        self.in_flight = in_flight_calls.InFlight(workers.inbox.news, *lanes, observer=observer)
+        self.update_times = in_flight_calls.UpdateTimes(clock)
+        self.evaluated_last = False
+        """Whether the last acting call was an evaluation's: it and training alternate."""
+        self._num_acts = 0
+        self._config = config
+        self._carried = carried
+        self._publish_every = config.training.publish_every
+        self._clip_norm = clipping.limit(config)
+
+    # ------------------------------------------------------------------------------------ submitting
+
+    def act(self, homes: Sequence[int]) -> None:
+        """Acts for the waiting training environments at home with some players: one tick, completed as one."""
+
+        def home_that_acts(slots: np.ndarray) -> int | None:
+            home = self.seating.home(slots)
+            return home if home in homes and not self.players[home].rate_limiter.holds(slots) else None
+
+        began = self.observer.clock()
+        for player in self.players:
+            player.receive()
+        messages = self._take(types.Role.TRAIN, homes, home_that_acts)
+        if not messages:
+            return  # their session ended a moment ago
+        dealt: dict[int, list[batches.Message]] = {}
+        for message in messages:
+            dealt.setdefault(self.seating.home(message.slots), []).append(message)
+        tick = [self._act_at(self.players[home], dealt[home]) for home in sorted(dealt)]
+        self.in_flight.add_call("act", began, lambda: self._deliver(tick))
+        self.evaluated_last = False
+
+    def _act_at(self, player: players.Player, messages: Sequence[batches.Message]) -> _Dealt:
+        """Books the rows of a home, and submits a call for each of their movers."""
+        num_inserts, joined = player.num_inserts, batches.join(messages)
+        hands = self.seating.deal(joined)
+        player.accounting.record(_stored(joined, hands), self.clock())
+        self.gathered.add_means({"policy_age": player.num_updates - player.version})
+        calls = [self._run_act(player, messages, joined, hand, player.version, num_inserts) for hand in hands]
+        looks = self.observer.look(joined.slot, player.shared.rings)
+        return _Dealt(joined, messages, player.version, player.num_updates - player.version, calls, looks)
+
+    def evaluate(self, *, is_last: bool) -> evaluators.Ended | None:
+        """Acts for the waiting evaluation environments; returns a complete evaluation. is_last: it ends the run."""
+        running, player, began = self.evaluator.running, self.players[0], self.observer.clock()
+        assert running is not None
+        messages = self._take(types.Role.EVALUATE, [0], lambda slots: 0)
+        if not messages:
+            return None  # their session ended a moment ago
+        self.evaluated_last = True
+        joined = batches.join(messages)
+        ended = self.evaluator.record(messages, player.num_updates, self.clock(), is_last=is_last)
+        if ended is None:
+            hand = seatings.Hand(None, running.params, self.setup.spec.default_mode)
+            call = self._run_act(player, messages, joined, hand, running.update, 0)
+            tick = [_Dealt(joined, messages, running.update, player.num_updates - running.update, [call])]
+            self.in_flight.add_call("evaluate", began, lambda: self._deliver(tick))
+        else:
+            self.observer.see(record.Acted(joined, messages))
+            played = running.played
+            tasks = played.tasks or ("",)
+            self.seating.count(payoffs.evaluated((tasks[episode.task], episode.total) for episode in played.finished))
+            self.workers.roster.next_evaluation()
+            reason = "the evaluation is complete; the next one starts with fresh episodes"
+            self.workers.end_session(running.session, reason)
+        return ended
+
+    def _take(self, role: types.Role, homes: Sequence[int], home: inboxes.Home) -> list[batches.Message]:
+        """Takes the messages of a tick, in lock step in the order of their slots."""
+        max_rows = min(self.players[number].programs.sizes[-1] for number in homes)
+        messages = self.workers.inbox.take(role, self.setup.layout, max_rows, home)
+        if self._lock_step:
+            messages.sort(key=lambda message: message.first_slot)
+        return messages
+
+    def _run_act(
+        self,
+        player: players.Player,
+        messages: Sequence[batches.Message],
+        joined: batches.Batch,
+        hand: seatings.Hand,
+        version: int,
+        num_inserts: int,
+    ) -> _Acted:
+        """Submits a call for a hand's rows of messages, of groups at home with a player."""
+        spec, layout, sizes = self.setup.spec, self.setup.layout, player.programs.sizes
+        batch, rows = batches.assemble(
+            messages, joined, hand.mine, spec, layout, sizes, hand.explore, stored=hand.stored
+        )
+        counters = steps.counters(num_inserts, version, self._num_acts, own=hand.own)
+        self._num_acts += 1
+        params = player.params if hand.params is None else hand.params
+        self._carried, acted = player.run_act(self._carried, batch, params, counters)
+        actions, metrics = acted if isinstance(acted, tuple) else (acted, {})
+        self.gathered.add_batch(len(rows), len(batch.slot), self.clock() - messages[0].arrived)
+        trains = hand.own and hand.explore == types.EXPLORE
+        return _Acted(actions, rows, hand.mine, metrics if trains else {})
+
+    def _deliver(self, tick: Sequence[_Dealt]) -> list[record.Acted]:
+        """Completion thread: waits for the actions of a tick and sends the replies; returns the rows that acted."""
+        told = []
+        for dealt in tick:
+            joined = dealt.actions()
+            ends = np.cumsum([len(message.slots) for message in dealt.messages])
+            for message, actions in zip(dealt.messages, np.split(joined, ends[:-1]), strict=True):
+                self.workers.reply(*message.answer(actions), dealt.version)
+            size = sum(len(call.actions) for call in dealt.calls)
+            told.append(record.Acted(dealt.rows, dealt.messages, joined, size, dealt.age, dealt.looks))
+            for call in dealt.calls:
+                for name, values in call.metrics.items():
+                    known = np.asarray(values)[call.rows]
+                    known = known[~np.isnan(known)]
+                    self.gathered.add_means({name: float(known.sum()) / max(1, known.size)}, weight=known.size)
+        return told
+
+    def update(self, player: players.Player) -> None:
+        """Learns once, and publishes due parameters."""
+        began = self.observer.clock()
+        values = player.run_update(self.clock())
+        if player.num_updates % self._publish_every == 0:
+            player.publish()
+        names, settle = player.programs.update.result().metric_names, player.strategy.when_there()
+        ended = self.update_times.begin()
+
+        def collect() -> None:
+            fetched = dict(zip(names, np.asarray(values).tolist(), strict=True))
+            ended()
+            self.gathered.add_means({**fetched, **clipping.share(self._clip_norm, fetched)})
+            if fetched["num_rejected"] >= _MAX_REJECTED:
+                raise errors.TrainingFailure(
+                    f"the loss or its gradient was not finite in {_MAX_REJECTED} updates in a row; resume from the "
+                    f"last checkpoint with a lower learning rate, or look for huge rewards"
+                )
+            if player.strategy.takes_turns:
+                settle()
+
+        self.in_flight.add_call("update", began, collect, in_flight_calls.UPDATING)
+
+    def reanalyse(self, player: players.Player) -> None:
+        """Renews stored targets once."""
+        began, values = self.observer.clock(), player.run_reanalyse()
+        names = player.programs.reanalyse.result().metric_names
+
+        def collect() -> None:
+            fetched = dict(zip(names, np.asarray(values).tolist(), strict=True))
+            share = fetched.pop("refreshed_share")
+            self.gathered.add_means({"refreshed_share": share})
+            self.gathered.add_means(fetched, weight=share)  # means over the reanalysed rows
+
+        self.in_flight.add_call("reanalyse", began, collect)
+
+    # ------------------------------------------------------------------------------------ environments
+
+    def discard(self, slots: np.ndarray, reason: str) -> None:
+        """Ends the histories of slots without environments, for one of the ledger's reasons."""
+        if slots[0] < self.setup.layout.num_train:
+            self.seating.lose(slots)
+            for player in self.players:
+                player.accounting.cut(slots, reason)
+        else:
+            self.evaluator.abandon()  # it starts anew with the next environments
+
+    def reset_environments(self) -> None:
+        """Starts every training environment anew, seeded by the checkpoint's number, as a resume does."""
+        self.workers.roster.next_epoch()
+        for session in self.workers.roster.started(types.Role.TRAIN):
+            self.discard(session.all_slots, counts.CHECKPOINT_RESET)
+            self.workers.end_session(session, "environments are reset at a checkpoint")
+        for player in self.players:
+            player.accounting.drop(counts.CHECKPOINT_RESET)
+        self.seating.reset()
+        self._carried = states.init_carried(self.setup, begins=False)
+
+    def is_evaluation_due(self, *, is_last: bool) -> bool:
+        """Returns whether an evaluation should begin; is_last: it ends the run."""
+        return self.evaluator.is_due(self.players[0].num_updates, self.clock(), is_last=is_last)
+
+    def begin_evaluation(self, *, is_last: bool, others: Sequence[counts.Counts] = ()) -> None:
+        """Starts a due evaluation with the newest parameters, given its environments; others: of other hosts."""
+        if self.evaluator.running is not None or not self.is_evaluation_due(is_last=is_last):
+            return
+        for session in self.workers.roster.started(types.Role.EVALUATE)[:1]:
+            player, now = self.players[0], self.clock()
+            params = player.copy_params()
+            steps = (*(one.accounting.ledger.counts for one in self.players), *others)
+            env_steps = sum(found.env_steps for found in steps)
+            self.evaluator.begin(session, player.num_updates, params, now=now, env_steps=env_steps)
+
+    def end(self, left_out: tuple[int, int]) -> phase.RunEnd:
+        """Returns the facts of the run's end: a budget is spent. An evaluation of older parameters says nothing then.
+
+        left_out: as in `phase.RunEnd`.
+        """
+        evaluator, roster, player = self.evaluator, self.workers.roster, self.players[0]
+        kept = {}
+        if self._lock_step and not self.is_evaluation_due(is_last=False):
+            # The last evaluation is extra: a larger budget goes on from here as if it had been there from the start.
+            kept = {"num_acts": self._num_acts, "evaluation_index": roster.evaluation_index}
+        is_there = bool(roster.started(types.Role.EVALUATE))
+        running = evaluator.running
+        if running is not None and running.update < player.num_updates:
+            evaluator.abandon()
+            self.workers.end_session(running.session, "the run's last evaluation starts with fresh episodes")
+        run, num_steps = self._config.run, player.accounting.ledger.counts.stored
+        bound = phase.bound(run, self._config.evaluation, num_steps)
+        expects = self._config.env.id != env_ids.REMOTE or is_there
+        return phase.RunEnd(self.clock(), bound, expects, left_out, kept)
+
+    # ------------------------------------------------------------------------------------ checkpoints
+
+    def state(self, run_phase: phase.RunPhase) -> CheckpointState:
+        """Returns a checkpoint's content; acting takes the newest parameters from here on, as after a resume."""
+        for player in self.players:
+            player.publish()
+        states_of = {player.name: player.state() for player in self.players}
+        rings = states_of[self.players[0].name][1]  # all players share them
+        counters = {
+            "num_acts": self._num_acts,
+            **players.to_json(self.players),
+            **self.evaluator.to_json(),
+            **self.workers.roster.to_json(),
+            **self.seating.to_json(),
+            **run_phase.to_json(),
+        }
+        parts = {name: found for name, (found, _) in states_of.items()}
+        return CheckpointState(parts, rings, counters, self.seating.frozen())
+
+    def restore(self, counters: Mapping[str, Any], *, has_replay: bool) -> None:
+        """Continues a checkpoint's counters; without its replay, updates wait until new steps are stored."""
+        self._num_acts = counters["num_acts"]
+        players.restore(self.players, counters, has_replay=has_replay)
+        self.evaluator.restore(counters)
+        self.workers.roster.restore(counters)
+        self.seating.restore(counters)
+
+
+def _stored(joined: batches.Batch, hands: Sequence[seatings.Hand]) -> batches.Batch:
+    """Returns the rows that the home's rings and accounting get."""
+    if all(hand.stored for hand in hands):
+        return joined
+    chosen = np.zeros(len(joined.slot), bool)
+    for hand in hands:
+        if hand.stored:
+            chosen[slice(None) if hand.mine is None else hand.mine] = True
+    return joined.those(chosen)
+
+
+def freeze(
+    seating: seatings.Seating, home: int, player: players.Player, keep: Callable[[NewPlayer], bool], reason: str = ""
+) -> bool:
+    """Takes a snapshot of the player of a home for its league; returns whether it will be saved. keep: saves it."""
+    env_steps, snapshot, version = player.accounting.ledger.counts.stored, players.snapshot(player), player.num_updates
+    name = seating.freeze(home, snapshot, version=version, env_steps=env_steps, reason=reason)
+    is_kept = keep(NewPlayer(name, player.name, version, env_steps, snapshot, reason))
+    if not is_kept:
+        seating.remove(name)
+    return is_kept
+
+
+def freeze_due(dispatcher: Dispatcher, keep: Callable[[NewPlayer], bool]) -> None:
+    """Takes the snapshots that are due by training steps; keep: as of `freeze`."""
+    for home, player in enumerate(dispatcher.players):
+        if dispatcher.seating.freezes(home, player.accounting.ledger.counts.stored):
+            freeze(dispatcher.seating, home, player, keep)

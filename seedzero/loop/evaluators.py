@@ -1,0 +1,170 @@
+"""Evaluation beside training: whole episodes with a frozen copy of the parameters, in environments of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from seedzero.agents import base
+from seedzero.config import sections
+from seedzero.core import json_object, opponents
+from seedzero.device import batches
+from seedzero.evaluation import evaluation, human_scores
+from seedzero.loop import phase, rosters
+
+
+class Running(NamedTuple):
+    """An evaluation under way: its environments, frozen parameters, and the episodes so far."""
+
+    session: rosters.Session
+    update: int  # of the run when it began
+    env_steps: int  # likewise
+    params: base.Params
+    played: evaluation.Played
+    began: float  # in seconds
+
+
+class Ended(NamedTuple):
+    """A finished evaluation. Its score is the mean return, of several tasks human_normalized, of several opponents the
+    mean return against the hardest.
+    """
+
+    running: Running
+    result: evaluation.Scores
+    human_normalized: float | None  # score of `human_scores.of`; None where there is none
+    is_best: bool  # its score is the highest but the baseline's
+    is_record: bool  # its score is higher than those of all before, at least one, the baseline's among them
+    cut_short: bool  # its episodes were not all played to their ends: the score says little, and is neither
+    best_score: float | None = None  # the highest of all so far, the baseline's among them
+
+
+PAUSES = 4.0
+"""Least time before an evaluation that time makes due, by the time that the last one took. Beside one training has
+about half of its speed, so it loses a tenth at most."""
+
+
+class Evaluator:
+    """Knows when an evaluation is due, follows its episodes, and remembers the best. Used by the loop's thread.
+
+    One is due after `every_updates`, or after `every_seconds`, whichever comes first: agents differ in their updates a
+    second by a factor of a thousand. The first one, before the first period is over, is a baseline and never the best;
+    it has two periods, as agents that know nothing may play without end. One more is due where a budget ends the run;
+    it is cut at a bound.
+    """
+
+    def __init__(
+        self, config: sections.EvaluationConfig, env_id: str = "", *, hardest: str = "", now: float = 0.0
+    ) -> None:
+        """hardest: in games of two players, the opponent of the score; "": all episodes count."""
+        self._config = config
+        self._env_id, self._hardest = env_id, hardest
+        self.running: Running | None = None
+        self.last: Mapping[str, Any] | None = None  # the last result, as JSON
+        self.last_step = 0.0  # time of the newest step, or of the beginning
+        self._due, self._due_at = 0, _time_after(now, now, config.every_seconds)  # by updates, and by the clock
+        self._best_return = self._highest = -math.inf  # but the baseline's, and of all
+
+    def is_due(self, num_updates: int, now: float, *, is_last: bool = False) -> bool:
+        """Returns whether the next evaluation is due, of a run that ends (is_last) or goes on; now: in seconds."""
+        if self._config.every_updates == 0 or num_updates == 0:
+            return False
+        is_known = self.last is not None and self.last["update"] == num_updates
+        return num_updates >= self._due or ((is_last or now >= self._due_at) and not is_known)
+
+    @property
+    def pause_until(self) -> float:
+        """The time until which training waits for the environments of an evaluation; minus infinity: for none."""
+        waits = self._config.pauses_training and self.running is not None
+        return self.last_step + phase.SILENCE_SECONDS if waits else -math.inf
+
+    def begin(
+        self, session: rosters.Session, num_updates: int, params: base.Params, *, now: float, env_steps: int = 0
+    ) -> None:
+        """Starts an evaluation in the environments of a session; the parameters are a copy.
+
+        env_steps: training steps stored so far.
+        """
+        self.last_step = now
+        limit = self._config.max_episode_steps
+        played = evaluation.Played(session.all_slots, self._config.episodes, session.tasks, max_steps=limit)
+        self.running = Running(session, num_updates, env_steps, params, played, now)
+
+    def record(
+        self, messages: Sequence[batches.Message], num_updates: int, now: float, *, is_last: bool = False
+    ) -> Ended | None:
+        """Adds observations, after a number of updates; returns a complete evaluation. is_last: it ends the run."""
+        running = self.running
+        assert running is not None
+        self.last_step = now
+        is_late = not is_last and 0 < 2 * self._config.every_seconds <= now - running.began
+        is_late |= num_updates >= 2 * self._config.every_updates
+        in_a_hurry = self._is_baseline(running) and is_late
+        if in_a_hurry:
+            running.played.hurry()
+        for message in messages:
+            running.played.record(message.slots, message.request.step, message.request.first)
+        return self._end(running, now, in_a_hurry) if running.played.done else None
+
+    def abandon(self) -> None:
+        """Ends the evaluation under way, if any, without a result."""
+        self.running = None
+
+    def cut(self) -> Ended | None:
+        """Ends the evaluation with its finished episodes; None: there are none, and it goes on."""
+        running = self.running
+        if running is None or not running.played.num_finished:
+            return None
+        return self._end(running, self.last_step, in_a_hurry=False)
+
+    def _is_baseline(self, running: Running) -> bool:
+        return self.last is None and running.update < self._config.every_updates
+
+    def _end(self, running: Running, now: float, in_a_hurry: bool) -> Ended:
+        result = running.played.result()
+        normalized = human_scores.of(self._env_id, result)
+        # Of several tasks with published scores the capped mean of these is what is best at its highest.
+        score = result.mean_return if normalized is None or not result.task_returns else normalized
+        score = opponents.mean_returns(result.task_returns).get(self._hardest, score)
+        cut_short = result.unfinished > 0 or (in_a_hurry and result.cut_off > 0)
+        is_best = not (cut_short or self._is_baseline(running)) and score > self._best_return
+        is_record = not cut_short and score > self._highest > -math.inf
+        if is_best:
+            self._best_return = score
+        if not cut_short:
+            self._highest = max(self._highest, score)
+        shown: dict[str, Any] = {} if normalized is None else {"human_normalized": normalized}
+        shown |= {phase.CUT_SHORT: True} if cut_short else {}
+        self.last = {"update": running.update, **result.to_json(), **shown}
+        self._due = _due_after(running.update, self._config.every_updates)
+        self._due_at = _time_after(running.began, now, self._config.every_seconds)
+        self.running = None
+        return Ended(running, result, normalized, is_best, is_record, cut_short, json_object.number(self._highest))
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the part of a checkpoint's counters."""
+        return {
+            "last_evaluation": self.last,
+            "evaluation_due": self._due,
+            "best_return": json_object.number(self._best_return),
+            "highest_return": json_object.number(self._highest),
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Continues a checkpoint's counters; a period that the resume changed holds from the last evaluation on."""
+        self.last = saved["last_evaluation"]
+        self._due = saved["evaluation_due"]
+        if self.last is not None and self._config.every_updates:
+            self._due = _due_after(self.last["update"], self._config.every_updates)
+        best, highest = saved["best_return"], saved["highest_return"]
+        self._best_return = -math.inf if best is None else best
+        self._highest = self._best_return if highest is None else max(self._best_return, highest)
+
+
+def _due_after(update: int, every: int) -> int:
+    return (update // every + 1) * every
+
+
+def _time_after(began: float, ended: float, every_seconds: float) -> float:
+    """Returns the time that makes the next evaluation due; infinity: none does."""
+    return ended + max(every_seconds, PAUSES * (ended - began)) if every_seconds else math.inf

@@ -1,0 +1,170 @@
+"""The device calls in flight, and the thread waiting for each in turn.
+
+JAX's dispatch does not block. The completion thread waits for the oldest call, hands its actions to the server and
+fetches its metrics. Where other devices learn than act, the calls of each have a lane and a thread of their own:
+actions do not wait for an update.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+
+from seedzero.core import errors
+from seedzero.live import record
+from seedzero.loop import inboxes
+
+ACTING, UPDATING = 0, -1
+"""Lanes: the first and the last one; they are the same where all devices do all."""
+
+
+_SLOW_SECONDS = 0.05
+"""Of an update: replies may wait for several that are shorter."""
+_KEPT = 0.8
+"""Share of a slow update's time that counts at the next one."""
+
+
+class Lane:
+    """Calls completed in the order of their dispatch; `number` are in flight."""
+
+    def __init__(self, maximum: int) -> None:
+        self.maximum = maximum
+        self.number = 0
+        self.waiting: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=maximum + 1)  # and the end's mark
+
+
+class UpdateTimes:
+    """Measures the updates of one of several hosts, each of which waits on the devices for the other hosts.
+
+    A device runs calls in the order of their dispatch, so an acting call behind two updates waits for both.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._num_begun = self._num_ended = 0  # counted by the loop's thread, and by a completion thread
+        self._ended = clock()  # the last one
+        self._seconds = 0.0  # of the last ones: a peer that is slow now and then is slow
+
+    def begin(self) -> Callable[[], None]:
+        """Counts a submitted update; returns a function to call at its end."""
+        began, self._num_begun = self._clock(), self._num_begun + 1
+
+        def end() -> None:
+            now = self._clock()
+            self._seconds = max(now - max(began, self._ended), _KEPT * self._seconds)
+            self._ended = now
+            self._num_ended += 1
+
+        return end
+
+    @property
+    def awaits_slow(self) -> bool:
+        """Whether an update is on its way, and one of the last took long: the next one waits for its end."""
+        return self._num_begun > self._num_ended and self._seconds > _SLOW_SECONDS
+
+
+class InFlight:
+    """Counts dispatched calls and completes them, within a lane in order.
+
+    news: told of each completion. maxima: calls of each lane at a time; `has_room_in` says before a call
+    whether it may go. observer: is told of each call.
+    """
+
+    def __init__(self, news: inboxes.News, *maxima: int, observer: record.Observer = record.NOBODY) -> None:
+        self._news = news
+        self._observer = observer
+        self.lanes = tuple(Lane(maximum) for maximum in maxima)
+        self._failure: BaseException | None = None
+        self.num_completed = 0
+        """Calls that have returned, failed ones included."""
+        self._threads = [
+            threading.Thread(target=self.work, args=(lane,), name="completions") for lane in range(len(maxima))
+        ]
+
+    def start(self) -> None:
+        """Starts the completion threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Ends the completion threads after the calls in flight."""
+        for lane, thread in zip(self.lanes, self._threads, strict=True):
+            lane.waiting.put(None)
+            thread.join()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another call may be dispatched in any lane."""
+        return any(map(self.has_room_in, range(len(self.lanes))))
+
+    def has_room_in(self, lane: int) -> bool:
+        """Returns whether another call of a lane may be dispatched."""
+        with self._news:
+            return self.lanes[lane].number < self.lanes[lane].maximum
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the devices have nothing to do."""
+        with self._news:
+            return not self._number
+
+    @property
+    def _number(self) -> int:
+        return sum(lane.number for lane in self.lanes)
+
+    def add(self, when_done: Callable[[], None], lane: int = 0) -> None:
+        """Counts a dispatched call; the lane's completion thread runs `when_done`, which waits for the results."""
+        with self._news:
+            self.lanes[lane].number += 1
+        self.lanes[lane].waiting.put(when_done)
+
+    def add_call(
+        self, kind: str, began: float, collect: Callable[[], Sequence[record.Acted] | None], lane: int = ACTING
+    ) -> None:
+        """Counts a dispatched call. began: to be prepared, by the observer's clock. collect: waits for the results."""
+        dispatched = self._observer.clock()
+
+        def when_done() -> None:
+            acted = collect() or ()
+            self._observer.note(record.CallRecord(kind, began, dispatched, self._observer.clock(), acted))
+
+        self.add(when_done, lane)
+
+    def settle(self) -> None:
+        """Waits for an empty flight; raises the error of `check`."""
+        with self._news:
+            self._news.wait_for(lambda: self._number == 0 or self._failure is not None)
+        self.check()
+
+    def check(self) -> None:
+        """Raises the failure of a call: an Error of its completion as it is, else TrainingFailure."""
+        if self._failure is None:
+            return
+        if isinstance(self._failure, errors.Error):
+            raise self._failure
+        raise errors.TrainingFailure(
+            f"a call on the device failed ({self._failure}); its state is lost: run the same command again to "
+            f"resume from the last checkpoint"
+        ) from self._failure
+
+    def complete_next(self, lane: int = 0) -> bool:
+        """Completion thread: waits for the oldest call of a lane and completes it; returns False at the end."""
+        when_done = self.lanes[lane].waiting.get()
+        if when_done is None:
+            return False
+        try:
+            if self._failure is None:
+                when_done()
+        except Exception as error:  # a failed device call has consumed its donated state: everything stops
+            self._failure = error
+        with self._news:
+            self.lanes[lane].number -= 1
+            self.num_completed += 1
+            self._news.tell()
+        return True
+
+    def work(self, lane: int = 0) -> None:
+        """Completion thread: completes the calls of a lane until the end."""
+        while self.complete_next(lane):
+            pass

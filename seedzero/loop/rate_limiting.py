@@ -1,0 +1,116 @@
+"""The pace of an agent's data: when it acts, learns and reanalyses; implemented for a replay and for a queue.
+
+A run's players have a rate_limiter each (`replay_rate.py`, `queue_rate.py`). The scheduler asks its state of the moment.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from seedzero.device import steps
+
+
+class Work(enum.Enum):
+    """One call on the device, or none."""
+
+    ACT = "act"
+    EVALUATE = "evaluate"
+    UPDATE = "update"
+    REANALYSE = "reanalyse"
+    WAIT = "wait"
+
+
+class Progress(NamedTuple):
+    """Facts for the rules. Numbers count from the run's beginning, resumes included."""
+
+    num_inserts: int  # training steps stored
+    num_kept: int  # of these, in this replay: fewer after a resume without the saved replay
+    num_updates: int  # dispatched
+    num_reanalyses: int  # dispatched
+    can_act: bool  # training observations are ready (in lock step: of every training environment)
+    can_evaluate: bool  # evaluation observations are ready and an evaluation is under way
+    can_update: bool  # the update is compiled, the replay can be sampled, and no frames are being read for it
+    can_reanalyse: bool  # the same of the reanalysis
+    evaluating: bool  # an evaluation is under way
+    evaluated_last: bool  # the last acting call was an evaluation's
+    only_learns: bool = False  # all training steps are stored: updates go on without the band
+    waits_to_act: bool = False  # it could act, but for the calls on their way
+    all_wait: bool = True  # the messages of all training environments wait; in lock step alone
+
+
+class RateState(Protocol):
+    """The state of a pace at one moment: a frozen value, with the rules of its agent's data."""
+
+    def choose(self, progress: Progress, now: float) -> Work:
+        """Returns the next call on the device; now: in seconds."""
+
+    def debt(self, progress: Progress) -> float:
+        """Returns how far learning is behind acting, comparable between players; from 1 on it is due."""
+
+    def num_due(self, progress: Progress) -> int:
+        """Returns the updates that are owed for the steps so far."""
+
+    @property
+    def until(self) -> float:
+        """The time at which `choose` may change its mind by itself; infinity: only with new progress."""
+
+
+class RateLimiter(Protocol):
+    """Keeps the pace of an agent's data; by default nobody waits. Used by the loop's thread, never by the server's."""
+
+    def rate(self) -> RateState:
+        """Returns the present state."""
+
+    def feed(self, num_inserts: int, now: float) -> steps.Feed:
+        """Returns the input of the next update."""
+
+    def holds(self, slots: np.ndarray) -> bool:
+        """Returns whether acting must wait in one of these slots."""
+        return False
+
+    def record(self, slots: np.ndarray, group: np.ndarray, first: np.ndarray, now: float) -> int:
+        """Records a new row in each of the slots [B]; group: [B] int, the first slot of its message; first: [B] bool.
+
+        A row is first in an episode or session. Returns the number of steps to these rows that are lost to updates,
+        because they began before a restart.
+        """
+        return 0
+
+    def cut(self, slots: np.ndarray) -> int:
+        """Ends the histories of slots without environments; returns the number of steps lost to updates."""
+        return 0
+
+    def drop(self) -> int:
+        """Forgets all steps waiting for an update; returns their number."""
+        return 0
+
+    @property
+    def num_waiting(self) -> int:
+        """Stored steps still waiting for their only update."""
+        return 0
+
+    def num_samples(self, num_updates: int, num_stored: int) -> int:
+        """Returns the windows or steps learned from in a number of updates."""
+
+    def owed_updates(self, num_env_steps: int) -> int:
+        """Returns the updates due before the last training step ends the run."""
+        return 0
+
+    def restart(self, num_updates: int, num_inserts: int) -> int:
+        """Neither owes nor spares anything for the updates and training steps so far.
+
+        A queue forgets its steps; returns the number of stored ones that are lost to updates.
+        """
+        return 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the content for a checkpoint."""
+        return {}
+
+    def restore(self, counters: Mapping[str, Any]) -> None:
+        """Continues a checkpoint's rate."""
+        return None

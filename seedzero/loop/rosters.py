@@ -1,0 +1,257 @@
+"""The roster of workers: sessions, the slots of their environments, and the assignments of joining workers.
+
+A new environment goes to the emptiest shard. Used by the server's thread and the loop's; a lock guards the tables.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from seedzero.config import cluster_config, configs
+from seedzero.core import env_ids, errors, opponents, types
+from seedzero.device import batches
+from seedzero.transport import messages
+
+_EVALUATION_SEED = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """A worker's environments from one reset to the next."""
+
+    session_id: str
+    worker_id: str
+    role: types.Role
+    slots: tuple[np.ndarray, ...]  # [num_groups][envs_per_group] int32, global slot of each environment
+    is_local: bool = False  # the learner itself started the worker
+    started: bool = False  # the worker's spec was accepted
+    tasks: tuple[str, ...] = ()  # of its spec
+    num_seats: int = 0  # rows of a game; 0: rows are environments
+
+    @property
+    def all_slots(self) -> np.ndarray:
+        """[num_groups * envs_per_group] int32."""
+        return np.concatenate(self.slots)
+
+
+class Roster:
+    """Assigns slots and seeds to sessions.
+
+    max_group: most environments of a group, over all shards. key: of the workers that the learner starts. A name tells
+    nothing: any worker may be called local-0.
+    """
+
+    def __init__(self, config: configs.Config, layout: batches.Layout, max_group: int, key: str = "") -> None:
+        self._config = config
+        self._key = key
+        self._layout = layout
+        self._max_group = max_group
+        self._lock = threading.Lock()
+        self._sessions: dict[str, Session] = {}
+        self._free = {
+            types.Role.TRAIN: set(range(layout.num_train)),
+            types.Role.EVALUATE: set(range(layout.num_train, layout.num_train + layout.num_evaluate)),
+        }
+        self.has_evaluation = layout.num_evaluate > 0
+        self.num_assigned = 0
+        """Assignments so far, resumes included; part of the environments' seeds. Deterministic mode counts none."""
+        self.epoch = 0
+        """Deterministic mode: number of the checkpoint after which environments were last reset."""
+        self.evaluation_index = 0
+        """Number of the next evaluation; part of its environments' seeds."""
+
+    def next_epoch(self) -> None:
+        """Deterministic mode: environments are reset at a checkpoint."""
+        self.epoch += 1
+
+    def next_evaluation(self) -> None:
+        self.evaluation_index += 1
+
+    def assign(self, hello: messages.Hello) -> types.Assignment:
+        """Returns a joining worker's assignment, and reserves its slots.
+
+        Raises:
+          SlotsExhausted: there is no room for another environment of a role that the worker takes.
+          SpecMismatch: the worker cannot make this run's environment.
+        """
+        env = self._config.env
+        remote = env.id == env_ids.REMOTE
+        kind = env.id.split(":")[0]
+        if not remote and kind not in hello.environments:
+            raise errors.SpecMismatch(
+                f"worker {hello.worker_id} offers {', '.join(hello.environments) or 'no environments'}; this "
+                f"learner needs {kind}: install the package for it, or start the learner with --env=remote"
+            )
+        if remote and env_ids.YOURS not in hello.environments:
+            raise errors.SpecMismatch(
+                f"this learner runs --env=remote and worker {hello.worker_id} brings no environment of its own; "
+                "start your own worker, as examples/remote_worker.py, or the learner with another --env"
+            )
+        with self._lock:
+            role = self._choose_role(hello)
+            slots = self._reserve(role, hello)
+            if not self._config.run.deterministic:  # there, a checkpoint must not tell how often workers joined
+                self.num_assigned += 1
+            session = Session(uuid.uuid4().hex, hello.worker_id, role, slots, hello.key == self._key)
+            self._sessions[session.session_id] = session
+            seeds = tuple(self._seed(role, int(slot)) for slot in session.all_slots)
+            indices = tuple(_place(self._config.hosts, self._layout, int(slot)) for slot in session.all_slots)
+        settings = dataclasses.asdict(env if role is types.Role.TRAIN else env.of_evaluation)
+        del settings["id"]
+        if role is types.Role.TRAIN or env.opponents == opponents.RANDOM:
+            del settings["opponents"]  # which earlier workers do not know
+        return types.Assignment(
+            session_id=session.session_id,
+            role=role,
+            env=env_ids.YOURS if remote else env.id,
+            env_settings=json.dumps(settings),
+            num_groups=len(slots),
+            envs_per_group=len(slots[0]),
+            seeds=seeds,
+            indices=indices,
+        )
+
+    def _choose_role(self, hello: messages.Hello) -> types.Role:
+        """Returns training first; a second worker of a remote environment, if willing, evaluates."""
+        num_training = sum(session.role is types.Role.TRAIN for session in self._sessions.values())
+        taken = any(session.role is types.Role.EVALUATE for session in self._sessions.values())
+        wants_evaluation = types.Role.EVALUATE in hello.roles and bool(self._free[types.Role.EVALUATE]) and not taken
+        if types.Role.TRAIN not in hello.roles:
+            if not wants_evaluation:
+                raise errors.SlotsExhausted(
+                    f"worker {hello.worker_id} only evaluates, and another worker does already (or evaluation is off: "
+                    f"{self._layout.num_evaluate} environments evaluate); end the other one, or start it to train"
+                )
+            return types.Role.EVALUATE
+        remote_evaluator = self._config.env.id == env_ids.REMOTE and wants_evaluation and num_training > 0
+        return types.Role.EVALUATE if remote_evaluator else types.Role.TRAIN
+
+    def _reserve(self, role: types.Role, hello: messages.Hello) -> tuple[np.ndarray, ...]:
+        free = self._free[role]
+        worker = self._config.worker
+        if role is types.Role.EVALUATE:
+            size = min(len(free), hello.max_envs, self._max_group)
+            num_groups = 1
+        else:
+            num_groups = min(worker.num_groups, hello.max_envs)
+            size = min(worker.envs_per_group, hello.max_envs // num_groups, self._max_group)
+        number, num_players = num_groups * size, self._config.league.num_learning
+        if num_players > 1 and role is types.Role.TRAIN and size != worker.envs_per_group:
+            raise errors.SlotsExhausted(
+                f"worker {hello.worker_id} takes groups of {size} environments, but {num_players} players learn, each "
+                f"at home in groups of worker.envs_per_group={worker.envs_per_group}; let it take "
+                f"{num_groups * worker.envs_per_group} environments"
+            )
+        if number == 0 or number > len(free):
+            raise errors.SlotsExhausted(
+                f"worker {hello.worker_id} needs {number} {role.value} slots and {len(free)} are free; "
+                f"raise --replay.num_slots (now {self._layout.num_train}) in a new run directory, or lower "
+                f"--worker.envs_per_group"
+            )
+        if self._config.run.deterministic and role is types.Role.TRAIN:
+            chosen = self._fixed_block(hello, number)
+        else:
+            chosen = _emptiest_first(self._layout, free, number)
+        groups = np.array(chosen, np.int32).reshape(num_groups, size)
+        _check_shards(self._layout, self._max_group, hello, groups)
+        free.difference_update(chosen)
+        return tuple(groups)
+
+    def _fixed_block(self, hello: messages.Hello, number: int) -> list[int]:
+        """Local worker i always gets block i, in whatever order the workers come."""
+        name, _, index = hello.worker_id.rpartition("-")
+        if hello.key != self._key or name != "local":
+            raise errors.SlotsExhausted(
+                f"worker {hello.worker_id} is not one of the {self._config.worker.num} local workers, and a "
+                f"deterministic run takes no others; start the learner without --deterministic"
+            )
+        block = list(range(int(index) * number, (int(index) + 1) * number))
+        if not self._free[types.Role.TRAIN].issuperset(block):
+            raise errors.SlotsExhausted(f"the slots of worker {hello.worker_id} are still taken by its last session")
+        return block
+
+    def _seed(self, role: types.Role, slot: int) -> int:
+        run = self._config.run
+        if role is types.Role.EVALUATE:
+            key = [run.seed, _EVALUATION_SEED, slot, self.evaluation_index]
+        else:
+            key = [run.seed, 0, slot, self.epoch if run.deterministic else self.num_assigned]
+        return int(np.random.SeedSequence(key).generate_state(1)[0]) >> 1
+
+    def begin(self, session_id: str, tasks: tuple[str, ...] = (), num_seats: int = 0) -> Session:
+        """Marks a session as started and returns it; tasks, num_seats: of its environments."""
+        with self._lock:
+            joined = self._sessions[session_id]
+            num_seats = num_seats if joined.role is types.Role.TRAIN else 0  # an evaluation's rows are games
+            session = dataclasses.replace(joined, started=True, tasks=tasks, num_seats=num_seats)
+            self._sessions[session_id] = session
+            return session
+
+    def get(self, session_id: str) -> Session | None:
+        with self._lock:
+            return self._sessions.get(session_id)
+
+    def remove(self, session_id: str) -> Session | None:
+        """Ends a session, frees its slots and returns it; None for an ended session."""
+        with self._lock:
+            session = self._sessions.pop(session_id, None)
+            if session is not None:
+                self._free[session.role].update(int(slot) for slot in session.all_slots)
+            return session
+
+    def to_json(self) -> dict[str, int]:
+        """Returns the part of a checkpoint's counters."""
+        return {"evaluation_index": self.evaluation_index, "epoch": self.epoch, "num_assigned": self.num_assigned}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Continues a checkpoint's counters."""
+        self.evaluation_index, self.epoch = saved["evaluation_index"], saved["epoch"]
+        self.num_assigned = saved["num_assigned"]
+
+    def sizes(self) -> list[int]:
+        """Returns the number of environments of each training worker."""
+        return [len(session.all_slots) for session in self.started(types.Role.TRAIN)]
+
+    def num_free(self) -> int:
+        """Returns the number of training environments that there is room for."""
+        with self._lock:
+            return len(self._free[types.Role.TRAIN])
+
+    def started(self, role: types.Role) -> list[Session]:
+        """Returns the living sessions of a role with accepted environments."""
+        with self._lock:
+            return [session for session in self._sessions.values() if session.role is role and session.started]
+
+
+def _place(hosts: cluster_config.HostsConfig, layout: batches.Layout, slot: int) -> int:
+    """Returns the place of an environment in the run; hosts take turns, since each may have any number."""
+    if slot >= layout.num_train:
+        return slot - layout.num_train  # in evaluations, of host 0 alone
+    return slot * hosts.num + max(0, hosts.index)
+
+
+def _check_shards(layout: batches.Layout, max_group: int, hello: messages.Hello, groups: np.ndarray) -> None:
+    """A message must fit into one batch on every shard; free slots may lie unevenly after others left."""
+    most = max(int(np.bincount(layout.place(group)[0]).max()) for group in groups)
+    max_rows = max_group // layout.num_shards
+    if most > max_rows:
+        raise errors.SlotsExhausted(
+            f"worker {hello.worker_id} would have {most} environments of a group on one device and a batch takes "
+            f"{max_rows}; wait until others leave, or raise --batcher.max_batch"
+        )
+
+
+def _emptiest_first(layout: batches.Layout, free: set[int], number: int) -> list[int]:
+    """Returns `number` free slots, each from the shard with the most free slots then, lowest first."""
+    slots = np.array(sorted(free, reverse=True), np.int32)
+    by_shard: list[list[int]] = [[] for _ in range(layout.num_shards)]
+    for slot, shard in zip(slots.tolist(), layout.place(slots)[0].tolist(), strict=True):
+        by_shard[shard].append(slot)
+    return [max(by_shard, key=len).pop() for _ in range(number)]

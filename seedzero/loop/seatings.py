@@ -1,0 +1,91 @@
+"""Seating: the player at home in a group of environments, and the movers of its rows.
+
+The home's rings and accounting get the rows, and its pace allows the group's acting; a mover's parameters act on a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.core import types
+from seedzero.device import batches, states
+from seedzero.league import payoffs
+
+
+class Hand(NamedTuple):
+    """Rows of a home's messages with one mover."""
+
+    mine: np.ndarray | None = None  # [N] bool; None: all
+    params: base.Params | None = None  # the mover's; None: the home's
+    explore: np.int8 = types.EXPLORE  # mode of acting
+    stored: bool = (
+        True  # in the home's rings and accounting; false: a seat of its opponent's, whose memory alone goes on
+    )
+
+    @property
+    def own(self) -> bool:
+        """Whether the home moves."""
+        return self.params is None
+
+
+def homes(num_slots: int, envs_per_group: int, num_players: int) -> np.ndarray:
+    """Returns the number of the player at home in each slot [S]: whole groups take the players in turn."""
+    found: np.ndarray = np.arange(num_slots) // envs_per_group % num_players
+    return found
+
+
+class Seating:
+    """One player, at home everywhere, who moves every row. Used by the loop's thread."""
+
+    def home(self, slots: np.ndarray) -> int:
+        """Returns the number of the player at home in the group of these slots [E]."""
+        return 0
+
+    def deal(self, joined: batches.Batch) -> Sequence[Hand]:
+        """Returns the hands of the rows of a home's messages; each row is in one of them."""
+        return (Hand(),)
+
+    def count(self, ended: Sequence[payoffs.Match]) -> None:
+        """Counts finished matches, in their order."""
+
+    def lose(self, slots: np.ndarray) -> None:
+        """Takes slots [B] without environments: their matches are void."""
+
+    def reset(self) -> None:
+        """All environments begin anew."""
+
+    def freezes(self, home: int, env_steps: int) -> bool:
+        """Returns whether a snapshot of a home is due after so many training steps of it."""
+        return False
+
+    def freeze(
+        self, home: int, snapshot: states.PlayerSnapshot, *, version: int, env_steps: int, reason: str = ""
+    ) -> str:
+        """Takes a snapshot of a home, on the devices; returns its name."""
+        raise NotImplementedError
+
+    def remove(self, name: str) -> None:
+        """Goes on without a frozen player."""
+
+    def frozen(self) -> tuple[str, ...]:
+        """Returns the frozen players' names, for a checkpoint."""
+        return ()
+
+    def num_matches(self) -> Mapping[str, int]:
+        """Any thread: returns the numbers of finished matches by type; {}: there is no league."""
+        return {}
+
+    def win_rate(self) -> float | None:
+        """Any thread: returns the recent win rate against the active frozen players; None: there are none."""
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the part of a checkpoint's counters."""
+        return {}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Continues a checkpoint's counters."""

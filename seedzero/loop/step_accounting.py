@@ -1,0 +1,107 @@
+"""The accounting of a player's training steps: ledger, pace, episodes, steps of each device."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from seedzero.core import types
+from seedzero.device import batches
+from seedzero.evaluation import evaluation
+from seedzero.loop import ledger, rate_limiting
+from seedzero.metrics import aggregator, counts
+
+
+@dataclasses.dataclass(eq=False)
+class StepAccounting:
+    """Keeps the accounting of the rows of groups that are at home with a player. Used by the loop's thread."""
+
+    layout: batches.Layout
+    rate_limiter: rate_limiting.RateLimiter
+    gathered: aggregator.Aggregator
+    spec: types.EnvSpec
+
+    def __post_init__(self) -> None:
+        self.ledger = ledger.Ledger(self.layout.num_train)
+        self._episodes = evaluation.Episodes(self.layout.num_train, self.spec.num_players)
+        self._stored_per_shard = np.zeros(self.layout.num_shards, np.int64)
+
+    @property
+    def num_kept(self) -> int:
+        """Steps in this replay: fewer than stored after a resume without the saved replay."""
+        return int(self._stored_per_shard.sum())
+
+    @property
+    def can_sample(self) -> bool:
+        """Whether every shard holds a step."""
+        return bool(self._stored_per_shard.all())
+
+    def lacking(self, slots: Sequence[np.ndarray]) -> str:
+        """Any thread: names the devices without steps and environments, for which updates wait.
+
+        slots: of each session; none: "".
+        """
+        has_any = self._stored_per_shard > 0
+        for shard, _ in map(self.layout.place, slots):
+            has_any[shard] = True
+        without = np.flatnonzero(~has_any).tolist()
+        if not without or not slots:
+            return ""
+        names = f"device{'s' * (len(without) > 1)} {', '.join(map(str, without))} of 0 to {len(has_any) - 1}"
+        return (
+            f"no updates yet: {names} had no environment; have {len(without)} more join, or begin a run with fewer "
+            "devices (--training.num_devices)"
+        )
+
+    def record(self, joined: batches.Batch, now: float) -> None:
+        """Books the rows of an acting tick, of groups at home here."""
+        slots, first = joined.slot, joined.first
+        self.ledger.record(slots, first, joined.final)
+        num_lost = self.rate_limiter.record(slots, joined.group, first, now)
+        self.ledger.discard_stored(num_lost, counts.PLAYER_RESET)
+        shard, _ = self.layout.place(slots)
+        self._stored_per_shard += np.bincount(shard[~first], minlength=self.layout.num_shards)
+        spec = self.spec
+        for episode in self._episodes.record(slots, joined.reward, first, joined.final, joined.task):
+            name = spec.tasks[episode.task] if spec.tasks else ""
+            self.gathered.add_episode(episode.total, episode.length, num_players=spec.num_players, task=name)
+
+    def cut(self, slots: np.ndarray, reason: str) -> None:
+        """Ends the histories of slots without environments."""
+        self.ledger.discard(slots, reason)
+        self.ledger.discard_stored(self.rate_limiter.cut(slots), counts.UNFINISHED_UNROLL)
+
+    def drop(self, reason: str) -> None:
+        """Counts the stored steps waiting for an update as discarded."""
+        self.ledger.discard_stored(self.rate_limiter.drop(), reason)
+
+    def restart(self, num_updates: int) -> None:
+        """The player learns from none of its steps so far, nor from the pending ones; its pace begins anew.
+
+        num_updates: of the player so far.
+        """
+        self._stored_per_shard[:] = 0
+        num_lost = self.rate_limiter.restart(num_updates, self.ledger.counts.stored)
+        self.ledger.discard_stored(num_lost, counts.PLAYER_RESET)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the part of a checkpoint's counters."""
+        return {
+            "ledger": self.ledger.to_json(),
+            "stored_per_shard": self._stored_per_shard.tolist(),
+            "waiting_steps": self.rate_limiter.num_waiting,
+        }
+
+    def restore(self, saved: Mapping[str, Any], *, has_replay: bool) -> None:
+        """Continues a checkpoint's counters; steps waiting for an update are lost with their rings."""
+        self.ledger.restore(saved["ledger"])
+        self.ledger.discard_stored(saved["waiting_steps"], counts.UNFINISHED_UNROLL)
+        if has_replay:
+            before = np.array(saved["stored_per_shard"], np.int64)
+            # Where the devices were more or fewer: shards are equal blocks of slots, with steps in all parts alike.
+            parts = math.lcm(len(before), self.layout.num_shards) // len(before)
+            self._stored_per_shard = np.repeat(before // parts, parts).reshape(self.layout.num_shards, -1).sum(axis=1)

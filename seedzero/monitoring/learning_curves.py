@@ -1,0 +1,153 @@
+"""The curve of a run: rows of metrics.jsonl, folded into the numbers for a diagnosis."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Mapping
+
+from seedzero.monitoring import metrics_log, rows
+
+NUM_RECENT = 3
+"""Newest rows that a diagnosis looks at; with metrics.every_seconds at its default, half a minute."""
+NUM_EVALUATIONS = 10
+"""Newest evaluations that are averaged: of few episodes each, greedy play that has learned nothing varies by half."""
+TARGETS = ("value_target_mean", "q_target_mean")
+"""Means of an agent's targets of values."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LearningCurve:
+    """The curve of a run, a fold of the rows by `after`."""
+
+    num_rows: int = 0  # of training, those before the first update among them
+    update: int = 0  # of the newest row of training
+    env_steps: int = 0  # likewise
+    recent: tuple[Mapping[str, float], ...] = ()  # the newest rows with updates, at most NUM_RECENT, the newest last
+    returns: tuple[float, ...] = ()  # the newest rows' mean returns of training episodes, at most NUM_RECENT
+    first_return: float | None = None  # mean return of the first row with episodes; None: there is none
+    best_return: float = -math.inf  # largest mean of `returns` so far
+    same_return: bool = True  # whether all rows have the same return
+    num_episodes: int = 0  # of training
+    largest_return: float = 0.0  # largest absolute value of a row's mean return; 0: none
+    largest_target: float = 0.0  # largest absolute mean of targets of values; 0: none
+    largest_loss: float = 0.0  # largest loss of values, in a row of training
+    # of the first row with one, of a policy near equal probabilities; None: there is none
+    first_policy_loss: float | None = None
+    largest_policy_loss: float = -math.inf  # largest of a row
+    # smallest mean entropy of the policy, in a row of training; infinite: there is none
+    least_entropy: float = math.inf
+    first_entropy: float | None = None  # mean entropy of the policy, in the first row with one; None: there is none
+    first_evaluation: tuple[int, float] | None = None  # update and mean return; None: there is none
+    evaluation: tuple[int, float] | None = None  # those of the newest one
+    evaluations: tuple[float, ...] = ()  # mean returns of the newest ones after the first, at most NUM_EVALUATIONS
+
+    def after(self, row: Mapping[str, metrics_log.Value]) -> LearningCurve:
+        numbers = _numbers(row)
+        update = int(numbers.get("update", 0))
+        if "evaluation_mean_return" in numbers:
+            newest = update, numbers["evaluation_mean_return"]
+            later = () if self.first_evaluation is None else (*self.evaluations, newest[1])[-NUM_EVALUATIONS:]
+            first = self.first_evaluation or newest
+            return dataclasses.replace(self, first_evaluation=first, evaluation=newest, evaluations=later)
+        curve = self._after_episodes(numbers)
+        policy_loss = numbers.get("loss_policy", -math.inf)
+        targets = [abs(numbers[name]) for name in TARGETS if math.isfinite(numbers.get(name, math.nan))]
+        return dataclasses.replace(
+            curve,
+            num_rows=self.num_rows + 1,
+            update=update,
+            env_steps=int(numbers.get("env_steps", 0)),
+            recent=(*self.recent, numbers)[-NUM_RECENT:] if "loss" in numbers else self.recent,
+            largest_target=max([self.largest_target, *targets]),
+            first_policy_loss=numbers.get("loss_policy") if self.first_policy_loss is None else self.first_policy_loss,
+            largest_policy_loss=max(self.largest_policy_loss, policy_loss),
+            first_entropy=numbers.get("policy_entropy") if self.first_entropy is None else self.first_entropy,
+            least_entropy=min(self.least_entropy, numbers.get("policy_entropy", math.inf)),
+            largest_loss=max([self.largest_loss, *([value_loss(numbers)] if "loss" in numbers else [])]),
+        )
+
+    def _after_episodes(self, numbers: Mapping[str, float]) -> LearningCurve:
+        if "episode_return" not in numbers:
+            return self
+        newest = numbers["episode_return"]
+        first = newest if self.first_return is None else self.first_return
+        returns = (*self.returns, newest)[-NUM_RECENT:]
+        return dataclasses.replace(
+            self,
+            returns=returns,
+            first_return=first,
+            best_return=max(self.best_return, sum(returns) / len(returns)),
+            same_return=self.same_return and newest == first,
+            num_episodes=self.num_episodes + int(numbers.get("episodes", 1)),
+            largest_return=max(self.largest_return, abs(newest)),
+        )
+
+    def baseline(self, every_updates: int) -> float | None:
+        """Returns the mean return of an evaluation before the first period of `evaluation.every_updates`, if any.
+
+        It may come by the clock, after any update.
+        """
+        first = self.first_evaluation
+        return first[1] if first is not None and first[0] < every_updates else None
+
+    @property
+    def newest_return(self) -> float | None:
+        """Mean of the newest rows' returns; None: there are none."""
+        return sum(self.returns) / len(self.returns) if self.returns else None
+
+    def is_risen(self, least: float, first: float | None = None) -> bool:
+        """Returns whether the newest return is well above the first, and closer to the best than to the first.
+
+        least: smallest rise, as a share of the larger size of the two. first: in place of `first_return`.
+        """
+        first, newest = self.first_return if first is None else first, self.newest_return
+        if first is None or newest is None:
+            return False
+        rise = newest - first
+        return rise >= least * max(abs(first), abs(newest)) and rise >= 0.5 * (self.best_return - first)
+
+    def describe_return(self) -> str:
+        """Returns the return's curve in words."""
+        if self.first_return is None:
+            return "return is unknown"
+        return f"return {self.newest_return:.4g}, at first {self.first_return:.4g}, best {self.best_return:.4g}"
+
+    def mean(self, name: str) -> float | None:
+        """Returns the mean of a metric over the recent rows; None: a row lacks the metric, or there is no row."""
+        found = [row[name] for row in self.recent if name in row]
+        return sum(found) / len(found) if found and len(found) == len(self.recent) else None
+
+
+def value_loss(row: Mapping[str, float]) -> float:
+    """Returns a row's loss of values: the whole loss of agents with values alone."""
+    return row.get("loss_value", row["loss"])
+
+
+def _numbers(row: Mapping[str, metrics_log.Value]) -> dict[str, float]:
+    """Returns the numbers of a row; "nan" and "inf" are numbers without a form in JSON."""
+    found = {}
+    for name, value in row.items():
+        if isinstance(value, (int, float)) or value in ("nan", "inf", "-inf"):
+            found[name] = float(value)
+    return found
+
+
+def read(path: pathlib.Path) -> tuple[LearningCurve, int]:
+    """Returns the curve in a run directory's metrics.jsonl, and the number of unreadable lines.
+
+    Raises ResumeError if the file cannot be read.
+    """
+    return fold(metrics_log.read(path))
+
+
+def fold(found: rows.RowReader) -> tuple[LearningCurve, int]:
+    """Returns the curve in rows, and the number of unreadable lines."""
+    curve = LearningCurve()
+    for row in found:
+        try:
+            curve = curve.after(row)
+        except (ValueError, OverflowError):  # infinite counts, and numbers of hundreds of digits
+            found.num_damaged += 1
+    return curve, found.num_damaged

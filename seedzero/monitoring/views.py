@@ -1,0 +1,243 @@
+"""The views of a running run: the line on the console, the status, and rows of metrics."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from seedzero.checkpoints import run_dirs
+from seedzero.config import configs, families
+from seedzero.metrics import aggregator, counts
+from seedzero.monitoring import (
+    background,
+    console,
+    decay,
+    exporter,
+    forecast,
+    hosts_line,
+    league_line,
+    league_log,
+    metrics_log,
+    progress_lines,
+    tags,
+    wandb_run,
+    watch,
+)
+
+ENDLESS_SECONDS = 60.0
+"""Time without the end of an episode that is worth a sentence."""
+
+
+@dataclasses.dataclass
+class View:
+    """Shows the progress of a run; any thread may ask."""
+
+    config: configs.Config
+    directory: run_dirs.RunDir
+    screen: background.Screen
+    workers: Callable[[], Sequence[int]]  # returns the number of environments of each training worker
+    gathered: aggregator.Aggregator
+    log: metrics_log.MetricsLog
+    durable_update: Callable[[], int | None]  # returns the update of the newest checkpoint; None: there is none
+    progress: progress_lines.RunProgress
+    hours: forecast.Forecast | None = None  # forecast of the hours that the run takes; None: it is not worth one
+    watch: str = ""  # command that plays the run's newest checkpoint, until it is shown; "": none
+    others: Callable[[], Sequence[str]] = tuple  # returns a line about each of the run's other hosts
+    history: league_log.LeagueLog | None = None  # gets the matches at each row; None: they are not kept
+    on_row: Callable[[Mapping[str, Any]], None] = lambda row: None  # takes each row
+
+    def __post_init__(self) -> None:
+        self._decay = decay.Decay(self.config)
+        self._newest_row: Mapping[str, metrics_log.Value] = {}
+        self._known: dict[str, Any] = {}  # newest values of all rows
+        self._more = [name.strip() for name in self.config.metrics.console.split(",") if name.strip()]
+        self._more_to_check = self._more
+        self._wandb: wandb_run.WandbRun | None = None
+        self._watch = watch.Watch(self.config, self.directory.path, self.screen.message)
+        self._league = league_line.LeagueLine()
+        self._hosts = hosts_line.HostsLine()
+        self._is_endless_told = False
+        self._stored_before: int | None = None  # steps of before a resume
+        self._seconds_before = 0.0  # time without any since: networks are built and compiled
+
+    @contextlib.contextmanager
+    def sending(self) -> Iterator[None]:
+        """While entered, rows go to Weights & Biases too, if configured."""
+        with contextlib.ExitStack() as sent:
+            if project := self.config.metrics.wandb:
+                config = configs.flatten(self.config)
+                self._wandb = wandb_run.WandbRun(project, self.directory.path, config, self.screen.message)
+                sent.callback(self._wandb.close)
+            yield
+
+    def observe(self, now: float, *, last: bool = False) -> None:
+        """Updates the rates and the console's line; last: the run is over."""
+        self.progress.observe(now)
+        self._report_endless(self.progress.snapshot(), self.progress.seconds())
+        spec = self.progress.spec if self.progress.read else None
+        if self.hours and spec and (text := self.hours.observe(now, self.progress.snapshot(), spec)):
+            self.screen.message(text)
+        if self.progress.read and not last and (text := self._decay.observe(self.progress.snapshot())):
+            self.screen.message(text)
+        if text := self._league.observe(now, self.progress.snapshot()):
+            self.screen.message(text)
+        if text := self._hosts.observe(now, self.others()):
+            self.screen.message(text)
+        is_drawn = spec is None or not spec.seats
+        if self.watch and is_drawn and not last and self.durable_update():
+            self.screen.message("watch it meanwhile:", self.watch)
+            self.watch = ""
+        self.screen.update(self.shown(last=last), last=last)
+
+    def shown(self, *, last: bool = False) -> console.ConsoleSnapshot:
+        """Returns the state for the console; last: the run is over."""
+        spec, snapshot, seconds = self.progress.spec, self.progress.snapshot(), self.progress.seconds()
+        recent, rates, budget = self.gathered.means(), self._rates(snapshot), self.config.run
+        updates = snapshot.num_updates
+        steps_budget = (budget.max_env_steps, snapshot.counts.env_steps, rates["env_steps_per_second"])
+        if snapshot.owed_updates and rates["updates_per_second"]:
+            steps_budget = (snapshot.owed_updates, updates, rates["updates_per_second"])
+        return console.ConsoleSnapshot(
+            seconds=seconds,
+            env_steps=snapshot.counts.env_steps,
+            updates=updates,
+            frames_per_second=rates["frames_per_second"],
+            updates_per_second=rates["updates_per_second"],
+            mean_return=self.gathered.recent_return(),
+            num_players=spec.num_players if spec else 1,
+            evaluation=snapshot.last_evaluation["mean_return"] if snapshot.last_evaluation else None,
+            samples_per_insert=rates["samples_per_insert"],
+            batch_fill=recent.get("batch_fill"),
+            policy_age=recent.get("policy_age"),
+            budget_seconds=console.budget_seconds(
+                (budget.max_seconds, seconds, 1.0),
+                steps_budget,
+                (budget.max_updates, updates, rates["updates_per_second"]),
+            ),
+            durable_update=self.durable_update(),
+            more=tuple((name, recent.get(name, self._known.get(name))) for name in self._more),
+            note="" if last else self._awaited(seconds),
+        )
+
+    def _awaited(self, seconds: float) -> str:
+        """Returns why the run stands still, or does not end yet; "": neither."""
+        is_late = 0 < self.config.run.max_seconds < seconds
+        return self.progress.stalled(len(self.workers())) or ("waiting for calls on the device" if is_late else "")
+
+    def _report_endless(self, snapshot: counts.Snapshot, seconds: float) -> None:
+        """Says once that no episode has ended in a while, or before the run's last evaluation."""
+        env_steps = snapshot.counts.env_steps
+        if self._stored_before is None and self.progress.read is not None:
+            self._stored_before = env_steps
+        num_envs, num_steps = sum(self.workers()), env_steps - (self._stored_before or 0)
+        if not num_steps:
+            self._seconds_before = seconds
+        seconds -= self._seconds_before
+        is_late = seconds >= ENDLESS_SECONDS or bool(snapshot.remaining)
+        if self._is_endless_told or not is_late or not num_envs or self.gathered.recent_return() is not None:
+            return
+        self._is_endless_told = True
+        is_limited = "max_episode_steps" in families.of(self.config.env.id).takes
+        remedy = "; if episodes never end, give --env.max_episode_steps=N in a new run"
+        self.screen.message(
+            f"no episode has ended in {seconds:.0f} s, after {num_steps // num_envs} steps in each environment: there "
+            f"is no return yet{remedy if is_limited else ''}"
+        )
+
+    def _check_more(self) -> None:
+        """Says once, at the first row with an update, which names of --metrics.console are unknown."""
+        (names, self._more_to_check), known = (self._more_to_check, []), self._known
+        for name in names:
+            if name not in known and not name.startswith(("evaluation_", "episode")):
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
+                given = f"--metrics.console={self.config.metrics.console}"
+                self.screen.message(f"{given}: no metric {name!r} so far; {hint}")
+
+    def _rates(self, snapshot: counts.Snapshot) -> dict[str, float]:
+        steps_per_second = self.progress.per_second(lambda snapshot: snapshot.counts.env_steps)
+        frames_per_step = self.progress.spec.frames_per_step if self.progress.spec else 1
+        return {
+            "env_steps_per_second": steps_per_second,
+            "frames_per_second": steps_per_second * frames_per_step,
+            "updates_per_second": self.progress.per_second(lambda snapshot: snapshot.num_updates),
+            "samples_per_insert": snapshot.num_samples / max(1, snapshot.counts.stored),
+        }
+
+    def scrape(self) -> exporter.Scrape:
+        """Returns the values for Prometheus."""
+        return self.status(), self._newest_row
+
+    def status(self, finished: str | None = None) -> dict[str, object]:
+        """Returns the status for `seedzero status`; finished: why the run is, None: it is not."""
+        snapshot, workers = self.progress.snapshot(), self.workers()
+        steps, rates = snapshot.counts, self._rates(snapshot)
+        return {
+            "env_steps": steps.env_steps,
+            "updates": snapshot.num_updates,
+            "weights_version": snapshot.version,
+            "durable_update": self.durable_update(),
+            "workers": len(workers),
+            "environments": sum(workers),
+            "steps_acknowledged": steps.acknowledged,
+            "steps_stored": steps.stored,
+            "steps_pending": steps.pending,
+            "steps_discarded": {counts.WORKER_LOST: 0, **steps.discarded},
+            **{name: rates[name] for name in ("samples_per_insert", "env_steps_per_second", "updates_per_second")},
+            "stalled": self.progress.stalled(len(workers)),
+            "last_evaluation": snapshot.last_evaluation,
+            "finished": finished,
+            **({"matches": dict(snapshot.matches)} if snapshot.matches else {}),
+            **({"hosts": list(lines)} if (lines := self.others()) else {}),
+        }
+
+    def write_status(self, *, alive: bool, finished: str | None = None) -> None:
+        """Writes the status into the run directory; finished: as in `status`."""
+        self._write_status({**self.status(finished), "alive": alive})
+
+    def write_finished(self, reason: str) -> None:
+        """Marks the run as finished in the last status: a lower budget ends a run before its start."""
+        last = run_dirs.read_status(self.directory.path) or {}
+        self._write_status({**last, "alive": False, "finished": reason})
+
+    def _write_status(self, status: Mapping[str, object]) -> None:
+        if problem := self.directory.write_status(status):
+            self.screen.message(problem)
+
+    def write_row(self, values: Mapping[str, Any], *, gathered: bool = True) -> None:
+        """Writes a row of metrics: the usual values, with `values` added or in their place.
+
+        gathered: true: include rates, ratios, and the means and totals since the last such row.
+        """
+        snapshot = self.progress.snapshot()
+        env_steps = snapshot.counts.env_steps
+        usual: dict[str, Any] = {
+            "update": snapshot.num_updates,
+            "env_steps": env_steps,
+            "seconds": round(self.progress.seconds(), 3),
+            "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        }
+        if gathered:
+            usual |= {**self._rates(snapshot), "weights_version": snapshot.version, **self.gathered.drain()}
+            if snapshot.num_reanalysed is not None:
+                usual["refreshed_per_second"] = self.progress.per_second(lambda snapshot: snapshot.num_reanalysed or 0)
+                usual["refreshed_per_insert"] = snapshot.num_reanalysed / max(1, snapshot.counts.stored)
+            usual |= {f"{tags.MATCHES}{name}": count for name, count in snapshot.matches.items()}
+            if self.history is not None:
+                self.history.count(snapshot.matches, update=snapshot.num_updates, env_steps=env_steps)
+        row = {**usual, **values}
+        self._watch.begin()
+        self._known = {**self._known, **row}  # read by other threads
+        if gathered and snapshot.num_updates:
+            self._check_more()
+        self.log.write(row)
+        self.on_row(row)
+        if self._wandb is not None:
+            self._wandb.write(row)
+        if gathered:
+            self._newest_row = usual
+        self._watch.see(row, self.progress.spec)

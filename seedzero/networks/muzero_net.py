@@ -1,0 +1,256 @@
+"""MuZero's three functions for an environment's spec: flax inside, pure functions outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from seedzero.config import kinds, shared
+from seedzero.core import errors, types, user_code
+from seedzero.networks import mlp, network_inputs, observations, prefixes, projection, resnet
+
+Params: TypeAlias = Any
+Hidden: TypeAlias = jax.Array
+
+AddMoments: TypeAlias = Callable[
+    [network_inputs.Moments, network_inputs.Observation, jax.Array, str | None], network_inputs.Moments
+]
+
+
+class Projection(NamedTuple):
+    """The consistency loss's projection of hidden states, as functions of the network's parameters; D is its size."""
+
+    project: Callable[[Params, Hidden], jax.Array]  # (params, hidden [B, ...]) -> [B, D]
+    predict: Callable[[Params, jax.Array], jax.Array]  # (params, projection [B, D]) -> [B, D]
+
+
+class Prefix(NamedTuple):
+    """The dynamics function of models with predicted sums of rewards, as functions."""
+
+    initial: Callable[[int], prefixes.Carry]  # batch size -> carry before the first step of a sum
+    # (params, hidden, action [B] int32, carry) -> (next hidden, next carry, logits [B, bins] float32 of the sum of the
+    # rewards since the initial carry, including the edge to the next hidden state)
+    step: Callable[[Params, Hidden, jax.Array, prefixes.Carry], tuple[Hidden, prefixes.Carry, jax.Array]]
+
+
+class Network(NamedTuple):
+    """Pure functions of parameters. Shape letters: B batch, A actions, or D numbers of a continuous action."""
+
+    # key -> parameters, float32. The observations' moments may join them, as `inputs.MOMENTS`.
+    init: Callable[[jax.Array], Params]
+    # parameters -> the same in the compute dtype, save moments and layers that are computed in float32. Applied once a
+    # call, not in every simulation.
+    cast: Callable[[Params], Params]
+    # (params, observation {name: [B, *shape]}) -> hidden [B, ...]. Stacked frames are on the last axis, oldest first;
+    # integers are scaled inside.
+    represent: Callable[[Params, network_inputs.Observation], Hidden]
+    # (params, hidden) -> (policy logits [B, A], or [B, D * bins] as in ops.binned_actions; value logits [B, bins], and
+    # one more where ends are predicted), float32
+    predict: Callable[[Params, Hidden], tuple[jax.Array, jax.Array]]
+    # (params, hidden, action [B] int32, or [B, D] in -1 to 1) -> (next hidden, reward logits [B, bins] float32); the
+    # reward is that of the edge to the next hidden state
+    dynamics: Callable[[Params, Hidden, jax.Array], tuple[Hidden, jax.Array]]
+    # () -> moments before anything was seen; None: nothing is normalized, and the parameters hold none
+    no_moments: Callable[[], network_inputs.Moments | None] = lambda: None
+    # (moments, observation, counted [B] bool, axis name) -> moments with these observations added
+    add_moments: AddMoments = lambda moments, *_: moments
+    projection: Projection | None = None  # for the consistency loss; None: no such parameters
+    prefix: Prefix | None = None  # replaces `dynamics`; None: the model predicts rewards, not their sums
+
+
+class _Model(nn.Module):
+    """The three functions with a common tree of parameters."""
+
+    representation: nn.Module
+    transition: nn.Module
+    policy_head: nn.Module
+    value_head: nn.Module
+    reward_head: nn.Module
+    projector: nn.Module | None = None
+    predictor: nn.Module | None = None
+
+    def represent(self, *seen: jax.Array) -> Any:
+        return self.representation(*seen)
+
+    def predict(self, hidden: jax.Array) -> Any:
+        return self.policy_head(hidden), self.value_head(hidden)
+
+    def dynamics(self, hidden: jax.Array, action: jax.Array) -> Any:
+        hidden = self.transition(hidden, action)
+        return hidden, self.reward_head(hidden)
+
+    def step(self, hidden: jax.Array, action: jax.Array, carry: prefixes.Carry) -> Any:
+        hidden = self.transition(hidden, action)
+        carry, logits = self.reward_head(hidden, carry)
+        return hidden, carry, logits
+
+    def project(self, hidden: jax.Array) -> Any:
+        assert self.projector is not None
+        return self.projector(hidden)
+
+    def predict_projection(self, x: jax.Array) -> Any:
+        assert self.predictor is not None
+        return self.predictor(x)
+
+
+def make(
+    config: shared.NetworkConfig,
+    spec: types.EnvSpec,
+    platform: str,
+    *,
+    has_projection: bool = False,
+    has_prefix: bool = False,
+    has_ends: bool = False,
+) -> Network:
+    """Returns the network for an environment.
+
+    Args:
+      platform: "cpu", "gpu" or "tpu"; selects the compute dtype if config says "auto".
+      has_projection: adds the consistency loss's projection.
+      has_prefix: predicts sums of rewards; `dynamics` then can't be called.
+      has_ends: the value head's last logit is that of the episode's going on.
+
+    Raises:
+      ConfigError: the kind does not fit the observation's shape.
+    """
+    kind = kinds.choose_kind("network.kind", config.kind, spec)
+    dtype = observations.compute_dtype(config.compute_dtype, platform)
+    if config.module and (has_projection or has_prefix or has_ends):
+        raise errors.ConfigError(
+            f"--network.module={config.module} has representation, prediction and dynamics alone; give "
+            "--muzero.consistency_weight=0, --muzero.value_prefix=false and --muzero.predict_ends=false"
+        )
+    model = _own_model(config, spec) if config.module else _model(kind, config, spec, dtype, has_ends)
+    if has_projection:
+        units = projection.IMAGE_UNITS if kind == "resnet" else 2 * config.width
+        model = model.clone(projector=projection.Projector(units, dtype), predictor=projection.Predictor(units, dtype))
+    units = prefixes.IMAGE_UNITS if kind == "resnet" else config.width
+    prefix_head = prefixes.Head(units, config.head_width, config.num_bins, dtype)
+    if has_prefix:
+        model = model.clone(reward_head=prefix_head)
+    inputs = network_inputs.InputFunctions(
+        kind, spec, config.frame_stack, config.normalize_observations, pixels=config.normalize_pixels
+    )
+
+    def first_inputs() -> tuple[observations.Features, jax.Array]:
+        nothing = inputs.features(None, observations.zeros(spec, config.frame_stack, 1))
+        return nothing, jnp.zeros((1, *spec.action_shape), jnp.float32 if spec.is_continuous else jnp.int32)
+
+    def init(key: jax.Array) -> Params:
+        return model.init(key, *first_inputs(), method=_call_all)["params"]
+
+    def method(name: str) -> Callable[..., Any]:
+        def call(params: Params, *inputs: Any) -> Any:
+            return model.apply({"params": params}, *inputs, method=name)
+
+        return jax.jit(call)
+
+    if config.module:
+        _check_shapes(model, first_inputs, config, _num_policy_logits(config, spec))
+    represent = method("represent")
+    return Network(
+        init=init,
+        cast=(lambda params: params) if config.module else lambda params: _cast(params, kind, dtype),
+        represent=lambda params, observation: represent(
+            params, *inputs.features(params.get(network_inputs.MOMENTS), observation).given
+        ),
+        predict=method("predict"),
+        dynamics=method("dynamics"),
+        no_moments=inputs.no_moments,
+        add_moments=inputs.add_moments,
+        projection=Projection(method("project"), method("predict_projection")) if has_projection else None,
+        prefix=Prefix(prefix_head.initial_carry, method("step")) if has_prefix else None,
+    )
+
+
+def _cast(params: Params, kind: str, dtype: Any) -> Params:
+    def cast(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
+        module, layer = path[0].key, path[1].key if len(path) > 2 else ""
+        first = mlp.INPUT_LAYER if kind == "mlp" else mlp.VECTOR_LAYERS
+        is_input = (module, layer) == ("representation", first)
+        is_output = module.endswith("_head") and layer == mlp.OUTPUT_LAYER
+        return leaf if module == network_inputs.MOMENTS or is_input or is_output else leaf.astype(dtype)
+
+    return jax.tree_util.tree_map_with_path(cast, params)
+
+
+def _model(kind: str, config: shared.NetworkConfig, spec: types.EnvSpec, dtype: Any, has_ends: bool) -> _Model:
+    transition: nn.Module = mlp.Dynamics(spec.num_actions, dtype, gated=config.gated)
+    head: Callable[..., nn.Module] = mlp.Head
+    representation: nn.Module = mlp.Representation(config.width, dtype)
+    if kind == "resnet":
+        size = resnet.SIZES[config.resnet_size]
+        representation, head = resnet.Representation(size, dtype), resnet.Head
+        transition = resnet.Dynamics(size, spec.num_actions, dtype)
+    elif kind == "conv":
+        channels = config.channels or max(1, config.width // 2)
+        representation = mlp.GridRepresentation(config.width, channels, dtype, config.pooled, config.first_stride)
+    return _Model(
+        representation=representation,
+        transition=transition,
+        policy_head=head(config.head_width, _num_policy_logits(config, spec), dtype),
+        value_head=head(config.head_width, config.num_bins + has_ends, dtype),
+        reward_head=head(config.head_width, config.num_bins, dtype),
+    )
+
+
+def _num_policy_logits(config: shared.NetworkConfig, spec: types.EnvSpec) -> int:
+    return spec.num_actions or len(spec.action_low) * config.action_bins
+
+
+def _call_all(model: Any, seen: observations.Features, action: jax.Array) -> Any:
+    """Calls all functions of a model, so that all parameters are made; returns hidden states and outputs."""
+    hidden = model.represent(*seen.given)
+    if isinstance(model, _Model):
+        if model.projector is not None:
+            model.predict_projection(model.project(hidden))
+        if isinstance(model.reward_head, prefixes.Head):
+            carry = model.reward_head.initial_carry(len(action))
+            return hidden, model.predict(hidden), model.step(hidden, action, carry)
+    return hidden, model.predict(hidden), model.dynamics(hidden, action)
+
+
+# A network of the user's own -----------------------------------------------------------------------------------------
+
+
+def _own_model(config: shared.NetworkConfig, spec: types.EnvSpec) -> nn.Module:
+    """Returns the Flax module of the user's function, made from spec and configuration.
+
+    Its methods are those of `_Model`: represent, predict and dynamics, with the shapes of `Network`. Observations are
+    float32, stacked, with integers scaled; parameters are never cast.
+
+    Raises:
+      ConfigError: there is no such function, or it returns something else.
+    """
+    model = user_code.load(config.module)(spec, config)
+    names = ("represent", "predict", "dynamics")
+    missing = [name for name in names if not callable(getattr(model, name, None))]
+    if not isinstance(model, nn.Module) or missing:
+        raise errors.ConfigError(
+            f"--network.module={config.module} returns {type(model).__name__}; expected a flax.linen.Module with the "
+            f"methods {', '.join(names)}"
+        )
+    return model
+
+
+def _check_shapes(
+    model: nn.Module, inputs: Callable[[], Any], config: shared.NetworkConfig, num_policy_logits: int
+) -> None:
+    """Raises ConfigError for outputs of a user's network with shapes other than `Network`'s."""
+    found = jax.eval_shape(lambda: model.init_with_output(jax.random.key(0), *inputs(), method=_call_all)[0])
+    hidden, (policy, value), (after, reward) = found
+    for name, came, expected in (
+        ("predict's policy logits", policy, (1, num_policy_logits)),
+        ("predict's value logits", value, (1, config.num_bins)),
+        ("dynamics' hidden state", after, hidden.shape),
+        ("dynamics' reward logits", reward, (1, config.num_bins)),
+    ):
+        if came.shape != expected:
+            raise errors.ConfigError(
+                f"--network.module={config.module}: {name} of one row have the shape {list(came.shape)}; expected "
+                f"{list(expected)}"
+            )

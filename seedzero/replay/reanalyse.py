@@ -1,0 +1,71 @@
+"""Stale targets of stored rows: drawn at random, overwritten with fresh targets. Shape letters: B batch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+from seedzero.replay import ring_store, sampling
+
+
+def draw_stale(
+    rings: ring_store.Rings,
+    key: jax.Array,
+    batch_size: int,
+    *,
+    num_inserts: jax.Array,
+    capacity: int,
+    before: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """Returns slot [B] int32 and time [B] int32 of steps with targets of older parameters, drawn uniformly.
+
+    Priorities don't count here: they say where there is much to learn, not which targets have aged. A row may be there
+    more than once. Steps of others (`OWN`) are left out: nothing learns from their targets. Where no step is left to
+    draw from, the slots don't exist.
+
+    Arguments as in `sampling.sample`; drawn are steps whose targets have a smaller version than the scalar `before`.
+    """
+    stale = (sampling.sampling_weight(rings, num_inserts, capacity) > 0) & (
+        rings.stored[ring_store.TARGET_VERSION] < before
+    )
+    if ring_store.OWN in rings.stored:
+        stale &= rings.stored[ring_store.OWN]
+    slot, time, total = sampling.draw(stale.astype(jnp.float32), key, batch_size)
+    return jnp.where(total > 0, slot, rings.weight.shape[0]), time
+
+
+def retarget(
+    rings: ring_store.Rings, slot: jax.Array, time: jax.Array, fresh: Mapping[str, jax.Array], version: jax.Array
+) -> tuple[ring_store.Rings, jax.Array]:
+    """Returns the rings with new targets of drawn rows, in place for donated `rings`; [B] bool, true: written.
+
+    `rings` are those that the rows were drawn from, as in one jitted function (see `priorities.prioritize`). Only rows
+    that can be sampled are written, and only where all new targets are finite: parameters that diverge must not spoil
+    the replay. Of several new targets of one row the first in the batch counts: a scatter writes in any order.
+
+    Args:
+      rings: of this shard, with the stored array `TARGET_VERSION`.
+      slot: [B] int32; rows whose slot does not exist are dropped.
+      time: [B] int32, places in the ring.
+      fresh: {name: [B, ...]} float32, new stored arrays; all others stay.
+      version: scalar int32, updates that the parameters behind the new targets have seen.
+    """
+    num_slots, length = rings.weight.shape
+    index = slot * length + time
+    repeated = jnp.any(jnp.tril(index[:, None] == index[None, :], -1), axis=1)
+    can_be_sampled = rings.weight.at[slot, time].get(mode="fill", fill_value=0.0) > 0
+    finite = [jnp.all(jnp.isfinite(value.reshape(len(value), -1)), axis=1) for value in fresh.values()]
+    written = functools.reduce(jnp.logical_and, finite, (slot >= 0) & (slot < num_slots) & can_be_sampled & ~repeated)
+    # As in `write`: what is dropped lies out of range, each row at a place of its own.
+    slot = jnp.where(written, slot, num_slots + jnp.arange(slot.shape[0], dtype=slot.dtype))
+    new = {**fresh, ring_store.TARGET_VERSION: jnp.broadcast_to(version, slot.shape)}
+
+    def put(ring: jax.Array, value: jax.Array) -> jax.Array:
+        return ring.at[slot, time].set(value.astype(ring.dtype), mode="drop", unique_indices=True)
+
+    kept = {name: ring for name, ring in rings.stored.items() if name not in new}
+    changed = {name: put(rings.stored[name], value) for name, value in new.items()}
+    return rings._replace(stored={**kept, **changed}), written

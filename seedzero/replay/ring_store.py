@@ -1,0 +1,208 @@
+"""The history of every environment: one ring a slot, on the device.
+
+Row n of a slot holds the environment's n-th observation and the outcome of acting on it. The transition n -> n+1
+exists once row n+1 was written, unless that is the first row of an episode or session. A row without its transition
+(the newest one, the last of an episode, the last before a cut) is never sampled, but windows of earlier rows reach it.
+Where windows cross episodes, they may begin in the last row of one.
+A cut is a first row whose predecessor ended no episode: the worker was lost in between.
+
+Sampling weights are computed when priorities are written, once for each sampled row; sampling only sums weights.
+
+Where the device has no room for the frames, the host keeps them (`windowing.py`).
+
+Everything here is pure and sees one shard: slots are local indices. Under `shard_map` every shard calls it on its own.
+
+Shape letters: S slots, T rows of a ring, B batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedzero.core import errors, types
+from seedzero.replay import frame_rows, sources
+
+VERSION = "version"
+"""A stored array, int32: updates that the acting parameters had seen. It tells how far actions are off the policy."""
+TARGET_VERSION = "target_version"
+"""A stored array, int32, where targets are reanalysed: updates that the parameters behind the targets had seen."""
+
+OWN = "own"
+"""A stored array, bool, where others move too: true, the parameters of the rings' player moved."""
+
+
+class Rings(NamedTuple):
+    """Histories of S environments. Every writer takes a donation; nobody may hold a view."""
+
+    # [S, T, *observation_shape] of the spec's dtype in the layout of `frame_rows.py`, every one once. None: the host keeps
+    # them, and they are numpy's only in a checkpoint
+    observation: frame_rows.Frames
+    reward: jax.Array  # [S, T], received on the way to the observation
+    terminated: jax.Array  # [S, T] bool, true: the episode ended here in a terminal state
+    truncated: jax.Array  # [S, T] bool, true: the episode was cut off here
+    first: jax.Array  # [S, T] bool, true: the first observation of an episode or session
+    stored: dict[str, jax.Array]  # {name: [S, T / every, ...]} what the agent stores (`data.Stored`)
+    # [S, T] how likely the row is sampled, relative to others; 0: it cannot be. Else 1 where sampling is uniform,
+    # priority ^ alpha where it isn't
+    weight: jax.Array
+    # [S, T] int32, training steps of all shards before the call that completed the row's transition, modulo 2^32
+    inserted_at: jax.Array
+    cursor: jax.Array  # [S] int32, rows ever written; row number n lies at n % T
+    # [number of shards], the largest weight that a row of any shard ever had, which new ones get; the same number in
+    # each, for each shard holds its own part of every array. None: sampling is uniform
+    max_weight: jax.Array | None
+    # [S] bool, where several players share the rings: slots at home with the player that draws; None: all are
+    mine: jax.Array | np.ndarray | None = None
+
+
+class Row(NamedTuple):
+    """One new row for each of B slots; arrays [B, ...] like the [S, T, ...] of `Rings`."""
+
+    observation: jax.Array
+    reward: jax.Array
+    terminated: jax.Array
+    truncated: jax.Array
+    first: jax.Array
+    stored: dict[str, jax.Array]
+    # [B] sampling weights of the transitions that these rows complete; None, or not finite: the largest one ever
+    # written
+    weight: jax.Array | None = None
+
+
+def slot_length(capacity: int, num_envs: int, margin: int, multiple: int = 1) -> int:
+    """Returns the rows of a ring.
+
+    Args:
+      capacity: training steps kept over all environments.
+      num_envs: environments that share the capacity; there may be rings for more.
+      margin: rows besides the steps: the pending one and those whose frame stack is gone, together at least the stack.
+        The last rows of episodes, which are no steps, take the room of steps.
+      multiple: the length is one of this number's.
+    """
+    return -(-(math.ceil(capacity / num_envs) + margin) // multiple) * multiple
+
+
+def create(
+    spec: types.EnvSpec,
+    stored: Mapping[str, sources.Stored],
+    num_slots: int,
+    slot_length: int,
+    *,
+    num_shards: int = 1,
+    prioritized: bool = False,
+    holds_frames: bool = True,
+    shared: bool = False,
+) -> Rings:
+    """Returns empty rings, with slots to be split into `num_shards` parts.
+
+    Without `prioritized`, rows are sampled uniformly; without `holds_frames`, the host keeps the observations.
+    shared: several players draw from them.
+    """
+
+    def zeros(shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        return jnp.zeros((num_slots, slot_length, *shape), dtype)
+
+    frames = None
+    if holds_frames:
+        frames = frame_rows.zeros(num_slots, slot_length, spec.observation_shape, spec.observation_dtype)
+    return Rings(
+        observation=frames,
+        reward=zeros((), jnp.float32),
+        terminated=zeros((), bool),
+        truncated=zeros((), bool),
+        first=zeros((), bool),
+        stored={
+            name: jnp.zeros((num_slots, slot_length // kept.every, *kept.shape), kept.dtype)
+            for name, kept in stored.items()
+        },
+        weight=zeros((), jnp.float32),
+        inserted_at=zeros((), jnp.int32),
+        cursor=jnp.zeros((num_slots,), jnp.int32),
+        max_weight=jnp.ones((num_shards,)) if prioritized else None,
+        mine=jnp.ones((num_slots,), bool) if shared else None,
+    )
+
+
+def forget(rings: Rings) -> Rings:
+    """Returns rings whose rows, of the slots at home with a player, are never drawn; the next ones are.
+
+    The cursors go on: rows below a checkpoint's cursor are in its files, and are not written again.
+    """
+    mine = True if rings.mine is None else rings.mine[:, None]
+    return rings._replace(weight=jnp.where(mine, 0.0, rings.weight))
+
+
+def write(
+    rings: Rings, slot: jax.Array, row: Row, num_inserts: jax.Array, stack: int, *, crosses_episodes: bool = False
+) -> Rings:
+    """Returns the rings with one more row in each of B slots; in place for donated `rings`.
+
+    A row completes the transition of the row before it, unless it is a first one: that row can now be sampled, with
+    `row.weight`. The row whose frame stack would reach into what is overwritten can't be sampled any more.
+
+    Args:
+      slot: [B] int32, distinct; rows whose slot does not exist are dropped.
+      num_inserts: scalar int32, training steps in all shards before this call, modulo 2^32; those of one call share
+        the number.
+      stack: frames that a network sees, the newest included.
+      crosses_episodes: windows do: an episode's last row can be sampled, too, once the next one begins.
+
+    Raises:
+      CapacityError: the rings are too short for the stack.
+    """
+    num_slots, length = rings.weight.shape
+    if length <= stack:
+        raise errors.CapacityError(
+            f"a replay ring has {length} rows, a stack of {stack} frames needs {stack + 1}; "
+            f"raise --replay.capacity, or let fewer environments share it (--worker.envs_per_group, --replay.num_envs)"
+        )
+    exists = (slot >= 0) & (slot < num_slots)
+    # Out-of-range indices are dropped, but must differ from each other, and negative ones would count from the end.
+    slot = jnp.where(exists, slot, num_slots + jnp.arange(slot.shape[0], dtype=slot.dtype))
+    cursor = rings.cursor.at[slot].get(mode="fill", fill_value=0)
+    now, before = cursor % length, (cursor - 1) % length
+    # Before the new row there may be none, or one that no episode goes on from.
+    terminated = rings.terminated.at[slot, before].get(mode="fill", fill_value=False)
+    truncated = rings.truncated.at[slot, before].get(mode="fill", fill_value=False)
+    final = (cursor > 0) & (terminated | truncated)
+    first = row.first | (cursor == 0) | final
+
+    def put(ring: jax.Array, time: jax.Array, value: jax.Array, slot: jax.Array = slot) -> jax.Array:
+        return ring.at[slot, time].set(value.astype(ring.dtype), mode="drop", unique_indices=True)
+
+    def put_every(ring: jax.Array, value: jax.Array) -> jax.Array:
+        every = length // ring.shape[1]
+        if every == 1:
+            return put(ring, now, value)
+        return put(ring, now // every, value, jnp.where(cursor % every == 0, slot, num_slots + len(slot) + slot))
+
+    weight = put(rings.weight, (now + stack - 1) % length, jnp.zeros_like(row.reward))
+    weight = put(weight, now, jnp.zeros_like(row.reward))
+    largest = 1.0 if rings.max_weight is None else rings.max_weight[0]
+    given = largest if row.weight is None else jnp.where(jnp.isfinite(row.weight), row.weight, largest)
+    weight = put(weight, before, jnp.where(first, jnp.where(final & crosses_episodes, largest, 0.0), given))
+    max_weight = rings.max_weight
+    if max_weight is not None and row.weight is not None:
+        max_weight = jnp.maximum(max_weight, jnp.max(jnp.where(exists & ~first, given, 0.0)))
+    inserted_at = put(rings.inserted_at, before, jnp.broadcast_to(num_inserts, slot.shape))
+    frames = rings.observation
+    if frames is not None:
+        frames = frame_rows.put(frames, slot, now, row.observation, unique=True)
+    return Rings(
+        observation=frames,
+        reward=put(rings.reward, now, row.reward),
+        terminated=put(rings.terminated, now, row.terminated),
+        truncated=put(rings.truncated, now, row.truncated),
+        first=put(rings.first, now, first),
+        stored={name: put_every(ring, row.stored[name]) for name, ring in rings.stored.items()},
+        weight=weight,
+        inserted_at=inserted_at,
+        cursor=rings.cursor.at[slot].set(cursor + 1, mode="drop", unique_indices=True),
+        max_weight=max_weight,
+    )

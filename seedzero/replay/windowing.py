@@ -1,0 +1,151 @@
+"""Windows of rows: a first row and its successors in the same ring.
+
+Where the host keeps the frames, windows name the places of their frames, and `with_frames` adds what the host read.
+
+Shape letters: B batch, J positions of a window, P positions whose observations are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from seedzero.core import types
+from seedzero.ops import unpacking
+from seedzero.replay import frame_rows, ring_store, sources
+
+
+class Windows(NamedTuple):
+    """B windows: a row (position 0) and the J - 1 rows after it."""
+
+    # {name: [B, P, *shape with the last axis times the stack]}, frames from oldest to newest on the last axis; frames
+    # from before the episode repeat its first one. Past the last valid position: that one's. Empty until the frames
+    # were read
+    observation: Mapping[str, jax.Array]
+    places: jax.Array  # [B, P, stack] int32, where these frames lie in the slot's ring
+    reward: jax.Array  # [B, J], received on the way to each position
+    terminated: jax.Array  # [B, J] bool
+    truncated: jax.Array  # [B, J] bool
+    first: jax.Array  # [B, J] bool, true: the first observation of an episode or session
+    # {name: [B, ceil(J / every), ...]} as the agent stored it; where `every` > 1, from position 0 on
+    stored: dict[str, jax.Array]
+    # [B, J] bool, true: the position belongs to the window: to the episode of position 0, or, where windows cross
+    # episodes, to its session. Other arrays hold arbitrary rows where it is false
+    valid: jax.Array
+    # [B] factor of the window's loss; 0: padding, or nothing to sample. Sampled uniformly: makes the mean over all
+    # shards an unbiased one over all their steps; 1 on a single shard. By priority: that, times the importance weight,
+    # whose largest over the batches of all shards is 1
+    weight: jax.Array
+    slot: jax.Array  # [B] int32, local
+    time: jax.Array  # [B] int32, position 0's place in the ring
+    # [B] bool, whether `weight` is above 0; None: look there. Known before the shards have heard of each other
+    counted: jax.Array | None = None
+
+    @property
+    def counts(self) -> jax.Array:
+        """[B] bool, false: padding, or nothing to sample."""
+        return self.weight > 0 if self.counted is None else self.counted
+
+
+def at(
+    rings: ring_store.Rings,
+    slot: jax.Array,
+    time: jax.Array,
+    *,
+    length: int,
+    observe: tuple[int, ...],
+    stack: int,
+    crosses_episodes: bool = False,
+) -> Windows:
+    """Returns the windows beginning at given rows, with weight 1 and without frames.
+
+    Args:
+      slot: [B] int32.
+      time: [B] int32, places in the ring; their frame stacks must still be there.
+      length: J, positions.
+      observe: [P] positions whose observations are returned.
+      stack: frames in one observation.
+      crosses_episodes: as in `data.Replay`.
+    """
+    ring_length = rings.weight.shape[1]
+    steps = jnp.arange(length, dtype=jnp.int32)
+    rows = (slot[:, None], (time[:, None] + steps) % ring_length)
+    newer = (rings.cursor[slot] - 1 - time) % ring_length
+    starts = rings.first[rows] & (steps > 0)
+    if crosses_episodes:
+        final = rings.terminated[rows] | rings.truncated[rows]
+        starts &= ~jnp.roll(final, 1, axis=1)  # a first row after a last one: no cut
+    valid = jnp.cumsum(starts | (steps > newer[:, None]), axis=1) == 0
+    last = jnp.sum(valid, axis=1, dtype=jnp.int32) - 1
+    seen = time[:, None] + jnp.minimum(jnp.asarray(observe, jnp.int32), last[:, None])
+    return Windows(
+        observation={},
+        places=_places(rings, slot[:, None, None], seen, stack),
+        reward=rings.reward[rows],
+        terminated=rings.terminated[rows],
+        truncated=rings.truncated[rows],
+        first=rings.first[rows],
+        stored={name: _stored(ring, slot, time, length, ring_length) for name, ring in rings.stored.items()},
+        valid=valid,
+        weight=jnp.ones(slot.shape),
+        slot=slot,
+        time=time,
+    )
+
+
+def from_data(rings: ring_store.Rings, slot: jax.Array, time: jax.Array, data: sources.Data, stack: int) -> Windows:
+    """Returns the windows at given rows as an agent wants them; shapes as in `at`."""
+    return at(
+        rings,
+        slot,
+        time,
+        length=sources.num_positions(data),
+        observe=sources.observed_positions(data),
+        stack=stack,
+        crosses_episodes=sources.crosses_episodes(data),
+    )
+
+
+def _stored(ring: jax.Array, slot: jax.Array, time: jax.Array, length: int, ring_length: int) -> jax.Array:
+    every = ring_length // ring.shape[1]
+    steps = jnp.arange(0, length, every, dtype=jnp.int32)
+    return ring[slot[:, None], (time[:, None] + steps) % ring_length // every]
+
+
+def read(rings: ring_store.Rings, windows: Windows, packed: Sequence[types.ArraySpec] = ()) -> Windows:
+    """Returns the windows with their frames from rings in device memory; packed: `EnvSpec.packed`."""
+    return with_frames(windows, frame_rows.get(rings.observation, windows.slot[:, None, None], windows.places), packed)
+
+
+def with_frames(windows: Windows, frames: jax.Array, packed: Sequence[types.ArraySpec] = ()) -> Windows:
+    """Returns windows with their observations, given the frames [B, P, stack, *observation_shape] at their places."""
+    arrays = unpacking.unpack(packed, frames)
+    return windows._replace(observation={name: _stacked(array) for name, array in arrays.items()})
+
+
+def _stacked(frames: jax.Array) -> jax.Array:
+    """Returns frames [B, P, stack, *shape] as observations, with the stack's frames on the last axis."""
+    if frames.ndim == 3:
+        return frames
+    batch, positions, stack, *shape = frames.shape
+    return jnp.moveaxis(frames, 2, -2).reshape(batch, positions, *shape[:-1], stack * shape[-1])
+
+
+def observed(windows: Windows, positions: int | slice) -> dict[str, jax.Array]:
+    """Returns the observations at one position, {name: [B, ...]}, or at several, {name: [B, P, ...]}."""
+    return {name: array[:, positions] for name, array in windows.observation.items()}
+
+
+def _places(rings: ring_store.Rings, slot: jax.Array, time: jax.Array, stack: int) -> jax.Array:
+    """Returns [B, P, stack] int32 the places of the frames of the observations at `time` [B, P], oldest first."""
+    length = rings.weight.shape[1]
+    if stack == 1:
+        return time[..., None] % length
+    starts = rings.first[slot, (time[..., None] - jnp.arange(stack - 1)) % length]
+    inside = jnp.cumsum(starts, axis=-1) == 0
+    # [B, P, stack] steps back: 0, 1, 2, ... up to the episode's first row, then that one again.
+    back = jnp.cumsum(jnp.concatenate([jnp.zeros_like(inside[..., :1]), inside], -1), -1, dtype=jnp.int32)
+    return (time[..., None] - back[..., ::-1]) % length

@@ -1,0 +1,278 @@
+"""The learner's end of the wire: a gRPC server on its own thread; `streams` serves the workers."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import json
+import os
+import time
+from collections.abc import Callable
+
+import grpc
+import numpy as np
+from grpc import aio
+from grpc_health.v1 import health_pb2
+
+from seedzero.config import sections
+from seedzero.core import errors, forks
+from seedzero.transport import (
+    addresses,
+    codec,
+    grpc_status,
+    inference_pb2,
+    loop_thread,
+    messages,
+    options,
+    security,
+    streams,
+)
+
+_MAX_WATCHING = 2
+"""Streams of strangers that stay: each may hold some megabytes that nobody reads."""
+_MAX_ASKING = 8
+"""Live calls at a time; each is answered at once when its request is there."""
+_ASK_SECONDS = 5.0
+_HEALTH_SERVICE = "grpc.health.v1.Health"
+_SERVING = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
+_NOT_SERVING = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.NOT_SERVING)
+
+
+class Server:
+    """Serves workers. Its methods may be called on any thread; start and stop not on the server's own."""
+
+    def __init__(
+        self,
+        learner: messages.Handler,
+        settings: sections.TransportConfig,
+        *,
+        secured: security.ServerSecurity = security.OPEN,
+        local: str = "",
+        elsewhere: Callable[[], str] = lambda: "",
+        clock: Callable[[], float] = time.monotonic,
+        live: messages.Live | None = None,
+    ) -> None:
+        """Prepares only; see start().
+
+        secured: token and TLS of the address, if it is HOST:PORT.
+        local: a second address, unix:PATH, for processes of this user alone; empty: none.
+        elsewhere: returns the address of the run's host with the most room, as workers name it, or "" for none; asked
+            on the server's thread for each worker that is refused for want of room, after its token. Must not block.
+        live: answers pages; None: as a learner that knows none.
+        """
+        self.has_started = False
+        """Its addresses are bound, so that something may come of the run."""
+        self.address = ""
+        """The configured address as workers name it, with the real port, once it has started."""
+        self._settings, self._secured, self._local = settings, secured, local
+        self._streams = streams.Streams(streams.LearnerSide(learner, settings, clock), elsewhere)
+        self._service = Service(learner, self._streams, security.Guard(secured.token, clock), live)
+        # Answers from other threads; bounded, since a group has at most one unanswered step.
+        self._mail: collections.deque[tuple[str, int, int, bytes]] = collections.deque()
+        self._mail_announced = False
+        self._thread: loop_thread.LoopThread | None = None
+        self._places: list[int | str] = []  # ports, and paths of unix sockets
+
+    def start(self) -> str:
+        """Binds the configured addresses and serves from now on; UsageError for an address in use or impossible.
+
+        Returns the configured address as workers name it, with the real port: "127.0.0.1:50051" or "unix:/path".
+        """
+        _keep_freed_memory()
+        self._thread = loop_thread.LoopThread("seedzero-server")
+        try:
+            self.address = self._thread.run(self._serve())
+        except errors.UsageError:
+            self._thread.stop()
+            self._thread = None
+            raise
+        self.has_started = True
+        return self.address
+
+    def reply(self, request: messages.StepRequest, actions: np.ndarray, weights_version: int) -> None:
+        """Answers a step. Answers to a session that is over are dropped, and so are all after stop().
+
+        actions: [E] of any integer dtype, or [E, D] of any float dtype.
+        """
+        num_axes = 2 if actions.dtype.kind == "f" else 1
+        if actions.shape[:1] != request.first.shape or actions.ndim != num_axes:
+            raise errors.InvalidMessage(
+                f"the actions for group {request.group} have shape {actions.shape}; expected {request.first.shape}, "
+                "continuous ones with one axis more"
+            )
+        data = codec.encode_actions(request.group, request.sequence, actions, weights_version)
+        if (thread := self._thread) is None:
+            return
+        answer = (request.session_id, request.group, request.sequence, data)
+        if thread.is_current():
+            self._streams.side.deliver(*answer)
+            return
+        self._mail.append(answer)
+        if not self._mail_announced:  # one wake-up for all answers of a batch
+            self._mail_announced = True
+            thread.post(self._deliver_mail)
+
+    def restart(self, session_id: str, reason: str) -> None:
+        """Ends a session without Handler.end, and has its worker reset and join again.
+
+        A message that the server's thread handles at this moment may still reach the handler.
+        """
+        if (thread := self._thread) is not None:
+            thread.post(self._streams.side.restart, session_id, reason)
+
+    def silent(self) -> str:
+        """Returns the workers with heartbeats alone, with times; "": none."""
+        return self._streams.side.silent
+
+    def stop(self, *, finished: bool, reason: str, grace_seconds: float = 2.0) -> None:
+        """Ends all streams and the server; from the beginning of `stop` on, only the handler's status is called.
+
+        finished: training is over, workers leave with success; else they try to reconnect.
+        grace_seconds: longest wait for workers to leave.
+        """
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.run(self._shut_down(finished, reason, grace_seconds))
+            thread.stop()
+
+    def _deliver_mail(self) -> None:
+        self._mail_announced = False
+        while self._mail:
+            self._streams.side.deliver(*self._mail.popleft())
+
+    async def _serve(self) -> str:
+        self._server = aio.server(options=options.server(self._settings))
+        self._server.add_generic_rpc_handlers(self._service.methods())
+        bound = self._bind(self._settings.listen)
+        if self._local:
+            self._bind(self._local)
+        await self._server.start()
+        self._streams.watch_leases()
+        return bound
+
+    def _bind(self, listen: str) -> str:
+        target, credentials = addresses.bound_target(listen), self._secured.credentials
+        is_unix = listen.startswith(addresses.UNIX_PREFIX)
+        if is_unix:
+            addresses.free_unix_path(listen)
+        mask = os.umask(0o077)  # a socket's file is this user's alone from its beginning: nothing else guards it
+        try:
+            if is_unix or credentials is None:
+                port = self._server.add_insecure_port(target)
+            else:
+                port = self._server.add_secure_port(target, credentials)
+        except RuntimeError:
+            raise errors.UsageError(
+                f"cannot listen on {listen}: the address is in use or not this machine's; choose another by --listen"
+            ) from None
+        finally:
+            os.umask(mask)
+        self._places.append(str(addresses.unix_path(listen)) if is_unix else port)
+        forks.keep_listener(self._places[-1])
+        if is_unix:  # whoever reads it may be in another directory
+            return f"{addresses.UNIX_PREFIX}{addresses.unix_path(listen)}"
+        return f"{listen.rpartition(':')[0]}:{port}"
+
+    async def _shut_down(self, finished: bool, reason: str, grace_seconds: float) -> None:
+        await self._streams.dismiss(finished, reason, grace_seconds)
+        await self._server.stop(None)
+        for place in self._places:
+            forks.forget_listener(place)
+
+
+class Service:
+    """Answers calls without reading them, except in `streams`. Runs on the server's event-loop thread."""
+
+    def __init__(
+        self,
+        learner: messages.Handler,
+        workers: streams.Streams,
+        guard: security.Guard,
+        live: messages.Live | None = None,
+    ) -> None:
+        self._learner, self._streams, self._guard, self._live = learner, workers, guard, live
+        self._num_watching = self._num_asking = 0
+
+    def methods(self) -> tuple[grpc.GenericRpcHandler[bytes, bytes], ...]:
+        """Returns all methods for a grpc.aio server.
+
+        Each is a stream to gRPC, which would read and keep the whole request of a unary one before the token is looked
+        at. Connect and Live alone read, raw bytes: `codec` decodes them.
+        """
+        unary, stream = grpc.stream_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
+        reply, state = inference_pb2.StatusReply.SerializeToString, health_pb2.HealthCheckResponse.SerializeToString
+        live = unary(self.live, None, inference_pb2.LiveReply.SerializeToString)
+        ours = {"Connect": stream(self.connect), "Status": unary(self.status, None, reply)}
+        ours |= {"Live": live} if self._live else {}
+        health = {"Check": unary(self.check, None, state), "Watch": stream(self.watch, None, state)}
+        return (
+            grpc.method_handlers_generic_handler(codec.SERVICE, ours),
+            grpc.method_handlers_generic_handler(_HEALTH_SERVICE, health),
+        )
+
+    async def check(self, requests: object, context: streams.Context) -> health_pb2.HealthCheckResponse:
+        """Returns the learner's health; the same for every service, as the request is not read."""
+        return _NOT_SERVING if self._streams.farewell else _SERVING
+
+    async def watch(self, requests: object, context: streams.Context) -> None:
+        """Sends the learner's health, unchanged until the server's end."""
+        if self._num_watching == _MAX_WATCHING:
+            many = f"{_MAX_WATCHING} streams watch the learner's health already; ask by Check instead"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, many)
+        self._num_watching += 1
+        try:
+            await context.write(await self.check(requests, context))
+            await asyncio.Event().wait()  # until either end cancels it
+        finally:
+            self._num_watching -= 1
+
+    async def status(self, requests: object, context: streams.Context) -> inference_pb2.StatusReply:
+        """Returns the learner's counters and state."""
+        await self._refuse_strangers(context)
+        try:
+            return inference_pb2.StatusReply(json=json.dumps(dict(self._learner.status())))
+        except Exception as error:  # the text of an unexpected error must not reach the caller
+            failure = grpc_status.failure_of(error)
+        await context.abort(failure.code, failure.details)
+
+    async def live(self, requests: object, context: streams.Context) -> inference_pb2.LiveReply:
+        """Returns the newest calls, the workers, and the steps of an environment."""
+        await self._refuse_strangers(context)
+        if self._num_asking == _MAX_ASKING:
+            many = f"{_MAX_ASKING} pages ask this learner at the moment; try again"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, many)
+        self._num_asking += 1
+        try:
+            async with asyncio.timeout(_ASK_SECONDS):
+                asked = codec.live_ask(await context.read())
+            assert self._live is not None
+            text, observations = self._live(asked, self._streams.side.present())
+            return inference_pb2.LiveReply(json=text, observations=observations)
+        except TimeoutError:
+            failure = grpc_status.Failure(grpc.StatusCode.DEADLINE_EXCEEDED, f"no request came for {_ASK_SECONDS:g} s")
+        except Exception as error:  # the text of an unexpected error must not reach the caller
+            failure = grpc_status.failure_of(error)
+        finally:
+            self._num_asking -= 1
+        await context.abort(failure.code, failure.details)
+
+    async def connect(self, requests: object, context: streams.Context) -> None:
+        """Serves a worker's stream from beginning to end."""
+        await self._refuse_strangers(context)
+        await self._streams.serve(context)
+
+    async def _refuse_strangers(self, context: streams.Context) -> None:
+        try:
+            self._guard.check(context.invocation_metadata() or (), context.peer())
+        except errors.AccessDenied as error:
+            await grpc_status.failure_of(error).abort(context)
+
+
+def _keep_freed_memory() -> None:
+    """Makes the process reuse the memory of freed messages instead of returning it to the system.
+
+    Otherwise the pages of every large message are returned, mapped and cleared anew: about 30 page faults and a tenth
+    of a millisecond for 590 kB. glibc raises its thresholds to the size of the largest mapped block ever freed, up to
+    32 MiB. This block is never touched and costs nothing; without glibc it has no effect.
+    """
+    bytes(32 * 2**20 - 64 * 2**10)

@@ -1,0 +1,45 @@
+"""What does not go with several hosts is refused, each with a way out."""
+
+from __future__ import annotations
+
+import golden
+import pytest
+
+from seedzero.config import combinations, configs
+from seedzero.core import errors
+
+HOSTS = {"hosts.num": 2, "hosts.index": 1, "hosts.coordinator": "host-0:7000", "transport.token_file": "token"}
+
+
+def test_several_hosts_go_with_the_defaults_of_every_agent() -> None:
+    for agent in configs.agent_names():
+        values = {**HOSTS, "run.agent": agent}
+        combinations.check(
+            configs.override(configs.Config(), values | ({"env.id": "gym:A"} if agent == "sac" else {}))
+        )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"hosts.index": 2},
+        {"hosts.coordinator": ""},
+        {"transport.token_file": ""},
+        {"hosts.coordinator": "host-0"},
+        {"league.freeze_every": 1000, "env.id": "spiel:tic_tac_toe"},
+        {"training.acting_devices": 1},
+        {"replay.placement": "host"},
+        {"checkpoint.keep": 1},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_impossible_combinations(changed: dict[str, int | str], said: golden.Said) -> None:
+    config = configs.override(configs.Config(), {**HOSTS, **changed})
+    with pytest.raises(errors.ConfigError, match="hosts") as raised:
+        combinations.check(config)
+    said(raised.value, str(changed))
+    combinations.check(configs.override(config, {"hosts.num": 1, "hosts.index": 0}))
+
+
+def test_hosts_of_this_machine_need_no_coordinator() -> None:
+    combinations.check(configs.override(configs.Config(), {"hosts.num": 2}))

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import golden
+import pytest
+
+from seedzero.config import configs, machines, options, presets
+from seedzero.core import errors
+
+CPU = machines.Machine("cpu", num_cores=2, num_devices=1)
+GPU = machines.Machine("gpu", num_cores=16, num_devices=1)
+TPUS = machines.Machine("tpu", num_cores=96, num_devices=4)
+
+
+def test_atari_shrinks_on_a_cpu_and_says_so() -> None:
+    large, _ = machines.resolve(presets.get("atari"), preset="atari", explicit=set(), machine=GPU)
+    small, notes = machines.resolve(presets.get("atari"), preset="atari", explicit=set(), machine=CPU)
+    assert (large.replay.batch_size, large.search.num_simulations) == (512, 16)
+    assert small.replay.batch_size < large.replay.batch_size
+    assert small.search.num_simulations < large.search.num_simulations
+    assert f"replay.batch_size={small.replay.batch_size}" in notes[0]
+
+
+def test_what_the_user_set_stays_on_a_cpu_too() -> None:
+    asked = configs.override(presets.get("atari"), {"replay.batch_size": "24", "worker.threads": "5"})
+    explicit = {"replay.batch_size", "worker.threads"}
+    resolved, notes = machines.resolve(asked, preset="atari", explicit=explicit, machine=CPU)
+    assert (resolved.replay.batch_size, resolved.worker.threads) == (24, 5)
+    assert not any("batch_size" in note for note in notes)
+
+
+def test_slots_are_the_local_environments_shared_evenly_by_the_devices() -> None:
+    asked = configs.override(presets.get("catch"), {"worker.num": 3, "worker.envs_per_group": 5})
+    resolved, _ = machines.resolve(asked, preset="catch", explicit=set(), machine=TPUS)
+    assert resolved.replay.num_slots == 32  # 3 workers x 2 groups x 5 = 30, and 4 devices
+
+
+@pytest.mark.parametrize(
+    ("settings", "num_slots", "num_envs"),
+    [
+        ({}, 32, 0),
+        ({"transport.listen": "unix:/a"}, 32, 0),
+        ({"transport.listen": "127.0.0.1:0"}, 64, 32),
+        ({"transport.listen": "127.0.0.1:0", "worker.num": 3}, 128, 96),
+        ({"transport.listen": "127.0.0.1:0", "run.deterministic": True}, 32, 0),
+        ({"transport.listen": "127.0.0.1:0", "run.agent": "vtrace"}, 64, 0),
+        ({"transport.listen": "127.0.0.1:0", "replay.num_slots": 40}, 40, 32),
+        ({"transport.listen": "127.0.0.1:0", "replay.num_envs": 48}, 64, 48),
+        ({"replay.num_slots": 40}, 40, 0),
+        ({"replay.num_slots": 40, "worker.num": 0}, 40, 0),
+        ({"replay.num_slots": 99, "worker.num": 0, "worker.num_remote": 2}, 99, 64),
+        ({"replay.num_slots": 40, "worker.num": 0, "worker.num_remote": 2}, 40, 0),
+    ],
+)
+def test_one_more_worker_finds_rings_over_tcp_beside_those_that_share_the_capacity(
+    settings: dict[str, options.Value], num_slots: int, num_envs: int
+) -> None:
+    asked = configs.override(presets.get("catch"), settings)
+    resolved, _ = machines.resolve(asked, preset="catch", explicit=settings.keys(), machine=CPU)
+    assert (resolved.replay.num_slots, resolved.replay.num_envs) == (num_slots, num_envs)
+
+
+def test_remote_workers_find_slots() -> None:
+    asked = configs.override(presets.get("catch"), {"worker.num": 0})
+    resolved, _ = machines.resolve(asked, preset="catch", explicit=set(), machine=CPU)
+    assert resolved.replay.num_slots == 4 * 32  # four workers with what each is asked for
+
+
+@pytest.mark.parametrize(("num_local", "num_remote", "num_slots"), [(0, 2, 64), (0, 9, 288), (1, 9, 320), (1, 1, 64)])
+def test_expected_remote_workers_find_slots(num_local: int, num_remote: int, num_slots: int) -> None:
+    asked = configs.override(presets.get("catch"), {"worker.num": num_local, "worker.num_remote": num_remote})
+    resolved, _ = machines.resolve(asked, preset="catch", explicit=set(), machine=CPU)
+    assert resolved.replay.num_slots == resolved.replay.num_sharing == resolved.batcher.max_batch == num_slots
+
+
+def test_a_batch_that_devices_cannot_share_is_refused_with_one_that_they_can() -> None:
+    asked = configs.override(presets.get("catch"), {"replay.batch_size": 130})
+    with pytest.raises(errors.ConfigError, match=r"replay.batch_size=130 .* try --replay.batch_size=132"):
+        machines.resolve(asked, preset="catch", explicit={"replay.batch_size"}, machine=TPUS)
+
+
+EIGHT = machines.Machine("tpu", num_cores=96, num_devices=8)
+
+
+def test_slots_are_those_of_the_acting_devices_and_both_groups_share_a_batch(said: golden.Said) -> None:
+    changes = {"training.acting_devices": 3, "replay.batch_size": 30}
+    resolved, _ = machines.resolve(
+        configs.override(presets.get("catch"), changes), preset="catch", explicit=changes.keys(), machine=EIGHT
+    )
+    assert (resolved.training.num_devices, resolved.replay.num_slots) == (8, 33)
+    odd = configs.override(presets.get("catch"), {**changes, "replay.batch_size": 24})
+    with pytest.raises(errors.ConfigError, match=r"=24 .*acting_devices=3 .* 5; .*_size=30") as raised:
+        machines.resolve(odd, preset="catch", explicit=changes.keys(), machine=EIGHT)
+    said(raised.value, "batch")
+    slots = configs.override(presets.get("catch"), {**changes, "replay.num_slots": 32})
+    with pytest.raises(
+        errors.ConfigError, match=r"num_slots=32 can't .* training\.acting_devices=3; try .*slots=33"
+    ) as raised:
+        machines.resolve(slots, preset="catch", explicit={*changes, "replay.num_slots"}, machine=EIGHT)
+    said(raised.value, "slots")
+
+
+@pytest.mark.parametrize(("num_slots", "is_refused"), [(0, True), (32, True), (16, False)])
+def test_environments_in_order_reach_every_device(num_slots: int, is_refused: bool, said: golden.Said) -> None:
+    groups = {"worker.num": 1, "worker.num_groups": 1, "worker.envs_per_group": 16 if num_slots else 20}
+    changes = {"run.deterministic": True, "replay.num_slots": num_slots, **groups}
+    asked = configs.override(presets.get("catch"), changes)
+    if is_refused:  # 20 environments have 24 rings: three on a device
+        with pytest.raises(errors.ConfigError, match=r"--training\.num_devices=[47]$") as raised:
+            machines.resolve(asked, preset="catch", explicit=changes.keys(), machine=EIGHT)
+        said(raised.value, num_slots)
+    else:
+        machines.resolve(asked, preset="catch", explicit=changes.keys(), machine=EIGHT)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_told"), [({}, True), ({"worker.num_remote": 1}, False), ({"training.num_devices": 4}, False)]
+)
+def test_a_device_that_waits_for_an_environment_is_told(changes: dict[str, int], is_told: bool) -> None:
+    changes = {"worker.envs_per_group": 2, **changes}
+    asked = configs.override(presets.get("cartpole"), changes)
+    _, notes = machines.resolve(asked, preset="cartpole", explicit=changes.keys(), machine=EIGHT)
+    told = [note for note in notes if "4 environments " in note and " 8 devices" in note]
+    assert told == notes[1:] * is_told and len(told) == is_told
+
+
+def test_an_evaluation_of_all_levels_fits_into_a_batch() -> None:
+    changes = {"env.id": "dmlab:dmlab30", "worker.num": 1}
+    asked = configs.override(presets.get("dmlab"), changes)
+    found, _ = machines.resolve(asked, preset="dmlab", explicit=changes.keys(), machine=machines.Machine("cpu", 2, 1))
+    assert (found.replay.num_slots, found.batcher.max_batch) == (8, 30)
+
+
+def test_a_run_that_goes_on_is_told_which_groups_share_its_slots(said: golden.Said) -> None:
+    changes = {"training.num_devices": 8, "replay.num_slots": 20, "replay.batch_size": 120}
+    with pytest.raises(
+        errors.ConfigError, match=r"num_slots=20 .*=8; .* --training\.acting_devices=2 or 4 or 5$"
+    ) as raised:
+        machines.check_shares(configs.override(presets.get("catch"), changes), is_begun=True)
+    said(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("found", "num_acting", "message"),
+    [
+        (EIGHT, 8, "acting_devices=8 .*training.num_devices=8 .* 7 "),
+        (CPU, 1, "acting_devices=1 .*training.num_devices=1 .* 0"),
+    ],
+)
+def test_some_devices_are_left_to_learn(
+    found: machines.Machine, num_acting: int, message: str, said: golden.Said
+) -> None:
+    asked = configs.override(presets.get("catch"), {"training.acting_devices": num_acting})
+    with pytest.raises(errors.ConfigError, match=message) as raised:
+        machines.resolve(asked, preset="catch", explicit={"training.acting_devices"}, machine=found)
+    said(raised.value, num_acting)
+
+
+def test_a_call_of_reanalysis_is_shared_by_the_devices_where_it_is_on() -> None:
+    four = machines.Machine("gpu", 8, 4)
+    odd = configs.override(presets.get("catch"), {"reanalyse.batch_size": 30})
+    machines.resolve(odd, preset="catch", explicit=set(), machine=four)
+    with pytest.raises(errors.ConfigError, match=r"reanalyse.batch_size=30 can't be shared.*reanalyse.batch_size=32"):
+        on = configs.override(odd, {"reanalyse.per_insert": 1.0})
+        machines.resolve(on, preset="catch", explicit=set(), machine=four)
+
+
+def test_threads_are_shared_by_the_local_workers() -> None:
+    asked = configs.override(presets.get("atari"), {"worker.num": 4})
+    resolved, _ = machines.resolve(asked, preset="atari", explicit=set(), machine=GPU)
+    assert resolved.worker.threads == 4
+
+
+def test_the_agents_part_of_a_preset_shrinks_on_a_cpu_too() -> None:
+    asked = presets.get("atari", "vtrace")
+    small, notes = machines.resolve(asked, preset="atari", explicit=set(), machine=CPU)
+    assert small.worker.envs_per_group < asked.worker.envs_per_group
+    assert small.search == asked.search  # the other agent's part
+    assert "search" not in notes[0]
+
+
+def test_the_unrolls_of_an_update_are_shared_by_the_devices() -> None:
+    asked = configs.override(presets.get("catch", "vtrace"), {"vtrace.batch_size": 30, "replay.batch_size": 30})
+    with pytest.raises(errors.ConfigError, match=r"--vtrace.batch_size=30 .* try --vtrace.batch_size=32"):
+        machines.resolve(asked, preset="catch", explicit={"vtrace.batch_size"}, machine=TPUS)
+    whole = configs.override(asked, {"vtrace.batch_size": 32})
+    machines.resolve(whole, preset="catch", explicit={"vtrace.batch_size"}, machine=TPUS)

@@ -1,0 +1,173 @@
+"""How the exceptions of environments are told; the promises of the interface are tested in conformance_test.py."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from seedzero.core import errors
+from seedzero.envs import catch, env_base
+
+
+def _raise_from_itself() -> None:
+    try:
+        raise ValueError("no wheels")
+    except ValueError as error:
+        raise error from error
+
+
+def _raise_in_a_circle() -> None:
+    first, second = ValueError("no wheels"), KeyError("cart")
+    first.__cause__, second.__cause__ = second, first
+    raise first
+
+
+class _WithoutText(Exception):
+    def __str__(self) -> str:
+        raise KeyError("text")
+
+
+def _raise_without_text() -> None:
+    raise _WithoutText
+
+
+def _raise_within_python() -> None:
+    _ = os.environ["NO_SUCH_NAME"]
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (
+            _raise_within_python,
+            r"^it raised: KeyError: 'NO_SUCH_NAME' \(envs/base_test\.py, line \d+, in _raise_within_python\)$",
+        ),
+        (
+            _raise_from_itself,
+            r"^it raised: ValueError: no wheels \(envs/base_test\.py, line \d+, in _raise_from_itself\)",
+        ),
+        (
+            _raise_in_a_circle,
+            r"^it raised: ValueError: no wheels \(envs/base_test\.py, line \d+, in _raise_in_a_circle\)$",
+        ),
+        (_raise_without_text, r"^it raised: _WithoutText \(envs/base_test\.py, line \d+, in _raise_without_text\)$"),
+    ],
+)
+def test_exceptions_of_every_kind_are_told(function: Any, told: str) -> None:
+    with pytest.raises(errors.EnvironmentFailure, match=told), env_base.failures_of("it raised"):
+        function()
+
+
+class _Stuck(catch.Catch):
+    def close(self) -> None:
+        raise OSError("no simulator")
+
+
+def test_an_error_of_close_is_told_where_none_came_before_it() -> None:
+    told = r"^the environment raised in close: OSError: no simulator \(envs/base_test\.py, line \d+, in close\)$"
+    with pytest.raises(errors.EnvironmentFailure, match=told), env_base.closing(_Stuck(1)):
+        pass
+    with pytest.raises(errors.EnvironmentFailure, match=r"^no reset$"), env_base.closing(_Stuck(1)):
+        raise errors.EnvironmentFailure("no reset")
+
+
+DEADLINE_SECONDS = 60.0
+
+
+class _Closing:
+    """Calls a function in `close`, and keeps the thread."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self._function = function
+        self.thread: int | None = None
+
+    def close(self) -> None:
+        self.thread = threading.get_ident()
+        self._function()
+
+
+def test_objects_whose_close_takes_half_of_the_time_are_closed_side_by_side() -> None:
+    together = threading.Barrier(3)  # broken after its time if one waits for another
+    things = [_Closing(lambda: together.wait(DEADLINE_SECONDS)) for _ in range(3)]
+    env_base.close_all(things, max_seconds=0.02)
+    assert things[0].thread == threading.get_ident() and len({thing.thread for thing in things}) == 3
+
+
+def test_environments_of_groups_have_the_time_of_all_groups() -> None:
+    together = threading.Barrier(4)
+    things = [_Closing(lambda: together.wait(DEADLINE_SECONDS)) for _ in range(4)]
+    groups = [_Closing(lambda part=part: env_base.close_all(part)) for part in (things[:2], things[2:])]  # type: ignore[misc]
+    env_base.close_all(groups, max_seconds=0.02)
+    assert len({thing.thread for thing in things}) == 4
+
+
+@pytest.mark.parametrize("max_seconds", [math.inf, 2 * DEADLINE_SECONDS])
+def test_objects_are_closed_by_the_thread_that_made_them_where_time_allows(max_seconds: float) -> None:
+    things = [_Closing(lambda: None) for _ in range(3)]
+    env_base.close_all(things, max_seconds)
+    assert {thing.thread for thing in things} == {threading.get_ident()}
+
+
+@pytest.mark.parametrize(("max_seconds", "help_after"), [(math.inf, None), (10.0, 5.0)])
+def test_help_comes_at_half_of_the_time_and_without_a_limit_never(
+    monkeypatch: pytest.MonkeyPatch, max_seconds: float, help_after: float | None
+) -> None:
+    """Objects may be bound to their thread: sqlite3's, OpenGL's, Qt's."""
+    after: list[float] = []
+
+    class Timer(threading.Timer):
+        def __init__(self, interval: float, *words: Any) -> None:
+            after.append(interval)
+            super().__init__(DEADLINE_SECONDS, *words)
+
+    monkeypatch.setattr(threading, "Timer", Timer)
+    env_base.close_all([_Closing(int), _Closing(int)], max_seconds)
+    assert after == ([] if help_after is None else [pytest.approx(help_after, abs=1.0)])
+
+
+@pytest.mark.parametrize("max_seconds", [0.02, 2 * DEADLINE_SECONDS])
+def test_every_object_is_closed_and_the_first_exception_notes_the_others(max_seconds: float) -> None:
+    closed, last = [], threading.Event()
+
+    def fail(name: str) -> None:
+        closed.append(name)
+        raise OSError(name)
+
+    def hold() -> None:
+        if max_seconds < 1:  # until the helper has come
+            assert last.wait(DEADLINE_SECONDS)
+
+    things = [hold, lambda: fail("b"), lambda: closed.append("c"), lambda: fail("d"), last.set]
+    with pytest.raises(OSError, match=r"^b") as caught:
+        env_base.close_all([_Closing(function) for function in things], max_seconds)
+    assert sorted(closed) == ["b", "c", "d"]
+    (note,) = caught.value.__notes__
+    assert "OSError: d (" in note
+
+
+def test_an_interrupt_goes_before_exceptions_and_keeps_no_object_open() -> None:
+    def fail(error: BaseException) -> None:
+        raise error
+
+    things = [_Closing(lambda: fail(OSError("a"))), _Closing(lambda: fail(KeyboardInterrupt())), _Closing(int)]
+    with pytest.raises(KeyboardInterrupt) as caught:
+        env_base.close_all(things)
+    assert things[2].thread is not None and "OSError: a" in caught.value.__notes__[0]
+
+
+def test_after_an_interrupt_between_two_objects_no_thread_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(env_base, "_close", interrupted)
+    before = set(threading.enumerate())
+    with pytest.raises(KeyboardInterrupt):
+        env_base.close_all([_Closing(int), _Closing(int)], 2 * DEADLINE_SECONDS)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(DEADLINE_SECONDS / 2)
+        assert not thread.is_alive()

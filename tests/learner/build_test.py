@@ -1,0 +1,46 @@
+"""What a learner says about its replay when it starts."""
+
+from __future__ import annotations
+
+import loop_world
+import pytest
+
+from seedzero.checkpoints import checkpoint, checkpointers, trees
+from seedzero.config import configs, options
+from seedzero.learner import build
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_saved", "told"),
+    [
+        ({}, False, True),
+        ({"run.deterministic": True}, True, False),
+        ({"checkpoint.replay": "on"}, True, False),
+        ({"checkpoint.replay": "off"}, False, False),  # the user knows
+    ],
+)
+def test_a_replay_that_is_too_large_for_checkpoints_is_told(
+    settings: dict[str, options.Value], is_saved: bool, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = loop_world.make_device(loop_world.MUZERO)
+    size = trees.num_bytes(device.actor.rings)
+    assert checkpoint.saves_replay(configs.Config().checkpoint, size)
+    monkeypatch.setattr(checkpoint, "_REPLAY_LIMIT_BYTES", size - 1)
+    config = configs.override(configs.Config(), {**device.settings, **settings})
+    found, _, text = build.place_replay(config, device.setup, device.train, device.actor)
+    assert (found, "--checkpoint.replay=on saves it" in text) == (is_saved, told)
+
+
+def test_frozen_players_count_in_the_memory_that_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, found = loop_world.make_device(loop_world.MUZERO), []
+    monkeypatch.setattr(
+        build.capacity, "place", lambda replay, needed, *args, **options: found.append(needed) or (0, "")
+    )
+    for every in (0, 100):
+        settings: dict[str, options.Value] = {"league.freeze_every": every, "league.active": 3}
+        config = configs.override(configs.Config(), {**device.settings, **settings})
+        build.place_replay(config, device.setup, device.train, device.actor)
+    without, needed = found
+    size = trees.num_bytes(device.setup.agent.acting(device.train))
+    most = 3 + 2 + checkpointers.MAX_FREEZES + build.FROZEN_ON_HOST
+    assert needed == without._replace(state_copies=without.state_copies + most * size)

@@ -1,0 +1,156 @@
+"""Where a replay is placed, on devices whose free memory the test says."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import golden
+import jax
+import pytest
+
+from seedzero.checkpoints import checkpoint
+from seedzero.config import sections
+from seedzero.core import errors
+from seedzero.learner import capacity
+
+GIB = 2**30
+NEEDED = checkpoint.Needed(frames=8 * GIB, rest=GIB, frame_copies=GIB, rest_copies=GIB // 2, state_copies=GIB // 2)
+
+
+class _Device:
+    """An accelerator; free: in GiB, None: it does not tell."""
+
+    platform = "gpu"
+
+    def __init__(self, free: float | None) -> None:
+        self._free = free
+
+    def memory_stats(self) -> dict[str, int] | None:
+        return None if self._free is None else {"bytes_limit": int((self._free + 3) * GIB), "bytes_in_use": 3 * GIB}
+
+
+def _place(
+    placement: str, free: float | None, host: float = 100.0, *, num_devices: int = 1, num_envs: int = 0
+) -> tuple[bool, str]:
+    device: Any = _Device(free)
+    replay = sections.ReplayConfig(capacity=1_000, placement=placement, num_slots=8, num_envs=num_envs)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(capacity, "_free_host_bytes", lambda: int(host * GIB))
+        return capacity.place(replay, NEEDED, device, num_devices=num_devices)
+
+
+@pytest.mark.parametrize(
+    ("placement", "free", "on_host"),
+    [
+        ("auto", 14, False),
+        ("auto", 13, True),  # room for the replay, but hardly for anything else
+        ("auto", None, False),
+        ("device", 11, False),
+        ("device", None, False),
+        ("host", 50, True),
+        ("host", 2, True),
+    ],
+)
+def test_observations_are_with_the_host_where_the_device_has_no_room(
+    placement: str, free: float | None, on_host: bool
+) -> None:
+    assert _place(placement, free)[0] == on_host
+
+
+def test_a_replay_that_only_the_device_may_hold_is_refused_where_it_has_no_room() -> None:
+    device: Any = _Device(5.0)
+    auto = sections.ReplayConfig(capacity=1_000, placement="auto", num_slots=8)
+    with pytest.raises(errors.CapacityError, match=r"would fit$"):  # nor does it offer the host
+        capacity.place(auto, NEEDED, device, num_devices=1, may_be_host=False)
+    assert not capacity.place(auto, NEEDED, _Device(13.0), num_devices=1, may_be_host=False)[0]  # type: ignore[arg-type]
+
+
+def test_devices_share_the_replay() -> None:
+    assert not _place("device", 5.8, num_devices=2)[0]  # each has the whole training state
+    with pytest.raises(errors.CapacityError, match=r"needs 5\.75 GiB"):
+        _place("device", 5.7, num_devices=2)
+
+
+def test_it_says_how_much_lies_where(said: golden.Said) -> None:
+    said(_place("auto", 20)[1], "one place")
+    said(_place("auto", 3, num_envs=5)[1], "two places")
+
+
+@pytest.mark.parametrize(
+    ("placement", "free", "host", "message"),
+    [
+        ("device", 5.5, 100, r"capacity=1000 .* 11\.00 GiB .* gpu .*--replay\.capacity=450 .*placement=host"),
+        ("auto", 1.5, 100, r" 2\.00 GiB .* gpu, .*--replay\.capacity=675 [^;]*$"),
+        ("auto", 5, 4.5, r" 9\.00 GiB .* host \(8\.00 GiB .*, 1\.00 GiB .*--replay\.capacity=450 "),
+    ],
+)
+def test_what_fits_nowhere_is_refused_with_what_would_fit(
+    placement: str, free: float, host: float, message: str, said: golden.Said
+) -> None:
+    with pytest.raises(errors.CapacityError, match=message) as raised:
+        _place(placement, free, host)
+    said(raised.value, (placement, free, host))
+
+
+def test_the_room_for_more_environments_is_named_where_it_does_not_fit() -> None:
+    room = "--replay.num_slots=5 leaves out the room for 3 more environments"
+    for placement, free in (("device", 5.5), ("host", 1.5)):
+        with pytest.raises(errors.CapacityError, match=room):
+            _place(placement, free, num_envs=5)
+        with pytest.raises(errors.CapacityError) as refused:
+            _place(placement, free)
+        assert "num_slots" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("limit", "stat", "expected"),
+    [
+        (None, "", 8 * GIB),
+        ("max", "", 8 * GIB),
+        (str(6 * GIB), "", GIB),
+        (str(6 * GIB), f"anon {2 * GIB}\ninactive_file {2 * GIB}\nactive_file {GIB}\nshmem 5\n", 4 * GIB),
+        (str(64 * GIB), f"inactive_file {2 * GIB}\n", 8 * GIB),
+    ],
+)
+def test_memory_of_cached_files_is_free_within_a_control_group_too(
+    limit: str | None, stat: str, expected: int, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "meminfo").write_text(f"MemTotal: 1 kB\nMemAvailable:   {8 * GIB // 1024} kB\n")
+    group = tmp_path / "sys" / "fs" / "cgroup"
+    group.mkdir(parents=True)
+    for name, text in {"max": limit, "current": str(5 * GIB), "stat": stat}.items():
+        if text:
+            (group / f"memory.{name}").write_text(f"{text.strip()}\n")
+    assert capacity._free_host_bytes(tmp_path) == expected
+
+
+def test_a_cpu_keeps_all_in_one_memory_unless_it_is_told_otherwise() -> None:
+    (cpu, *_) = jax.devices("cpu")
+    small = checkpoint.Needed(GIB // 1024, 1024, 0, 0, 0)
+    auto, host = (sections.ReplayConfig(placement=name) for name in ("auto", "host"))
+    assert not capacity.place(auto, small, cpu, num_devices=1)[0]
+    assert capacity.place(host, small, cpu, num_devices=1)[0]
+    huge = small._replace(frames=2**60)
+    with pytest.raises(errors.CapacityError, match="on cpu") as refused:
+        capacity.place(auto, huge, cpu, num_devices=1)
+    assert "placement" not in str(refused.value)
+    # What its devices hold is the host's memory too.
+    part = int(0.6 * (capacity.free_bytes(cpu) or 0))
+    with pytest.raises(errors.CapacityError, match="host"):
+        capacity.place(host, small._replace(frames=part, rest=part), cpu, num_devices=1)
+
+
+@pytest.mark.parametrize(("number", "fits"), [(1, True), (2, True), (3, True), (4, False)])
+def test_learning_players_beyond_the_memory_are_refused_with_how_many_fit(
+    number: int, *, fits: bool, said: golden.Said
+) -> None:
+    device: Any = _Device(17.5)  # 11 of them for the replay and its checkpoints
+    if fits:
+        capacity.check_players(number, 2 * GIB, NEEDED, device)
+        return
+    with pytest.raises(errors.CapacityError, match=" 3 would fit") as raised:
+        capacity.check_players(number, 2 * GIB, NEEDED, device)
+    said(raised.value)
+    capacity.check_players(number, 2 * GIB, NEEDED, _Device(None))  # type: ignore[arg-type]

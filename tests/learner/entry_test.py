@@ -1,0 +1,203 @@
+"""The run_phase of a training, with a learner's other parts imitated; `tests/e2e` has the rest."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import pathlib
+import types as python_types
+import weakref
+from concurrent import futures
+from typing import Any
+
+import golden
+import parts_world
+import pytest
+
+from seedzero.checkpoints import own_runs, run_dirs, spec_file
+from seedzero.config import configs
+from seedzero.core import errors, types
+from seedzero.learner import callbacks, entry
+from seedzero.loop import device_loop
+from seedzero.metrics import counts
+
+CATCH = parts_world.CATCH
+QUIET = callbacks.Caller(handles_signals=False)
+
+
+@pytest.mark.parametrize("spec", [CATCH, None])
+def test_a_run_whose_workers_never_come_fails_by_name_and_keeps_no_spec(
+    make_parts: parts_world.Make, tmp_path: pathlib.Path, spec: types.EnvSpec | None, said: golden.Said
+) -> None:
+    world = make_parts(spec=spec, run__max_seconds=1.0)
+    with pytest.raises(errors.TrainingFailure, match="--max_seconds=1,") as raised:
+        entry.run(world.parts)
+    said(raised.value)
+    assert spec_file.read(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("resumed", "role", "now", "fails"),
+    [
+        (False, types.Role.EVALUATE, 60.0, True),
+        (False, types.Role.EVALUATE, 59.0, False),
+        (False, types.Role.TRAIN, 60.0, False),
+        (True, types.Role.EVALUATE, 60.0, False),
+    ],
+)
+def test_a_worker_that_only_evaluates_is_none_that_learns(
+    make_parts: parts_world.Make,
+    monkeypatch: pytest.MonkeyPatch,
+    resumed: bool,
+    role: types.Role,
+    now: float,
+    fails: bool,
+) -> None:
+    world = make_parts(spec=CATCH, resumed=resumed, run__max_seconds=60.0)
+    world.build()
+    world.joins(role)
+    world.now = now
+    over = futures.Future[str]()
+    over.set_result("--max_seconds=60 passed")
+    monkeypatch.setattr(device_loop, "running", lambda loop, on_end: contextlib.nullcontext(over))
+    with pytest.raises(errors.TrainingFailure, match="--max_seconds=60") if fails else contextlib.nullcontext():
+        assert entry.run(world.parts) == "--max_seconds=60 passed"
+
+
+@pytest.mark.parametrize(
+    ("settings", "spent"),
+    [
+        ({"run__max_seconds": 60.0}, "--max_seconds=60 passed"),
+        ({"run__agent": "ppo", "run__max_env_steps": 9}, "--max_env_steps=9 reached"),
+    ],
+)
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_budget_that_ends_while_programs_are_compiled_fails_and_saves_nothing(
+    make_parts: parts_world.Make,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, Any],
+    spent: str,
+    resumed: bool,
+    is_compiled: bool,
+    said: golden.Said,
+) -> None:
+    world = make_parts(spec=CATCH, resumed=resumed, **settings)
+    world.saves.durable_update = 25 if resumed else None
+    world.seen = counts.Snapshot(num_updates=25 if resumed else 0, is_compiled=is_compiled)
+    world.build()
+    world.joins()
+    world.now = 60.0
+    over = futures.Future[str]()
+    world.loop.stop = lambda reason: (world.calls.append("stop"), over.set_result(reason))
+    world.loop.end = lambda reason: (world.calls.append("end"), over.set_result(reason))
+    if "run__max_env_steps" in settings:
+        over.set_result(spent)
+    monkeypatch.setattr(device_loop, "running", lambda loop, on_end: contextlib.nullcontext(over))
+    ends = is_compiled or (resumed and "run__max_env_steps" in settings)  # a few steps more, which it has
+    with contextlib.nullcontext() if ends else pytest.raises(errors.TrainingFailure) as raised:
+        assert entry.run(world.parts) == spent
+    assert ("save" in world.calls) == ends
+    assert not {"stop", "end"} & set(world.calls) - {"end" if is_compiled else "stop"}
+    if raised is not None:
+        said(raised.value, (spent.partition("=")[0], resumed))
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_the_status_is_written_while_a_run_goes_on_also_where_updates_are_its_time(
+    make_parts: parts_world.Make, monkeypatch: pytest.MonkeyPatch, deterministic: bool
+) -> None:
+    clock = itertools.count(0.0, 10.0)
+    monkeypatch.setattr(entry, "time", python_types.SimpleNamespace(monotonic=clock.__next__))
+    over = futures.Future[str]()
+    world = make_parts(run__deterministic=deterministic, metrics__every_seconds=10.0)
+    world.checkpointer.busy = True
+    world.on_status = lambda: over.set_result("")
+    entry.keep_time(world.parts, world.loop, over)
+    assert world.calls == ["wait", "ours", "status"] and len(world.rows) == (not deterministic)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_run_that_is_stopped_before_its_workers_come_compiles_no_more(
+    make_parts: parts_world.Make, tmp_path: pathlib.Path, resumed: bool
+) -> None:
+    world = make_parts(spec=CATCH, resumed=resumed)
+    if resumed:
+        world.build()
+    world.ending.interrupt()
+    assert entry.run(world.parts) == ""
+    entry.stop(world.parts, "")
+    assert world.calls == [*["build"] * (not resumed), "close", "saves end", "status"]
+    assert spec_file.read(tmp_path) is None
+
+
+def test_the_last_checkpoint_is_waited_for_before_the_bucket_is_left(make_parts: parts_world.Make) -> None:
+    world = make_parts(has_bucket=True)
+    entry.stop(world.parts, "")
+    assert world.calls == ["saves end", "status", "bucket ends"]
+
+
+def test_workers_have_the_set_time_to_close_and_more_to_end_by_themselves(make_parts: parts_world.Make) -> None:
+    world = make_parts(worker__close_seconds=75.0)
+    entry.stop(world.parts, "")
+    assert world.stops == [77.0]
+
+
+def test_after_its_end_nothing_of_a_run_holds_the_devices_memory(make_parts: parts_world.Make) -> None:
+    class Loop:
+        def close(self) -> None:
+            pass
+
+        def look(self) -> counts.Snapshot:
+            return counts.Snapshot(num_updates=7)
+
+    world = make_parts()
+    world.loop = Loop()
+    world.build()
+    held = weakref.ref(world.loop)
+    del world.loop  # this test's own reference
+    entry.stop(world.parts, "")
+    assert world.progress.snapshot().num_updates == 7
+    assert held() is None
+
+
+def test_a_resume_that_is_refused_at_once_leaves_the_settings_as_they_were(
+    tmp_path: pathlib.Path, said: golden.Said
+) -> None:
+    given = {"env.id": "catch", "worker.envs_per_group": 4, "replay.num_slots": 8, "training.num_devices": 1}
+    small = configs.override(configs.Config(), given)
+    with run_dirs.open_run_dir(tmp_path, small, preset="catch", given={}):
+        (tmp_path / "checkpoints/steps/000000000001").mkdir(parents=True)
+    before = (tmp_path / run_dirs.CONFIG_FILE).read_bytes()
+    large = configs.override(small, {"worker.num": 4})
+    with pytest.raises(errors.ConfigError, match=" 32 ") as raised:
+        entry.train(run_dirs.SavedConfig("catch", {"worker.num": "4"}, large), tmp_path, "", QUIET)
+    said(raised.value)
+    assert (tmp_path / run_dirs.CONFIG_FILE).read_bytes() == before
+
+
+def _refused(path: pathlib.Path, given: dict[str, str]) -> None:
+    config = configs.override(configs.Config(), {**given, "replay.num_slots": 8, "training.num_devices": 1})
+    with pytest.raises(errors.ConfigError, match="is less than the 32 environments"):
+        entry.train(run_dirs.SavedConfig("vector", given, config), path, "", QUIET)
+
+
+def test_a_refused_start_remembers_no_own_run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    _refused(tmp_path / "run", {"env.id": "python:my_env:make"})
+    assert not (tmp_path / "run").exists()
+    assert not list((tmp_path / "state" / "seedzero" / "runs").iterdir())
+
+
+def test_a_refused_resume_leaves_an_own_run_as_it_was(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    given = {"env.id": "python:my_env:make"}
+    small = configs.override(configs.Config(), {**given, "replay.num_slots": 8, "training.num_devices": 1})
+    small = configs.override(small, {"worker.envs_per_group": 4})
+    with run_dirs.open_run_dir(tmp_path / "run", small, preset="vector", given=given) as directory:
+        (directory.checkpoints / "steps/000000000001").mkdir(parents=True)
+        assert own_runs.remember(directory.path, directory.saved) == ""
+    _refused(tmp_path / "run", given)
+    assert own_runs.doubt(tmp_path / "run", run_dirs.read_saved(tmp_path / "run")) is None
+    _refused(tmp_path / "run", {**given, "vtrace.clip_c": "0.5"})
+    assert own_runs.doubt(tmp_path / "run", run_dirs.read_saved(tmp_path / "run")) is None

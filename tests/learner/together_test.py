@@ -1,0 +1,150 @@
+"""What hosts share, and what is each one's own; `tests/e2e/hosts_run_test.py` has real ones."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import types
+from typing import Any
+
+import fake_gcs
+import golden
+import pytest
+
+from seedzero.bucket import bucket, lease
+from seedzero.checkpoints import manifest, run_dirs
+from seedzero.cluster import hub, member, messages
+from seedzero.config import cluster_config, configs
+from seedzero.core import errors
+from seedzero.learner import together
+
+HOSTS = {"hosts.num": 3, "hosts.coordinator": "host-0:7000"}
+
+
+def _config(index: int = 1, **values: int | float | str) -> configs.Config:
+    return configs.override(configs.Config(), {**HOSTS, "hosts.index": index, **values})
+
+
+def test_host_0_keeps_the_directory_and_the_seed_of_the_run() -> None:
+    run = pathlib.Path("run")
+    assert run_dirs.of_host(run, 0) == run and run_dirs.of_host(run, 2) == run / "hosts" / "2"
+    seeds = [together.own_seed(_config(index, **{"run.seed": 5})) for index in range(3)]
+    assert seeds[0] == 5 and len(set(seeds)) == 3
+    assert together.own_seed(configs.override(configs.Config(), {"run.seed": 5})) == 5
+
+
+def test_the_seeds_of_hosts_and_of_runs_do_not_meet() -> None:
+    seeds = {together.own_seed(_config(index, **{"run.seed": seed})) for seed in range(100) for index in range(3)}
+    assert len(seeds) == 300 and all(0 <= seed < 2**31 for seed in seeds)
+
+
+def test_settings_of_a_host_alone_may_differ() -> None:
+    same = {"hosts.index": 2, "transport.listen": "0.0.0.0:1", "transport.token_file": "other", "worker.threads": 3}
+    assert together.digest(_config(0)) == together.digest(configs.override(_config(0), same))
+    for other in ({"run.seed": 1}, {"replay.batch_size": 64}, {"worker.num": 3}, {"hosts.num": 4}):
+        assert together.digest(_config(0)) != together.digest(configs.override(_config(0), other))
+
+
+def test_hosts_compare_the_versions_of_the_compiler_and_the_width_of_numbers() -> None:
+    assert re.fullmatch(r"seedzero \S+, jax [\d.]+, jaxlib [\d.]+, JAX_ENABLE_X64=0", together._program())
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_hosts_of_one_process_have_its_token_and_their_workers_have_not(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, index: int
+) -> None:
+    given: dict[str, Any] = {}
+
+    def link(*_: object, **named: Any) -> None:
+        given.update(named)
+        raise errors.TrainingFailure("enough is known")
+
+    monkeypatch.setattr(hub, "Hub", link)
+    monkeypatch.setattr(member, "HostMember", link)
+    monkeypatch.setenv(cluster_config.TOKEN, "of this start")
+    with pytest.raises(errors.TrainingFailure), together.meeting(_config(index), tmp_path, pytest.fail):
+        pass
+    assert (given["token"] if index else given["secured"].token) == "of this start"
+    assert cluster_config.TOKEN not in os.environ
+
+
+def test_host_0_alone_evaluates() -> None:
+    config = _config(0, **{"run.stop_at_return": 1.0})
+    assert together.of_host(config) == config
+    other = together.of_host(_config(1, **{"run.stop_at_return": 1.0}))
+    assert other.evaluation.every_updates == 0 and other.run.stop_at_return == float("inf")
+
+
+@pytest.mark.parametrize(("agent", "expected"), [("muzero", 334), ("ppo", 0)])
+def test_a_budget_of_steps_is_shared(agent: str, expected: int) -> None:
+    config = _config(1, **{"run.agent": agent, "run.max_env_steps": 1000})
+    assert together.budgeted(config).run.max_env_steps == expected
+    alone = configs.override(config, {"hosts.num": 1})
+    assert together.budgeted(alone) == alone
+
+
+def test_lines_tell_of_the_other_hosts() -> None:
+    steps = {"stored": 12345}
+    found = together.lines({2: {"steps": steps, "workers": 2, "environments": 8}, 1: {}})
+    assert found == ["host 2: 12,345 steps, 2 workers, 8 environments"]
+
+
+@pytest.mark.parametrize(
+    ("details", "expected"),
+    [
+        ({}, ""),
+        ({1: {}}, ""),
+        ({1: {"address": "a:1", "free": 0}}, ""),
+        ({1: {"address": "a:1", "free": 4}, 2: {"address": "b:1", "free": 8}}, "b:1"),
+    ],
+)
+def test_full_hosts_know_the_emptiest(details: dict[int, dict[str, int | str]], expected: str) -> None:
+    assert together.emptiest(details) == expected
+
+
+def test_hosts_that_lack_their_part_of_a_checkpoint_are_named_until_all_have_one(said: golden.Said) -> None:
+    found: dict[int, str] = {0: "", 1: "no space left", 2: "given up"}
+    link: Any = types.SimpleNamespace(gather=lambda subject, problem: found, missing="")
+    peers = together.LinkedPeers(link)
+    said(peers.settle(20, ""))
+    assert "host 1 (no space left)" in link.missing and together.lines({}, link.missing) == [link.missing]
+    found.update({1: "", 2: ""})
+    assert peers.settle(40, "") == link.missing == "" and together.lines({}, link.missing) == []
+
+
+def test_parts_of_hosts_that_have_gone_are_unknown(said: golden.Said) -> None:
+    config = _config(0)
+    link = hub.Hub(
+        messages.HostHello(0, 2, together.digest(config)), "127.0.0.1:0", config.transport, silence_seconds=20
+    )
+    link.lose("host 1 has ended")
+    said(together.LinkedPeers(link).settle(20, ""))
+    link.stop()
+
+
+def test_the_checkpoints_in_a_bucket_count_whatever_the_local_copy_has(
+    gcs: fake_gcs.FakeGcs, tmp_path: pathlib.Path
+) -> None:
+    url, settings = bucket.of_host(bucket.Url("gs", "runs", "one"), 1), _config().bucket
+    assert str(url) == "gs://runs/one/hosts/1"
+    assert together.in_bucket(url, settings) is None
+    gcs.put("runs", f"{url.path}/{lease.NAME}", b"{}")
+    assert together.in_bucket(url, settings) == []
+    for step, host in ((10, {}), (20, {together.NUM_HOSTS: 2})):
+        manifest.write(tmp_path, manifest.Manifest(step, 0.0, 1, host=host))
+        whole = (tmp_path / manifest.NAME).read_bytes()
+        gcs.put("runs", f"{url.path}/checkpoints/steps/{step:012d}/{manifest.NAME}", whole)
+    gcs.put("runs", f"{url.path}/checkpoints/steps/{30:012d}/params/data", b"an upload that broke off")
+    assert {one.step for one in together.in_bucket(url, settings) or ()} == {10, 20}
+
+
+def test_the_directory_of_another_host_is_refused_before_hosts_meet(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "checkpoints" / "steps" / f"{20:012d}"
+    path.mkdir(parents=True)
+    manifest.write(path, manifest.Manifest(20, 0.0, 1, state_sha256="ab"))
+    assert together.on_disk(tmp_path) is None
+    (tmp_path / run_dirs.CONFIG_FILE).write_text("{}")
+    meeting = together.meeting(_config(0), tmp_path, pytest.fail)
+    with pytest.raises(errors.ResumeError, match=f"{tmp_path} .*host 0"), meeting:
+        pass

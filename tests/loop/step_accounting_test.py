@@ -1,0 +1,175 @@
+"""The accounting of training steps: ledger, episodes, steps of each device."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import golden
+import loop_world
+import numpy as np
+import pytest
+
+from seedzero.checkpoints import migrations
+from seedzero.config import sections
+from seedzero.core import types
+from seedzero.device import batches
+from seedzero.loop import queue_rate, rate_limiting, replay_rate, step_accounting
+from seedzero.metrics import aggregator, counts
+from seedzero.replay import sources
+
+TWO = batches.Layout(num_shards=2, num_train=4, num_evaluate=2)
+SESSION = loop_world.make_session([0, 1], [2, 3])
+BAND = replay_rate.SampleBand(1.0, 4, 4, 4.0, replay_rate.ReanalyseRatio(0.0, 1, 0, 0.0))
+
+
+class World:
+    """Books of a worker with two groups of two environments, and their messages of a tick."""
+
+    def __init__(
+        self,
+        layout: batches.Layout = loop_world.LAYOUT,
+        rate_limiter: rate_limiting.RateLimiter | None = None,
+        spec: types.EnvSpec = loop_world.SPEC,
+    ) -> None:
+        self.gathered = aggregator.Aggregator()
+        self.messages: list[batches.Message] = []
+        rate_limiter = rate_limiter or replay_rate.ReplayRateLimiter(BAND, sections.ReplayConfig())
+        self.accounting = step_accounting.StepAccounting(layout, rate_limiter, self.gathered, spec)
+
+    def show(self, group: int, *, first: bool = False, final: bool = False, reward: float = 1.0) -> None:
+        self.messages.append(loop_world.message(SESSION, group, 0.0, first=first, final=final, reward=reward))
+
+    def act(self) -> None:
+        """Books the messages."""
+        self.accounting.record(batches.join(self.messages), 0.0)
+        self.messages.clear()
+
+    def play(self, num_rows: int, *groups: int, ends: bool = False, rewards: Sequence[float] = ()) -> None:
+        """Books the rows of an episode that begins, and may end."""
+        for place in range(num_rows):
+            for group in groups or (0,):
+                is_last, reward = ends and place == num_rows - 1, rewards[place] if rewards else 1.0
+                self.show(group, first=place == 0, final=is_last, reward=reward)
+            self.act()
+
+
+def test_counts_hold_for_final_and_pending_steps() -> None:
+    world = World()
+    world.play(3, ends=True)
+    found = world.accounting.ledger.counts
+    assert (found.acknowledged, found.stored, found.pending, found.discarded) == (4, 4, 0, {})
+    world.show(0, first=True)
+    world.act()
+    found = world.accounting.ledger.counts
+    assert (found.acknowledged, found.stored, found.pending, found.discarded) == (6, 4, 2, {})
+    assert world.accounting.num_kept == 4
+
+
+def test_whole_episodes_are_counted_by_return_and_length() -> None:
+    world = World()
+    world.play(4, ends=True, rewards=[2.0] * 4)
+    found = world.gathered.drain()
+    assert found["episodes"] == 2
+    assert (found["episode_return"], found["episode_length"]) == (6.0, 3.0)
+
+
+def test_in_games_of_two_players_the_return_is_the_first_movers() -> None:
+    world = World(spec=dataclasses.replace(loop_world.SPEC, num_players=2))
+    world.play(4, ends=True, rewards=range(4))
+    found = world.gathered.drain()
+    assert found["first_mover_return"] == 1.0 - 2.0 + 3.0 and "episode_return" not in found
+
+
+def test_returns_are_told_for_each_task_too() -> None:
+    world = World(spec=dataclasses.replace(loop_world.SPEC, tasks=("walk", "run")))
+    for place in range(3):
+        marks = dict(first=place == 0, final=place == 2)
+        world.messages.append(loop_world.message(SESSION, 0, 0.0, **marks, reward=2.0, tasks=[1, 1]))
+        world.messages.append(loop_world.message(SESSION, 1, 0.0, **marks, reward=5.0, tasks=[0, 1]))
+        world.act()
+    found = world.gathered.drain()
+    assert (found["episode_return/walk"], found["episode_return/run"]) == (10.0, (4.0 + 4.0 + 10.0) / 3)
+    assert found["episode_return"] == 7.0
+
+
+def test_the_replay_can_be_sampled_once_every_shard_holds_a_step() -> None:
+    world = World(TWO)
+    world.play(2, 0)
+    assert not world.accounting.can_sample and world.accounting.num_kept == 2
+    world.play(2, 1)
+    assert world.accounting.can_sample and world.accounting.num_kept == 4
+
+
+def test_devices_that_had_no_environment_are_named_until_each_had_one(said: golden.Said) -> None:
+    world = World(batches.Layout(num_shards=4, num_train=4, num_evaluate=0))
+    lacking, slots = world.accounting.lacking, [np.array([slot]) for slot in range(4)]
+    assert lacking([]) == ""  # nobody is there at all
+    told = lacking(slots[:1])
+    assert " 1, 2, 3 of 0 to 3 " in told and "--training.num_devices" in told
+    said(told)
+    assert " 3 of 0 to 3 " in lacking(slots[:3])
+    assert lacking(slots) == ""  # their steps will come
+    world.accounting._stored_per_shard[:] = 1
+    assert lacking(slots[:1]) == ""  # rings keep what those that left have stored
+
+
+def test_a_cut_discards_what_is_pending_and_what_fills_no_unroll() -> None:
+    queue = sources.Queue(length=3, batch_size=2, max_lag=2, wait_seconds=1.0)
+    rate_limiter = queue_rate.QueueRateLimiter(queue, loop_world.LAYOUT, 16, lock_step=False)
+    world = World(rate_limiter=rate_limiter)
+    world.play(3, 0, 1)
+    world.accounting.cut(np.array([0, 1]), counts.WORKER_LOST)
+    found = world.accounting.ledger.counts
+    assert (found.acknowledged, found.stored, found.pending) == (12, 4, 2)
+    assert found.discarded == {"worker_lost": 2, "unfinished_unroll": 4}
+    assert rate_limiter.num_waiting == 4
+    assert found.env_steps == 8  # as before the cut: steps of rows never fall
+
+
+def test_an_agent_that_samples_discards_no_stored_step() -> None:
+    world = World()
+    world.play(3, 0)
+    world.accounting.cut(np.array([0, 1]), counts.WORKER_LOST)
+    found = world.accounting.ledger.counts
+    assert (found.stored, found.discarded) == (4, {"worker_lost": 2})
+
+
+@pytest.mark.parametrize("has_replay", [True, False])
+def test_a_resume_without_its_replay_has_kept_nothing(has_replay: bool) -> None:
+    world = World(TWO)
+    world.play(2, 0, 1)
+    saved = world.accounting.to_json()
+    assert saved["stored_per_shard"] == [2, 2] and saved["waiting_steps"] == 0
+    again = World(TWO).accounting
+    again.restore(saved, has_replay=has_replay)
+    assert (again.num_kept, again.can_sample) == ((4, True) if has_replay else (0, False))
+    assert again.ledger.counts == counts.Counts(8, 4, 0, {"worker_lost": 4})
+
+
+@pytest.mark.parametrize(
+    ("before", "num_kept", "can_sample"), [([6], 6, True), ([1, 2, 3, 0], 6, True), ([3, 3, 0, 0], 6, False)]
+)
+def test_a_resume_on_more_or_fewer_devices_has_kept_the_same_steps(
+    before: list[int], num_kept: int, can_sample: bool
+) -> None:
+    saved = {**World(TWO).accounting.to_json(), "stored_per_shard": before}
+    again = World(TWO).accounting
+    again.restore(saved, has_replay=True)
+    assert (again.num_kept, again.can_sample) == (num_kept, can_sample)
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_steps_that_waited_for_an_update_are_discarded_on_resume(is_old: bool) -> None:
+    queue = sources.Queue(length=2, batch_size=2, max_lag=2, wait_seconds=1.0)
+    world = World(rate_limiter=queue_rate.QueueRateLimiter(queue, loop_world.LAYOUT, 16, lock_step=False))
+    world.play(4, 0)
+    saved = world.accounting.to_json()
+    assert saved["waiting_steps"] == 6
+    if is_old:  # a checkpoint from before there were queues
+        del saved["waiting_steps"]
+    again = World().accounting
+    again.restore(migrations.counters(saved, 1.0), has_replay=False)
+    found = again.ledger.counts
+    assert (found.stored, found.discarded.get("unfinished_unroll", 0)) == ((6, 0) if is_old else (0, 6))
+    assert found.env_steps == world.accounting.ledger.counts.env_steps == 6

@@ -1,0 +1,267 @@
+"""What a run's views tell, from the values that others fill."""
+
+from __future__ import annotations
+
+import functools
+import json
+import pathlib
+from typing import Any, cast
+
+import golden
+import pytest
+
+from seedzero.checkpoints import run_dirs
+from seedzero.config import configs
+from seedzero.core import types
+from seedzero.metrics import aggregator, counts
+from seedzero.monitoring import (
+    background,
+    console,
+    forecast,
+    league_log,
+    metrics_log,
+    progress_lines,
+    symptoms,
+    views,
+    wandb_run,
+)
+
+
+class Screen:
+    """A console that keeps its messages, and a clock."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+        self.budget_seconds: float | None = None
+        self.now = 0.0
+
+    def clock(self) -> float:
+        return self.now
+
+    def update(self, snapshot: console.ConsoleSnapshot, *, last: bool = False) -> None:
+        self.budget_seconds = snapshot.budget_seconds
+
+    def message(self, text: str, command: str = "") -> None:
+        self.messages += [text, *filter(None, [command])]
+
+
+def _view(
+    path: pathlib.Path, *, has_forecast: bool = False, **changes: Any
+) -> tuple[views.View, Screen, aggregator.Aggregator]:
+    """Returns the view of a run of 8 environments, its screen, and what it has gathered."""
+    screen, gathered = Screen(), aggregator.Aggregator()
+    directory: Any = cast(run_dirs.RunDir, type("Directory", (), {"path": path}))
+    values = {"metrics.tensorboard": False, **{name.replace("__", "."): value for name, value in changes.items()}}
+    config = configs.override(configs.Config(), values)
+    log = metrics_log.MetricsLog(path, tensorboard=False, report=screen.message)
+    hours = forecast.Forecast(config) if has_forecast else None
+    told, progress = cast(background.Screen, screen), progress_lines.RunProgress(screen.clock)
+    shown = views.View(config, directory, told, lambda: [6, 2], gathered, log, lambda: None, progress, hours)
+    return shown, screen, gathered
+
+
+def test_rows_go_to_weights_and_biases_too_while_they_are_sent(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[Any] = []
+
+    class Sent:
+        def __init__(self, project: str, path: pathlib.Path, config: dict[str, Any], report: object) -> None:
+            rows.append((project, path, config["metrics.wandb"]))
+
+        def write(self, row: dict[str, Any]) -> None:
+            rows.append(row["update"])
+
+        def close(self) -> None:
+            rows.append("closed")
+
+    monkeypatch.setattr(wandb_run, "WandbRun", Sent)
+    shown, _, _ = _view(tmp_path, metrics__wandb="games")
+    with shown.sending():
+        shown.write_row({"update": 7})
+    assert rows == [("games", tmp_path, "games"), 7, "closed"]
+    rows.clear()
+    with _view(tmp_path)[0].sending():
+        assert not rows
+
+
+def test_metrics_of_the_user_s_choice_stand_in_the_line(tmp_path: pathlib.Path, said: golden.Said) -> None:
+    rows: list[Any] = []
+    shown, screen, gathered = _view(tmp_path, metrics__console="loss, batch_fil, evaluation_mean_return")
+    shown.on_row = rows.append
+    assert [value for _, value in shown.shown().more] == [None] * 3
+    shown.write_row({})
+    assert not screen.messages  # there is no update yet
+    shown.progress.follow(lambda: counts.Snapshot(num_updates=3))
+    gathered.add_means({"loss": 1.5, "batch_fill": 0.5})
+    shown.write_row({})
+    shown.write_row({"evaluation_mean_return": 7.0}, gathered=False)
+    shown.write_row({})
+    assert shown.shown().more == (("loss", 1.5), ("batch_fil", None), ("evaluation_mean_return", 7.0))
+    assert " loss 1.5 " in console.line_of(shown.shown()) and len(rows) == 4
+    (text,) = screen.messages
+    said(text)
+
+
+@pytest.mark.parametrize("share, num_messages", [(0.0, 0), (symptoms.CLIPPED_SHARE / 2, 0), (0.25, 1)])
+def test_clipped_targets_are_reported_once(tmp_path: pathlib.Path, share: float, num_messages: int) -> None:
+    shown, screen, gathered = _view(tmp_path, network__support_limit=7.0)
+    for _ in range(3):
+        gathered.add_means({"loss": 1.0, types.TARGETS_CLIPPED: share})
+        shown.write_row({})
+    assert len(screen.messages) == num_messages
+    assert all("25.0%" in text and "--network.support_limit=7 " in text for text in screen.messages)
+
+
+@pytest.mark.parametrize("env_id, has_remedy", [("gym:CartPole-v1", True), ("atari:Pong", True), ("catch", False)])
+@pytest.mark.parametrize("before_resume", [0, 50_000])
+def test_episodes_without_end_are_reported_once(
+    tmp_path: pathlib.Path, env_id: str, has_remedy: bool, before_resume: int, said: golden.Said
+) -> None:
+    shown, screen, _ = _view(tmp_path, env__id=env_id)
+    stored = before_resume
+    shown.progress.follow(lambda: counts.Snapshot(counts=counts.Counts(stored=stored)))
+    for screen.now in (0.0, views.ENDLESS_SECONDS):  # the steps of an earlier process do not count
+        shown.observe(screen.now)
+    assert not screen.messages
+    stored += 8_000
+    for screen.now in (views.ENDLESS_SECONDS + 1.0, 2 * views.ENDLESS_SECONDS - 1.0):  # the time before does not count
+        shown.observe(screen.now)
+    assert not screen.messages
+    for screen.now in (2 * views.ENDLESS_SECONDS, 2 * views.ENDLESS_SECONDS + 1.0):
+        shown.observe(screen.now)
+    (text,) = screen.messages
+    assert " 60 s, " in text and " 1000 steps " in text
+    said(text, has_remedy)
+    assert ("--env.max_episode_steps=N" in text) == has_remedy
+
+
+def test_a_run_that_ends_before_any_episode_says_so_at_once(tmp_path: pathlib.Path) -> None:
+    shown, screen, _ = _view(tmp_path, env__id="gym:CartPole-v1")
+    stored, remaining = 0, ""
+    shown.progress.follow(lambda: counts.Snapshot(counts=counts.Counts(stored=stored), remaining=remaining))
+    shown.observe(0.0)
+    stored = 80
+    shown.observe(0.5)
+    assert not screen.messages
+    remaining = "last evaluation: 0 of 20 episodes"
+    for screen.now in (1.0, views.ENDLESS_SECONDS):
+        shown.observe(screen.now)
+    (text,) = screen.messages
+    assert " 1 s, " in text and " 10 steps " in text and "--env.max_episode_steps=N" in text
+
+
+@pytest.mark.parametrize(("owed", "seconds"), [(0, 2.0), (1_000, 90.0), (-1, 2.0)])
+def test_updates_after_the_last_step_are_in_the_time_that_is_left(
+    tmp_path: pathlib.Path, owed: int, seconds: float
+) -> None:
+    """Without an update yet (-1) nobody knows how long they take."""
+    shown, screen, _ = _view(tmp_path, run__max_env_steps=1_200)
+    for screen.now in (0.0, 10.0):
+        done = counts.Counts(stored=int(100 * screen.now))
+        seen = counts.Snapshot(counts=done, num_updates=int(10 * screen.now) * (owed > 0), owed_updates=abs(owed))
+        shown.progress.follow(lambda seen=seen: seen)
+        shown.observe(screen.now)
+    assert screen.budget_seconds == seconds
+
+
+def test_a_run_whose_episodes_end_is_not_told_otherwise(tmp_path: pathlib.Path) -> None:
+    shown, screen, gathered = _view(tmp_path)
+    shown.progress.follow(lambda: counts.Snapshot(counts=counts.Counts(stored=8_000)))
+    gathered.add_episode(1.0, 100)
+    screen.now = 10 * views.ENDLESS_SECONDS
+    shown.observe(screen.now)
+    assert not screen.messages
+
+
+def test_past_its_budget_a_run_waits_for_calls_on_the_device(tmp_path: pathlib.Path) -> None:
+    shown, screen, _ = _view(tmp_path, run__max_seconds=60.0)
+    shown.progress.follow(lambda: counts.Snapshot(counts=counts.Counts(stored=1), is_compiled=True))
+    for screen.now, waits in ((59.0, False), (61.0, True)):
+        shown.progress.observe(screen.now)
+        shown.progress._last_change = screen.now
+        assert bool(shown.shown().note) == waits
+    assert shown.shown(last=True).note == ""
+
+
+def test_the_hours_that_a_run_takes_are_said_once(tmp_path: pathlib.Path) -> None:
+    for has_forecast, num_messages in ((False, 0), (True, 1)):
+        shown, screen, gathered = _view(tmp_path, has_forecast=has_forecast, run__max_updates=100_000)
+        shown.progress.show(types.EnvSpec((4,), "float32", 2))
+        gathered.add_episode(1.0, 100)
+        for second in range(0, 100, 5):
+            seen = counts.Snapshot(counts=counts.Counts(stored=8 * second), num_updates=second)
+            shown.progress.follow(lambda seen=seen: seen)
+            shown.observe(float(second))
+        assert len(screen.messages) == num_messages
+    assert " 28 hours " in screen.messages[0] and " 100,000 updates" in screen.messages[0]
+
+
+def test_a_run_beyond_its_decay_is_warned_once_and_not_at_its_end(tmp_path: pathlib.Path) -> None:
+    for last, num_messages in ((False, 1), (True, 0)):
+        shown, screen, _ = _view(tmp_path, run__agent="ppo", optimizer__decay_updates=5)
+        shown.observe(0.0, last=last)  # there is no loop yet
+        shown.progress.follow(lambda: counts.Snapshot(num_updates=9))
+        for second in range(1, 5):
+            shown.observe(float(second), last=last)
+        assert len(screen.messages) == num_messages
+        assert all("--optimizer.decay_updates" in message for message in screen.messages)
+
+
+def test_the_command_for_watching_is_shown_once_with_the_first_checkpoint(tmp_path: pathlib.Path) -> None:
+    saved: list[int | None] = [None]
+    shown, screen, _ = _view(tmp_path)
+    shown.durable_update, shown.watch = lambda: saved[0], "seedzero play --run_dir=runs/one"
+    told = []
+    for update in (None, 0, 7, 8):
+        saved[0] = update
+        shown.observe(1.0)
+        told.append(screen.messages.count("seedzero play --run_dir=runs/one"))
+    assert told == [0, 0, 1, 1]
+
+
+def test_a_run_that_is_over_shows_no_command_for_watching_meanwhile(tmp_path: pathlib.Path) -> None:
+    shown, screen, _ = _view(tmp_path)
+    shown.durable_update, shown.watch = lambda: 7, "seedzero play --run_dir=runs/one"
+    shown.observe(1.0, last=True)
+    assert not screen.messages
+
+
+def test_a_league_s_matches_are_in_status_rows_history_and_console(tmp_path: pathlib.Path) -> None:
+    shown, screen, _ = _view(tmp_path)
+    shown.history = league_log.LeagueLog(tmp_path, screen.message)
+    seen = counts.Snapshot(
+        counts=counts.Counts(stored=90), num_updates=7, matches={"self_play": 3, "past": 2, "void": 1}
+    )
+    shown.progress.follow(lambda: seen)
+    assert shown.status()["matches"] == {"self_play": 3, "past": 2, "void": 1}
+    shown.write_row({})
+    shown.write_row({"kind": "evaluation"}, gathered=False)
+    row, evaluation = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert (row["matches/self_play"], row["matches/past"], row["matches/void"]) == (3, 2, 1)
+    assert not [name for name in evaluation if "matches" in name]
+    (line,) = map(json.loads, (tmp_path / "league.jsonl").read_text().splitlines())
+    assert (line["update"], line["env_steps"], line["types"]["past"]) == (7, 90, 2)
+    shown.observe(1.0)
+    assert [text for text in screen.messages if text.startswith("league: ")]
+
+
+def test_steps_that_a_queue_gave_up_stay_in_every_count_of_environment_steps(tmp_path: pathlib.Path) -> None:
+    shown, _, _ = _view(tmp_path)
+    given_up = counts.Counts(acknowledged=90, stored=60, discarded={counts.UNFINISHED_UNROLL: 30})
+    for found in (counts.Counts(acknowledged=90, stored=90), given_up):
+        shown.progress.follow(functools.partial(counts.Snapshot, counts=found))
+        shown.write_row({})
+        assert shown.status()["env_steps"] == shown.shown().env_steps == 90
+    rows = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert [row["env_steps"] for row in rows] == [90, 90]
+
+
+def test_without_a_league_no_view_mentions_one(tmp_path: pathlib.Path) -> None:
+    shown, screen, _ = _view(tmp_path)
+    shown.history = league_log.LeagueLog(tmp_path, screen.message)
+    shown.progress.follow(lambda: counts.Snapshot(counts=counts.Counts(stored=90), num_updates=7))
+    shown.write_row({})
+    shown.observe(1.0)
+    assert "matches" not in shown.status() and "matches" not in (tmp_path / "metrics.jsonl").read_text()
+    assert not (tmp_path / "league.jsonl").exists() and not screen.messages

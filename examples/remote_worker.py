@@ -5,8 +5,8 @@
     seedzero evaluate --run_dir=DIR --listen=127.0.0.1:50051     # later: scores it in a worker
 
 It takes the flags of `seedzero worker`, such as `--token_file=FILE` and `--tls.ca_file=FILE`.
-Any implementation of seedzero.envs.env_base.VectorEnv works; a single Gymnasium environment needs only the function that
-makes one.
+Any implementation of seedzero.envs.env_base.VectorEnv works; a single Gymnasium environment needs only the function
+that makes one.
 """
 
 import sys

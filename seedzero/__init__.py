@@ -8,6 +8,8 @@ it is asked for.
 import importlib
 from typing import TYPE_CHECKING
 
+from seedzero.core import moved
+
 __version__ = "0.2.0"
 
 __all__ = [
@@ -24,6 +26,8 @@ __all__ = [
     "search",
     "train",
 ]
+
+moved.install()
 
 if TYPE_CHECKING:
     from seedzero import search

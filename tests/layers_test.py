@@ -37,13 +37,15 @@ ALLOWED = {
     "live": {"core", "transport"},
     "monitoring": {"core", "config", "transport", "checkpoints", "bucket", "metrics"},
     "evaluation": {*_DEVICE, "envs", "device", "checkpoints"},
+    "equilibria": {*_DEVICE, "envs", "device", "checkpoints", "evaluation"},
+    "exports": {*_DEVICE, "envs", "device", "checkpoints", "evaluation"},
     "loop": {*_DEVICE, "device", "league", "evaluation", "metrics", "live"},
-    "hosts": {"core", "config", "transport", "loop", "metrics"},
-    "host": {*_DEVICE, *_RUNTIME, "loop", "league", "live", "hosts"},
+    "cluster": {"core", "config", "transport", "loop", "metrics"},
+    "learner": {*_DEVICE, *_RUNTIME, "loop", "league", "live", "cluster", "equilibria"},
     "launch": {"core", "config", "checkpoints", "bucket", "processes"},
     "benchmark": {*_DEVICE, "envs", "device", "checkpoints"},
 }
-ALLOWED["api"] = {*ALLOWED["host"], "envs", "host"}
+ALLOWED["api"] = {*ALLOWED["learner"], "envs", "learner", "exports"}
 ALLOWED["page"] = {"core", "config", "checkpoints", "processes", "live", "monitoring", "evaluation", "api"}
 ALLOWED["cli"] = set(ALLOWED)
 """Layer -> the layers that it may import from, besides itself."""

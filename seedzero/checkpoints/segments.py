@@ -1,7 +1,7 @@
 """Replay observations as immutable files: each segment holds the rows since the last durable checkpoint.
 
-The rings are JAX's in the layout of `replay/frame_rows.py`, or an array of numpy (one shard) if the host keeps the frames.
-Files have the environment's shapes.
+The rings are JAX's in the layout of `replay/frame_rows.py`, or an array of numpy (one shard) if the host keeps the
+frames. Files have the environment's shapes.
 
 A row's number never changes (row n of a slot lies at n % T). A segment lists the numbers of its rows for each slot;
 reading skips rows that were overwritten since.

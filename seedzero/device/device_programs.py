@@ -17,7 +17,7 @@ from seedzero.device import across, acting, apart, host_frames, memory, meshes, 
 
 
 class Training(NamedTuple):
-    """The compiled functions of an update or a reanalysis, by the names of `Strategy`, and the names of its metrics."""
+    """The compiled functions of an update or a reanalysis, by the names of `Strategy`, and its metrics' names."""
 
     functions: tracing.Bundle
     metric_names: tuple[str, ...]

@@ -1,7 +1,8 @@
 """Updates and reanalyses on the devices.
 
-An update draws windows, reads their frames and learns; a reanalysis draws stale rows, reads their frames and renews their
-targets. `make_update` and `make_reanalyse` join the steps in one program; `host_frames` and `apart` make one of each.
+An update draws windows, reads their frames and learns; a reanalysis draws stale rows, reads their frames and renews
+their targets. `make_update` and `make_reanalyse` join the steps in one program; `host_frames` and `apart` make one of
+each.
 
 All run under `shard_map`: every device holds an equal part of the slots (their rings and memory) and of each batch;
 parameters and optimizer are replicated, gradients averaged. One device is the trivial case. `seed`, int32, is the

@@ -1,8 +1,8 @@
 """The learner host: server, workers, device loop, checkpoints, metrics and the user's screen.
 
-`train` is the main job: lock the run directory, make the parts (`learner_parts.py`), open the server, start local workers,
-build the networks for their environments meanwhile, resume, compile, go (`starting.py`). The main thread then keeps
-time until the run is over, saves the last state (`stopping.py`) and ends the parts.
+`train` is the main job: lock the run directory, make the parts (`learner_parts.py`), open the server, start local
+workers, build the networks for their environments meanwhile, resume, compile, go (`starting.py`). The main thread then
+keeps time until the run is over, saves the last state (`stopping.py`) and ends the parts.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@
                       InFlight: a completion thread waits for each call, replies and counts;
                         its notice wakes the loop ==> inbox.News
 
-At most `training.max_in_flight` calls are on their way (`in_flight_calls.py`). Where the host keeps the replay's frames, an
-update that finds none read ahead waits on this thread for the windows that the device draws, and so does every reanalysis
-(`host_frames.py`).
+At most `training.max_in_flight` calls are on their way (`in_flight_calls.py`). Where the host keeps the replay's
+frames, an update that finds none read ahead waits on this thread for the windows that the device draws, and so does
+every reanalysis (`host_frames.py`).
 """
 
 from __future__ import annotations

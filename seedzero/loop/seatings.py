@@ -1,6 +1,7 @@
 """Seating: the player at home in a group of environments, and the movers of its rows.
 
-The home's rings and accounting get the rows, and its pace allows the group's acting; a mover's parameters act on a row.
+The home's rings and accounting get the rows, and its rate limiter allows the group's acting; a mover's parameters act
+on a row.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ OWN = "own"
 class Rings(NamedTuple):
     """Histories of S environments. Every writer takes a donation; nobody may hold a view."""
 
-    # [S, T, *observation_shape] of the spec's dtype in the layout of `frame_rows.py`, every one once. None: the host keeps
-    # them, and they are numpy's only in a checkpoint
+    # [S, T, *observation_shape] of the spec's dtype in the layout of `frame_rows.py`, every one once. None: the host
+    # keeps them, and they are numpy's only in a checkpoint
     observation: frame_rows.Frames
     reward: jax.Array  # [S, T], received on the way to the observation
     terminated: jax.Array  # [S, T] bool, true: the episode ended here in a terminal state

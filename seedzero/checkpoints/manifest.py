@@ -17,7 +17,7 @@ from seedzero.checkpoints import durable, migrations, trees
 from seedzero.core import errors, json_object, plain_files
 
 NAME = "manifest.json"
-_FORMAT = 1
+_FORMAT, _READABLE = 2, (1, 2)
 
 Files = Mapping[str, durable.Checksum]
 """Checksums by a path relative to the directory that holds the files."""
@@ -104,12 +104,12 @@ def parse(content: bytes, step: int | None) -> Manifest:
         if hashlib.sha256(body.encode()).hexdigest() != outer["sha256"]:
             raise ValueError("its checksum does not fit")
         fields = json_object.parse(body)
-        if fields.pop("format") == _FORMAT:
+        if fields.pop("format") in _READABLE:
             return _checked(migrations.manifest(fields), step)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"it lacks {error}" if isinstance(error, KeyError) else error
         raise errors.CheckpointError(f"{NAME} is damaged: {reason}") from error
-    raise errors.CheckpointError(f"{NAME} has another format than {_FORMAT}, which this version reads")
+    raise errors.CheckpointError(f"{NAME} has another format than 1 and 2, which this version reads")
 
 
 def _checked(fields: Mapping[str, Any], step: int | None) -> Manifest:

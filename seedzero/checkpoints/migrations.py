@@ -32,8 +32,12 @@ def counters(counters: Mapping[str, Any], samples_per_insert: float) -> dict[str
 
 
 def manifest(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of a checkpoint's manifest; without frozen players it has no field for them."""
-    return {"frozen": {}, **fields}
+    """Returns the fields of a checkpoint's manifest; without frozen players it has no field for them.
+
+    Until format 2 the field `counters` was called `host`.
+    """
+    renamed = {"counters" if name == "host" else name: value for name, value in fields.items()}
+    return {"frozen": {}, **renamed}
 
 
 def config(values: Mapping[str, options.Value]) -> configs.Config:

@@ -1,6 +1,6 @@
 """The pace of an agent's data: when it acts, learns and reanalyses; implemented for a replay and for a queue.
 
-A run's players have a rate_limiter each (`replay_rate.py`, `queue_rate.py`). The scheduler asks its state of the moment.
+Each player has a rate limiter (`replay_rate.py`, `queue_rate.py`). The scheduler asks for its state of the moment.
 """
 
 from __future__ import annotations

@@ -14,13 +14,13 @@ from seedzero.core import errors
 FILE = {"num_bytes": 3, "sha256": "ab"}
 FILE_SUM = durable.Checksum(3, "ab")
 WHOLE: dict[str, Any] = {
-    "format": 1,
+    "format": 2,
     "step": 7,
     "time": 1.5,
     "ordinal": 2,
     "kept_for_good": False,
     "arrays": {"params": [{"path": ["a", "b"], "shape": [2, 0], "dtype": "bfloat16"}]},
-    "host": {"num_updates": 7},
+    "counters": {"num_updates": 7},
     "files": {"params/d/1": FILE},
     "segments": {"one": {"rows/0": FILE}},
     "has_replay": True,
@@ -44,6 +44,13 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: pathlib.Path) -> None:
     )
     manifest.write(tmp_path / "000000000007", found)
     assert manifest.read(tmp_path / "000000000007") == found
+
+
+def test_the_first_format_called_the_counters_host(tmp_path: pathlib.Path) -> None:
+    first = {("host" if name == "counters" else name): value for name, value in WHOLE.items()} | {"format": 1}
+    assert manifest.read(write(tmp_path / "first" / "000000000007", first)) == manifest.read(
+        write(tmp_path / "000000000007", WHOLE)
+    )
 
 
 def test_without_frozen_players_a_manifest_is_written_as_before_byte_for_byte(tmp_path: pathlib.Path) -> None:

@@ -514,7 +514,7 @@ if restored is not None:
     for n in range(max(0, cursor - 16), cursor):
         expected[n % 16] = n % 256
     assert (np.asarray(rings.observation) == expected[None, :, None]).all()
-    pool = restored.host["pool"]
+    pool = restored.counters["pool"]
     assert list(restored.frozen) == sorted(pool) and set(pool.values()) == set(range(max(1, step - 2), step + 1))
     for name, version in pool.items():
         frozen = player_files.read(pathlib.Path(sys.argv[1]), name, abstract(state["params"]))

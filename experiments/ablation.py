@@ -33,7 +33,6 @@ VARIANTS: Mapping[str, Sequence[str]] = {
     "no_ends": ("--muzero.predict_ends=false",),
     "no_gates": ("--network.gated=false",),
     "value_prefix": ("--muzero.value_prefix=true",),
-    "stored_value": ("--muzero.stored_value=root",),
     "entropy": ("--muzero.entropy_weight=0.1",),
     "no_entropy": ("--muzero.entropy_weight=0",),
     "no_value_range": ("--search.min_value_range=1e-8",),

@@ -60,7 +60,6 @@ MUZERO: dict[str, options.Value] = {
     "replay.min_steps": 4,
     "replay.samples_per_insert": 1.0,
     "reanalyse.batch_size": 2,
-    "reanalyse.min_age": 1,
     "reanalyse.per_insert": 0.5,
 }
 READY = rate_limiting.Progress(
@@ -163,6 +162,8 @@ def _make_setup(
 ) -> setups.Setup:
     config = configs.override(configs.Config(), settings)
     agent = agent_table.make(config, spec, "cpu")
+    if agent.reanalyse is not None:
+        agent = agent._replace(reanalyse=agent.reanalyse._replace(min_age=1))
     mesh, learners = meshes.split(meshes.make(1 + num_learning), min(1, num_learning))
     return setups.Setup(
         agent,

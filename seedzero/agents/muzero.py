@@ -17,12 +17,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from seedzero import search as mcts
 from seedzero.agents import base, exploration, learning, muzero_loss, muzero_model, muzero_search, sampled
 from seedzero.config import configs, muzero_config
 from seedzero.core import errors, types
 from seedzero.ops import nstep
 from seedzero.replay import priorities, ring_store, sources, windowing
 
+_MIN_AGE = 10
+"""Targets of parameters at most so many updates old are not searched again."""
 _REPETITION_KEY = 2**20
 """The search splits the key of a call; far fewer times than this."""
 
@@ -59,7 +62,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         reanalyse=base.Reanalyse(
             per_insert=config.reanalyse.per_insert,
             batch_size=config.reanalyse.batch_size,
-            min_age=config.reanalyse.min_age,
+            min_age=_MIN_AGE,
             length=1,
             observe=(0,),
             compute=lambda params, windows, key: _reanalyse(parts, params, windows, key),
@@ -141,11 +144,6 @@ def _check(config: configs.Config, spec: types.EnvSpec) -> None:
             "muzero.off_policy_correction=true compares probabilities, but actions here are vectors; set it to false",
         ),
         (
-            corrects and muzero.n_step_decay_age,
-            "muzero.off_policy_correction=true and muzero.n_step_decay_age both shorten returns; leave one of them "
-            "out",
-        ),
-        (
             muzero.policy_gradient_weight and vectors,
             f"muzero.policy_gradient_weight={muzero.policy_gradient_weight:g} needs actions with probabilities, but "
             "actions here are vectors; set it to 0",
@@ -164,7 +162,7 @@ def _act(
     """Searches and chooses; `memory` is the repetition of random actions, if that is on."""
     mask = inputs.action_mask if parts.spec.has_action_mask else None
     found = muzero_search.find(parts, params, inputs.observation, mask, inputs.explore, key)
-    stored = muzero_search.stored(parts, found)
+    stored = muzero_search.stored(found)
     before, (memory, taken) = memory, _repeat(parts, memory, inputs, found.action, key)
     if parts.spec.is_continuous:
         return memory, base.Outputs(sampled.to_environment(taken, parts.spec), {"action": taken, **stored})
@@ -244,11 +242,12 @@ def _search_again(
     actions are sampled anew for the same reason, with both.
     """
     config = parts.config.search
-    config = dataclasses.replace(config, gumbel_scale=min(config.gumbel_scale, 1.0), dirichlet_fraction=0.0)
+    quiet = {"gumbel_scale": min(config.gumbel_scale, 1.0), "dirichlet_fraction": 0.0}
+    config = mcts.SearchConfig(**{**dataclasses.asdict(config), **quiet})
     num_rows = len(jax.tree.leaves(observation)[0])
     parts = parts._replace(config=dataclasses.replace(parts.config, search=config))
     explore = jnp.full(num_rows, types.EXPLORE)
-    return muzero_search.stored(parts, muzero_search.find(parts, params, observation, legal, explore, key))
+    return muzero_search.stored(muzero_search.find(parts, params, observation, legal, explore, key))
 
 
 # Learning ----------------------------------------------------------------------------------------------------------
@@ -266,7 +265,7 @@ def _update(
     state = state._replace(params=muzero_model.observe(parts, before, windows, axis_name))
     recent = state.target_params if parts.config.muzero.target_network_updates else state.params
     windows = _freshen(parts, recent, windows, search_key)
-    targets = muzero_loss.make_targets(parts, recent, windows, state.num_updates)
+    targets = muzero_loss.make_targets(parts, recent, windows)
     fitted = muzero_loss.mix_search_values(parts, windows, targets, state.num_updates)
     windows = muzero_loss.augment_windows(parts, windows, augment_key)
 

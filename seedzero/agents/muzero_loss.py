@@ -22,6 +22,8 @@ from seedzero.replay import ring_store, windowing
 
 PROBABILITY = "probability"
 """Name of the stored probability with which the acting policy took the action."""
+_POLICY_WEIGHT = _REWARD_WEIGHT = 1.0
+"""Weights of these losses, beside which muzero.value_loss_weight counts."""
 HIDDEN_GRADIENT_SCALE = 0.5
 """Gradients into the hidden state are halved at each unrolled step (appendix G)."""
 
@@ -50,7 +52,7 @@ def _bootstrap_offsets(config: configs.Config) -> range:
     n_step, first = config.muzero.n_step, config.muzero.n_step
     if config.muzero.off_policy_correction:
         first = 0
-    elif config.muzero.n_step_decay_age or config.league.on:
+    elif config.league.on:
         first = 1
     return range(first, n_step + config.muzero.unroll_steps + 1)
 
@@ -62,14 +64,12 @@ def consistency_steps(config: muzero_config.MuZeroConfig) -> int:
     return config.consistency_steps or config.unroll_steps
 
 
-def make_targets(
-    parts: muzero_model.Parts, recent_params: base.Params, windows: windowing.Windows, num_updates: jax.Array | int = 0
-) -> nstep.Targets:
-    """Returns the targets of the sampled position and of the K after it; num_updates: done so far.
+def make_targets(parts: muzero_model.Parts, recent_params: base.Params, windows: windowing.Windows) -> nstep.Targets:
+    """Returns the targets of the sampled position and of the K after it.
 
     `recent_params` are the target network's, or the newest where windows are searched anew; else they are not read.
     """
-    config, num_rewards = parts.config.muzero, None
+    config = parts.config.muzero
     value, log_ratio = windows.stored["value"], jnp.zeros(())
     if bootstraps(parts.config):
         value, log_ratio = _network_opinions(parts, recent_params, windows)
@@ -79,14 +79,11 @@ def make_targets(
     discount, n, num_positions = muzero_model.signed_discount(parts), config.n_step, config.unroll_steps + 1
     if config.off_policy_correction:
         return nstep.corrected_targets(seen, log_ratio, discount=discount, num_positions=num_positions)
-    if config.n_step_decay_age:
-        num_rewards = nstep.num_rewards_by_age(_age(windows, num_updates), n=n, decay_age=config.n_step_decay_age)
     return nstep.n_step_targets(
         seen,
         discount=discount,
         n=n,
         num_positions=num_positions,
-        num_rewards=num_rewards,
         learns_others=parts.config.league.opponent_model,
     )
 
@@ -198,15 +195,15 @@ def loss_and_metrics(
         is_on, is_known = nstep.going_on(windows.terminated, windows.valid, num_positions=num_steps + 1)
         value_mask &= is_on  # the value of what goes on; an end has none
     if parts.network.prefix is not None:
-        rewards = nstep.value_prefixes(rewards, config.value_prefix_horizon)
+        rewards = nstep.value_prefixes(rewards, muzero_model.PREFIX_HORIZON)
     value_errors = _cross_entropy(of_value, muzero_model.encode(parts, targets.value / unit))
     reward_errors = _cross_entropy(reward_logits, muzero_model.encode(parts, rewards / unit))
     reward_errors, reward_mask = (jnp.pad(x, ((0, 0), (1, 0))) for x in (reward_errors, targets.reward_mask))
     mean, more = functools.partial(_step_mean, weight=windows.weight), base.Metrics()
     terms = [  # metric, weight, mean error
-        ("loss_policy", config.policy_loss_weight, mean(policy_errors, targets.policy_mask)),
+        ("loss_policy", _POLICY_WEIGHT, mean(policy_errors, targets.policy_mask)),
         ("loss_value", config.value_loss_weight, mean(value_errors, value_mask)),
-        ("loss_reward", config.reward_loss_weight, mean(reward_errors, reward_mask)),
+        ("loss_reward", _REWARD_WEIGHT, mean(reward_errors, reward_mask)),
     ]
     if config.entropy_weight:
         terms.append(("", -config.entropy_weight, mean(entropy, targets.policy_mask)))
@@ -344,7 +341,7 @@ def unroll(
         if network.prefix is None:
             hidden, reward_logits = network.dynamics(params, hidden, action)
         else:
-            if k % parts.config.muzero.value_prefix_horizon == 0:
+            if k % muzero_model.PREFIX_HORIZON == 0:
                 carry = network.prefix.initial(len(actions))
             hidden, carry, reward_logits = network.prefix.step(params, hidden, action, carry)
         hiddens.append(hidden)

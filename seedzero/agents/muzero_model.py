@@ -17,6 +17,8 @@ from seedzero.networks import muzero_net, network_inputs
 from seedzero.ops import statistics, value_transforms
 from seedzero.replay import windowing
 
+PREFIX_HORIZON = 5
+"""Rewards in a sum before it begins anew, with --muzero.value_prefix (EfficientZero)."""
 REWARD_SIZE = "reward_size"
 """Name of the running size of rewards among the parameters."""
 

@@ -20,6 +20,8 @@ from seedzero.config import configs
 from seedzero.core import types
 from seedzero.ops import binned_actions
 
+_UNIFORM_SHARE = 0.1
+"""Share of the samples from the whole range in place of the policy, in each dimension."""
 Embedding: TypeAlias = tuple[Any, jax.Array]
 """The model's hidden state, and the actions [R, K, D] that were sampled at it."""
 
@@ -62,9 +64,7 @@ def search(
 
 
 def _sample(logits: jax.Array, uniform: jax.Array, config: configs.Config) -> binned_actions.Samples:
-    return binned_actions.sample(
-        logits, uniform, num_bins=config.network.action_bins, uniform_share=config.search.uniform_share
-    )
+    return binned_actions.sample(logits, uniform, num_bins=config.network.action_bins, uniform_share=_UNIFORM_SHARE)
 
 
 def pick(actions: jax.Array, number: jax.Array) -> jax.Array:

@@ -144,8 +144,8 @@ def _row(case: Case, slices: timing.Slices) -> timing.Row:
     }
 
 
-def _config(case: Case) -> muzero_config.SearchConfig:
-    config = muzero_config.SearchConfig(policy=case.policy, num_simulations=case.simulations)
+def _config(case: Case) -> muzero_config.SearchSection:
+    config = muzero_config.SearchSection(policy=case.policy, num_simulations=case.simulations)
     return dataclasses.replace(config, num_considered=case.considered) if case.considered else config
 
 
@@ -166,7 +166,7 @@ def _compile(cases: Sequence[Case], model: SearchModel, root: mcts.Root) -> dict
 
 
 def _program(
-    function: Callable[..., Any], model: SearchModel, config: muzero_config.SearchConfig, root: mcts.Root
+    function: Callable[..., Any], model: SearchModel, config: muzero_config.SearchSection, root: mcts.Root
 ) -> timing.Program:
     """Returns a program that calls function(step, config, params, root, key) with a new key each time."""
     keys = list(jax.random.split(jax.random.key(0), NUM_KEYS))
@@ -182,7 +182,7 @@ def _program(
 
 
 def _search(
-    step: mcts.RecurrentFn, config: muzero_config.SearchConfig, params: Any, root: mcts.Root, key: jax.Array
+    step: mcts.RecurrentFn, config: muzero_config.SearchSection, params: Any, root: mcts.Root, key: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     explore = jnp.ones(root.value.shape, bool)
     found = mcts.search(params, key, root, step, config=config, explore=explore)
@@ -190,7 +190,7 @@ def _search(
 
 
 def _mctx(
-    step: mcts.RecurrentFn, config: muzero_config.SearchConfig, params: Any, root: mcts.Root, key: jax.Array
+    step: mcts.RecurrentFn, config: muzero_config.SearchSection, params: Any, root: mcts.Root, key: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     mctx = _import_mctx()
 
@@ -215,7 +215,7 @@ def _mctx(
 
 
 def _network(
-    step: mcts.RecurrentFn, config: muzero_config.SearchConfig, params: Any, root: mcts.Root, key: jax.Array
+    step: mcts.RecurrentFn, config: muzero_config.SearchSection, params: Any, root: mcts.Root, key: jax.Array
 ) -> Any:
     """Returns all predictions; consecutive calls of one width are a loop, as in a search."""
     del key

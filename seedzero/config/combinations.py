@@ -262,12 +262,11 @@ def _search_problems(config: configs.Config) -> Iterator[str]:
         for name in ("off_policy_correction", "policy_gradient_weight")
         if (value := getattr(muzero, name))
     ]
-    is_unknown = search.policy == "puct" and search.temperature == 0.0 and search.dirichlet_fraction > 0.0
+    is_unknown = search.policy == "puct" and search.temperature == 0.0
     if config.run.agent == "muzero" and comparing and is_unknown:
         yield (
             f"{comparing[0]} needs the probability of each action, but --search.temperature=0 takes the most visited "
-            f"one after random noise, search.dirichlet_fraction={search.dirichlet_fraction:g}: the search does not "
-            "know how often; give --search.temperature=1, or --search.dirichlet_fraction=0"
+            "one after random noise: the search does not know how often; give --search.temperature=1"
         )
 
 

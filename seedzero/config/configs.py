@@ -48,7 +48,7 @@ class Config:
     transport: sections.TransportConfig = sections.TransportConfig()
     tls: sections.TlsConfig = sections.TlsConfig()
     batcher: sections.BatcherConfig = sections.BatcherConfig()
-    search: muzero_config.SearchConfig = muzero_config.SearchConfig()
+    search: muzero_config.SearchSection = muzero_config.SearchSection()
     explore: muzero_config.ExploreConfig = muzero_config.ExploreConfig()
     network: shared.NetworkConfig = shared.NetworkConfig()
     muzero: muzero_config.MuZeroConfig = muzero_config.MuZeroConfig()

@@ -9,7 +9,7 @@ from seedzero.config import options, shared
 
 
 @dataclasses.dataclass(frozen=True)
-class SearchConfig(options.Section):
+class SearchSection(options.Section):
     policy: str = options.tunable("gumbel", "root policy and policy target", choices=("gumbel", "puct"))
     num_simulations: int = options.tunable(16, "simulations a move; Gumbel batches them", low=1, high=10_000)
     num_considered: int = options.tunable(16, "Gumbel: root actions at the start of sequential halving", low=1)
@@ -19,31 +19,23 @@ class SearchConfig(options.Section):
         low=2,
         high=1000,
     )
-    uniform_share: float = options.tunable(
-        0.1,
-        "continuous actions: share of the samples from the whole range instead of the policy, in each dimension",
-        low=0,
-        high=1,
-    )
-    max_depth: int = options.tunable(0, "longest path from the root; 0: no limit", low=0)
     gumbel_scale: float = options.tunable(1.0, "Gumbel: scale of the root noise while training", low=0)
     value_scale: float = options.tunable(0.1, "Gumbel: scale of completed Q values", low=0)
-    max_visit_init: float = options.tunable(
-        50.0, "Gumbel: visits added to the largest count when Q values are scaled", low=0
-    )
     min_value_range: float = options.tunable(
         0.01,
         "lower bound of the range that scales a node's Q values: noise in equal values is no preference",
         "usual rewards, see reward.normalize",
         low=1e-8,
     )
-    dirichlet_alpha: float = options.tunable(0.3, "PUCT: concentration of the root noise", low=1e-6)
-    dirichlet_fraction: float = options.tunable(
-        0.25, "PUCT: share of noise in the root prior while training", low=0, high=1
-    )
-    pb_c_init: float = options.tunable(1.25, "PUCT: c1 of MuZero's equation 2", low=0)
-    pb_c_base: float = options.tunable(19652.0, "PUCT: c2 of MuZero's equation 2", low=1)
     temperature: float = options.tunable(1.0, "PUCT: temperature of the visit counts while training", low=0)
+
+    # The papers' constants: fields of `seedzero.search.SearchConfig`, no settings.
+    max_depth = 0
+    max_visit_init = 50.0
+    dirichlet_alpha = 0.3
+    dirichlet_fraction = 0.25
+    pb_c_init = 1.25
+    pb_c_base = 19652.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +73,6 @@ class MuZeroConfig(options.AgentSection):
     unroll_steps: int = options.tunable(5, "steps that training unrolls the model for (K)", low=1, high=64)
     n_step: int = options.tunable(5, "rewards before the value target bootstraps (n)", low=1, high=1000)
     value_loss_weight: float = shared.value_loss_weight(0.25)
-    reward_loss_weight: float = options.tunable(1.0, "weight of the reward loss", low=0)
-    policy_loss_weight: float = options.tunable(1.0, "weight of the policy loss", low=0)
     entropy_weight: float = options.tunable(
         0.0, "weight of the entropy bonus, which keeps the policy undecided between actions of equal value", low=0
     )
@@ -95,13 +85,6 @@ class MuZeroConfig(options.AgentSection):
     target_network_updates: int = options.fixed(
         0,
         "bootstrap from a network copied every so many updates; 0: from root values stored when acting",
-        "updates",
-        low=0,
-    )
-    n_step_decay_age: int = options.tunable(
-        0,
-        "one reward less in value targets for each so many updates of a step's age, but at least one "
-        "(EfficientZero: 0.3 of all updates); 0: off",
         "updates",
         low=0,
     )
@@ -120,17 +103,10 @@ class MuZeroConfig(options.AgentSection):
     search_value_start: int = options.tunable(
         0, "updates before this begins (EfficientZero V2: 30000)", "updates", low=0
     )
-    stored_value: str = options.fixed(
-        "policy",
-        "stored search value: policy, the expected Q under the improved policy; root, the mean over all simulations, "
-        "which counts moves that the search had to try",
-        choices=("root", "policy"),
-    )
     shift_pixels: int = options.tunable(0, "largest random shift of images in training; 0: off", "pixels", low=0)
     value_prefix: bool = options.fixed(
         False, "predict sums of rewards along unrolled steps by an LSTM, instead of each reward (EfficientZero)"
     )
-    value_prefix_horizon: int = options.fixed(5, "rewards in such a sum before it begins anew", low=1, high=64)
     consistency_weight: float = options.fixed(
         0.0,
         "weight of the consistency loss of unrolled states and later observations (EfficientZero: 2); 0: off",
@@ -192,9 +168,6 @@ class ReanalyseConfig(options.Section):
         "replayed positions searched anew with the newest parameters for each stored step; 0: none",
         low=0,
         high=1000,
-    )
-    min_age: int = options.free(
-        10, "targets of parameters at most so many updates old are left as they are", "updates", low=0
     )
     batch_size: int = options.fixed(
         128,

@@ -18,6 +18,7 @@ class Removed(NamedTuple):
 
 
 _LEASE = "it follows from --transport.lease_seconds: a third of it, and at most 5 s"
+_OF_SEARCH = "a search of your own, seedzero.search, takes another"
 _ALPHASTAR = "it is AlphaStar's value now"
 
 SETTINGS: Mapping[str, Removed] = {
@@ -32,6 +33,19 @@ SETTINGS: Mapping[str, Removed] = {
     "replay.tolerance": Removed(0.1, "it is always 0.1", is_free=True),
     "replay.priority_beta_updates": Removed(0, "--replay.priority_beta is constant"),
     "replay.priority_epsilon": Removed(1e-3, "it is always 0.001"),
+    "search.uniform_share": Removed(0.1, "it is always 0.1"),
+    "search.max_depth": Removed(0, f"paths have no limit; {_OF_SEARCH}"),
+    "search.max_visit_init": Removed(50.0, f"it is always 50; {_OF_SEARCH}"),
+    "search.dirichlet_alpha": Removed(0.3, f"it is always 0.3; {_OF_SEARCH}"),
+    "search.dirichlet_fraction": Removed(0.25, f"it is always 0.25; {_OF_SEARCH}"),
+    "search.pb_c_init": Removed(1.25, f"it is always 1.25; {_OF_SEARCH}"),
+    "search.pb_c_base": Removed(19652.0, f"it is always 19652; {_OF_SEARCH}"),
+    "muzero.reward_loss_weight": Removed(1.0, "it is always 1; --muzero.value_loss_weight weighs the value's loss"),
+    "muzero.policy_loss_weight": Removed(1.0, "it is always 1; --muzero.value_loss_weight weighs the value's loss"),
+    "muzero.n_step_decay_age": Removed(0, "returns have --muzero.n_step rewards, however old a step is"),
+    "muzero.stored_value": Removed("policy", "it is always the value of the improved policy"),
+    "muzero.value_prefix_horizon": Removed(5, "it is always 5"),
+    "reanalyse.min_age": Removed(10, "it is always 10 updates", is_free=True),
     "league.main_exploiter_floor": Removed(0.1, f"{_ALPHASTAR}, 0.1"),
     "league.league_exploiter_weighting": Removed("linear_capped", f"{_ALPHASTAR}, linear_capped"),
     "league.exploiters": Removed(0.15, f"{_ALPHASTAR}, 0.15, or what --league.self_play leaves"),
@@ -40,6 +54,7 @@ SETTINGS: Mapping[str, Removed] = {
     "league.prior_games": Removed(1.0, "that beginning always counts as one match"),
     "league.decay": Removed(0.99, "it is always 0.99"),
     "checkpoint.replay_limit_bytes": Removed(4 * 2**30, "give --checkpoint.replay=on or off", is_free=True),
+    "metrics.every_updates": Removed(100, "a tenth of --checkpoint.every_updates lies between two rows"),
     "bucket.every_seconds": Removed(60.0, "it is twice --bucket.lease_seconds", is_free=True),
     "bucket.retry_seconds": Removed(120.0, "it is four times --bucket.lease_seconds", is_free=True),
 }

@@ -284,12 +284,22 @@ class CheckpointConfig(options.Section):
     every_seconds: float = options.free(
         120.0, "time between checkpoints (not in deterministic mode); 0: only at the end", "s", low=0
     )
-    every_updates: int = options.fixed(1_000, "deterministic mode: updates between checkpoints", "updates", low=1)
+    every_updates: int = options.fixed(
+        1_000,
+        "deterministic mode: updates between checkpoints; a row of metrics comes ten times as often",
+        "updates",
+        low=1,
+    )
     keep: int = options.free(3, "newest checkpoints kept", low=1)
     keep_every: int = options.free(0, "every Nth checkpoint is kept for good; 0: none", low=0)
     replay: str = options.free(
         "auto", "save the replay too; auto: if it has at most 4 GiB", choices=("auto", "on", "off")
     )
+
+    @property
+    def row_updates(self) -> int:
+        """Deterministic mode: updates between rows of metrics."""
+        return max(1, self.every_updates // 10)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -317,7 +327,6 @@ class BucketConfig(options.Section):
 @dataclasses.dataclass(frozen=True)
 class MetricsConfig(options.Section):
     every_seconds: float = options.free(10.0, "time between rows of metrics.jsonl and TensorBoard", "s", low=0.1)
-    every_updates: int = options.fixed(100, "deterministic mode: updates between rows", "updates", low=1)
     console: str = options.free("", "more metrics for the console's line, by their names: epsilon,loss; empty: none")
     tensorboard: bool = options.free(True, "write TensorBoard files into the run directory")
     wandb: str = options.free(

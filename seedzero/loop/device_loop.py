@@ -283,7 +283,7 @@ class DeviceLoop:
             self._hooks.row()
             self.alike.now()
             self._hooks.save(self.state())
-        elif num_updates % self._config.metrics.every_updates == 0:
+        elif num_updates % self._config.checkpoint.row_updates == 0:
             self.dispatcher.in_flight.settle()
             self._hooks.row()
 

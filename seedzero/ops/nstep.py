@@ -47,7 +47,6 @@ def n_step_targets(
     discount: float,
     n: int,
     num_positions: int,
-    num_rewards: jax.Array | None = None,
     learns_others: bool = False,
 ) -> Targets:
     """Returns the targets of the first `num_positions` positions of each window.
@@ -74,12 +73,11 @@ def n_step_targets(
       num_positions: K + 1; J must be at least K + 1 + n for full returns.
       learns_others: train all positions of windows that begin at an own one, and none of the others. The model then
         knows the mover from the number of steps: an even one, the player itself.
-      num_rewards: [B] int32, from 1 to n: replaces n for all returns of a window; None: n.
     """
     last = jnp.sum(seen.valid, axis=1, dtype=jnp.int32)[:, None] - 1
-    num_ahead: jax.Array | int = n if num_rewards is None else num_rewards[:, None]
+    num_ahead: jax.Array | int = n
     if seen.own is not None:
-        num_ahead = _num_ahead(seen.own | seen.terminated, last, num_ahead, num_positions)
+        num_ahead = _num_ahead(seen.own | seen.terminated, last, n, num_positions)
     value = seen.value * ~seen.terminated
     padded = jnp.pad(jnp.where(seen.valid, seen.reward, 0.0), ((0, 0), (0, n)))
     discounts = discount ** jnp.arange(n, dtype=seen.reward.dtype)
@@ -103,7 +101,7 @@ def n_step_targets(
     )
 
 
-def _num_ahead(counts: jax.Array, last: jax.Array, most: jax.Array | int, num_positions: int) -> jax.Array:
+def _num_ahead(counts: jax.Array, last: jax.Array, most: int, num_positions: int) -> jax.Array:
     """Returns the steps [B, K+1] int32 from each position to the last counted one up to `most` further on.
 
     At most 0: there is none behind the position. counts: [B, J] bool; last: [B, 1], the last valid position.
@@ -171,16 +169,6 @@ def _targets(returns: jax.Array, q_estimate: jax.Array, seen: Experience) -> Tar
         policy_mask=policy_mask,
         q_estimate=jnp.where(behind, 0.0, q_estimate),
     )
-
-
-def num_rewards_by_age(age: jax.Array, *, n: int, decay_age: int) -> jax.Array:
-    """Returns the number of rewards before the bootstrap value, int32 from 1 to n, for ages of any shape.
-
-    EfficientZero's off-policy correction (Ye et al. 2021, section 4.3) for actions of an old policy:
-    n - floor(age / (tau T)), clipped to 1 .. n, with T updates in all; tau = 0.3 there. `age` and `decay_age`,
-    which is tau T, are in updates.
-    """
-    return jnp.clip(n - age // decay_age, 1, n)
 
 
 def value_prefixes(reward: jax.Array, horizon: int) -> jax.Array:

@@ -1,10 +1,9 @@
 """Tree search over a learned model, batched, on the device."""
 
-from seedzero.config.muzero_config import SearchConfig
 from seedzero.search.engine import search, sweep_widths, tree_bytes
 from seedzero.search.inspection import to_dot
 from seedzero.search.selection import completed_q
-from seedzero.search.types import Prediction, RecurrentFn, Root, Tree
+from seedzero.search.types import Prediction, RecurrentFn, Root, SearchConfig, Tree
 from seedzero.search.types import SearchResult as Result
 
 __all__ = [

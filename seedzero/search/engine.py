@@ -18,7 +18,7 @@ def search(
     root: types.Root,
     recurrent_fn: types.RecurrentFn,
     *,
-    config: muzero_config.SearchConfig,
+    config: muzero_config.SearchSection,
     explore: jax.Array,
     invalid_actions: jax.Array | None = None,
     return_tree: bool = False,
@@ -52,14 +52,14 @@ def search(
     return result._replace(tree=inspection.tree(forests, explore.shape[0])) if return_tree else result
 
 
-def sweep_widths(config: muzero_config.SearchConfig, num_actions: int) -> tuple[int, ...]:
+def sweep_widths(config: muzero_config.SearchSection, num_actions: int) -> tuple[int, ...]:
     """Returns the number of a root's actions in each network call, if all actions are legal."""
     if config.policy == "puct":
         return (1,) * config.num_simulations
     return schedule.sweep_widths(min(config.num_considered, num_actions), config.num_simulations)
 
 
-def tree_bytes(batch_size: int, num_actions: int, config: muzero_config.SearchConfig) -> int:
+def tree_bytes(batch_size: int, num_actions: int, config: muzero_config.SearchSection) -> int:
     """Returns the trees' tables' largest size in bytes, without embeddings."""
     rounds = schedule.rounds(sweep_widths(config, num_actions))
     return max(_forest_bytes(batch_size * round_.width, 1 + round_.end, num_actions) for round_ in rounds)

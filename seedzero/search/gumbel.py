@@ -21,7 +21,7 @@ def search(
     root: types.Root,
     evaluate: types.Evaluate,
     *,
-    config: muzero_config.SearchConfig,
+    config: muzero_config.SearchSection,
     score: search_forest.Score,
     explore: jax.Array,
     invalid_actions: jax.Array | None,
@@ -59,7 +59,7 @@ def search(
 class _Position(NamedTuple):
     """The root position, and the search's arguments; constant meanwhile. Illegal actions have the lowest logit."""
 
-    config: muzero_config.SearchConfig
+    config: muzero_config.SearchSection
     evaluate: types.Evaluate
     score: search_forest.Score
     explore: jax.Array

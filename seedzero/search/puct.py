@@ -14,7 +14,7 @@ def search(
     root: types.Root,
     evaluate: types.Evaluate,
     *,
-    config: muzero_config.SearchConfig,
+    config: muzero_config.SearchSection,
     score: search_forest.Score,
     explore: jax.Array,
     invalid_actions: jax.Array | None,
@@ -60,7 +60,7 @@ def _add_dirichlet_noise(
     logits: jax.Array,
     invalid_actions: jax.Array,
     explore: jax.Array,
-    config: muzero_config.SearchConfig,
+    config: muzero_config.SearchSection,
 ) -> jax.Array:
     """Returns the prior's log probabilities [B, A], with noise in rows that explore; the lowest float if illegal.
 

@@ -41,7 +41,7 @@ def draw_weights(logits: jax.Array, scale: float, action: jax.Array, explore: ja
     return jnp.where(explore[:, None], jax.nn.softmax(logits / scale), certain)
 
 
-def puct_scores(forest: search_forest.Forest, *, config: muzero_config.SearchConfig) -> jax.Array:
+def puct_scores(forest: search_forest.Forest, *, config: muzero_config.SearchSection) -> jax.Array:
     """Returns MuZero's upper confidence bounds [A, N, T] (Schrittwieser et al. 2020, appendix B, equation 2).
 
     Values are scaled to [0, 1] by the range of the node's own value and its edges', not by the whole tree's range as
@@ -60,7 +60,7 @@ def puct_scores(forest: search_forest.Forest, *, config: muzero_config.SearchCon
     return scaled + exploration * forest.prior / (forest.visits + 1.0)
 
 
-def gumbel_scores(forest: search_forest.Forest, *, config: muzero_config.SearchConfig) -> jax.Array:
+def gumbel_scores(forest: search_forest.Forest, *, config: muzero_config.SearchSection) -> jax.Array:
     """Returns each edge's deficit to the improved policy, [A, N, T] (Danihelka et al. 2022, section 5)."""
     bonus = value_bonus(forest.prior, forest.value, forest.visits, forest.q_values, config=config)
     policy = jax.nn.softmax(forest.log_prior + bonus, axis=0)
@@ -77,7 +77,7 @@ def alternating_scores(forest: search_forest.Forest, *, own: search_forest.Score
 
 
 def value_bonus(
-    prior: jax.Array, value: jax.Array, visits: jax.Array, q_values: jax.Array, *, config: muzero_config.SearchConfig
+    prior: jax.Array, value: jax.Array, visits: jax.Array, q_values: jax.Array, *, config: muzero_config.SearchSection
 ) -> jax.Array:
     """Returns sigma(completed Q) [A, ...], the search's addition to the prior's logits.
 

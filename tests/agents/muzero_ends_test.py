@@ -23,11 +23,8 @@ def _config(**changes: options.Value) -> configs.Config:
 
 
 def _only(name: str, **changes: options.Value) -> configs.Config:
-    """All parts of the loss but one weigh nothing; "end" has no weight."""
-    weights: dict[str, options.Value] = {f"muzero__{part}_loss_weight": 0.0 for part in ("policy", "value", "reward")}
-    return cases.make_config(
-        **{**weights, **({} if name == "end" else {f"muzero__{name}_loss_weight": 1.0}), **changes}
-    )
+    """All parts of the loss but one weigh nothing, for `_jitted`; "end" has no weight, and "value" that of 1."""
+    return cases.make_config(muzero__value_loss_weight=float(name == "value"), **changes)
 
 
 @functools.cache
@@ -38,7 +35,13 @@ def _jitted(config: configs.Config) -> Any:
     def predict(params: Any, s: jax.Array) -> tuple[jax.Array, jax.Array]:
         return jnp.zeros((len(s), 2)), jnp.zeros((len(s), num_logits)).at[:, -1].set(s[:, 0] * (num_logits > 11))
 
-    return jax.jit(functools.partial(cases.loss_and_metrics, cases.with_functions(parts, predict=predict)))
+    def find(params: Any, windows: windowing.Windows) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(muzero_loss, "_POLICY_WEIGHT", 0.0)
+            patch.setattr(muzero_loss, "_REWARD_WEIGHT", 0.0)
+            return cases.loss_and_metrics(cases.with_functions(parts, predict=predict), params, windows)
+
+    return jax.jit(find)
 
 
 def _loss_and_metrics(config: configs.Config, windows: windowing.Windows) -> tuple[np.ndarray, base.Metrics]:
@@ -161,9 +164,10 @@ def test_a_return_bootstraps_from_the_value_of_what_goes_on() -> None:
     np.testing.assert_allclose(targets.value, 0.25 * 2.0, rtol=1e-3)
 
 
-def test_actions_that_end_the_episode_are_learned_to_be_worth_nothing() -> None:
+def test_actions_that_end_the_episode_are_learned_to_be_worth_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Action 0 ends it; values are small beside the bins, so that nothing else tells soon."""
-    config = _config(optimizer__learning_rate=0.03, muzero__policy_loss_weight=0.0, reward__normalize=False)
+    monkeypatch.setattr(muzero_loss, "_POLICY_WEIGHT", 0.0)
+    config = _config(optimizer__learning_rate=0.03, reward__normalize=False)
     windows = cases.make_windows(config)
     action = np.array([0, 1, 2, 1], np.int32)[:, None].repeat(windows.valid.shape[1], 1)
     over = _cut(windows, 1, terminated=True)

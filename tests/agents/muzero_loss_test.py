@@ -22,11 +22,13 @@ from seedzero.replay import windowing
 
 @functools.cache
 def _jitted_loss(config: configs.Config, *, gradient: bool = False) -> Any:
-    """Returns the jitted function of parameters and windows to the hand model's loss, or to its gradient."""
+    """Returns the jitted function of parameters and windows to the hand model's policy loss, or to its gradient."""
     parts = cases.hand_model(config)
 
     def loss(params: Any, windows: windowing.Windows) -> jax.Array:
-        return cases.loss_and_metrics(parts, params, windows)[0]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(muzero_loss, "_REWARD_WEIGHT", 0.0)
+            return cases.loss_and_metrics(parts, params, windows)[0]
 
     return jax.jit(jax.grad(loss) if gradient else loss)
 
@@ -36,7 +38,7 @@ def _hand_model_loss(config: configs.Config, windows: windowing.Windows, params:
 
 
 def _hand_model_config(**changes: options.Value) -> configs.Config:
-    return cases.make_config(muzero__value_loss_weight=0.0, muzero__reward_loss_weight=0.0, **changes)
+    return cases.make_config(muzero__value_loss_weight=0.0, **changes)
 
 
 def _ended(windows: windowing.Windows) -> windowing.Windows:
@@ -82,12 +84,17 @@ def test_the_loss_is_the_weighted_mean_over_windows() -> None:
     np.testing.assert_allclose(loss([1.0, 0.5, 2.0, 0.0]), alone[0] + 0.5 * alone[1] + 2.0 * alone[2], rtol=1e-6)
 
 
-def test_the_loss_is_the_weighted_sum_of_its_terms_and_each_has_its_metric() -> None:
+def test_the_loss_is_the_weighted_sum_of_its_terms_and_each_has_its_metric(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = {"policy": 0.5, "value": 0.25, "reward": 2.0, "policy_gradient": 0.7, "consistency": 3.0}
-    settings = {
-        f"muzero__{name}{'_loss' * (number < 3)}_weight": x for number, (name, x) in enumerate(weights.items())
-    }
-    config = cases.make_config(muzero__predict_ends=True, muzero__entropy_weight=0.3, **settings)
+    monkeypatch.setattr(muzero_loss, "_POLICY_WEIGHT", weights["policy"])
+    monkeypatch.setattr(muzero_loss, "_REWARD_WEIGHT", weights["reward"])
+    config = cases.make_config(
+        muzero__predict_ends=True,
+        muzero__entropy_weight=0.3,
+        muzero__value_loss_weight=weights["value"],
+        muzero__policy_gradient_weight=weights["policy_gradient"],
+        muzero__consistency_weight=weights["consistency"],
+    )
     parts = cases.hand_model(config)
 
     def predict(params: Any, s: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -140,7 +147,7 @@ def test_the_policy_s_entropy_is_taken_off_with_its_weight_where_the_policy_coun
 
 def test_each_reward_is_trained_on_the_step_that_leads_to_its_position() -> None:
     """A dynamics function that says "the action's number" as reward is right when rewards repeat the action before."""
-    config = cases.make_config(muzero__value_loss_weight=0.0, muzero__policy_loss_weight=0.0)
+    config = cases.make_config(muzero__value_loss_weight=0.0)
     windows = cases.make_windows(config)
     action = np.asarray(windows.stored["action"])
     reward = np.pad(action[:, :-1], ((0, 0), (1, 0)), constant_values=7).astype(np.float32)
@@ -214,11 +221,10 @@ def test_an_end_by_chance_is_not_blamed_on_the_actions_behind_it() -> None:
     assert found == pytest.approx(0.5, abs=0.1)  # drawn evenly, the others would bear two thirds of the ends: 0.67
 
 
-def test_sums_of_rewards_are_trained_on_the_step_that_completes_them() -> None:
+def test_sums_of_rewards_are_trained_on_the_step_that_completes_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that says the sum of all actions since the sum began is right when rewards repeat the action before."""
-    config = cases.make_config(
-        muzero__value_prefix=True, muzero__value_prefix_horizon=2, muzero__unroll_steps=5, network__num_bins=101
-    )
+    monkeypatch.setattr(muzero_model, "PREFIX_HORIZON", 2)
+    config = cases.make_config(muzero__value_prefix=True, muzero__unroll_steps=5, network__num_bins=101)
     windows = cases.make_windows(config)
     action = windows.stored["action"]
     windows = agent_cases.store(windows, policy=windows.stored["policy"][..., :2])

@@ -192,9 +192,8 @@ def test_windows_of_own_rows_teach_what_they_do_without_a_league() -> None:
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7), found, expected)
 
 
-@pytest.mark.parametrize("age", [0, 10])
-def test_values_of_the_target_network_are_those_of_own_positions(age: int) -> None:
-    config = _config(muzero__target_network_updates=5, muzero__n_step_decay_age=age)
+def test_values_of_the_target_network_are_those_of_own_positions() -> None:
+    config = _config(muzero__target_network_updates=5)
     assert muzero.make(config, cases.SPEC, "cpu").data.observe == (0, 1, 2, 3, 4)
     parts = cases.value_of_observation(config)
     parts = parts._replace(spec=dataclasses.replace(parts.spec, num_players=2))
@@ -202,7 +201,7 @@ def test_values_of_the_target_network_are_those_of_own_positions(age: int) -> No
     # Observation k is worth k.
     shown = jnp.broadcast_to(jnp.arange(5.0)[None, :, None], (cases.BATCH, 5, 1))
     windows = agent_cases.show(windows, shown)
-    targets = jax.jit(lambda: muzero_loss.make_targets(parts, {"offset": 0.0}, windows, 0))()
+    targets = jax.jit(lambda: muzero_loss.make_targets(parts, {"offset": 0.0}, windows))()
     mask = np.array([[True, False, True], [False, True, False], [False, False, True], [False] * 3])
     np.testing.assert_array_equal(targets.value_mask, mask)
     # 1 - 1/2 + (k + 2)/4 where the row two steps on is own.
@@ -211,7 +210,7 @@ def test_values_of_the_target_network_are_those_of_own_positions(age: int) -> No
     )
     # Where it is another's, the row before it: 1 - (k + 1)/2.
     nearer = agent_cases.store(windows, **{OWN: np.tile(np.array([1, 1, 0, 1, 0], bool), (cases.BATCH, 1))})
-    targets = jax.jit(lambda: muzero_loss.make_targets(parts, {"offset": 0.0}, nearer, 0))()
+    targets = jax.jit(lambda: muzero_loss.make_targets(parts, {"offset": 0.0}, nearer))()
     np.testing.assert_allclose(np.asarray(targets.value)[:, :2], [[1 - 1 / 2, 0.5 + 3 / 4]] * 4, rtol=1e-4)
 
 

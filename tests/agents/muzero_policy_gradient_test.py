@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import muzero_cases as cases
 import numpy as np
+import pytest
 
 from seedzero.agents import learning, muzero, muzero_loss, muzero_model
 from seedzero.config import configs, options
@@ -20,12 +21,15 @@ from seedzero.replay import windowing
 PROBABILITY = muzero_loss.PROBABILITY
 
 
+@pytest.fixture(autouse=True)
+def _only_the_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(muzero_loss, "_POLICY_WEIGHT", 0.0)
+    monkeypatch.setattr(muzero_loss, "_REWARD_WEIGHT", 0.0)
+
+
 def _config(**changes: options.Value) -> configs.Config:
     """Returns a configuration whose loss is the policy gradient alone; two-step returns, a discount of 1/2."""
-    nothing = dict.fromkeys(("policy_loss_weight", "value_loss_weight", "reward_loss_weight"), 0.0)
-    return cases.make_config(
-        **{f"muzero__{name}": value for name, value in nothing.items()}, muzero__policy_gradient_weight=1.0, **changes
-    )
+    return cases.make_config(muzero__value_loss_weight=0.0, muzero__policy_gradient_weight=1.0, **changes)
 
 
 def _parts(config: configs.Config, *, has_action_mask: bool = False) -> muzero_model.Parts:

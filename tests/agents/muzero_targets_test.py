@@ -95,31 +95,6 @@ def test_each_observation_that_consistency_and_bootstraps_need_comes_once(
 # The age of a step ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bootstrap", ["stored", "target network"])
-def test_old_windows_have_shorter_returns(bootstrap: str) -> None:
-    every = 0 if bootstrap == "stored" else 7
-    config = cases.make_config(muzero__n_step_decay_age=10, muzero__target_network_updates=every)
-    # Observation and stored value of position k are both 5 k; the last window ends at position 1.
-    numbers = jnp.broadcast_to(5.0 * jnp.arange(5.0), (cases.BATCH, 5))
-    windows = cases.make_windows(config)
-    windows = agent_cases.show(windows, numbers[..., None].at[3, 2:].set(5.0))
-    windows = agent_cases.store(windows, value=numbers)._replace(
-        reward=jnp.ones_like(windows.reward), valid=windows.valid.at[3, 2:].set(False)
-    )
-    parts = cases.value_of_observation(config)
-    make_targets = jax.jit(functools.partial(muzero_loss.make_targets, parts))
-    targets = make_targets({"offset": 0.0}, cases.aged(windows, [50, 41, 40, 0]), jnp.int32(50))
-    two, one = [1.5 + 10 / 4, 1.5 + 15 / 4, 1.5 + 20 / 4], [1.0 + 5 / 2, 1.0 + 10 / 2, 1.0 + 15 / 2]
-    np.testing.assert_allclose(targets.value[:3], [two, two, one], rtol=1e-4)
-    np.testing.assert_allclose(targets.value[3, 0], one[0], rtol=1e-4)
-
-
-def test_a_target_network_sees_all_positions_that_old_steps_may_bootstrap_from() -> None:
-    config = cases.make_config(muzero__n_step_decay_age=10, muzero__target_network_updates=7)
-    assert muzero.make(config, cases.SPEC, "cpu").data.observe == (0, 1, 2, 3, 4)
-    assert muzero.make(cases.make_config(muzero__n_step_decay_age=10), cases.SPEC, "cpu").data.observe == (0,)
-
-
 @pytest.mark.parametrize(("start", "num_old"), [(50, 2), (51, 0)])
 def test_old_windows_learn_the_searchs_value_once_the_model_is_trusted(start: int, num_old: int) -> None:
     config = cases.make_config(muzero__search_value_age=10, muzero__search_value_start=start)

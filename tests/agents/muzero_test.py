@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 import agent_cases  # beside this file: see conftest.py
@@ -52,8 +51,9 @@ def test_a_windows_priority_is_how_far_the_network_is_from_its_target() -> None:
     assert np.asarray(priority).max() < 0.5
 
 
-def test_rewards_of_the_search_sum_up_to_what_is_trained() -> None:
-    config = cases.make_config(muzero__value_prefix=True, muzero__value_prefix_horizon=2, muzero__unroll_steps=3)
+def test_rewards_of_the_search_sum_up_to_what_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(muzero_model, "PREFIX_HORIZON", 2)
+    config = cases.make_config(muzero__value_prefix=True, muzero__unroll_steps=3)
     parts = muzero_model.make_parts(config, cases.SPEC, "cpu")
     random = np.random.default_rng(0)
     observation = jnp.asarray(random.normal(size=(cases.BATCH, 4)), jnp.float32)
@@ -87,9 +87,12 @@ def test_rewards_of_the_search_sum_up_to_what_is_trained() -> None:
 
 
 @pytest.mark.parametrize("policy", ["gumbel", "puct"])
-def test_a_search_over_sums_of_rewards_finds_the_action_that_is_rewarded(policy: str) -> None:
+def test_a_search_over_sums_of_rewards_finds_the_action_that_is_rewarded(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(muzero_model, "PREFIX_HORIZON", 2)
     config = cases.make_config(search__policy=policy, search__num_simulations=24, reward__discount=1.0)
-    config = configs.override(config, {"muzero.value_prefix": True, "muzero.value_prefix_horizon": 2})
+    config = configs.override(config, {"muzero.value_prefix": True})
 
     def step(params: Any, s: jax.Array, action: jax.Array, carry: Any) -> tuple[jax.Array, Any, jax.Array]:
         total = carry[0] + 0.5 * (action == 1)[:, None]
@@ -110,7 +113,7 @@ def test_a_search_over_sums_of_rewards_finds_the_action_that_is_rewarded(policy:
 
 
 @pytest.mark.parametrize("jit", [False, True])
-def test_the_value_to_store_is_the_mean_of_the_search_or_that_of_the_policy(jit: bool) -> None:
+def test_the_value_to_store_is_that_of_the_improved_policy(jit: bool) -> None:
     root = mcts.Root(jnp.log(jnp.array([[0.5, 0.25, 0.25]])), jnp.array([4.0]), ())
     found = mcts.Result(
         action=jnp.array([0]),
@@ -123,21 +126,9 @@ def test_the_value_to_store_is_the_mean_of_the_search_or_that_of_the_policy(jit:
         mean_depth=jnp.array([1.0]),
     )
 
-    def stored(which: str) -> float:
-        parts = cases.hand_model(cases.make_config(muzero__stored_value=which))
-        value = functools.partial(muzero_search.search_value, parts)
-        return float((jax.jit(value) if jit else value)(root, found)[0])
-
+    value = jax.jit(muzero_search.search_value) if jit else muzero_search.search_value
     # Visited actions average (10 / 2 + 1 / 4) / (3 / 4) = 7 by the prior; the mixed value is (4 + 3 * 7) / (1 + 3).
-    np.testing.assert_allclose(stored("policy"), 0.7 * 10 + 0.1 * 1 + 0.2 * 6.25, rtol=1e-6)
-    assert stored("root") == 5.0
-
-
-def test_what_is_stored_as_value_changes_nothing_else() -> None:
-    mean, policy = _choice(2, "gumbel", muzero__stored_value="root").stored, _choice(2, "gumbel").stored
-    assert (mean["value"] != policy["value"]).any()
-    for name in ("action", "policy"):
-        np.testing.assert_array_equal(mean[name], policy[name])
+    np.testing.assert_allclose(value(root, found)[0], 0.7 * 10 + 0.1 * 1 + 0.2 * 6.25, rtol=1e-6)
 
 
 @pytest.mark.parametrize("policy", ["gumbel", "puct"])
@@ -209,7 +200,6 @@ _CORRECTED: dict[str, options.Value] = {"muzero.off_policy_correction": True, "m
             r"consistency_steps=3 .*muzero\.unroll_steps=2",
         ),
         (cases.SPEC, {**_CORRECTED, "muzero.target_network_updates": 0}, "target_network_updates=100"),
-        (cases.SPEC, {**_CORRECTED, "muzero.n_step_decay_age": 5}, "n_step_decay_age"),
         (VECTORS, _CORRECTED, "off_policy_correction.* vectors"),
         (VECTORS, {"muzero.policy_gradient_weight": 0.5}, r"policy_gradient_weight=0\.5 "),
     ],

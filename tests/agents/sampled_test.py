@@ -102,8 +102,9 @@ def test_greedy_rows_do_not_see_the_key_and_exploring_ones_sample_anew() -> None
     assert not np.array_equal(once[1][0], once[1][1])
 
 
-def test_a_wider_proposal_makes_likely_actions_of_the_policy_likely_again() -> None:
-    config = _config(search__uniform_share=0.5)
+def test_a_wider_proposal_makes_likely_actions_of_the_policy_likely_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampled, "_UNIFORM_SHARE", 0.5)
+    config = _config()
     logits = jnp.tile(jnp.log(jnp.array([0.6, 0.1, 0.1, 0.1, 0.1])), (BATCH, 1))
 
     def flat(params: Any, action: jax.Array, hidden: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
@@ -187,7 +188,7 @@ def test_reanalysing_renews_the_samples_with_their_weights() -> None:
 
 
 def test_reanalysing_draws_new_samples_each_time_by_puct_too() -> None:
-    config = _config(reanalyse__per_insert=1.0, search__policy="puct", muzero__stored_value="policy")
+    config = _config(reanalyse__per_insert=1.0, search__policy="puct")
     agent = muzero.make(config, SPEC, "cpu")
     assert agent.reanalyse is not None
     params, compute = jax.jit(agent.init)(jax.random.key(0)).params, jax.jit(agent.reanalyse.compute)

@@ -164,7 +164,7 @@ def test_a_setting_of_learning_changes_only_where_a_resume_names_it(tmp_path: pa
 def test_what_shapes_or_means_stored_data_is_fixed() -> None:
     fixed = {name for name, field in configs.fields().items() if not field.metadata["resumable"]}
     shapes = {"network.width", "replay.capacity", "search.num_sampled", "muzero.value_prefix", "network.lstm_width"}
-    meanings = {"env.id", "env.kwargs", "reward.discount", "muzero.stored_value", "network.value_transform"}
+    meanings = {"env.id", "env.kwargs", "reward.discount", "network.value_transform"}
     assert shapes | meanings <= fixed
     others = {name for name in fixed if name.startswith(("optimizer.", "evaluation.", "explore."))}
     assert others == {"optimizer.kind"}  # each has a state of its own

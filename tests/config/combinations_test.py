@@ -23,7 +23,7 @@ def _catch(**changes: options.Value) -> configs.Config:
         ({"env__id": "remote", "worker__num": 2}, "--env=remote .* --workers=2"),
         (
             {"search__policy": "puct", "search__temperature": 0.0, "muzero__policy_gradient_weight": 0.5},
-            "muzero.policy_gradient_weight=0.5 .*search.temperature=0 .*search.dirichlet_fraction=0.25",
+            "muzero.policy_gradient_weight=0.5 .*search.temperature=0 .*--search.temperature=1",
         ),
         (
             {"search__policy": "puct", "search__temperature": 0.0, "muzero__off_policy_correction": True},

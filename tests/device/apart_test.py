@@ -31,7 +31,7 @@ def _live(num_acting: int, num_learning: int) -> tuple[device_world.World, list[
     """Acts, beyond the rings' ends, learns and reanalyses in turn; returns what came of it, without clocks."""
     config = configs.override(configs.Config(), {**device_world.EVERYTHING, "reanalyse.batch_size": 6})
     setup = setups.Setup(
-        agent=muzero.make(config, device_world.IMAGES, "cpu"),
+        agent=fake_agent.refreshing_after(muzero.make(config, device_world.IMAGES, "cpu"), 0),
         spec=device_world.IMAGES,
         layout=batches.Layout(num_acting, NUM_TRAIN, NUM_EVALUATE),
         sizes=(8,),

@@ -29,7 +29,6 @@ EVERYTHING: dict[str, options.Value] = {
     "muzero.unroll_steps": 2,
     "replay.priority_alpha": 0.6,
     "reanalyse.per_insert": 1.0,
-    "reanalyse.min_age": 0,
 }
 IMAGES = types.EnvSpec((2, 3, 1), "uint8", 3)
 

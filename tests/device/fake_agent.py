@@ -22,6 +22,11 @@ SEED = np.int32(0)
 ONE_ROW = sources.Replay(length=1, observe=(0,))
 
 
+def refreshing_after(agent: base.Agent, min_age: int) -> base.Agent:
+    """Returns an agent whose targets, if it reanalyses any, are old after so many updates."""
+    return agent._replace(reanalyse=agent.reanalyse and agent.reanalyse._replace(min_age=min_age))
+
+
 def make(
     data: sources.Replay | sources.Queue = ONE_ROW,
     *,

@@ -25,8 +25,9 @@ LENGTH = 40
 
 def _world(num_devices: int, *, on_host: bool, ahead: bool = False) -> device_world.World:
     values = {**device_world.EVERYTHING, "muzero.consistency_weight": 1.0, "reanalyse.batch_size": 8}
+    agent = muzero.make(configs.override(configs.Config(), values), device_world.IMAGES, "cpu")
     setup = setups.Setup(
-        agent=muzero.make(configs.override(configs.Config(), values), device_world.IMAGES, "cpu"),
+        agent=fake_agent.refreshing_after(agent, 0),
         spec=device_world.IMAGES,
         mesh=meshes.make(num_devices),
         layout=batches.Layout(num_devices, num_train=4, num_evaluate=4),

@@ -29,7 +29,6 @@ SETTINGS: dict[str, options.Value] = {
     "search.num_considered": 2,
     "reanalyse.per_insert": 1.0,
     "reanalyse.batch_size": BATCH,
-    "reanalyse.min_age": MIN_AGE,
 }
 
 
@@ -39,8 +38,9 @@ def _config(**changes: options.Value) -> configs.Config:
 
 
 def _setup(config: configs.Config, spec: types.EnvSpec, num_devices: int) -> setups.Setup:
+    agent = muzero.make(config, spec, "cpu")
     return setups.Setup(
-        agent=muzero.make(config, spec, "cpu"),
+        agent=fake_agent.refreshing_after(agent, MIN_AGE),
         spec=spec,
         mesh=meshes.make(num_devices),
         layout=batches.Layout(num_devices, NUM_TRAIN, 0),
@@ -85,7 +85,7 @@ class _Host:
         return jax.tree.map(np.array, after), {name: float(value) for name, value in metrics.items()}
 
 
-PUCT = _config(search__policy="puct", network__frame_stack=2, muzero__stored_value="root")
+PUCT = _config(search__policy="puct", network__frame_stack=2)
 
 
 @functools.cache
@@ -99,18 +99,20 @@ def _search_by_hand() -> Any:
     network = muzero_net.make(PUCT.network, MASKED, "cpu")
     parts = muzero_model.Parts(PUCT, MASKED, network, muzero_model.make_optimizer(PUCT.optimizer), lambda count: count)
 
-    def find(params: Any, observation: jax.Array, mask: jax.Array) -> mcts.Result:
+    def find(params: Any, observation: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
         hidden = network.represent(params, {types.OBSERVATION: observation})
         logits, value = network.predict(params, hidden)
-        return mcts.search(
+        root = mcts.Root(logits, muzero_model.decode(parts, value), hidden)
+        result = mcts.search(
             params,
             jax.random.key(99),
-            mcts.Root(logits, muzero_model.decode(parts, value), hidden),
+            root,
             muzero_search.recurrent_fn(parts),
             config=PUCT.search,
             explore=jnp.zeros(len(observation), bool),
             invalid_actions=~mask,
         )
+        return result.action_weights, muzero_search.search_value(root, result)
 
     return jax.jit(find)
 
@@ -127,10 +129,10 @@ def test_refreshed_targets_are_those_of_a_search_by_hand_and_nothing_else_change
     assert (written.sum(axis=0) > 0).tolist() == [True] * 4 + [False] * 8
     slot, time = np.nonzero(np.arange(LENGTH) < np.full((NUM_TRAIN, 1), 5))
     frames = [before.observation[slot, np.maximum(time - 1, 0)], before.observation[slot, time]]
-    found = _search_by_hand()(host.params, np.concatenate(frames, axis=-1), mask[slot])
+    policies, values = _search_by_hand()(host.params, np.concatenate(frames, axis=-1), mask[slot])
     policy, value = before.stored["policy"].copy(), before.stored["value"].copy()
     unit = muzero_model.unit(host.params)
-    policy[slot, time], value[slot, time] = found.action_weights, unit * found.root_value
+    policy[slot, time], value[slot, time] = policies, unit * values
     np.testing.assert_allclose(after.stored["policy"][written], policy[written], atol=1e-6)
     np.testing.assert_allclose(after.stored["value"][written], value[written], rtol=1e-5, atol=1e-5)
     old = {name: before.stored[name][written] for name in ("policy", "value", "target_version")}

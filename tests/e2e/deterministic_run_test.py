@@ -16,7 +16,6 @@ RUN = (*harness.TINY, *harness.lock_step(UPDATES, EVERY), *EVALUATED, "--batcher
 OPTIONAL = (
     "--replay.priority_alpha=0.6",
     "--reanalyse.per_insert=0.5",
-    "--reanalyse.min_age=4",
     "--reanalyse.batch_size=16",
 )
 

@@ -111,12 +111,11 @@ ENDLESS = (
 
 
 def lock_step(num_updates: int, every: int) -> tuple[str, ...]:
-    """Returns settings of a deterministic run with so many updates, and every so many a checkpoint and two rows."""
+    """Returns settings of a deterministic run with so many updates, and every so many a checkpoint."""
     return (
         "--deterministic",
         f"--max_updates={num_updates}",
         f"--checkpoint.every_updates={every}",
-        f"--metrics.every_updates={every // 2}",
     )
 
 

@@ -136,15 +136,15 @@ def test_an_ablation_trains_and_shows_what_is_changed_alone(
         return result
 
     monkeypatch.setattr(ablation, "measure", measure)
-    words = ["catch", "--variants=base,no_gates,stored_value,no_ends", "--seeds=1", f"--out={tmp_path}"]
+    words = ["catch", "--variants=base,no_gates,puct,no_ends", "--seeds=1", f"--out={tmp_path}"]
     monkeypatch.setattr(sys, "argv", ["ablation.py", *words])
     earlier = {"task": "catch", "variant": "no_gates", "seed": 1, **result}
     (tmp_path / "ablation.json").write_text(json.dumps([earlier]))
     ablation.main()
-    assert trained == ["base", "stored_value"]
+    assert trained == ["base", "puct"]
     output = capsys.readouterr().out
     assert output.startswith("catch: left out, as the preset has these settings: no_gates, no_ends\n")
-    assert "| `--muzero.stored_value=root` |" in output and "gated" not in output
+    assert "| `--search.policy=puct` |" in output and "gated" not in output
 
 
 def test_an_ablation_shows_medians_over_seeds(script: Any) -> None:

@@ -193,32 +193,25 @@ def _brute_force(reward: np.ndarray, value: np.ndarray, last: int, terminated: b
     return returns_
 
 
-def test_each_window_has_as_many_rewards_in_its_returns_as_it_is_told() -> None:
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_returns_of_random_windows_are_those_of_a_loop(n: int) -> None:
     random = np.random.default_rng(0)
     size, num_positions = 60, 3 + 4
     reward, value = random.normal(size=(2, size, num_positions)).astype(np.float32)
     last = random.integers(0, num_positions, size)
     terminated = random.random(size) < 0.5
-    num_rewards = random.integers(1, 5, size)
     positions = np.arange(num_positions)
-    targets = jax.jit(functools.partial(nstep.n_step_targets, discount=0.9, n=4, num_positions=3))(
+    targets = jax.jit(functools.partial(nstep.n_step_targets, discount=0.9, n=n, num_positions=3))(
         nstep.Experience(
             reward,
             value,
             terminated[:, None] & (positions == last[:, None]),
             np.zeros((size, num_positions), bool),
             positions <= last[:, None],
-        ),
-        num_rewards=jnp.asarray(num_rewards, jnp.int32),
+        )
     )
-    expected = [_brute_force(*window) for window in zip(reward, value, last, terminated, num_rewards, strict=True)]
+    expected = [_brute_force(*window, n) for window in zip(reward, value, last, terminated, strict=True)]
     np.testing.assert_allclose(targets.value, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_returns_of_old_steps_bootstrap_earlier_but_after_one_reward_at_least() -> None:
-    age = jnp.array([-3, 0, 9, 10, 19, 20, 39, 40, 1000])
-    num_rewards = nstep.num_rewards_by_age(age, n=5, decay_age=10)
-    np.testing.assert_array_equal(num_rewards, [5, 5, 5, 4, 4, 3, 2, 1, 1])
 
 
 @pytest.mark.parametrize(
@@ -274,8 +267,8 @@ def test_a_return_bootstraps_at_the_last_own_position_within_n_steps(end: str, n
     np.testing.assert_array_equal(targets.q_estimate, targets.value)
 
 
-def _random_windows(num_positions: int = 8) -> tuple[nstep.Experience, Any]:
-    """Returns 200 windows, and the numbers of their rewards."""
+def _random_windows(num_positions: int = 8) -> nstep.Experience:
+    """Returns 200 windows."""
     random = np.random.default_rng(0)
     size, positions = 200, np.arange(num_positions)
     last, kind = random.integers(0, num_positions, size)[:, None], random.integers(0, 3, size)[:, None]
@@ -288,7 +281,8 @@ def _random_windows(num_positions: int = 8) -> tuple[nstep.Experience, Any]:
         valid=positions <= last,
         own=random.random(reward.shape) < 0.6,
     )
-    return jax.tree.map(jnp.asarray, seen), random.integers(1, 4, size)
+    found: nstep.Experience = jax.tree.map(jnp.asarray, seen)
+    return found
 
 
 def _slow(reward: Any, value: Any, terminated: Any, truncated: Any, valid: Any, own: Any, num: int) -> list[Any]:
@@ -309,11 +303,11 @@ def _slow(reward: Any, value: Any, terminated: Any, truncated: Any, valid: Any, 
     return found
 
 
-def test_targets_against_others_are_those_of_a_loop_over_their_positions() -> None:
-    seen, number = _random_windows()
-    make = jax.jit(functools.partial(nstep.n_step_targets, discount=-0.9, n=3, num_positions=4))
-    targets = make(seen, num_rewards=number)
-    expected = np.array([_slow(*window) for window in zip(*map(np.asarray, seen), number, strict=True)])
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_targets_against_others_are_those_of_a_loop_over_their_positions(n: int) -> None:
+    seen = _random_windows()
+    targets = jax.jit(functools.partial(nstep.n_step_targets, discount=-0.9, n=n, num_positions=4))(seen)
+    expected = np.array([_slow(*window, n) for window in zip(*map(np.asarray, seen), strict=True)])
     np.testing.assert_array_equal(targets.value_mask, ~np.isnan(expected[..., 0]))
     np.testing.assert_array_equal(targets.policy_mask, expected[..., 1] == 1)
     found = np.where(targets.value_mask, targets.value, X)
@@ -322,7 +316,7 @@ def test_targets_against_others_are_those_of_a_loop_over_their_positions() -> No
 
 
 def test_with_others_windows_from_own_rows_are_learned_whole_alone() -> None:
-    seen, _ = _random_windows()
+    seen = _random_windows()
     make = jax.jit(
         functools.partial(nstep.n_step_targets, discount=-0.9, n=3, num_positions=4), static_argnames="learns_others"
     )
@@ -349,12 +343,11 @@ def test_another_s_move_is_worth_the_reward_and_the_own_value_behind_it() -> Non
     np.testing.assert_array_equal(found.policy_mask, [[True] * 3, [False] * 3])
 
 
-@pytest.mark.parametrize("is_old", [False, True])
-def test_where_all_positions_are_own_targets_are_the_same_bits(is_old: bool) -> None:
-    seen, number = _random_windows()
+def test_where_all_positions_are_own_targets_are_the_same_bits() -> None:
+    seen = _random_windows()
     make = jax.jit(functools.partial(nstep.n_step_targets, discount=-0.9, n=3, num_positions=4))
     own, nothing = (seen._replace(own=own) for own in (jnp.ones_like(seen.valid), None))
-    for one, other in zip(*(make(x, num_rewards=number if is_old else None) for x in (own, nothing)), strict=True):
+    for one, other in zip(make(own), make(nothing), strict=True):
         assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
 
 

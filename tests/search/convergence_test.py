@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from seedzero import search as mcts
-from seedzero.config import muzero_config
 
 Board = tuple[int, ...]
 """Nine squares, row by row, as the player to move sees them: 1 own, -1 the other's, 0 empty."""
@@ -80,7 +79,7 @@ def game_step(params: Any, action: jax.Array, board: jax.Array) -> tuple[mcts.Pr
 
 
 def compiled(step: Any, policy: str, num_simulations: int) -> Any:
-    config = muzero_config.SearchConfig(policy=policy, num_simulations=num_simulations)
+    config = mcts.SearchConfig(policy=policy, num_simulations=num_simulations)
     run = functools.partial(mcts.search, recurrent_fn=step, config=config)
     return jax.jit(run)
 

@@ -13,7 +13,6 @@ import pytest
 import reference  # beside this file: see conftest.py
 
 from seedzero import search as mcts
-from seedzero.config import muzero_config
 
 CLOSE = 1e-5
 """Scores that 32 bits cannot tell apart: they are sums of numbers up to about 30, whose last bit is 2e-6."""
@@ -108,7 +107,7 @@ def test_the_reference_finds_what_is_worked_by_hand() -> None:
         model,
         reference.Node(0, np.zeros(2), 0.5),
         np.array([0.0, 0.25]),
-        config=muzero_config.SearchConfig(num_simulations=2, value_scale=0.1, max_visit_init=9.0),
+        config=mcts.SearchConfig(num_simulations=2, value_scale=0.1, max_visit_init=9.0),
         legal=np.ones(2, bool),
     )
     assert found.visit_counts.tolist() == [1, 1]

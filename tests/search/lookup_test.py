@@ -12,7 +12,6 @@ import pytest
 import reference  # beside this file: see conftest.py
 
 from seedzero import search as mcts
-from seedzero.config import muzero_config
 from seedzero.search import lookup
 
 N, W, B, A = 5, 3, 4, 7
@@ -94,9 +93,7 @@ def test_numbers_along_rows_are_read_and_written(way: str) -> None:
 def test_both_ways_search_alike(
     monkeypatch: pytest.MonkeyPatch, policy: str, masked: bool, considered: int, simulations: int
 ) -> None:
-    config = muzero_config.SearchConfig(
-        policy=policy, num_simulations=simulations, num_considered=considered, value_scale=1.0
-    )
+    config = mcts.SearchConfig(policy=policy, num_simulations=simulations, num_considered=considered, value_scale=1.0)
     num_actions, rows = 20, 5
 
     def found() -> mcts.Result:

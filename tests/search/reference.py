@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 
 from seedzero import search as mcts
-from seedzero.config import muzero_config
 
 Model = Callable[[Any, int], tuple[mcts.Prediction, Any]]
 """(state, action) -> (prediction without a batch axis, next state)."""
@@ -87,9 +86,7 @@ class Found(NamedTuple):
 class Search:
     """The simulations of one root: the model, how a node chooses, and a record of depths and close decisions."""
 
-    def __init__(
-        self, model: Model, choose: Callable[[Search, Node], int], config: muzero_config.SearchConfig
-    ) -> None:
+    def __init__(self, model: Model, choose: Callable[[Search, Node], int], config: mcts.SearchConfig) -> None:
         self.model = model
         self.choose = choose
         self.config = config
@@ -149,9 +146,7 @@ class Search:
         )
 
 
-def gumbel(
-    model: Model, root: Node, noise: np.ndarray, *, config: muzero_config.SearchConfig, legal: np.ndarray
-) -> Found:
+def gumbel(model: Model, root: Node, noise: np.ndarray, *, config: mcts.SearchConfig, legal: np.ndarray) -> Found:
     """Gumbel MuZero search from one root.
 
     Args:
@@ -193,7 +188,7 @@ def sweep_widths(num_considered: int, num_simulations: int) -> list[int]:
     return [width for width in widths if width]
 
 
-def scaled_completed_q(node: Node, config: muzero_config.SearchConfig) -> np.ndarray:
+def scaled_completed_q(node: Node, config: mcts.SearchConfig) -> np.ndarray:
     """Returns sigma of the completed Q values [A]: the paper's equation 8 with Q values rescaled to [0, 1].
 
     Illegal actions of the root are completed like unvisited ones and take part in the rescaling, as in mctx.
@@ -221,7 +216,7 @@ def _choose_gumbel(run: Search, node: Node) -> int:
     return int(run.best(np.arange(len(counts)), improved - counts / (1 + counts.sum()))[0])
 
 
-def puct(model: Model, root: Node, *, config: muzero_config.SearchConfig, legal: np.ndarray) -> Found:
+def puct(model: Model, root: Node, *, config: mcts.SearchConfig, legal: np.ndarray) -> Found:
     """MuZero's search from one root, without noise; the arguments are those of `gumbel`."""
     root.logits = np.where(legal, root.logits, -np.inf)
     run = Search(model, _choose_puct, config)
@@ -316,7 +311,7 @@ class Case:
 
     num_actions: int
     batch_size: int
-    config: muzero_config.SearchConfig
+    config: mcts.SearchConfig
     masked: bool = False
 
     def __str__(self) -> str:
@@ -331,7 +326,7 @@ class Case:
 def case(
     policy: str, num_actions: int, num_simulations: int, batch_size: int, masked: bool = False, **changes: Any
 ) -> Case:
-    config = muzero_config.SearchConfig(policy=policy, num_simulations=num_simulations, **changes)
+    config = mcts.SearchConfig(policy=policy, num_simulations=num_simulations, **changes)
     return Case(num_actions, batch_size, config, masked)
 
 
@@ -381,7 +376,7 @@ def engine_again(case: Case) -> mcts.Result:
 
 
 @functools.cache
-def _compiled(config: muzero_config.SearchConfig) -> Any:
+def _compiled(config: mcts.SearchConfig) -> Any:
     run = functools.partial(mcts.search, recurrent_fn=step, config=config)
     return jax.jit(run)
 

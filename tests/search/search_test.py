@@ -13,7 +13,6 @@ import pytest
 import reference  # beside this file: see conftest.py
 
 from seedzero import search as mcts
-from seedzero.config import muzero_config
 from seedzero.search import selection
 
 A, B = 5, 16
@@ -34,14 +33,14 @@ def _even(params: Any, action: jax.Array, embedding: Any) -> tuple[mcts.Predicti
 
 def _run(step: Any, root: mcts.Root, *, explore: Any = False, **changes: Any) -> mcts.Result:
     """Returns the search of a model without parameters."""
-    config, num_rows = muzero_config.SearchConfig(**changes), len(root.value)
+    config, num_rows = mcts.SearchConfig(**changes), len(root.value)
     run = jax.jit(functools.partial(mcts.search, recurrent_fn=step, config=config))
     result: mcts.Result = run((), jax.random.key(0), root, explore=jnp.broadcast_to(jnp.asarray(explore), num_rows))
     return result
 
 
 @functools.cache
-def _compiled(config: muzero_config.SearchConfig) -> Any:
+def _compiled(config: mcts.SearchConfig) -> Any:
     """One compilation for each configuration, whatever the test."""
     return jax.jit(functools.partial(mcts.search, recurrent_fn=reference.smooth_step, config=config))
 
@@ -49,7 +48,7 @@ def _compiled(config: muzero_config.SearchConfig) -> Any:
 def _search(
     policy: str, key: int, explore: Any = True, invalid: Any = False, root: mcts.Root | None = None, **changes: Any
 ) -> mcts.Result:
-    config = dataclasses.replace(muzero_config.SearchConfig(policy=policy, num_simulations=12), **changes)
+    config = dataclasses.replace(mcts.SearchConfig(policy=policy, num_simulations=12), **changes)
     result: mcts.Result = _compiled(config)(
         PARAMS,
         jax.random.key(key),
@@ -233,7 +232,7 @@ def _game_step(params: None, action: jax.Array, state: jax.Array) -> tuple[mcts.
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_with_a_model_of_the_opponent_values_are_expected_against_its_policy(policy: str) -> None:
-    config = muzero_config.SearchConfig(policy=policy, num_simulations=33, max_depth=2)
+    config = mcts.SearchConfig(policy=policy, num_simulations=33, max_depth=2)
     root = mcts.Root(jnp.zeros((1, 2)), jnp.zeros(1), jnp.zeros(1))
     one_move = dict(explore=jnp.zeros(1, bool), invalid_actions=jnp.array([[False, True]]))
 

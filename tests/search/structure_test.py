@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import pytest
 
 from seedzero import search as mcts
-from seedzero.config import muzero_config
 
 B, A = 4, 6
 CASES = [("gumbel", False), ("gumbel", True), ("puct", False), ("puct", True)]
@@ -27,7 +26,7 @@ def _step(params: None, action: jax.Array, state: jax.Array) -> tuple[mcts.Predi
 @functools.cache
 def _lower(policy: str, masked: bool, num_simulations: int) -> str:
     """Returns the StableHLO of a search."""
-    config = muzero_config.SearchConfig(policy=policy, num_simulations=num_simulations, num_considered=4)
+    config = mcts.SearchConfig(policy=policy, num_simulations=num_simulations, num_considered=4)
 
     def run(key: jax.Array, root: mcts.Root, invalid: jax.Array) -> mcts.Result:
         return mcts.search(
@@ -123,21 +122,21 @@ def test_a_simulation_is_the_same_operations_however_deep_and_many_they_are(poli
 
 @pytest.mark.parametrize("policy", ["gumbel", "puct"])
 def test_trees_of_a_large_batch_take_at_most_60_megabytes(policy: str) -> None:
-    config = muzero_config.SearchConfig(policy=policy, num_simulations=50, num_considered=16)
+    config = mcts.SearchConfig(policy=policy, num_simulations=50, num_considered=16)
     assert 1_000_000 < mcts.tree_bytes(512, 18, config) <= 60_000_000
 
 
 def test_tree_bytes_counts_what_a_search_holds() -> None:
-    config = muzero_config.SearchConfig(policy="puct", num_simulations=1)
+    config = mcts.SearchConfig(policy="puct", num_simulations=1)
     # Two nodes: value, next action; prior, its logarithm, visits, Q of three actions; three tables of two by two.
     assert mcts.tree_bytes(5, 3, config) == 5 * 4 * (2 * 2 + 2 * 3 * 4 + 3 * 2 * 2)
 
 
 def test_the_network_is_called_once_a_sweep() -> None:
-    config = muzero_config.SearchConfig(policy="gumbel", num_simulations=16, num_considered=8)
+    config = mcts.SearchConfig(policy="gumbel", num_simulations=16, num_considered=8)
     assert mcts.sweep_widths(config, 18) == (8, 4, 2, 2)
     assert mcts.sweep_widths(config, 4) == (4, 4, 2, 2, 2, 2)
-    puct = muzero_config.SearchConfig(policy="puct", num_simulations=3)
+    puct = mcts.SearchConfig(policy="puct", num_simulations=3)
     assert mcts.sweep_widths(puct, 18) == (1, 1, 1)
     called: list[int] = []
 

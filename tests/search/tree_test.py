@@ -11,14 +11,13 @@ import pytest
 import reference  # beside this file: see conftest.py
 
 from seedzero import search as mcts
-from seedzero.config import muzero_config
 
 B, A = 3, 4
 
 
 @functools.cache
 def _search(policy: str, *, mask: bool = False, max_depth: int = 0, return_tree: bool = True) -> mcts.Result:
-    config = muzero_config.SearchConfig(
+    config = mcts.SearchConfig(
         policy=policy, num_simulations=20, num_considered=4, max_depth=max_depth, value_scale=1.0
     )
     state = jax.random.normal(jax.random.key(1), (B, 8))

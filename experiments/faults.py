@@ -381,10 +381,8 @@ ROWS = (
         "training goes on and says so; metrics.jsonl has all rows",
         (
             WANDB + "test_without_a_network_the_rows_are_kept_on_the_disk",
-            WANDB + "test_an_end_of_its_service_ends_no_training_and_is_told_once",
+            WANDB + "test_a_failure_ends_no_training_and_is_told_once",
             WANDB + "test_a_slow_network_delays_neither_rows_nor_the_end",
-            WANDB + "test_an_upload_that_takes_too_long_is_left_to_the_user",
-            WANDB + "test_a_service_that_fails_at_the_end_is_told",
         ),
     ),
     Row(

@@ -67,7 +67,7 @@ def to(run: pathlib.Path, num_players: int) -> str:
 def test_killed_around_a_freeze_or_reset_it_goes_on_at_its_last_checkpoint(
     host: harness.Host, words: tuple[str, ...]
 ) -> None:
-    run = _train(host, words, "--max_updates=80")
+    run = _train(host, words, "--max_updates=40")
     moments = [*league_stand_in.MOMENTS[:-1], *([league_stand_in.AFTER_RESET] if words is WILD else [])]
     for moment in moments:
         for times in range(3):
@@ -87,7 +87,7 @@ def test_killed_around_a_freeze_or_reset_it_goes_on_at_its_last_checkpoint(
 def test_killed_at_random_moments_it_goes_on_at_its_last_checkpoint(
     host: harness.Host, words: tuple[str, ...]
 ) -> None:
-    run, moments = _train(host, words, "--max_updates=80"), random.Random(2)
+    run, moments = _train(host, words, "--max_updates=40"), random.Random(2)
     num_orphans = 0
     for _ in range(10):
         learner = run_state.resume_league(host, run, *words, ENDLESS)

@@ -47,6 +47,11 @@ def saved_digests(run: pathlib.Path) -> list[str]:
     return digests([array for part in parts for array in trees.load(path / part, found.arrays[part])])
 
 
+def restored(run: pathlib.Path) -> pathlib.Path:
+    """Returns the file with the restored state of the learner that was started last."""
+    return run.with_name(f"{run.name}.restored")
+
+
 def _tell(run: pathlib.Path, dispatcher: dispatchers.Dispatcher, host: Mapping[str, Any]) -> None:
     parts = {player.name: player.state()[0] for player in dispatcher.players}
     copied = trees.copy(checkpoint.by_player(parts))  # random keys as integers, as in files
@@ -60,7 +65,8 @@ def _tell(run: pathlib.Path, dispatcher: dispatchers.Dispatcher, host: Mapping[s
         "updates": {player.name: player.num_updates for player in dispatcher.players},
         "paces": {player.name: player.rate_limiter.to_json()["pace"] for player in dispatcher.players},
     }
-    print("restored", json.dumps(told), file=sys.stderr, flush=True)
+    restored(run).write_text(json.dumps(told))  # printed, a long line could be torn by one of the console
+    print("restored", file=sys.stderr, flush=True)
 
 
 def _reached(moment: str) -> None:

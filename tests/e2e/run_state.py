@@ -90,7 +90,8 @@ def resume_league(host: harness.Host, run: pathlib.Path, *words: str, **environm
     """Resumes a league; the state of every player must be that of the newest checkpoint."""
     saved, digests = newest(run), league_stand_in.saved_digests(run)
     learner = host.train(run, *words, limits=league_stand_in.command(), **environment)
-    told = json.loads(learner.says(r"restored (\{.*\})\n")[1])
+    learner.says(r"(?m)^restored$")
+    told = json.loads(league_stand_in.restored(run).read_text())
     assert (told["update"], told["league"]) == (saved.step, saved.counters["league"])
     assert told["digests"] == digests
     assert told["history"] == saved.counters["league_bytes"]

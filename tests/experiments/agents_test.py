@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import pathlib
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+import agents  # see conftest.py
 import pytest
 
 from seedzero.config import configs
 
-EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
 CURVE = [
     {
         "kind": "evaluation",
@@ -27,13 +26,7 @@ CURVE = [
 
 
 @pytest.fixture
-def agents(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(EXPERIMENTS))
-    return importlib.import_module("agents")
-
-
-@pytest.fixture
-def trained(agents: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """The settings of each training run, none of which is real."""
     runs: list[tuple[str, ...]] = []
 
@@ -48,14 +41,14 @@ def trained(agents: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...
     return runs
 
 
-def test_each_rung_is_played_by_the_agents_that_can(agents: Any) -> None:
+def test_each_rung_is_played_by_the_agents_that_can() -> None:
     everyone = set(configs.agent_names())
     assert set(agents.players("catch")) == set(agents.players("memory_tmaze")) == everyone - {"sac"}
     assert set(agents.players("pendulum")) == {"muzero", "ppo", "sac"}
 
 
 def test_every_agent_and_seed_is_trained_once_however_often_it_is_started(
-    agents: Any, trained: list[tuple[str, ...]], tmp_path: pathlib.Path
+    trained: list[tuple[str, ...]], tmp_path: pathlib.Path
 ) -> None:
     words = ["catch", "--agents=ppo,sac,apex", "--seeds=1,2", f"--out={tmp_path}"]
     agents.main(words)
@@ -73,9 +66,7 @@ def test_every_agent_and_seed_is_trained_once_however_often_it_is_started(
     assert results[0]["curve"][1] == {"seconds": 10.0, "env_steps": 200, "update": 20, "mean_return": 1.0}
 
 
-def test_a_table_and_a_figure_of_each_rung_remain(
-    agents: Any, trained: list[tuple[str, ...]], tmp_path: pathlib.Path
-) -> None:
+def test_a_table_and_a_figure_of_each_rung_remain(trained: list[tuple[str, ...]], tmp_path: pathlib.Path) -> None:
     agents.main(["catch", "memory_repeat", "--agents=ppo,r2d2", "--seeds=1,2", f"--out={tmp_path}"])
     lines = (tmp_path / "agents.md").read_text().splitlines()
     assert lines[2] == "| `catch`: 1 | r2d2 | 14, 14 | 12, 12 (median 12) | 200, 200 | 2 of 2 |"
@@ -85,7 +76,6 @@ def test_a_table_and_a_figure_of_each_rung_remain(
 
 
 def test_without_matplotlib_the_table_is_printed_and_the_figures_told_missing(
-    agents: Any,
     trained: list[tuple[str, ...]],
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -99,7 +89,7 @@ def test_without_matplotlib_the_table_is_printed_and_the_figures_told_missing(
 
 
 def test_a_quick_pass_is_short_and_kept_elsewhere(
-    agents: Any, trained: list[tuple[str, ...]], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    trained: list[tuple[str, ...]], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     agents.main(["taxi", "--agents=ppo", "--quick"])
@@ -109,7 +99,7 @@ def test_a_quick_pass_is_short_and_kept_elsewhere(
 
 
 @pytest.mark.parametrize("word", ["catsh", "--agents=ppp"])
-def test_unknown_names_are_told(agents: Any, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_names_are_told(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         agents.main([word])
     assert "unknown" in capsys.readouterr().err

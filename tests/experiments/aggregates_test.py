@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-import pathlib
-from typing import Any
-
+import aggregates  # see conftest.py
 import pytest
 
-EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
 
-
-@pytest.fixture
-def aggregates(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(EXPERIMENTS))
-    return importlib.import_module("aggregates")
-
-
-def test_random_play_is_0_and_the_best_is_1_also_below_zero(aggregates: Any) -> None:
+def test_random_play_is_0_and_the_best_is_1_also_below_zero() -> None:
     assert aggregates.normalized(3.0, random=1.0, best=9.0) == 0.25
     assert aggregates.normalized(-150.0, random=-200.0, best=-100.0) == 0.5
     assert aggregates.normalized(-250.0, random=-200.0, best=-100.0) == -0.5
 
 
-def test_mean_and_median_are_over_the_means_of_tasks(aggregates: Any) -> None:
+def test_mean_and_median_are_over_the_means_of_tasks() -> None:
     scores = [[0.0, 2.0], [4.0, 6.0], [90.0]]  # means: 1, 5, 90
     assert aggregates.mean(scores) == 32.0
     assert aggregates.median(scores) == 5.0
@@ -39,17 +28,17 @@ def test_mean_and_median_are_over_the_means_of_tasks(aggregates: Any) -> None:
     ],
 )
 def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end_of_all_runs(
-    aggregates: Any, scores: list[list[float]], expected: float
+    scores: list[list[float]], expected: float
 ) -> None:
     assert aggregates.iqm(scores) == expected
 
 
-def test_an_interval_draws_runs_within_each_task(aggregates: Any) -> None:
+def test_an_interval_draws_runs_within_each_task() -> None:
     # Drawn from all four runs at once, the mean would vary.
     assert aggregates.interval(aggregates.mean, [[0.0, 0.0], [1.0, 1.0]]) == (0.5, 0.5)
 
 
-def test_an_interval_spans_the_outcomes_that_are_not_rare(aggregates: Any) -> None:
+def test_an_interval_spans_the_outcomes_that_are_not_rare() -> None:
     # One task of two runs: the mean of two draws is 0, 0.5 or 1 with probabilities 1/4, 1/2, 1/4.
     assert aggregates.interval(aggregates.mean, [[0.0, 1.0]]) == (0.0, 1.0)
     # Six tasks: a mean of 0 or 1 has probability 4^-6. The sum of 12 coins lies within 3..9 with 96 %.
@@ -57,7 +46,7 @@ def test_an_interval_spans_the_outcomes_that_are_not_rare(aggregates: Any) -> No
     assert (low, high) == (pytest.approx(3 / 12), pytest.approx(9 / 12))
 
 
-def test_an_interval_is_the_same_every_time_and_needs_two_runs(aggregates: Any) -> None:
+def test_an_interval_is_the_same_every_time_and_needs_two_runs() -> None:
     scores = [[0.1, 0.4, 0.35], [0.9, 0.2, 0.6]]
     assert aggregates.interval(aggregates.iqm, scores) == aggregates.interval(aggregates.iqm, scores)
     assert aggregates.interval(aggregates.iqm, [[0.1], [0.9]]) is None

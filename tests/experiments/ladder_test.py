@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import pathlib
@@ -11,26 +10,20 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
+import ablation  # these scripts: see conftest.py
+import atari
+import ladder
 import pytest
+import runs
+import same_parameters
 
 from seedzero.config import configs
 from seedzero.envs import catch
 
-EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
 
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(EXPERIMENTS))
-    return importlib.import_module
-
-
-def test_what_an_interrupted_run_left_is_deleted(
-    script: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_interrupted_run_left_is_deleted(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left = tmp_path / "run" / "checkpoints"
     left.mkdir(parents=True)
-    runs = script("runs")
     monkeypatch.setattr(runs.sys, "executable", "true")  # in place of a training
     assert runs.train(tmp_path / "run", ["--preset=catch"], resumes=True).path == tmp_path / "run"
     assert left.exists()
@@ -38,7 +31,7 @@ def test_what_an_interrupted_run_left_is_deleted(
     assert not left.exists()
 
 
-def test_a_script_that_is_ended_ends_its_run(script: Any) -> None:
+def test_a_script_that_is_ended_ends_its_run() -> None:
     done = []
 
     class Training:
@@ -51,35 +44,31 @@ def test_a_script_that_is_ended_ends_its_run(script: Any) -> None:
 
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as ended:
-        script("runs")._wait(Training(), None)
+        runs._wait(Training(), None)
     assert ended.value.code == 128 + signal.SIGTERM and done == ["asked to leave"]
     assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.parametrize(("seconds", "score", "reached"), [(60.0, 1.0, True), (60.1, 1.0, False), (9.0, 0.9, False)])
 def test_a_rung_is_reached_by_its_score_within_its_time(
-    script: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, seconds: float, score: float, reached: bool
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, seconds: float, score: float, reached: bool
 ) -> None:
-    ladder = script("ladder")
     (tmp_path / "metrics.jsonl").write_text("")
     monkeypatch.setattr(ladder.runs, "train", lambda path, settings: ladder.runs.Run(seconds, "finished", tmp_path))
     rung = ladder.RUNGS["catch"]._replace(score=lambda path: ladder.Score(score))
     assert ladder.climb("catch", rung, 1, tmp_path)["reached"] is reached
 
 
-def test_a_rung_is_summed_up_in_one_line(script: Any) -> None:
+def test_a_rung_is_summed_up_in_one_line() -> None:
     results = [
         {"rung": "catch", "seed": seed, "seconds": seconds, "score": score, "reached": score >= 1}
         for seed, seconds, score in [(1, 20.0, 1.0), (2, 50.4, 0.5), (3, 30.0, 1.0)]
     ]
-    line = script("ladder").summary(results).splitlines()[-1]
+    line = ladder.summary(results).splitlines()[-1]
     assert line == "| `catch` | 1 (return, 100 episodes) in 60 s | 1, 0.5, 1 | 20, 50, 30 (median 30) | 2 of 3 |"
 
 
-def test_a_score_over_episodes_has_its_standard_error(
-    script: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ladder = script("ladder")
+def test_a_score_over_episodes_has_its_standard_error(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "metrics.jsonl").write_text("")
     monkeypatch.setattr(ladder.runs, "train", lambda path, settings: ladder.runs.Run(9.0, "finished", tmp_path))
     found = {"mean_return": 7.9861, "stderr_return": 0.08192}
@@ -89,23 +78,23 @@ def test_a_score_over_episodes_has_its_standard_error(
     assert "| 7.986 ± 0.082 | 9 (median 9) |" in ladder.summary([result])
 
 
-def test_a_climb_leaves_a_table_a_plot_a_rung_and_one_of_all(script: Any, tmp_path: pathlib.Path) -> None:
+def test_a_climb_leaves_a_table_a_plot_a_rung_and_one_of_all(tmp_path: pathlib.Path) -> None:
     curve = [{"seconds": x, "env_steps": 20 * x, "mean_return": x / 10} for x in (5.0, 10.0)]
     results = [
         {"rung": rung, "seed": 1, "seconds": 10.0, "score": 1.0, "reached": True, "curve": curve}
         for rung in ("catch", "tictactoe")
     ]
-    script("ladder").write(results, tmp_path)
+    ladder.write(results, tmp_path)
     assert {file.name for file in tmp_path.iterdir()} == {"ladder.md", "ladder.png", "catch.png", "tictactoe.png"}
     assert all(file.stat().st_size > 5_000 for file in tmp_path.glob("*.png"))
 
 
 def test_without_matplotlib_a_climb_leaves_its_table(
-    script: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = {"rung": "catch", "seed": 1, "seconds": 10.0, "score": 1.0, "reached": True, "curve": []}
-    script("ladder").write([result, {**result, "rung": "taxi"}], tmp_path)
+    ladder.write([result, {**result, "rung": "taxi"}], tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["ladder.md"]
     told = capsys.readouterr().err
     assert told.startswith("no figure: ") and told.count("\n") == 1
@@ -119,15 +108,13 @@ def test_without_matplotlib_a_climb_leaves_its_table(
         ("breakout", {"consistency"}),
     ],
 )
-def test_an_ablation_leaves_out_what_the_preset_has(script: Any, task: str, same: set[str]) -> None:
-    ablation = script("ablation")
+def test_an_ablation_leaves_out_what_the_preset_has(task: str, same: set[str]) -> None:
     assert set(ablation.VARIANTS) - set(ablation.changing(task, ablation.VARIANTS)) == same
 
 
 def test_an_ablation_trains_and_shows_what_is_changed_alone(
-    script: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ablation = script("ablation")
     result = {"seconds": 10.0, "env_steps": 1000, "last_evaluation": 1.0, "reached": True}
     trained = []
 
@@ -147,7 +134,7 @@ def test_an_ablation_trains_and_shows_what_is_changed_alone(
     assert "| `--search.policy=puct` |" in output and "gated" not in output
 
 
-def test_an_ablation_shows_medians_over_seeds(script: Any) -> None:
+def test_an_ablation_shows_medians_over_seeds() -> None:
     results = [
         {
             "task": "catch",
@@ -160,24 +147,23 @@ def test_an_ablation_shows_medians_over_seeds(script: Any) -> None:
         }
         for seed in (1, 2, 3)
     ]
-    lines = script("ablation").summary("catch", results).splitlines()
+    lines = ablation.summary("catch", results).splitlines()
     assert lines[2:] == ["| `--search.policy=puct` | 20 | 2,000 | 2 of 3 | -1 |"]
 
 
-def test_the_speed_of_a_run_is_that_of_the_rows_in_which_it_trained(script: Any) -> None:
+def test_the_speed_of_a_run_is_that_of_the_rows_in_which_it_trained() -> None:
     rows = [
         {"frames_per_second": frames, "updates_per_second": updates}
         for frames, updates in [(9.0, 0.0), (100.0, 1.0), (40.0, 4.0), (60.0, 6.0), (50.0, 5.0)]
     ]
-    found = script("atari").speed(rows, emulator=200.0)  # the first row with updates had some of its time without
+    found = atari.speed(rows, emulator=200.0)  # the first row with updates had some of its time without
     assert found["frames_per_second"] == 50.0
     assert found["updates_per_second"] == 5.0
     assert found["ratio_to_emulator"] == 0.25
 
 
-def _atari(script: Any, monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:
+def _atari(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:
     """Runs the script with a training of 12 seconds that is made up; returns its settings."""
-    atari = script("atari")
     asked: list[str] = []
 
     def train(path: pathlib.Path, settings: list[str], *, resumes: bool) -> Any:
@@ -196,29 +182,28 @@ def _atari(script: Any, monkeypatch: pytest.MonkeyPatch, *words: str) -> list[st
 
 @pytest.mark.parametrize("words", [("--preset=atari-100k",), ("--preset", "atari-100k")])
 def test_a_preset_of_the_user_replaces_atari_s(
-    script: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     _made_up_run(tmp_path / "run", [1.0])
-    asked = _atari(script, monkeypatch, f"--out={tmp_path}", *words)
+    asked = _atari(monkeypatch, f"--out={tmp_path}", *words)
     assert asked == [*words, "--env=atari:Pong", "--max_seconds=300"]
 
 
 def test_seconds_of_a_resumed_run_are_those_of_all_its_processes(
-    script: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Two resumes; the row before the first one is a moment older than the one before it.
     _made_up_run(tmp_path / "run", [10.0, 20.0, 19.999, 5.0, 15.0, 3.0])
     expected = [10.0, 20.0, 19.999, 24.999, 34.999, 37.999]
-    runs = script("runs")
     assert [point["seconds"] for point in runs.training_returns(tmp_path / "run")] == expected
     assert [point["seconds"] for point in runs.evaluations(tmp_path / "run")] == expected
-    _atari(script, monkeypatch, f"--out={tmp_path}")
+    _atari(monkeypatch, f"--out={tmp_path}")
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["seconds"] == 50.0
 
 
-def test_a_run_that_begins_has_no_seconds_before(script: Any, tmp_path: pathlib.Path) -> None:
-    assert script("atari").earlier_seconds(tmp_path / "run") == 0.0
+def test_a_run_that_begins_has_no_seconds_before(tmp_path: pathlib.Path) -> None:
+    assert atari.earlier_seconds(tmp_path / "run") == 0.0
 
 
 def _made_up_run(path: pathlib.Path, seconds: list[float]) -> None:
@@ -227,8 +212,7 @@ def _made_up_run(path: pathlib.Path, seconds: list[float]) -> None:
     (path / "metrics.jsonl").write_text("\n".join(json.dumps({**row, "seconds": x}) for x in seconds))
 
 
-def test_emulators_alone_have_the_threads_of_all_workers(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    atari = script("atari")
+def test_emulators_alone_have_the_threads_of_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def make(env_id: str, env: Any, num_envs: int, *, threads: int) -> Any:
@@ -242,26 +226,24 @@ def test_emulators_alone_have_the_threads_of_all_workers(script: Any, monkeypatc
 
 
 def test_checkouts_that_are_compared_import_nothing_from_the_current_directory(
-    script: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    same = script("same_parameters")
     environments = []
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(same.subprocess, "run", lambda words, check, env: environments.append(env))
-    monkeypatch.setattr(same, "arrays", lambda run: {})
+    monkeypatch.setattr(same_parameters.subprocess, "run", lambda words, check, env: environments.append(env))
+    monkeypatch.setattr(same_parameters, "arrays", lambda run: {})
     monkeypatch.setattr(sys, "argv", ["same_parameters.py", "before", "after", "catch", f"--out={tmp_path}"])
-    assert same.main() == 0
+    assert same_parameters.main() == 0
     assert [env["PYTHONSAFEPATH"] for env in environments] == ["1", "1"]
     assert not any("PYTHONPATH" in env for env in environments)
 
 
-def test_curves_are_read_from_the_metrics_of_a_run(script: Any, tmp_path: pathlib.Path) -> None:
+def test_curves_are_read_from_the_metrics_of_a_run(tmp_path: pathlib.Path) -> None:
     rows = [
         {"update": 1, "env_steps": 10, "seconds": 2.0, "episode_return": 3.0},
         {"update": 2, "env_steps": 20, "seconds": 4.0, "kind": "evaluation", "evaluation_mean_return": 5.0},
     ]
     rows.append({**rows[1], "update": 3, "evaluation_unfinished": 2})  # a cut one
     (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    runs = script("runs")
     assert runs.training_returns(tmp_path) == [{"seconds": 2.0, "env_steps": 10, "mean_return": 3.0}]
     assert runs.evaluations(tmp_path) == [{"seconds": 4.0, "env_steps": 20, "update": 2, "mean_return": 5.0}]

@@ -33,7 +33,13 @@ from seedzero.core import errors
 
 URL = bucket.Url("gs", "runs", "team/one")
 ONE, TWO = (f"main-{digit * 12}" for digit in "12")
-SETTINGS = sections.BucketConfig(lease_seconds=30)
+
+
+class _Impatient(sections.BucketConfig):
+    retry_seconds = 1.0
+
+
+SETTINGS = _Impatient(lease_seconds=30)
 
 
 class Machine:

@@ -14,6 +14,7 @@ from seedzero.core import errors, json_object, printable
 from seedzero.monitoring import league_log, metrics_log
 from seedzero.page import (
     catalogue,
+    event_streams,
     guard,
     history,
     league_view,
@@ -21,7 +22,6 @@ from seedzero.page import (
     live_feeds,
     queries,
     recordings,
-    streams,
     summaries,
     thinker,
 )
@@ -40,7 +40,7 @@ class Page:
 
     def __init__(self, root: pathlib.Path, *, trusted: bool = False) -> None:
         """trusted: as of `thinker.ThoughtAnswers`."""
-        self.root, self.places = root, streams.StreamPlaces()
+        self.root, self.places = root, event_streams.StreamPlaces()
         self.live = live_feeds.LiveViews(root)
         self.recordings, self.thinker = recordings.Recordings(root), thinker.Thinker()
         self.thoughts = thinker.ThoughtAnswers(root, self.thinker, trusted=trusted)
@@ -94,7 +94,7 @@ class Page:
                 self._leagues[name] = (source, league_view.read(path, name))
             return self._leagues[name][1]
 
-    def follow(self, names: list[str], cursors: list[str]) -> Callable[[], Iterator[streams.Event]]:
+    def follow(self, names: list[str], cursors: list[str]) -> Callable[[], Iterator[event_streams.Event]]:
         """Returns a function for reading the new events of runs. Raises UsageError."""
         if not 1 <= len(names) <= MAX_RUNS or len(cursors) != len(names):
             raise queries.BadQuery(f"a stream takes 1 to {MAX_RUNS} runs, each with a cursor")
@@ -103,7 +103,7 @@ class Page:
         positions = [history.parse_cursor(cursor) for cursor in cursors]
         told: list[dict[str, Any] | None] = [None] * len(names)
 
-        def poll() -> Iterator[streams.Event]:
+        def poll() -> Iterator[event_streams.Event]:
             for place, name in enumerate(names):
                 try:
                     path = catalogue.locate(self.root, name)
@@ -111,7 +111,7 @@ class Page:
                     rows = found.since(positions[place]) if share == 1 else None
                     summary = summaries.describe(path, name)
                 except errors.UsageError as error:
-                    yield streams.END, {"run": name, "error": str(error)}
+                    yield event_streams.END, {"run": name, "error": str(error)}
                     return
                 if rows is not None:
                     positions[place] = history.parse_cursor(rows["cursor"])
@@ -143,14 +143,14 @@ def make(
             poll = page.follow(parameters.getlist("run"), parameters.getlist("cursor"))
         except errors.UsageError as error:
             return _failure(error)
-        return streams.EventStream(page.places, poll)
+        return event_streams.EventStream(page.places, poll)
 
     async def live_stream(request: requests.Request) -> types.ASGIApp:
         try:
             poll, seconds = page.live.follow(request)
         except errors.UsageError as error:
             return _failure(error)
-        return streams.EventStream(page.places, poll, poll_seconds=seconds)
+        return event_streams.EventStream(page.places, poll, poll_seconds=seconds)
 
     answers: Mapping[str, Callable[[requests.Request], dict[str, Any]]] = {
         "/api/runs": page.runs,

@@ -22,7 +22,7 @@ from starlette import requests
 from seedzero.core import errors, json_object, printable
 from seedzero.live import buffer
 from seedzero.monitoring import running_learner
-from seedzero.page import catalogue, queries, streams
+from seedzero.page import catalogue, event_streams, queries
 
 EVERY_SECONDS = 0.2
 """Between two questions about an environment; a stream has 5 events a second."""
@@ -149,12 +149,12 @@ class LiveViews:
         feed.refresh()
         return feed.since("")
 
-    def follow(self, request: requests.Request) -> tuple[Callable[[], Iterator[streams.Event]], float]:
+    def follow(self, request: requests.Request) -> tuple[Callable[[], Iterator[event_streams.Event]], float]:
         """Returns a function for reading a subject's new part, and the seconds between two calls of it."""
         feed, cursor = self._feed(request), request.query_params.get("cursor", "")
         told: dict[str, Any] = {}
 
-        def poll() -> Iterator[streams.Event]:
+        def poll() -> Iterator[event_streams.Event]:
             nonlocal cursor
             feed.refresh()
             found = feed.since(cursor)

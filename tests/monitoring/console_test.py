@@ -47,6 +47,11 @@ class FullDisk(io.StringIO):
         raise OSError(28, "No space left on device")
 
 
+def _drawn(*, live: bool = True, width: int = 80) -> tuple[console.Console, io.StringIO, Clock]:
+    stream, clock = io.StringIO(), Clock()
+    return console.Console(10.0, stream=stream, live=live, width=width, clock=clock), stream, clock
+
+
 def test_plain_line_has_every_field(said: golden.Said) -> None:
     line = console.line_of(FULL)
     assert re.split("  +", line)[0] == "1:02:03" and all(
@@ -159,8 +164,7 @@ def test_without_a_terminal_a_message_is_one_line_without_control_characters(
 
 
 def test_live_line_is_redrawn_in_place_below_messages() -> None:
-    stream, clock = io.StringIO(), Clock()
-    shown = console.Console(10.0, stream=stream, live=True, width=80, clock=clock)
+    shown, stream, _ = _drawn()
     line = console.line_of(FULL, 80)
     shown.update(FULL)
     shown.message("[a] worker ended")
@@ -171,16 +175,14 @@ def test_live_line_is_redrawn_in_place_below_messages() -> None:
 
 
 def test_on_a_terminal_messages_are_broken_between_words_and_commands_are_not() -> None:
-    stream = io.StringIO()
-    shown = console.Console(10.0, stream=stream, live=True, width=20)
+    shown, stream, _ = _drawn(width=20)
     shown.message("workers have joined the run")
     shown.message("to resume:", "seedzero train --run_dir=runs/catch")
     assert stream.getvalue() == ("workers have joined\n  the run\nto resume:\n  seedzero train --run_dir=runs/catch\n")
 
 
 def test_messages_follow_the_last_line() -> None:
-    stream = io.StringIO()
-    shown = console.Console(10.0, stream=stream, live=True, width=80)
+    shown, stream, _ = _drawn()
     shown.update(FULL, last=True)
     shown.message("finished: 60 updates")
     shown.close()
@@ -190,8 +192,7 @@ def test_messages_follow_the_last_line() -> None:
 
 
 def test_live_line_is_drawn_often_but_not_with_every_snapshot() -> None:
-    stream, clock = io.StringIO(), Clock()
-    shown = console.Console(10.0, stream=stream, live=True, width=80, clock=clock)
+    shown, stream, clock = _drawn()
     for step in range(1, 5):
         shown.update(dataclasses.replace(FULL, env_steps=step))
         clock.now += console.DRAW_SECONDS * 0.6
@@ -202,8 +203,7 @@ def test_live_line_is_drawn_often_but_not_with_every_snapshot() -> None:
 
 @pytest.mark.parametrize("live", [True, False])
 def test_the_last_line_is_drawn_whatever_came_just_before(live: bool) -> None:
-    stream, clock = io.StringIO(), Clock()
-    shown = console.Console(10.0, stream=stream, live=live, width=80, clock=clock)
+    shown, stream, _ = _drawn(live=live)
     shown.update(FULL)
     shown.update(dataclasses.replace(FULL, env_steps=3))
     shown.update(dataclasses.replace(FULL, env_steps=7), last=True)
@@ -212,8 +212,7 @@ def test_the_last_line_is_drawn_whatever_came_just_before(live: bool) -> None:
 
 
 def test_close_keeps_the_line_and_shows_the_cursor() -> None:
-    stream, clock = io.StringIO(), Clock()
-    shown = console.Console(10.0, stream=stream, live=True, width=80, clock=clock)
+    shown, stream, clock = _drawn()
     shown.update(FULL)
     assert "\x1b[?25l" in stream.getvalue()
     shown.close()

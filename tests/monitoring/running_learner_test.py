@@ -69,19 +69,19 @@ def test_an_older_learner_is_named(directory: run_dirs.RunDir, said: golden.Said
 
 
 def test_without_a_learner_here_the_reason_is_told(tmp_path: pathlib.Path, said: golden.Said) -> None:
+    def refused(reason: str) -> None:
+        with pytest.raises(errors.ResumeError) as raised:
+            running_learner.find(tmp_path)
+        said(raised.value, reason)
+
+    def write(**learner: object) -> None:
+        (tmp_path / run_dirs.LEARNER_FILE).write_text(json.dumps(learner))
+
     with run_dirs.open_run_dir(tmp_path, configs.Config(), preset="catch", given={}) as directory:
-        with pytest.raises(errors.ResumeError) as raised:
-            running_learner.find(tmp_path)
-        said(raised.value, "no learner.json")
+        refused("no learner.json")
         directory.write_learner("127.0.0.1:7", 0.0)
-        with pytest.raises(errors.ResumeError) as raised:
-            running_learner.find(tmp_path)
-        said(raised.value, "no socket")
-        (tmp_path / run_dirs.LEARNER_FILE).write_text(json.dumps({"address": "unix:/x", "local": "unix:/x", "pid": 1}))
-        with pytest.raises(errors.ResumeError) as raised:
-            running_learner.find(tmp_path)
-        said(raised.value, "another pid")
-        (tmp_path / run_dirs.LEARNER_FILE).write_text(json.dumps({"address": "x", "local": "x", "pid": os.getpid()}))
-    with pytest.raises(errors.ResumeError) as raised:
-        running_learner.find(tmp_path)
-    said(raised.value, "no lock")
+        refused("no socket")
+        write(address="unix:/x", local="unix:/x", pid=1)
+        refused("another pid")
+        write(address="x", local="x", pid=os.getpid())
+    refused("no lock")

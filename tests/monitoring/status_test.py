@@ -6,7 +6,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent import futures
 
 import golden
@@ -41,31 +41,21 @@ def directory(tmp_path: pathlib.Path) -> Iterator[run_dirs.RunDir]:
         yield opened
 
 
-def test_a_running_learner_answers(address: str) -> None:
-    assert status.from_server(address) == {"updates": 7, "stalled": None, "alive": True}
-
-
 def test_where_nobody_listens_the_address_is_named(said: golden.Said) -> None:
     with pytest.raises(errors.ProtocolError, match=r"unix:/nowhere/x\.sock .* 0\.5 s") as raised:
         status.from_server("unix:/nowhere/x.sock", deadline_seconds=0.5)
     said(raised.value)
 
 
-def test_a_run_directory_leads_to_its_learner(address: str, directory: run_dirs.RunDir) -> None:
+@pytest.mark.parametrize("has_local", [False, True], ids=["its address", "the address that needs no token first"])
+def test_a_run_directory_leads_to_its_learner(address: str, directory: run_dirs.RunDir, has_local: bool) -> None:
     directory.write_status({"updates": 3})
-    directory.write_learner(address, started=0.0)
-    assert status.from_run_dir(directory.path)["updates"] == 7
-
-
-def test_a_run_directory_prefers_the_address_that_needs_no_token(address: str, directory: run_dirs.RunDir) -> None:
-    directory.write_learner("127.0.0.1:1", started=0.0, local=address)
-    assert status.from_run_dir(directory.path)["updates"] == 7
-
-
-def test_an_ended_learner_leaves_its_last_status(tmp_path: pathlib.Path) -> None:
-    with run_dirs.open_run_dir(tmp_path / "run", configs.Config(), preset="catch", given={}) as directory:
-        directory.write_status({"updates": 3})
-    assert status.from_run_dir(directory.path) == {"updates": 3, "alive": False}
+    if has_local:
+        directory.write_learner("127.0.0.1:1", started=0.0, local=address)
+    else:
+        directory.write_learner(address, started=0.0)
+    answer = {"updates": 7, "stalled": None, "alive": True}
+    assert status.from_run_dir(directory.path) == status.from_server(address) == answer
 
 
 def _ended_pid() -> int:
@@ -78,11 +68,14 @@ def _write_learner(path: pathlib.Path, pid: int, address: str = "127.0.0.1:1") -
     run_dirs.write_json_atomic(path / run_dirs.LEARNER_FILE, {"address": address, "pid": pid, "started": 0.0})
 
 
-def test_a_learner_that_was_killed_is_not_alive(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("pid", [None, _ended_pid, os.getpid], ids=["ended", "killed", "killed, its pid another's"])
+def test_a_learner_that_left_has_its_last_status(tmp_path: pathlib.Path, pid: Callable[[], int] | None) -> None:
     with run_dirs.open_run_dir(tmp_path / "run", configs.Config(), preset="catch", given={}) as directory:
         directory.write_status({"updates": 3})
-    _write_learner(directory.path, _ended_pid())
-    assert status.from_run_dir(directory.path) == {"updates": 3, "alive": False}
+    if pid is not None:
+        _write_learner(directory.path, pid(), "unix:/nowhere/x.sock")
+    found = status.from_run_dir(directory.path, deadline_seconds=0.5)
+    assert found == {"updates": 3, "alive": False}
 
 
 def test_whoever_may_not_read_the_lock_is_told_that_nothing_is_known(
@@ -125,16 +118,6 @@ def test_a_learner_that_does_not_answer_yet_is_stalled(directory: run_dirs.RunDi
     assert os.getpid() == json.loads((directory.path / run_dirs.LEARNER_FILE).read_text())["pid"]
     found = status.from_run_dir(directory.path, deadline_seconds=0.5)
     assert (found["alive"], found["stalled"]) == (True, status.NOT_STARTED)
-
-
-def test_another_program_with_the_pid_of_a_killed_learner_is_none(tmp_path: pathlib.Path) -> None:
-    with run_dirs.open_run_dir(tmp_path / "run", configs.Config(), preset="catch", given={}) as directory:
-        directory.write_status({"updates": 3})
-        directory.write_learner("unix:/nowhere/x.sock", started=0.0)
-        left = (directory.path / run_dirs.LEARNER_FILE).read_bytes()
-    (directory.path / run_dirs.LEARNER_FILE).write_bytes(left)  # as after SIGKILL; the pid is this process's
-    found = status.from_run_dir(directory.path, deadline_seconds=0.5)
-    assert found == {"updates": 3, "alive": False}
 
 
 def test_a_directory_without_run_or_status_is_named(tmp_path: pathlib.Path, directory: run_dirs.RunDir) -> None:

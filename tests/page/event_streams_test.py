@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from seedzero.page import streams
+from seedzero.page import event_streams
 
 Message = dict[str, Any]
-SCOPE: Message = {"type": "http", "method": "GET", "headers": []}
+SCOPE: Message = {"type": "http", "headers": []}
 
 
 class _Reader:
@@ -40,9 +40,13 @@ class _Reader:
 
 
 async def _open(
-    places: streams.StreamPlaces, reader: _Reader, poll: Callable[[], Iterable[streams.Event]], **options: float
+    places: event_streams.StreamPlaces,
+    reader: _Reader,
+    poll: Callable[[], Iterable[event_streams.Event]],
+    method: str = "GET",
+    **options: float,
 ) -> None:
-    await streams.EventStream(places, poll, **options)(SCOPE, reader.receive, reader.send)
+    await event_streams.EventStream(places, poll, **options)({**SCOPE, "method": method}, reader.receive, reader.send)
 
 
 def _limited(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
@@ -60,7 +64,7 @@ def _limited(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 
 @_limited
 async def test_events_are_sent_until_the_reader_leaves() -> None:
-    places, reader, numbers = streams.StreamPlaces(), _Reader(), itertools.count()
+    places, reader, numbers = event_streams.StreamPlaces(), _Reader(), itertools.count()
     task = asyncio.ensure_future(_open(places, reader, lambda: [("rows", {"n": next(numbers)})], poll_seconds=0.01))
     await reader.read.wait()
     assert places.num_open == 1
@@ -72,13 +76,13 @@ async def test_events_are_sent_until_the_reader_leaves() -> None:
 
 
 def test_a_text_cannot_imitate_an_event() -> None:
-    assert streams.encode(("rows", "a\n\nevent: x\r\n")) == b'event: rows\ndata: "a\\n\\nevent: x\\r\\n"\n\n'
+    assert event_streams.encode(("rows", "a\n\nevent: x\r\n")) == b'event: rows\ndata: "a\\n\\nevent: x\\r\\n"\n\n'
 
 
 @_limited
 async def test_the_65th_stream_is_refused() -> None:
-    places = streams.StreamPlaces()
-    readers = [_Reader() for _ in range(streams.MAX_STREAMS)]
+    places = event_streams.StreamPlaces()
+    readers = [_Reader() for _ in range(event_streams.MAX_STREAMS)]
     tasks = [asyncio.ensure_future(_open(places, reader, lambda: [("a", 1)])) for reader in readers]
     await asyncio.gather(*(reader.read.wait() for reader in readers))
     assert places.num_open == 64
@@ -98,7 +102,7 @@ async def test_the_65th_stream_is_refused() -> None:
 
 @_limited
 async def test_silence_is_broken_by_comments() -> None:
-    places, reader = streams.StreamPlaces(), _Reader()
+    places, reader = event_streams.StreamPlaces(), _Reader()
     task = asyncio.ensure_future(_open(places, reader, list, poll_seconds=0.001))
     await reader.read.wait()
     reader.left.set()
@@ -108,17 +112,17 @@ async def test_silence_is_broken_by_comments() -> None:
 
 @_limited
 async def test_the_last_event_ends_the_stream() -> None:
-    places, reader = streams.StreamPlaces(), _Reader()
-    await _open(places, reader, lambda: [(streams.END, {"error": "it was deleted"})])
+    places, reader = event_streams.StreamPlaces(), _Reader()
+    await _open(places, reader, lambda: [(event_streams.END, {"error": "it was deleted"})])
     assert "it was deleted" in reader.text and not reader.messages[-1]["more_body"]
 
 
 @_limited
 async def test_a_failing_poll_frees_its_place() -> None:
-    def fail() -> list[streams.Event]:
+    def fail() -> list[event_streams.Event]:
         raise MemoryError("full")
 
-    places = streams.StreamPlaces()
+    places = event_streams.StreamPlaces()
     with contextlib.suppress(asyncio.CancelledError), pytest.raises(MemoryError):
         await _open(places, _Reader(), fail)
     assert places.num_open == 0
@@ -127,5 +131,5 @@ async def test_a_failing_poll_frees_its_place() -> None:
 @_limited
 async def test_head_opens_no_stream() -> None:
     reader = _Reader()
-    await streams.EventStream(streams.StreamPlaces(), list)({**SCOPE, "method": "HEAD"}, reader.receive, reader.send)
+    await _open(event_streams.StreamPlaces(), reader, list, method="HEAD")
     assert reader.text == "" and len(reader.messages) == 2

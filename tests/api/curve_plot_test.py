@@ -29,10 +29,15 @@ def test_a_file_has_the_format_of_its_ending(ending: str, begin: bytes) -> None:
     assert _draw(_line("a", [0, 1]), _line("b", [0, 1], [0, 2]), ending=ending).startswith(begin)
 
 
-def test_a_panel_has_lines_bands_and_a_legend(monkeypatch: pytest.MonkeyPatch) -> None:
-    figure = pytest.importorskip("matplotlib.figure")
-    drawn: list[Any] = []
-    monkeypatch.setattr(figure.Figure, "savefig", lambda self, *args, **options: drawn.extend(self.axes))
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The panels of the figures that are saved."""
+    figure, found = pytest.importorskip("matplotlib.figure"), list[Any]()
+    monkeypatch.setattr(figure.Figure, "savefig", lambda self, *args, **options: found.extend(self.axes))
+    return found
+
+
+def test_a_panel_has_lines_bands_and_a_legend(drawn: list[Any]) -> None:
     _draw(_line("a", [0, 1]), _line("b", [0, 1], [0, 3], [0, 2]), _line("c", [5]))
     (axis,) = drawn
     assert [list(line.get_ydata()) for line in axis.lines] == [[0, 1], [0, 2], [5]]
@@ -42,10 +47,7 @@ def test_a_panel_has_lines_bands_and_a_legend(monkeypatch: pytest.MonkeyPatch) -
     assert -3.5 < low < 0 and 5 < high < 8
 
 
-def test_two_runs_are_dots_and_no_band_that_fills_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    figure = pytest.importorskip("matplotlib.figure")
-    drawn: list[Any] = []
-    monkeypatch.setattr(figure.Figure, "savefig", lambda self, *args, **options: drawn.extend(self.axes))
+def test_two_runs_are_dots_and_no_band_that_fills_the_picture(drawn: list[Any]) -> None:
     _draw(_line("a", [0, 1], [0, 4]))
     (axis,) = drawn
     assert [list(line.get_ydata()) for line in axis.lines] == [[0, 2.5], [0, 1], [0, 4]] and not axis.collections

@@ -85,9 +85,8 @@ def test_the_oldest_frozen_player_has_the_rating_0(tmp_path: pathlib.Path) -> No
 def test_a_run_without_league_or_checkpoint_is_refused(tmp_path: pathlib.Path, said: golden.Said) -> None:
     with said.raises(errors.UsageError, r"runs/mine .*--preset=league-tictactoe", "alone"):
         _read(saved_league.make(tmp_path / "alone", {}, "tictactoe"))
-    with pytest.raises(errors.CheckpointError, match=r"runs/mine .*--checkpoint\.every_seconds=120") as failed:
+    with said.raises(errors.CheckpointError, r"runs/mine .*--checkpoint\.every_seconds=120", "new"):
         _read(saved_league.make(tmp_path / "new", {}))
-    said(failed.value, "new")
 
 
 def test_damaged_counters_are_named_with_their_checkpoint(tmp_path: pathlib.Path, said: golden.Said) -> None:

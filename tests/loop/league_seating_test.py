@@ -35,6 +35,12 @@ def _make(
     )
 
 
+def _freeze(seating: league_seating.LeagueSeating, number: int) -> None:
+    """Takes the snapshots p0, p1, ... of main."""
+    for at in range(number):
+        seating.freeze(0, states.PlayerSnapshot(f"p{at}"), version=at, env_steps=100 * (at + 1))
+
+
 class Games:
     """Games of 3, 4 or 5 moves by slot, which the first mover wins in even slots, and draws in others."""
 
@@ -136,8 +142,7 @@ def test_the_order_of_arrival_changes_nothing() -> None:
 def test_a_group_has_two_opponents_at_most() -> None:
     seating = _make(self_play=0.0, active=8)
     games = Games(seating)
-    for number in range(8):
-        seating.freeze(0, states.PlayerSnapshot(f"p{number}"), version=number, env_steps=100 * (number + 1))
+    _freeze(seating, 8)
     for _ in range(200):
         games.step()
         for group in (0, 4):
@@ -147,8 +152,7 @@ def test_a_group_has_two_opponents_at_most() -> None:
 
 def test_the_first_draws_are_as_their_keys_say() -> None:
     seating = _make(self_play=0.0)
-    for number in range(3):
-        seating.freeze(0, states.PlayerSnapshot(f"p{number}"), version=number, env_steps=100 * (number + 1))
+    _freeze(seating, 3)
     games = Games(seating)
     games.step()
     for group in (0, 4):
@@ -233,28 +237,19 @@ def test_opponents_move_by_the_setting(mode: str, expected: np.int8) -> None:
     assert modes == {None: types.EXPLORE, "old": expected}
 
 
-def test_the_league_goes_on_without_a_player_whose_files_are_damaged() -> None:
+@pytest.mark.parametrize("num_steps", [0, 2])
+def test_the_league_goes_on_without_a_player_whose_files_are_damaged(num_steps: int) -> None:
+    """Matches against it that are under way are void."""
     reports: list[str] = []
     seating = _make(reports, self_play=0.0)
     seating.freeze(0, states.PlayerSnapshot("old"), version=1, env_steps=100)
-    (name,) = seating.frozen()
-    seating.pool.forget(name)
-    games = Games(seating)
+    games, (name,) = Games(seating), seating.frozen()
+    assert ("old" in _movers(games.play(num_steps))) == (num_steps > 0)
+    seating.pool.forget(name)  # and its files are damaged
     assert _movers(games.play(20)) == {None}
     assert seating.frozen() == () and len(reports) == 1 and name in reports[0] and "params is missing" in reports[0]
-
-
-def test_matches_under_way_against_a_player_that_is_lost_are_void() -> None:
-    reports: list[str] = []
-    seating = _make(reports, self_play=0.0)
-    seating.freeze(0, states.PlayerSnapshot("old"), version=1, env_steps=100)
-    games = Games(seating)
-    assert "old" in _movers(games.play(2))
-    seating.pool.forget(seating.frozen()[0])  # and its files are damaged
-    assert _movers(games.play(20)) == {None}
-    assert seating.frozen() == () and len(reports) == 1
-    assert seating.num_matches()["void"] == NUM_SLOTS and seating.num_matches()["past"] == 0
-    assert seating.num_matches()["self_play"] > 0
+    found = seating.num_matches()
+    assert (found["void"], found["past"]) == (NUM_SLOTS * (num_steps > 0), 0) and found["self_play"] > 0
 
 
 def test_other_groups_are_refused_where_several_players_have_homes_in_them() -> None:

@@ -341,7 +341,7 @@ ROWS = (
             BUCKET + "bucket_test.py::test_a_condition_that_nobody_set_fails",
             BUCKET + "bucket_test.py::test_a_bucket_that_never_answers_is_given_up",
             BUCKET + "lease_test.py::test_a_write_that_came_twice_is_known_as_ones_own",
-            BUCKET + "mirror_test.py::test_a_request_that_fails_for_good_loses_nothing_and_leaves_nothing_half",
+            BUCKET + "mirrors_test.py::test_a_request_that_fails_for_good_loses_nothing_and_leaves_nothing_half",
         ),
     ),
     Row(
@@ -416,8 +416,8 @@ ROWS = (
         (
             E2E + "fleet_test.py::test_workers_that_are_refused_say_why_and_end",
             E2E + "fleet_test.py::test_the_token_is_in_its_file_and_nowhere_else",
-            WIRE + "server_test.py::test_nothing_is_read_of_a_request_that_needs_no_answer_of_its_own",
-            WIRE + "server_test.py::test_a_compressed_message_is_refused_before_it_is_inflated",
+            WIRE + "servers_test.py::test_nothing_is_read_of_a_request_that_needs_no_answer_of_its_own",
+            WIRE + "servers_test.py::test_a_compressed_message_is_refused_before_it_is_inflated",
             WIRE + "security_test.py",
         ),
     ),

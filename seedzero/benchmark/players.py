@@ -5,8 +5,11 @@ Each player has parameters of its own. The program is the learner's, with rings;
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import jax
 
 from seedzero.agents import base
 from seedzero.benchmark import subjects, timing
@@ -56,10 +59,8 @@ def _rows(
 
     def program(number: int) -> timing.Program:
         share = num_rows // number
-        parts = [
-            batch._replace(**{name: field[begin : begin + share] for name, field in batch._asdict().items()})
-            for begin in range(0, num_rows, share)
-        ]
+        cuts = [slice(begin, begin + share) for begin in range(0, num_rows, share)]
+        parts = [jax.tree.map(operator.itemgetter(cut), batch) for cut in cuts]
 
         def call() -> Any:
             nonlocal actor, num_calls

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import golden
@@ -38,14 +38,6 @@ def _check(figures: Mapping[str, Any]) -> None:
     for row in figures["rows"]:
         numbers = [value for value in row.values() if isinstance(value, float)]
         assert "milliseconds" in row and all(math.isfinite(number) and number > 0 for number in numbers)
-
-
-@pytest.fixture(autouse=True)
-def _quick_compilation() -> Iterator[None]:
-    """What is tested here is what is measured, not how fast it is."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def test_acting_is_measured_over_all_devices() -> None:

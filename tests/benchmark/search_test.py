@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -26,14 +25,6 @@ MEASURED = {
     "ratio_to_network": float,
     "tree_bytes": int,
 }
-
-
-@pytest.fixture(autouse=True)
-def _quick_compilation() -> Iterator[None]:
-    """What is tested here is what is measured, not how fast it is."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def _fixed_times(programs: Any, seconds: float) -> dict[str, list[float]]:

@@ -37,7 +37,7 @@ def _run_local(*args: str, root: pathlib.Path = ROOT, **environment: str) -> sub
 
 
 def test_a_worker_s_machine_gets_what_setup_py_says_a_worker_needs() -> None:
-    block = re.search(r"^WORKER = \[\n(.*?)^\]", (ROOT / "setups.py").read_text(), re.DOTALL | re.MULTILINE)
+    block = re.search(r"^WORKER = \[\n(.*?)^\]", (ROOT / "setup.py").read_text(), re.DOTALL | re.MULTILINE)
     assert block is not None
     declared = sorted(re.findall(r'"(.+?)"', block.group(1)))
     assert _requirements((ROOT / "requirements" / "worker.in").read_text()) == declared
@@ -45,19 +45,19 @@ def test_a_worker_s_machine_gets_what_setup_py_says_a_worker_needs() -> None:
 
 def test_a_worker_with_envpool_gets_what_the_extra_says() -> None:
     asked = _requirements((ROOT / "requirements" / "worker-envpool.in").read_text())
-    assert asked and all(f'ENVPOOL = ["{line}"]' in (ROOT / "setups.py").read_text() for line in asked)
+    assert asked and all(f'ENVPOOL = ["{line}"]' in (ROOT / "setup.py").read_text() for line in asked)
 
 
 def test_images_get_every_file_that_setup_py_reads() -> None:
-    read = re.findall(r'ROOT / "([\w.-]+)"', (ROOT / "setups.py").read_text())
+    read = re.findall(r'ROOT / "([\w.-]+)"', (ROOT / "setup.py").read_text())
     sent = (ROOT / ".dockerignore").read_text().splitlines()
     assert {"README.md", "protos", "seedzero"} <= set(read)
     assert not [name for name in read if f"!{name}" not in sent]
 
 
 def _asked() -> dict[str, str]:
-    """Returns what setups.py asks for: name with extras -> bounds."""
-    found = re.findall(r'"(\w[\w.-]*(?:\[[\w,-]+\])?)([<>=][^"]*)"', (ROOT / "setups.py").read_text())
+    """Returns what setup.py asks for: name with extras -> bounds."""
+    found = re.findall(r'"(\w[\w.-]*(?:\[[\w,-]+\])?)([<>=][^"]*)"', (ROOT / "setup.py").read_text())
     assert dict(found)["gymnasium[box2d]"] == ">=1.4,<2"
     return dict(found)
 
@@ -128,11 +128,11 @@ def test_a_lock_pins_and_hashes_every_package_and_names_no_host(name: str) -> No
     ],
 )
 def test_what_setup_py_asks_for_is_locked(block: str, name: str) -> None:
-    tree = ast.parse((ROOT / "setups.py").read_text())
+    tree = ast.parse((ROOT / "setup.py").read_text())
     assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
     (asked,) = [node.value for node in assigned if ast.unparse(node.targets[0]) == block]
     packages = {re.sub("[_.-]+", "-", re.split(r"[^\w.-]", text)[0]).lower() for text in ast.literal_eval(asked)}
-    assert packages and packages <= set(_locked(name).values()), "scripts/lock writes what setups.py says"
+    assert packages and packages <= set(_locked(name).values()), "scripts/lock writes what setup.py says"
 
 
 def test_every_lock_is_known_here() -> None:
@@ -201,7 +201,7 @@ def copy(tmp_path: pathlib.Path) -> pathlib.Path:
     """The scripts, beside a .venv whose python records what it is asked to do."""
     for name in (
         "run_local.sh",
-        "setups.py",
+        "setup.py",
         "pyproject.toml",
         "scripts/venv.sh",
         "protos",
@@ -244,7 +244,7 @@ def test_run_local_installs_once_and_again_when_setup_py_changes(copy: pathlib.P
     installed = _log(copy)
     assert "installed" not in _run_local("catch", root=copy, **environment).stderr
     assert _log(copy) == installed
-    with (copy / "setups.py").open("a") as file:
+    with (copy / "setup.py").open("a") as file:
         file.write("# changed\n")
     _run_local("catch", root=copy, **environment)
     assert len(_log(copy)) > len(installed)

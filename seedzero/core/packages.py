@@ -14,7 +14,7 @@ def install_command(*names: str) -> str:
 
     It names the packages themselves: seedzero is not on PyPI, and its extras would bring JAX to a worker's machine.
 
-    names: as in setups.py, with their extras: "gymnasium[box2d]".
+    names: as in setup.py, with their extras: "gymnasium[box2d]".
     """
     asked = _asked()
     requirements = shlex.join(asked.get(name, name) for name in names)

@@ -121,7 +121,7 @@ def _check_ray_command(command: str) -> None:
 
 
 def _check_extras(commands: list[str]) -> None:
-    tree = ast.parse((ROOT / "setups.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
     assigned = {ast.unparse(node.targets[0]): node.value for node in tree.body if isinstance(node, ast.Assign)}
     known = {ast.literal_eval(key) for key in assigned["EXTRAS"].keys}  # type: ignore[attr-defined]
     asked = {extra for found in re.findall(r"seedzero\[([^\]]+)\]", " ".join(commands)) for extra in found.split(",")}

@@ -82,7 +82,13 @@ def ratios(pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:
 def updates_per_second(run: pathlib.Path, num_hosts: int, seconds: float, settings: Sequence[str]) -> float:
     """Trains, and returns the updates/s."""
     shutil.rmtree(run, ignore_errors=True)
-    words = [*SETTINGS, *settings, f"--hosts.num={num_hosts}", f"--max_seconds={seconds:g}", f"--run_dir={run}"]
+    words = [
+        *SETTINGS,
+        *settings,
+        f"--cluster.num_hosts={num_hosts}",
+        f"--max_seconds={seconds:g}",
+        f"--run_dir={run}",
+    ]
     cores = sorted(os.sched_getaffinity(0))
     half = cores[: max(1, len(cores) // 2)]
 
@@ -119,7 +125,14 @@ def replies(arguments: argparse.Namespace) -> None:
     times.parent.mkdir(parents=True, exist_ok=True)
     here = str(pathlib.Path(__file__).parent)
     env = {**os.environ, TIMES: str(times), "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])}
-    words = (*SETTINGS, "--preset=cartpole", "--env=python:hosts:Timed", "--hosts.num=2", FEW, *arguments.settings)
+    words = (
+        *SETTINGS,
+        "--preset=cartpole",
+        "--env=python:hosts:Timed",
+        "--cluster.num_hosts=2",
+        FEW,
+        *arguments.settings,
+    )
     command = [sys.executable, "-m", "seedzero.cli", "train", *words, f"--run_dir={arguments.out}"]
     with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as process:
         row = _wait_for_rows(arguments.out, 20, process)

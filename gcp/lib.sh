@@ -425,8 +425,8 @@ check_machine() { # NUM_DEVICES SETTINGS...: refuses settings that ask the learn
         [ "$1" != "$name" ] || value=${2:-}
         shift
         case "$name" in
-            --hosts.num) [ "$value" = 1 ] || die "$name=$value: one machine is rented for the learner, so it is one host; leave it out" ;;
-            --hosts.index | --hosts.coordinator) die "$name=$value: the learner here is one host; leave it out" ;;
+            --cluster.num_hosts) [ "$value" = 1 ] || die "$name=$value: one machine is rented for the learner, so it is one host; leave it out" ;;
+            --cluster.index | --cluster.coordinator) die "$name=$value: the learner here is one host; leave it out" ;;
             --training.num_devices | --training.acting_devices) ;;
             *) continue ;;
         esac

@@ -213,7 +213,7 @@ def _loss_and_metrics(
 
     def total(x: jax.Array) -> jax.Array:
         summed = jnp.sum(jnp.where(is_step, x, 0.0), axis=1)
-        return parts.config.hosts.num * config.batch_size * jnp.mean(windows.weight * summed)
+        return parts.config.cluster.num_hosts * config.batch_size * jnp.mean(windows.weight * summed)
 
     wanted, advantage = targets.value, targets.advantage
     if returns is not None:

@@ -1,4 +1,4 @@
-"""All learner hosts of a run on this machine, as processes: for `--hosts.num=N` without `--hosts.index`."""
+"""All learner hosts of a run on this machine, as processes: for `--cluster.num_hosts=N` without `--cluster.index`."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ def run(
     gpus = visible_gpus()
     if 0 < len(gpus) < num_hosts:
         raise errors.UsageError(
-            f"--hosts.num={num_hosts}: each host needs a GPU of its own, and this machine has {len(gpus)} for them; "
-            f"give --hosts.num={len(gpus)}, or set JAX_PLATFORMS=cpu"
+            f"--cluster.num_hosts={num_hosts}: each host needs a GPU of its own, and this machine has {len(gpus)} "
+            "for them; "
+            f"give --cluster.num_hosts={len(gpus)}, or set JAX_PLATFORMS=cpu"
         )
     own = [
         bucket.scratch(bucket.of_host(place, index))
@@ -92,14 +93,14 @@ def commands(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         coordinator = f"127.0.0.1:{probe.getsockname()[1]}"
-    shared = [f"--{name}={value}" for name, value in {**flags, **settings, "hosts.coordinator": coordinator}.items()]
+    shared = [f"--{name}={value}" for name, value in {**flags, **settings, "cluster.coordinator": coordinator}.items()]
     words = [sys.executable, "-m", "seedzero.cli", "train", "--supervised", *shared]
     share = len(gpus) // num_hosts
     return [
         [
             *(["env", f"CUDA_VISIBLE_DEVICES={','.join(gpus[index * share : (index + 1) * share])}"] if gpus else []),
             *words,
-            f"--hosts.index={index}",
+            f"--cluster.index={index}",
         ]
         for index in range(num_hosts)
     ]

@@ -132,9 +132,9 @@ def start(
         plain_files.check_name(place)
         flags = {**flags, "run_dir": str(place)}
     asked = request.check_early(request.make(flags, settings))
-    num_hosts, index = asked.config.hosts.num, asked.config.hosts.index
+    num_hosts, index = asked.config.cluster.num_hosts, asked.config.cluster.index
     if num_hosts > 1 and index >= 0 and not given:
-        raise errors.UsageError(f"--hosts.index={index}: give --run_dir, the same on all hosts")
+        raise errors.UsageError(f"--cluster.index={index}: give --run_dir, the same on all hosts")
     if asked.config.metrics.wandb:
         from seedzero.monitoring import wandb_run
 
@@ -153,8 +153,8 @@ def start(
     if num_hosts > 1 and not several:
         if caller.functions:
             raise errors.UsageError(
-                f"--hosts.num={num_hosts}: hosts are processes of their own, and do not get "
-                f"{', '.join(caller.functions)}; give --hosts.index in a call for each host, or leave it out"
+                f"--cluster.num_hosts={num_hosts}: hosts are processes of their own, and do not get "
+                f"{', '.join(caller.functions)}; give --cluster.index in a call for each host, or leave it out"
             )
         from seedzero.api import local_hosts
 

@@ -34,10 +34,10 @@ def run(arguments: parse.Arguments) -> int:
     settings = {**arguments.settings, **dict.fromkeys(_OF_THE_ADDRESS, "")}
     settings |= {"worker.num": "0", "worker.num_remote": str(num_workers)}
     if several := arguments.integer("num_learners", minimum=1):
-        settings["hosts.num"] = str(several)
+        settings["cluster.num_hosts"] = str(several)
     # The learner's node need not remember this user's own runs.
     asked = request.make({**arguments.flags, "run_dir": run_dir}, settings, is_here=False)
-    num_learners = asked.config.hosts.num
+    num_learners = asked.config.cluster.num_hosts
     launch_plan.check_learners(num_learners, num_workers)
     asked = request.check_early(asked, has_environments=False)
     token = _token(arguments.settings.get(_TOKEN_FILE, ""))
@@ -127,7 +127,7 @@ def _train_words(arguments: parse.Arguments, run_dir: str, num_learners: int) ->
     if goes_on:  # its workers speak TLS only if they are told to
         settings = {"tls.cert_file": "", "tls.key_file": "", **settings}
     if num_learners > 1 or "num_learners" in arguments.flags:
-        settings["hosts.num"] = str(num_learners)
+        settings["cluster.num_hosts"] = str(num_learners)
     return tuple(train.as_words({**flags, "run_dir": run_dir}, settings))
 
 

@@ -92,7 +92,7 @@ Examples:
   seedzero train --env=gym:LunarLander-v3 --max_seconds=300 --optimizer.learning_rate=1e-3
   seedzero train --env=gym:Pendulum-v1                                 # continuous actions
   seedzero train --preset=atari --workers=0 --listen=0.0.0.0:7777 --token_file=token   # workers on other machines
-  seedzero train --preset=catch --hosts.num=2                          # two learner hosts (docs/hosts.md)
+  seedzero train --preset=catch --cluster.num_hosts=2                          # two learner hosts (docs/hosts.md)
   seedzero train --run_dir=runs/breakout                               # resumes that run
   seedzero train --preset=atari --run_dir=gs://BUCKET/breakout         # goes on after the loss of this machine, too
 

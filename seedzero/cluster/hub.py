@@ -73,7 +73,7 @@ class Hub(link.Link):
                 port = self._server.add_secure_port(target, secured.credentials)
         except RuntimeError:
             raise errors.UsageError(
-                f"cannot listen on --hosts.coordinator={address}: the address is in use or not this machine's"
+                f"cannot listen on --cluster.coordinator={address}: the address is in use or not this machine's"
             ) from None
         forks.keep_listener(port)
         await self._server.start()
@@ -88,7 +88,7 @@ class Hub(link.Link):
         if missing := self._roll.missing:
             raise errors.TrainingFailure(
                 f"host {', '.join(map(str, missing))} did not join within {deadline_seconds:g} s at {self.address}; "
-                f"start {'it' if len(missing) == 1 else 'them'} with the same command, and --hosts.index"
+                f"start {'it' if len(missing) == 1 else 'them'} with the same command, and --cluster.index"
                 f"{reach.only_here(self.address)}"
             )
         self.warnings = [printable.escape(text) for text in self._roll.warnings()]

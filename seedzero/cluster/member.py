@@ -77,9 +77,9 @@ class HostMember(link.Link):
                     stream.cancel()
             await asyncio.sleep(min(_RETRY_SECONDS, max(0.0, ends - self._clock())))
         raise errors.TrainingFailure(
-            f"host {self.hello.index} could not join host 0 at --hosts.coordinator={self._address} within "
+            f"host {self.hello.index} could not join host 0 at --cluster.coordinator={self._address} within "
             f"{deadline_seconds:g} s: {why}; start all hosts at about the same time, or give more "
-            "--hosts.join_seconds"
+            "--cluster.join_seconds"
         )
 
     _heard_of = False

@@ -29,7 +29,7 @@ def own_end(coordinator: str) -> str:
             return str(probe.getsockname()[0])
     except OSError as error:
         raise errors.TrainingFailure(
-            f"--hosts.coordinator={coordinator}: this machine has no way there ({error.strerror})"
+            f"--cluster.coordinator={coordinator}: this machine has no way there ({error.strerror})"
         ) from None
 
 
@@ -41,7 +41,7 @@ def of_interface(name: str) -> str:
             found = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
         except OSError as error:
             raise errors.UsageError(
-                f"--hosts.interface={name}: expected a network interface of this machine with an IPv4 address "
+                f"--cluster.interface={name}: expected a network interface of this machine with an IPv4 address "
                 f"({error.strerror}); it has {known}"
             ) from None
     return socket.inet_ntoa(found[20:24])
@@ -59,5 +59,6 @@ def only_here(coordinator: str) -> str:
     if host in (found, "localhost") or not ipaddress.ip_address(found).is_loopback:
         return ""
     return (
-        f"; {host} is {found} here (/etc/hosts), which no other machine reaches: give --hosts.coordinator=ADDRESS:PORT"
+        f"; {host} is {found} here (/etc/hosts), which no other machine reaches: give "
+        "--cluster.coordinator=ADDRESS:PORT"
     )

@@ -42,28 +42,29 @@ class Roll:
             )
         if hello.num != own.num:
             raise errors.UsageError(
-                f"{name} was started with --hosts.num={hello.num}, and host 0 with --hosts.num={own.num}; give all "
+                f"{name} was started with --cluster.num_hosts={hello.num}, and host 0 with "
+                f"--cluster.num_hosts={own.num}; give all "
                 "the same"
             )
         if hello.index in self.joined:
             raise errors.Occupied(
-                f"--hosts.index={hello.index} has joined already; start each host with an index of its own, "
+                f"--cluster.index={hello.index} has joined already; start each host with an index of its own, "
                 f"{self._range()} beside host 0"
             )
         if not 0 < hello.index < own.num:
             raise errors.UsageError(
-                f"--hosts.index={hello.index}: beside host 0 this run of {own.num} has {self._range()}"
+                f"--cluster.index={hello.index}: beside host 0 this run of {own.num} has {self._range()}"
             )
         if hello.settings != own.settings:
             raise errors.UsageError(
-                f"{name} has other settings than host 0; give all hosts the same command but for --hosts.index, "
+                f"{name} has other settings than host 0; give all hosts the same command but for --cluster.index, "
                 "--run_dir, --listen and the settings of files and local workers"
             )
         if reach.are_apart(hello.reached_at, own.reached_at):
             raise errors.UsageError(
                 f"{name} is reached at {hello.reached_at}, and host 0 at {own.reached_at}: between these no gradients "
-                "can be sent; give --hosts.coordinator an address of host 0 in the network of all hosts, or "
-                "--hosts.interface on each host the interface in it"
+                "can be sent; give --cluster.coordinator an address of host 0 in the network of all hosts, or "
+                "--cluster.interface on each host the interface in it"
             )
         self.joined[hello.index] = hello
 
@@ -78,7 +79,7 @@ class Roll:
 
     def _range(self) -> str:
         last = self._own.num - 1
-        return "--hosts.index=1" if last == 1 else f"--hosts.index=1 to {last}"
+        return "--cluster.index=1" if last == 1 else f"--cluster.index=1 to {last}"
 
 
 def common_step(own: Mapping[int, Made], others: Mapping[int, Mapping[int, str] | None]) -> int:

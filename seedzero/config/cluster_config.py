@@ -9,24 +9,27 @@ from typing import Any
 
 from seedzero.config import options
 
-OF_A_PROCESS = ("hosts.index", "hosts.coordinator", "hosts.worker_address", "hosts.interface")
+OF_A_PROCESS = ("cluster.index", "cluster.coordinator", "cluster.worker_address", "cluster.interface")
 """Settings of a process, which its run directory does not keep."""
 TOKEN = "SEEDZERO_HOSTS_TOKEN"
 """Variable of the environment with the token of hosts that one process started; no command line shows it to others."""
 ALL = -1
-"""`hosts.index` of a process that starts all hosts on this machine."""
+"""`cluster.index` of a process that starts all hosts on this machine."""
 
 
 @dataclasses.dataclass(frozen=True)
-class HostsConfig(options.Section):
-    num: int = options.tunable(
+class ClusterConfig(options.Section):
+    num_hosts: int = options.tunable(
         1,
         "learner hosts of the run, each a process of `seedzero train`; every other setting is of each host",
         low=1,
         high=64,
     )
     index: int = options.free(
-        ALL, "this process among them, 0 to hosts.num - 1; -1: starts all of them on this machine", low=ALL, high=63
+        ALL,
+        "this process among them, 0 to cluster.num_hosts - 1; -1: starts all of them on this machine",
+        low=ALL,
+        high=63,
     )
     coordinator: str = options.free("", "HOST:PORT of host 0, where all meet: host 0 listens there, the others call")
     ca_file: str = options.free("", "PEM certificates that vouch for host 0's tls.cert_file, or `system`")
@@ -49,22 +52,31 @@ class HostsConfig(options.Section):
 
 def problems(config: Any) -> Iterator[str]:
     """Yields the impossible combinations, each with a way out."""
-    hosts = config.hosts
-    if hosts.num == 1:
+    cluster = config.cluster
+    if cluster.num_hosts == 1:
         return
-    several = f"--hosts.num={hosts.num}"
-    if hosts.index >= hosts.num:
-        yield f"--hosts.index={hosts.index}: {several} has 0 to {hosts.num - 1}"
-    if hosts.index >= 0 and not hosts.coordinator:
-        yield f"--hosts.index={hosts.index}: give --hosts.coordinator=HOST:PORT, an address of host 0, on all hosts"
-    if hosts.coordinator and not re.fullmatch(r".+:\d+", hosts.coordinator):
-        yield f"--hosts.coordinator={hosts.coordinator}: expected HOST:PORT, an address of host 0"
+    several = f"--cluster.num_hosts={cluster.num_hosts}"
+    if cluster.index >= cluster.num_hosts:
+        yield f"--cluster.index={cluster.index}: {several} has 0 to {cluster.num_hosts - 1}"
+    if cluster.index >= 0 and not cluster.coordinator:
+        yield (
+            f"--cluster.index={cluster.index}: give --cluster.coordinator=HOST:PORT, an address of host 0, on all "
+            "hosts"
+        )
+    if cluster.coordinator and not re.fullmatch(r".+:\d+", cluster.coordinator):
+        yield f"--cluster.coordinator={cluster.coordinator}: expected HOST:PORT, an address of host 0"
     if "league" in config.agent.SECTIONS and config.league.on:
-        yield f"{several}: a league has one host; leave out {config.league.asked}, or give --hosts.num=1"
+        yield f"{several}: a league has one host; leave out {config.league.asked}, or give --cluster.num_hosts=1"
     if config.training.acting_devices:
-        yield (f"{several}: all devices of a host act and learn; give --training.acting_devices=0, or --hosts.num=1")
+        yield (
+            f"{several}: all devices of a host act and learn; give --training.acting_devices=0, or "
+            "--cluster.num_hosts=1"
+        )
     if config.replay.placement == "host" and config.agent.SAMPLES:
-        yield f"{several}: each host's replay is on its devices; give --replay.placement=device, or --hosts.num=1"
+        yield (
+            f"{several}: each host's replay is on its devices; give --replay.placement=device, or "
+            "--cluster.num_hosts=1"
+        )
     if config.checkpoint.keep == 1:
         yield (
             f"{several}: --checkpoint.keep=1 deletes a host's last checkpoint before the other hosts have the next "

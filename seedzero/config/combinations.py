@@ -171,10 +171,11 @@ def _connection_problems(config: configs.Config) -> Iterator[str]:
             f"--listen={transport.listen} can be reached from other machines, and without a token whoever reaches it "
             "may join; give --token_file=FILE (`openssl rand -hex 32 > FILE` makes a token), or say --insecure"
         )
-    meets = config.hosts.coordinator if config.hosts.num > 1 else ""
+    meets = config.cluster.coordinator if config.cluster.num_hosts > 1 else ""
     if meets and not is_of_this_machine(meets) and not (transport.token_file or transport.insecure):
         yield (
-            f"--hosts.coordinator={meets} can be reached from other machines, and without a token whoever reaches it "
+            f"--cluster.coordinator={meets} can be reached from other machines, and without a token whoever "
+            "reaches it "
             "may join; give --token_file=FILE, with the same content on all hosts, or say --insecure"
         )
     if config.metrics.port >= 0 and not config.metrics.host:

@@ -62,7 +62,7 @@ class Config:
     replay: sections.ReplayConfig = sections.ReplayConfig()
     reanalyse: muzero_config.ReanalyseConfig = muzero_config.ReanalyseConfig()
     league: league_config.LeagueConfig = league_config.LeagueConfig()
-    hosts: cluster_config.HostsConfig = cluster_config.HostsConfig()
+    cluster: cluster_config.ClusterConfig = cluster_config.ClusterConfig()
     training: sections.TrainingConfig = sections.TrainingConfig()
     evaluation: sections.EvaluationConfig = sections.EvaluationConfig()
     checkpoint: sections.CheckpointConfig = sections.CheckpointConfig()

@@ -53,8 +53,14 @@ _AGENTS: Mapping[str, Mapping[str, str]] = {
     },
     "sac": _OF_ALL,
 }
-NOW: Mapping[str, str] = {f"{agent}.{key}": name for agent, keys in _AGENTS.items() for key, name in keys.items()}
-"""Earlier name SECTION.KEY of an agent's own setting -> its name now, one for all agents."""
+_HOSTS = ("coordinator", "ca_file", "worker_address", "interface", "join_seconds", "silence_seconds")
+NOW: Mapping[str, str] = {
+    **{f"{agent}.{key}": name for agent, keys in _AGENTS.items() for key, name in keys.items()},
+    "hosts.num": "cluster.num_hosts",
+    "hosts.index": "cluster.index",
+    **{f"hosts.{key}": f"cluster.{key}" for key in _HOSTS},
+}
+"""Earlier name SECTION.KEY of a setting -> its name now; one for all agents where each had its own."""
 
 
 def of_saved(values: Mapping[str, Value], agent: str) -> dict[str, Value]:
@@ -66,23 +72,23 @@ def of_saved(values: Mapping[str, Value], agent: str) -> dict[str, Value]:
         return dict(values)
     others = ("optimizer.", "network.") if agent in _AGENTS and agent != "muzero" else ()
     kept = {name: value for name, value in values.items() if name not in NOW and not name.startswith(others)}
-    return {**kept, **{NOW[name]: value for name, value in values.items() if name in NOW and _agent(name) == agent}}
+    return {**kept, **{NOW[name]: value for name, value in values.items() if name in NOW and _is_for(name, agent)}}
 
 
 def of_user(given: Mapping[str, Value], agents: Collection[str]) -> tuple[dict[str, Value], list[str]]:
     """Returns the user's settings by the names of now, and a warning for each earlier name.
 
-    agents: that train; each is to be the earlier name's. ConfigError: one is not.
+    agents: that train; each is to be the earlier name's, if that is an agent's. ConfigError: one is not.
     """
     found: dict[str, Value] = {}
     notes = []
     for name, value in given.items():
         now = NOW.get(name, name)
         if name in NOW:
-            if others := [agent for agent in agents if agent != _agent(name)]:
+            if others := [agent for agent in agents if not _is_for(name, agent)]:
                 raise errors.ConfigError(
-                    f"--{name} is the old name of --{now} for {_agent(name)}, but this is --agent={others[0]}; "
-                    f"give --{now}, or leave it out"
+                    f"--{name} is the old name of --{now} for {name.partition('.')[0]}, but this is "
+                    f"--agent={others[0]}; give --{now}, or leave it out"
                 )
             notes.append(f"--{name} is called --{now} now; the old name works in this version only")
         found.pop(now, None)
@@ -90,5 +96,7 @@ def of_user(given: Mapping[str, Value], agents: Collection[str]) -> tuple[dict[s
     return found, notes
 
 
-def _agent(name: str) -> str:
-    return name.partition(".")[0]
+def _is_for(name: str, agent: str) -> bool:
+    """Returns whether an earlier name is a setting of an agent: its own, or one of all agents."""
+    section = name.partition(".")[0]
+    return section not in _AGENTS or section == agent

@@ -101,7 +101,7 @@ def make(config: configs.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh) -
         ahead=not config.run.deterministic,
         learners=learners,
         num_players=config.league.num_learning,
-        num_hosts=config.hosts.num,
+        num_hosts=config.cluster.num_hosts,
     )
 
 

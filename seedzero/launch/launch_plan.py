@@ -23,7 +23,10 @@ _SET_HERE = {
     "worker.num": ("--workers", _WORKERS),
     "transport.listen": ("--listen", _WORKERS),
     "worker.num_remote": ("--worker.num_remote", _WORKERS),
-    **{f"hosts.{name}": (f"--hosts.{name}", _LEARNERS) for name in ("num", "index", "coordinator", "worker_address")},
+    **{
+        f"cluster.{name}": (f"--cluster.{name}", _LEARNERS)
+        for name in ("num_hosts", "index", "coordinator", "worker_address")
+    },
 }
 """Settings of `train` that the launcher decides: the flag, and the launcher's own."""
 
@@ -69,7 +72,7 @@ class Plan:
             f"--token_file={token_file}", "--supervised",
         ]  # fmt: skip
         if self.num_learners > 1:
-            words += [f"--hosts.index={index}", f"--hosts.coordinator={coordinator}"]
+            words += [f"--cluster.index={index}", f"--cluster.coordinator={coordinator}"]
         return words
 
     def learner_port(self, index: int) -> int:

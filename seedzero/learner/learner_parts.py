@@ -106,7 +106,7 @@ def make(
     building = functools.partial(build.device_loop_for, saves, loop_workers, hooks, gathered, reception.observer)
     stage = stages.RunStage(building, progress.follow)
     if hosts is not None:
-        named = config.hosts.worker_address
+        named = config.cluster.worker_address
         hosts.link.counters = lambda: together.counters(stage.loop, roster, named or server.address)
         view.others = lambda: together.lines(hosts.link.details, hosts.link.missing)
     return LearnerParts(

@@ -95,7 +95,9 @@ class Saves:
         if spent := budget.spent(num_updates, num_steps, owed):
             number = f"{num_updates} updates" if spent.startswith("--max_updates") else f"{num_steps} steps"
             each = (
-                f" on each of {self.config.hosts.num} hosts" if "steps" in spent and self.config.hosts.num > 1 else ""
+                f" on each of {self.config.cluster.num_hosts} hosts"
+                if "steps" in spent and self.config.cluster.num_hosts > 1
+                else ""
             )
             return f"{number} of {spent}{each}"
         return phase.solved(budget, evaluated)
@@ -184,7 +186,7 @@ class Saves:
     def _saved_counters(self, state: dispatchers.CheckpointState) -> dict[str, Any]:
         """Returns the counters of a checkpoint, with the sizes of the files that a resume cuts back."""
         league = {} if self.history is None else {_LEAGUE_BYTES: self.history.size_bytes()}
-        several = {} if self.hosts is None else {together.NUM_HOSTS: self.config.hosts.num}
+        several = {} if self.hosts is None else {together.NUM_HOSTS: self.config.cluster.num_hosts}
         return {**state.counters, "metrics_bytes": self.log.size_bytes(), **league, **several}
 
     def freeze(self, snapshot: dispatchers.NewPlayer) -> bool:

@@ -1,6 +1,6 @@
 """One learner host among several: it meets the others before JAX begins, and ends with them.
 
-start of `seedzero train`, host I:  hosts.hub or hosts.member --> all have met --> jax.distributed --> host.learner
+start of `seedzero train`, host I:  cluster.hub or .member --> all have met --> jax.distributed --> learner.entry
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from seedzero.loop import device_loop, facts, rosters
 from seedzero.transport import security
 
 _OF_A_HOST = {
-    *("hosts.index", "hosts.worker_address", "hosts.interface", "transport.listen"),
+    *("cluster.index", "cluster.worker_address", "cluster.interface", "transport.listen"),
     *("worker.threads", "env.level_cache", "metrics.port", "metrics.host"),
 }
-_FILES = {"transport.token_file", "tls.cert_file", "tls.key_file", "hosts.ca_file"}
+_FILES = {"transport.token_file", "tls.cert_file", "tls.key_file", "cluster.ca_file"}
 """Settings that may differ from host to host."""
 NUM_HOSTS = "num_hosts"
 """In a checkpoint's counters: the hosts of the run that made it; missing: one."""
@@ -79,7 +79,7 @@ class LinkedPeers:
 
 def own_seed(config: configs.Config) -> int:
     """Returns the seed of a host's acting, reanalysing and environments, below 2^31: host 0's is the run's."""
-    seed, index = config.run.seed, config.hosts.index
+    seed, index = config.run.seed, config.cluster.index
     if index <= 0:
         return seed
     return int(np.random.SeedSequence([seed, _HOST, index]).generate_state(1)[0]) >> 1
@@ -87,7 +87,7 @@ def own_seed(config: configs.Config) -> int:
 
 def of_host(config: configs.Config) -> configs.Config:
     """Returns the settings of a host's own work: host 0 alone evaluates."""
-    if config.hosts.index <= 0:
+    if config.cluster.index <= 0:
         return config
     return configs.override(
         config,
@@ -103,7 +103,7 @@ def of_host(config: configs.Config) -> configs.Config:
 
 def budgeted(config: configs.Config) -> configs.Config:
     """Returns the settings with this host's share of the steps; a queue's are added up (`DecisionTally`)."""
-    num, most = config.hosts.num, config.run.max_env_steps
+    num, most = config.cluster.num_hosts, config.run.max_env_steps
     if num == 1 or not most:
         return config
     return configs.override(config, {"run.max_env_steps": -(-most // num) if config.agent.SAMPLES else 0})
@@ -124,72 +124,72 @@ def meeting(
     """
     import jax
 
-    hosts = config.hosts
+    cluster = config.cluster
     found = in_bucket(place, config.bucket) if isinstance(place, bucket.Url) else on_disk(place)
-    if hosts.index == 0:
+    if cluster.index == 0:
         for one in found or ():
             saved_files.check_has_state(place, one)
     steps = None if found is None else {one.step: one.state_sha256 for one in found}
     hello = messages.HostHello(
-        hosts.index,
-        hosts.num,
+        cluster.index,
+        cluster.num_hosts,
         digest(config),
         program=_program(),
         steps=steps,
-        reached_at=reach.of_interface(hosts.interface) if hosts.interface else "",
+        reached_at=reach.of_interface(cluster.interface) if cluster.interface else "",
         xla_flags=" ".join(sorted(os.environ.get("XLA_FLAGS", "").split()))[: messages.MAX_TEXT],
     )
     token_file, token = config.transport.token_file, security.take_token(cluster_config.TOKEN)
     linked: link.Link
-    if hosts.index == 0:
+    if cluster.index == 0:
         most = 0 if config.agent.SAMPLES else config.run.max_env_steps
         secured = security.for_server(token_file, config.tls)
         linked = hub.Hub(
             hello,
-            hosts.coordinator,
+            cluster.coordinator,
             config.transport,
             secured=dataclasses.replace(secured, token=token or secured.token),
-            silence_seconds=hosts.silence_seconds,
+            silence_seconds=cluster.silence_seconds,
             max_env_steps=most,
             made={one.step: roll.Made(int(one.counters.get(NUM_HOSTS, 1)), one.state_sha256) for one in found or ()},
         )
-        say(f"host 0 of {hosts.num} waits for the others at {linked.address}")
+        say(f"host 0 of {cluster.num_hosts} waits for the others at {linked.address}")
     else:
-        access = security.Access(token_file, hosts.ca_file)
+        access = security.Access(token_file, cluster.ca_file)
         linked = member.HostMember(
             hello,
-            hosts.coordinator,
+            cluster.coordinator,
             config.transport,
             access=access,
             token=token,
-            silence_seconds=hosts.silence_seconds,
+            silence_seconds=cluster.silence_seconds,
         )
     linked.lock_step = config.run.deterministic
     try:
-        begin = linked.meet(hosts.join_seconds)
+        begin = linked.meet(cluster.join_seconds)
         for text in linked.warnings:
             say(text)
         is_local = begin.devices.startswith(("127.", "localhost:", "[::1]:"))
         try:
             jax.distributed.initialize(
                 begin.devices,
-                hosts.num,
-                hosts.index,
-                initialization_timeout=round(hosts.join_seconds),
+                cluster.num_hosts,
+                cluster.index,
+                initialization_timeout=round(cluster.join_seconds),
                 shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
                 coordinator_bind_address=begin.devices if is_local else None,
             )
         except RuntimeError as error:
             raise errors.TrainingFailure(
-                f"host {hosts.index} cannot join JAX's cluster at {begin.devices}: {error}; a process that has used "
+                f"host {cluster.index} cannot join JAX's cluster at {begin.devices}: {error}; a process that has used "
                 "JAX before cannot, and a firewall may be in the way"
             ) from error
         collectives.use_gloo(linked.hello.reached_at)
         compilation_cache.write_on_every_host()
-        with _watched(linked, hosts.silence_seconds):
+        with _watched(linked, cluster.silence_seconds):
             names = linked.gather("processor", machines.processor())
             processors = tuple(name for _, name in sorted(names.items()))
-            has_part = hosts.index < begin.num_hosts
+            has_part = cluster.index < begin.num_hosts
             yield Together(linked, begin.step, has_part, begin.parts, processors=processors)
             if linked.leave():
                 jax.distributed.shutdown()

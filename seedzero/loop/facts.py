@@ -142,7 +142,7 @@ def spent(config: configs.Config, learning: tuple[players.Player, ...]) -> str:
         if player.accounting.num_kept >= config.replay.min_steps
     )
     found = budget.spent(num_updates(learning), num_steps, owed)
-    each = f" on each of {config.hosts.num} hosts" if "steps" in found and config.hosts.num > 1 else ""
+    each = f" on each of {config.cluster.num_hosts} hosts" if "steps" in found and config.cluster.num_hosts > 1 else ""
     return f"{found}{each} reached" if found else ""
 
 

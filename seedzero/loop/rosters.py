@@ -102,7 +102,7 @@ class Roster:
             session = Session(uuid.uuid4().hex, hello.worker_id, role, slots, hello.key == self._key)
             self._sessions[session.session_id] = session
             seeds = tuple(self._seed(role, int(slot)) for slot in session.all_slots)
-            indices = tuple(_place(self._config.hosts, self._layout, int(slot)) for slot in session.all_slots)
+            indices = tuple(_place(self._config.cluster, self._layout, int(slot)) for slot in session.all_slots)
         settings = dataclasses.asdict(env if role is types.Role.TRAIN else env.of_evaluation)
         del settings["id"]
         if role is types.Role.TRAIN or env.opponents == opponents.RANDOM:
@@ -230,11 +230,11 @@ class Roster:
             return [session for session in self._sessions.values() if session.role is role and session.started]
 
 
-def _place(hosts: cluster_config.HostsConfig, layout: batches.Layout, slot: int) -> int:
+def _place(cluster: cluster_config.ClusterConfig, layout: batches.Layout, slot: int) -> int:
     """Returns the place of an environment in the run; hosts take turns, since each may have any number."""
     if slot >= layout.num_train:
         return slot - layout.num_train  # in evaluations, of host 0 alone
-    return slot * hosts.num + max(0, hosts.index)
+    return slot * cluster.num_hosts + max(0, cluster.index)
 
 
 def _check_shards(layout: batches.Layout, max_group: int, hello: messages.Hello, groups: np.ndarray) -> None:

@@ -36,7 +36,7 @@ ONE_GO = {"ppo.num_epochs": 1, "ppo.num_minibatches": 1}
 
 def _agent(variant: str, num_hosts: int) -> base.Agent:
     """Returns a host's agent, with its share of the batch."""
-    values = {**cases.VARIANTS[variant], "hosts.num": num_hosts}
+    values = {**cases.VARIANTS[variant], "cluster.num_hosts": num_hosts}
     agent = str(values["run.agent"])
     if agent in ("vtrace", "ppo"):
         values[f"{agent}.batch_size"] = NUM_WINDOWS // num_hosts

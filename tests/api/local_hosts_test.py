@@ -19,9 +19,9 @@ from seedzero.learner import callbacks, result
 def test_each_host_has_its_index_and_all_meet_at_a_port_of_this_machine() -> None:
     first, second = local_hosts.commands({"preset": "catch"}, {"run.seed": "3"}, 2)
     assert first[:-1] == second[:-1]
-    assert [first[-1], second[-1]] == ["--hosts.index=0", "--hosts.index=1"]
+    assert [first[-1], second[-1]] == ["--cluster.index=0", "--cluster.index=1"]
     assert {"--supervised", "--preset=catch", "--run.seed=3"} <= set(first)
-    (meets,) = [word for word in first if word.startswith("--hosts.coordinator=127.0.0.1:")]
+    (meets,) = [word for word in first if word.startswith("--cluster.coordinator=127.0.0.1:")]
     assert int(meets.rpartition(":")[2]) > 0
 
 

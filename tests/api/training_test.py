@@ -100,7 +100,8 @@ def test_functions_of_the_caller_reach_the_learner(calls: list[dict[str, Any]], 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"), [({"on_row": 5}, "on_row=5"), ({"on_evaluation": print, "hosts.num": 2}, "--hosts.num=2")]
+    ("arguments", "named"),
+    [({"on_row": 5}, "on_row=5"), ({"on_evaluation": print, "cluster.num_hosts": 2}, "--cluster.num_hosts=2")],
 )
 def test_what_cannot_be_called_is_refused(
     arguments: dict[str, Any], named: str, tmp_path: pathlib.Path, said: golden.Said

@@ -80,22 +80,22 @@ def test_several_learners_become_a_plan(
     assert _launch(tmp_path, "--num_learners=3") == _launch(tmp_path) == _launch(tmp_path, "--num_learners=1") == 0
     several, default, one = plans
     assert (several.num_learners, several.learner.num_accelerators) == (3, 0)  # one GPU is too few for all
-    assert several.train_words == ("--preset=catch", f"--run_dir={tmp_path}/run", "--hosts.num=3")
+    assert several.train_words == ("--preset=catch", f"--run_dir={tmp_path}/run", "--cluster.num_hosts=3")
     assert default.num_learners == one.num_learners == 1
-    assert default.train_words == several.train_words[:-1] and one.train_words[-1] == "--hosts.num=1"
+    assert default.train_words == several.train_words[:-1] and one.train_words[-1] == "--cluster.num_hosts=1"
     err = capsys.readouterr().err
     assert "3 learners, each of " in err and " --num_learners=3" in err
 
 
 def test_a_run_of_several_learners_goes_on_with_them(plans: list[launch_plan.Plan], tmp_path: pathlib.Path) -> None:
-    given = {"hosts.num": "3"}
+    given = {"cluster.num_hosts": "3"}
     config = configs.override(presets.get("catch", "muzero"), given)
     run_dirs.open_run_dir(tmp_path / "run", config, preset="catch", given=given).close()
     words = [f"--run_dir={tmp_path}/run", "--address=10.0.0.1:6379", "--num_workers=3"]
     assert commands.main(["launch", "ray", *words]) == 0
     assert commands.main(["launch", "ray", "--num_learners=1", *words]) == 0
     assert [found.num_learners for found in plans] == [3, 1]
-    assert [found.train_words[-1] for found in plans] == ["--hosts.num=3", "--hosts.num=1"]
+    assert [found.train_words[-1] for found in plans] == ["--cluster.num_hosts=3", "--cluster.num_hosts=1"]
 
 
 def test_a_small_machine_gives_the_learner_what_is_left(
@@ -176,7 +176,7 @@ def test_a_run_directory_is_absolute_and_a_url_stays(
         (["--num_workers=0"], "--num_workers=0: "),
         (["--num_learners=0"], "--num_learners=0: "),
         (["--num_learners=2"], "--num_workers=3: "),
-        (["--hosts.num=3"], "--hosts.num=3: "),
+        (["--cluster.num_hosts=3"], "--cluster.num_hosts=3: "),
         (["--replay.batchsize=3"], "--replay.batch_size?"),
         (["--num_worker=3"], "--num_workers?"),
         (["--replay.capacity=64"], "replay.capacity=64 "),

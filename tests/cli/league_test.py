@@ -227,7 +227,7 @@ def test_nash_judges_a_run_without_a_league(
 ) -> None:
     pytest.importorskip("pyspiel")
     host = {"num_updates": 90, "ledger": {"stored": 2_500}}
-    path = saved_league.make_seats(tmp_path / "run", host=host, league__freeze_every=0)
+    path = saved_league.make_seats(tmp_path / "run", counters=host, league__freeze_every=0)
     assert commands.main(["league", "nash", f"--run_dir={path}"]) == 0
     said(capsys.readouterr().out)
 

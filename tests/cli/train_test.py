@@ -291,8 +291,14 @@ def test_a_page_is_asked_for_by_its_port(calls: list[dict[str, Any]], tmp_path: 
 
 
 def test_a_supervised_host_shows_the_command_that_starts_all() -> None:
-    words = ["--preset=catch", "--supervised", "--hosts.num=2", "--hosts.index=0", "--hosts.coordinator=127.0.0.1:1"]
+    words = [
+        "--preset=catch",
+        "--supervised",
+        "--cluster.num_hosts=2",
+        "--cluster.index=0",
+        "--cluster.coordinator=127.0.0.1:1",
+    ]
     shown = train.resume_command("runs/two", parse.read("train", train.COMMAND, words))
-    assert shown.endswith("train --preset=catch --run_dir=runs/two --hosts.num=2")
+    assert shown.endswith("train --preset=catch --run_dir=runs/two --cluster.num_hosts=2")
     alone = train.resume_command("runs/two", parse.read("train", train.COMMAND, [words[0], *words[2:]]))
-    assert "--hosts.index=0" in alone and "--hosts.coordinator=127.0.0.1:1" in alone
+    assert "--cluster.index=0" in alone and "--cluster.coordinator=127.0.0.1:1" in alone

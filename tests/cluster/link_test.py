@@ -122,7 +122,11 @@ def test_decisions_come_to_all_hosts_in_the_same_order(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("changed", "match"),
-    [({"num": 3}, "--hosts.num=3"), ({"index": 5}, "--hosts.index=5"), ({"settings": "others"}, "other settings")],
+    [
+        ({"num": 3}, "--cluster.num_hosts=3"),
+        ({"index": 5}, "--cluster.index=5"),
+        ({"settings": "others"}, "other settings"),
+    ],
 )
 def test_a_refusal_is_named_at_the_host_that_is_refused(world: World, changed: dict[str, Any], match: str) -> None:
     host = world.hub()

@@ -23,7 +23,7 @@ def test_the_own_end_of_the_way_to_the_coordinator_counts(monkeypatch: pytest.Mo
 
 
 def test_a_name_that_nobody_knows_is_named() -> None:
-    with pytest.raises(errors.TrainingFailure, match=r"--hosts\.coordinator=no-such-host\.invalid:1: .*no way"):
+    with pytest.raises(errors.TrainingFailure, match=r"--cluster\.coordinator=no-such-host\.invalid:1: .*no way"):
         reach.own_end("no-such-host.invalid:1")
 
 
@@ -31,7 +31,7 @@ def test_an_interface_has_its_address_and_another_is_refused(said: golden.Said) 
     assert reach.of_interface(_loopback()) == "127.0.0.1"
     with said.raises(
         errors.UsageError,
-        r"--hosts\.interface=nosuch0: .*lo",
+        r"--cluster\.interface=nosuch0: .*lo",
         replace={", ".join(name for _, name in socket.if_nameindex()): "INTERFACES"},
     ):
         reach.of_interface("nosuch0")

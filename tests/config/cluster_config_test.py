@@ -8,7 +8,12 @@ import pytest
 from seedzero.config import combinations, configs
 from seedzero.core import errors
 
-HOSTS = {"hosts.num": 2, "hosts.index": 1, "hosts.coordinator": "host-0:7000", "transport.token_file": "token"}
+HOSTS = {
+    "cluster.num_hosts": 2,
+    "cluster.index": 1,
+    "cluster.coordinator": "host-0:7000",
+    "transport.token_file": "token",
+}
 
 
 def test_several_hosts_go_with_the_defaults_of_every_agent() -> None:
@@ -22,10 +27,10 @@ def test_several_hosts_go_with_the_defaults_of_every_agent() -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        {"hosts.index": 2},
-        {"hosts.coordinator": ""},
+        {"cluster.index": 2},
+        {"cluster.coordinator": ""},
         {"transport.token_file": ""},
-        {"hosts.coordinator": "host-0"},
+        {"cluster.coordinator": "host-0"},
         {"league.freeze_every": 1000, "env.id": "spiel:tic_tac_toe"},
         {"training.acting_devices": 1},
         {"replay.placement": "host"},
@@ -35,11 +40,11 @@ def test_several_hosts_go_with_the_defaults_of_every_agent() -> None:
 )
 def test_impossible_combinations(changed: dict[str, int | str], said: golden.Said) -> None:
     config = configs.override(configs.Config(), {**HOSTS, **changed})
-    with pytest.raises(errors.ConfigError, match="hosts") as raised:
+    with pytest.raises(errors.ConfigError, match="cluster") as raised:
         combinations.check(config)
     said(raised.value, str(changed))
-    combinations.check(configs.override(config, {"hosts.num": 1, "hosts.index": 0}))
+    combinations.check(configs.override(config, {"cluster.num_hosts": 1, "cluster.index": 0}))
 
 
 def test_hosts_of_this_machine_need_no_coordinator() -> None:
-    combinations.check(configs.override(configs.Config(), {"hosts.num": 2}))
+    combinations.check(configs.override(configs.Config(), {"cluster.num_hosts": 2}))

@@ -161,7 +161,7 @@ def test_a_setting_of_another_agent_is_refused_by_name(said: golden.Said) -> Non
         ("muzero", "gamma", "reward.discount"),
         ("vtrace", "optimizer.learning_rat", "optimizer.learning_rate"),
         ("vtrace", "unroll_len", "vtrace.unroll_length"),
-        ("muzero", "host.num", "hosts.num"),
+        ("muzero", "cluster.num_host", "cluster.num_hosts"),
     ],
 )
 def test_the_nearest_setting_is_one_that_the_agent_reads(agent: str, key: str, nearest: str) -> None:

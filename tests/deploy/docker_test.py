@@ -132,12 +132,12 @@ def test_the_hosts_file_makes_two_hosts_of_one_run() -> None:
     assert set(over) == {"learner", "learner1", "worker"}
     assert over["learner1"]["extends"] == {"file": COMPOSE.name, "service": "learner"}
     first, second = (shlex.split(over[name]["command"]) for name in ("learner", "learner1"))
-    differing = {"--hosts.index", "--hosts.worker_address"}
+    differing = {"--cluster.index", "--cluster.worker_address"}
     assert {word.partition("=")[0] for word in set(first) ^ set(second)} == differing
-    assert {"--hosts.index=0", "--hosts.worker_address=learner:7777", "--worker.num_remote=3"} < set(first)
-    assert {"--hosts.index=1", "--hosts.worker_address=learner1:7777"} < set(second)
-    assert {"--hosts.coordinator=learner:7800", "--listen=0.0.0.0:7777"} < set(first)
-    alone = [word for word in first if not word.startswith(("--hosts.", "--worker.num_remote="))]
+    assert {"--cluster.index=0", "--cluster.worker_address=learner:7777", "--worker.num_remote=3"} < set(first)
+    assert {"--cluster.index=1", "--cluster.worker_address=learner1:7777"} < set(second)
+    assert {"--cluster.coordinator=learner:7800", "--listen=0.0.0.0:7777"} < set(first)
+    alone = [word for word in first if not word.startswith(("--cluster.", "--worker.num_remote="))]
     assert alone == [word for word in shlex.split(services["learner"]["command"]) if "num_remote" not in word]
     for words in (first, second, shlex.split(over["worker"]["command"])):
         deploy_files.check_command(words)

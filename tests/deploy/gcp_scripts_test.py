@@ -457,7 +457,7 @@ def test_a_seedzero_that_is_installed_refuses_wrong_settings_first(
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        ("train_atari.sh", ["--", "--hosts.num=2"]),
+        ("train_atari.sh", ["--", "--cluster.num_hosts=2"]),
         ("train_dmlab.sh", ["--", "--training.num_devices", "2"]),
         ("train_cartpole.sh", ["--", "--training.acting_devices=1"]),
         ("train_atari.sh", ["--accelerator=tpu-v5e-4", "--", "--training.num_devices=8"]),
@@ -474,7 +474,7 @@ def test_settings_for_more_than_the_machine_that_is_rented_are_refused(
 
 
 def test_settings_for_all_of_a_machine_are_taken(path: str) -> None:
-    words = ["--training.num_devices=4", "--training.acting_devices=3", "--hosts.num=1"]
+    words = ["--training.num_devices=4", "--training.acting_devices=3", "--cluster.num_hosts=1"]
     out = _dry("train_atari.sh", "--accelerator=tpu-v5e-4", "--", *words, path=path)
     assert all(word in out for word in words)
 

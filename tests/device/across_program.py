@@ -37,7 +37,11 @@ def make(agent: str, num_hosts: int, num_devices: int) -> setups.Setup:
     """Returns the setup of a host with its share of 4 slots and 8 windows (MuZero) or 4 unrolls (PPO)."""
     sizes = {"replay.num_slots": 4, "replay.batch_size": 8, "replay.capacity": 128}
     shares = {name: size // num_hosts for name, size in sizes.items()}
-    shares |= {"ppo.batch_size": 4 // num_hosts, "batcher.max_batch": 4 // num_hosts, "hosts.num": num_hosts}
+    shares |= {
+        "ppo.batch_size": 4 // num_hosts,
+        "batcher.max_batch": 4 // num_hosts,
+        "cluster.num_hosts": num_hosts,
+    }
     values = {**SHARED, **AGENTS[agent], **shares, "run.agent": agent, "worker.envs_per_group": 4 // num_hosts}
     return setups.make(configs.override(configs.Config(), values), SPEC, meshes.make(num_devices))
 

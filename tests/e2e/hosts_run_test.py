@@ -21,7 +21,7 @@ from seedzero.bucket import bucket
 from seedzero.checkpoints import manifest, run_dirs, saved_files
 
 EVERY, UPDATES = 20, 60
-TWO = ("--hosts.num=2", "--replay.num_slots=8", "--batcher.max_batch=8")
+TWO = ("--cluster.num_hosts=2", "--replay.num_slots=8", "--batcher.max_batch=8")
 HOSTS = (*harness.TINY, *TWO, *harness.lock_step(UPDATES, EVERY))
 OTHERS = ("--preset=catch", "--worker.envs_per_group=4", *harness.ENDLESS, *TWO, *harness.lock_step(UPDATES, EVERY))
 AGENTS = {"muzero": HOSTS, **{agent: (*OTHERS, *harness.AGENTS[agent]) for agent in ("vtrace", "ppo", "r2d2")}}
@@ -120,10 +120,12 @@ def _two_processors(host: harness.Host, run: pathlib.Path, *words: str) -> tuple
     """Starts two hosts, of which the second computes other bits."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        at = f"--hosts.coordinator=127.0.0.1:{probe.getsockname()[1]}"
+        at = f"--cluster.coordinator=127.0.0.1:{probe.getsockname()[1]}"
     first, second = (
         host.start(
-            host.command("train", *words, f"--run_dir={run}", f"--hosts.index={index}", at), "host", **variables
+            host.command("train", *words, f"--run_dir={run}", f"--cluster.index={index}", at),
+            "host",
+            **variables,
         )
         for index, variables in enumerate(({}, OTHER_CPU))
     )
@@ -177,7 +179,7 @@ def test_parts_of_other_parameters_do_not_count_and_another_run_is_refused(
     ended = host.train(run, *HOSTS, f"--max_updates={UPDATES + 2 * EVERY}").wait()
     assert ended.code == 0 and f"resumed at update {UPDATES + EVERY}\n" in ended.err, ended.err
     _assert_alike(*_dirs(run))
-    one = host.train(run, *HOSTS, "--hosts.num=1", f"--max_updates={UPDATES + 3 * EVERY}").wait()
+    one = host.train(run, *HOSTS, "--cluster.num_hosts=1", f"--max_updates={UPDATES + 3 * EVERY}").wait()
     assert one.code == 0 and f"resumed at update {UPDATES + 2 * EVERY}\n" in one.err, one.err
 
 
@@ -215,7 +217,7 @@ def test_a_host_that_stands_still_is_noticed_and_all_start_again(
     host: harness.Host, tmp_path: pathlib.Path, index: int
 ) -> None:
     run = tmp_path / "run"
-    learner = host.train(run, *HOSTS, "--hosts.silence_seconds=5", f"--max_updates={10 * EVERY}")
+    learner = host.train(run, *HOSTS, "--cluster.silence_seconds=5", f"--max_updates={10 * EVERY}")
     harness.wait_for(lambda: all(_steps(place) for place in _dirs(run)), "a checkpoint of both", alive=learner)
     stopped = _kill(_dirs(run)[index], learner, signal.SIGSTOP)
     learner.says(f"host {index}: killed by SIGKILL.*; all start again together", seconds=60)
@@ -274,11 +276,16 @@ def test_hosts_in_a_bucket_resume_from_the_last_common_checkpoint(
 
 
 def test_hosts_that_do_not_fit_are_named_and_refused(host: harness.Host, tmp_path: pathlib.Path) -> None:
-    meet = ("--hosts.num=2", "--hosts.join_seconds=30", f"--run_dir={tmp_path / 'run'}", *harness.TINY)
-    first = host.start(host.command("train", *meet, "--hosts.index=0", "--hosts.coordinator=127.0.0.1:0"), "host")
+    meet = ("--cluster.num_hosts=2", "--cluster.join_seconds=30", f"--run_dir={tmp_path / 'run'}", *harness.TINY)
+    first = host.start(host.command("train", *meet, "--cluster.index=0", "--cluster.coordinator=127.0.0.1:0"), "host")
     coordinator = first.says(r"host 0 of 2 waits for the others at (\S+)")[1]
-    for wrong, named in (("--hosts.index=0", "in use"), ("--hosts.index=1 --seed=4", "other settings than host 0")):
-        second = host.start(host.command("train", *meet, f"--hosts.coordinator={coordinator}", *wrong.split()), "host")
+    for wrong, named in (
+        ("--cluster.index=0", "in use"),
+        ("--cluster.index=1 --seed=4", "other settings than host 0"),
+    ):
+        second = host.start(
+            host.command("train", *meet, f"--cluster.coordinator={coordinator}", *wrong.split()), "host"
+        )
         assert second.wait().code == 2
         assert named in second.output()
     first.send(signal.SIGTERM)

@@ -23,7 +23,11 @@ def host(directory: pathlib.Path, index: int) -> None:
     from seedzero.device import across
     from seedzero.learner import together
 
-    values = {"hosts.num": 2, "hosts.index": index, "hosts.coordinator": f"{ADDRESSES[0]}:7820"}
+    values = {
+        "cluster.num_hosts": 2,
+        "cluster.index": index,
+        "cluster.coordinator": f"{ADDRESSES[0]}:7820",
+    }
     config = configs.override(configs.Config(), {**values, "transport.insecure": True})
     with together.meeting(config, directory / str(index), print):
         print(f"host {index} has {across.broadcast(np.full(3, 7.0 - index))}", flush=True)

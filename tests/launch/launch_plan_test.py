@@ -48,15 +48,20 @@ def test_one_learner_has_the_command_that_it_ever_had() -> None:
 
 
 def test_learners_share_the_workers_and_meet_at_the_first() -> None:
-    words = (*PLAN.train_words, "--hosts.num=3")
+    words = (*PLAN.train_words, "--cluster.num_hosts=3")
     plan = dataclasses.replace(PLAN, num_learners=3, train_words=words, port=7777)
     assert [plan.learner_port(index) for index in range(3)] == [7777, 7778, 7779]
     assert [PLAN.learner_port(index) for index in range(3)] == [0, 0, 0]
     command = plan.learner_command("10.0.0.8", 7779, FILE, index=2, coordinator="10.0.0.7:7800")
     arguments = parse.read("train", train.COMMAND, command[4:])
     asked = request.make(arguments.flags, arguments.settings)
-    hosts = asked.config.hosts
-    assert (hosts.num, hosts.index, hosts.coordinator, hosts.worker_address) == (3, 2, "10.0.0.7:7800", "")
+    cluster = asked.config.cluster
+    assert (cluster.num_hosts, cluster.index, cluster.coordinator, cluster.worker_address) == (
+        3,
+        2,
+        "10.0.0.7:7800",
+        "",
+    )
     assert asked.config.worker.num_remote == 2
     seen = worker_options.read(plan.worker_command(0, "10.0.0.7:7777,10.0.0.8:7779", FILE)[3:])
     assert seen.server == "10.0.0.7:7777,10.0.0.8:7779"
@@ -100,7 +105,7 @@ def test_the_token_is_in_no_command_and_no_text() -> None:
     [
         ({"worker.num": "3"}, "--workers=3: .*--num_workers=N"),
         ({"transport.listen": "0.0.0.0:7"}, "--listen=0.0.0.0:7: "),
-        ({"hosts.num": "2"}, "--hosts.num=2: .*--num_learners=N"),
+        ({"cluster.num_hosts": "2"}, "--cluster.num_hosts=2: .*--num_learners=N"),
         ({"env.id": "remote"}, "--env=remote "),
         ({"run.deterministic": "true"}, "--deterministic "),
     ],

@@ -39,12 +39,12 @@ def test_each_learner_waits_for_its_own_directory_and_in_a_bucket_for_its_lease(
     monkeypatch.setattr(ray_actors.run_lock, "wait_until_free", lambda path, report: waited.append(path))
     run_dir = place.replace("RUN", str(tmp_path))
     needs = launch_plan.NodeResources(1.0)
-    words = (f"--run_dir={run_dir}", "--hosts.num=2")
+    words = (f"--run_dir={run_dir}", "--cluster.num_hosts=2")
     plan = launch_plan.Plan(run_dir, 2, words, worker_options.WorkerOptions(), needs, needs, 0, "abc", 2)
     learner = ray_actors.Learner(0, index)
     learner._order = ray_actors.Order("1", plan, "10.0.0.7:7800")
     command = learner._command()
-    assert words[0] in command and f"--hosts.index={index}" in command
+    assert words[0] in command and f"--cluster.index={index}" in command
     assert waited == ([] if "://" in place else [tmp_path / "hosts" / "1" if index else tmp_path])
     learner._directory.cleanup()
 

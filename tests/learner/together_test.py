@@ -19,11 +19,11 @@ from seedzero.config import cluster_config, configs
 from seedzero.core import errors
 from seedzero.learner import together
 
-HOSTS = {"hosts.num": 3, "hosts.coordinator": "host-0:7000"}
+HOSTS = {"cluster.num_hosts": 3, "cluster.coordinator": "host-0:7000"}
 
 
 def _config(index: int = 1, **values: int | float | str) -> configs.Config:
-    return configs.override(configs.Config(), {**HOSTS, "hosts.index": index, **values})
+    return configs.override(configs.Config(), {**HOSTS, "cluster.index": index, **values})
 
 
 def test_host_0_keeps_the_directory_and_the_seed_of_the_run() -> None:
@@ -40,9 +40,14 @@ def test_the_seeds_of_hosts_and_of_runs_do_not_meet() -> None:
 
 
 def test_settings_of_a_host_alone_may_differ() -> None:
-    same = {"hosts.index": 2, "transport.listen": "0.0.0.0:1", "transport.token_file": "other", "worker.threads": 3}
+    same = {
+        "cluster.index": 2,
+        "transport.listen": "0.0.0.0:1",
+        "transport.token_file": "other",
+        "worker.threads": 3,
+    }
     assert together.digest(_config(0)) == together.digest(configs.override(_config(0), same))
-    for other in ({"run.seed": 1}, {"replay.batch_size": 64}, {"worker.num": 3}, {"hosts.num": 4}):
+    for other in ({"run.seed": 1}, {"replay.batch_size": 64}, {"worker.num": 3}, {"cluster.num_hosts": 4}):
         assert together.digest(_config(0)) != together.digest(configs.override(_config(0), other))
 
 
@@ -80,7 +85,7 @@ def test_host_0_alone_evaluates() -> None:
 def test_a_budget_of_steps_is_shared(agent: str, expected: int) -> None:
     config = _config(1, **{"run.agent": agent, "run.max_env_steps": 1000})
     assert together.budgeted(config).run.max_env_steps == expected
-    alone = configs.override(config, {"hosts.num": 1})
+    alone = configs.override(config, {"cluster.num_hosts": 1})
     assert together.budgeted(alone) == alone
 
 
@@ -132,7 +137,7 @@ def test_the_checkpoints_in_a_bucket_count_whatever_the_local_copy_has(
     gcs.put("runs", f"{url.path}/{lease.NAME}", b"{}")
     assert together.in_bucket(url, settings) == []
     for step, host in ((10, {}), (20, {together.NUM_HOSTS: 2})):
-        manifest.write(tmp_path, manifest.Manifest(step, 0.0, 1, host=host))
+        manifest.write(tmp_path, manifest.Manifest(step, 0.0, 1, counters=host))
         whole = (tmp_path / manifest.NAME).read_bytes()
         gcs.put("runs", f"{url.path}/checkpoints/steps/{step:012d}/{manifest.NAME}", whole)
     gcs.put("runs", f"{url.path}/checkpoints/steps/{30:012d}/params/data", b"an upload that broke off")

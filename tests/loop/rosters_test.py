@@ -108,7 +108,7 @@ def test_every_environment_is_told_its_place_among_those_of_its_role() -> None:
 
 
 def test_hosts_deal_their_first_environments_distinct_places() -> None:
-    hosts = [_roster(**{"hosts.num": 3, "hosts.index": index}) for index in range(3)]
+    hosts = [_roster(**{"cluster.num_hosts": 3, "cluster.index": index}) for index in range(3)]
     places = [place for roster in hosts for place in roster.assign(_hello()).indices]
     assert sorted(places) == list(range(12))
     assert hosts[1].assign(_hello(roles=(types.Role.EVALUATE,))).indices == (0, 1)

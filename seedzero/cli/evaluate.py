@@ -137,11 +137,11 @@ def play(arguments: parse.Arguments) -> int:
 
     videos.check_path(video)  # before JAX is loaded
     from seedzero.checkpoints import spec_file
-    from seedzero.evaluation import scoring
+    from seedzero.evaluation import films
 
     output.say(f"playing {choice.run_dir} into {video}")
     with runs.opened(choice) as here, output.others_aside():
-        result, spec = scoring.play(here, video), spec_file.read(here.path)
+        result, spec = films.play(here, video), spec_file.read(here.path)
     _report("played", choice, result, is_game=spec is not None and spec.num_players == 2)
     output.print_json(result)
     return 0

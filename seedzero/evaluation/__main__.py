@@ -9,7 +9,7 @@ import pathlib
 import sys
 
 from seedzero.core import descendants, errors, exit_codes
-from seedzero.evaluation import scoring
+from seedzero.evaluation import films
 
 MOST_STEPS, LONGEST_SIDE = 500, 200
 """Larger videos would fill the event files of a long run: in steps, and in pixels."""
@@ -18,7 +18,7 @@ MOST_STEPS, LONGEST_SIDE = 500, 200
 descendants.end_with_input()  # a user's environments may have started simulators
 try:
     # The learner has imported, with the user's consent, what the run directory names.
-    found = scoring.film(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), MOST_STEPS, LONGEST_SIDE)
+    found = films.film(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), MOST_STEPS, LONGEST_SIDE)
 except errors.Error as error:
     print(f"\n{' '.join(str(error).split())}", flush=True)
     exit_codes.leave(exit_codes.FAILED)

@@ -1,31 +1,26 @@
-"""Evaluation and play from a checkpoint, without a learner: environments and agent in one process."""
+"""Evaluation from a checkpoint, without a learner: environments and agent in one process."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from seedzero.checkpoints import saved_files, spec_file
-from seedzero.config import configs, families
+from seedzero.checkpoints import spec_file
+from seedzero.config import configs
 from seedzero.core import env_ids, errors, opponents, types
 from seedzero.device import patience
 from seedzero.envs import env_base, registry, seats, spiel, spiel_seats
-from seedzero.evaluation import agent_choice, evaluation, greedy, human_scores, match, seat_match, videos
+from seedzero.evaluation import agent_choice, evaluation, greedy, human_scores, match, seat_match
 
 MAX_ENVS = 32
 """Most environments that play at a time."""
 
 _EVALUATE_REMOTE = "give --listen=HOST:PORT, and start the worker with the address that is printed then"
-_PLAY_REMOTE = (
-    "workers send no pictures: record a video in the environment itself, and score the run by `seedzero evaluate "
-    "--listen=HOST:PORT`"
-)
 
 EXHAUSTIVE = "exhaustive"
 """Opponent in games of two players: every move of the other side."""
@@ -44,7 +39,7 @@ def read_config(choice: agent_choice.AgentChoice, remedy: str) -> configs.Config
     return config
 
 
-class _Player:
+class EnvPlayer:
     """A saved agent for a group of environments in this process."""
 
     def __init__(
@@ -223,7 +218,7 @@ def _evaluate_alone(
     choice: agent_choice.AgentChoice, config: configs.Config, num_episodes: int, progress: evaluation.Progress | None
 ) -> dict[str, Any]:
     num_envs = _num_envs(config, spec_file.read(choice.path), num_episodes)
-    player = _Player(choice, config, num_envs, role=types.Role.EVALUATE)
+    player = EnvPlayer(choice, config, num_envs, role=types.Role.EVALUATE)
     slots = np.arange(num_envs)
     limit = choice.most_steps(config)
     played = evaluation.Played(slots, num_episodes, player.env.spec.tasks, max_steps=limit)
@@ -251,48 +246,3 @@ def _num_envs(config: configs.Config, spec: types.EnvSpec | None, num_episodes: 
     most = min(num_episodes, MAX_ENVS, max(config.evaluation.num_envs, config.worker.envs_per_group))
     num_tasks = spec.num_tasks if spec else 1
     return most if most < num_tasks else most // num_tasks * num_tasks
-
-
-def play(choice: agent_choice.AgentChoice, target: str | os.PathLike[str], *, longest_side: int = 0) -> dict[str, Any]:
-    """Writes a video, .mp4 or .gif, of one episode with a saved agent.
-
-    A game of two players is self-play; the return is the first mover's.
-
-    target: the file to write. longest_side: larger pictures are thinned to at most so many pixels, both ways alike; 0:
-    none is. Returns step, chosen, video, frames, return and length; cut_off is 1 if the limit of steps ended the
-    episode; policy as `evaluate`. Raises as `evaluate`, and UsageError if the video cannot be written.
-    """
-    choice, file = choice.absolute(), pathlib.Path(target).absolute()
-    config = read_config(choice, _PLAY_REMOTE)
-    group = _Player(choice, config, 1, render=True)
-    followed = evaluation.Episodes(1, group.env.spec.num_players)
-    limit = choice.most_steps(config)
-
-    def frames() -> Iterator[np.ndarray]:
-        while True:
-            followed.record(np.zeros(1, int), group.step.reward, group.first, group.step.final)
-            yield videos.thinned(group.env.render(), longest_side)
-            if group.step.final[0] or followed.so_far(0).length >= limit:
-                return
-            group.advance()
-
-    with env_base.closing(group.env):
-        usual = families.of(config.env.id).frames_per_second
-        fps = getattr(group.env, "frames_per_second", None) or usual
-        num_frames = videos.write_video(file, frames(), fps)
-    episode = followed.so_far(0)
-    shown = {"frames": num_frames, "return": episode.total, "length": episode.length}
-    shown |= {} if group.step.final[0] else {"cut_off": 1}
-    return {**group.saved.to_json(), "video": os.fspath(target), **shown}
-
-
-def film(path: pathlib.Path, target: pathlib.Path, max_steps: int, longest_side: int) -> dict[str, Any]:
-    """Writes a small video of one episode with the newest checkpoint of a run that is being trained.
-
-    Arguments, result and errors are as in `play`, for a trusted directory; the result has `ledger` and
-    `other_hosts`, too: the checkpoint's counts of training steps.
-    """
-    _, saved, _ = saved_files.find(path / "checkpoints", "last", "params")
-    choice = agent_choice.AgentChoice(path, saved.step, trusted=True, max_steps=max_steps)
-    result = play(choice, target, longest_side=longest_side)
-    return {**result, **{name: saved.counters[name] for name in ("ledger", "other_hosts") if name in saved.counters}}

@@ -36,6 +36,7 @@ from seedzero.loop import (
     device_loop,
     dispatchers,
     league_seating,
+    other_hosts,
     players,
     seatings,
     snapshot_pools,
@@ -125,7 +126,7 @@ def device_loop_for(
     except Exception:
         programs.close()
         raise
-    agreed, kept = None, alike.ALONE
+    agreed, kept = None, other_hosts.ALONE
     if hosts is not None:
         kinds = {device.process_index: device.device_kind for device in jax.devices() if device.platform != "cpu"}
         named = [kinds.get(index, name) for index, name in enumerate(hosts.processors)]

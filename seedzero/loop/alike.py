@@ -15,7 +15,7 @@ import numpy as np
 
 from seedzero.core import errors
 from seedzero.device import across
-from seedzero.loop import dispatchers, in_flight_calls
+from seedzero.loop import dispatchers, in_flight_calls, other_hosts
 
 EVERY_UPDATES = 100
 """Updates between two comparisons: no parameters drift apart for longer."""
@@ -23,20 +23,7 @@ RESYNCED = "hosts_resynced"
 """Metric: comparisons since the last row that found a difference."""
 
 
-class Alone:
-    """A host without others has nothing to compare."""
-
-    def after_update(self) -> None:
-        """As of `Alike`."""
-
-    def now(self) -> None:
-        """As of `Alike`."""
-
-
-ALONE = Alone()
-
-
-class Alike(Alone):
+class Alike(other_hosts.Alone):
     """Compares and aligns the train states of all hosts; used by the device loop's thread."""
 
     def __init__(

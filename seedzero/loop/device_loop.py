@@ -33,7 +33,6 @@ from seedzero.core import errors
 from seedzero.live import record
 from seedzero.loop import (
     agreement,
-    alike,
     dispatchers,
     evaluators,
     facts,
@@ -73,7 +72,7 @@ class DeviceLoop:
         dispatcher: dispatchers.Dispatcher,
         hooks: Hooks,
         agreed: agreement.Agreed | None = None,
-        alike: alike.Alone = alike.ALONE,
+        alike: other_hosts.Alone = other_hosts.ALONE,
         after_update: Callable[[], None] = lambda: None,
     ) -> None:
         """agreed, alike: with the run's other hosts; None, ALONE: there are none. after_update: a league's."""

@@ -1,4 +1,4 @@
-"""The counters of a run's other hosts, present and gone."""
+"""A run's other hosts, present and gone, as the device loop knows them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,19 @@ from typing import Any
 
 from seedzero.loop import agreement
 from seedzero.metrics import counts
+
+
+class Alone:
+    """Keeps the parameters of hosts the same (`learner/alike.py`); a host without others has nothing to compare."""
+
+    def after_update(self) -> None:
+        """Device loop's thread, after each update of all hosts."""
+
+    def now(self) -> None:
+        """Device loop's thread: compares and aligns at once."""
+
+
+ALONE = Alone()
 
 
 class OtherHosts:

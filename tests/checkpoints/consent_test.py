@@ -18,7 +18,7 @@ from seedzero.checkpoints import consent, own_runs, run_dirs
 from seedzero.cli import main as commands
 from seedzero.config import configs
 from seedzero.core import errors
-from seedzero.evaluation import agent_choice, rethinking, scoring
+from seedzero.evaluation import agent_choice, films, rethinking, scoring
 
 _RUNS_TEXT = {
     "env.id": "python:numpy.testing._private.utils:runstring",
@@ -54,7 +54,7 @@ def _directory(
 _CALLS: dict[str, Callable[[pathlib.Path], object]] = {
     "train": lambda path: seedzero.train(run_dir=path, max_updates=1),
     "evaluate": lambda path: seedzero.evaluate(path, 1),
-    "play": lambda path: scoring.play(agent_choice.AgentChoice(path), "a.gif"),
+    "play": lambda path: films.play(agent_choice.AgentChoice(path), "a.gif"),
     "load": lambda path: seedzero.load(path),
     "export": lambda path: seedzero.export(path, "out"),
     "think": lambda path: rethinking.load(agent_choice.AgentChoice(path), {}),

@@ -239,7 +239,7 @@ def test_a_game_that_is_watched_begins_at_its_start(tmp_path: pathlib.Path, monk
         return greedy.SavedAgent(agent, jax.jit(agent.init)(jax.random.key(0)).params, 0, "last", config, spec)
 
     monkeypatch.setattr(greedy, "load", load)
-    player = scoring._Player(agent_choice.AgentChoice(run), run_dirs.read_saved(run).config, 20)
+    player = scoring.EnvPlayer(agent_choice.AgentChoice(run), run_dirs.read_saved(run).config, 20)
     assert not player.step.observation[..., 1:3].any()  # no stone of either colour
 
 

@@ -54,7 +54,7 @@ def test_episodes_have_the_actions_of_evaluation_and_the_numbers_of_the_search(
     files = sorted((tmp_path / "out").iterdir())
     assert [file.name for file in files] == [episode.file for episode in told]
     saved = _saved("catch")
-    player = scoring._Player(agent_choice.AgentChoice(path, seed=5), saved.config, 1, role=types.Role.EVALUATE)
+    player = scoring.EnvPlayer(agent_choice.AgentChoice(path, seed=5), saved.config, 1, role=types.Role.EVALUATE)
     searching = seedzero.Policy(saved, seed=5)
     for number, file in enumerate(files):
         found = seedzero.read_record(file)

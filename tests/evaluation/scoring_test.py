@@ -27,7 +27,7 @@ from seedzero.config import configs, presets
 from seedzero.core import errors, types
 from seedzero.device import compilation_cache, patience
 from seedzero.envs import catch, registry
-from seedzero.evaluation import acting_policy, agent_choice, greedy, scoring, videos
+from seedzero.evaluation import acting_policy, agent_choice, films, greedy, scoring, videos
 
 Run: TypeAlias = Callable[..., pathlib.Path]
 
@@ -64,7 +64,7 @@ def run(tmp_path: pathlib.Path) -> Run:
 def test_a_player_carries_memory_and_frames_and_begins_anew(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     saved = _saved()
     monkeypatch.setattr(greedy, "load", lambda *args: saved)
-    player = scoring._Player(agent_choice.AgentChoice(run()), saved.config, 3)
+    player = scoring.EnvPlayer(agent_choice.AgentChoice(run()), saved.config, 3)
     since, before = 0, None
     for _ in range(25):
         first, frame = player.first.copy(), player.step.observation.copy()
@@ -122,7 +122,7 @@ def test_drawn_episodes_repeat_by_their_seed_and_are_named(
     drawn = scoring.evaluate(choice, 32)
     assert drawn["policy"] == "sample" and drawn == scoring.evaluate(choice, 32)
     assert drawn != scoring.evaluate(dataclasses.replace(choice, seed=6), 32)
-    videos_of = [scoring.play(choice, tmp_path / "a.gif") for _ in range(2)]
+    videos_of = [films.play(choice, tmp_path / "a.gif") for _ in range(2)]
     assert videos_of[0] == videos_of[1] and videos_of[0]["policy"] == "sample"
     assert asked == ["sample"] * 5
 
@@ -137,7 +137,7 @@ def test_episodes_that_do_not_end_are_cut_off(
     found = scoring.evaluate(choice, 5, None, lambda *numbers: told.append(numbers))
     assert (found["episodes"], found["cut_off"], found["mean_length"]) == (5, 5, 4.0)  # of 9 steps
     assert told == [(0, 5)] * 3 + [(5, 5)]  # one batch: all end at once
-    played = scoring.play(choice, tmp_path / "play.gif")
+    played = films.play(choice, tmp_path / "play.gif")
     assert (played["cut_off"], played["frames"], played["length"]) == (1, 5, 4)
 
 
@@ -148,7 +148,7 @@ def test_a_film_is_small_and_names_the_steps_before_its_checkpoint(
     saved = builtin_types.SimpleNamespace(step=7, counters={"ledger": {"stored": 640}})
     monkeypatch.setattr(saved_files, "find", lambda *args: (path, saved, {}))
     monkeypatch.setattr(greedy, "load", lambda choice, *args: _saved(choice.step))
-    found = scoring.film(path, tmp_path / "film.gif", 4, 20)
+    found = films.film(path, tmp_path / "film.gif", 4, 20)
     assert (found["step"], found["ledger"], found["frames"]) == (7, {"stored": 640}, 5)
     assert max(imageio.imread(tmp_path / "film.gif").shape[1:3]) <= 20
 
@@ -202,7 +202,7 @@ def test_an_environment_may_change_the_directory_of_its_process(
     monkeypatch.setattr(greedy, "load", load)
     scoring.evaluate(agent_choice.AgentChoice("run"), 2)
     monkeypatch.chdir(tmp_path)
-    assert scoring.play(agent_choice.AgentChoice("run"), "play.gif")["video"] == "play.gif"
+    assert films.play(agent_choice.AgentChoice("run"), "play.gif")["video"] == "play.gif"
     assert (tmp_path / "play.gif").exists() and read == [True, True]
 
 
@@ -246,7 +246,7 @@ def test_a_video_has_the_speed_that_the_environment_declares_or_its_family_s(
     monkeypatch.setattr(greedy, "load", lambda *args: _saved())
     monkeypatch.setattr(catch.Catch, "frames_per_second", declared, raising=False)
     monkeypatch.setattr(videos, "write_video", write_video)
-    assert scoring.play(agent_choice.AgentChoice(run()), tmp_path / "play.gif")["frames"] == 10 and told == [expected]
+    assert films.play(agent_choice.AgentChoice(run()), tmp_path / "play.gif")["frames"] == 10 and told == [expected]
 
 
 def test_a_run_without_checkpoint_leaves_no_environments(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -369,8 +369,8 @@ ROWS = (
         "two recordings into one directory; two videos, files or exports of one name",
         "the second recording is refused by name; each file is whole",
         (
-            "tests/evaluation/recording_test.py::test_two_processes_do_not_record_into_one_directory",
-            "tests/evaluation/videos_test.py::test_of_two_videos_of_one_name_each_is_whole",
+            "tests/recordings/recording_test.py::test_two_processes_do_not_record_into_one_directory",
+            "tests/recordings/videos_test.py::test_of_two_videos_of_one_name_each_is_whole",
             "tests/checkpoints/durable_test.py::test_two_writers_of_one_file_write_it_whole_beside_files_of_others",
             "tests/checkpoints/run_lock_test.py::test_a_lock_whose_file_was_deleted_meanwhile_is_none",
         ),

@@ -39,7 +39,7 @@ from seedzero.checkpoints import durable, run_dirs
 from seedzero.config import sections
 from seedzero.core import errors
 from seedzero.envs import registry
-from seedzero.evaluation import evaluation, human_scores
+from seedzero.metrics import human_scores
 
 _GRACE = 300.0
 """Seconds after its budget in which a run may compile, evaluate a last time and save."""
@@ -311,7 +311,7 @@ def random_return(env: str, episodes: int = RANDOM_EPISODES) -> float:
     with contextlib.closing(registry.make(env, sections.EnvConfig(id=env), num_envs)) as group:
         spec, slots = group.spec, np.arange(num_envs)
         low, high = np.array(spec.action_low), np.array(spec.action_high)
-        played = evaluation.Played(slots, episodes, max_steps=sections.EvaluationConfig().max_episode_steps)
+        played = episodes.Played(slots, episodes, max_steps=sections.EvaluationConfig().max_episode_steps)
         step, first = group.reset(range(num_envs)), np.ones(num_envs, bool)
         while not played.done:
             played.record(slots, step, first)

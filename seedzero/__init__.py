@@ -35,21 +35,21 @@ if TYPE_CHECKING:
     from seedzero.api.training import train
     from seedzero.core import errors
     from seedzero.evaluation.acting_policy import Policy
-    from seedzero.evaluation.records import Record, read_record
     from seedzero.evaluation.search_traces import Thought
     from seedzero.learner.result import Result
+    from seedzero.recordings.records import Record, read_record
 else:
     _PLACES = {
         "Evaluation": "seedzero.api.runs",
         "Policy": "seedzero.evaluation.acting_policy",
-        "Record": "seedzero.evaluation.records",
+        "Record": "seedzero.recordings.records",
         "Result": "seedzero.learner.result",
         "Thought": "seedzero.evaluation.search_traces",
         "errors": "seedzero.core.errors",
         "evaluate": "seedzero.api.runs",
         "export": "seedzero.api.runs",
         "load": "seedzero.api.runs",
-        "read_record": "seedzero.evaluation.records",
+        "read_record": "seedzero.recordings.records",
         "search": "seedzero.search",
         "train": "seedzero.api.training",
     }

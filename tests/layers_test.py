@@ -36,17 +36,20 @@ ALLOWED = {
     "metrics": {"core", "config"},
     "live": {"core", "transport"},
     "monitoring": {"core", "config", "transport", "checkpoints", "bucket", "metrics"},
-    "evaluation": {*_DEVICE, "envs", "device", "checkpoints"},
+    "evaluation": {*_DEVICE, "envs", "device", "checkpoints", "metrics"},
+    "recordings": {*_DEVICE, "envs", "device", "checkpoints", "metrics", "evaluation"},
     "equilibria": {*_DEVICE, "envs", "device", "checkpoints", "evaluation"},
     "exports": {*_DEVICE, "envs", "device", "checkpoints", "evaluation"},
-    "loop": {*_DEVICE, "device", "league", "evaluation", "metrics", "live"},
+    "loop": {*_DEVICE, "device", "league", "metrics", "live"},
+    "league_play": {*_DEVICE, "device", "league", "loop", "metrics"},
     "cluster": {"core", "config", "transport", "loop", "metrics"},
-    "learner": {*_DEVICE, *_RUNTIME, "loop", "league", "live", "cluster", "equilibria"},
+    "learner": {*_DEVICE, *_RUNTIME, "loop", "league", "league_play", "live", "cluster", "equilibria"},
     "launch": {"core", "config", "checkpoints", "bucket", "processes"},
     "benchmark": {*_DEVICE, "envs", "device", "checkpoints"},
 }
-ALLOWED["api"] = {*ALLOWED["learner"], "envs", "learner", "exports"}
-ALLOWED["page"] = {"core", "config", "checkpoints", "processes", "live", "monitoring", "evaluation", "api"}
+ALLOWED["api"] = {*ALLOWED["learner"], "envs", "learner", "recordings", "exports"}
+ALLOWED["page"] = {"core", "config", "checkpoints", "processes", "live", "monitoring", "evaluation", "recordings"}
+ALLOWED["page"] |= {"api"}
 ALLOWED["cli"] = set(ALLOWED)
 """Layer -> the layers that it may import from, besides itself."""
 

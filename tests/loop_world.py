@@ -18,10 +18,9 @@ from seedzero.checkpoints import trees
 from seedzero.config import configs, options
 from seedzero.core import types
 from seedzero.device import batches, device_programs, meshes, newest_rows, setups, states
-from seedzero.evaluation import evaluation
+from seedzero.league_play import building
 from seedzero.live import observers
 from seedzero.loop import (
-    building,
     device_loop,
     dispatchers,
     evaluators,
@@ -33,7 +32,7 @@ from seedzero.loop import (
     seatings,
     step_accounting,
 )
-from seedzero.metrics import aggregator, counts
+from seedzero.metrics import aggregator, counts, episodes
 from seedzero.replay import sources
 from seedzero.transport import messages
 
@@ -217,7 +216,7 @@ class World:
         self.inbox = inboxes.Inbox()
         self.replies: list[tuple[messages.StepRequest, list[int], int]] = []
         self.restarts: list[str] = []
-        self.results: list[evaluation.Scores] = []
+        self.results: list[episodes.Scores] = []
         self.bests: list[int] = []
         self.saved: list[int] = []
         self.rows: list[int] = []

@@ -133,11 +133,11 @@ def play(arguments: parse.Arguments) -> int:
 
         return play_page.run(arguments, choice)
     video = pathlib.Path(arguments.flags.get("video") or _free_name(pathlib.Path(_VIDEO)))
-    from seedzero.evaluation import videos
+    from seedzero.recordings import videos
 
     videos.check_path(video)  # before JAX is loaded
     from seedzero.checkpoints import spec_file
-    from seedzero.evaluation import films
+    from seedzero.recordings import films
 
     output.say(f"playing {choice.run_dir} into {video}")
     with runs.opened(choice) as here, output.others_aside():

@@ -31,8 +31,8 @@ def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
     time = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
     folder = f"played-{time}"
     output.say(f"playing {run_dir} into records/{folder}")
-    from seedzero.evaluation import recording
     from seedzero.page import recordings, serve
+    from seedzero.recordings import recording
 
     out = choice.path / recordings.FOLDER / folder
     with output.others_aside():

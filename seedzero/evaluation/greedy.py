@@ -214,7 +214,7 @@ class GroupPlayer:
         self._num_calls = 0
 
     def act(self, step: types.EnvStep, first: np.ndarray) -> np.ndarray:
-        """Returns the actions, [E] int32 or [E, D] float32; rows that the step does not show carry on what they have.
+        """Returns the actions, [E] int32 or [E, D] float32; rows that the step does not show keep their state.
 
         first: [E] bool, true: an episode's first observation.
         """

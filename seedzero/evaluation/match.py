@@ -16,7 +16,8 @@ import numpy as np
 from seedzero.core import errors, opponents
 from seedzero.device import acting
 from seedzero.envs import bots, spiel
-from seedzero.evaluation import evaluation, greedy
+from seedzero.evaluation import greedy
+from seedzero.metrics import episodes
 
 Player: TypeAlias = Callable[[Sequence[spiel.State]], np.ndarray]
 """States [B], none terminal -> legal actions [B] int64."""
@@ -146,7 +147,7 @@ def _finished(game: spiel.Game, state: spiel.State, is_first: bool) -> FinishedG
 def summary(games: Sequence[FinishedGame]) -> dict[str, Any]:
     """Returns an evaluation's statistics of at least one game, and wins, draws and losses by colour."""
     return {
-        **evaluation.summarize(games).to_json(),
+        **episodes.summarize(games).to_json(),
         **_score(games),
         "first": _score([game for game in games if game.is_first]),
         "second": _score([game for game in games if not game.is_first]),

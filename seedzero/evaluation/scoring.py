@@ -15,7 +15,8 @@ from seedzero.config import configs
 from seedzero.core import env_ids, errors, opponents, types
 from seedzero.device import patience
 from seedzero.envs import env_base, registry, seats, spiel, spiel_seats
-from seedzero.evaluation import agent_choice, evaluation, greedy, human_scores, match, seat_match
+from seedzero.evaluation import agent_choice, greedy, match, seat_match
+from seedzero.metrics import episodes, human_scores
 
 MAX_ENVS = 32
 """Most environments that play at a time."""
@@ -73,7 +74,7 @@ def evaluate(
     choice: agent_choice.AgentChoice,
     num_episodes: int,
     opponent: str | None = None,
-    progress: evaluation.Progress | None = None,
+    progress: episodes.Progress | None = None,
 ) -> dict[str, Any]:
     """Plays episodes with a saved agent; returns the update as `step`, the choice as `chosen`, and statistics.
 
@@ -96,7 +97,7 @@ def evaluate(
             if given is not None:
                 raise errors.UsageError(f"--{flag}={given}: {path} was trained in no game of two players; omit it")
     if game is None and opponent in (None, opponents.RANDOM):
-        return evaluation.with_error(_evaluate_alone(choice, config, num_episodes, progress))
+        return episodes.with_error(_evaluate_alone(choice, config, num_episodes, progress))
     if choice.max_steps is not None:
         raise errors.UsageError(
             f"--max_episode_steps={choice.max_steps}: {path} was trained in a game of two players, where every game "
@@ -124,11 +125,11 @@ def evaluate(
         else:
             games = match.every_line(game, agent)
     found = {**checkpoint, "opponent": opponent, **match.summary(games)}
-    return found if opponent == EXHAUSTIVE else evaluation.with_error(found)
+    return found if opponent == EXHAUSTIVE else episodes.with_error(found)
 
 
 def game_of(config: configs.Config) -> spiel.Game | None:
-    """Returns the game of a run; None without two players in turn, as where rows are seats."""
+    """Returns the game of a run; None without two players in turn, as in games by seats."""
     kind, _, name = config.env.id.partition(":")
     if kind != "spiel" or spiel_seats.has_seats(spiel.load(name)):
         return None
@@ -158,7 +159,7 @@ def _evaluate_seats(
     with patience.telling(lambda: "playing the games"):
         mine, theirs = greedy.load(choice.or_last(), config, game.spec), greedy.load(rival, other, game.spec)
         games = seat_match.play(game, mine, theirs, num_games, choice.seed)
-    return evaluation.with_error({**mine.to_json(), "opponent": opponent, **match.summary(games)})
+    return episodes.with_error({**mine.to_json(), "opponent": opponent, **match.summary(games)})
 
 
 def against_each_other(
@@ -188,7 +189,7 @@ def against_each_other(
             first, second = (player.to_json() for player in saved)
             games = seat_match.play(seated, saved[0], saved[1], num_games, choice.seed)
     drawn = {"policy": first["policy"]} if "policy" in first else {}
-    return {**evaluation.with_error(match.summary(games)), "versions": [first["step"], second["step"]], **drawn}
+    return {**episodes.with_error(match.summary(games)), "versions": [first["step"], second["step"]], **drawn}
 
 
 def load_player(
@@ -215,13 +216,13 @@ def _rival(
 
 
 def _evaluate_alone(
-    choice: agent_choice.AgentChoice, config: configs.Config, num_episodes: int, progress: evaluation.Progress | None
+    choice: agent_choice.AgentChoice, config: configs.Config, num_episodes: int, progress: episodes.Progress | None
 ) -> dict[str, Any]:
     num_envs = _num_envs(config, spec_file.read(choice.path), num_episodes)
     player = EnvPlayer(choice, config, num_envs, role=types.Role.EVALUATE)
     slots = np.arange(num_envs)
     limit = choice.most_steps(config)
-    played = evaluation.Played(slots, num_episodes, player.env.spec.tasks, max_steps=limit)
+    played = episodes.Played(slots, num_episodes, player.env.spec.tasks, max_steps=limit)
 
     def state() -> str:
         """Returns the state after the first step, before which a compilation is told; "" for a caller that is told."""

@@ -14,7 +14,8 @@ import numpy as np
 from seedzero.checkpoints import consent, run_dirs, spec_file
 from seedzero.config import configs, sections
 from seedzero.core import env_ids, errors, types
-from seedzero.evaluation import agent_choice, evaluation, greedy, scoring
+from seedzero.evaluation import agent_choice, greedy, scoring
+from seedzero.metrics import episodes
 from seedzero.transport import invitation, messages, security, servers
 
 
@@ -22,7 +23,7 @@ class Reports(NamedTuple):
     """Functions that show the user a line, on any thread, and the numbers of finished and of expected episodes."""
 
     line: Callable[[str], None]
-    progress: evaluation.Progress
+    progress: episodes.Progress
 
 
 def evaluate(
@@ -59,7 +60,7 @@ def evaluate(
         finished = True
     finally:
         listening.stop(finished=finished, reason="the evaluation is over")
-    return evaluation.with_error({**saved.to_json(), **result.to_json()})
+    return episodes.with_error({**saved.to_json(), **result.to_json()})
 
 
 def _read_config(choice: agent_choice.AgentChoice, access: configs.Config) -> configs.Config:
@@ -81,8 +82,8 @@ def _play(
     saved: greedy.SavedAgent,
     num_episodes: int,
     max_steps: int,
-    progress: evaluation.Progress,
-) -> evaluation.Scores:
+    progress: episodes.Progress,
+) -> episodes.Scores:
     """Acts for one worker after another, until all episodes are played."""
     session_id = ""
     while True:
@@ -92,7 +93,7 @@ def _play(
         if request.session_id != session_id:
             session_id = request.session_id
             group = greedy.GroupPlayer(saved, len(first), host.seed)
-            played = evaluation.Played(slots, num_episodes, host.spec.tasks, max_steps=max_steps)
+            played = episodes.Played(slots, num_episodes, host.spec.tasks, max_steps=max_steps)
         played.record(slots, step, first)
         progress(played.num_finished, played.num_expected)
         if played.done:

@@ -28,20 +28,10 @@ from seedzero.device import (
 )
 from seedzero.equilibria import tabular
 from seedzero.league import members
-from seedzero.learner import capacity, saving, together
+from seedzero.league_play import building, league_seating, snapshot_pools
+from seedzero.learner import alike, capacity, saving, together
 from seedzero.live import record
-from seedzero.loop import (
-    alike,
-    building,
-    device_loop,
-    dispatchers,
-    league_seating,
-    other_hosts,
-    players,
-    seatings,
-    snapshot_pools,
-    step_accounting,
-)
+from seedzero.loop import device_loop, dispatchers, other_hosts, players, seatings, step_accounting
 from seedzero.metrics import aggregator
 
 FROZEN_ON_HOST = 16

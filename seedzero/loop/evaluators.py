@@ -10,8 +10,8 @@ from seedzero.agents import base
 from seedzero.config import sections
 from seedzero.core import json_object, opponents
 from seedzero.device import batches
-from seedzero.evaluation import evaluation, human_scores
 from seedzero.loop import phase, rosters
+from seedzero.metrics import episodes, human_scores
 
 
 class Running(NamedTuple):
@@ -21,7 +21,7 @@ class Running(NamedTuple):
     update: int  # of the run when it began
     env_steps: int  # likewise
     params: base.Params
-    played: evaluation.Played
+    played: episodes.Played
     began: float  # in seconds
 
 
@@ -31,7 +31,7 @@ class Ended(NamedTuple):
     """
 
     running: Running
-    result: evaluation.Scores
+    result: episodes.Scores
     human_normalized: float | None  # score of `human_scores.of`; None where there is none
     is_best: bool  # its score is the highest but the baseline's
     is_record: bool  # its score is higher than those of all before, at least one, the baseline's among them
@@ -87,7 +87,7 @@ class Evaluator:
         """
         self.last_step = now
         limit = self._config.max_episode_steps
-        played = evaluation.Played(session.all_slots, self._config.episodes, session.tasks, max_steps=limit)
+        played = episodes.Played(session.all_slots, self._config.episodes, session.tasks, max_steps=limit)
         self.running = Running(session, num_updates, env_steps, params, played, now)
 
     def record(

@@ -11,9 +11,8 @@ import numpy as np
 
 from seedzero.core import types
 from seedzero.device import batches
-from seedzero.evaluation import evaluation
 from seedzero.loop import ledger, rate_limiting
-from seedzero.metrics import aggregator, counts
+from seedzero.metrics import aggregator, counts, episodes
 
 
 @dataclasses.dataclass(eq=False)
@@ -27,7 +26,7 @@ class StepAccounting:
 
     def __post_init__(self) -> None:
         self.ledger = ledger.Ledger(self.layout.num_train)
-        self._episodes = evaluation.Episodes(self.layout.num_train, self.spec.num_players)
+        self._episodes = episodes.Episodes(self.layout.num_train, self.spec.num_players)
         self._stored_per_shard = np.zeros(self.layout.num_shards, np.int64)
 
     @property

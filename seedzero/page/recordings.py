@@ -14,8 +14,8 @@ import numpy as np
 from starlette import requests
 
 from seedzero.core import errors, json_object, printable
-from seedzero.evaluation import records
 from seedzero.page import catalogue, history, queries, summaries, thinning
+from seedzero.recordings import records
 
 FOLDER = "records"
 """Place of the records in a run directory, here or one level below."""

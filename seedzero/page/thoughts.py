@@ -54,7 +54,8 @@ class Agents:
             return {"error": f"this step cannot be thought over: {type(error).__name__}: {error}"}
 
     def _think(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        from seedzero.evaluation import agent_choice, records, rethinking  # JAX
+        from seedzero.evaluation import agent_choice
+        from seedzero.recordings import records, rethinking  # JAX
 
         began = time.monotonic()
         path, file = pathlib.Path(request["run_dir"]), pathlib.Path(request["record"])

@@ -18,7 +18,8 @@ from seedzero.checkpoints import consent, own_runs, run_dirs
 from seedzero.cli import main as commands
 from seedzero.config import configs
 from seedzero.core import errors
-from seedzero.evaluation import agent_choice, films, rethinking, scoring
+from seedzero.evaluation import agent_choice, scoring
+from seedzero.recordings import films, rethinking
 
 _RUNS_TEXT = {
     "env.id": "python:numpy.testing._private.utils:runstring",

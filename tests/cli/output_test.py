@@ -17,8 +17,9 @@ from seedzero.api import environment, leagues
 from seedzero.cli import main as commands
 from seedzero.cli import output
 from seedzero.core import errors
-from seedzero.evaluation import recording, scoring
+from seedzero.evaluation import scoring
 from seedzero.page import serve
+from seedzero.recordings import recording
 
 
 def test_progress_is_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,9 @@ import pytest
 
 from seedzero.cli import main as commands
 from seedzero.cli import play_page
-from seedzero.evaluation import agent_choice, recording
+from seedzero.evaluation import agent_choice
 from seedzero.page import serve
+from seedzero.recordings import recording
 
 
 @pytest.fixture

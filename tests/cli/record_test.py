@@ -10,7 +10,8 @@ import golden
 import pytest
 
 from seedzero.cli import main as commands
-from seedzero.evaluation import agent_choice, recording
+from seedzero.evaluation import agent_choice
+from seedzero.recordings import recording
 
 _EPISODES = [
     recording.RecordedEpisode("episode-000000.npz", 1.0, 9, False, ""),

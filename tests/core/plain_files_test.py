@@ -15,9 +15,9 @@ import pytest
 from seedzero.checkpoints import manifest, run_dirs, saved_files, segments, spec_file
 from seedzero.config import configs
 from seedzero.core import errors, plain_files
-from seedzero.evaluation import records
 from seedzero.monitoring import league_log, learning_curves, rows, series
 from seedzero.page import recordings, summaries
+from seedzero.recordings import records
 
 STEP = "checkpoints/steps/000000000001"
 READERS: dict[str, tuple[str, Callable[[pathlib.Path], Any]]] = {

@@ -174,7 +174,7 @@ def test_damaged_and_missing_players_are_named_and_a_resume_goes_on_without_them
     run_state.check_league(run, lost=(damaged, missing))
 
 
-@pytest.mark.slow  # tests/loop/league_seating_test.py loses players within a process
+@pytest.mark.slow  # tests/league_play/league_seating_test.py loses players within a process
 def test_players_that_are_damaged_while_it_runs_are_named_and_left_out(
     host: harness.Host, tmp_path: pathlib.Path, league: pathlib.Path
 ) -> None:

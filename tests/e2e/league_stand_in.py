@@ -19,7 +19,8 @@ import numpy as np
 
 from seedzero.checkpoints import checkpoint, manifest, player_files, saved_files, trees
 from seedzero.cli import main as commands
-from seedzero.loop import building, dispatchers
+from seedzero.league_play import building
+from seedzero.loop import dispatchers
 
 MOMENT, PLACE = "E2E_MOMENT", "E2E_PLACE"
 """Variables: one of MOMENTS and, after a colon, how often it passes; a file that ends the wait."""

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from seedzero.core import types
-from seedzero.evaluation import greedy, recording
+from seedzero.evaluation import greedy
+from seedzero.recordings import recording
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 

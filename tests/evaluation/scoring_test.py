@@ -27,7 +27,8 @@ from seedzero.config import configs, presets
 from seedzero.core import errors, types
 from seedzero.device import compilation_cache, patience
 from seedzero.envs import catch, registry
-from seedzero.evaluation import acting_policy, agent_choice, films, greedy, scoring, videos
+from seedzero.evaluation import acting_policy, agent_choice, greedy, scoring
+from seedzero.recordings import films, videos
 
 Run: TypeAlias = Callable[..., pathlib.Path]
 
@@ -163,7 +164,7 @@ def film(*_):
     threading.Event().wait()
 
 evaluate.film = film
-runpy.run_module("seedzero.evaluation", run_name="__main__")
+runpy.run_module("seedzero.recordings", run_name="__main__")
 """
 
 

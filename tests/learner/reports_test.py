@@ -8,9 +8,9 @@ from typing import Any, cast
 import golden
 import pytest
 
-from seedzero.evaluation import evaluation
 from seedzero.learner import reports
 from seedzero.loop import evaluators
+from seedzero.metrics import episodes
 
 _Named = python_types.SimpleNamespace
 
@@ -40,14 +40,14 @@ class Told:
         return self.written
 
 
-def _ended(result: evaluation.Scores, **options: bool) -> evaluators.Ended:
+def _ended(result: episodes.Scores, **options: bool) -> evaluators.Ended:
     running = cast(Any, python_types.SimpleNamespace(update=3, env_steps=40))
     return evaluators.Ended(running, result, None, **options)
 
 
 def test_a_row_of_an_evaluation_has_the_steps_of_its_parameters() -> None:
     told = Told()
-    result = evaluation.Scores(2, 1.0, 0.0, 1.0, 1.0, 5.0)
+    result = episodes.Scores(2, 1.0, 0.0, 1.0, 1.0, 5.0)
     ended = _ended(result, is_best=False, is_record=False, cut_short=False)
     told.evaluated(ended._replace(best_score=2.5))
     ((row, gathered),) = told.rows
@@ -69,7 +69,7 @@ def test_an_evaluation_says_whether_it_beats_all_before_or_was_cut(
     is_record: bool, unfinished: int, said: golden.Said
 ) -> None:
     told = Told()
-    result = evaluation.Scores(5, 1.0, 0.0, 1.0, 1.0, 5.0, unfinished=unfinished)
+    result = episodes.Scores(5, 1.0, 0.0, 1.0, 1.0, 5.0, unfinished=unfinished)
     best = not unfinished  # higher than all but the baseline, which alone is no record
     ended = _ended(result, is_best=best, is_record=is_record, cut_short=bool(unfinished))
     told.evaluated(ended)
@@ -84,8 +84,6 @@ def test_the_returns_against_each_opponent_are_told() -> None:
     told = Told()
     by_task = {"random/first": 1.0, "random/second": 0.5, "mcts-9/first": -0.5, "mcts-9/second": 0.0}
     told.evaluated(
-        _ended(
-            evaluation.Scores(4, 0.25, 0.0, -0.5, 1.0, 5.0, by_task), is_best=False, is_record=False, cut_short=False
-        )
+        _ended(episodes.Scores(4, 0.25, 0.0, -0.5, 1.0, 5.0, by_task), is_best=False, is_record=False, cut_short=False)
     )
     assert told.said[0].endswith(" over 4 episodes, against random 0.75, mcts-9 -0.25")

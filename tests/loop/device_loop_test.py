@@ -15,7 +15,8 @@ import pytest
 from seedzero.checkpoints import migrations, trees
 from seedzero.core import errors, types
 from seedzero.device import apart, states
-from seedzero.loop import agreement, alike, dispatchers, phase, rate_limiting, scheduler
+from seedzero.learner import alike
+from seedzero.loop import agreement, dispatchers, phase, rate_limiting, scheduler
 from seedzero.metrics import counts
 
 

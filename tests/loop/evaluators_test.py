@@ -13,8 +13,8 @@ import pytest
 from seedzero.checkpoints import migrations
 from seedzero.config import sections
 from seedzero.core import opponents, types
-from seedzero.evaluation import human_scores
 from seedzero.loop import evaluators, phase
+from seedzero.metrics import human_scores
 
 SESSION = loop_world.make_session([4, 5], role=types.Role.EVALUATE)
 PARAMS: Any = {"w": 1}

@@ -16,8 +16,8 @@ import page_records
 import pytest
 
 from seedzero.core import types
-from seedzero.evaluation import records
 from seedzero.page import app, recordings
+from seedzero.recordings import records
 
 EVIL = "<img src=x onerror=alert(1)>"
 

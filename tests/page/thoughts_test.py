@@ -12,8 +12,9 @@ import page_records
 import page_runs
 import pytest
 
-from seedzero.evaluation import agent_choice, rethinking, search_traces
+from seedzero.evaluation import agent_choice, search_traces
 from seedzero.page import thoughts
+from seedzero.recordings import rethinking
 
 
 class _Agent:

@@ -14,7 +14,7 @@ from seedzero.config import configs, options
 from seedzero.core import errors
 from seedzero.device import batches, states
 from seedzero.league import builders, members
-from seedzero.loop import league_seating, snapshot_pools
+from seedzero.league_play import league_seating, snapshot_pools
 
 SETTINGS: dict[str, options.Value] = {"league.builder": "builders_of_tests:nothing", "league.main_exploiters": 1}
 

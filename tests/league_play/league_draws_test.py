@@ -9,7 +9,7 @@ import numpy as np
 
 from seedzero.config import league_config
 from seedzero.league import members, payoffs
-from seedzero.loop import league_draws
+from seedzero.league_play import league_draws
 
 SETTINGS = league_config.LeagueConfig(builder="alphastar", main_exploiters=1, active=3, redraw=4)
 NAMES = ("main", "main_exploiter_0")

@@ -1,7 +1,7 @@
 import pytest
 from ale_py import roms
 
-from seedzero.evaluation import evaluation, human_scores
+from seedzero.metrics import episodes, human_scores
 
 
 def test_there_are_57_games_and_ale_has_them_all():
@@ -36,7 +36,7 @@ def test_there_are_30_levels_and_humans_beat_random_play_in_each():
 
 
 def _result(task_returns):
-    return evaluation.Scores(30, 1.0, 0.0, 1.0, 1.0, 5.0, task_returns)
+    return episodes.Scores(30, 1.0, 0.0, 1.0, 1.0, 5.0, task_returns)
 
 
 def test_of_several_tasks_the_score_is_the_mean_of_capped_ones():

@@ -22,7 +22,9 @@ from seedzero.config import configs, sections
 from seedzero.core import errors, packing, printable, types
 from seedzero.device import acting, batches, patience
 from seedzero.envs import env_base, registry, spiel
-from seedzero.evaluation import agent_choice, codecs, evaluation, greedy, records, scoring, videos
+from seedzero.evaluation import agent_choice, codecs, greedy, scoring
+from seedzero.metrics import episodes
+from seedzero.recordings import records, videos
 
 LONGEST_SIDE = 192
 """Of the pictures in a record; larger ones are thinned."""
@@ -184,7 +186,7 @@ def _episodes(
     carried = acting.initial(saved.agent, env.spec, 1)
     calls = itertools.count()
     for number in range(len(seeds)):
-        followed = evaluation.Episodes(1, env.spec.num_players)
+        followed = episodes.Episodes(1, env.spec.num_players)
         first, rows = np.ones(1, bool), list[dict[str, Any]]()
         observations, pictures = [step.observation[0]], _Pictures(env)
         pictures.take()

@@ -1,6 +1,6 @@
-"""`python -m seedzero.evaluation RUN_DIR FILE.gif`: films the newest checkpoint of a run, beside its training.
+"""`python -m seedzero.recordings RUN_DIR FILE.gif`: films the newest checkpoint of a run, beside its training.
 
-It prints a line of JSON: the result of `evaluate.play`, and `ledger`, the checkpoint's counts of training steps. The
+It prints a line of JSON: the result of `films.play`, and `ledger`, the checkpoint's counts of training steps. The
 process ends when its standard input is closed; as the leader of a group it takes its children with it.
 """
 
@@ -9,7 +9,7 @@ import pathlib
 import sys
 
 from seedzero.core import descendants, errors, exit_codes
-from seedzero.evaluation import films
+from seedzero.recordings import films
 
 MOST_STEPS, LONGEST_SIDE = 500, 200
 """Larger videos would fill the event files of a long run: in steps, and in pixels."""

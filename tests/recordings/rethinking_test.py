@@ -18,7 +18,8 @@ from seedzero.checkpoints import player_files, run_dirs, spec_file
 from seedzero.config import configs, presets
 from seedzero.core import errors, types
 from seedzero.envs import registry
-from seedzero.evaluation import agent_choice, greedy, recording, rethinking
+from seedzero.evaluation import agent_choice, greedy
+from seedzero.recordings import recording, rethinking
 
 
 def _recorded(

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from seedzero.evaluation import evaluation
+from seedzero.metrics import episodes
 
 _ATARI = """
 alien                227.8   7127.7   amidar                 5.8   1719.5   assault              222.4    742.0
@@ -82,7 +82,7 @@ def normalized(game: str, score: float) -> float | None:
     return (score - random) / (human - random)
 
 
-def of(env_id: str, result: evaluation.Scores) -> float | None:
+def of(env_id: str, result: episodes.Scores) -> float | None:
     """Returns the human-normalized score of an evaluation; None without known human scores.
 
     Of several tasks: the mean of their scores, each capped at 1 (Espeholt et al. 2018); None if one of DMLab-30's

@@ -15,7 +15,8 @@ from seedzero.config import configs
 from seedzero.core import errors, types
 from seedzero.device import batches, states
 from seedzero.league import matches, matchmaking, members, payoffs
-from seedzero.loop import league_draws, players, seatings, snapshot_pools
+from seedzero.league_play import league_draws, snapshot_pools
+from seedzero.loop import players, seatings
 
 _SELF = -1
 """In place of an opponent's number: the home plays against itself."""
@@ -208,7 +209,7 @@ def _match(pool: members.Pool, moves: matches.Moves, row: int, home: str, oppone
 
 
 def _freed(opponents: np.ndarray, names: Sequence[str], name: str) -> np.ndarray:
-    """Returns the games' slots whose opponent has a name, and takes it away from them, in place."""
+    """Returns the games' slots that meet an opponent of a name, and takes it away from them, in place."""
     slots = np.flatnonzero(opponents == (names.index(name) if name in names else len(names)))
     opponents[slots] = _LOST
     return slots

@@ -9,7 +9,8 @@ from seedzero.config import configs
 from seedzero.core import errors
 from seedzero.device import states
 from seedzero.league import builders, members
-from seedzero.loop import device_loop, dispatchers, league_seating, players
+from seedzero.league_play import league_seating
+from seedzero.loop import device_loop, dispatchers, players
 
 
 class Building:

@@ -48,7 +48,7 @@ class Draws:
             )
 
     def count(self, ended: Sequence[payoffs.Match]) -> list[Home]:
-        """Counts finished matches of training; returns the players whose active set is to be drawn anew."""
+        """Counts finished matches of training; returns the players that need a new active set."""
         due = []
         for home in self.homes:
             before = home.num_matches // self._settings.redraw

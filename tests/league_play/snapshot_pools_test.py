@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from seedzero.core import errors
-from seedzero.loop import snapshot_pools
+from seedzero.league_play import snapshot_pools
 
 
 class World:

@@ -13,7 +13,7 @@ from seedzero.config import configs, options
 from seedzero.core import errors, types
 from seedzero.device import batches, states
 from seedzero.league import matchmaking, payoffs
-from seedzero.loop import league_seating, snapshot_pools
+from seedzero.league_play import league_seating, snapshot_pools
 
 NUM_SLOTS, SIZE = 8, 4
 GROUPS = np.repeat([0, 4], SIZE)

@@ -21,8 +21,9 @@ from seedzero.agents import base
 from seedzero.config import configs, options
 from seedzero.core import errors, packing, types
 from seedzero.device import acting, batches
-from seedzero.evaluation import acting_policy, agent_choice, codecs, greedy, records, search_traces
+from seedzero.evaluation import acting_policy, agent_choice, codecs, greedy, search_traces
 from seedzero.networks import observations
+from seedzero.recordings import records
 
 FRAMES_BEFORE, FRAMES_AFTER = 64, 192
 """Observations of the record around a step among which the nearest of an imagined state is sought."""
@@ -155,7 +156,7 @@ class Rethinker:
         )
 
     def _carried(self, record: records.Record, number: int, seed: int, first_call: int) -> acting.Carried:
-        """Returns the memory before a step: past frames, and where the agent has an LSTM its state."""
+        """Returns the memory before a step: past frames, and an LSTM's state if the agent has one."""
         agent, spec = self._saved.agent, self._saved.spec
         carried = acting.initial(agent, spec, 1)
         if agent.search is None and jax.tree.leaves(carried.memory):

@@ -18,7 +18,8 @@ from seedzero.checkpoints import run_dirs
 from seedzero.config import configs, presets
 from seedzero.core import errors, types
 from seedzero.envs import catch, registry
-from seedzero.evaluation import agent_choice, greedy, recording, scoring
+from seedzero.evaluation import agent_choice, greedy, scoring
+from seedzero.recordings import recording
 
 _SMALL = {"network.width": 8, "network.head_width": 8, "network.num_bins": 11, "search.num_simulations": 3}
 

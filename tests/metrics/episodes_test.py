@@ -4,15 +4,13 @@ import numpy as np
 import pytest
 
 from seedzero.core import types
-from seedzero.evaluation import evaluation
+from seedzero.metrics import episodes
 
 
-def _play(
-    lengths: list[int], num_episodes: int, tasks: tuple[str, ...] = (), max_steps: int = 100
-) -> evaluation.Played:
+def _play(lengths: list[int], num_episodes: int, tasks: tuple[str, ...] = (), max_steps: int = 100) -> episodes.Played:
     """Environment i has episodes of `lengths[i]` steps with reward 1 each, and task i modulo the number of tasks."""
     slots = np.arange(len(lengths)) + 7
-    played = evaluation.Played(slots, num_episodes, tasks, max_steps=max_steps)
+    played = episodes.Played(slots, num_episodes, tasks, max_steps=max_steps)
     task = np.arange(len(lengths), dtype=np.int32) % len(tasks) if tasks else None
     age = np.zeros(len(lengths), int)
     while not played.done:
@@ -26,7 +24,7 @@ def _play(
 
 def test_short_episodes_count_no_more_often_than_long_ones() -> None:
     result = _play([1, 9], num_episodes=4).result()
-    assert result == evaluation.Scores(
+    assert result == episodes.Scores(
         episodes=4, mean_return=5.0, std_return=4.0, min_return=1.0, max_return=9.0, mean_length=5.0
     )
 
@@ -53,7 +51,7 @@ def test_an_episode_without_end_is_cut_off_and_counts_with_its_rewards_so_far() 
 
 
 def test_episodes_that_have_not_ended_are_counted_apart() -> None:
-    played = evaluation.Played(np.arange(2), 3, max_steps=100)
+    played = episodes.Played(np.arange(2), 3, max_steps=100)
     for place in range(3):
         step = types.EnvStep(
             np.zeros((2, 1)), np.ones(2, np.float32), np.array([place == 2, False]), np.zeros(2, bool)
@@ -69,7 +67,7 @@ def test_episodes_that_have_not_ended_are_counted_apart() -> None:
 def test_in_a_hurry_what_is_longer_than_the_longest_finished_episode_is_cut_off(
     in_a_hurry_after: int, lengths: list[int]
 ) -> None:
-    played = evaluation.Played(np.arange(2), 2, max_steps=100)
+    played = episodes.Played(np.arange(2), 2, max_steps=100)
     for age in range(6):
         if age == in_a_hurry_after:
             played.hurry()
@@ -98,10 +96,10 @@ def test_a_task_without_an_episode_and_a_run_of_one_task_show_none() -> None:
     assert "task_returns" not in alone.to_json() and alone.flat() == alone.to_json()
 
 
-def _play_one(rewards: list[float], num_players: int) -> evaluation.Episode:
+def _play_one(rewards: list[float], num_players: int) -> episodes.Episode:
     """Plays an episode in slot 1, after a few rewards of one that was given up."""
-    followed = evaluation.Episodes(2, num_players)
-    ended: list[evaluation.Episode] = []
+    followed = episodes.Episodes(2, num_players)
+    ended: list[episodes.Episode] = []
 
     def record(reward: float, *, first: bool, final: bool) -> None:
         ended.extend(followed.record(np.array([1]), np.array([reward]), np.array([first]), np.array([final])))
@@ -120,12 +118,12 @@ def _play_one(rewards: list[float], num_players: int) -> evaluation.Episode:
     [([1.0, 2.0, 4.0], 1, 7.0), ([1.0, 2.0, 4.0], 2, 3.0), ([0.0, 0.0, 0.0, 1.0], 2, -1.0), ([1.0], 2, 1.0)],
 )
 def test_a_return_is_what_the_first_mover_received(rewards: list[float], num_players: int, total: float) -> None:
-    assert _play_one(rewards, num_players) == evaluation.Episode(slot=1, total=total, length=len(rewards))
+    assert _play_one(rewards, num_players) == episodes.Episode(slot=1, total=total, length=len(rewards))
 
 
 def test_a_mean_over_episodes_has_its_standard_error() -> None:
-    episodes = [evaluation.Episode(slot=0, total=total, length=1) for total in (1.0, 2.0, 3.0, 6.0)]
-    found = evaluation.summarize(episodes).to_json()
-    assert evaluation.with_error(found) == {**found, "stderr_return": pytest.approx(np.std([1, 2, 3, 6], ddof=1) / 2)}
-    one = evaluation.summarize(episodes[:1]).to_json()
-    assert evaluation.with_error(one) == one
+    episodes = [episodes.Episode(slot=0, total=total, length=1) for total in (1.0, 2.0, 3.0, 6.0)]
+    found = episodes.summarize(episodes).to_json()
+    assert episodes.with_error(found) == {**found, "stderr_return": pytest.approx(np.std([1, 2, 3, 6], ddof=1) / 2)}
+    one = episodes.summarize(episodes[:1]).to_json()
+    assert episodes.with_error(one) == one

@@ -12,7 +12,9 @@ import numpy as np
 from seedzero.checkpoints import saved_files
 from seedzero.config import families
 from seedzero.envs import env_base
-from seedzero.evaluation import agent_choice, evaluation, scoring, videos
+from seedzero.evaluation import agent_choice, scoring
+from seedzero.metrics import episodes
+from seedzero.recordings import videos
 
 _PLAY_REMOTE = (
     "workers send no pictures: record a video in the environment itself, and score the run by `seedzero evaluate "
@@ -32,7 +34,7 @@ def play(choice: agent_choice.AgentChoice, target: str | os.PathLike[str], *, lo
     choice, file = choice.absolute(), pathlib.Path(target).absolute()
     config = scoring.read_config(choice, _PLAY_REMOTE)
     group = scoring.EnvPlayer(choice, config, 1, render=True)
-    followed = evaluation.Episodes(1, group.env.spec.num_players)
+    followed = episodes.Episodes(1, group.env.spec.num_players)
     limit = choice.most_steps(config)
 
     def frames() -> Iterator[np.ndarray]:

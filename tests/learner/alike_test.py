@@ -13,7 +13,7 @@ import pytest
 
 from seedzero.core import errors
 from seedzero.device import across
-from seedzero.loop import alike
+from seedzero.learner import alike
 
 SAME, OTHER = (7, 7, 7, 7), (7, 7, 7, 9)
 """Checksums of two hosts with two devices each."""

@@ -156,14 +156,14 @@ def test_a_film_is_small_and_names_the_steps_before_its_checkpoint(
 
 _FILMS_FOR_EVER = """
 import runpy, subprocess, sys, threading
-from seedzero.evaluation import scoring as evaluate
+from seedzero.recordings import films
 
 def film(*_):
     code = "import sys, time; held = open(sys.argv[1], 'w'); time.sleep(600)"
     subprocess.Popen([sys.executable, "-S", "-c", code, sys.argv[1]])
     threading.Event().wait()
 
-evaluate.film = film
+films.film = film
 runpy.run_module("seedzero.recordings", run_name="__main__")
 """
 

@@ -62,7 +62,7 @@ def _check_ledgers(run: pathlib.Path) -> int:
     """Returns the stored steps of both hosts; no step is lost."""
     stored = 0
     for place in _dirs(run):
-        ledger = list(saved_files.manifests(place / "checkpoints"))[-1].host["ledger"]
+        ledger = list(saved_files.manifests(place / "checkpoints"))[-1].counters["ledger"]
         assert ledger["acknowledged"] == ledger["stored"] + ledger["pending"] + sum(ledger["discarded"].values())
         stored += ledger["stored"]
     return stored

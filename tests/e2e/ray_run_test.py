@@ -228,7 +228,7 @@ def test_two_learners_go_on_together_though_a_program_and_an_actor_are_killed(
     for place in places:
         manifest = list(saved_files.manifests(place / "checkpoints"))[-1]
         assert manifest.step == saved + 20
-        ledger = manifest.host["ledger"]
+        ledger = manifest.counters["ledger"]
         assert ledger["acknowledged"] == ledger["stored"] + ledger["pending"] + sum(ledger["discarded"].values())
         assert ledger["stored"] > 100  # a sum of both in metrics.jsonl may be a second old
 

@@ -62,7 +62,7 @@ def state(run: pathlib.Path) -> dict[str, Any]:
     return {
         "step": found.step,
         "arrays": {name: league_stand_in.digests(trees.load(path / name, leaves)) for name, leaves in parts.items()},
-        "counters": {name: x for name, x in found.host.items() if name not in of_this_process},
+        "counters": {name: x for name, x in found.counters.items() if name not in of_this_process},
         "rows": rows(run),
         "history": league.read_text() if league.exists() else "",
         "frozen": player_files.names(run / "checkpoints"),

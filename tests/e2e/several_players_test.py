@@ -42,7 +42,7 @@ def test_every_kind_of_match_and_decision_occurs(reference: pathlib.Path) -> Non
     assert sum(row["games"] for row in saved.payoff.table()) == 2 * sum(types.values())
     events = [line["event"] for line in run_state.history(reference)]
     assert events.count("freeze") >= 3 and events.count("reset") >= 1
-    counters = run_state.newest(reference).host
+    counters = run_state.newest(reference).counters
     each = counters["players"].values()
     assert sum(found["num_updates"] for found in each) == counters["num_updates"] == UPDATES
     assert sum(found["ledger"]["stored"] for found in each) == counters["ledger"]["stored"]

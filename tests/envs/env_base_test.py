@@ -45,17 +45,17 @@ def _raise_within_python() -> None:
     [
         (
             _raise_within_python,
-            r"^it raised: KeyError: 'NO_SUCH_NAME' \(envs/base_test\.py, line \d+, in _raise_within_python\)$",
+            r"^it raised: KeyError: 'NO_SUCH_NAME' \(envs/env_base_test\.py, line \d+, in _raise_within_python\)$",
         ),
         (
             _raise_from_itself,
-            r"^it raised: ValueError: no wheels \(envs/base_test\.py, line \d+, in _raise_from_itself\)",
+            r"^it raised: ValueError: no wheels \(envs/env_base_test\.py, line \d+, in _raise_from_itself\)",
         ),
         (
             _raise_in_a_circle,
-            r"^it raised: ValueError: no wheels \(envs/base_test\.py, line \d+, in _raise_in_a_circle\)$",
+            r"^it raised: ValueError: no wheels \(envs/env_base_test\.py, line \d+, in _raise_in_a_circle\)$",
         ),
-        (_raise_without_text, r"^it raised: _WithoutText \(envs/base_test\.py, line \d+, in _raise_without_text\)$"),
+        (_raise_without_text, r"^it raised: _WithoutText \(envs/env_base_test\.py, line \d+, in _raise_without_text\)$"),
     ],
 )
 def test_exceptions_of_every_kind_are_told(function: Any, told: str) -> None:
@@ -69,7 +69,7 @@ class _Stuck(catch.Catch):
 
 
 def test_an_error_of_close_is_told_where_none_came_before_it() -> None:
-    told = r"^the environment raised in close: OSError: no simulator \(envs/base_test\.py, line \d+, in close\)$"
+    told = r"^the environment raised in close: OSError: no simulator \(envs/env_base_test\.py, line \d+, in close\)$"
     with pytest.raises(errors.EnvironmentFailure, match=told), env_base.closing(_Stuck(1)):
         pass
     with pytest.raises(errors.EnvironmentFailure, match=r"^no reset$"), env_base.closing(_Stuck(1)):

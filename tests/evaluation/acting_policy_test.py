@@ -9,7 +9,7 @@ from typing import Any
 import golden
 import jax
 import numpy as np
-import policies  # beside this file: see conftest.py
+import policies
 import pytest
 from gymnasium import spaces
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import policies  # beside this file: see conftest.py
+import policies
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import utils as batches

@@ -18,7 +18,7 @@ import imageio.v3 as imageio
 import jax
 import jax.numpy as jnp
 import numpy as np
-import policies  # beside this file: see conftest.py
+import policies
 import pytest
 
 from seedzero.agents import agent_table, base

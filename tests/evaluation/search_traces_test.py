@@ -11,7 +11,7 @@ from typing import Any
 import golden
 import jax
 import numpy as np
-import policies  # beside this file: see conftest.py
+import policies
 import pytest
 
 import seedzero

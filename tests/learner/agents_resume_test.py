@@ -140,7 +140,7 @@ def _save(world: loop_world.World, directory: pathlib.Path) -> None:
         directory, sections.CheckpointConfig(), on_durable=lambda step: None, on_error=failures.append
     )
     state = world.loop.state()
-    writer.save(world.num_updates, checkpoint.by_player(state.parts), state.host, state.rings)
+    writer.save(world.num_updates, checkpoint.by_player(state.parts), state.counters, state.rings)
     writer.wait()
     writer.close()
     assert not failures
@@ -157,7 +157,7 @@ def _resumed(device: loop_world.Device, directory: pathlib.Path) -> loop_world.W
         actor=build.first_actor(device.setup, found, strategies.Strategy(), is_deterministic=True),
     )
     world = loop_world.World(device, **LOCK_STEP)
-    world.dispatcher.restore(found.host, has_replay=found.rings is not None)
+    world.dispatcher.restore(found.counters, has_replay=found.rings is not None)
     return world
 
 

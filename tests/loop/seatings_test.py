@@ -127,11 +127,11 @@ def test_a_player_whose_pace_holds_stops_its_own_groups_alone(catching: loop_wor
 def test_in_lock_step_a_tick_acts_when_every_home_chooses_to(catching: loop_world.Device) -> None:
     world = loop_world.World(catching, ByParity(SIZE), run__deterministic=True)
     game, (_, other) = Game(world, world.join()), world.players
-    pace = other.rate_limiter.pace
-    other.rate_limiter.pace = lambda: _Waits()  # type: ignore[method-assign]
+    rate = other.rate_limiter.rate
+    other.rate_limiter.rate = lambda: _Waits()  # type: ignore[method-assign]
     game.play(1)
     assert isinstance(world.loop.decide(), scheduler.Wait) and len(world.inbox.waiting(types.Role.TRAIN)) == NUM_GROUPS
-    other.rate_limiter.pace = pace  # type: ignore[method-assign]
+    other.rate_limiter.rate = rate  # type: ignore[method-assign]
     assert world.loop.decide() == scheduler.Call(rate_limiting.Work.ACT, (0, 1))
 
 

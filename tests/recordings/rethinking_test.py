@@ -10,7 +10,7 @@ import golden
 import jax
 import jax.numpy as jnp
 import numpy as np
-import policies  # beside this file: see conftest.py
+import policies
 import pytest
 
 import seedzero

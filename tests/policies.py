@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
+import pytest
 
 from seedzero.agents import agent_table, base
 from seedzero.config import configs, options
 from seedzero.core import types
 from seedzero.evaluation import acting_policy, greedy
+from seedzero.recordings import recording
 
 SMALL: dict[str, options.Value] = {
     "network.width": 8,
@@ -50,3 +53,24 @@ def stub(act: Any, stack: int = 1) -> base.Agent:
 def policy(spec: types.EnvSpec, *, seed: int = 0, **changes: options.Value) -> acting_policy.Policy:
     """A policy without memories; the compiled functions are those of all policies of the same agent."""
     return acting_policy.Policy(saved(spec, **changes), seed=seed)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def programs_are_shared() -> Iterator[None]:
+    """JAX finds the programs of a function by the function: those of the same agent are the same here."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(greedy, "functions", _once(greedy.functions))
+        patched.setattr(recording, "_decide", _once(recording._decide))
+        yield
+
+
+def _once(make: Callable[[Any, types.EnvSpec], Any]) -> Callable[[Any, types.EnvSpec], Any]:
+    made: dict[tuple[int, types.EnvSpec], tuple[Any, Any]] = {}
+
+    def found(agent: Any, spec: types.EnvSpec) -> Any:
+        key = id(agent), spec
+        if key not in made:
+            made[key] = agent, make(agent, spec)  # with the agent, no other one gets its identity
+        return made[key][1]
+
+    return found

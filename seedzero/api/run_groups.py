@@ -102,7 +102,7 @@ def _counts(name: str, runs: Sequence[run_places.RunRecord]) -> bool:
     if name == SEED or name in ends.NONE or name.partition(".")[0] in _OF_THE_HOST:
         return False
     field = configs.fields().get(name)  # None: of an agent of the user's own
-    is_chosen = name in _OF_THE_MACHINE or (field is not None and field.metadata["resumable"] == options.FREE)
+    is_chosen = name in _OF_THE_MACHINE or (field is not None and field.metadata["resumable"] == options.ANY_TIME)
     return not is_chosen or any(name in run.saved.given for run in runs)
 
 

@@ -344,7 +344,7 @@ def _resume(path: pathlib.Path, saved: SavedConfig, asked: SavedConfig) -> tuple
         if is_new_end and saved.preset == asked.preset:  # it began with another budget, or in an earlier version
             kept[key] = before[key]
             notes.append(f"{flag} stays {old} as the run began; new runs have {new}")
-        elif resumable[key] == options.FREE or (resumable[key] == options.GIVEN and is_given):
+        elif resumable[key] == options.ANY_TIME or (resumable[key] == options.ON_RESUME and is_given):
             notes.append(f"{flag} was {old}, is {new} from now on")
         elif resumable[key] or (
             key not in code and saved.preset == asked.preset and saved.given.get(key) == asked.given.get(key)
@@ -361,6 +361,6 @@ def _resume(path: pathlib.Path, saved: SavedConfig, asked: SavedConfig) -> tuple
             f"{path} holds a run with another configuration:\n{lines}\n"
             f"give the saved values to resume it, or another --run_dir to start a new run"
         )
-    given = {key: value for key, value in saved.given.items() if resumable.get(key) != options.FREE}
+    given = {key: value for key, value in saved.given.items() if resumable.get(key) != options.ANY_TIME}
     given |= {key: value for key, value in asked.given.items() if resumable[key]}
     return SavedConfig(saved.preset, given, configs.override(asked.config, kept)), tuple(notes)

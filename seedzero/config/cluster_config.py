@@ -19,33 +19,35 @@ ALL = -1
 
 @dataclasses.dataclass(frozen=True)
 class ClusterConfig(options.Section):
-    num_hosts: int = options.tunable(
+    num_hosts: int = options.on_resume(
         1,
         "learner hosts of the run, each a process of `seedzero train`; every other setting is of each host",
         low=1,
         high=64,
     )
-    index: int = options.free(
+    index: int = options.any_time(
         ALL,
         "this process among them, 0 to cluster.num_hosts - 1; -1: starts all of them on this machine",
         low=ALL,
         high=63,
     )
-    coordinator: str = options.free("", "HOST:PORT of host 0, where all meet: host 0 listens there, the others call")
-    ca_file: str = options.free("", "PEM certificates that vouch for host 0's tls.cert_file, or `system`")
-    worker_address: str = options.free(
+    coordinator: str = options.any_time(
+        "", "HOST:PORT of host 0, where all meet: host 0 listens there, the others call"
+    )
+    ca_file: str = options.any_time("", "PEM certificates that vouch for host 0's tls.cert_file, or `system`")
+    worker_address: str = options.any_time(
         "",
         "HOST:PORT by which workers name this host (`seedzero worker --server=A,B`); empty: --listen",
     )
-    interface: str = options.free(
+    interface: str = options.any_time(
         "",
         "network interface of this machine, such as eth1, by which the other hosts reach it for sums on CPUs; "
         "empty: that of its connection to the coordinator",
     )
-    join_seconds: float = options.free(
+    join_seconds: float = options.any_time(
         60.0, "all hosts must have met within this", "s", low=1, high=options.LONGEST_WAIT
     )
-    silence_seconds: float = options.free(
+    silence_seconds: float = options.any_time(
         20.0, "a host that says nothing for this long counts as dead: all end, and start again together", "s", low=3
     )
 

@@ -128,7 +128,7 @@ def kind_of_saved(values: Mapping[str, options.Value]) -> type[Config]:
     taken = [key for key in keys if key[:1] == "_" or hasattr(options.AgentSection, key)]
     if taken or section[:1] == "_" or hasattr(Config, section):
         raise errors.ConfigError(f"--agent={agent} has an impossible setting: {next(iter(own))}")
-    declared = [(key, type(value), options.tunable(value, "of an agent of your own")) for key, value in keys.items()]
+    declared = [(key, type(value), options.on_resume(value, "of an agent of your own")) for key, value in keys.items()]
     made = dataclasses.make_dataclass("SavedSection", declared, bases=(options.AgentSection,), frozen=True)
     return _kind(agent, section, made())
 

@@ -33,20 +33,22 @@ class _Arguments(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class BiasedArguments(_Arguments):
-    nash_conv: float = options.fixed(0.5, "of the main player, ends the first phase", low=0)
-    every: int = options.fixed(10_000, "steps between snapshots", low=1, high=options.LARGEST_COUNT)
+    nash_conv: float = options.at_creation(0.5, "of the main player, ends the first phase", low=0)
+    every: int = options.at_creation(10_000, "steps between snapshots", low=1, high=options.LARGEST_COUNT)
 
 
 @dataclasses.dataclass(frozen=True)
 class AlphaStarArguments(_Arguments):
     """Arguments of the builder `alphastar`; its defaults suit small board games, AlphaStar's steps are 2e9 and 4e9."""
 
-    win_rate: float = options.fixed(0.7, "a rival is beaten above it", low=0, high=1)
-    min_games: int = options.fixed(200, "matches for a win rate to count", low=0)
-    min_steps: int = options.fixed(10_000, "fewest steps between snapshots", low=0, high=options.LARGEST_COUNT)
-    max_steps: int = options.fixed(40_000, "most steps between snapshots", low=1, high=options.LARGEST_COUNT)
-    reset_to: str = options.fixed("initial", "parameters of a reset exploiter", choices=("initial", MAIN, "snapshot"))
-    reset_probability: float = options.fixed(0.25, "of a league exploiter's reset at a snapshot", low=0, high=1)
+    win_rate: float = options.at_creation(0.7, "a rival is beaten above it", low=0, high=1)
+    min_games: int = options.at_creation(200, "matches for a win rate to count", low=0)
+    min_steps: int = options.at_creation(10_000, "fewest steps between snapshots", low=0, high=options.LARGEST_COUNT)
+    max_steps: int = options.at_creation(40_000, "most steps between snapshots", low=1, high=options.LARGEST_COUNT)
+    reset_to: str = options.at_creation(
+        "initial", "parameters of a reset exploiter", choices=("initial", MAIN, "snapshot")
+    )
+    reset_probability: float = options.at_creation(0.25, "of a league exploiter's reset at a snapshot", low=0, high=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,7 +61,7 @@ _ARGUMENTS: Mapping[str, type[_Arguments]] = {"alphastar": AlphaStarArguments, "
 
 @dataclasses.dataclass(frozen=True)
 class LeagueConfig(options.Section):
-    freeze_every: int = options.fixed(
+    freeze_every: int = options.at_creation(
         0,
         "games of two players: training steps between snapshots of the player, which then plays against them too; "
         "0: no league, it plays against itself alone",
@@ -67,39 +69,41 @@ class LeagueConfig(options.Section):
         low=0,
         high=options.LARGEST_COUNT,
     )
-    main_players: int = options.fixed(1, "players that learn to beat all others", low=1, high=16)
-    main_exploiters: int = options.fixed(0, "players that learn to beat the main players", low=0, high=16)
-    league_exploiters: int = options.fixed(0, "players that learn to beat frozen players", low=0, high=16)
-    builder: str = options.fixed(
+    main_players: int = options.at_creation(1, "players that learn to beat all others", low=1, high=16)
+    main_exploiters: int = options.at_creation(0, "players that learn to beat the main players", low=0, high=16)
+    league_exploiters: int = options.at_creation(0, "players that learn to beat frozen players", low=0, high=16)
+    builder: str = options.at_creation(
         "past",
         "rules for new snapshots and resets: self_play, none; past, a snapshot of each learning player every "
         "freeze_every steps; alphastar, by win rates; biased, first learns against one fixed player; MODULE:FUNCTION, "
         "your own",
     )
-    builder_args: str = options.fixed("", "JSON object of the builder's arguments, such as '{\"win_rate\": 0.7}'")
-    build_every: int = options.tunable(100, "updates between runs of the builder", "updates", low=1)
-    active: int = options.tunable(
+    builder_args: str = options.at_creation(
+        "", "JSON object of the builder's arguments, such as '{\"win_rate\": 0.7}'"
+    )
+    build_every: int = options.on_resume(100, "updates between runs of the builder", "updates", low=1)
+    active: int = options.on_resume(
         4,
         "opponents at a time, drawn one by one: more of them vary the games, fewer make wider batches",
         low=1,
         high=64,
     )
-    redraw: int = options.tunable(128, "matches between draws of these opponents", "matches", low=1)
-    weighting: str = options.tunable(
+    redraw: int = options.on_resume(128, "matches between draws of these opponents", "matches", low=1)
+    weighting: str = options.on_resume(
         "squared",
         "weight of an opponent by the player's win rate w (AlphaStar): linear, 1 - w; linear_capped, at most 0.5; "
         "squared, (1 - w)^2; variance, w (1 - w); uniform",
         choices=("linear", "linear_capped", "squared", "variance", "uniform"),
     )
-    self_play: float = options.tunable(
+    self_play: float = options.on_resume(
         0.35, "probability that a drawn opponent is the player itself (AlphaStar: 0.35)", low=0, high=1
     )
-    opponents: str = options.tunable(
+    opponents: str = options.on_resume(
         "explore",
         "moves of frozen players: explore, as the learning player's in training; sample, from the policy; greedy",
         choices=("explore", "sample", "greedy"),
     )
-    opponent_model: bool = options.fixed(
+    opponent_model: bool = options.at_creation(
         False,
         "the player learns its opponents' moves too, from the rows that they move: its search then expects these of "
         "the other side, in place of its own best ones",

@@ -10,24 +10,24 @@ from seedzero.config import options, shared
 
 @dataclasses.dataclass(frozen=True)
 class SearchSection(options.Section):
-    policy: str = options.tunable("gumbel", "root policy and policy target", choices=("gumbel", "puct"))
-    num_simulations: int = options.tunable(16, "simulations a move; Gumbel batches them", low=1, high=10_000)
-    num_considered: int = options.tunable(16, "Gumbel: root actions at the start of sequential halving", low=1)
-    num_sampled: int = options.fixed(
+    policy: str = options.on_resume("gumbel", "root policy and policy target", choices=("gumbel", "puct"))
+    num_simulations: int = options.on_resume(16, "simulations a move; Gumbel batches them", low=1, high=10_000)
+    num_considered: int = options.on_resume(16, "Gumbel: root actions at the start of sequential halving", low=1)
+    num_sampled: int = options.at_creation(
         16,
         "continuous actions: samples at each node; Gumbel considers at most num_considered of them at the root",
         low=2,
         high=1000,
     )
-    gumbel_scale: float = options.tunable(1.0, "Gumbel: scale of the root noise while training", low=0)
-    value_scale: float = options.tunable(0.1, "Gumbel: scale of completed Q values", low=0)
-    min_value_range: float = options.tunable(
+    gumbel_scale: float = options.on_resume(1.0, "Gumbel: scale of the root noise while training", low=0)
+    value_scale: float = options.on_resume(0.1, "Gumbel: scale of completed Q values", low=0)
+    min_value_range: float = options.on_resume(
         0.01,
         "lower bound of the range that scales a node's Q values: noise in equal values is no preference",
         "usual rewards, see reward.normalize",
         low=1e-8,
     )
-    temperature: float = options.tunable(1.0, "PUCT: temperature of the visit counts while training", low=0)
+    temperature: float = options.on_resume(1.0, "PUCT: temperature of the visit counts while training", low=0)
 
     # The papers' constants: fields of `seedzero.search.SearchConfig`, no settings.
     max_depth = 0
@@ -40,21 +40,21 @@ class SearchSection(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class ExploreConfig(options.Section):
-    epsilon: float = options.tunable(
+    epsilon: float = options.on_resume(
         0.0, "probability that a training step begins to repeat a random action; 0: off", low=0, high=1
     )
-    spread: bool = options.tunable(
+    spread: bool = options.on_resume(
         False, "each environment has an epsilon of its own, 1 to epsilon^2; epsilon is the geometric mean"
     )
-    first_steps: int = options.tunable(
+    first_steps: int = options.on_resume(
         0,
         "steps for which each environment begins one random repetition after the other, until it has a reward above "
         "0 or ends an episode in a terminal state, not at a time limit; 0: off",
         "environment steps",
         low=0,
     )
-    exponent: float = options.tunable(2.0, "probability of n repetitions in proportion to n ^ -this", low=0)
-    max_length: int = options.tunable(100, "most repetitions in a row", "environment steps", low=1, high=10_000)
+    exponent: float = options.on_resume(2.0, "probability of n repetitions in proportion to n ^ -this", low=0)
+    max_length: int = options.on_resume(100, "most repetitions in a row", "environment steps", low=1, high=10_000)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,55 +67,55 @@ class MuZeroConfig(options.AgentSection):
     MAX_PLAYERS = 2
     PLAYS_CONTINUOUS = True
 
-    predict_ends: bool = options.fixed(
+    predict_ends: bool = options.at_creation(
         False, "the value head predicts whether the episode ends, too; values count as far as it goes on"
     )
-    unroll_steps: int = options.tunable(5, "steps that training unrolls the model for (K)", low=1, high=64)
-    n_step: int = options.tunable(5, "rewards before the value target bootstraps (n)", low=1, high=1000)
+    unroll_steps: int = options.on_resume(5, "steps that training unrolls the model for (K)", low=1, high=64)
+    n_step: int = options.on_resume(5, "rewards before the value target bootstraps (n)", low=1, high=1000)
     value_loss_weight: float = shared.value_loss_weight(0.25)
-    entropy_weight: float = options.tunable(
+    entropy_weight: float = options.on_resume(
         0.0, "weight of the entropy bonus, which keeps the policy undecided between actions of equal value", low=0
     )
-    policy_gradient_weight: float = options.fixed(
+    policy_gradient_weight: float = options.at_creation(
         0.0,
         "weight of the policy gradient by the returns that followed, beside the search's policy: what the model does "
         "not tell apart, returns do; 0: off",
         low=0,
     )
-    target_network_updates: int = options.fixed(
+    target_network_updates: int = options.at_creation(
         0,
         "bootstrap from a network copied every so many updates; 0: from root values stored when acting",
         "updates",
         low=0,
     )
-    off_policy_correction: bool = options.fixed(
+    off_policy_correction: bool = options.at_creation(
         False,
         "V-trace: rewards of value targets count as far as the bootstrapping network's policy would take the stored "
         "actions too, to the end of the window",
     )
-    search_value_age: int = options.tunable(
+    search_value_age: int = options.on_resume(
         0,
         "steps this old or older take the stored search value as target, not the n-step return (EfficientZero V2); "
         "0: off",
         "updates",
         low=0,
     )
-    search_value_start: int = options.tunable(
+    search_value_start: int = options.on_resume(
         0, "updates before this begins (EfficientZero V2: 30000)", "updates", low=0
     )
-    shift_pixels: int = options.tunable(0, "largest random shift of images in training; 0: off", "pixels", low=0)
-    value_prefix: bool = options.fixed(
+    shift_pixels: int = options.on_resume(0, "largest random shift of images in training; 0: off", "pixels", low=0)
+    value_prefix: bool = options.at_creation(
         False, "predict sums of rewards along unrolled steps by an LSTM, instead of each reward (EfficientZero)"
     )
-    consistency_weight: float = options.fixed(
+    consistency_weight: float = options.at_creation(
         0.0,
         "weight of the consistency loss of unrolled states and later observations (EfficientZero: 2); 0: off",
         low=0,
     )
-    consistency_steps: int = options.tunable(
+    consistency_steps: int = options.on_resume(
         0, "unrolled steps with that loss, each costs an observation to represent; 0: all", low=0, high=64
     )
-    intensity_scale: float = options.tunable(
+    intensity_scale: float = options.on_resume(
         0.0,
         "images are multiplied by 1 + this * noise in training, normal and clipped at 2; 0: off; 0.05 is usual",
         low=0,
@@ -156,20 +156,20 @@ class MuZeroConfig(options.AgentSection):
 
 @dataclasses.dataclass(frozen=True)
 class ReanalyseConfig(options.Section):
-    fresh_share: float = options.fixed(
+    fresh_share: float = options.at_creation(
         0.0,
         "share of each batch's windows that an update searches anew before it learns from them (EfficientZero V2: 1), "
         "with the target network or else the newest parameters; all windows then bootstrap from that network",
         low=0,
         high=1,
     )
-    per_insert: float = options.fixed(
+    per_insert: float = options.at_creation(
         0.0,
         "replayed positions searched anew with the newest parameters for each stored step; 0: none",
         low=0,
         high=1000,
     )
-    batch_size: int = options.fixed(
+    batch_size: int = options.at_creation(
         128,
         "positions of one call: more cost hardly more time on an accelerator, but acting waits longer on a CPU",
         low=1,

@@ -6,6 +6,7 @@ import dataclasses
 import decimal
 import functools
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -23,7 +24,7 @@ AUTO = 0
 """Marks an integer that is chosen at start from the machine's cores and devices."""
 
 
-def fixed(
+def at_creation(
     default: Value,
     help_text: str,
     unit: str = "",
@@ -34,14 +35,14 @@ def fixed(
     resumable: str = "",
     earlier: Value | None = None,
 ) -> Any:
-    """Returns a field of a section with a fixed value in a run directory.
+    """Returns a field of a section that a run directory has for good: its value is chosen when the run is created.
 
     Args:
       default: its type is the field's.
       help_text: one line, without the unit.
       choices: allowed values; empty: any.
       high: largest allowed number; a whole one is at most LARGEST where no other is given.
-      resumable: FREE, GIVEN or "", see `free` and `tunable`.
+      resumable: ANY_TIME, ON_RESUME or "", see `any_time` and `on_resume`.
       earlier: value in run directories of versions that lack the setting; None: the default.
     """
     if isinstance(default, int) and high == math.inf:
@@ -51,11 +52,20 @@ def fixed(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-FREE, GIVEN = "free", "given"
-free = functools.partial(fixed, resumable=FREE)
+ANY_TIME, ON_RESUME = "any time", "on resume"
+any_time = functools.partial(at_creation, resumable=ANY_TIME)
 """A field that has its value of the newest command line, its preset's where that names none."""
-tunable = functools.partial(fixed, resumable=GIVEN)
+on_resume = functools.partial(at_creation, resumable=ON_RESUME)
 """A field that keeps its value in a run directory unless the command line of a resume names another."""
+
+
+def __getattr__(name: str) -> Any:
+    """Returns a maker of fields by its former name, which goes on for one version. Raises AttributeError."""
+    former = {"fixed": "at_creation", "tunable": "on_resume", "free": "any_time"}
+    if name not in former:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(f"options.{name} is now options.{former[name]}", DeprecationWarning, stacklevel=2)
+    return globals()[former[name]]
 
 
 _MOST_DIGITS = 30

@@ -20,7 +20,7 @@ class OwnAgent(NamedTuple):
 
     Attributes:
       name: of its section of settings; a setting is given by --NAME.SETTING.
-      settings: the section: a frozen dataclass, whose fields `options.fixed`, `tunable` and `free` declare.
+      settings: the section: a frozen dataclass, with fields by `options.at_creation`, `on_resume` and `any_time`.
       make: (configuration, spec of the environments, "cpu", "gpu" or "tpu") -> `agents.base.Agent`.
       parts: preset -> its values for this agent, made by `options.part`; presets without a part have its defaults.
     """
@@ -67,7 +67,7 @@ def _problem(found: object) -> str | None:
         return f"has {_described(kind)} as settings; expected a frozen dataclass, a subclass of options.AgentSection"
     for field in dataclasses.fields(kind):
         if "resumable" not in field.metadata or not isinstance(field.default, _KINDS):
-            return f"has the setting {field.name} without options.fixed, options.tunable or options.free"
+            return f"has the setting {field.name} without options.at_creation, options.on_resume or options.any_time"
     try:
         kind()
     except errors.ConfigError as error:

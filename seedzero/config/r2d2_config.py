@@ -22,26 +22,26 @@ class R2D2Config(options.AgentSection):
     CHOICES = apex_config.ApexConfig.CHOICES
 
     n_step: int = shared.n_step(5)
-    sequence_length: int = options.fixed(
+    sequence_length: int = options.at_creation(
         80, "steps of a sequence that are learned", "environment steps", low=1, high=1000
     )
-    burn_in: int = options.fixed(
+    burn_in: int = options.at_creation(
         40, "steps before them that only bring the LSTM's state up to date", "environment steps", low=0, high=1000
     )
-    period: int = options.fixed(
+    period: int = options.at_creation(
         40,
         "sequences begin every so many steps; the LSTM's state is stored there",
         "environment steps",
         low=1,
         high=1000,
     )
-    priority_eta: float = options.tunable(
+    priority_eta: float = options.on_resume(
         0.9, "a sequence's priority is eta x its largest error + (1 - eta) x the mean", low=0, high=1
     )
     epsilon: float = shared.epsilon(0.4)
-    epsilon_exponent: float = options.tunable(7.0, "see r2d2.epsilon", low=0)
+    epsilon_exponent: float = options.on_resume(7.0, "see r2d2.epsilon", low=0)
     target_updates: int = shared.target_updates(2_500)
-    rescale_values: bool = options.fixed(True, "learn values as h(x) = sign(x)(sqrt(|x| + 1) - 1) + x / 1000")
+    rescale_values: bool = options.at_creation(True, "learn values as h(x) = sign(x)(sqrt(|x| + 1) - 1) + x / 1000")
 
     @property
     def num_positions(self) -> int:

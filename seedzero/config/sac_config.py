@@ -21,11 +21,11 @@ class SACConfig(options.AgentSection):
         reward=dict(discount=0.99, scale=1.0),
     )
 
-    target_rate: float = options.tunable(
+    target_rate: float = options.on_resume(
         0.005, "share of the newest critics that enters the target critics at each update (tau)", low=0, high=1
     )
-    initial_temperature: float = options.fixed(1.0, "first weight of the policy's entropy (alpha)", low=1e-6)
-    entropy_per_dimension: float = options.tunable(
+    initial_temperature: float = options.at_creation(1.0, "first weight of the policy's entropy (alpha)", low=1e-6)
+    entropy_per_dimension: float = options.on_resume(
         -1.0, "entropy that the temperature aims at, for each of an action's numbers, in bounds of -1 and 1", "nats"
     )
 

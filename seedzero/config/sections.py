@@ -11,27 +11,29 @@ from seedzero.core import opponents
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig(options.Section):
-    agent: str = options.fixed("muzero", "learning algorithm; MODULE:OBJECT: one of your own")
-    seed: int = options.fixed(0, "seed of everything random", low=0, high=2**31 - 1)
-    deterministic: bool = options.fixed(False, "acting and training in lock step: the same bits every time on a CPU")
-    max_env_steps: int = options.free(
+    agent: str = options.at_creation("muzero", "learning algorithm; MODULE:OBJECT: one of your own")
+    seed: int = options.at_creation(0, "seed of everything random", low=0, high=2**31 - 1)
+    deterministic: bool = options.at_creation(
+        False, "acting and training in lock step: the same bits every time on a CPU"
+    )
+    max_env_steps: int = options.any_time(
         0,
         "end after this many training steps, resumes included; 0: no limit",
         "environment steps",
         low=0,
         high=options.LARGEST_COUNT,
     )
-    max_updates: int = options.free(
+    max_updates: int = options.any_time(
         0, "end after this many updates, resumes included; 0: no limit", "updates", low=0, high=options.LARGEST_COUNT
     )
-    max_seconds: float = options.free(
+    max_seconds: float = options.any_time(
         0.0,
         "end after this time and a last evaluation of at most a tenth of it, or 10 s; each resume counts from 0; 0: no"
         " limit",
         "s",
         low=0,
     )
-    stop_at_return: float = options.free(
+    stop_at_return: float = options.any_time(
         math.inf, "end when an evaluation's mean return is at least this; inf: never", "return"
     )
 
@@ -53,56 +55,56 @@ class RunConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class EnvConfig(options.Section):
-    id: str = options.fixed("catch", families.FORMS)
-    frame_size: int = options.fixed(96, "Atari: height and width of a frame", "pixels", low=16, high=210)
-    frame_skip: int = options.fixed(
+    id: str = options.at_creation("catch", families.FORMS)
+    frame_size: int = options.at_creation(96, "Atari: height and width of a frame", "pixels", low=16, high=210)
+    frame_skip: int = options.at_creation(
         4, "Atari, DMLab: frames an action is held; of Atari's the last two are max-pooled", "frames", low=1, high=64
     )
-    sticky_actions: float = options.fixed(
+    sticky_actions: float = options.at_creation(
         0.25, "Atari: probability that an emulator frame repeats the previous action", low=0, high=1
     )
-    full_action_space: bool = options.fixed(True, "Atari: all 18 actions, not only the game's own")
-    noop_max: int = options.fixed(0, "Atari: at most so many no-op frames after a reset", "frames", low=0)
-    life_loss: bool = options.fixed(False, "Atari: losing a life terminates the training episode")
-    checkpoint_rewards: bool = options.fixed(
+    full_action_space: bool = options.at_creation(True, "Atari: all 18 actions, not only the game's own")
+    noop_max: int = options.at_creation(0, "Atari: at most so many no-op frames after a reset", "frames", low=0)
+    life_loss: bool = options.at_creation(False, "Atari: losing a life terminates the training episode")
+    checkpoint_rewards: bool = options.at_creation(
         False, "Football: training rewards 0.1 for each tenth of the way to the goal, too; evaluation counts goals"
     )
-    random_opening: int = options.fixed(
+    random_opening: int = options.at_creation(
         0, "games of two players: training games begin with up to so many random moves", "moves", low=0
     )
-    opponents: str = options.fixed(
+    opponents: str = options.at_creation(
         opponents.RANDOM,
         "games of two players: opponents of evaluations, several by commas: random moves, and mcts-N, OpenSpiel's bot "
         "with a tree search of N simulations. The score against the last of them chooses the best checkpoint",
     )
-    max_episode_steps: int = options.fixed(
+    max_episode_steps: int = options.at_creation(
         0,
         f"{families.taking_text('max_episode_steps')}: episodes are truncated after this many steps; 0: the "
         "environment's own limit, Atari's of 108,000 frames",
         "environment steps",
         low=0,
     )
-    kwargs: str = options.fixed(
+    kwargs: str = options.at_creation(
         "",
         f"{families.taking_text('kwargs')}: the environment's arguments, a JSON object as "
         "'{\"continuous\": true}'; of dmlab Lab's config, and its renderer; empty: none",
     )
-    wrappers: str = options.fixed(
+    wrappers: str = options.at_creation(
         "",
         "gym, python: Gymnasium's wrappers around the environment, innermost first, a JSON list such as "
         '\'["GrayscaleObservation", {"ResizeObservation": {"shape": [64, 64]}}]\'; empty: none. envpool: '
         "BoundAction and FilterObservation alone",
     )
-    action_mask: bool = options.fixed(
+    action_mask: bool = options.at_creation(
         True,
         "gym, python: take legal actions alone where the environment shows a mask of them: a part action_mask of its "
         "observations, a method action_masks(), or info['action_mask']",
         earlier=False,
     )
-    level_cache: str = options.free(
+    level_cache: str = options.any_time(
         "", "DMLab: DIR or gs://BUCKET/PATH that keeps compiled levels for all workers and runs; empty: none"
     )
-    level_seeds: int = options.fixed(
+    level_seeds: int = options.at_creation(
         0, "DMLab: number of different seeds of episodes, so that a cache holds all levels; 0: no limit", low=0
     )
 
@@ -119,14 +121,16 @@ class EnvConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class WorkerConfig(options.Section):
-    num: int = options.free(1, "local training workers; 0: remote ones only", low=0, high=4096)
-    num_remote: int = options.free(
+    num: int = options.any_time(1, "local training workers; 0: remote ones only", low=0, high=4096)
+    num_remote: int = options.any_time(
         0, "training workers expected from other machines: they share the replay's capacity", low=0, high=4096
     )
-    envs_per_group: int = options.free(16, "environments that step together", low=1, high=4096)
-    num_groups: int = options.free(2, "groups of a worker: one steps while the others wait", low=1, high=16)
-    threads: int = options.free(options.AUTO, "Atari, EnvPool: threads in a worker; 0: by the machine's cores", low=0)
-    close_seconds: float = options.free(
+    envs_per_group: int = options.any_time(16, "environments that step together", low=1, high=4096)
+    num_groups: int = options.any_time(2, "groups of a worker: one steps while the others wait", low=1, high=16)
+    threads: int = options.any_time(
+        options.AUTO, "Atari, EnvPool: threads in a worker; 0: by the machine's cores", low=0
+    )
+    close_seconds: float = options.any_time(
         10.0, "a worker's environments must close within this at the end, or are killed", "s", low=0.1
     )
 
@@ -138,24 +142,26 @@ class WorkerConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class TransportConfig(options.Section):
-    listen: str = options.free("", "HOST:PORT or unix:PATH; empty: a unix socket in the run directory")
-    lease_seconds: float = options.free(15.0, "a silent worker's environments are abandoned after this", "s", low=0.1)
-    step_seconds: float = options.free(
+    listen: str = options.any_time("", "HOST:PORT or unix:PATH; empty: a unix socket in the run directory")
+    lease_seconds: float = options.any_time(
+        15.0, "a silent worker's environments are abandoned after this", "s", low=0.1
+    )
+    step_seconds: float = options.any_time(
         600.0,
         "a worker must make its environments, and then send each step, within this, or loses its session; 0: no limit",
         "s",
         low=0,
     )
-    max_workers: int = options.free(1024, "streams accepted at a time", low=1)
-    max_message_bytes: int = options.free(
+    max_workers: int = options.any_time(1024, "streams accepted at a time", low=1)
+    max_message_bytes: int = options.any_time(
         64 * 2**20,
         "largest message of a worker; the environments' spec sets a lower limit",
         "bytes",
         low=4 * 2**20,
         high=2**31 - 1,
     )
-    token_file: str = options.free("", "file with the workers' bearer token; needed unless HOST is this machine")
-    insecure: bool = options.free(False, "listen beyond this machine without a token: anybody may join")
+    token_file: str = options.any_time("", "file with the workers' bearer token; needed unless HOST is this machine")
+    insecure: bool = options.any_time(False, "listen beyond this machine without a token: anybody may join")
 
     @property
     def limit_seconds(self) -> float:
@@ -171,56 +177,56 @@ class TransportConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class TlsConfig(options.Section):
-    cert_file: str = options.free("", "PEM file with the learner's certificate chain: HOST:PORT speaks TLS alone")
-    key_file: str = options.free("", "PEM file with the key of tls.cert_file, without a passphrase")
+    cert_file: str = options.any_time("", "PEM file with the learner's certificate chain: HOST:PORT speaks TLS alone")
+    key_file: str = options.any_time("", "PEM file with the key of tls.cert_file, without a passphrase")
 
 
 @dataclasses.dataclass(frozen=True)
 class BatcherConfig(options.Section):
-    max_batch: int = options.free(
+    max_batch: int = options.any_time(
         options.AUTO, "most environments in one acting batch; 0: as many as replay.num_slots, at most 1024", low=0
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class ReplayConfig(options.Section):
-    capacity: int = options.fixed(
+    capacity: int = options.at_creation(
         64_000, "training steps kept", "environment steps", low=64, high=options.LARGEST_COUNT
     )
-    num_slots: int = options.fixed(
+    num_slots: int = options.at_creation(
         options.AUTO,
         "rings, one for each training environment; fixed for a run directory; 0: for the local and announced workers, "
         "and one more where any may join; for four where none is known",
         low=0,
     )
-    num_envs: int = options.fixed(
+    num_envs: int = options.at_creation(
         options.AUTO,
         "training environments that share the capacity; other rings, as long, wait for more to join; fixed for a run "
         "directory; 0: those of the local and announced workers, else one for each ring",
         low=0,
     )
-    placement: str = options.free(
+    placement: str = options.any_time(
         "auto",
         "memory of the observations: device; host: the machine's, copied to the device for each update; auto: "
         "host if the device has no room",
         choices=("auto", "device", "host"),
     )
-    min_steps: int = options.free(1_000, "steps stored before training starts", "environment steps", low=1)
-    batch_size: int = options.fixed(256, "windows in one update", low=1)
-    samples_per_insert: float = options.free(4.0, "windows trained on for each stored step", low=1e-3, high=1e6)
-    final_updates: int = options.free(
+    min_steps: int = options.any_time(1_000, "steps stored before training starts", "environment steps", low=1)
+    batch_size: int = options.at_creation(256, "windows in one update", low=1)
+    samples_per_insert: float = options.any_time(4.0, "windows trained on for each stored step", low=1e-3, high=1e6)
+    final_updates: int = options.any_time(
         0,
         "updates after the last of --max_env_steps, from the replay alone (EfficientZero V2: 20000)",
         "updates",
         low=0,
     )
-    priority_alpha: float = options.fixed(
+    priority_alpha: float = options.at_creation(
         0.0, "steps are sampled in proportion to priority ^ alpha; 0: uniformly", low=0, high=1
     )
-    priority_beta: float = options.tunable(
+    priority_beta: float = options.on_resume(
         0.4, "factor of the loss: sampling probability ^ -beta; 1 removes the bias", low=0, high=1
     )
-    importance_min: float = options.tunable(
+    importance_min: float = options.on_resume(
         0.0, "least factor of the loss by priority_beta, as a share of the largest one", low=0, high=1
     )
 
@@ -232,67 +238,67 @@ class ReplayConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig(options.Section):
-    publish_every: int = options.tunable(1, "updates between copies of the parameters for acting", "updates", low=1)
-    max_in_flight: int = options.free(
+    publish_every: int = options.on_resume(1, "updates between copies of the parameters for acting", "updates", low=1)
+    max_in_flight: int = options.any_time(
         2,
         "device calls at a time: more of them hide the host's work, fewer shorten the wait for an action",
         low=1,
         high=8,
     )
-    num_devices: int = options.fixed(options.AUTO, "local devices to use, data-parallel; 0: all", low=0)
-    acting_devices: int = options.tunable(
+    num_devices: int = options.at_creation(options.AUTO, "local devices to use, data-parallel; 0: all", low=0)
+    acting_devices: int = options.on_resume(
         0, "so many of the devices act and hold the rings, the others learn; 0: all do both", low=0
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig(options.Section):
-    every_updates: int = options.free(
+    every_updates: int = options.any_time(
         500,
         "most updates between evaluations; a baseline comes before, a last one at the end of a budget; 0: none",
         "updates",
         low=0,
     )
-    every_seconds: float = options.free(
+    every_seconds: float = options.any_time(
         30.0,
         "an evaluation comes so long after the last one, or four times as long as that took, where every_updates come"
         " later; 0, and in deterministic mode: updates alone count",
         "s",
         low=0,
     )
-    episodes: int = options.free(20, "episodes of one evaluation", "episodes", low=1)
-    num_envs: int = options.free(
+    episodes: int = options.any_time(20, "episodes of one evaluation", "episodes", low=1)
+    num_envs: int = options.any_time(
         20, "environments that evaluate in parallel, no more than episodes or batcher.max_batch", low=1, high=4096
     )
-    max_episode_steps: int = options.free(
+    max_episode_steps: int = options.any_time(
         30_000, "an evaluation ends longer episodes, and counts their rewards so far", "steps", low=1
     )
-    video_every: int = options.free(
+    video_every: int = options.any_time(
         0,
         "every Nth evaluation has a video in TensorBoard: a process beside training plays an episode with the newest "
         "checkpoint; 0: none",
         "evaluations",
         low=0,
     )
-    pauses_training: bool = options.free(
+    pauses_training: bool = options.any_time(
         False, "training waits for an evaluation to end, in place of alternating; for short, quick episodes"
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointConfig(options.Section):
-    every_seconds: float = options.free(
+    every_seconds: float = options.any_time(
         120.0, "time between checkpoints (not in deterministic mode); 0: only at the end", "s", low=0
     )
-    every_updates: int = options.fixed(
+    every_updates: int = options.at_creation(
         1_000,
         "deterministic mode: updates between checkpoints; a row of metrics comes ten times as often",
         "updates",
         low=1,
     )
-    keep: int = options.free(3, "newest checkpoints kept", low=1)
-    keep_every: int = options.free(0, "every Nth checkpoint is kept for good; 0: none", low=0)
-    replay: str = options.free(
+    keep: int = options.any_time(3, "newest checkpoints kept", low=1)
+    keep_every: int = options.any_time(0, "every Nth checkpoint is kept for good; 0: none", low=0)
+    replay: str = options.any_time(
         "auto", "save the replay too; auto: if it has at most 4 GiB", choices=("auto", "on", "off")
     )
 
@@ -304,7 +310,7 @@ class CheckpointConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class BucketConfig(options.Section):
-    lease_seconds: float = options.free(
+    lease_seconds: float = options.any_time(
         30.0,
         "run in a bucket: a learner without renewal of its lease for so long counts as dead; renewed three times as "
         "often. Logs and metrics are uploaded every two such times; failing requests are repeated for four",
@@ -326,13 +332,15 @@ class BucketConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class MetricsConfig(options.Section):
-    every_seconds: float = options.free(10.0, "time between rows of metrics.jsonl and TensorBoard", "s", low=0.1)
-    console: str = options.free("", "more metrics for the console's line, by their names: epsilon,loss; empty: none")
-    tensorboard: bool = options.free(True, "write TensorBoard files into the run directory")
-    wandb: str = options.free(
+    every_seconds: float = options.any_time(10.0, "time between rows of metrics.jsonl and TensorBoard", "s", low=0.1)
+    console: str = options.any_time(
+        "", "more metrics for the console's line, by their names: epsilon,loss; empty: none"
+    )
+    tensorboard: bool = options.any_time(True, "write TensorBoard files into the run directory")
+    wandb: str = options.any_time(
         "", "send metrics to Weights & Biases too, as a run of this PROJECT or ENTITY/PROJECT; empty: off"
     )
-    port: int = options.free(
+    port: int = options.any_time(
         -1, "serve metrics to Prometheus at http://HOST:PORT/metrics; 0: any free port; -1: off", low=-1, high=65535
     )
-    host: str = options.free("127.0.0.1", "address of metrics.port; 0.0.0.0: all of this machine's")
+    host: str = options.any_time("127.0.0.1", "address of metrics.port; 0.0.0.0: all of this machine's")

@@ -18,23 +18,23 @@ def _declared(kind: Callable[..., Any], help_text: str, unit: str = "", **limits
     return functools.partial(kind, help_text=help_text, unit=unit, **limits)
 
 
-discount = _declared(options.fixed, "discount of one environment step", low=0, high=1)
-reward_scale = _declared(options.fixed, "factor of rewards in training", low=1e-6)
-clip_reward = _declared(options.fixed, "largest absolute reward, after scaling; 0: no limit", "reward", low=0)
-entropy_weight = _declared(options.tunable, "weight of the entropy bonus", low=0)
-value_loss_weight = _declared(options.tunable, "weight of the value loss", low=0)
+discount = _declared(options.at_creation, "discount of one environment step", low=0, high=1)
+reward_scale = _declared(options.at_creation, "factor of rewards in training", low=1e-6)
+clip_reward = _declared(options.at_creation, "largest absolute reward, after scaling; 0: no limit", "reward", low=0)
+entropy_weight = _declared(options.on_resume, "weight of the entropy bonus", low=0)
+value_loss_weight = _declared(options.on_resume, "weight of the value loss", low=0)
 
 # A queue of unrolls.
-unroll_length = _declared(options.fixed, "steps of one unroll", "environment steps", low=1)
+unroll_length = _declared(options.at_creation, "steps of one unroll", "environment steps", low=1)
 max_lag = _declared(
-    options.fixed,
+    options.at_creation,
     "complete unrolls of an environment that may wait to be learned from; acting holds it until one is used",
     "unrolls",
     low=1,
     high=64,
 )
 wait_seconds = _declared(
-    options.free,
+    options.any_time,
     "a batch with too few unrolls waits this long for more, then it is padded with weight 0",
     "s",
     low=0,
@@ -42,22 +42,22 @@ wait_seconds = _declared(
 )
 
 # Q-learning.
-n_step = _declared(options.tunable, "steps of a return", "environment steps", low=1, high=1000)
+n_step = _declared(options.on_resume, "steps of a return", "environment steps", low=1, high=1000)
 epsilon = _declared(
-    options.tunable,
+    options.on_resume,
     "probability of a random action: environment i of N has epsilon ^ (1 + exponent i / (N - 1))",
     low=0,
     high=1,
 )
-target_updates = _declared(options.tunable, "updates between copies of the target network", "updates", low=1)
-learning_rate = _declared(options.tunable, "learning rate, of a schedule the largest", low=0)
+target_updates = _declared(options.on_resume, "updates between copies of the target network", "updates", low=1)
+learning_rate = _declared(options.on_resume, "learning rate, of a schedule the largest", low=0)
 decay_updates = _declared(
-    options.tunable, "updates for the learning rate to fall linearly to 0; 0: constant", "updates", low=0
+    options.on_resume, "updates for the learning rate to fall linearly to 0; 0: constant", "updates", low=0
 )
-clip_norm = _declared(options.tunable, "largest global norm of the gradients; 0: no limit", low=0)
+clip_norm = _declared(options.on_resume, "largest global norm of the gradients; 0: no limit", low=0)
 
-width = _declared(options.fixed, "numbers of a hidden state, units of a hidden layer", low=1)
-frame_stack = _declared(options.fixed, "newest frames in one observation", "frames", low=1, high=16)
+width = _declared(options.at_creation, "numbers of a hidden state, units of a hidden layer", low=1)
+frame_stack = _declared(options.at_creation, "newest frames in one observation", "frames", low=1, high=16)
 
 TORSO: Mapping[str, options.Value] = dict(
     kind="auto", module="", frame_stack=1, normalize_pixels=False, compute_dtype="auto"
@@ -67,34 +67,34 @@ TORSO: Mapping[str, options.Value] = dict(
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig(options.Section):
-    kind: str = options.fixed(
+    kind: str = options.at_creation(
         "adam", "optimizer; rmsprop: of Ape-X and R2D2 the centered one", choices=("adam", "rmsprop")
     )
     learning_rate: float = learning_rate(2e-3)
     clip_norm: float = clip_norm(5.0)
-    schedule: str = options.tunable(
+    schedule: str = options.on_resume(
         "constant",
         "course of the learning rate after the warm-up",
         choices=("constant", "cosine", "exponential", "linear"),
     )
-    warmup_updates: int = options.tunable(0, "linear warm-up", "updates", low=0)
-    decay_updates: int = options.tunable(
+    warmup_updates: int = options.on_resume(0, "linear warm-up", "updates", low=0)
+    decay_updates: int = options.on_resume(
         1_000_000,
         "updates for the learning rate to fall: linearly to 0; of MuZero by optimizer.schedule to the end, where "
         "exponential of a decay by decay_rate; 0: constant",
         "updates",
         low=0,
     )
-    decay_rate: float = options.tunable(
+    decay_rate: float = options.on_resume(
         0.1, "cosine and linear: final share of the rate; exponential: factor every decay_updates", low=0, high=1
     )
-    weight_decay: float = options.tunable(1e-4, "decoupled weight decay, as of AdamW", low=0)
-    epsilon: float = options.tunable(
+    weight_decay: float = options.on_resume(1e-4, "decoupled weight decay, as of AdamW", low=0)
+    epsilon: float = options.on_resume(
         1e-8,
         "added to the divisor of a step; of V-trace's RMSProp to the mean square, and to nothing of its Adam",
         low=1e-12,
     )
-    rmsprop_decay: float = options.tunable(0.99, "RMSProp: decay of its averages", low=0, high=1)
+    rmsprop_decay: float = options.on_resume(0.99, "RMSProp: decay of its averages", low=0, high=1)
 
 
 Optimizer = OptimizerConfig
@@ -103,7 +103,7 @@ Optimizer = OptimizerConfig
 
 @dataclasses.dataclass(frozen=True)
 class NetworkConfig(options.Section):
-    kind: str = options.fixed(
+    kind: str = options.at_creation(
         "auto",
         "layers for observations; auto: mlp for vectors (of PPO one network for the policy, one for the value), conv "
         "for small grids, and for images resnet (MuZero), deep (V-trace: IMPALA's residual network) or nature (DQN's "
@@ -111,14 +111,14 @@ class NetworkConfig(options.Section):
         "pixels",
         choices=("auto", "mlp", "conv", "resnet", "nature", "deep", "shallow", "patches"),
     )
-    module: str = options.fixed(
+    module: str = options.at_creation(
         "", "MODULE:FUNCTION of your own that returns MuZero's network, or another agent's torso; empty: none"
     )
     frame_stack: int = frame_stack(1)
     width: int = width(64)
-    lstm_width: int = options.fixed(0, "units of an LSTM behind the torso; 0: feed-forward", low=0)
-    channels: int = options.fixed(0, "conv: channels of the two convolutions; 0: half of network.width", low=0)
-    first_stride: int = options.fixed(
+    lstm_width: int = options.at_creation(0, "units of an LSTM behind the torso; 0: feed-forward", low=0)
+    channels: int = options.at_creation(0, "conv: channels of the two convolutions; 0: half of network.width", low=0)
+    first_stride: int = options.at_creation(
         1,
         "conv: stride of the first convolution, whose kernel is twice as wide: 4 turns frames of 42x42 into 11x11; "
         "1: 3x3 at full size",
@@ -126,40 +126,42 @@ class NetworkConfig(options.Section):
         low=1,
         high=16,
     )
-    pooled: bool = options.fixed(
+    pooled: bool = options.at_creation(
         False, "conv: the largest value of each channel over the grid enters the hidden state too"
     )
-    gated: bool = options.fixed(
+    gated: bool = options.at_creation(
         False,
         "mlp and conv: actions scale and shift the dynamics' hidden units, in place of being inputs of their layer",
     )
-    resnet_size: str = options.fixed(
+    resnet_size: str = options.at_creation(
         "small",
         "resnet: small (64 channels), middle (128), large (256, 10+6 blocks)",
         choices=("small", "middle", "large"),
     )
-    head_width: int = options.fixed(64, "units of the heads' hidden layer", low=1)
-    normalize_observations: bool = options.fixed(
+    head_width: int = options.at_creation(64, "units of the heads' hidden layer", low=1)
+    normalize_observations: bool = options.at_creation(
         True,
         "scale each feature without finite bounds (of PPO: without bounds within -1 to 1) by its running mean and "
         "variance",
         earlier=False,
     )
-    normalize_pixels: bool = options.fixed(
+    normalize_pixels: bool = options.at_creation(
         False,
         "each pixel of an image of bytes is normalized by its own running mean and variance: the background becomes "
         "0, and a small thing that moves stands out",
     )
-    num_bins: int = options.fixed(121, "bins of the categorical value and reward", low=3)
-    action_bins: int = options.fixed(15, "continuous actions: bins of the policy in each dimension", low=2, high=255)
-    support_limit: float = options.fixed(30.0, "largest transformed value and reward, on both sides", low=1)
-    value_transform: str = options.fixed(
+    num_bins: int = options.at_creation(121, "bins of the categorical value and reward", low=3)
+    action_bins: int = options.at_creation(
+        15, "continuous actions: bins of the policy in each dimension", low=2, high=255
+    )
+    support_limit: float = options.at_creation(30.0, "largest transformed value and reward, on both sides", low=1)
+    value_transform: str = options.at_creation(
         "hyperbolic",
         "transform of values and rewards: hyperbolic, about a square root (MuZero); symlog (DreamerV3), with a "
         "support_limit of 10 up to 22 thousand usual rewards",
         choices=("hyperbolic", "symlog"),
     )
-    compute_dtype: str = options.tunable(
+    compute_dtype: str = options.on_resume(
         "auto", "auto: bfloat16 on accelerators, float32 on a CPU", choices=("auto", "float32", "bfloat16")
     )
 
@@ -169,7 +171,7 @@ class RewardConfig(options.Section):
     discount: float = discount(0.997)
     scale: float = reward_scale(1.0)
     clip: float = clip_reward(0.0)
-    normalize: bool = options.fixed(
+    normalize: bool = options.at_creation(
         True,
         "learn in units of a running size of rewards: MuZero of the root mean square of those that are not 0, PPO of "
         "the standard deviation of discounted returns",

@@ -18,16 +18,16 @@ Embedding: TypeAlias = Any
 class SearchConfig(muzero_config.SearchSection):
     """The settings `search` of the command line, and the papers' constants."""
 
-    max_depth: int = options.fixed(0, "longest path from the root; 0: no limit", low=0)
-    max_visit_init: float = options.fixed(
+    max_depth: int = options.at_creation(0, "longest path from the root; 0: no limit", low=0)
+    max_visit_init: float = options.at_creation(
         50.0, "Gumbel: visits added to the largest count when Q values are scaled", low=0
     )
-    dirichlet_alpha: float = options.fixed(0.3, "PUCT: concentration of the root noise", low=1e-6)
-    dirichlet_fraction: float = options.fixed(
+    dirichlet_alpha: float = options.at_creation(0.3, "PUCT: concentration of the root noise", low=1e-6)
+    dirichlet_fraction: float = options.at_creation(
         0.25, "PUCT: share of noise in the root prior where a row explores", low=0, high=1
     )
-    pb_c_init: float = options.fixed(1.25, "PUCT: c1 of MuZero's equation 2", low=0)
-    pb_c_base: float = options.fixed(19652.0, "PUCT: c2 of MuZero's equation 2", low=1)
+    pb_c_init: float = options.at_creation(1.25, "PUCT: c1 of MuZero's equation 2", low=0)
+    pb_c_base: float = options.at_creation(19652.0, "PUCT: c2 of MuZero's equation 2", low=1)
 
 
 class Root(NamedTuple):

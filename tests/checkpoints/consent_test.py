@@ -182,9 +182,8 @@ def test_the_user_s_function_gets_no_arguments_of_the_directory(mine: Mapping[st
 
 def test_a_moved_agent_is_named_anew_at_a_resume(said: golden.Said) -> None:
     made = "import seedzero.config.own_agents as own, seedzero.config.options as options, dataclasses\n"
-    made += (
-        "@dataclasses.dataclass(frozen=True)\nclass S(options.AgentSection):\n    size: int = options.fixed(3, 'x')\n"
-    )
+    made += "@dataclasses.dataclass(frozen=True)\nclass S(options.AgentSection):\n"
+    made += "    size: int = options.at_creation(3, 'x')\n"
     pathlib.Path("moved_agent.py").write_text(f"{made}AGENT = own.OwnAgent('mine', S, lambda *a: None)\n")
     path = _directory({})
     saved = json.loads((path / run_dirs.CONFIG_FILE).read_text())

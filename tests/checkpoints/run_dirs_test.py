@@ -207,7 +207,7 @@ def test_every_changed_setting_is_taken_refused_or_kept_by_name(
             assert (tmp_path / "config.json").read_bytes() == saved
             outcomes.add("refused")
             continue
-        is_taken = is_given or (kind == options.FREE and name not in ends.NONE)
+        is_taken = is_given or (kind == options.ANY_TIME and name not in ends.NONE)
         with open_with(tmp_path, new if is_given else {}, chosen=new) as run:
             assert configs.flatten(run.config)[name] == (new[name] if is_taken else old), name
             (note,) = run.notes

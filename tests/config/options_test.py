@@ -12,11 +12,11 @@ from seedzero.core import errors
 
 @dataclasses.dataclass(frozen=True)
 class _Section(options.Section):
-    kind: str = options.fixed("round", "its form", choices=("round", "square"))
-    size: int = options.fixed(2, "its size", "pixels", low=1, high=8)
-    share: float = options.fixed(0.5, "its share", low=0.0)
-    name: str = options.fixed("", "its name")
-    bright: bool = options.free(False, "whether it shines")
+    kind: str = options.at_creation("round", "its form", choices=("round", "square"))
+    size: int = options.at_creation(2, "its size", "pixels", low=1, high=8)
+    share: float = options.at_creation(0.5, "its share", low=0.0)
+    name: str = options.at_creation("", "its name")
+    bright: bool = options.any_time(False, "whether it shines")
 
 
 @pytest.mark.parametrize(
@@ -110,3 +110,9 @@ def test_muzeros_windows_hold_the_stack_the_unroll_and_the_rewards_of_their_targ
 )
 def test_values_are_shown_as_they_are_given(value: options.Value, shown: str) -> None:
     assert options.shown(value) == shown
+
+
+@pytest.mark.parametrize(("former", "now"), [("fixed", "at_creation"), ("tunable", "on_resume"), ("free", "any_time")])
+def test_makers_of_fields_go_by_their_former_names_and_warn(former: str, now: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"options.{former} is now options.{now}"):
+        assert getattr(options, former) is getattr(options, now)

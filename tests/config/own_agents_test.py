@@ -22,8 +22,8 @@ from seedzero.config import options, own_agents
 @dataclasses.dataclass(frozen=True)
 class Settings(options.AgentSection):
     SECTIONS = ("league",)
-    bonus: float = options.tunable(0.5, "added to each reward", low=0)
-    limit: float = options.fixed(float("inf"), "of everything")
+    bonus: float = options.on_resume(0.5, "added to each reward", low=0)
+    limit: float = options.at_creation(float("inf"), "of everything")
 
 def make(config, spec, platform):
     return None
@@ -114,7 +114,7 @@ _REFUSED = {
     "name of others": _MODULE + "AGENT = AGENT._replace(name='ppo')",
     "settings": _MODULE + "AGENT = AGENT._replace(settings=dict)",
     "settings that change": _MODULE.replace("(frozen=True)", "").replace("(options.AgentSection)", "") + "\n",
-    "undeclared setting": _MODULE.replace('options.fixed(float("inf"), "of everything")', "1.0"),
+    "undeclared setting": _MODULE.replace('options.at_creation(float("inf"), "of everything")', "1.0"),
     "defaults": _MODULE.replace("0.5", "-0.5"),
     "make": _MODULE + "AGENT = AGENT._replace(make=None)",
     "parts": _MODULE + "AGENT = AGENT._replace(parts={'catch': {'toy.bonus': 1}})",
@@ -143,7 +143,7 @@ def test_a_missing_module_and_a_missing_name_are_told(said: golden.Said) -> None
 
 
 def test_a_setting_of_text_may_be_empty(named: Callable[[str], str]) -> None:
-    name = named(_MODULE.replace("bonus: float", 'word: str = options.fixed("", "a word")\n    bonus: float'))
+    name = named(_MODULE.replace("bonus: float", 'word: str = options.at_creation("", "a word")\n    bonus: float'))
     values = configs.flatten(configs.of_agent(name))
     assert configs.flatten(migrations.config(values))["toy.word"] == ""
     assert isinstance(configs.of_agent(name).agent, options.AgentSection)

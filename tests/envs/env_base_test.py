@@ -55,7 +55,10 @@ def _raise_within_python() -> None:
             _raise_in_a_circle,
             r"^it raised: ValueError: no wheels \(envs/env_base_test\.py, line \d+, in _raise_in_a_circle\)$",
         ),
-        (_raise_without_text, r"^it raised: _WithoutText \(envs/env_base_test\.py, line \d+, in _raise_without_text\)$"),
+        (
+            _raise_without_text,
+            r"^it raised: _WithoutText \(envs/env_base_test\.py, line \d+, in _raise_without_text\)$",
+        ),
     ],
 )
 def test_exceptions_of_every_kind_are_told(function: Any, told: str) -> None:

@@ -1,4 +1,4 @@
-"""The agents by name; docs/architecture.md lists the parts of a new agent."""
+"""The agents by name; CONTRIBUTING.md has the recipe of a new agent."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class ReanalyseConfig(options.Section):
         low=0,
         high=1,
     )
-    per_insert: float = options.at_creation(
+    per_insert: float = options.at_creation(  # rings store more arrays where it is above 0
         0.0,
         "replayed positions searched anew with the newest parameters for each stored step; 0: none",
         low=0,

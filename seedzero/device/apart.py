@@ -5,6 +5,11 @@ where rows have priorities, the new ones come back and are written into the ring
 of their dispatch, so what needs an update's results is dispatched to acting devices only once these are there.
 Rows that acting has overwritten meanwhile keep the priorities of their successors.
 
+Only an evaluation makes one group wait for the other: it copies the newest parameters. A queue with `max_lag=1`, such
+as PPO's, takes turns, so its environments wait until the update's parameters have arrived. Reanalyses search with the
+parameters that act, and the metric `priority_max` is that of the draw. In deterministic mode both groups wait, and a
+run repeats bit for bit. Checkpoints do not depend on the split: a run may resume with another one.
+
 As with the Sebulba architecture of Podracer (Hessel et al. 2021, section 3.2) and SEED RL (Espeholt et al. 2020).
 """
 

@@ -72,7 +72,11 @@ def feed_specs(setup: setups.Setup) -> jax.sharding.PartitionSpec:
 
 
 def _keys(seed: jax.Array, stream: int, number: jax.Array) -> jax.Array:
-    """Returns a device's keys of an update (stream 2) or reanalyse (3): for the draw, and for the following steps."""
+    """Returns a device's keys of an update (stream 2) or reanalyse (3): for the draw, and for the following steps.
+
+    A run with seed S draws its parameters from S, acting from S + 1, updates from S + 2 and reanalyses from S + 3,
+    each with the number of the call. So a run uses no key twice, and runs whose seeds are 4 apart share none.
+    """
     key = jax.random.fold_in(jax.random.key(seed + stream), number)
     return jax.random.split(jax.random.fold_in(key, jax.lax.axis_index(_AXIS)))
 
@@ -194,6 +198,8 @@ def make_reanalyse(setup: setups.Setup) -> Callable[..., Renewed]:
     Every device draws steps from its own rings whose targets are more than `Reanalyse.min_age` updates old, computes
     them anew, and writes them over the stored ones. Each device takes an equal part of the batch, so where it holds
     fewer steps than others they are reanalysed more often. The rings are donated.
+
+    It is a call of its own: the acting batches of local workers have no padding in which these rows could ride.
     """
 
     def run(seed: jax.Array, params: base.Params, rings: ring_store.Rings, counters: Counters) -> Renewed:

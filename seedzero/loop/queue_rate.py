@@ -2,6 +2,8 @@
 
 The rings are the queue: this file knows, for each slot, which of its rows begin an unroll that no update has seen yet.
 An update takes the oldest complete unrolls; a slot with `max_lag` of them is held, so nothing is overwritten unseen.
+Unrolls cross episodes but never a cut, where the slot's environment is gone: that drops the open unroll. Checkpoints
+save no rings of a queue, so a resume drops all steps that waited. Dropped steps count as discarded.
 Pure bookkeeping: no threads, clocks are passed in.
 
 Shape letters: S slots, B rows of one acting call.

@@ -45,6 +45,7 @@ def retarget(
     `rings` are those that the rows were drawn from, as in one jitted function (see `priorities.prioritize`). Only rows
     that can be sampled are written, and only where all new targets are finite: parameters that diverge must not spoil
     the replay. Of several new targets of one row the first in the batch counts: a scatter writes in any order.
+    Priorities stay until their rows are sampled the next time.
 
     Args:
       rings: of this shard, with the stored array `TARGET_VERSION`.

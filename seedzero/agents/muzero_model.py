@@ -22,6 +22,9 @@ PREFIX_HORIZON = 5
 REWARD_SIZE = "reward_size"
 """Name of the running size of rewards among the parameters."""
 
+_WEIGHT_DECAY = 1e-4
+"""Of all kernels, decoupled as in AdamW."""
+
 
 class Parts(NamedTuple):
     """Shared parts of this agent's functions."""
@@ -135,7 +138,7 @@ def make_optimizer(config: shared.OptimizerConfig) -> optax.GradientTransformati
     """Returns AdamW without its learning rate: clipping, Adam's direction, decay of all kernels."""
     clip = learning.clipping(config.clip_norm)
     kernels = functools.partial(jax.tree.map, lambda leaf: leaf.ndim > 1)
-    decay = optax.add_decayed_weights(config.weight_decay, mask=kernels)
+    decay = optax.add_decayed_weights(_WEIGHT_DECAY, mask=kernels)
     return optax.chain(clip, optax.scale_by_adam(), decay)
 
 

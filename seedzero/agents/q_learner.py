@@ -22,6 +22,10 @@ from seedzero.replay import sources, windowing
 Config = TypeVar("Config", bound=apex_config.ApexConfig | r2d2_config.R2D2Config)
 
 
+_EPSILON_EXPONENT = 7.0
+"""Of the ladder of epsilons (Horgan et al. 2018, section 4.1, alpha)."""
+
+
 class QLearnerParts(NamedTuple, Generic[Config]):
     """Parts for acting and learning. num_envs: environments on the ladder of epsilons; 0: one per slot."""
 
@@ -77,7 +81,7 @@ def choose(
         inputs.slot,
         parts.num_envs or inputs.num_slots,
         base=parts.config.epsilon,
-        exponent=parts.config.epsilon_exponent,
+        exponent=_EPSILON_EXPONENT,
     )
     epsilon = jnp.where(inputs.explores, epsilon, 0.0)
     return exploration.epsilon_greedy(key, greedy, epsilon, inputs.action_mask), greedy

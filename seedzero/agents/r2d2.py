@@ -21,6 +21,9 @@ from seedzero.networks import actor_critic
 from seedzero.ops import nstep, q_learning
 from seedzero.replay import priorities, sources, windowing
 
+_PRIORITY_ETA = 0.9
+"""Share of a sequence's largest error in its priority; the rest is the mean's (section 2.3, eta)."""
+
 
 class R2d2Memory(NamedTuple):
     """Memory of an environment: the LSTM's state [S, 2 * units], and the last action [S] int32."""
@@ -104,7 +107,7 @@ def _update(
 
     gradients, metrics, error = learning.gradients(loss, state.params, axis_name)
     state, metrics = q_learner.apply_gradients(parts, state, gradients, metrics, windows, axis_name)
-    return state, q_learning.sequence_priority(error, is_learned, eta=parts.config.priority_eta), metrics
+    return state, q_learning.sequence_priority(error, is_learned, eta=_PRIORITY_ETA), metrics
 
 
 def _unroll(parts: _Parts, params: base.Params, windows: windowing.Windows) -> jax.Array:

@@ -24,7 +24,6 @@ class ApexConfig(options.AgentSection):
 
     n_step: int = shared.n_step(3)
     epsilon: float = shared.epsilon(0.4)
-    epsilon_exponent: float = options.on_resume(7.0, "see apex.epsilon", low=0)
     target_updates: int = shared.target_updates(2_500)
     rescale_values: bool = options.at_creation(
         False, "learn values as h(x) = sign(x)(sqrt(|x| + 1) - 1) + x / 1000, for returns of very different sizes"

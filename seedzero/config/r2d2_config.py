@@ -35,11 +35,7 @@ class R2D2Config(options.AgentSection):
         low=1,
         high=1000,
     )
-    priority_eta: float = options.on_resume(
-        0.9, "a sequence's priority is eta x its largest error + (1 - eta) x the mean", low=0, high=1
-    )
     epsilon: float = shared.epsilon(0.4)
-    epsilon_exponent: float = options.on_resume(7.0, "see r2d2.epsilon", low=0)
     target_updates: int = shared.target_updates(2_500)
     rescale_values: bool = options.at_creation(True, "learn values as h(x) = sign(x)(sqrt(|x| + 1) - 1) + x / 1000")
 

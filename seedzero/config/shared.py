@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from seedzero.config import options
 
@@ -45,7 +45,7 @@ wait_seconds = _declared(
 n_step = _declared(options.on_resume, "steps of a return", "environment steps", low=1, high=1000)
 epsilon = _declared(
     options.on_resume,
-    "probability of a random action: environment i of N has epsilon ^ (1 + exponent i / (N - 1))",
+    "probability of a random action: environment i of N has epsilon ^ (1 + 7 i / (N - 1))",
     low=0,
     high=1,
 )
@@ -88,7 +88,6 @@ class OptimizerConfig(options.Section):
     decay_rate: float = options.on_resume(
         0.1, "cosine and linear: final share of the rate; exponential: factor every decay_updates", low=0, high=1
     )
-    weight_decay: float = options.on_resume(1e-4, "decoupled weight decay, as of AdamW", low=0)
     epsilon: float = options.on_resume(
         1e-8,
         "added to the divisor of a step; of V-trace's RMSProp to the mean square, and to nothing of its Adam",
@@ -103,6 +102,9 @@ Optimizer = OptimizerConfig
 
 @dataclasses.dataclass(frozen=True)
 class NetworkConfig(options.Section):
+    action_bins: ClassVar[int] = 15
+    """Continuous actions: bins of the policy in each dimension."""
+
     kind: str = options.at_creation(
         "auto",
         "layers for observations; auto: mlp for vectors (of PPO one network for the policy, one for the value), conv "
@@ -151,9 +153,6 @@ class NetworkConfig(options.Section):
         "0, and a small thing that moves stands out",
     )
     num_bins: int = options.at_creation(121, "bins of the categorical value and reward", low=3)
-    action_bins: int = options.at_creation(
-        15, "continuous actions: bins of the policy in each dimension", low=2, high=255
-    )
     support_limit: float = options.at_creation(30.0, "largest transformed value and reward, on both sides", low=1)
     value_transform: str = options.at_creation(
         "hyperbolic",

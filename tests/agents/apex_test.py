@@ -142,11 +142,11 @@ def test_every_environment_explores_with_its_own_epsilon_and_evaluation_is_greed
     explore = np.arange(3) < 2
     inputs = _inputs(3, explore=explore, slot=np.array([0, 3, 0]))._replace(num_slots=5)
     keys = jax.random.split(jax.random.key(0), 4000)
-    act = jax.jit(jax.vmap(lambda key: _act(_config(epsilon=0.6, epsilon_exponent=4.0))(np.zeros(3), inputs, key)))
+    act = jax.jit(jax.vmap(lambda key: _act(_config(epsilon=0.6))(np.zeros(3), inputs, key)))
     actions = np.asarray(act(keys)[1].action)
     shares = np.mean(actions != 1, axis=0)
-    # 0.6, and 0.6 ^ (1 + 4 3/4); two of three random actions are others than the best
-    np.testing.assert_allclose(shares, [0.4, 0.13 * 2 / 3, 0.0], atol=0.025)
+    # 0.6, and 0.6 ^ (1 + 7 3/4); two of three random actions are others than the best
+    np.testing.assert_allclose(shares, [0.4, 0.04 * 2 / 3, 0.0], atol=0.025)
     assert set(actions[:, 0].tolist()) == {0, 1, 2}
 
 

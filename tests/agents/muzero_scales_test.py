@@ -123,7 +123,7 @@ def test_observations_in_other_units_are_seen_alike(factors: list[float]) -> Non
 
 
 def test_acting_and_targets_have_statistics_of_their_own_that_no_optimizer_touches() -> None:
-    config = cases.make_config(**RATE, muzero__target_network_updates=2, optimizer__weight_decay=0.1)
+    config = cases.make_config(optimizer__learning_rate=1.0, muzero__target_network_updates=2)
     windows, state = cases.make_windows(config, 4), cases.init(config)
     seen, weights = agent_cases.shown(windows)[:, 0], []
     expected = jax.jit(lambda: statistics.add_features(statistics.no_moments(4), seen, np.ones(len(seen), bool)))()

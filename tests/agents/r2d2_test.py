@@ -34,7 +34,6 @@ SMALL: dict[str, options.Value] = {
     "network.width": 8,
     "network.lstm_width": 6,
     "r2d2.rescale_values": False,
-    "r2d2.priority_eta": 0.9,
 }
 
 

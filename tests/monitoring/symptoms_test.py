@@ -40,6 +40,7 @@ def test_the_steps_of_ppo_are_minibatches() -> None:
 _UNDECIDED = {"policy_entropy": 9.0}
 _GAP = 0.99 * symptoms.GAP
 _HALF = math.log(2) * symptoms.DECIDED
+_BINS = 2 * math.log(15) * symptoms.DECIDED
 _DENSITY = 2 * (math.log(symptoms.SMALLEST_DEVIATION) + 0.5 * math.log(2 * math.pi * math.e))
 _FAR = symptoms.far_from("v", "value_target_mean")
 
@@ -150,7 +151,7 @@ def _decided(returns: tuple[float, ...], healthy: float, sick: float, **settings
         ),
         _decided((9, 9, 9), _DENSITY + 0.01, _DENSITY - 0.01, spec=_TWO_NUMBERS),
         # two numbers in bins
-        _decided((9, 9, 9), 0.5, 0.4, spec=_TWO_NUMBERS, agent="muzero", network__action_bins=3),
+        _decided((9, 9, 9), 1.01 * _BINS, 0.99 * _BINS, spec=_TWO_NUMBERS, agent="muzero"),
         _at(symptoms.far_below, lambda x: [{"policy_entropy": x}], -11.9, -12.1, agent="sac", spec=_TWO_NUMBERS),
         _at(
             symptoms.far_below,

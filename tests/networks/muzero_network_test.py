@@ -131,11 +131,11 @@ CONTINUOUS = {"num_actions": 0, "action_low": (-1.0, 0.0), "action_high": (1.0, 
 
 @every_kind
 def test_continuous_actions_have_a_histogram_for_each_of_their_numbers(spec: types.EnvSpec) -> None:
-    network = muzero_net.make(_config(action_bins=5), dataclasses.replace(spec, **CONTINUOUS), "cpu")
+    network = muzero_net.make(_config(), dataclasses.replace(spec, **CONTINUOUS), "cpu")
     params = jax.eval_shape(network.init, jax.random.key(0))
     hidden = jax.eval_shape(network.represent, params, jax.eval_shape(lambda: _observation(spec)))
     policy, value = jax.eval_shape(network.predict, params, hidden)
-    assert (policy.shape, value.shape) == ((2, 2 * 5), (2, 21))
+    assert (policy.shape, value.shape) == ((2, 2 * 15), (2, 21))
     following, reward = jax.eval_shape(network.dynamics, params, hidden, jax.ShapeDtypeStruct((2, 2), jnp.float32))
     assert (following.shape, reward.shape) == (hidden.shape, (2, 21))
 

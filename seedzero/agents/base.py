@@ -6,6 +6,7 @@ arrays; its state is a train state (what learns) and a memory with one row for e
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -39,7 +40,7 @@ class Inputs(NamedTuple):
     action_mask: jax.Array  # [B, A] bool, true: legal; all true where the spec has no mask
     # [B] int8: GREEDY, SAMPLE or EXPLORE of core/types. Actor-critics explore by sampling; without a policy
     # (`Agent.has_policy`) SAMPLE is greedy.
-    explore: jax.Array
+    action_mode: jax.Array
     slot: jax.Array  # [B] int32, the number of the environment's slot in the order in which environments take them
     num_slots: int  # training slots of the run; slots from here on evaluate
     # [B] int32, place in `EnvSpec.tasks`; 0 in a run of one task. An agent that learns by tasks stores it.
@@ -48,14 +49,20 @@ class Inputs(NamedTuple):
     own: jax.Array | bool = True  # scalar bool, false: a league's other player moves, as of `rings.OWN`
 
     @property
+    def explore(self) -> jax.Array:
+        """The former name of `action_mode`, which goes on for one version."""
+        warnings.warn("Inputs.explore is now Inputs.action_mode", DeprecationWarning, stacklevel=2)
+        return self.action_mode
+
+    @property
     def draws(self) -> jax.Array:
         """[B] bool, true: the action is random; false: greedy."""
-        return self.explore != types.GREEDY
+        return self.action_mode != types.GREEDY
 
     @property
     def explores(self) -> jax.Array:
         """[B] bool, true: with the noise of training."""
-        return self.explore == types.EXPLORE
+        return self.action_mode == types.EXPLORE
 
 
 class Outputs(NamedTuple):

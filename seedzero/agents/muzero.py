@@ -161,7 +161,7 @@ def _act(
 ) -> tuple[Any, base.Outputs]:
     """Searches and chooses; `memory` is the repetition of random actions, if that is on."""
     mask = inputs.action_mask if parts.spec.has_action_mask else None
-    found = muzero_search.find(parts, params, inputs.observation, mask, inputs.explore, key)
+    found = muzero_search.find(parts, params, inputs.observation, mask, inputs.action_mode, key)
     stored = muzero_search.stored(found)
     before, (memory, taken) = memory, _repeat(parts, memory, inputs, found.action, key)
     if parts.spec.is_continuous:
@@ -246,8 +246,8 @@ def _search_again(
     config = mcts.SearchConfig(**{**dataclasses.asdict(config), **quiet})
     num_rows = len(jax.tree.leaves(observation)[0])
     parts = parts._replace(config=dataclasses.replace(parts.config, search=config))
-    explore = jnp.full(num_rows, types.EXPLORE)
-    return muzero_search.stored(muzero_search.find(parts, params, observation, legal, explore, key))
+    action_mode = jnp.full(num_rows, types.EXPLORE)
+    return muzero_search.stored(muzero_search.find(parts, params, observation, legal, action_mode, key))
 
 
 # Learning ----------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def find(
     params: base.Params,
     observation: Mapping[str, jax.Array],
     action_mask: jax.Array | None,
-    explore: jax.Array,
+    action_mode: jax.Array,
     key: jax.Array,
     *,
     return_tree: bool = False,
@@ -45,7 +45,7 @@ def find(
 
     Args:
       action_mask: [B, A] bool, true: legal; None: all are.
-      explore: [B] int8, see `base.Inputs`: EXPLORE has noise at the root, SAMPLE draws from the search's policy.
+      action_mode: [B] int8, see `base.Inputs`: EXPLORE has noise at the root, SAMPLE draws from the search's policy.
       key: consumed.
       return_tree: adds the tree to the result.
     """
@@ -61,11 +61,11 @@ def find(
             recurrent_fn(parts),
             config=parts.config.search,
             invalid_actions=None if action_mask is None else ~action_mask,
-            explore=explore == types.EXPLORE,
+            explore=action_mode == types.EXPLORE,
             return_tree=return_tree,
             opponent_model=parts.config.league.opponent_model,
         )
-        result = _sample(result, explore, key)
+        result = _sample(result, action_mode, key)
         return RootSearch(result.action, result, root, unit, None)
     result, root = sampled.search(
         params,
@@ -74,18 +74,18 @@ def find(
         recurrent_fn(parts),
         config=parts.config,
         num_dimensions=len(parts.spec.action_low),
-        explore=explore == types.EXPLORE,
+        explore=action_mode == types.EXPLORE,
         return_tree=return_tree,
     )
-    result = _sample(result, explore, key)
+    result = _sample(result, action_mode, key)
     _, actions = root.embedding
     return RootSearch(sampled.pick(actions, result.action), result, root, unit, actions)
 
 
-def _sample(result: mcts.Result, explore: jax.Array, key: jax.Array) -> mcts.Result:
+def _sample(result: mcts.Result, action_mode: jax.Array, key: jax.Array) -> mcts.Result:
     """Returns the result with actions drawn from the search's policy in rows that sample."""
     drawn = jax.random.categorical(jax.random.fold_in(key, _SAMPLE_KEY), jnp.log(result.action_weights))
-    samples = explore == types.SAMPLE
+    samples = action_mode == types.SAMPLE
     return result._replace(
         action=jnp.where(samples, drawn, result.action).astype(jnp.int32),
         draw_weights=jnp.where(samples[:, None], result.action_weights, result.draw_weights),
@@ -119,7 +119,7 @@ def look(
 ) -> base.Searched:
     """Returns the findings of a search, in the units of the environment."""
     mask = inputs.action_mask if parts.spec.has_action_mask else None
-    found = find(parts, params, inputs.observation, mask, inputs.explore, key, return_tree=return_tree)
+    found = find(parts, params, inputs.observation, mask, inputs.action_mode, key, return_tree=return_tree)
     result, unit = found.result, found.unit
     tree = result.tree
     return base.Searched(

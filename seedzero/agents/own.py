@@ -68,7 +68,7 @@ def first_inputs(agent: base.Agent, spec: types.EnvSpec, num_rows: int) -> base.
         first=flag,
         terminated=flag,
         action_mask=jnp.ones((num_rows, spec.num_actions), bool),
-        explore=jnp.full(num_rows, types.EXPLORE),
+        action_mode=jnp.full(num_rows, types.EXPLORE),
         slot=slot,
         num_slots=num_rows,
         task=jnp.zeros_like(slot),

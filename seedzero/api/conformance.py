@@ -147,7 +147,7 @@ def _play(agent: base.Agent, spec: types.EnvSpec, params: base.Params) -> tuple[
             reward=jnp.asarray(np.where(first, 0, random.normal(size=SLOTS)), jnp.float32),
             first=jnp.asarray(first),
             action_mask=_masks(random, spec),
-            explore=jnp.full(SLOTS, types.EXPLORE),
+            action_mode=jnp.full(SLOTS, types.EXPLORE),
             slot=slot,
         )
         ends = (jnp.asarray(final & ~is_truncated), jnp.asarray(final & is_truncated))
@@ -205,7 +205,7 @@ def _acting_and_data_are_as_declared(case: AgentCase) -> None:
 
 
 def _greedy_actions_depend_on_the_inputs_alone(case: AgentCase) -> None:
-    inputs = case.inputs(explore=jnp.full(SLOTS, types.GREEDY))
+    inputs = case.inputs(action_mode=jnp.full(SLOTS, types.GREEDY))
     expected = case.action(inputs)
     for seed in range(1, 4):
         np.testing.assert_array_equal(case.action(inputs, seed), expected)
@@ -218,10 +218,10 @@ def _greedy_actions_depend_on_the_inputs_alone(case: AgentCase) -> None:
 def _rows_of_all_modes_mix_in_one_batch(case: AgentCase) -> None:
     inputs, modes = case.inputs(), (types.GREEDY, types.SAMPLE, types.EXPLORE)
     for seed in range(4):
-        alike = np.stack([case.action(inputs._replace(explore=jnp.full(SLOTS, mode)), seed) for mode in modes])
+        alike = np.stack([case.action(inputs._replace(action_mode=jnp.full(SLOTS, mode)), seed) for mode in modes])
         for turn in range(3):
             mixed = (np.arange(SLOTS, dtype=np.int8) + turn) % 3
-            shown = inputs._replace(explore=jnp.asarray(mixed))
+            shown = inputs._replace(action_mode=jnp.asarray(mixed))
             np.testing.assert_array_equal(case.action(shown, seed), alike[mixed, np.arange(SLOTS)])
         if case.agent.policy is not None:
             np.testing.assert_array_equal(alike[types.SAMPLE], alike[types.EXPLORE])
@@ -230,7 +230,7 @@ def _rows_of_all_modes_mix_in_one_batch(case: AgentCase) -> None:
 
 
 def _an_agent_with_a_policy_draws_and_training_explores(case: AgentCase) -> None:
-    inputs = case.inputs(explore=jnp.full(SLOTS, types.SAMPLE))
+    inputs = case.inputs(action_mode=jnp.full(SLOTS, types.SAMPLE))
     drawn = [case.action(inputs, seed) for seed in range(8)]
     _same(len(np.unique(drawn, axis=0)) > 1, case.agent.has_policy)
     _hold(len(np.unique([case.action(case.inputs(), seed) for seed in range(40)], axis=0)) > 3)
@@ -240,12 +240,12 @@ def _a_policy_has_the_probabilities_of_samples_and_its_best_action_is_greedy(cas
     if case.agent.policy is None:
         return
     memory, _ = case.step(case.inputs(1))  # of an LSTM, no longer zeros
-    inputs = case.inputs(explore=jnp.full(SLOTS, types.SAMPLE))
+    inputs = case.inputs(action_mode=jnp.full(SLOTS, types.SAMPLE))
     policy = np.asarray(jax.jit(case.agent.policy)(case.params, memory, inputs))
     _same(layout(policy), ((SLOTS, case.spec.num_actions), np.dtype(np.float32)))
     np.testing.assert_allclose(policy.sum(axis=-1), 1.0, rtol=1e-6)
     _hold(np.all(policy[~np.asarray(inputs.action_mask)] == 0))
-    greedy = inputs._replace(explore=jnp.full(SLOTS, types.GREEDY))
+    greedy = inputs._replace(action_mode=jnp.full(SLOTS, types.GREEDY))
     _, outputs = case.act(case.params, memory, greedy, jax.random.key(0))
     np.testing.assert_array_equal(outputs.action, policy.argmax(axis=-1))
     keys = jax.random.split(jax.random.key(0), 4000)
@@ -258,7 +258,7 @@ def _actions_are_legal_or_within_the_bounds(case: AgentCase) -> None:
     memory = case.agent.initial_memory(SLOTS)
     for seed in range(12):
         modes = jnp.where(jnp.arange(SLOTS) < 5, types.EXPLORE, types.GREEDY)
-        inputs = case.inputs(seed, explore=modes)
+        inputs = case.inputs(seed, action_mode=modes)
         memory, outputs = case.act(case.params, memory, inputs, jax.random.key(seed))
         action = np.asarray(outputs.action)
         if case.spec.is_continuous:
@@ -269,7 +269,7 @@ def _actions_are_legal_or_within_the_bounds(case: AgentCase) -> None:
 
 
 def _padding_rows_are_finite_and_disturb_no_other(case: AgentCase) -> None:
-    inputs = case.inputs(explore=jnp.full(SLOTS, types.GREEDY))
+    inputs = case.inputs(action_mode=jnp.full(SLOTS, types.GREEDY))
     is_padding = np.arange(SLOTS) >= 5
 
     def pad(x: jax.Array, value: float) -> jax.Array:

@@ -133,5 +133,5 @@ def batch(subject: Subject, num_rows: int) -> batches.Batch:
     local = np.minimum(np.arange(num_rows, dtype=np.int32), subject.setup.layout.slots_per_shard)
     slot = np.tile(local, subject.setup.layout.num_shards)
     empty = batches.padding(subject.setup.spec, subject.setup.layout, num_rows)
-    explore = np.where(slot < subject.setup.layout.train_per_shard, types.EXPLORE, types.GREEDY)
-    return empty._replace(slot=slot, ring=slot, first=np.zeros(slot.shape, bool), explore=explore)
+    action_mode = np.where(slot < subject.setup.layout.train_per_shard, types.EXPLORE, types.GREEDY)
+    return empty._replace(slot=slot, ring=slot, first=np.zeros(slot.shape, bool), action_mode=action_mode)

@@ -135,7 +135,7 @@ def look(
         first=seen.first,
         terminated=jnp.zeros_like(seen.first) if seen.terminated is None else seen.terminated,
         action_mask=seen.action_mask,
-        explore=seen.explore,
+        action_mode=seen.action_mode,
         slot=seen.slot,
         num_slots=num_slots,
         task=jnp.zeros_like(seen.slot) if seen.task is None else seen.task,

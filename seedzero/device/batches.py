@@ -134,7 +134,7 @@ class Batch(NamedTuple):
     first: Any  # [R] bool, true: first observation of an episode or run; true for padding
     observation: Any = None  # [R, *observation_shape] of the spec's dtype; before a call None: messages have them
     action_mask: Any = None  # [R, A] bool, true: legal; all true for padding; before a call None without masks
-    explore: Any = None  # [R] int8, mode of acting: EXPLORE in training, `EnvSpec.default_mode` in evaluations
+    action_mode: Any = None  # [R] int8, mode of acting: EXPLORE in training, `EnvSpec.default_mode` in evaluations
     terminated: Any = None  # [R] bool; None: evaluations, whose steps nobody learns from
     truncated: Any = None  # [R] bool
     task: Any = None  # [R] int32, place in `EnvSpec.tasks`; None: 0 everywhere
@@ -179,7 +179,7 @@ def assemble(
     spec: types.EnvSpec,
     layout: Layout,
     sizes: Sequence[int],
-    explore: np.int8,
+    action_mode: np.int8,
     *,
     stored: bool = True,
 ) -> tuple[Batch, np.ndarray]:
@@ -188,7 +188,7 @@ def assemble(
     Args:
       joined: the rows of these messages.
       mine: [N] bool, true: the row belongs to the call; None: all do.
-      explore: of all rows, as in `Batch`.
+      action_mode: of all rows, as in `Batch`.
       stored: the rows go into rings, but those of evaluations.
 
     Returns the call's batch, and [B] int64 the place of each row in it, in the order of the messages.
@@ -210,7 +210,7 @@ def assemble(
     batch.truncated[rows] = joined.truncated[chosen]
     batch.first[rows] = joined.first[chosen]
     batch.task[rows] = joined.task[chosen]
-    batch.explore[:] = explore
+    batch.action_mode[:] = action_mode
     if spec.has_action_mask:
         batch.action_mask[rows] = joined.action_mask[chosen]
     start = end = 0
@@ -246,6 +246,6 @@ def padding(spec: types.EnvSpec, layout: Layout, num_rows: int) -> Batch:
         truncated=np.zeros(total, bool),
         first=np.ones(total, bool),
         action_mask=np.ones((total, spec.num_actions), bool),
-        explore=np.full(total, types.GREEDY),
+        action_mode=np.full(total, types.GREEDY),
         task=np.zeros(total, np.int32),
     )

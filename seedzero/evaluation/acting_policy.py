@@ -249,7 +249,7 @@ class Policy:
         rewards = _rows_of("reward", 0.0 if reward is None else reward, (num_rows,), np.float32, is_single)
         first = self._first if len(self._first) == num_rows else np.ones(num_rows, bool)
         mode = types.EXPLORE if explore else saved.mode
-        shown = greedy.seen(saved.spec, frame, rewards, first, mask, explore=mode, num_updates=self.step)
+        shown = greedy.seen(saved.spec, frame, rewards, first, mask, action_mode=mode, num_updates=self.step)
         return shown, is_single
 
     def _rows(self, seen: batches.Batch) -> acting.Carried:

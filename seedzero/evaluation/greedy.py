@@ -185,7 +185,7 @@ def seen(
     first: np.ndarray,
     action_mask: np.ndarray | None,
     *,
-    explore: np.int8 = types.GREEDY,
+    action_mode: np.int8 = types.GREEDY,
     task: np.ndarray | None = None,
     num_updates: int | None = None,
 ) -> batches.Batch:
@@ -196,7 +196,7 @@ def seen(
         reward=reward,
         first=first,
         action_mask=np.ones((num_rows, spec.num_actions), bool) if action_mask is None else action_mask,
-        explore=np.full(num_rows, explore),
+        action_mode=np.full(num_rows, action_mode),
         slot=np.arange(num_rows, dtype=np.int32),
         task=np.zeros(num_rows, np.int32) if task is None else task,
         num_updates=None if num_updates is None else np.int32(num_updates),
@@ -219,7 +219,7 @@ class GroupPlayer:
         first: [E] bool, true: an episode's first observation.
         """
         saved, frames, mask = self._saved, step.observation, step.action_mask
-        shown = seen(saved.spec, frames, step.reward, first, mask, explore=saved.mode, task=step.tasks)
+        shown = seen(saved.spec, frames, step.reward, first, mask, action_mode=saved.mode, task=step.tasks)
         carried, action = self._functions.act(saved.params, self._carried, shown, self._seed, self._num_calls)
         self._carried = carried if step.shown is None else _chosen(step.shown, carried, self._carried)
         self._num_calls += 1

@@ -53,7 +53,7 @@ def saved_player(game: spiel.Game, saved: greedy.SavedAgent, seed: int) -> Playe
         frames = np.stack([game.observe(state) for state in padded])
         masks = np.stack([game.legal_mask(state) for state in padded])
         rewards, first = np.zeros(_BATCH_SIZE, np.float32), np.ones(_BATCH_SIZE, bool)
-        seen = greedy.seen(game.spec, frames, rewards, first, masks, explore=saved.mode)
+        seen = greedy.seen(game.spec, frames, rewards, first, masks, action_mode=saved.mode)
         _, outputs = act(saved.params, carried, seen, jax.random.fold_in(key, next(calls)))
         return np.asarray(outputs.action, np.int64)[: len(states)]
 

@@ -212,7 +212,7 @@ def _act(agent: base.Agent, saved: greedy.SavedAgent, unpack: Callable[[Arrays],
             reward=inputs.get("reward", jnp.zeros(first.shape)),
             first=first,
             action_mask=values.legal(inputs["action_mask"]) if spec.has_action_mask else every,
-            explore=jnp.where(inputs["explore"], types.EXPLORE, saved.mode),
+            action_mode=jnp.where(inputs["explore"], types.EXPLORE, saved.mode),
             slot=jnp.arange(first.shape[0], dtype=jnp.int32),
             num_updates=jnp.int32(saved.update),
         )

@@ -208,7 +208,7 @@ class Dispatcher:
         """Submits a call for a hand's rows of messages, of groups at home with a player."""
         spec, layout, sizes = self.setup.spec, self.setup.layout, player.programs.sizes
         batch, rows = batches.assemble(
-            messages, joined, hand.mine, spec, layout, sizes, hand.explore, stored=hand.stored
+            messages, joined, hand.mine, spec, layout, sizes, hand.action_mode, stored=hand.stored
         )
         counters = steps.counters(num_inserts, version, self._num_acts, own=hand.own)
         self._num_acts += 1
@@ -216,7 +216,7 @@ class Dispatcher:
         self._carried, acted = player.run_act(self._carried, batch, params, counters)
         actions, metrics = acted if isinstance(acted, tuple) else (acted, {})
         self.gathered.add_batch(len(rows), len(batch.slot), self.clock() - messages[0].arrived)
-        trains = hand.own and hand.explore == types.EXPLORE
+        trains = hand.own and hand.action_mode == types.EXPLORE
         return _Acted(actions, rows, hand.mine, metrics if trains else {})
 
     def _deliver(self, tick: Sequence[_Dealt]) -> list[record.Acted]:

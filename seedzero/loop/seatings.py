@@ -22,7 +22,7 @@ class Hand(NamedTuple):
 
     mine: np.ndarray | None = None  # [N] bool; None: all
     params: base.Params | None = None  # the mover's; None: the home's
-    explore: np.int8 = types.EXPLORE  # mode of acting
+    action_mode: np.int8 = types.EXPLORE  # mode of acting
     stored: bool = (
         True  # in the home's rings and accounting; false: a seat of its opponent's, whose memory alone goes on
     )

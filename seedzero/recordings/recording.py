@@ -194,7 +194,13 @@ def _episodes(
         followed.record(np.zeros(1, int), step.reward, first, step.final)
         while not step.final[0] and followed.so_far(0).length < limit:
             shown = greedy.seen(
-                env.spec, step.observation, step.reward, first, step.action_mask, explore=saved.mode, task=step.tasks
+                env.spec,
+                step.observation,
+                step.reward,
+                first,
+                step.action_mask,
+                action_mode=saved.mode,
+                task=step.tasks,
             )
             carried, found = decide(saved.params, carried, shown, seed, next(calls))
             row = {name: np.asarray(value)[0] for name, value in found.items()}

@@ -151,7 +151,7 @@ class Rethinker:
             np.array([before], np.float32),
             np.array([number == 0]),
             mask,
-            explore=self._saved.mode,
+            action_mode=self._saved.mode,
             task=np.array([place], np.int32),
         )
 

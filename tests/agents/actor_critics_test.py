@@ -105,7 +105,7 @@ def _jitted(name: str, spec: types.EnvSpec) -> Any:
 @every_agent
 def test_training_samples_from_the_policy_and_evaluation_takes_the_likeliest_action(name: str) -> None:
     observation = np.tile(np.array([[1.0, -1.0]], np.float32), (4096, 1))
-    inputs = agent_cases.inputs(observation, explore=np.arange(4096) < 4000)
+    inputs = agent_cases.inputs(observation, action_mode=np.arange(4096) < 4000)
     outputs = _jitted(name, cases.SPEC)(cases.params(), inputs, jax.random.key(0))
     logits, action = np.array([1.1, -0.7, 0.6]), np.asarray(outputs.action)
     probability = np.exp(logits) / np.exp(logits).sum()
@@ -124,7 +124,7 @@ def test_illegal_actions_are_never_chosen(name: str) -> None:
     # The illegal one has by far the largest logit.
     params = cases.params()._replace(w=np.array([[0.0, 0.0, 50.0], [0.0, 0.0, 50.0]], np.float32))
     mask = np.tile(np.array([[True, True, False], [False, True, False]]), (200, 1))
-    inputs = agent_cases.inputs(np.ones((400, 2)), action_mask=mask, explore=np.arange(400) < 200)
+    inputs = agent_cases.inputs(np.ones((400, 2)), action_mask=mask, action_mode=np.arange(400) < 200)
     outputs = _jitted(name, cases.MASKED)(params, inputs, jax.random.key(0))
     action = np.asarray(outputs.action)
     assert (action[1::2] == 1).all() and set(action[:200:2].tolist()) == {0, 1} and (action[200::2] == 0).all()

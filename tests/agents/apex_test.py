@@ -167,7 +167,7 @@ def test_only_legal_actions_are_best_and_random() -> None:
     act = _act(_config(epsilon=1.0), MASKED)
     actions = np.stack([act(np.zeros(2), inputs, jax.random.key(seed))[1].action for seed in range(20)])
     assert set(actions[:, 0].tolist()) == {0, 2} and set(actions[:, 1].tolist()) == {2}
-    greedy = inputs._replace(explore=np.full(2, types.GREEDY))
+    greedy = inputs._replace(action_mode=np.full(2, types.GREEDY))
     _, outputs = act(np.zeros(2), greedy, jax.random.key(0))
     assert outputs.action.tolist() == [0, 2]
     np.testing.assert_array_equal(outputs.stored["legal"], mask)

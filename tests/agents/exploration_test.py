@@ -220,7 +220,7 @@ def _act(epsilon: float, *, explore: bool = True) -> tuple[Any, base.Outputs]:
     inputs = agent_cases.inputs(
         np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32),
         action_mask=np.zeros((64, 3), bool),  # not read: this environment has no mask
-        explore=np.full(64, explore),
+        action_mode=np.full(64, explore),
     )
     memory, outputs = act(params, agent.initial_memory(64), inputs, jax.random.key(2))
     return memory, outputs

@@ -138,7 +138,7 @@ def test_samples_are_of_the_policy_of_a_search_without_noise(policy: str) -> Non
     memory, observation, act = agent.initial_memory(2000), np.ones((2000, 4), np.float32), jax.jit(agent.act)
 
     def acted(mode: np.int8) -> base.Outputs:
-        inputs = agent_cases.inputs(observation, explore=np.full(2000, mode))
+        inputs = agent_cases.inputs(observation, action_mode=np.full(2000, mode))
         outputs: base.Outputs = act(params, memory, inputs, jax.random.key(0))[1]
         return outputs
 

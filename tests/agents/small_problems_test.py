@@ -103,7 +103,7 @@ def _play(act: Any, params: Any, key: jax.Array, ball: np.ndarray, explore: bool
             env.show(),
             reward=jnp.asarray(reward, jnp.float32),
             first=jnp.full(len(ball), env.row == 0),
-            explore=jnp.full(len(ball), explore),
+            action_mode=jnp.full(len(ball), explore),
         )
         _, outputs = act(params, (), inputs, act_key)
         rows.append({"observation": env.show(), "reward": reward, **outputs.stored})
@@ -309,7 +309,7 @@ class _Learner:
             reward=np.where(first, 0, reward).astype(np.float32),
             terminated=every & final,
             first=every & first,
-            explore=np.full(NUM_ENVS, types.EXPLORE),
+            action_mode=np.full(NUM_ENVS, types.EXPLORE),
         )
         counters = steps.counters(self._num_stored, self.num_updates, self._num_acts)
         params = self._setup.agent.acting(self._train)

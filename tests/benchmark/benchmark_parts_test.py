@@ -107,7 +107,7 @@ def test_a_batch_holds_each_slot_once_and_pads_what_is_left() -> None:
     made = subjects.make("catch", {**TINY, "batcher.max_batch": 16})
     batch = subjects.batch(made, 16)
     assert batch.slot.tolist() == [*range(12), 12, 12, 12, 12]  # 8 that train, 4 that evaluate, 4 of padding
-    assert batch.explore.tolist() == [types.EXPLORE] * 8 + [types.GREEDY] * 8
+    assert batch.action_mode.tolist() == [types.EXPLORE] * 8 + [types.GREEDY] * 8
     assert not batch.first.any()
 
 

@@ -86,7 +86,7 @@ def test_the_agent_acts_on_stacks_and_all_else_that_environments_show(jit: bool)
             reward=jnp.array([number, -number], jnp.float32),
             first=jnp.array([first, number == 1]),
             action_mask=jnp.array([[True, False, True], [True, True, number == 1]]),
-            explore=jnp.array([types.EXPLORE, types.GREEDY]),
+            action_mode=jnp.array([types.EXPLORE, types.GREEDY]),
             slot=jnp.array([4, 2]),
         )
         key = jax.random.key(index)

@@ -58,7 +58,7 @@ def test_a_batch_is_padded_to_the_smallest_size_that_holds_it() -> None:
     assert batch.terminated.tolist() == [False, False, True, False]
     assert batch.truncated.tolist() == [True, True, False, False]
     assert batch.first.tolist() == [False, False, False, True]
-    assert np.all(batch.explore == types.EXPLORE)
+    assert np.all(batch.action_mode == types.EXPLORE)
 
 
 def test_rows_lie_on_the_shard_of_their_slot_and_actions_find_back() -> None:
@@ -130,7 +130,7 @@ def test_each_row_has_its_environment_s_task_and_padding_the_first() -> None:
 def test_a_batch_has_one_mode_of_acting() -> None:
     waiting = [_message([8], types.Role.EVALUATE)]
     batch, _ = batches.assemble(waiting, batches.join(waiting), None, SPEC, ONE, (1,), types.GREEDY)
-    assert np.all(batch.explore == types.GREEDY)
+    assert np.all(batch.action_mode == types.GREEDY)
 
 
 def test_masks_reach_their_rows_and_padding_may_do_anything() -> None:
@@ -212,4 +212,4 @@ def test_a_batch_of_padding_alone_touches_no_slot() -> None:
     assert batch.slot.tolist() == [TWO.slots_per_shard] * 6
     assert batch.observation.shape == (6, 2) and batch.observation.dtype == np.float32
     assert batch.action_mask.shape == (6, 3) and batch.action_mask.all()
-    assert batch.first.all() and np.all(batch.explore == types.GREEDY)
+    assert batch.first.all() and np.all(batch.action_mode == types.GREEDY)

@@ -73,7 +73,7 @@ class World:
             reward=random.random(size),
             first=self.num_calls == 0,
             terminated=random.random(size) < 0.1,
-            explore=types.EXPLORE,
+            action_mode=types.EXPLORE,
         )
 
     def learn(self, feed: Any = None) -> jax.Array:

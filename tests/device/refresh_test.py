@@ -109,7 +109,7 @@ def _search_by_hand() -> Any:
             root,
             muzero_search.recurrent_fn(parts),
             config=PUCT.search,
-            explore=jnp.zeros(len(observation), bool),
+            action_mode=jnp.zeros(len(observation), bool),
             invalid_actions=~mask,
         )
         return result.action_weights, muzero_search.search_value(root, result)
@@ -266,7 +266,7 @@ def test_rings_hold_more_only_where_positions_are_reanalysed() -> None:
         first=np.ones(2, bool),
         terminated=np.zeros(2, bool),
         action_mask=mask,
-        explore=np.full(2, types.EXPLORE),
+        action_mode=np.full(2, types.EXPLORE),
         slot=np.arange(2),
         num_slots=2,
         task=np.zeros(2, np.int32),

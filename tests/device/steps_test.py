@@ -79,7 +79,7 @@ class _Host:
         batch.reward[rows] = 0.0 if first else 1.0
         batch.first[rows] = first
         batch.terminated[rows] = final
-        batch.explore[rows] = np.where(where < NUM_TRAIN, types.EXPLORE, types.GREEDY)
+        batch.action_mode[rows] = np.where(where < NUM_TRAIN, types.EXPLORE, types.GREEDY)
         counters = steps.counters(self.stored, version, 0)
         self.actor, acted = self._act(fake_agent.SEED, self.train.params, self.actor, batch, counters)
         return np.asarray(acted)[rows]

@@ -63,7 +63,7 @@ def _played(game: seats.SeatGame, agent: base.Agent, params: base.Params, num_st
             now, frame, mask = [row], step.observation[row].tobytes(), step.action_mask[row]
             seen = greedy.seen(
                 *(spec, step.observation[now], step.reward[now], np.array([not past[row]]), mask[np.newaxis]),
-                explore=types.EXPLORE,
+                action_mode=types.EXPLORE,
                 task=step.tasks[now],
             )
             carried[row], actions[row], probabilities = move(carried[row], seen, 2 * number + row)

@@ -233,7 +233,7 @@ def test_opponents_move_by_the_setting(mode: str, expected: np.int8) -> None:
         group=GROUPS,
         game=slots,
     )
-    modes = {hand.params: hand.explore for hand in seating.deal(joined)}
+    modes = {hand.params: hand.action_mode for hand in seating.deal(joined)}
     assert modes == {None: types.EXPLORE, "old": expected}
 
 

@@ -195,7 +195,7 @@ def test_evaluations_draw_their_actions_in_games_of_seats(
     modes: list[int] = []
 
     def act(seed: Any, params: Any, actor: Any, batch: Any, counters: Any) -> Any:
-        modes.extend(batch.explore[batch.ring == device.setup.layout.num_train])
+        modes.extend(batch.action_mode[batch.ring == device.setup.layout.num_train])
         return actor, np.zeros(len(batch.slot), np.int32)
 
     spec = dataclasses.replace(device.setup.spec, tasks=seats, seats=seats)

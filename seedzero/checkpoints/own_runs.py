@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from seedzero.checkpoints import durable, run_dirs
-from seedzero.config import configs
+from seedzero.config import configs, renamed
 from seedzero.core import json_object, plain_files, user_code
 
 MOST = 1000
@@ -63,7 +63,7 @@ def doubt(path: str | os.PathLike[str], saved: run_dirs.SavedConfig) -> str | No
         _check_private(_folder())
         if (known := _read(_file(_folder(), path))) is None:
             return ""
-        _check_equal(known, _record(saved))
+        _check_equal(known, saved)
         _check_agrees(path, saved)
     return found[0] if found else None
 
@@ -87,25 +87,32 @@ def _doubts() -> Iterator[list[str]]:
         found.append(str(reason))
 
 
-def digest(saved: run_dirs.SavedConfig) -> str:
+def digest(saved: run_dirs.SavedConfig, *, by_old_names: bool = False) -> str:
     """Returns a digest of the settings that name code or are arguments of it, hexadecimal.
 
     Both parts of config.json count. Values that are the default now, or were before there was the setting, are left
-    out: a later version has more settings.
+    out: a later version has more settings. by_old_names: as of versions in which agents had names of their own for
+    what they share now.
     """
-    plain = configs.flatten(configs.Config())
+    agent, plain = f"{saved.config.run.agent}.", configs.flatten(configs.Config())
+    old: dict[str, str] = {}
+    if by_old_names:
+        old = {now: name for name, now in renamed.NOW.items() if name.startswith(agent)}
+        plain |= saved.config.agent.DEFAULTS
     usual = plain | configs.earlier()
     config = {name: type(plain.get(name, ""))(value) for name, value in configs.flatten(saved.config).items()}
     values = {name: x for name, x in config.items() if x not in (plain.get(name), usual.get(name))}  # 1 for 1.0
-    parts = [saved.preset, *(_of_code(part, saved.config) for part in (saved.given, values))]
+    parts = [saved.preset, *(_of_code(part, saved.config, old) for part in (saved.given, values))]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def _of_code(values: Mapping[str, Any], config: configs.Config) -> dict[str, Any]:
-    networks = (name.partition(".")[0] for name in user_code.named(configs.flatten(config)))
+def _of_code(values: Mapping[str, Any], config: configs.Config, old: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the values of code by their names, or by old ones where they have such."""
+    networks = (old.get(name, name).partition(".")[0] for name in user_code.named(configs.flatten(config)))
     sections = {config.OWN_SECTION, *networks} - {"", "run", "env", "league"}
     beginnings = (*_OF_CODE, *(f"{section}." for section in sections))
-    return {name: value for name, value in values.items() if name.startswith(beginnings)}
+    named = {old.get(name, name): value for name, value in values.items()}
+    return {name: value for name, value in named.items() if name.startswith(beginnings)}
 
 
 def _record(saved: run_dirs.SavedConfig) -> dict[str, Any]:
@@ -125,9 +132,10 @@ def _check_agrees(path: str | os.PathLike[str], saved: run_dirs.SavedConfig) -> 
             raise _Doubt(f"Python would look for {module} inside that directory")
 
 
-def _check_equal(known: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def _check_equal(known: Mapping[str, Any], saved: run_dirs.SavedConfig) -> None:
     """Raises a doubt where a record is not that of the directory as it is now."""
-    if known["settings"] != now["settings"]:
+    now = _record(saved)
+    if known["settings"] not in (now["settings"], digest(saved, by_old_names=True)):
         raise _Doubt("its settings of code have changed since you trained it")
     for module, files in now["modules"].items():
         if (before := known["modules"].get(module)) != files:

@@ -42,9 +42,10 @@ def inputs(observation: Any, num_actions: int = 3, **changes: Any) -> base.Input
         "task": jnp.asarray(np.zeros(size, np.int32)),
     }
     values = {**usual, **changes}
-    if values["explore"].dtype == bool:
-        values["explore"] = jnp.where(values["explore"], types.EXPLORE, types.GREEDY)
-    return base.Inputs(observation=named, **values)
+    mode = values.pop("explore")
+    if mode.dtype == bool:
+        mode = jnp.where(mode, types.EXPLORE, types.GREEDY)
+    return base.Inputs(observation=named, action_mode=mode, **values)
 
 
 def windows(observation: Any, *, stored: Mapping[str, Any], **changes: Any) -> windowing.Windows:

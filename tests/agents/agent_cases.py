@@ -27,7 +27,8 @@ def named(agent: str, changes: Mapping[str, options.Value]) -> dict[str, options
 def inputs(observation: Any, num_actions: int = 3, **changes: Any) -> base.Inputs:
     """Returns training rows in the middle of their episodes, with all actions legal, unless told.
 
-    observation: [B, ...], or {name: [B, ...]}. explore: modes [B] int8, or [B] bool, true: EXPLORE, false: GREEDY.
+    observation: [B, ...], or {name: [B, ...]}. explore or action_mode: modes [B] int8, or
+    [B] bool, true: EXPLORE, false: GREEDY.
     """
     named = observation if isinstance(observation, Mapping) else {types.OBSERVATION: jnp.asarray(observation)}
     size = len(jax.tree.leaves(named)[0])
@@ -42,7 +43,7 @@ def inputs(observation: Any, num_actions: int = 3, **changes: Any) -> base.Input
         "task": jnp.asarray(np.zeros(size, np.int32)),
     }
     values = {**usual, **changes}
-    mode = values.pop("explore")
+    mode = values.pop("action_mode", values.pop("explore"))
     if mode.dtype == bool:
         mode = jnp.where(mode, types.EXPLORE, types.GREEDY)
     return base.Inputs(observation=named, action_mode=mode, **values)

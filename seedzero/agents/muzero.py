@@ -162,7 +162,7 @@ def _act(
     """Searches and chooses; `memory` is the repetition of random actions, if that is on."""
     mask = inputs.action_mask if parts.spec.has_action_mask else None
     found = muzero_search.find(parts, params, inputs.observation, mask, inputs.action_mode, key)
-    stored = muzero_search.stored(found)
+    stored = muzero_search.stored(parts, found)
     before, (memory, taken) = memory, _repeat(parts, memory, inputs, found.action, key)
     if parts.spec.is_continuous:
         return memory, base.Outputs(sampled.to_environment(taken, parts.spec), {"action": taken, **stored})
@@ -247,7 +247,7 @@ def _search_again(
     num_rows = len(jax.tree.leaves(observation)[0])
     parts = parts._replace(config=dataclasses.replace(parts.config, search=config))
     action_mode = jnp.full(num_rows, types.EXPLORE)
-    return muzero_search.stored(muzero_search.find(parts, params, observation, legal, action_mode, key))
+    return muzero_search.stored(parts, muzero_search.find(parts, params, observation, legal, action_mode, key))
 
 
 # Learning ----------------------------------------------------------------------------------------------------------

@@ -92,19 +92,22 @@ def _sample(result: mcts.Result, action_mode: jax.Array, key: jax.Array) -> mcts
     )
 
 
-def stored(found: RootSearch) -> dict[str, jax.Array]:
+def stored(parts: muzero_model.Parts, found: RootSearch) -> dict[str, jax.Array]:
     """Returns the arrays to store with the actions, [B, ...]: targets of policy and value, and sampled vectors."""
-    value = found.unit * search_value(found.root, found.result)
+    value = found.unit * search_value(parts, found.root, found.result)
     kept = {"policy": found.result.action_weights, "value": value}
     return kept if found.sampled is None else {"sampled": found.sampled, **kept}
 
 
-def search_value(root: mcts.Root, result: mcts.Result) -> jax.Array:
+def search_value(parts: muzero_model.Parts, root: mcts.Root, result: mcts.Result) -> jax.Array:
     """Returns the values [B] to store, in the unit of the network.
 
-    That is the worth of the policy to be learned, sum over a of pi(a) completed Q(a) (Danihelka et al. 2022, appendix
-    D): the more simulations go to bad moves, the better it is than the root's mean of all that the search saw.
+    "root": the mean of all that the search saw, bad moves included (EfficientZero V2's value, equation 10).
+    "policy": what the policy to be learned is worth, sum over a of pi(a) completed Q(a) (Danihelka et al. 2022,
+    appendix D): the more simulations go to bad moves, the better it is than the mean.
     """
+    if parts.config.muzero.stored_value == "root":
+        return result.root_value
     return jnp.sum(result.action_weights * _completed_q(root, result), axis=-1)
 
 
@@ -125,7 +128,7 @@ def look(
     return base.Searched(
         action=found.action if found.sampled is None else sampled.to_environment(found.action, parts.spec),
         policy=result.action_weights,
-        value=unit * search_value(found.root, result),
+        value=unit * search_value(parts, found.root, result),
         prior=jax.nn.softmax(found.root.prior_logits),
         network_value=unit * found.root.value,
         visit_counts=result.visit_counts,

@@ -103,6 +103,12 @@ class MuZeroConfig(options.AgentSection):
     search_value_start: int = options.on_resume(
         0, "updates before this begins (EfficientZero V2: 30000)", "updates", low=0
     )
+    stored_value: str = options.at_creation(
+        "policy",
+        "stored search value: policy, the expected Q under the improved policy; root, the mean over all simulations, "
+        "which counts moves that the search had to try",
+        choices=("root", "policy"),
+    )
     shift_pixels: int = options.on_resume(0, "largest random shift of images in training; 0: off", "pixels", low=0)
     value_prefix: bool = options.at_creation(
         False, "predict sums of rewards along unrolled steps by an LSTM, instead of each reward (EfficientZero)"

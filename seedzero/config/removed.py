@@ -43,7 +43,6 @@ SETTINGS: Mapping[str, Removed] = {
     "muzero.reward_loss_weight": Removed(1.0, "it is always 1; --muzero.value_loss_weight weighs the value's loss"),
     "muzero.policy_loss_weight": Removed(1.0, "it is always 1; --muzero.value_loss_weight weighs the value's loss"),
     "muzero.n_step_decay_age": Removed(0, "returns have --muzero.n_step rewards, however old a step is"),
-    "muzero.stored_value": Removed("policy", "it is always the value of the improved policy"),
     "muzero.value_prefix_horizon": Removed(5, "it is always 5"),
     "network.action_bins": Removed(15, "it is always 15"),
     "optimizer.weight_decay": Removed(1e-4, "it is always 0.0001"),

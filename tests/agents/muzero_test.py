@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import agent_cases  # beside this file: see conftest.py
@@ -113,7 +114,7 @@ def test_a_search_over_sums_of_rewards_finds_the_action_that_is_rewarded(
 
 
 @pytest.mark.parametrize("jit", [False, True])
-def test_the_value_to_store_is_that_of_the_improved_policy(jit: bool) -> None:
+def test_the_value_to_store_is_the_mean_of_the_search_or_that_of_the_policy(jit: bool) -> None:
     root = mcts.Root(jnp.log(jnp.array([[0.5, 0.25, 0.25]])), jnp.array([4.0]), ())
     found = mcts.Result(
         action=jnp.array([0]),
@@ -126,9 +127,14 @@ def test_the_value_to_store_is_that_of_the_improved_policy(jit: bool) -> None:
         mean_depth=jnp.array([1.0]),
     )
 
-    value = jax.jit(muzero_search.search_value) if jit else muzero_search.search_value
+    def stored(which: str) -> float:
+        parts = cases.hand_model(cases.make_config(muzero__stored_value=which))
+        value = functools.partial(muzero_search.search_value, parts)
+        return float((jax.jit(value) if jit else value)(root, found)[0])
+
     # Visited actions average (10 / 2 + 1 / 4) / (3 / 4) = 7 by the prior; the mixed value is (4 + 3 * 7) / (1 + 3).
-    np.testing.assert_allclose(value(root, found)[0], 0.7 * 10 + 0.1 * 1 + 0.2 * 6.25, rtol=1e-6)
+    np.testing.assert_allclose(stored("policy"), 0.7 * 10 + 0.1 * 1 + 0.2 * 6.25, rtol=1e-6)
+    assert stored("root") == 5.0
 
 
 @pytest.mark.parametrize("policy", ["gumbel", "puct"])

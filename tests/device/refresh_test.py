@@ -109,10 +109,10 @@ def _search_by_hand() -> Any:
             root,
             muzero_search.recurrent_fn(parts),
             config=PUCT.search,
-            action_mode=jnp.zeros(len(observation), bool),
+            explore=jnp.zeros(len(observation), bool),
             invalid_actions=~mask,
         )
-        return result.action_weights, muzero_search.search_value(root, result)
+        return result.action_weights, muzero_search.search_value(parts, root, result)
 
     return jax.jit(find)
 

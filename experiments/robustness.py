@@ -39,7 +39,7 @@ from seedzero.checkpoints import durable, run_dirs
 from seedzero.config import sections
 from seedzero.core import errors
 from seedzero.envs import registry
-from seedzero.metrics import human_scores
+from seedzero.metrics import episodes, human_scores
 
 _GRACE = 300.0
 """Seconds after its budget in which a run may compile, evaluate a last time and save."""
@@ -304,14 +304,14 @@ def _failure(result: Result) -> str:
     return f"seed {result['seed']}: {reason}"
 
 
-def random_return(env: str, episodes: int = RANDOM_EPISODES) -> float:
+def random_return(env: str, num_episodes: int = RANDOM_EPISODES) -> float:
     """Returns the mean return of uniformly random actions."""
-    num_envs = min(episodes, 50)
+    num_envs = min(num_episodes, 50)
     generator = np.random.default_rng(0)
     with contextlib.closing(registry.make(env, sections.EnvConfig(id=env), num_envs)) as group:
         spec, slots = group.spec, np.arange(num_envs)
         low, high = np.array(spec.action_low), np.array(spec.action_high)
-        played = episodes.Played(slots, episodes, max_steps=sections.EvaluationConfig().max_episode_steps)
+        played = episodes.Played(slots, num_episodes, max_steps=sections.EvaluationConfig().max_episode_steps)
         step, first = group.reset(range(num_envs)), np.ones(num_envs, bool)
         while not played.done:
             played.record(slots, step, first)

@@ -20,6 +20,7 @@ from seedzero.cli import main as commands
 from seedzero.config import configs, presets, worker_options
 from seedzero.evaluation import agent_choice, scoring, served
 from seedzero.monitoring import status
+from seedzero.recordings import films
 from seedzero.worker import process
 
 
@@ -144,7 +145,7 @@ def test_play_passes_the_video_on(
 ) -> None:
     calls = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(scoring, "play", lambda *args: calls.append(args) or {"step": 7, "chosen": "best"})
+    monkeypatch.setattr(films, "play", lambda *args: calls.append(args) or {"step": 7, "chosen": "best"})
     assert commands.main(["play", "--run_dir=r", "--video=a.gif"]) == 0
     output = capsys.readouterr()
     assert json.loads(output.out.splitlines()[-1]) == {"step": 7, "chosen": "best"}
@@ -357,7 +358,7 @@ def test_the_kind_of_acting_is_passed_on_and_another_one_refused(
         asked.append(choice.policy)
         return {**_RESULT, "policy": "sample", "functions": {}, "parameters": {"file": "p", "num_bytes": 1}}
 
-    for module, name in ((scoring, "evaluate"), (scoring, "play"), (served, "evaluate"), (runs, "export_choice")):
+    for module, name in ((scoring, "evaluate"), (films, "play"), (served, "evaluate"), (runs, "export_choice")):
         monkeypatch.setattr(module, name, acted)
     uses = (["evaluate", "--listen=127.0.0.1:0"], ["play", "--video=a.gif"], ["export", "--out=out"])
     for use in uses:
@@ -381,7 +382,7 @@ def test_a_frozen_player_is_chosen_by_its_name(
         return {**_RESULT, "chosen": "given", **({} if choice.player is None else {"player": choice.player})}
 
     monkeypatch.setattr(scoring, "evaluate", played)
-    monkeypatch.setattr(scoring, "play", played)
+    monkeypatch.setattr(films, "play", played)
     assert commands.main(["evaluate", "--run_dir=r", "--player=main-0"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out.splitlines()[-1])["player"] == "main-0"

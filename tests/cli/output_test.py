@@ -19,7 +19,7 @@ from seedzero.cli import output
 from seedzero.core import errors
 from seedzero.evaluation import scoring
 from seedzero.page import serve
-from seedzero.recordings import recording
+from seedzero.recordings import films, recording
 
 
 def test_progress_is_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,7 +69,7 @@ def test_messages_that_nobody_reads_change_nothing(words: list[str], code: int, 
     ("module", "name", "words"),
     [
         (scoring, "evaluate", ["evaluate", "--run_dir=r"]),
-        (scoring, "play", ["play", "--run_dir=r", "--video=a.gif"]),
+        (films, "play", ["play", "--run_dir=r", "--video=a.gif"]),
         (recording, "record", ["play", "--run_dir=r", "--page"]),
         (recording, "record", ["record", "--run_dir=r", "--json"]),
         (leagues, "play", ["league", "match", "main", "a", "--run_dir=r", "--json"]),

@@ -129,4 +129,4 @@ def test_scaled_cartpole_is_cartpole_in_other_units(robustness: Any, monkeypatch
 
 
 def test_random_play_is_measured_over_whole_episodes(robustness: Any) -> None:
-    assert robustness.random_return("gym:MountainCar-v0", episodes=3) == -200.0
+    assert robustness.random_return("gym:MountainCar-v0", num_episodes=3) == -200.0

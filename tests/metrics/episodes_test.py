@@ -122,8 +122,8 @@ def test_a_return_is_what_the_first_mover_received(rewards: list[float], num_pla
 
 
 def test_a_mean_over_episodes_has_its_standard_error() -> None:
-    episodes = [episodes.Episode(slot=0, total=total, length=1) for total in (1.0, 2.0, 3.0, 6.0)]
-    found = episodes.summarize(episodes).to_json()
+    played = [episodes.Episode(slot=0, total=total, length=1) for total in (1.0, 2.0, 3.0, 6.0)]
+    found = episodes.summarize(played).to_json()
     assert episodes.with_error(found) == {**found, "stderr_return": pytest.approx(np.std([1, 2, 3, 6], ddof=1) / 2)}
-    one = episodes.summarize(episodes[:1]).to_json()
+    one = episodes.summarize(played[:1]).to_json()
     assert episodes.with_error(one) == one

@@ -27,8 +27,7 @@ def named(agent: str, changes: Mapping[str, options.Value]) -> dict[str, options
 def inputs(observation: Any, num_actions: int = 3, **changes: Any) -> base.Inputs:
     """Returns training rows in the middle of their episodes, with all actions legal, unless told.
 
-    observation: [B, ...], or {name: [B, ...]}. explore or action_mode: modes [B] int8, or
-    [B] bool, true: EXPLORE, false: GREEDY.
+    observation: [B, ...], or {name: [B, ...]}. action_mode: modes [B] int8, or [B] bool, true: EXPLORE, false: GREEDY.
     """
     named = observation if isinstance(observation, Mapping) else {types.OBSERVATION: jnp.asarray(observation)}
     size = len(jax.tree.leaves(named)[0])
@@ -37,13 +36,13 @@ def inputs(observation: Any, num_actions: int = 3, **changes: Any) -> base.Input
         "first": jnp.asarray(np.zeros(size, bool)),
         "terminated": jnp.asarray(np.zeros(size, bool)),
         "action_mask": jnp.asarray(np.ones((size, num_actions), bool)),
-        "explore": jnp.asarray(np.ones(size, bool)),
+        "action_mode": jnp.asarray(np.ones(size, bool)),
         "slot": jnp.asarray(np.arange(size, dtype=np.int32)),
         "num_slots": size,
         "task": jnp.asarray(np.zeros(size, np.int32)),
     }
     values = {**usual, **changes}
-    mode = values.pop("action_mode", values.pop("explore"))
+    mode = values.pop("action_mode")
     if mode.dtype == bool:
         mode = jnp.where(mode, types.EXPLORE, types.GREEDY)
     return base.Inputs(observation=named, action_mode=mode, **values)

@@ -140,7 +140,7 @@ def _inputs(size: int, **changes: Any) -> Any:
 
 def test_every_environment_explores_with_its_own_epsilon_and_evaluation_is_greedy() -> None:
     explore = np.arange(3) < 2
-    inputs = _inputs(3, explore=explore, slot=np.array([0, 3, 0]))._replace(num_slots=5)
+    inputs = _inputs(3, action_mode=explore, slot=np.array([0, 3, 0]))._replace(num_slots=5)
     keys = jax.random.split(jax.random.key(0), 4000)
     act = jax.jit(jax.vmap(lambda key: _act(_config(epsilon=0.6))(np.zeros(3), inputs, key)))
     actions = np.asarray(act(keys)[1].action)
@@ -178,7 +178,7 @@ def test_a_completed_step_has_the_priority_of_its_error_over_one_step() -> None:
         3,
         reward=np.array([10.0, 10.0, -1.0], np.float32),
         terminated=np.array([False, True, False]),
-        explore=np.zeros(3, bool),
+        action_mode=np.zeros(3, bool),
     )
     memory, outputs = _act(_config())(np.array([1.0, 2.0, 4.0], np.float32), inputs, jax.random.key(0))
     # 10 + 4/2 - 1; 10 - 2; |-1 + 4/2 - 4|

@@ -77,7 +77,7 @@ def test_an_action_is_repeated_to_its_end_and_then_the_agent_acts() -> None:
     assert taken == [[2, OWN, 3], [2, OWN, OWN], [2, OWN, OWN], [OWN, OWN, OWN]]
 
 
-@pytest.mark.parametrize("name", ["first", "explore"])
+@pytest.mark.parametrize("name", ["first", "action_mode"])
 def test_it_ends_with_the_episode_and_with_training(name: str) -> None:
     state = _repetition([1, 1], [9, 9])
     change = {name: np.array([name == "first", name != "first"])}
@@ -129,7 +129,7 @@ def test_the_random_start_ends_with_a_reward_or_a_terminal_state() -> None:
             reward=np.where(third, [-1.0, 0.0, 0.0, -1.0, 0.1, -9.0], -1.0),
             first=third & [False, True, False, True, False, False],
             terminated=third & [False, True, False, False, False, False],
-            explore=np.array([True, True, False, True, True, True]),
+            action_mode=np.array([True, True, False, True, True, True]),
         )
         explores.append((action != OWN).tolist())
     expected = np.ones((7, 6), bool)
@@ -155,7 +155,7 @@ def test_the_probability_of_an_action_is_how_often_it_is_taken(
 ) -> None:
     config, rows = muzero_config.ExploreConfig(epsilon=0.25), 20_000
     state = exploration.Repetition(*(jnp.full(rows, x, jnp.int32) for x in (repeated, left, first_left)))
-    shown, valid = {"explore": np.full(rows, explores)}, jnp.tile(jnp.array([True, True, True, False]), (rows, 1))
+    shown, valid = {"action_mode": np.full(rows, explores)}, jnp.tile(jnp.array([True, True, True, False]), (rows, 1))
     own = np.random.default_rng(0).choice(3, rows, p=[0.1, 0.7, 0.2]).astype(np.int32)
     _, taken = _apply(rows=rows, state=state, config=config, own=own, valid_actions=valid, key=1, **shown)
     np.testing.assert_allclose(np.bincount(taken, minlength=3) / rows, expected, atol=0.012)
@@ -178,7 +178,7 @@ def test_vectors_are_drawn_evenly_and_repeated_as_they_are() -> None:
     config = muzero_config.ExploreConfig(epsilon=1.0, exponent=0.0, max_length=3)
     rows, own = 10_000, np.full((10_000, 2), 7.0, np.float32)
     step = functools.partial(_apply, rows=rows, config=config, own=own, valid_actions=None)
-    step = functools.partial(step, explore=np.arange(rows) > 0)
+    step = functools.partial(step, action_mode=np.arange(rows) > 0)
     state, taken = exploration.initial(rows, VECTORS, 0), []
     for t in range(3):
         state, action = step(state=state, key=t)
@@ -240,7 +240,7 @@ def test_what_is_repeated_is_stored_as_the_action_and_changes_nothing_else() -> 
 def test_repeated_vectors_are_stored_normalized_and_taken_in_units() -> None:
     agent = _agent(VECTORS, **{"explore.epsilon": 1.0, "explore.exponent": 0.0})
     params, act, memory = jax.jit(agent.init)(jax.random.key(0)).params, jax.jit(agent.act), agent.initial_memory(8)
-    inputs = agent_cases.inputs(np.ones((8, 4), np.float32), 0, first=np.zeros(8, bool), explore=np.arange(8) > 0)
+    inputs = agent_cases.inputs(np.ones((8, 4), np.float32), 0, first=np.zeros(8, bool), action_mode=np.arange(8) > 0)
     taken = []
     for t in range(2):
         memory, outputs = act(params, memory, inputs, jax.random.key(t))
@@ -262,7 +262,7 @@ def test_the_random_start_is_of_the_run_and_not_of_its_policy() -> None:
 def test_rings_that_wait_for_workers_are_no_environments_to_explore_in() -> None:
     explore = {"explore.epsilon": 0.25, "explore.spread": True, "explore.exponent": 0.0}
     agent = _agent(**explore, **{"replay.num_slots": 4, "replay.num_envs": 2})
-    shown = agent_cases.inputs(np.ones((2_000, 4), np.float32), explore=np.ones(2_000, bool), num_slots=4)
+    shown = agent_cases.inputs(np.ones((2_000, 4), np.float32), action_mode=np.ones(2_000, bool), num_slots=4)
     shown = shown._replace(slot=np.ones(2_000, np.int32))
     params = jax.jit(agent.init)(jax.random.key(0)).params
     memory, _ = jax.jit(agent.act)(params, agent.initial_memory(2_000), shown, jax.random.key(1))

@@ -132,7 +132,7 @@ def test_acting_stores_the_probability_of_its_draw(changes: dict[str, Any], expo
     agent, params = muzero.make(config, cases.SPEC, "cpu"), _params(config)
     explore = np.arange(64) % 3
     observation = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
-    inputs = agent_cases.inputs(observation, explore=explore.astype(np.int8))
+    inputs = agent_cases.inputs(observation, action_mode=explore.astype(np.int8))
     _, found = jax.jit(agent.act)(params, (), inputs, jax.random.key(1))
     policy = np.asarray(found.stored["policy"], np.float64)
     drawn = policy**exponent / np.sum(policy**exponent, axis=1, keepdims=True)

@@ -30,7 +30,7 @@ def test_the_share_of_windows_has_what_a_search_of_its_observations_finds(share:
     fresh = jax.jit(lambda windows, key: muzero._freshen(parts, params, windows, key))(windows, jax.random.key(1))
     observation = np.asarray(windows.observation[types.OBSERVATION])[:num_fresh, :NUM_POSITIONS].reshape(-1, 4)
     if num_fresh:
-        inputs = agent_cases.inputs(observation, explore=np.zeros(len(observation), bool))
+        inputs = agent_cases.inputs(observation, action_mode=np.zeros(len(observation), bool))
         found = jax.jit(muzero.make(config, cases.SPEC, "cpu").act)(params, (), inputs, jax.random.key(2))[1].stored
     for name in ("policy", "value"):
         there, before = np.asarray(fresh.stored[name]), np.asarray(windows.stored[name])

@@ -38,7 +38,7 @@ def _trained(windows: windowing.Windows, num_updates: int = 5, **changes: Any) -
 def _acted(state: base.TrainState, observation: jax.Array, **changes: Any) -> base.Outputs:
     config = cases.make_config(**RATE, **changes)
     agent = cases.agent(config)[0]
-    inputs = agent_cases.inputs(observation, explore=np.zeros(len(observation), bool))
+    inputs = agent_cases.inputs(observation, action_mode=np.zeros(len(observation), bool))
     outputs: base.Outputs = cases.act(config)(agent.acting(state), (), inputs, jax.random.key(0))[1]
     return outputs
 

@@ -105,7 +105,7 @@ def test_a_search_over_sums_of_rewards_finds_the_action_that_is_rewarded(
         predict=lambda params, s: (jnp.zeros((len(s), 2)), cases.certain(jnp.zeros(len(s)))),
         prefix=muzero_net.Prefix(initial=lambda batch_size: (jnp.zeros((batch_size, 1)),), step=step),
     )
-    inputs = agent_cases.inputs(np.zeros((2, 1), np.float32), 2, explore=jnp.zeros(2, bool))
+    inputs = agent_cases.inputs(np.zeros((2, 1), np.float32), 2, action_mode=jnp.zeros(2, bool))
     outputs = jax.jit(lambda key: muzero._act(parts, {}, (), inputs, key)[1])(jax.random.key(0))
     np.testing.assert_array_equal(outputs.action, [1, 1])
     assert (outputs.stored["policy"][:, 1] > 0.6).all()
@@ -172,7 +172,7 @@ def _choice(num_players: int, policy: str, **changes: options.Value) -> base.Out
         return jnp.zeros((len(state), 2)), cases.certain(jnp.zeros(len(state)))
 
     parts = cases.model(config, spec, predict=predict, dynamics=dynamics)
-    inputs = agent_cases.inputs(jnp.array([[start]]), 2, explore=jnp.zeros(1, bool))
+    inputs = agent_cases.inputs(jnp.array([[start]]), 2, action_mode=jnp.zeros(1, bool))
     act = jax.jit(lambda inputs, key: muzero._act(parts, {}, (), inputs, key)[1])
     return act(inputs, jax.random.key(0))
 

@@ -316,7 +316,7 @@ def test_what_acts_has_the_moments_that_updates_have_counted() -> None:
 def test_vectors_are_normal_and_within_the_bounds(squash: bool) -> None:
     parts, params = cases.linear_parts(_config(squash=squash), cases.VECTORS), cases.params(cases.VECTORS)
     observation = np.tile(np.array([[1.0, -1.0]], np.float32), (4096, 1))
-    inputs = agent_cases.inputs(observation, 0, explore=np.arange(4096) < 4000)
+    inputs = agent_cases.inputs(observation, 0, action_mode=np.arange(4096) < 4000)
     act = jax.jit(lambda key: ppo._act(parts, ppo.PpoActing(params, None), ppo.PpoMemory(), inputs, key)[1])
     outputs = act(jax.random.key(0))
     mean, raw = np.array([1.1, -0.7, 0.6]), np.asarray(outputs.stored["action"])

@@ -205,7 +205,7 @@ def test_a_few_updates_make_the_better_action_likelier() -> None:
 def _act(*, is_random: bool, samples: bool = False) -> base.Outputs:
     observation = np.tile(np.array([[1.0, -1.0]], np.float32), (4096, 1))
     noisy = types.SAMPLE if samples else types.EXPLORE
-    inputs = agent_cases.inputs(observation, 0, explore=np.where(np.arange(4096) < 4000, noisy, types.GREEDY))
+    inputs = agent_cases.inputs(observation, 0, action_mode=np.where(np.arange(4096) < 4000, noisy, types.GREEDY))
     params = sac.SacActing(jnp.asarray(ACTOR), jnp.int32(0 if is_random else 1))
     outputs: base.Outputs = jax.jit(lambda: sac._act(_parts(_config()), params, inputs, jax.random.key(0))[1])()
     return outputs

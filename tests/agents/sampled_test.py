@@ -160,7 +160,7 @@ def _windows(config: configs.Config, peak: float) -> windowing.Windows:
 def test_the_agent_acts_in_the_environments_units_and_stores_its_own() -> None:
     agent, act, _, state = _agent(FAST)
     inputs = agent_cases.inputs(
-        jnp.ones((BATCH, 3)), 0, first=jnp.ones(BATCH, bool), explore=jnp.array([True, True, False, False])
+        jnp.ones((BATCH, 3)), 0, first=jnp.ones(BATCH, bool), action_mode=jnp.array([True, True, False, False])
     )
     _, outputs = act(state.params, (), inputs, jax.random.key(0))
     assert outputs.action.dtype == jnp.float32
@@ -208,7 +208,7 @@ def test_the_first_policy_loss_is_that_of_uniform_bins_and_falls() -> None:
     assert metrics["loss_policy"] < 0.2 * first["loss_policy"]
     assert metrics["policy_entropy"] < 0.5
     flags = jnp.ones(BATCH, bool)
-    inputs = agent_cases.inputs(agent_cases.shown(windows)[:, 0], 0, first=flags, explore=~flags)
+    inputs = agent_cases.inputs(agent_cases.shown(windows)[:, 0], 0, first=flags, action_mode=~flags)
     _, outputs = act(state.params, (), inputs, jax.random.key(0))
     # Most samples lie in the bin of 0.7, from 0.6 to 0.73; a tenth of the proposal is uniform.
     share = np.mean((outputs.stored["sampled"] > 0.6) & (outputs.stored["sampled"] < 0.74))

@@ -222,7 +222,7 @@ def test_what_is_right_follows_from_image_and_vector_together(name: str) -> None
         lit, goal = random.integers(0, 2, (2, NUM_WINDOWS))
         keys = jax.random.split(jax.random.key(number))
         explore = jnp.arange(NUM_WINDOWS) >= NUM_WINDOWS // 4  # the others show what it has learned
-        inputs = agent_cases.inputs(_halves(lit, goal), 4, first=jnp.ones(NUM_WINDOWS, bool), explore=explore)
+        inputs = agent_cases.inputs(_halves(lit, goal), 4, first=jnp.ones(NUM_WINDOWS, bool), action_mode=explore)
         _, outputs = act(agent.acting(state), agent.initial_memory(NUM_WINDOWS), inputs, keys[0])
         is_right = np.asarray(outputs.action) == 2 * lit + goal
         if number >= 20 and np.all(is_right[: NUM_WINDOWS // 4]):

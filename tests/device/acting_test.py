@@ -94,7 +94,7 @@ def test_the_agent_acts_on_stacks_and_all_else_that_environments_show(jit: bool)
         given: Any = outputs.stored
         assert given["params"] == number and given["memory"].tolist() == [10 * index] * 2
         assert given["key"].tolist() == jax.random.key_data(key).tolist()
-        for name in ("reward", "first", "action_mask", "explore", "slot"):
+        for name in ("reward", "first", "action_mask", "action_mode", "slot"):
             np.testing.assert_array_equal(getattr(given["inputs"], name), getattr(seen, name))
         assert given["inputs"].task.tolist() == [0, 0]
         _, outputs = step(jnp.float32(number), carried, seen._replace(task=jnp.array([3, 1])), key)

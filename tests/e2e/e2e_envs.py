@@ -85,7 +85,8 @@ class Switched(Paced):
             word = pathlib.Path(os.environ["E2E_RAISE"]).read_text()
         except FileNotFoundError:
             return super().step(action)
-        if word == "crash":  # as an engine in C++ may
+        if word == "crash":  # as an engine in C++ may; once, however soon the worker is started again
+            os.unlink(os.environ["E2E_RAISE"])
             os.kill(os.getpid(), signal.SIGSEGV)
         if word != "fork":
             raise ValueError("switched to raising")

@@ -97,7 +97,6 @@ def test_an_environment_that_crashes_its_worker_is_started_again(running: Runnin
     before = learner.trains_on()["steps_discarded"]["worker_lost"]
     running.switch.write_text("crash")
     learner.until(lambda found: found["steps_discarded"]["worker_lost"] > before, "its worker is lost")
-    running.switch.unlink()
     learner.until(lambda found: found["environments"] == 8, "its environments are back")
     learner.trains_on()
 

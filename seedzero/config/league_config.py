@@ -11,6 +11,8 @@ from seedzero.core import errors, json_object
 
 MAIN = "main"
 """The name of a run's only player, and of the first one."""
+LEARNING = (MAIN, "main_exploiter", "league_exploiter")
+"""Kinds of learning players."""
 BUILDERS = ("self_play", "past", "alphastar", "biased")
 """Builders of seedzero's own; others are a user's."""
 
@@ -30,6 +32,11 @@ class _Arguments(options.Section):
         except errors.ConfigError as error:
             raise errors.ConfigError(str(error).removeprefix("--")) from None
 
+    @classmethod
+    def values(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the builder's arguments for a JSON object's values. Raises ConfigError."""
+        return dataclasses.asdict(cls.parsed(given))
+
 
 @dataclasses.dataclass(frozen=True)
 class BiasedArguments(_Arguments):
@@ -39,7 +46,10 @@ class BiasedArguments(_Arguments):
 
 @dataclasses.dataclass(frozen=True)
 class AlphaStarArguments(_Arguments):
-    """Arguments of the builder `alphastar`; its defaults suit small board games, AlphaStar's steps are 2e9 and 4e9."""
+    """Arguments of the builder `alphastar` for players of one kind.
+
+    Its defaults suit small board games; AlphaStar's steps are 2e9 and 4e9.
+    """
 
     win_rate: float = options.at_creation(0.7, "a rival is beaten above it", low=0, high=1)
     min_games: int = options.at_creation(200, "matches for a win rate to count", low=0)
@@ -55,7 +65,34 @@ class AlphaStarArguments(_Arguments):
         if self.max_steps < self.min_steps:
             raise errors.ConfigError(f"max_steps={self.max_steps} is less than min_steps={self.min_steps}")
 
+    @classmethod
+    def values(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the arguments; of a threshold by kind of player, an object of every kind."""
+        objects = [name for name, value in given.items() if isinstance(value, Mapping)]
+        for name in objects:
+            if name not in _BY_KIND:
+                raise errors.ConfigError(f"{name} is an object; only {', '.join(_BY_KIND)} may differ by kind")
+            if unknown := given[name].keys() - set(LEARNING):
+                raise errors.ConfigError(f"{name}: {min(unknown)} is no kind; expected {', '.join(LEARNING)}")
+        if not objects:
+            return super().values(given)
+        found = {}
+        for kind in LEARNING:
+            own = {name: given[name][kind] for name in objects if kind in given[name]}
+            try:
+                found[kind] = cls.parsed({**{name: given[name] for name in given if name not in objects}, **own})
+            except errors.ConfigError as error:
+                raise errors.ConfigError(f"of {kind}, {error}") from None
+        by_kind = {name: {kind: getattr(found[kind], name) for kind in LEARNING} for name in objects}
+        return {**dataclasses.asdict(found[MAIN]), **by_kind}
 
+    @classmethod
+    def of(cls, values: Mapping[str, Any], kind: str) -> Self:
+        """Returns the arguments for players of a kind. values: as `values` returns them."""
+        return cls(**{name: value[kind] if isinstance(value, Mapping) else value for name, value in values.items()})
+
+
+_BY_KIND = ("win_rate", "min_games", "min_steps", "max_steps")
 _ARGUMENTS: Mapping[str, type[_Arguments]] = {"alphastar": AlphaStarArguments, "biased": BiasedArguments}
 
 
@@ -121,7 +158,7 @@ class LeagueConfig(options.Section):
             ) from None
         if kind := _ARGUMENTS.get(self.builder):
             try:
-                return dataclasses.asdict(kind.parsed(given))
+                return kind.values(given)
             except errors.ConfigError as error:
                 raise errors.ConfigError(f"{flag}: {error}") from None
         if given and self.builder in BUILDERS:

@@ -205,11 +205,11 @@ def _alphastar(
     more of them never over 199. So a rate of 0.7 is known to 0.07 (95 %). Matches before the last snapshot count too:
     matchmaking seldom draws an opponent that is beaten, and 200 new matches against it might never come.
     """
-    given = league_config.AlphaStarArguments(**arguments)
     mains, past, actions = pool.learning_of(members.MAIN), pool.past(), list[Action]()
     for number, name in enumerate(pool.learning):
         version, env_steps = pool.since(name)
         kind, steps = pool.of(name).kind, counts[name].env_steps - env_steps
+        given = league_config.AlphaStarArguments.of(arguments, kind)
         rivals = mains if kind == members.MAIN_EXPLOITER or (kind == members.LEAGUE_EXPLOITER and not past) else past
         least = min((_rate(payoff, name, rival, given) for rival in rivals), default=0.0)
         if counts[name].updates <= version:

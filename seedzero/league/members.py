@@ -10,8 +10,8 @@ import numpy as np
 
 from seedzero.config import league_config
 
-MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER, FROZEN = league_config.MAIN, "main_exploiter", "league_exploiter", "frozen"
-LEARNING = (MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER)
+LEARNING, FROZEN = league_config.LEARNING, "frozen"
+MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER = LEARNING
 KINDS = (*LEARNING, FROZEN)
 INITIAL = "initial"
 """Source of a reset: the parameters that the player began with."""

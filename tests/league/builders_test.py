@@ -104,6 +104,18 @@ def test_a_main_player_has_a_snapshot_when_it_beats_every_frozen_one(games: str,
     assert [action.reason for action in retired] == ["wins 1.00 or more against 1 player"]
 
 
+def test_thresholds_may_differ_by_kind_of_player() -> None:
+    pool = _pool(main_exploiters=1)
+    args = '{"min_steps": {"main": 500, "main_exploiter": 50}, "win_rate": {"main_exploiter": 0.4}, "min_games": 10}'
+    payoff = _played(payoffs.Payoff(), pool, "main_exploiter_0", "main", 10 * "D")
+    found = {steps: [action.player for action in _star(pool, payoff, steps, args=args)] for steps in (49, 50, 500)}
+    assert found == {49: [], 50: ["main_exploiter_0"] * 2, 500: ["main", *["main_exploiter_0"] * 2]}
+    given = league_config.LeagueConfig(builder="alphastar", builder_args=args).arguments()
+    assert given["min_steps"] == {"main": 500, "main_exploiter": 50, "league_exploiter": 10_000}  # the rest's default
+    assert given["win_rate"] == {"main": 0.7, "main_exploiter": 0.4, "league_exploiter": 0.7}
+    assert (given["min_games"], given["max_steps"]) == (10, 40_000)
+
+
 @pytest.mark.parametrize(("updates", "players"), [(20, {"main"}), (21, {"main", "main_exploiter_0"})])
 def test_a_player_that_has_not_learned_since_its_reset_goes_on(updates: int, players: set[str]) -> None:
     pool = _pool(main_exploiters=1).reset("main_exploiter_0", source="initial", version=20, env_steps=200)
@@ -238,6 +250,10 @@ def test_decayed_matches_are_worth_as_many_equal_ones_as_the_documentation_says(
         {"builder": "alphastar", "builder_args": '{"min_games": "many"}'},
         {"builder": "alphastar", "builder_args": '{"reset_to": "past"}'},
         {"builder": "alphastar", "builder_args": '{"min_steps": 20, "max_steps": 10}'},
+        {"builder": "alphastar", "builder_args": '{"win_rate": {"mains": 0.7}}'},
+        {"builder": "alphastar", "builder_args": '{"win_rate": {"main_exploiter": 1.5}}'},
+        {"builder": "alphastar", "builder_args": '{"max_steps": {"main": 10}, "min_steps": 20}'},
+        {"builder": "alphastar", "builder_args": '{"reset_to": {"main_exploiter": "main"}}'},
         {"builder": "biased", "builder_args": '{"nash_conv": -1}'},
         {"builder": "past", "builder_args": '{"freeze_every": 10}'},
         {"builder": "my_rules:build", "builder_args": "{"},

@@ -70,6 +70,15 @@ TASKS = {
     "ppo_lstm": ("--preset=memory-cartpole", "--agent=ppo", "--max_updates=6"),
     "apex": (*_CATCH, "--agent=apex"),
     "r2d2": ("--preset=memory-cartpole", "--agent=r2d2", "--max_updates=60", "--replay.min_steps=1000"),
+    "league": (
+        "--preset=league-tictactoe",
+        "--league.builder=alphastar",
+        '--league.builder_args={"win_rate": 0.5, "min_games": 5, "min_steps": 300, "max_steps": 900}',
+        "--league.build_every=20",
+        "--max_updates=120",
+        "--replay.min_steps=300",
+    ),
+    "league_seats": ("--preset=league-kuhn", "--max_updates=40", "--league.freeze_every=1000"),
     "sac": ("--env=gym:Pendulum-v1", "--agent=sac", "--max_updates=200", "--replay.min_steps=300"),
 }
 _TWO_DEVICES = "--xla_force_host_platform_device_count=2"

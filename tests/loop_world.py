@@ -25,6 +25,7 @@ from seedzero.loop import (
     dispatchers,
     evaluators,
     inboxes,
+    places,
     players,
     rate_limiting,
     rosters,
@@ -225,6 +226,9 @@ class World:
         self.decisions: list[Any] = []
         self.gathered = aggregator.Aggregator()
         self.now = 0.0
+        strategy = device_programs.choose_strategy(device.setup, on_host=False, on_ready=lambda: None)
+        actor = trees.copy(device.actor)  # calls donate it
+        self.place = places.Place(0, device.setup, device.programs, strategy, actor.rings, actor.carried)
         names = ("main",) if seating is None else ("main", "other")
         self.players = tuple(self._player(device, name) for name in names)
         self.player = self.players[0]
@@ -237,9 +241,8 @@ class World:
         self.observer = observers.LiveObserver(lambda: self.now, newest_rows.NewestReader)
         self.dispatcher = dispatchers.Dispatcher(
             config,
-            device.setup,
+            (self.place,),
             self.players,
-            trees.copy(device.actor.carried),
             workers,
             self.gathered,
             lambda: self.now,
@@ -258,23 +261,10 @@ class World:
         self.loop = device_loop.DeviceLoop(config, self.dispatcher, hooks, after_update=self.building.after_update)
 
     def _player(self, device: Device, name: str) -> players.Player:
-        setup, (train, rings) = device.setup, map(trees.copy, (device.train, device.actor.rings))  # they are donated
-        strategy = device_programs.choose_strategy(setup, on_host=False, on_ready=lambda: None)
-        rate_limiter = players.make_pacer(self.config, setup)
+        setup, rate_limiter = device.setup, players.make_pacer(self.config, device.setup)
         accounting = step_accounting.StepAccounting(setup.layout, rate_limiter, self.gathered, setup.spec)
-        seed = self.config.run.seed
-        shared = players.SharedRings(rings)
-        return players.Player(
-            name,
-            seed,
-            setup,
-            device.programs,
-            strategy,
-            train,
-            shared,
-            rate_limiter=rate_limiter,
-            accounting=accounting,
-        )
+        seed, train = self.config.run.seed, trees.copy(device.train)  # an update donates it
+        return players.Player(name, seed, self.place, train, rate_limiter=rate_limiter, accounting=accounting)
 
     def _evaluated(self, ended: evaluators.Ended) -> None:
         self.results.append(ended.result)

@@ -51,7 +51,7 @@ def best(run: run_places.RunRecord) -> SavedScore | None:
 
 
 def _score(run: run_places.RunRecord, index: int) -> SavedScore:
-    place = series.Place(*run.series.places[index])
+    place = series.RowPlace(*run.series.places[index])
     mean, std, episodes = run.series.values[index]
     number = int(episodes) if math.isfinite(episodes) else 0
     stderr = float(std) / math.sqrt(number - 1) if number > 1 and math.isfinite(std) else None

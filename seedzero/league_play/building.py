@@ -96,7 +96,7 @@ def reset(
     source: INITIAL, or the player whose parameters it takes, with the statistics that their values count in. Raises
     CheckpointError if these are lost.
     """
-    train = states.init_train(player.setup, player.seed)
+    train = states.init_train(player.place.setup, player.seed)
     if source != members.INITIAL:
         if seating.params(source) is None:
             raise errors.CheckpointError(
@@ -105,14 +105,14 @@ def reset(
             )
         live = seating.live.get(source)
         given = seating.pool.get(source) if live is None else players.snapshot(live)
-        if given.scales.keys() < set(player.setup.agent.scales):
+        if given.scales.keys() < set(player.place.setup.agent.scales):
             report(
                 f"league: {source} was saved by an earlier version, without the statistics of its returns; "
                 f"{player.name} takes its parameters, and learns new statistics"
             )
-        train = states.with_snapshot(player.setup, train, given)
+        train = states.with_snapshot(player.place.setup, train, given)
     player.train = train._replace(num_updates=player.train.num_updates)
-    player.shared.rings = states.forget(player.rings)
+    player.place.rings = states.forget(player.rings)
     player.accounting.restart(player.num_updates)
     env_steps = player.accounting.ledger.counts.stored
     player.publish()

@@ -61,9 +61,10 @@ class Alike(other_hosts.Alone):
         if self._aligned == player.num_updates:
             return None
         self._aligned = player.num_updates
-        assert isinstance(player.strategy, across.AcrossHosts)
-        run = player.programs.update.result().functions
-        player.train, checksums = player.strategy.align(run, player.train)
+        place = player.place
+        assert isinstance(place.strategy, across.AcrossHosts)
+        run = place.programs.update.result().functions
+        player.train, checksums = place.strategy.align(run, player.train)
         return checksums
 
     def _note(self, checksums: jax.Array) -> None:

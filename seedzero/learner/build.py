@@ -31,7 +31,7 @@ from seedzero.league import members
 from seedzero.league_play import building, league_seating, snapshot_pools
 from seedzero.learner import alike, capacity, saving, together
 from seedzero.live import record
-from seedzero.loop import device_loop, dispatchers, other_hosts, players, seatings, step_accounting
+from seedzero.loop import device_loop, dispatchers, other_hosts, places, players, seatings, step_accounting
 from seedzero.metrics import aggregator
 
 FROZEN_ON_HOST = 16
@@ -81,18 +81,15 @@ def device_loop_for(
                 trains = {name: strategy.spread(state) for name, state in trains.items()}
                 saving.check_same(setup.agent, trains, restored, saves.directory)
             carried, rings = first_actor(setup, restored, strategy, is_deterministic=config.run.deterministic)
-        shared, learning = players.SharedRings(rings), []
+        place, learning = places.Place(0, setup, programs, strategy, rings, carried), []
         for number, name in enumerate(names):
             rate_limiter = players.make_pacer(config, setup)
             learning.append(
                 players.Player(
                     name,
                     seed_of(together.own_seed(config), number),
-                    setup,
-                    programs,
-                    strategy,
+                    place,
                     trains[name],
-                    shared,
                     rate_limiter=rate_limiter,
                     accounting=step_accounting.StepAccounting(setup.layout, rate_limiter, gathered, spec),
                     mine=None if len(names) == 1 else homes == number,
@@ -102,7 +99,7 @@ def device_loop_for(
         if config.league.on and spec.seats:
             hooks = hooks._replace(judge=judge(config, setup))
         dispatcher = dispatchers.Dispatcher(
-            config, setup, tuple(learning), carried, workers, gathered, time.monotonic, seating, observer
+            config, (place,), tuple(learning), workers, gathered, time.monotonic, seating, observer
         )
         if restored is None and hosts is not None and hosts.step > 0:
             for player in learning:

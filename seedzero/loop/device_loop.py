@@ -158,8 +158,8 @@ class DeviceLoop:
 
     def close(self) -> None:
         """Ends the preparation of further calls."""
-        for player in self.dispatcher.players:
-            player.close()
+        for place in self.dispatcher.places:
+            place.close()
 
     # ------------------------------------------------------------------------------------ one turn
 

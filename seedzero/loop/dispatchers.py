@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,10 +13,10 @@ import numpy as np
 from seedzero.agents import base
 from seedzero.config import configs
 from seedzero.core import env_ids, errors, opponents, types
-from seedzero.device import acting, batches, setups, states, steps
+from seedzero.device import batches, states, steps
 from seedzero.league import payoffs
 from seedzero.live import record
-from seedzero.loop import evaluators, in_flight_calls, inboxes, phase, players, rosters, seatings
+from seedzero.loop import evaluators, in_flight_calls, inboxes, phase, places, players, rosters, seatings
 from seedzero.metrics import aggregator, clipping, counts
 from seedzero.replay import ring_store
 
@@ -96,17 +97,16 @@ class Dispatcher:
     def __init__(
         self,
         config: configs.Config,
-        setup: setups.Setup,
+        here: tuple[places.Place, ...],
         learning: tuple[players.Player, ...],
-        carried: acting.Carried,
         workers: Workers,
         gathered: aggregator.Aggregator,
         clock: Callable[[], float],
         seating: seatings.Seating | None = None,
         observer: record.Observer = record.NOBODY,
     ) -> None:
-        """seating: None: of one player."""
-        self.setup = setup
+        """here: the run's places. seating: None: of one player."""
+        self.places = here
         self.players = learning
         self.workers = workers
         self.gathered = gathered
@@ -120,38 +120,41 @@ class Dispatcher:
             evaluation = dataclasses.replace(evaluation, every_seconds=0.0)
         hardest = opponents.parse(config.env.opponents)[-1]
         self.evaluator = evaluators.Evaluator(evaluation, config.env.id, hardest=hardest, now=clock())
-        lanes = learning[0].strategy.lanes(config.training.max_in_flight)
-        self.in_flight = in_flight_calls.InFlight(workers.inbox.news, *lanes, observer=observer)
+        maxima: list[int] = []
+        for place in here:
+            lanes = place.strategy.lanes(config.training.max_in_flight)
+            place.lanes = range(len(maxima), len(maxima) + len(lanes))
+            maxima += lanes
+        self.in_flight = in_flight_calls.InFlight(workers.inbox.news, *maxima, observer=observer)
         self.update_times = in_flight_calls.UpdateTimes(clock)
         self.evaluated_last = False
         """Whether the last acting call was an evaluation's: it and training alternate."""
         self._num_acts = 0
         self._config = config
-        self._carried = carried
         self._publish_every = config.training.publish_every
         self._clip_norm = clipping.limit(config)
 
     # ------------------------------------------------------------------------------------ submitting
 
     def act(self, homes: Sequence[int]) -> None:
-        """Acts for the waiting training environments at home with some players: one tick, completed as one."""
+        """Acts for waiting training environments at home with some players: a tick of each place, completed as one."""
 
         def home_that_acts(slots: np.ndarray) -> int | None:
             home = self.seating.home(slots)
             return home if home in homes and not self.players[home].rate_limiter.holds(slots) else None
 
-        began = self.observer.clock()
         for player in self.players:
             player.receive()
-        messages = self._take(types.Role.TRAIN, homes, home_that_acts)
-        if not messages:
-            return  # their session ended a moment ago
-        dealt: dict[int, list[batches.Message]] = {}
-        for message in messages:
-            dealt.setdefault(self.seating.home(message.slots), []).append(message)
-        tick = [self._act_at(self.players[home], dealt[home]) for home in sorted(dealt)]
-        self.in_flight.add_call("act", began, lambda: self._deliver(tick))
-        self.evaluated_last = False
+        for place in dict.fromkeys(self.players[home].place for home in homes):
+            began, dealt = self.observer.clock(), dict[int, list[batches.Message]]()
+            for message in self._take(types.Role.TRAIN, place, home_that_acts):
+                dealt.setdefault(self.seating.home(message.slots), []).append(message)
+            if not dealt:
+                continue  # their session ended a moment ago
+            tick = [self._act_at(self.players[home], dealt[home]) for home in sorted(dealt)]
+            self.in_flight.add_call("act", began, functools.partial(self._deliver, tick), place.acting)
+            if place is self.places[0]:
+                self.evaluated_last = False
 
     def _act_at(self, player: players.Player, messages: Sequence[batches.Message]) -> _Dealt:
         """Books the rows of a home, and submits a call for each of their movers."""
@@ -160,24 +163,24 @@ class Dispatcher:
         player.accounting.record(_stored(joined, hands), self.clock())
         self.gathered.add_means({"policy_age": player.num_updates - player.version})
         calls = [self._run_act(player, messages, joined, hand, player.version, num_inserts) for hand in hands]
-        looks = self.observer.look(joined.slot, player.shared.rings)
+        looks = self.observer.look(joined.slot, player.place.rings)
         return _Dealt(joined, messages, player.version, player.num_updates - player.version, calls, looks)
 
     def evaluate(self, *, is_last: bool) -> evaluators.Ended | None:
         """Acts for the waiting evaluation environments; returns a complete evaluation. is_last: it ends the run."""
         running, player, began = self.evaluator.running, self.players[0], self.observer.clock()
         assert running is not None
-        messages = self._take(types.Role.EVALUATE, [0], lambda slots: 0)
+        messages = self._take(types.Role.EVALUATE, player.place, lambda slots: 0)
         if not messages:
             return None  # their session ended a moment ago
         self.evaluated_last = True
         joined = batches.join(messages)
         ended = self.evaluator.record(messages, player.num_updates, self.clock(), is_last=is_last)
         if ended is None:
-            hand = seatings.Hand(None, running.params, self.setup.spec.default_mode)
+            hand = seatings.Hand(None, running.params, player.place.setup.spec.default_mode)
             call = self._run_act(player, messages, joined, hand, running.update, 0)
             tick = [_Dealt(joined, messages, running.update, player.num_updates - running.update, [call])]
-            self.in_flight.add_call("evaluate", began, lambda: self._deliver(tick))
+            self.in_flight.add_call("evaluate", began, lambda: self._deliver(tick), player.place.acting)
         else:
             self.observer.see(record.Acted(joined, messages))
             played = running.played
@@ -188,10 +191,14 @@ class Dispatcher:
             self.workers.end_session(running.session, reason)
         return ended
 
-    def _take(self, role: types.Role, homes: Sequence[int], home: inboxes.Home) -> list[batches.Message]:
-        """Takes the messages of a tick, in lock step in the order of their slots."""
-        max_rows = min(self.players[number].programs.sizes[-1] for number in homes)
-        messages = self.workers.inbox.take(role, self.setup.layout, max_rows, home)
+    def _take(self, role: types.Role, place: places.Place, home: inboxes.Home) -> list[batches.Message]:
+        """Takes the messages of a tick in a place, in lock step in the order of their slots."""
+
+        def home_here(slots: np.ndarray) -> int | None:
+            at = home(slots)
+            return at if at is not None and self.players[at].place is place else None
+
+        messages = self.workers.inbox.take(role, place.setup.layout, place.programs.sizes[-1], home_here)
         if self._lock_step:
             messages.sort(key=lambda message: message.first_slot)
         return messages
@@ -206,14 +213,14 @@ class Dispatcher:
         num_inserts: int,
     ) -> _Acted:
         """Submits a call for a hand's rows of messages, of groups at home with a player."""
-        spec, layout, sizes = self.setup.spec, self.setup.layout, player.programs.sizes
+        setup, sizes = player.place.setup, player.place.programs.sizes
         batch, rows = batches.assemble(
-            messages, joined, hand.mine, spec, layout, sizes, hand.action_mode, stored=hand.stored
+            messages, joined, hand.mine, setup.spec, setup.layout, sizes, hand.action_mode, stored=hand.stored
         )
         counters = steps.counters(num_inserts, version, self._num_acts, own=hand.own)
         self._num_acts += 1
         params = player.params if hand.params is None else hand.params
-        self._carried, acted = player.run_act(self._carried, batch, params, counters)
+        acted = player.run_act(batch, params, counters)
         actions, metrics = acted if isinstance(acted, tuple) else (acted, {})
         self.gathered.add_batch(len(rows), len(batch.slot), self.clock() - messages[0].arrived)
         trains = hand.own and hand.action_mode == types.EXPLORE
@@ -242,7 +249,8 @@ class Dispatcher:
         values = player.run_update(self.clock())
         if player.num_updates % self._publish_every == 0:
             player.publish()
-        names, settle = player.programs.update.result().metric_names, player.strategy.when_there()
+        strategy = player.place.strategy
+        names, settle = player.place.programs.update.result().metric_names, strategy.when_there()
         ended = self.update_times.begin()
 
         def collect() -> None:
@@ -254,15 +262,15 @@ class Dispatcher:
                     f"the loss or its gradient was not finite in {_MAX_REJECTED} updates in a row; resume from the "
                     f"last checkpoint with a lower learning rate, or look for huge rewards"
                 )
-            if player.strategy.takes_turns:
+            if strategy.takes_turns:
                 settle()
 
-        self.in_flight.add_call("update", began, collect, in_flight_calls.UPDATING)
+        self.in_flight.add_call("update", began, collect, player.place.updating)
 
     def reanalyse(self, player: players.Player) -> None:
         """Renews stored targets once."""
         began, values = self.observer.clock(), player.run_reanalyse()
-        names = player.programs.reanalyse.result().metric_names
+        names = player.place.programs.reanalyse.result().metric_names
 
         def collect() -> None:
             fetched = dict(zip(names, np.asarray(values).tolist(), strict=True))
@@ -270,13 +278,13 @@ class Dispatcher:
             self.gathered.add_means({"refreshed_share": share})
             self.gathered.add_means(fetched, weight=share)  # means over the reanalysed rows
 
-        self.in_flight.add_call("reanalyse", began, collect)
+        self.in_flight.add_call("reanalyse", began, collect, player.place.acting)
 
     # ------------------------------------------------------------------------------------ environments
 
     def discard(self, slots: np.ndarray, reason: str) -> None:
         """Ends the histories of slots without environments, for one of the ledger's reasons."""
-        if slots[0] < self.setup.layout.num_train:
+        if slots[0] < self.places[0].setup.layout.num_train:
             self.seating.lose(slots)
             for player in self.players:
                 player.accounting.cut(slots, reason)
@@ -292,7 +300,8 @@ class Dispatcher:
         for player in self.players:
             player.accounting.drop(counts.CHECKPOINT_RESET)
         self.seating.reset()
-        self._carried = states.init_carried(self.setup, begins=False)
+        for place in self.places:
+            place.forget_environments()
 
     def is_evaluation_due(self, *, is_last: bool) -> bool:
         """Returns whether an evaluation should begin; is_last: it ends the run."""
@@ -335,8 +344,6 @@ class Dispatcher:
         """Returns a checkpoint's content; acting takes the newest parameters from here on, as after a resume."""
         for player in self.players:
             player.publish()
-        states_of = {player.name: player.state() for player in self.players}
-        rings = states_of[self.players[0].name][1]  # all players share them
         counters = {
             "num_acts": self._num_acts,
             **players.to_json(self.players),
@@ -345,8 +352,8 @@ class Dispatcher:
             **self.seating.to_json(),
             **run_phase.to_json(),
         }
-        parts = {name: found for name, (found, _) in states_of.items()}
-        return CheckpointState(parts, rings, counters, self.seating.frozen())
+        parts = {player.name: player.state() for player in self.players}
+        return CheckpointState(parts, self.places[0].whole(), counters, self.seating.frozen())
 
     def restore(self, counters: Mapping[str, Any], *, has_replay: bool) -> None:
         """Continues a checkpoint's counters; without its replay, updates wait until new steps are stored."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from seedzero.config import configs
 from seedzero.core import types
-from seedzero.loop import dispatchers, in_flight_calls, inboxes, phase, players, rate_limiting, scheduler
+from seedzero.loop import dispatchers, inboxes, phase, players, rate_limiting, scheduler
 from seedzero.metrics import counts
 
 _MAX_DUE = 8
@@ -72,15 +72,15 @@ def _progress(
     may_update: bool,
 ) -> rate_limiting.Progress:
     lock_step, evaluator, flight = config.run.deterministic, dispatcher.evaluator, dispatcher.in_flight
-    accounting, sizes = player.accounting, player.programs.sizes
-    ready = bool(sizes) and (not lock_step or sizes == player.programs.all_sizes)
-    has_room = flight.has_room_in(in_flight_calls.ACTING)
-    may_learn = flight.has_room_in(in_flight_calls.UPDATING)
+    accounting, place = player.accounting, player.place
+    programs = place.programs
+    ready = bool(programs.sizes) and (not lock_step or programs.sizes == programs.all_sizes)
+    has_room, may_learn = flight.has_room_in(place.acting), flight.has_room_in(place.updating)
     evaluating = evaluator.running is not None
     num_inserts = accounting.ledger.counts.stored
     only_learns = config.run.has_all_steps(num_inserts)
     may_act = ready and not only_learns and can_fill
-    can_act = may_act and has_room and not (player.strategy.takes_turns and not may_learn)
+    can_act = may_act and has_room and not (place.strategy.takes_turns and not may_learn)
     waits = evaluating and bool(dispatcher.workers.inbox.waiting(types.Role.EVALUATE))
     return rate_limiting.Progress(
         num_inserts=num_inserts,
@@ -90,7 +90,7 @@ def _progress(
         can_act=can_act,
         can_evaluate=has_room and ready and waits,
         can_update=may_update and may_learn and player.can_update,
-        can_reanalyse=has_room and player.programs.reanalyse.done() and accounting.can_sample,
+        can_reanalyse=has_room and programs.reanalyse.done() and accounting.can_sample,
         evaluating=evaluating or (lock_step and dispatcher.is_evaluation_due(is_last=False)),
         evaluated_last=dispatcher.evaluated_last,
         only_learns=only_learns,
@@ -111,7 +111,8 @@ def own_counts(learning: Sequence[players.Player]) -> counts.Counts:
 
 def can_update(dispatcher: dispatchers.Dispatcher) -> bool:
     """Returns whether the only player's next update can be submitted now."""
-    return dispatcher.in_flight.has_room_in(in_flight_calls.UPDATING) and dispatcher.players[0].can_update
+    player = dispatcher.players[0]
+    return dispatcher.in_flight.has_room_in(player.place.updating) and player.can_update
 
 
 def num_due(config: configs.Config, dispatcher: dispatchers.Dispatcher, run_phase: phase.RunPhase) -> int:
@@ -174,7 +175,7 @@ def look(
     """
     learning, evaluator = dispatcher.players, dispatcher.evaluator
     first, running = learning[0], evaluator.running  # another thread may set it to None
-    reanalyse, found = first.setup.agent.reanalyse, counts.total([own_counts(learning), *others])
+    reanalyse, found = first.place.setup.agent.reanalyse, counts.total([own_counts(learning), *others])
     num_reanalyses = sum(player.num_reanalyses for player in learning)
     at_home: list[list[np.ndarray]] = [[] for _ in learning]
     sessions = dispatcher.workers.roster.started(types.Role.TRAIN)
@@ -202,5 +203,5 @@ def look(
         matches=dispatcher.seating.num_matches(),
         win_rate=dispatcher.seating.win_rate(),
         num_frozen=len(dispatcher.seating.frozen()),
-        is_compiled=all(player.programs.sizes and player.programs.update.done() for player in learning),
+        is_compiled=all(place.programs.sizes and place.programs.update.done() for place in dispatcher.places),
     )

@@ -14,30 +14,20 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.config import configs
-from seedzero.device import acting, batches, device_programs, meshes, setups, states, steps, strategies
-from seedzero.loop import queue_rate, rate_limiting, replay_rate, step_accounting
+from seedzero.device import batches, meshes, setups, states, steps, strategies
+from seedzero.loop import places, queue_rate, rate_limiting, replay_rate, step_accounting
 from seedzero.metrics import counts
 from seedzero.replay import ring_store, sources
 
 
 @dataclasses.dataclass(eq=False)
-class SharedRings:
-    """The rings of a run, in which each slot is at home with one player; every call of any player donates them."""
-
-    rings: ring_store.Rings  # the stored rows; frames may lie elsewhere
-
-
-@dataclasses.dataclass(eq=False)
 class Player:
-    """The train state and rings of a player, its acting parameters, counters, pace and accounting."""
+    """The train state of a player, its acting parameters, counters, pace and accounting."""
 
     name: str  # in checkpoints of several players
     seed: int  # of everything random on the devices, the first parameters among it
-    setup: setups.Setup
-    programs: device_programs.Programs  # compiled device functions, those of all players of the same network
-    strategy: strategies.Strategy  # how devices share its work
+    place: places.Place  # where it learns, and where the rows of groups at home with it lie
     train: base.TrainState
-    shared: SharedRings
     rate_limiter: rate_limiting.RateLimiter  # when it acts and learns
     accounting: step_accounting.StepAccounting  # of the steps of groups at home with it
     num_updates: int = 0  # submitted since the run began, resumes included
@@ -51,17 +41,17 @@ class Player:
     @property
     def rings(self) -> ring_store.Rings:
         """The rings, whose rows of slots at home here are drawn."""
-        return self.shared.rings._replace(mine=self.mine)
+        return self.place.rings_of(self.mine)
 
     # ------------------------------------------------------------------------------------ parameters that act
 
     def copy_params(self) -> base.Params:
         """Returns a copy of the newest parameters for acting, on the devices that act."""
-        return self.strategy.copy(self._newest.params)
+        return self.place.strategy.copy(self._newest.params)
 
     @property
     def _newest(self) -> strategies.Acting:
-        return strategies.Acting(self.setup.agent.acting(self.train), self.num_updates)
+        return strategies.Acting(self.place.setup.agent.acting(self.train), self.num_updates)
 
     @property
     def _acting(self) -> strategies.Acting:
@@ -69,60 +59,51 @@ class Player:
 
     def publish(self) -> None:
         """Has acting use the newest parameters from now on; with learners apart, once they are there."""
-        self.params, self.version = self.strategy.publish(self._newest) or self._acting
+        self.params, self.version = self.place.strategy.publish(self._newest) or self._acting
 
     def receive(self) -> None:
         """Has acting use the newest published parameters available without waiting."""
-        self.params, self.version = self.strategy.receive() or self._acting
+        self.params, self.version = self.place.strategy.receive() or self._acting
 
     # ------------------------------------------------------------------------------------ calls
 
     @property
     def num_inserts(self) -> int:
         """The steps stored so far, for sampling; a queue needs none."""
-        return self.accounting.ledger.counts.stored if self.setup.agent.samples else 0
+        return self.accounting.ledger.counts.stored if self.place.setup.agent.samples else 0
 
-    def run_act(
-        self, carried: acting.Carried, batch: batches.Batch, params: base.Params, counters: steps.Counters
-    ) -> tuple[acting.Carried, Any]:
-        """Acts on a batch; returns the environments' new memory, and the results of `acting.make_act` for its rows."""
-        if not self.strategy.holds_frames:
-            self.strategy.keep(batch)
-        act, actor = self.programs.act(len(batch.slot)), acting.ActorState(carried, self.rings)
-        actor, actions = act(np.int32(self.seed), params, actor, batch, counters)
-        self.shared.rings = actor.rings
-        return actor.carried, actions
+    def run_act(self, batch: batches.Batch, params: base.Params, counters: steps.Counters) -> Any:
+        """Acts on a batch of its groups; returns the results of `acting.make_act` for its rows."""
+        return self.place.run_act(self.seed, params, self.mine, batch, counters)
 
     @property
     def can_update(self) -> bool:
         """Whether an update is compiled and has data, and no frames are being read for it."""
-        return self.programs.update.done() and self.strategy.is_ready and self.accounting.can_sample
+        return self.place.programs.update.done() and self.place.strategy.is_ready and self.accounting.can_sample
 
     def run_update(self, now: float) -> jax.Array:
         """Learns from the windows that the pace feeds; returns metrics [M], `Training.metric_names`."""
-        feed, run = self.rate_limiter.feed(self.num_inserts, now), self.programs.update.result().functions
+        feed, run = self.rate_limiter.feed(self.num_inserts, now), self.place.programs.update.result().functions
         given = np.int32(self.seed), self.train, self.rings
-        self.train, self.shared.rings, values = self.strategy.run_update(run, given, feed, self.num_updates)
+        self.train, self.place.rings, values = self.place.strategy.run_update(run, given, feed, self.num_updates)
         self.num_updates += 1
         return values
 
     def run_reanalyse(self) -> jax.Array:
         """Renews stored targets; returns metrics [M], `Training.metric_names`."""
-        params, version = self.strategy.reanalysing(self._newest, self._acting)
+        params, version = self.place.strategy.reanalysing(self._newest, self._acting)
         counters = steps.counters(self.num_inserts, version, self.num_reanalyses)
-        run = self.programs.reanalyse.result().functions
+        run = self.place.programs.reanalyse.result().functions
         given = np.int32(self.seed), params, self.rings
-        self.shared.rings, values = self.strategy.run_reanalyse(run, given, counters)
+        self.place.rings, values = self.place.strategy.run_reanalyse(run, given, counters)
         self.num_reanalyses += 1
         return values
 
     # ------------------------------------------------------------------------------------ checkpoints
 
-    def state(self) -> tuple[dict[str, base.Params], ring_store.Rings | None]:
-        """Returns the parts of the train state, and the replay with its frames; None for a queue (keeps none)."""
-        agent = self.setup.agent
-        train = meshes.own(self.train)
-        return states.parts(agent, train), self.strategy.whole(self.shared.rings) if agent.samples else None
+    def state(self) -> dict[str, base.Params]:
+        """Returns the parts of the train state."""
+        return states.parts(self.place.setup.agent, meshes.own(self.train))
 
     def to_json(self) -> dict[str, Any]:
         """Returns the player's part of a checkpoint's counters."""
@@ -137,11 +118,6 @@ class Player:
         self.accounting.restore(saved, has_replay=has_replay)
         self.rate_limiter.restore(saved)
 
-    def close(self) -> None:
-        """Ends the preparation of further calls."""
-        self.programs.close()
-        self.strategy.close()
-
 
 def make_pacer(config: configs.Config, setup: setups.Setup) -> rate_limiting.RateLimiter:
     """Returns the pace of the agent's data."""
@@ -154,7 +130,7 @@ def make_pacer(config: configs.Config, setup: setups.Setup) -> rate_limiting.Rat
 
 def snapshot(player: Player) -> states.PlayerSnapshot:
     """Returns a copy of a player's newest parameters for acting and their statistics, on the devices that act."""
-    return states.PlayerSnapshot(*player.strategy.copy(states.snapshot(player.setup.agent, player.train)))
+    return states.PlayerSnapshot(*player.place.strategy.copy(states.snapshot(player.place.setup.agent, player.train)))
 
 
 _PLAYERS = "players"

@@ -19,7 +19,7 @@ _OUT_OF_ORDER_SECONDS = 1.0
 _UNFINISHED = "evaluation_unfinished"
 
 
-class Place(NamedTuple):
+class RowPlace(NamedTuple):
     """A place in the curve of a run. seconds: of all its learners, one after the other."""
 
     update: float = 0.0
@@ -31,14 +31,14 @@ class Place(NamedTuple):
 class Series:
     """Values of metrics at places of a run, in order.
 
-    places: [N, 3] as `Place`. values: [N, M], nan: the row lacks that metric. names: metrics of all rows, sorted.
+    places: [N, 3] as `RowPlace`. values: [N, M], nan: the row lacks that metric. names: metrics of all rows, sorted.
     last: the farthest place of any row. num_damaged: lines that cannot be read, an unfinished last one left out.
     """
 
     places: np.ndarray
     values: np.ndarray
     names: tuple[str, ...] = ()
-    last: Place = Place()  # noqa: RUF009  it is immutable
+    last: RowPlace = RowPlace()  # noqa: RUF009  it is immutable
     num_damaged: int = 0
 
 
@@ -56,12 +56,12 @@ def fold(found: rows.RowReader, wanted: Sequence[str]) -> Series:
     Rows of updates that later rows repeat are left out, and evaluations that were cut (`evaluation_unfinished`). A
     resumed learner counts its seconds anew; they are added to those before.
     """
-    kept: list[tuple[Place, list[float]]] = []
+    kept: list[tuple[RowPlace, list[float]]] = []
     names: set[str] = set()
-    last, before, newest = Place(), 0.0, 0.0
+    last, before, newest = RowPlace(), 0.0, 0.0
     for row in found:
         try:
-            place = Place(*(_number(row.get(key, 0)) for key in metrics_log.FIRST_KEYS))
+            place = RowPlace(*(_number(row.get(key, 0)) for key in metrics_log.FIRST_KEYS))
         except OverflowError:
             found.num_damaged += 1
             continue
@@ -69,7 +69,7 @@ def fold(found: rows.RowReader, wanted: Sequence[str]) -> Series:
             before += newest
         newest = place.seconds
         place = place._replace(seconds=before + newest)
-        last = Place(*map(max, last, place))
+        last = RowPlace(*map(max, last, place))
         names |= {name for name, value in row.items() if isinstance(value, (int, float))}
         numbers = [_number(row.get(name)) for name in wanted]
         if not math.isfinite(numbers[0]) or (wanted[0].startswith("evaluation_") and _UNFINISHED in row):
@@ -77,7 +77,7 @@ def fold(found: rows.RowReader, wanted: Sequence[str]) -> Series:
         while kept and (kept[-1][0].update > place.update or kept[-1][0].env_steps > place.env_steps):
             kept.pop()
         kept.append((place, numbers))
-    places = np.array([place for place, _ in kept], float).reshape(-1, len(Place._fields))
+    places = np.array([place for place, _ in kept], float).reshape(-1, len(RowPlace._fields))
     values = np.array([numbers for _, numbers in kept], float).reshape(-1, len(wanted))
     return Series(places, values, tuple(sorted(names)), last, found.num_damaged)
 

@@ -118,12 +118,12 @@ def test_without_seats_there_is_no_judge(world: World) -> None:
 
 
 def test_a_reset_player_has_first_parameters_an_empty_replay_and_its_counts(world: World) -> None:
-    player, setup = world.exploiter, world.exploiter.setup
+    player, setup = world.exploiter, world.exploiter.place.setup
     player.train = jax.tree.map(lambda x: x, states.init_train(setup, 77))._replace(num_updates=np.int32(9))
     player.num_updates, player.version = 9, 5
-    weights = np.ones(player.shared.rings.weight.shape, np.float32)
-    player.shared.rings = player.shared.rings._replace(
-        weight=jax.device_put(weights, player.shared.rings.weight.sharding)
+    weights = np.ones(player.place.rings.weight.shape, np.float32)
+    player.place.rings = player.place.rings._replace(
+        weight=jax.device_put(weights, player.place.rings.weight.sharding)
     )
     player.accounting._stored_per_shard[:] = 50
     world.build(builders.Action("reset", player.name, members.INITIAL, "stuck"))
@@ -132,7 +132,7 @@ def test_a_reset_player_has_first_parameters_an_empty_replay_and_its_counts(worl
     assert np.array_equal(_numbers(player.train.opt_state), _numbers(fresh.opt_state))
     assert np.array_equal(_numbers(player.params), _numbers(setup.agent.acting(fresh)))  # acting takes them at once
     assert (int(player.train.num_updates), player.num_updates, player.version) == (9, 9, 9)
-    assert np.asarray(player.shared.rings.weight)[:, 0].tolist() == [1, 1, 0, 0]
+    assert np.asarray(player.place.rings.weight)[:, 0].tolist() == [1, 1, 0, 0]
     assert player.accounting.num_kept == 0 and player.rate_limiter.to_json()["pace"]["since"] == (
         9,
         player.accounting.ledger.counts.stored,
@@ -162,7 +162,7 @@ def test_a_reset_takes_parameters_with_the_statistics_of_their_values(
     agent: str, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(loop_world.without_programs(_AGENTS[agent]), monkeypatch)
-    setup, player, main = world.main.setup, world.exploiter, world.main
+    setup, player, main = world.main.place.setup, world.exploiter, world.main
     learned = [jax.tree.map(lambda x, by=by: x + by if x.dtype == np.float32 else x, main.train) for by in (1, 2)]
     player.train, main.train = learned
     main.publish()

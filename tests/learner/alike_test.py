@@ -41,9 +41,8 @@ class World:
         self.strategy = Strategy()
         update = types.SimpleNamespace(result=lambda: types.SimpleNamespace(functions={"align": None}))
         programs = types.SimpleNamespace(update=update)
-        self.player = types.SimpleNamespace(
-            num_updates=num_updates, train=0, strategy=self.strategy, programs=programs
-        )
+        place = types.SimpleNamespace(strategy=self.strategy, programs=programs)
+        self.player = types.SimpleNamespace(num_updates=num_updates, train=0, place=place)
         dispatcher: Any = types.SimpleNamespace(
             players=(self.player,),
             in_flight=types.SimpleNamespace(add=lambda call, lane: self.waiting.append(call)),

@@ -21,8 +21,9 @@ def _make(device: loop_world.Device, **functions: Any) -> players.Player:
 
 def _act(device: loop_world.Device, player: players.Player, num_inserts: int = 0, num_calls: int = 0) -> np.ndarray:
     """Acts on a batch in fresh memory; returns its actions."""
-    carried, counters = trees.copy(device.actor.carried), steps.counters(num_inserts, 0, num_calls)
-    return np.asarray(player.run_act(carried, _batch(), player.params, counters)[1])
+    player.place.carried = trees.copy(device.actor.carried)
+    counters = steps.counters(num_inserts, 0, num_calls)
+    return np.asarray(player.run_act(_batch(), player.params, counters))
 
 
 def _batch() -> batches.Batch:
@@ -66,7 +67,7 @@ def test_parameters_act_once_they_are_on_the_devices_that_do(
     published: list[Any] = []
     monkeypatch.setattr(apart, "is_there", lambda params: any(params is published[index] for index in there))
     player = _make(device_apart)
-    copy = player.strategy.copy
+    copy = player.place.strategy.copy
 
     def publish() -> None:
         player.run_update(0.0)
@@ -76,7 +77,7 @@ def test_parameters_act_once_they_are_on_the_devices_that_do(
         published.append(copy(params))
         return published[-1]
 
-    monkeypatch.setattr(player.strategy, "copy", copied)
+    monkeypatch.setattr(player.place.strategy, "copy", copied)
     for _ in range(3):
         publish()
     player.receive()
@@ -132,7 +133,7 @@ def test_players_of_other_seeds_share_programs_and_draw_otherwise(reanalysing: l
     found = []
     for seed in (1, 1, 2):
         world = loop_world.World(reanalysing, run__seed=seed)
-        assert world.player.programs is reanalysing.programs
+        assert world.player.place.programs is reanalysing.programs
         world.play(world.join(), 12)
         actions = [actions for _, actions, _ in world.replies]
         found.append((actions, world.gathered.means()["loss"], world.rings.stored["target_version"].tolist()))
@@ -145,7 +146,7 @@ def test_a_batch_of_one_shard_asks_for_the_program_of_its_size(device: loop_worl
     player = _make(device)
     actions = _act(device, player)
     assert actions.shape == (4,) and set(actions.tolist()) <= {0, 1, 2}
-    assert player.state()[1].cursor.tolist() == [1, 1, 1, 1]  # type: ignore[union-attr]
+    assert player.place.whole().cursor.tolist() == [1, 1, 1, 1]  # type: ignore[union-attr]
 
 
 def test_a_checkpoint_holds_the_replay_with_its_frames(
@@ -153,14 +154,14 @@ def test_a_checkpoint_holds_the_replay_with_its_frames(
 ) -> None:
     frames = np.ones(3)
     player = _make(device)
-    monkeypatch.setattr(player.strategy, "whole", lambda rings: rings._replace(observation=frames))
-    parts, rings = player.state()
+    monkeypatch.setattr(player.place.strategy, "whole", lambda rings: rings._replace(observation=frames))
+    rings = player.place.whole()
     assert rings is not None and rings.observation is frames
-    assert parts.keys() == states.parts(device.setup.agent, device.train).keys()
+    assert player.state().keys() == states.parts(device.setup.agent, device.train).keys()
 
 
 def test_a_queues_rings_hold_nothing_to_keep(queued: loop_world.Device) -> None:
-    assert _make(queued).state()[1] is None
+    assert _make(queued).place.whole() is None
 
 
 def test_counters_come_back_and_acting_takes_the_newest_parameters(reanalysing: loop_world.Device) -> None:

@@ -1,0 +1,70 @@
+"""A place: what a set of players shares, from devices and compiled programs to rings and environments' memory.
+
+Most runs have one place. The device loop's thread owns it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.device import acting, batches, device_programs, setups, states, steps, strategies
+from seedzero.replay import ring_store
+
+
+@dataclasses.dataclass(eq=False)
+class Place:
+    """The shared part of the players that learn here; a slot's place is that of the player at home in it.
+
+    Every call of any player donates the rings, an acting call the memory too.
+    """
+
+    number: int  # from 0; evaluations play in the first place
+    setup: setups.Setup  # with the mesh and the layout of the place
+    programs: device_programs.Programs
+    strategy: strategies.Strategy  # how the place's devices share the work
+    rings: ring_store.Rings  # the stored rows of slots here; frames may lie elsewhere
+    carried: acting.Carried  # the memory of environments here
+    lanes: Sequence[int] = (0,)
+    """Lanes of calls in flight: of acting, and at the end of updates, which may be the same (`Dispatcher`)."""
+
+    @property
+    def acting(self) -> int:
+        """The lane of acting."""
+        return self.lanes[0]
+
+    @property
+    def updating(self) -> int:
+        """The lane of updates."""
+        return self.lanes[-1]
+
+    def run_act(
+        self, seed: int, params: base.Params, mine: np.ndarray | None, batch: batches.Batch, counters: steps.Counters
+    ) -> Any:
+        """Acts on a batch; returns the results of `acting.make_act` for its rows. mine: as of `Player`."""
+        if not self.strategy.holds_frames:
+            self.strategy.keep(batch)
+        act, actor = self.programs.act(len(batch.slot)), acting.ActorState(self.carried, self.rings_of(mine))
+        (self.carried, self.rings), actions = act(np.int32(seed), params, actor, batch, counters)
+        return actions
+
+    def rings_of(self, mine: np.ndarray | None) -> ring_store.Rings:
+        """Returns the rings, whose rows of a player's slots are drawn."""
+        return self.rings._replace(mine=mine)
+
+    def forget_environments(self) -> None:
+        """All environments begin anew."""
+        self.carried = states.init_carried(self.setup, begins=False)
+
+    def whole(self) -> ring_store.Rings | None:
+        """Returns the replay with its frames, for a checkpoint; None for a queue (keeps none)."""
+        return self.strategy.whole(self.rings) if self.setup.agent.samples else None
+
+    def close(self) -> None:
+        """Ends the preparation of further calls."""
+        self.programs.close()
+        self.strategy.close()

@@ -22,11 +22,12 @@ _SCALE = 2
 
 
 class WinRates(NamedTuple):
-    """Win rates of rows' players against columns' [N, N]; None: never met. games: [N, N]."""
+    """Win rates and mean returns of rows' players against columns' [N, N]; None: never met. games: [N, N]."""
 
     names: Sequence[str]
     rates: Sequence[Sequence[float | None]]
     games: Sequence[Sequence[int]]
+    returns: Sequence[Sequence[float | None]]
 
 
 class _Square(NamedTuple):
@@ -52,9 +53,12 @@ class _Drawing(NamedTuple):
     texts: list[_Text]
 
 
-def svg(table: WinRates, title: str) -> bytes:
-    """Returns an SVG file; a browser tells each square's players, rate and games."""
-    drawing = _layout(table, title)
+def svg(table: WinRates, title: str, *, of_returns: bool = False) -> bytes:
+    """Returns an SVG file; a browser tells each square's players, rate, games and mean return.
+
+    of_returns: squares show mean returns, from the smallest to the largest, in place of win rates.
+    """
+    drawing = _layout(table, title, of_returns)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{drawing.width:g}" height="{drawing.height:g}" '
         f'font-family="monospace" font-size="{_FONT}">',
@@ -74,15 +78,15 @@ def svg(table: WinRates, title: str) -> bytes:
     return "\n".join([*lines, "</svg>\n"]).encode()
 
 
-def png(table: WinRates, title: str) -> bytes:
-    """Returns a PNG file. Raises UsageError without Pillow."""
+def png(table: WinRates, title: str, *, of_returns: bool = False) -> bytes:
+    """Returns a PNG file, of as `svg`. Raises UsageError without Pillow."""
     try:
         from PIL import Image, ImageDraw, ImageFont
     except ImportError as error:
         raise errors.UsageError(
             f"PNG needs the package Pillow ({error}); give --out=FILE.svg, or install it"
         ) from None
-    drawing, anchors = _layout(table, title), {"start": "lm", "middle": "mm", "end": "rm"}
+    drawing, anchors = _layout(table, title, of_returns), {"start": "lm", "middle": "mm", "end": "rm"}
     picture = Image.new("RGB", (round(_SCALE * drawing.width), round(_SCALE * drawing.height)), "white")
     pen, font = ImageDraw.Draw(picture), ImageFont.load_default(_SCALE * _FONT)
     for x, y, size, color, _ in drawing.squares:
@@ -96,7 +100,7 @@ def png(table: WinRates, title: str) -> bytes:
     return file.getvalue()
 
 
-def _layout(table: WinRates, title: str) -> _Drawing:
+def _layout(table: WinRates, title: str, of_returns: bool = False) -> _Drawing:
     number, is_numbered = len(table.names), len(table.names) <= _MOST_NUMBERED
     size = 30.0 if is_numbered else 12.0
     labels = [f"{name} {place}" for place, name in enumerate(table.names, 1)]
@@ -104,24 +108,38 @@ def _layout(table: WinRates, title: str) -> _Drawing:
     width = max(left + number * size, _MARGIN + _LETTER * len(title)) + _MARGIN
     drawing = _Drawing(width, top + number * size + _MARGIN, [], [_Text(_MARGIN, _MARGIN + _FONT / 2, title, "start")])
     every = 1 if is_numbered else 5  # numbers of more columns have no room
+    shares = shares_of(table.returns) if of_returns else table.rates
     for row, name in enumerate(table.names):
         middle = (row + 0.5) * size
         if row % every == 0:
             drawing.texts.append(_Text(left - 6, top + middle, labels[row], "end"))
             drawing.texts.append(_Text(left + middle, top - _FONT, str(row + 1), "middle"))
         for column, opponent in enumerate(table.names):
-            rate, games = table.rates[row][column], table.games[row][column]
-            label = f"{name} against {opponent}: " + ("no match" if rate is None else f"{rate:.3f} in {games:,} games")
-            drawing.squares.append(_Square(left + column * size, top + row * size, size, _color(rate), label))
-            if rate is not None and is_numbered:
-                color = "#ffffff" if abs(rate - 0.5) > 0.3 else "#222222"
+            rate, mean, share = table.rates[row][column], table.returns[row][column], shares[row][column]
+            told = f"{rate:.3f} in {table.games[row][column]:,} games" if rate is not None else "no match"
+            label = f"{name} against {opponent}: {told}" + ("" if mean is None else f", mean return {mean:.4g}")
+            drawing.squares.append(_Square(left + column * size, top + row * size, size, _color(share), label))
+            if share is not None and is_numbered:
+                color = "#ffffff" if abs(share - 0.5) > 0.3 else "#222222"
                 place = (left + (column + 0.5) * size, top + middle)
-                drawing.texts.append(_Text(*place, f"{100 * rate:.0f}", "middle", color))
+                told = f"{mean:.2g}" if of_returns else f"{100 * share:.0f}"
+                drawing.texts.append(_Text(*place, told, "middle", color))
     return drawing
 
 
+def shares_of(returns: Sequence[Sequence[float | None]]) -> list[list[float | None]]:
+    """Returns the places of mean returns [N, N] between the smallest and the largest one, from 0 to 1."""
+    known = [value for row in returns for value in row if value is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+
+    def share(value: float | None) -> float | None:
+        return value if value is None else (value - low) / (high - low) if high > low else 0.5
+
+    return [[share(value) for value in row] for row in returns]
+
+
 def _color(rate: float | None) -> tuple[int, int, int]:
-    """Returns red for losses, white for 0.5 and blue for wins; grey for players that never met."""
+    """Returns red for 0, white for 0.5 and blue for 1; grey for players that never met."""
     if rate is None:
         return _UNMET
     end, share = (_WON if rate > 0.5 else _LOST), 2 * abs(rate - 0.5)

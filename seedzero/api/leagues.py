@@ -52,18 +52,22 @@ class SavedLeague(NamedTuple):
         return {name: rating - zero for name, rating in found.items()}, games
 
     def win_rates(self, names: Sequence[str] | None = None) -> heatmap.WinRates:
-        """Returns the win rates between players, of all training's matches. names: None: all players."""
+        """Returns the win rates and mean returns between players, of all training's matches.
+
+        names: None: all players.
+        """
         names = [member.name for member in self.pool.members] if names is None else names
         place = {name: index for index, name in enumerate(names)}
         rates: list[list[float | None]] = [[None] * len(names) for _ in names]
-        games = [[0] * len(names) for _ in names]
+        games, means = [[0] * len(names) for _ in names], self.payoff.mean_returns()
+        returns = [[means.get((one, other)) for other in names] for one in names]
         for pair, row in self.payoff.pairs().items():
             if row.games and place.keys() >= {*pair}:
                 one, other = (place[name] for name in pair)
                 games[one][other] = games[other][one] = row.games
                 rates[one][other] = row.score / row.games
-                rates[other][one] = row.mirrored.score / row.games
-        return heatmap.WinRates(names, rates, games)
+                rates[other][one] = (row.games - row.score) / row.games
+        return heatmap.WinRates(names, rates, games, returns)
 
     def lineage(self) -> list[dict[str, Any]]:
         """Returns the learning players, each with its snapshots and resets."""

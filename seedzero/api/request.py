@@ -7,7 +7,7 @@ from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from seedzero.api import environment
-from seedzero.config import combinations, configs, ends, families, league_rules, machines, options, presets, renamed
+from seedzero.config import combinations, configs, ends, families, machines, options, presets, renamed
 from seedzero.core import errors, types
 
 TRUST = "trust_run_dir"
@@ -157,7 +157,6 @@ def check_early(asked: Request, *, has_environments: bool = True) -> Request:
         asked = asked._replace(config=config, notes=(*asked.notes, *notes, *combinations.uneven_rows(config, spec)))
         seated_by = asked.shown.seated_by if asked.shown else ""
         combinations.check_environment(config, spec, seated_by)
-        league_rules.check_game(config, seated_by)
     if config.transport.token_file or config.tls.cert_file:
         from seedzero.transport import security  # gRPC
 

@@ -76,9 +76,12 @@ def _write(arguments: parse.Arguments, view: str, out: pathlib.Path) -> int:
         content = _encoded({**league.to_json(), "history": history})
     else:
         draw = heatmap.png if out.suffix.lower() == ".png" else heatmap.svg
-        title = f"win rates in percent, rows against columns, after {league.env_steps:,} steps"
+        by_return = league.settings.score == "return"
+        title = "mean returns" if by_return else "win rates in percent"
+        title += f", rows against columns, after {league.env_steps:,} steps"
         rates, labels = league.win_rates(), members.labels(league.pool)
-        content = draw(rates._replace(names=[labels[name] for name in rates.names]), title)
+        names = [labels[name] for name in rates.names]
+        content = draw(rates._replace(names=names), title, of_returns=by_return)
     return _written(arguments, out, content, league.update, len(league.pool.members))
 
 
@@ -225,7 +228,8 @@ def _show(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
     counted = ", ".join(f"{count:,} {name}" for name, count in types.items() if count) or "none yet"
     text = (
         f"{output.table(players, num_left=2)}\n\n"
-        f"opponents: entries in the active set, share of the next draws, win rate for matchmaking\n"
+        "opponents: entries in the active set, share of the next draws, "
+        f"{'mean score by returns' if league.settings.score == 'return' else 'win rate'} for matchmaking\n"
         f"{output.table(opponents)}\n\n"
         f"{sum(types.values()):,} matches: {counted}; beside them {league.num_void:,} void"
     )
@@ -268,6 +272,8 @@ def _elo(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
         "main's rating is the mean of its time in the run: all its matches count alike. Players without matches have "
         "none"
     )
+    if not league.payoff.sums_to_zero:
+        text += ". A win is a larger return than the other side's: ratings say nothing about the size of returns"
     return text, {"update": league.update, "ratings": ratings, "games": games}
 
 
@@ -311,8 +317,9 @@ All is read from the newest whole checkpoint; the run may be training. docs/leag
 show: players, opponents of the learning ones with their shares of the next draws, matches by type. JSON: update,
   env_steps, players (name, kind, learns, version, env_steps, parent), active (player: names), opponents (player,
   opponent, active, share, recent_win_rate), matches, types (type: count), void.
-payoff: results by type, player, opponent and side; each match stands in two rows, one for each of its sides. win_rate
-  counts a draw as half a win; low, high: its 95 % interval (Wilson). JSON: update, payoff (type, player, opponent,
+payoff: results by type, player, opponent and side; each match stands in two rows, one for each of its sides, with its
+  own return; a win is the larger one. win_rate counts a draw as half a win; low, high: its 95 % interval (Wilson).
+  JSON: update, payoff (type, player, opponent,
   side, games, wins, draws, losses, mean_return, win_rate, low, high).
 elo: ratings by maximum likelihood from all matches between two players; the oldest rated one has 0. JSON: update,
   ratings (player: points), games (player: count).
@@ -321,7 +328,8 @@ lineage: the learning players, each with its snapshots and resets: updates, trai
 export: writes all of that and the settings, win rates and history (league.jsonl) as JSON.
 export --policies: writes game (for pyspiel.load_game), players (name: information state string: action:
   probability) and mixture (name: weight, by seat), of the judge below.
-heatmap: draws win rates of all training's matches, rows against columns; white is 0.5, grey no match.
+heatmap: draws win rates of all training's matches, rows against columns; white is 0.5, grey no match. With
+  --league.score=return it draws mean returns, from the smallest to the largest.
 nash: judges the players exactly, in OpenSpiel's games of two seats with hidden information, chance or simultaneous
   moves: the NashConv of mixtures. equilibrium: by a linear programme on all returns; league: main's next opponents,
   itself included; uniform: all frozen players; last: main now, alone in a run without a league. JSON: update,

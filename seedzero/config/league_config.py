@@ -132,6 +132,12 @@ class LeagueConfig(options.Section):
         "squared, (1 - w)^2; variance, w (1 - w); uniform",
         choices=("linear", "linear_capped", "squared", "variance", "uniform"),
     )
+    score: str = options.at_creation(
+        "win",
+        "the score of a match, for matchmaking and builders: win, 1 for more than the other side, 0.5 for as much; "
+        "return, the player's own return, from 0, the smallest one of the run, to 1, the largest",
+        choices=("win", "return"),
+    )
     self_play: float = options.on_resume(
         0.35, "probability that a drawn opponent is the player itself (AlphaStar: 0.35)", low=0, high=1
     )

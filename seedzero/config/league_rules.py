@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 
 from seedzero.config import configs, league_config, options
-from seedzero.core import errors, opponents, user_code
+from seedzero.core import errors, user_code
 
 
 def implied(config: configs.Config, explicit: Set[str]) -> tuple[dict[str, options.Value], list[str]]:
@@ -76,16 +76,6 @@ def problems(config: configs.Config) -> Iterator[str]:
         league.arguments()
     except errors.ConfigError as error:
         yield str(error)
-
-
-def check_game(config: configs.Config, seated_by: str) -> None:
-    """Raises ConfigError for a league in a game of `opponents.NOT_ZERO_SUM`; seated_by: as of `check_environment`."""
-    if "league" in config.agent.SECTIONS and config.league.on and opponents.NOT_ZERO_SUM in seated_by:
-        raise errors.ConfigError(
-            f"{config.league.asked}: a league counts a win of one side as a loss of the other, and the returns of "
-            f"--env={config.env.id} do not sum to zero; give a game whose returns do, as spiel:kuhn_poker, or "
-            f"{config.league.off}: no league"
-        )
 
 
 def _opponent_model_problems(config: configs.Config) -> Iterator[str]:

@@ -33,11 +33,15 @@ _BATCH_SIZE = 64
 
 
 class FinishedGame(NamedTuple):
-    """Whether the agent made the first move, its sum of rewards, and the moves of both sides."""
+    """Whether the agent made the first move, its sum of rewards, the moves of both sides, and its outcome.
+
+    outcome: 1: its sum is the larger one, 0: equal, -1; None: the sign of its sum, where both sums are zero together.
+    """
 
     is_first: bool
     total: float
     length: int
+    outcome: int | None = None
 
 
 def saved_player(game: spiel.Game, saved: greedy.SavedAgent, seed: int) -> Player:
@@ -155,5 +159,5 @@ def summary(games: Sequence[FinishedGame]) -> dict[str, Any]:
 
 
 def _score(games: Sequence[FinishedGame]) -> dict[str, int]:
-    signs = [np.sign(game.total) for game in games]
+    signs = [np.sign(game.total) if game.outcome is None else game.outcome for game in games]
     return {name: signs.count(sign) for name, sign in (("wins", 1), ("draws", 0), ("losses", -1))}

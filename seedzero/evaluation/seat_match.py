@@ -51,8 +51,13 @@ def play(
     ]
     for begin in range(0, num_games, size):
         _play(game, players, begun[begin : begin + size], size)
-    returns = [game.returns(table.state)[table.chair] for table in begun]
-    return [match.FinishedGame(not at.chair, total, at.length) for at, total in zip(begun, returns, strict=True)]
+    return [_finished(table, game.returns(table.state)) for table in begun]
+
+
+def _finished(table: _Table, returns: Sequence[float]) -> match.FinishedGame:
+    """Returns the first agent's result; returns: [2] by chair."""
+    total, other = returns[table.chair], returns[1 - table.chair]
+    return match.FinishedGame(not table.chair, total, table.length, (total > other) - (total < other))
 
 
 def _play(game: seats.SeatGame, players: Sequence[greedy.GroupPlayer], tables: Sequence[_Table], size: int) -> None:

@@ -95,7 +95,7 @@ def run(
     """
     if builder in BUILDERS.values():
         return tuple(builder(pool, payoff, counts, arguments, key))
-    kept = payoffs.Payoff(dict(payoff.rows), dict(payoff.recent), dict(payoff.before))
+    kept = payoffs.Payoff(dict(payoff.rows), dict(payoff.recent), dict(payoff.before), payoff.spread)
     copies = (kept, dict(counts), copy.deepcopy(dict(arguments)))
     found = user_code.call(builder, pool, *copies, key, seconds=seconds, what=f"--league.builder={name}")
     if problem := _problem(found, pool):

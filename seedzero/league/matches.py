@@ -2,7 +2,7 @@
 
 In a whole game's rows since `first`, the row of an even number is the first mover's; rewards belong to the mover of
 the row before. Where rows are seats, the home has a game's first row, and the slot of that names the game; a seat's
-rewards are its own. Shape letters: S slots, B rows of messages.
+rewards are its own, and need not sum to zero. Shape letters: S slots, B rows of messages.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seedzero.core import errors
-
 _ROUNDING = 1e-3
 """Of sums of rewards, which are float32 on their way, as a share of their size."""
 
@@ -21,16 +19,17 @@ _ROUNDING = 1e-3
 class Moves(NamedTuple):
     """The meaning of observed rows [B] for their slots' matches.
 
-    `outcome` and `total` are the home player's, and count where `ended` is true.
+    `outcome` and `total` are the home player's, `other` is its opponent's; they count where `ended` is true.
     """
 
     home: np.ndarray  # bool, true: the home player moves, or the row is a whole game's last
     begins: np.ndarray  # bool, true: the row begins a match; one row of a match
     ended: np.ndarray  # bool, true: the row ends a match; one row of a match
-    void: np.ndarray  # bool, true: the row begins a match before the last one has ended
+    void: np.ndarray  # bool, true: a match of the row is void: another begins before its end, or a result is unknown
     side: np.ndarray  # int8, 0: the home made the match's first move
-    outcome: np.ndarray  # int8: payoff.WIN, DRAW or LOSS; a truncated match is a draw
+    outcome: np.ndarray  # int8: payoff.WIN, the larger sum, DRAW or LOSS; a truncated match is a draw
     total: np.ndarray  # float64, sum of rewards so far
+    other: np.ndarray  # float64, likewise; of a game whose returns sum to zero the exact negative
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,11 +48,12 @@ class Boards:
     rows: np.ndarray  # [S] int64, of the newest observation of a whole game since `first`
     number: np.ndarray  # [S] int64, matches that the slot has begun
     has_seats: bool
+    sums_to_zero: bool  # no match so far, ended by the game itself, has had returns with another sum
 
     @classmethod
-    def empty(cls, num_slots: int, *, has_seats: bool) -> Boards:
+    def empty(cls, num_slots: int, *, has_seats: bool, sums_to_zero: bool = True) -> Boards:
         pairs, none, zero = np.zeros((num_slots, 2), bool), np.zeros(num_slots, bool), np.zeros(num_slots, np.int64)
-        return cls(pairs, pairs, np.zeros((num_slots, 2)), none, none, zero, zero, has_seats)
+        return cls(pairs, pairs, np.zeros((num_slots, 2)), none, none, zero, zero, has_seats, sums_to_zero)
 
     def advance(
         self,
@@ -68,8 +68,8 @@ class Boards:
     ) -> tuple[Boards, Moves]:
         """Returns the boards after the rows that a step shows of some games, and the rows' meaning.
 
-        A match in which the home never moved has the negative of the other's rewards. Raises EnvironmentFailure for
-        rewards of both that do not sum to zero: a win of one side counts as a loss of the other.
+        A seat that never moves shows no row, so its rewards are unknown: they are the negative of the other's, or the
+        match is void once the game is known for other sums.
 
         Args:
           slots: [B] int, distinct; all shown rows of a game.
@@ -82,8 +82,8 @@ class Boards:
         row, final = np.where(slots == game, 0, 1), terminated | truncated
         void = first & self.live[game, row]
         begins = _once(game, first & (void | ~np.any(self.live[game], axis=1)))
-        begun, live, total, cut, lost, rows, number, _ = arrays = dataclasses.astuple(self)  # copies
-        for array in arrays[:-2]:
+        begun, live, total, cut, lost, rows, number, *_ = dataclasses.astuple(self)  # copies
+        for array in (begun, live, total, cut, lost, rows):
             array[game[begins]] = 0
         number[game[begins]] += 1
         running = first | live[game, row]
@@ -100,12 +100,15 @@ class Boards:
         cut[game[running & truncated & ~terminated]] = True
         ended = _once(game, np.any(begun[game], axis=1) & ~np.any(live[game], axis=1))
         found = np.where(begun[game, 0], total[game, 0], -total[game, 1])
-        outcome = np.where(cut[game], 0, np.sign(found)).astype(np.int8)
-        counted = game[ended & ~lost[game] & ~cut[game] & np.all(begun[game], axis=1)]
-        _check_sums(total[counted])
+        both, ends = np.all(begun[game], axis=1), ended & ~lost[game]
+        uneven = both & (np.abs(total[game].sum(axis=1)) > _ROUNDING * (1.0 + np.abs(total[game]).max(axis=1)))
+        sums_to_zero = self.sums_to_zero and not np.any(uneven & ends & ~cut[game])
+        other = np.where(uneven & (not sums_to_zero), total[game, 1], -found)
+        unknown = ends & ~both & self.has_seats & (not sums_to_zero)
         begun[game[ended]] = False
-        ended &= ~lost[game]
-        return Boards(*arrays), Moves(home, begins, ended, void, side.astype(np.int8), outcome, found)
+        outcome = np.where(cut[game], 0, np.sign(np.where(other == -found, found, found - other))).astype(np.int8)
+        moves = Moves(home, begins, ends & ~unknown, void | unknown, side.astype(np.int8), outcome, found, other)
+        return Boards(begun, live, total, cut, lost, rows, number, self.has_seats, sums_to_zero), moves
 
     def lose(self, slots: np.ndarray, *, goes_on: bool = False) -> tuple[Boards, int]:
         """Returns the boards without the matches of slots [B], and the number of such matches; goes_on: of games."""
@@ -117,18 +120,6 @@ class Boards:
         else:
             begun[slots] = live[slots] = False
         return dataclasses.replace(self, begun=begun, live=live, void=void), num_void
-
-
-def _check_sums(total: np.ndarray) -> None:
-    """Raises EnvironmentFailure for rewards of matches [N, 2] that do not sum to zero, but for rounding."""
-    wrong = np.abs(total.sum(axis=1)) > _ROUNDING * (1.0 + np.abs(total).max(axis=1, initial=0.0))
-    if np.any(wrong):
-        one, other = total[np.argmax(wrong)].tolist()
-        raise errors.EnvironmentFailure(
-            f"a match ended with the rewards {one:g} and {other:g} of its seats; expected a sum of 0, since a league "
-            "counts a win of one side as a loss of the other; train such a game without a league "
-            "(--league.freeze_every=0 --league.builder=past), in a new run directory"
-        )
 
 
 def _once(game: np.ndarray, chosen: np.ndarray) -> np.ndarray:

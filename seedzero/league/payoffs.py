@@ -39,12 +39,14 @@ class Match(NamedTuple):
     opponent: str
     side: int  # of the player
     outcome: int  # WIN, DRAW or LOSS of the player
-    total: float  # sum of the player's rewards; the opponent's is its negative
+    total: float  # sum of the player's rewards
+    other: float | None = None  # of the opponent's; None: the negative of the player's
 
     @property
     def mirrored(self) -> Match:
         """The match seen by the opponent."""
-        return Match(self.type, self.opponent, self.player, 1 - self.side, -self.outcome, -self.total)
+        sums = (-self.total, None) if self.other is None else (self.other, self.total)
+        return Match(self.type, self.opponent, self.player, 1 - self.side, -self.outcome, *sums)
 
 
 class Key(NamedTuple):
@@ -77,10 +79,9 @@ class Tally(NamedTuple):
     def mean_return(self) -> float:
         return self.total / self.games if self.games else 0.0
 
-    @property
-    def mirrored(self) -> Tally:
-        """The counts of the other side."""
-        return Tally(self.losses, self.draws, self.wins, 0.0 - self.total)
+    def is_seen_by(self, other: Tally) -> bool:
+        """Returns whether both are counts of the same games; returns need not sum to zero."""
+        return (self.wins, self.draws, self.losses) == (other.losses, other.draws, other.wins)
 
     def plus(self, other: Tally) -> Tally:
         """Returns the sum of both."""
@@ -92,7 +93,7 @@ class Tally(NamedTuple):
 
 
 class Recent(NamedTuple):
-    """Decayed counts of a player against an opponent, over both sides."""
+    """Decayed counts of a player against an opponent, over both sides; a game's score is from 0 to 1."""
 
     score: float = 0.0
     games: float = 0.0
@@ -106,19 +107,26 @@ class Recent(NamedTuple):
 class Payoff:
     """Results so far. `recent`: of rated matches between two players, by player and opponent.
 
-    before: rows of players that were reset, as they were then.
+    before: rows of players that were reset, as they were then. spread: the smallest and the largest return of these
+    matches, where returns are scores.
     """
 
     rows: Mapping[Key, Tally] = dataclasses.field(default_factory=dict)
     recent: Mapping[tuple[str, str], Recent] = dataclasses.field(default_factory=dict)
     before: Mapping[Key, Tally] = dataclasses.field(default_factory=dict)
+    spread: tuple[float, float] | None = None
+
+    @property
+    def sums_to_zero(self) -> bool:
+        """Whether the returns of both sides sum to zero in each row."""
+        return all(row.total + self.rows[_other(key)].total == 0 for key, row in self.rows.items())
 
     def num_matches(self) -> dict[str, int]:
         """Returns the number of matches of each type."""
         return {name: sum(row.games for key, row in self.rows.items() if key.type == name) // 2 for name in TYPES}
 
     def win_rate(self, player: str, opponent: str) -> float:
-        """Returns the decayed win rate for matchmaking; it begins at a half, which weighs as much as one match."""
+        """Returns the decayed win rate, or mean score, for matchmaking; it begins at a half, worth one match."""
         recent = self.recent.get((player, opponent), Recent())
         return (recent.score + 0.5) / (recent.games + 1.0)
 
@@ -145,6 +153,15 @@ class Payoff:
                 found[pair] = found.get(pair, Tally()).plus(self.rows[key])
         return found
 
+    def mean_returns(self) -> dict[tuple[str, str], float]:
+        """Returns the mean return of each player against each other one, of all training's matches of the two."""
+        found = dict[tuple[str, str], Tally]()
+        for key in sorted(self.rows):
+            if key.type in BETWEEN:
+                pair = (key.player, key.opponent)
+                found[pair] = found.get(pair, Tally()).plus(self.rows[key])
+        return {pair: row.mean_return for pair, row in found.items()}
+
     def table(self) -> list[dict[str, Any]]:
         """Returns the rows for users, in the order of type, player, opponent and side."""
         return [
@@ -165,20 +182,20 @@ class Payoff:
     def to_json(self) -> dict[str, Any]:
         """Returns the content for a checkpoint; equal payoffs have equal texts."""
         recent = [[*pair, *counts] for pair, counts in sorted(self.recent.items())]
-        found = {"rows": _listed(self.rows), "recent": recent}
-        return {**found, "before": _listed(self.before)} if self.before else found
+        found: dict[str, Any] = {"rows": _listed(self.rows), "recent": recent}
+        found |= {"before": _listed(self.before)} if self.before else {}
+        return found | ({"spread": list(self.spread)} if self.spread else {})
 
     @classmethod
     def from_json(cls, values: Any) -> Payoff:
         """Returns the payoff of a checkpoint. Raises ValueError for a damaged one."""
-        if not isinstance(values, dict) or values.keys() - {"before"} != {"rows", "recent"}:
+        if not isinstance(values, dict) or values.keys() - {"before", "spread"} != {"rows", "recent"}:
             raise ValueError(f"payoff is {_shown(values)}; expected an object of rows and recent")
         rows = dict(_row(row) for row in _list("rows", values["rows"]))
         recent = dict(_recent(row) for row in _list("recent", values["recent"]))
         before = dict(_row(row) for row in _list("before", values.get("before", [])))
         for key, row in rows.items():
-            other = Key(key.type, key.opponent, key.player, 1 - key.side)
-            if rows.get(other) != row.mirrored:
+            if not row.is_seen_by(rows.get(other := _other(key), Tally())):
                 raise ValueError(
                     f"payoff: the row of {tuple(key)} is {row}, of {tuple(other)} {rows.get(other)}; expected equal "
                     "games, and wins as losses"
@@ -189,7 +206,7 @@ class Payoff:
                 raise ValueError(f"payoff: the row of {tuple(key)} was {row} at a reset, and is {rows.get(key)} now")
         if (len(rows), len(recent)) != (len(values["rows"]), len(values["recent"])):
             raise ValueError("payoff: a row occurs twice; expected each once")
-        return cls(rows, recent, before)
+        return cls(rows, recent, before, _spread(values["spread"]) if "spread" in values else None)
 
 
 def type_of(home: members.Member, opponent: members.Member) -> str:
@@ -203,19 +220,27 @@ def type_of(home: members.Member, opponent: members.Member) -> str:
     return MAINS if opponent.learns else PAST
 
 
-def record(payoff: Payoff, matches: Sequence[Match]) -> Payoff:
-    """Returns the payoff after finished matches, in their order."""
-    rows, recent = dict(payoff.rows), dict(payoff.recent)
+def record(payoff: Payoff, matches: Sequence[Match], *, by_return: bool = False) -> Payoff:
+    """Returns the payoff after finished matches, in their order.
+
+    by_return: a match's score for matchmaking is the player's return, where the smallest one so far is 0 and the
+    largest 1, those of this match included; all alike are a half. False: a win is 1, a draw a half.
+    """
+    rows, recent, spread = dict(payoff.rows), dict(payoff.recent), payoff.spread
     for match in matches:
         _check(match)
+        if by_return and match.type in BETWEEN:
+            sums = (match.total, match.mirrored.total, *(spread or ()))
+            spread = min(sums), max(sums)
         for seen in (match, match.mirrored):
             key = Key(seen.type, seen.player, seen.opponent, seen.side)
             counts = (int(seen.outcome == WIN), int(seen.outcome == DRAW), int(seen.outcome == LOSS))
             rows[key] = rows.get(key, Tally()).plus(Tally(*counts, seen.total))
             if seen.type in BETWEEN:
                 pair = (seen.player, seen.opponent)
-                recent[pair] = recent.get(pair, Recent()).plus((1 + seen.outcome) / 2)
-    return dataclasses.replace(payoff, rows=rows, recent=recent)
+                score = _share(seen.total, *spread) if by_return and spread else (1 + seen.outcome) / 2
+                recent[pair] = recent.get(pair, Recent()).plus(score)
+    return dataclasses.replace(payoff, rows=rows, recent=recent, spread=spread)
 
 
 def evaluated(results: Iterable[tuple[str, float]]) -> list[Match]:
@@ -253,6 +278,16 @@ def _check(match: Match) -> None:
         raise ValueError(f"match {match}: expected one player in {SELF_PLAY}, and two elsewhere")
 
 
+def _share(total: float, low: float, high: float) -> float:
+    """Returns the place of a return between the smallest and the largest one, from 0 to 1."""
+    return (total - low) / (high - low) if high > low else 0.5
+
+
+def _other(key: Key) -> Key:
+    """Returns the identity of the row of the other side."""
+    return Key(key.type, key.opponent, key.player, 1 - key.side)
+
+
 def _listed(rows: Mapping[Key, Tally]) -> list[list[Any]]:
     return [[*key, *row] for key, row in sorted(rows.items())]
 
@@ -275,6 +310,12 @@ def _recent(values: Any) -> tuple[tuple[str, str], Recent]:
         if _is_name(player) and _is_name(opponent) and _is_number(score) and _is_number(games) and 0 <= score <= games:
             return (player, opponent), Recent(float(score), float(games))
     raise ValueError(f"payoff: recent is {_shown(values)}; expected player, opponent, score and games")
+
+
+def _spread(values: Any) -> tuple[float, float]:
+    if isinstance(values, list) and len(values) == 2 and all(map(_is_number, values)) and values[0] <= values[1]:
+        return float(values[0]), float(values[1])
+    raise ValueError(f"payoff: spread is {_shown(values)}; expected the smallest and the largest return")
 
 
 def _list(name: str, values: Any) -> list[Any]:

@@ -61,7 +61,8 @@ class LeagueSeating(seatings.Seating):
         return int(self._table[slots[0]])
 
     def reset(self) -> None:
-        self._boards = matches.Boards.empty(len(self._table), has_seats=self._has_seats)
+        zero = self.payoff.sums_to_zero
+        self._boards = matches.Boards.empty(len(self._table), has_seats=self._has_seats, sums_to_zero=zero)
         self._opponent = np.full(len(self._table), _SELF)  # place of a game's opponent in `_names`, by the game's slot
         self._names: list[str] = []
         self._draws.reset()
@@ -70,7 +71,7 @@ class LeagueSeating(seatings.Seating):
 
     def deal(self, joined: batches.Batch) -> Sequence[seatings.Hand]:
         order, games = np.argsort(joined.slot), joined.game
-        home = self._draws.homes[self.home(joined.slot)].name
+        home, summed_to_zero = self._draws.homes[self.home(joined.slot)].name, self._boards.sums_to_zero
         self._boards, moves = self._boards.advance(
             joined.slot,
             reward=joined.reward,
@@ -80,6 +81,8 @@ class LeagueSeating(seatings.Seating):
             game=games,
             chair=joined.task,
         )
+        if summed_to_zero and not self._boards.sums_to_zero:
+            self._report("league: returns of this game do not sum to zero; the own return of each side counts")
         self._num_void += int(np.count_nonzero(moves.void))
         ended = []
         for row in order[moves.ended[order]].tolist():
@@ -106,7 +109,7 @@ class LeagueSeating(seatings.Seating):
     def count(self, ended: Sequence[payoffs.Match]) -> None:
         """Counts finished matches, in their order, and draws due opponents."""
         if ended:
-            self.payoff = payoffs.record(self.payoff, ended)
+            self.payoff = payoffs.record(self.payoff, ended, by_return=self._settings.score == "return")
             if due := self._draws.count(ended):
                 self._draws.redraw(self.payoff, self.members, due)
 
@@ -205,7 +208,8 @@ class LeagueSeating(seatings.Seating):
 def _match(pool: members.Pool, moves: matches.Moves, row: int, home: str, opponent: str) -> payoffs.Match:
     kind = payoffs.type_of(pool.of(home), pool.of(opponent))
     side, outcome, total = int(moves.side[row]), int(moves.outcome[row]), float(moves.total[row])
-    return payoffs.Match(kind, home, opponent, side, outcome, total)
+    other = None if moves.other[row] == -total else float(moves.other[row])
+    return payoffs.Match(kind, home, opponent, side, outcome, total, other)
 
 
 def _freed(opponents: np.ndarray, names: Sequence[str], name: str) -> np.ndarray:

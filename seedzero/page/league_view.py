@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from seedzero.api import leagues
+from seedzero.api import heatmap, leagues
 from seedzero.checkpoints import spec_file
 from seedzero.core import errors
 from seedzero.monitoring import league_log, rows
@@ -39,7 +39,10 @@ def view(league: leagues.SavedLeague) -> dict[str, Any]:
     """Returns players, results and ratings; takes time in proportion to the players and to the pairs that met."""
     ratings, games = league.ratings()
     names = chosen([member.name for member in league.pool.members], league.pool.learning)
-    win_rates = {**league.win_rates(names)._asdict(), "num_players": len(league.pool.members)}
+    found = league.win_rates(names)
+    win_rates = {**found._asdict(), "num_players": len(league.pool.members)}
+    if league.settings.score == "return":
+        win_rates["shares"] = heatmap.shares_of(found.returns)
     return {
         "update": league.update,
         "env_steps": league.env_steps,

@@ -17,6 +17,7 @@ TABLE = heatmap.WinRates(
     ("main", "main-0a", "a<b"),
     ((None, 1.0, 0.75), (0.0, None, 0.5), (0.25, 0.5, None)),
     ((0, 40, 4), (40, 0, 2), (4, 2, 0)),
+    ((None, 5.0, 1.0), (0.0, None, 10.0), (1.0, 10.0, None)),
 )
 _SVG = "{http://www.w3.org/2000/svg}"
 
@@ -24,7 +25,7 @@ _SVG = "{http://www.w3.org/2000/svg}"
 def _wide(number: int) -> heatmap.WinRates:
     names = [f"main-{place:012x}" for place in range(number)]
     rates = np.random.default_rng(0).random((number, number)).tolist()
-    return heatmap.WinRates(names, rates, [[10] * number] * number)
+    return heatmap.WinRates(names, rates, [[10] * number] * number, rates)
 
 
 def _squares(content: bytes) -> dict[str, str]:
@@ -36,11 +37,22 @@ def _squares(content: bytes) -> dict[str, str]:
 def test_a_square_has_the_color_and_text_of_its_win_rate() -> None:
     found = _squares(heatmap.svg(TABLE, "title & more"))
     assert len(found) == 9
-    assert found["main against main-0a: 1.000 in 40 games"] == "#2166ac"
-    assert found["main-0a against main: 0.000 in 40 games"] == "#b2182b"
-    assert found["main-0a against a<b: 0.500 in 2 games"] == "#f7f7f7"
-    assert found["main against a<b: 0.750 in 4 games"] == "#8caed2"  # halfway: (247 + 33) / 2, ...
+    assert found["main against main-0a: 1.000 in 40 games, mean return 5"] == "#2166ac"
+    assert found["main-0a against main: 0.000 in 40 games, mean return 0"] == "#b2182b"
+    assert found["main-0a against a<b: 0.500 in 2 games, mean return 10"] == "#f7f7f7"
+    assert found["main against a<b: 0.750 in 4 games, mean return 1"] == "#8caed2"  # halfway: (247 + 33) / 2, ...
     assert found["main against main: no match"] == "#dddddd"
+
+
+def test_squares_of_returns_go_from_the_smallest_to_the_largest() -> None:
+    content = heatmap.svg(TABLE, "title", of_returns=True)
+    found = {label.partition(":")[0]: color for label, color in _squares(content).items()}
+    assert (found["main against main-0a"], found["main-0a against main"]) == ("#f7f7f7", "#b2182b")
+    assert (found["main-0a against a<b"], found["main against main"]) == ("#2166ac", "#dddddd")
+    texts = [text.text for text in ElementTree.fromstring(content).iter(f"{_SVG}text")]
+    assert [text for text in texts if text in ("0", "5", "10")] == ["5", "0", "10", "10"]
+    even = TABLE._replace(returns=((None, 2.0, None), (2.0, None, None), (None, None, None)))
+    assert list(_squares(heatmap.svg(even, "title", of_returns=True)).values()).count("#f7f7f7") == 2
 
 
 def test_rows_have_names_and_columns_their_numbers() -> None:
@@ -53,7 +65,10 @@ def test_rows_have_names_and_columns_their_numbers() -> None:
 def test_a_png_shows_the_same_squares() -> None:
     picture = Image.open(io.BytesIO(heatmap.png(TABLE, "title")))
     squares = {square.label: square for square in heatmap._layout(TABLE, "title").squares}
-    colors = {"main against main-0a: 1.000 in 40 games": "#2166ac", "main against main: no match": "#dddddd"}
+    colors = {
+        "main against main-0a: 1.000 in 40 games, mean return 5": "#2166ac",
+        "main against main: no match": "#dddddd",
+    }
     for label, color in colors.items():
         x, y, size = squares[label][:3]
         corner = picture.getpixel((round(2 * (x + size / 8)), round(2 * (y + size / 8))))

@@ -156,6 +156,8 @@ def test_win_rates_count_both_sides_of_all_matches_between_two_players(tmp_path:
     assert found.names == ["main", saved_league.OLD, saved_league.NEW]
     assert found.rates == [[None, 1.0, 0.125], [0.0, None, None], [0.875, None, None]]
     assert found.games == [[0, 3, 4], [3, 0, 0], [4, 0, 0]]
+    assert found.returns == [[None, 1.0, -0.75], [-1.0, None, None], [0.75, None, None]]
+    assert found.returns == [[None, 1.0, -0.75], [-1.0, None, None], [0.75, None, None]]
 
 
 def test_all_of_a_league_is_one_object(tmp_path: pathlib.Path) -> None:

@@ -79,3 +79,12 @@ def test_only_two_seats_make_a_match(tmp_path: pathlib.Path) -> None:
     )
     with pytest.raises(errors.UsageError, match="no game of two players"):
         seedzero.evaluate(mine, 5, opponent=mine)
+
+
+def test_a_win_is_the_larger_return_where_they_do_not_sum_to_zero(tmp_path: pathlib.Path) -> None:
+    """Nobody loses by the sign of a return in the prisoner's dilemma, which pays from 0 to 10."""
+    path = saved_league.make_seats(tmp_path / "run", "matrix_pd")
+    found = leagues.play(agent_choice.AgentChoice(path), "runs/mine", ("main", saved_league.OLD), 200)
+    assert found["wins"] > 0 and found["losses"] > 0 and found["wins"] + found["draws"] + found["losses"] == 200
+    # A win pays 10, a loss 0, a draw 5 or 1.
+    assert 10 * found["wins"] + found["draws"] <= 200 * found["mean_return"] <= 10 * found["wins"] + 5 * found["draws"]

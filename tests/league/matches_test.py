@@ -4,11 +4,9 @@ import dataclasses
 import functools
 from typing import Any
 
-import golden
 import numpy as np
 import pytest
 
-from seedzero.core import errors
 from seedzero.envs import spiel
 from seedzero.league import matches, payoffs
 
@@ -164,14 +162,35 @@ def test_a_match_in_which_the_home_never_moved_has_the_others_result() -> None:
     assert (moves["ended"], moves["side"], moves["outcome"], moves["total"]) == ([True], [1], [payoffs.LOSS], [-2.0])
 
 
-def test_rewards_that_do_not_sum_to_zero_are_no_results(said: golden.Said) -> None:
-    """In the prisoner's dilemma both may get 5."""
+def test_each_side_has_its_own_rewards_where_they_do_not_sum_to_zero() -> None:
+    """In the prisoner's dilemma both may get 5, or one 10 and the other 0."""
     boards, chairs = _seated(4), (0, 1, 0, 1)
-    boards, _ = _shown(boards, {slot: (0, "f") for slot in range(4)}, chairs=chairs)
-    boards, _ = _shown(boards, {0: (0.1, "t"), 1: (-0.1 + 1e-6, "t"), 2: (0, "")}, chairs=chairs)  # rounded
-    with said.raises(errors.EnvironmentFailure, r"rewards 5 and 5 .* expected a sum of 0"):
-        _shown(boards, {2: (5, "t"), 3: (5, "t")}, chairs=chairs)
-    boards, _ = _shown(boards, {2: (5, "c"), 3: (5, "t")}, chairs=chairs)  # cut off: a draw
+
+    def play(*ends: dict[int, tuple[float, str]]) -> list[tuple[int, float, float]]:
+        nonlocal boards
+        found = []
+        for rows in ends:
+            boards, _ = _shown(boards, {slot: (0, "f") for slot in range(4)}, chairs=chairs)
+            boards, moves = _shown(boards, rows, chairs=chairs)
+            results = zip(moves["outcome"], moves["total"], moves["other"], strict=True)
+            found += [result for result, ended in zip(results, moves["ended"], strict=True) if ended]
+        return found
+
+    even = {0: (0.1, "t"), 1: (-0.1 + 1e-6, "t"), 2: (5, "c"), 3: (5, "t")}  # rounded; cut off, which proves nothing
+    assert play(even) == [(payoffs.WIN, 0.1, -0.1), (payoffs.DRAW, 5.0, -5.0)] and boards.sums_to_zero
+    draw, loss = {0: (5, "t"), 1: (5, "t")}, {2: (1, "t"), 3: (10, "t")}
+    assert play({**draw, **loss}) == [(payoffs.DRAW, 5.0, 5.0), (payoffs.LOSS, 1.0, 10.0)] and not boards.sums_to_zero
+    assert play(even) == [(payoffs.WIN, 0.1, -0.1), (payoffs.DRAW, 5.0, 5.0)]
+
+
+@pytest.mark.parametrize("sums_to_zero", [True, False])
+def test_a_seat_without_a_turn_has_no_result_of_its_own(sums_to_zero: bool) -> None:
+    boards = matches.Boards.empty(2, has_seats=True, sums_to_zero=sums_to_zero)
+    boards, _ = _shown(boards, {0: (0, "f")}, chairs=(0, 1))
+    boards, moves = _shown(boards, {0: (3, "t")}, chairs=(0, 1))
+    assert (moves["ended"], moves["void"], moves["other"]) == ([sums_to_zero], [not sums_to_zero], [-3.0])
+    _, moves = _shown(boards, {0: (0, "f"), 1: (0, "f")}, chairs=(1, 0))
+    assert moves["begins"] == [True, False]
 
 
 def test_lost_seats_make_their_match_void() -> None:

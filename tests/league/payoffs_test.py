@@ -141,6 +141,7 @@ _damaged = functools.partial(saved_league.damaged, _payoff().to_json())
         (_damaged("recent", 0, 1, value=""), "''"),
         ({"rows": [], "recent": [["a", "b", 1.0, 1.0]] * 2}, "twice"),
         ({"rows": [], "recent": [], "before": 7}, "before is 7"),
+        ({"rows": [], "recent": [], "spread": [1.0, 0.0]}, r"spread is \[1.0, 0.0\]"),
         ({"rows": [], "recent": [], "before": [["past", "a", "b", 0, 1, 0, 0, 1.0]]}, "at a reset"),
     ],
 )
@@ -158,10 +159,33 @@ def test_wilson_s_interval_is_that_of_the_formula() -> None:
     assert payoffs.wilson(4.5, 9, z=1.0) == pytest.approx((0.5 - 0.158114, 0.5 + 0.158114), abs=1e-6)
 
 
-def test_a_tally_is_its_own_mirror_twice() -> None:
-    row = payoffs.Tally(3, 2, 1, 2.0)
-    assert row.mirrored.mirrored == row and row.mirrored.score == row.games - row.score
-    assert payoffs.Tally().mirrored == (0, 0, 0, 0.0)
+def test_each_side_has_its_own_return_where_they_do_not_sum_to_zero() -> None:
+    """In the prisoner's dilemma both may get 5, or one 10 and the other 0."""
+    both, one = _won(outcome=payoffs.DRAW, total=5.0, other=5.0), _won(total=10.0, other=0.0)
+    found = payoffs.record(payoffs.Payoff(), [both, one, _won(total=2.0)])
+    assert found.rows[payoffs.Key(payoffs.PAST, "main", "main-1", 0)] == payoffs.Tally(2, 1, 0, 17.0)
+    assert found.rows[payoffs.Key(payoffs.PAST, "main-1", "main", 1)] == payoffs.Tally(0, 1, 2, 3.0)
+    assert found.mean_returns() == {("main", "main-1"): 17 / 3, ("main-1", "main"): 1.0}
+    assert not found.sums_to_zero and _payoff().sums_to_zero
+    assert payoffs.Payoff.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_a_return_is_a_score_between_the_smallest_and_the_largest_of_the_run() -> None:
+    both, one = _won(outcome=payoffs.DRAW, total=5.0, other=5.0), _won(total=10.0, other=0.0)
+    found = payoffs.record(payoffs.Payoff(), [both], by_return=True)
+    assert found.recent["main", "main-1"] == found.recent["main-1", "main"] == (0.5, 1.0)
+    assert found.spread == (5.0, 5.0)
+    found = payoffs.record(found, [one, _won(total=1.0, other=1.0)], by_return=True)
+    assert found.spread == (0.0, 10.0)
+    games = pytest.approx(0.99**2 + 0.99 + 1)
+    assert found.recent["main", "main-1"] == (pytest.approx(0.5 * 0.99**2 + 1.0 * 0.99 + 0.1), games)
+    assert found.recent["main-1", "main"] == (pytest.approx(0.5 * 0.99**2 + 0.0 * 0.99 + 0.1), games)
+    assert payoffs.Payoff.from_json(json.loads(json.dumps(found.to_json()))) == found.reset("main-2") == found
+
+
+def test_returns_of_wins_and_losses_are_the_scores_that_these_are() -> None:
+    """Where a win pays 1 and a loss -1, from the first of them on."""
+    assert payoffs.record(_payoff(), MATCHES, by_return=True).recent == payoffs.record(_payoff(), MATCHES).recent
 
 
 def test_types_follow_from_the_home_and_the_opponent() -> None:

@@ -349,3 +349,42 @@ def test_a_seat_whose_player_is_lost_before_the_homes_first_move_is_not_stored()
     assert seating.num_matches() == {**before, "void": NUM_SLOTS / 2}
     assert {found for _ in range(4) for found in games.step().values()} == {(None, True)}
     assert seating.num_matches() == {**before, "void": NUM_SLOTS / 2, "self_play": NUM_SLOTS / 2}
+
+
+@pytest.mark.parametrize("score", ["win", "return"])
+def test_each_seat_s_own_return_counts_where_they_do_not_sum_to_zero(score: str) -> None:
+    """Both get 5; then the home of a game gets 1, the other one 10; then a seat of each game has no turn."""
+    reports: list[str] = []
+    seating = _make(reports, has_seats=True, self_play=0.0, score=score)
+    seating.freeze(0, states.PlayerSnapshot("old"), version=1, env_steps=100)
+
+    def play(*rewards: float) -> None:
+        slots = np.arange(NUM_SLOTS, dtype=np.int32)
+        slots = slots[slots % 2 < len(rewards)]
+        for last in (False, True):
+            seating.deal(
+                batches.Batch(
+                    slots,
+                    np.array(rewards, np.float32)[slots % 2] * last,
+                    np.full(len(slots), not last),
+                    terminated=np.full(len(slots), last),
+                    truncated=np.zeros(len(slots), bool),
+                    task=slots % 2,
+                    group=GROUPS[slots],
+                    game=slots // 2 * 2,
+                )
+            )
+
+    play(5.0, 5.0)
+    (name,), games = seating.frozen(), NUM_SLOTS // 2
+    assert seating.payoff.recent["main", name].score == pytest.approx(0.5 * sum(0.99**age for age in range(games)))
+    play(1.0, 10.0)
+    found = {row["player"]: row for row in seating.payoff.table()}
+    assert (found["main"]["losses"], found["main"]["mean_return"]) == (games, 3.0)
+    assert (found[name]["wins"], found[name]["draws"], found[name]["mean_return"]) == (games, games, 7.5)
+    assert (seating.payoff.spread is None) == (score == "win") and len(reports) == 1
+    play(3.0)
+    assert seating.num_matches()["void"] == games and seating.num_matches()["past"] == 2 * games
+    again = _make(reports, has_seats=True, self_play=0.0, score=score)
+    again.restore(json.loads(json.dumps(seating.to_json())))
+    assert again.payoff == seating.payoff and not again._boards.sums_to_zero and len(reports) == 1

@@ -56,7 +56,7 @@ def _league_of(number: int) -> leagues.SavedLeague:
     """Returns a league in which main met each of many frozen players."""
     frozen = [members.Member(f"main-{place:x}", "frozen", False, parent="main") for place in range(number)]
     rows = {payoffs.Key("past", "main", one.name, 0): payoffs.Tally(wins=1) for one in frozen}
-    rows |= {payoffs.Key("past", key.opponent, "main", 1): row.mirrored for key, row in rows.items()}
+    rows |= {payoffs.Key("past", key.opponent, "main", 1): payoffs.Tally(losses=1) for key, row in rows.items()}
     pool = members.Pool((*members.Pool().members, *frozen), number)
     return leagues.SavedLeague(1, 1, league_config.LeagueConfig(), pool, payoffs.Payoff(rows), {}, 0)
 

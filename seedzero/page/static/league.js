@@ -69,21 +69,23 @@ function matches({ x, ...types }) {
   return Object.entries(types).map(([label, y]) => ({ label, x, y }));
 }
 
-// Red loses, blue wins, grey never met; the text of a square tells its players, rate and games.
-function heatmap({ names, rates, games, num_players: numPlayers }) {
+// Red loses, blue wins, grey never met; the text of a square tells its players, rate, games and mean return.
+// shares: mean returns from the smallest, 0, to the largest, 1, where these are the scores of matches.
+function heatmap({ names, rates, games, returns, shares, num_players: numPlayers }) {
   const told = el("p", { class: "told", "aria-live": "polite" }, "point at a square, or move with the arrow keys");
   const cells = [];
   const tell = (row, column) => {
     const rate = rates[row][column];
-    const rest = rate === null ? "no match" : `${rate.toFixed(3)} in ${counted(games[row][column], "game")}`;
+    const rest = rate === null ? "no match" : `${rate.toFixed(3)} in ${counted(games[row][column], "game")}, mean return ${number(returns[row][column])}`;
     told.textContent = `${names[row]} against ${names[column]}: ${rest}`;
   };
   const cell = (row, column) => {
-    const rate = rates[row][column];
+    const rate = (shares ?? rates)[row][column];
+    const shown = () => (shares ? number(returns[row][column], 2) : String(Math.round(100 * rate)));
     const square = el("td", {
       tabindex: row || column ? -1 : 0, class: rate === null ? "square unmet" : `square ${rate > 0.5 ? "won" : "lost"}`,
       focus: () => tell(row, column), mouseenter: () => tell(row, column), keydown: (event) => move(event, row, column),
-    }, names.length <= 16 && rate !== null ? String(Math.round(100 * rate)) : "");
+    }, names.length <= 16 && rate !== null ? shown() : "");
     if (rate !== null) square.style.setProperty("--share", `${Math.round(200 * Math.abs(rate - 0.5))}%`);
     return square;
   };
@@ -102,7 +104,7 @@ function heatmap({ names, rates, games, num_players: numPlayers }) {
   return el(
     "section",
     { class: "panel" },
-    el("h2", {}, `Win rates of rows against columns${left}`),
+    el("h2", {}, `${shares ? "Mean returns" : "Win rates"} of rows against columns${left}`),
     told,
     el("div", { class: "scroll" }, el("table", { class: "heat" }, heads, el("tbody", {}, cells.map((line, row) => el("tr", {}, el("th", { scope: "row" }, names[row]), line))))),
   );

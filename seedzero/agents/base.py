@@ -103,7 +103,8 @@ class Model(NamedTuple):
     predict: Callable[[Params, Any], tuple[jax.Array, jax.Array]]
     # (params, embedding, action) -> (embedding of the next state, reward [B] on the way to it)
     dynamics: Callable[[Params, Any, jax.Array], tuple[Any, jax.Array]]
-    discount: float  # of the next state's value; negative if the other player moves there
+    # of the next state's value; negative if two players alternate. Where one may move again, this is without the sign
+    discount: float
 
 
 class Reanalyse(NamedTuple):

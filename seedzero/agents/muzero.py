@@ -18,7 +18,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero import search as mcts
-from seedzero.agents import base, exploration, learning, muzero_loss, muzero_model, muzero_search, sampled
+from seedzero.agents import (
+    base,
+    exploration,
+    learning,
+    muzero_augment,
+    muzero_loss,
+    muzero_model,
+    muzero_search,
+    sampled,
+)
 from seedzero.config import configs, muzero_config
 from seedzero.core import errors, types
 from seedzero.ops import nstep
@@ -83,6 +92,8 @@ def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.St
     }
     if muzero_loss.stores_probability(config.muzero):
         stored[muzero_loss.PROBABILITY] = sources.Stored((), number)
+    if spec.moves_again:
+        stored[muzero_model.MOVER] = sources.Stored((), np.dtype(np.int8))
     if spec.is_continuous:
         stored["sampled"] = sources.Stored((width, *spec.action_shape), number)
     elif _keeps_legal(config, spec):
@@ -114,6 +125,11 @@ def _check(config: configs.Config, spec: types.EnvSpec) -> None:
             two_players and stack > 1,
             f"network.frame_stack={stack} in a game of two players: the frames are both players' in training, but "
             "one's against an opponent; give --network.frame_stack=1",
+        ),
+        (
+            spec.moves_again and config.league.on,
+            f"{config.league.asked}: a league counts matches of players who alternate, but in this game one may move "
+            f"several times in a row; give {config.league.off}",
         ),
         (
             (muzero.shift_pixels or muzero.intensity_scale) and not smallest,
@@ -171,6 +187,8 @@ def _act(
     if parts.config.league.opponent_model:  # of others, the moves are learned as they are drawn
         stored["policy"] = jnp.where(inputs.own, stored["policy"], found.result.draw_weights)
     stored["action"] = taken
+    if parts.spec.moves_again:
+        stored[muzero_model.MOVER] = muzero_model.movers(parts.spec, inputs.observation)
     if mask is not None and _keeps_legal(parts.config, parts.spec):
         stored["legal"] = mask
     return memory, base.Outputs(taken, stored)
@@ -267,7 +285,7 @@ def _update(
     windows = _freshen(parts, recent, windows, search_key)
     targets = muzero_loss.make_targets(parts, recent, windows)
     fitted = muzero_loss.mix_search_values(parts, windows, targets, state.num_updates)
-    windows = muzero_loss.augment_windows(parts, windows, augment_key)
+    windows = muzero_augment.augment_windows(parts, windows, augment_key)
 
     def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, jax.Array]]:
         value, metrics, predicted = muzero_loss.loss_and_metrics(parts, params, windows, fitted, unroll_key, axis_name)

@@ -17,7 +17,7 @@ from seedzero.agents import base, muzero_model
 from seedzero.config import configs, muzero_config
 from seedzero.core import types
 from seedzero.networks import actor_critic, muzero_net, observations, projection
-from seedzero.ops import augment, binned_actions, nstep, q_learning, statistics
+from seedzero.ops import binned_actions, nstep, q_learning, statistics
 from seedzero.replay import ring_store, windowing
 
 PROBABILITY = "probability"
@@ -76,16 +76,21 @@ def make_targets(parts: muzero_model.Parts, recent_params: base.Params, windows:
     rewards = muzero_model.clip_rewards(parts, windows.reward)
     own = windows.stored.get(ring_store.OWN)
     seen = nstep.Experience(rewards, value, windows.terminated, windows.truncated, windows.valid, own)
+    mover = windows.stored.get(muzero_model.MOVER)
+    if mover is not None:
+        seen = nstep.of_player(seen, mover)
     discount, n, num_positions = muzero_model.signed_discount(parts), config.n_step, config.unroll_steps + 1
     if config.off_policy_correction:
-        return nstep.corrected_targets(seen, log_ratio, discount=discount, num_positions=num_positions)
-    return nstep.n_step_targets(
-        seen,
-        discount=discount,
-        n=n,
-        num_positions=num_positions,
-        learns_others=parts.config.league.opponent_model,
-    )
+        targets = nstep.corrected_targets(seen, log_ratio, discount=discount, num_positions=num_positions)
+    else:
+        targets = nstep.n_step_targets(
+            seen,
+            discount=discount,
+            n=n,
+            num_positions=num_positions,
+            learns_others=parts.config.league.opponent_model,
+        )
+    return targets if mover is None else nstep.of_movers(targets, mover)
 
 
 def mix_search_values(
@@ -141,33 +146,6 @@ def _network_opinions(
     return values, taken - jnp.log(jnp.maximum(windows.stored[PROBABILITY], 1e-8))
 
 
-def augment_windows(parts: muzero_model.Parts, windows: windowing.Windows, key: jax.Array) -> windowing.Windows:
-    """Returns windows with randomly changed observations, for the loss; targets use the original observations."""
-    config = parts.config.muzero
-    if not config.shift_pixels and not config.intensity_scale:
-        return windows
-    observation = windowing.observed(windows, slice(1 + consistency_steps(config)))
-    # All images of an observation move by the same pixels: each is drawn with the same key.
-    for array in parts.spec.arrays:
-        if array.is_grid:
-            observation[array.name] = _augment(parts, array, observation[array.name], key)
-    return windows._replace(observation=observation)
-
-
-def _augment(parts: muzero_model.Parts, array: types.ArraySpec, observation: jax.Array, key: jax.Array) -> jax.Array:
-    """Returns randomly changed images [B, P, ...]."""
-    config, (height, width) = parts.config.muzero, array.shape[:2]
-    # The frames of a stack lie side by side where they have no channels.
-    num_frames = parts.config.network.frame_stack if len(array.shape) == 2 else 1
-    images = observation.reshape(observation.shape[0] * observation.shape[1], height, num_frames, width, -1)
-    shift_key, intensity_key = jax.random.split(key)
-    if config.shift_pixels:
-        images = augment.random_shift(shift_key, images, config.shift_pixels, axes=(1, 3))
-    if config.intensity_scale:
-        images = augment.random_intensity(intensity_key, images, config.intensity_scale)
-    return images.reshape(observation.shape)
-
-
 def loss_and_metrics(
     parts: muzero_model.Parts,
     params: base.Params,
@@ -190,6 +168,7 @@ def loss_and_metrics(
     policy_errors, entropy = _policy_errors(parts, policy_logits, windows), _entropy(parts, policy_logits, legal)
     unit = muzero_model.unit(params)
     goes_on, of_value = muzero_model.on_and_value_logits(parts, value_logits)
+    turn, reward_logits = muzero_model.turn_and_reward_logits(parts, reward_logits)
     value_mask, rewards = targets.value_mask, targets.reward
     if goes_on is not None:
         is_on, is_known = nstep.going_on(windows.terminated, windows.valid, num_positions=num_steps + 1)
@@ -213,6 +192,12 @@ def loss_and_metrics(
     if goes_on is not None:
         end_errors = optax.sigmoid_binary_cross_entropy(goes_on, is_on.astype(goes_on.dtype))
         terms.append(("loss_end", 1.0, mean(end_errors, is_known)))
+    if turn is not None:
+        mover = windows.stored[muzero_model.MOVER]
+        goes, is_known = nstep.turns(mover, windows.terminated, windows.valid, num_positions=num_steps + 1)
+        turn_errors = optax.sigmoid_binary_cross_entropy(turn, goes.astype(turn.dtype))
+        turn_errors, is_known = (jnp.pad(x, ((0, 0), (1, 0))) for x in (turn_errors, is_known))
+        terms.append(("loss_turn", 1.0, mean(turn_errors, is_known)))
     if parts.network.projection is not None:
         consistency, more["projection_spread"] = _consistency(parts, parts.network.projection, params, hidden, windows)
         terms.append(("loss_consistency", config.consistency_weight, consistency))

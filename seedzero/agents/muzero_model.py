@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -45,17 +45,29 @@ def make_parts(config: configs.Config, spec: types.EnvSpec, platform: str) -> Pa
         has_projection=config.muzero.consistency_weight > 0,
         has_prefix=config.muzero.value_prefix,
         has_ends=config.muzero.predict_ends,
+        has_turns=spec.moves_again,
     )
     return Parts(config, spec, network, make_optimizer(config.optimizer), make_schedule(config.optimizer))
 
 
-def signed_discount(parts: Parts) -> float:
-    """Returns the factor of a value one step earlier: the discount, negative between two players.
+MOVER = "mover"
+"""Name of a stored array, int8: the player to move, 0 or 1, of two of whom one may move several times in a row."""
 
-    A value is that of the player to move; what the other one gains, this one loses.
+
+def signed_discount(parts: Parts) -> float:
+    """Returns the factor of a value one step earlier: the discount, negative if two players alternate.
+
+    A value is that of the player to move; what the other one gains, this one loses. Where a player may move again, the
+    sign depends on the step: this is the discount alone.
     """
     discount = parts.config.reward.discount
-    return discount if parts.spec.num_players == 1 else -discount
+    return discount if parts.spec.num_players == 1 or parts.spec.moves_again else -discount
+
+
+def movers(spec: types.EnvSpec, observation: Mapping[str, jax.Array]) -> jax.Array:
+    """Returns the players to move [B] int8, of observations of single frames."""
+    found: jax.Array = spec.movers(observation[types.OBSERVATION]).astype(jnp.int8)
+    return found
 
 
 def init(parts: Parts, key: jax.Array) -> base.Params:
@@ -113,6 +125,23 @@ def on_and_value_logits(parts: Parts, logits: jax.Array) -> tuple[jax.Array | No
     if not parts.config.muzero.predict_ends:
         return None, logits
     return logits[..., -1] + _USUALLY_GOES_ON, logits[..., :-1]
+
+
+def turn_and_reward_logits(parts: Parts, logits: jax.Array) -> tuple[jax.Array | None, jax.Array]:
+    """Returns the logits [...] of the turn going to the other player (None if players alternate) and the reward's.
+
+    logits: of the reward head, [..., bins] or [..., bins + 1].
+    """
+    return (logits[..., -1], logits[..., :-1]) if parts.spec.moves_again else (None, logits)
+
+
+def decode_reward(parts: Parts, logits: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns rewards [...] of the reward head's logits, and the factors of the values behind them."""
+    turn, logits = turn_and_reward_logits(parts, logits)
+    reward, discount = decode(parts, logits), signed_discount(parts)
+    if turn is None:
+        return reward, jnp.full_like(reward, discount)
+    return reward, jnp.where(turn > 0, -discount, discount)
 
 
 def decode_value(parts: Parts, logits: jax.Array) -> jax.Array:

@@ -7,7 +7,7 @@ Shape letters: B batch, A actions, D numbers of a continuous action.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -153,7 +153,7 @@ def model_functions(parts: muzero_model.Parts) -> base.Model:
         return logits, muzero_model.unit(params) * value
 
     def dynamics(params: base.Params, embedding: Any, action: jax.Array) -> tuple[Any, jax.Array]:
-        embedding, reward = inner.dynamics(cast(params), embedding, action)
+        embedding, reward, _ = inner.dynamics(cast(params), embedding, action)
         return embedding, muzero_model.unit(params) * reward
 
     return base.Model(
@@ -169,14 +169,22 @@ def recurrent_fn(parts: muzero_model.Parts) -> mcts.RecurrentFn:
     model = _model(parts)
 
     def step(params: base.Params, action: jax.Array, parent: Any) -> tuple[mcts.Prediction, Any]:
-        child, reward = model.dynamics(params, parent, action)
+        child, reward, discount = model.dynamics(params, parent, action)
         policy_logits, value = model.predict(params, child)
-        return mcts.Prediction(reward, jnp.full_like(reward, model.discount), policy_logits, value), child
+        return mcts.Prediction(reward, discount, policy_logits, value), child
 
     return step
 
 
-def _model(parts: muzero_model.Parts) -> base.Model:
+class _Model(NamedTuple):
+    """As `base.Model`; its dynamics return the factors [B] of the values behind the rewards, too."""
+
+    represent: Callable[[base.Params, Mapping[str, jax.Array]], Any]
+    predict: Callable[[base.Params, Any], tuple[jax.Array, jax.Array]]
+    dynamics: Callable[[base.Params, Any, jax.Array], tuple[Any, jax.Array, jax.Array]]
+
+
+def _model(parts: muzero_model.Parts) -> _Model:
     """Returns the model's functions of parameters in the compute dtype, in the unit of the network."""
     network = parts.network
     if network.prefix is not None:
@@ -186,11 +194,11 @@ def _model(parts: muzero_model.Parts) -> base.Model:
         policy_logits, value_logits = network.predict(params, hidden)
         return policy_logits, muzero_model.decode_value(parts, value_logits)
 
-    def dynamics(params: base.Params, hidden: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def dynamics(params: base.Params, hidden: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         hidden, reward_logits = network.dynamics(params, hidden, action)
-        return hidden, muzero_model.decode(parts, reward_logits)
+        return hidden, *muzero_model.decode_reward(parts, reward_logits)
 
-    return base.Model(network.represent, predict, dynamics, muzero_model.signed_discount(parts))
+    return _Model(network.represent, predict, dynamics)
 
 
 class _Imagined(NamedTuple):
@@ -202,7 +210,7 @@ class _Imagined(NamedTuple):
     num_summed: jax.Array  # [B] int32, rewards in it
 
 
-def _prefix_model(parts: muzero_model.Parts, prefix: muzero_net.Prefix) -> base.Model:
+def _prefix_model(parts: muzero_model.Parts, prefix: muzero_net.Prefix) -> _Model:
     """As `_model`; the reward of an edge is the difference of its ends' sums.
 
     As in training, sums begin anew every so many steps from the root.
@@ -217,12 +225,12 @@ def _prefix_model(parts: muzero_model.Parts, prefix: muzero_net.Prefix) -> base.
         policy_logits, value_logits = parts.network.predict(params, imagined.hidden)
         return policy_logits, muzero_model.decode_value(parts, value_logits)
 
-    def dynamics(params: base.Params, parent: _Imagined, action: jax.Array) -> tuple[_Imagined, jax.Array]:
+    def dynamics(params: base.Params, parent: _Imagined, action: jax.Array) -> tuple[_Imagined, jax.Array, jax.Array]:
         is_full = parent.num_summed == muzero_model.PREFIX_HORIZON
         carry = jax.tree.map(lambda x: jnp.where(is_full[:, None], 0, x), parent.carry)
         hidden, carry, logits = prefix.step(params, parent.hidden, action, carry)
-        total = muzero_model.decode(parts, logits)
+        total, discount = muzero_model.decode_reward(parts, logits)
         reward = total - jnp.where(is_full, 0.0, parent.prefix)
-        return _Imagined(hidden, carry, total, jnp.where(is_full, 1, parent.num_summed + 1)), reward
+        return _Imagined(hidden, carry, total, jnp.where(is_full, 1, parent.num_summed + 1)), reward, discount
 
-    return base.Model(represent, predict, dynamics, muzero_model.signed_discount(parts))
+    return _Model(represent, predict, dynamics)

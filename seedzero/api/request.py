@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from seedzero.api import environment
 from seedzero.config import combinations, configs, ends, families, machines, options, presets, renamed
-from seedzero.core import errors, types
+from seedzero.core import errors, opponents, types
 
 TRUST = "trust_run_dir"
 """The flag of consent to the code that a run directory names."""
@@ -174,7 +174,13 @@ def _with_spec(asked: Request, *, must_be_known: bool) -> Request:
     try:
         if asked.refused is not None:
             raise asked.refused
-        return asked._replace(shown=asked.shown or environment.show(config.env, limit_seconds=limit_seconds))
+        shown = asked.shown or environment.show(config.env, limit_seconds=limit_seconds)
+        if shown is not None and shown.seated_by == opponents.CHANCE and not config.agent.PLAYS_SEATS:
+            config = configs.override(config, {"env.by_turns": True})
+            note = f"--env.by_turns=true: agent {config.run.agent} plays {config.env.id} by turns, not by seats"
+            asked = asked._replace(config=config, notes=(*asked.notes, note))
+            shown = environment.show(config.env, limit_seconds=limit_seconds)
+        return asked._replace(shown=shown)
     except errors.ConfigError as error:
         if must_be_known and config.worker.num > 0:
             raise

@@ -133,7 +133,7 @@ FAMILIES = (
         ),
         make="spiel_seats:make", check="spiel_seats:check", arguments=("settings", "role", "render"),
         frames_per_second=1.0, presets=("tictactoe", "connect_four", "seats", "spiel"),
-        reads=("random_opening", "opponents"), forms="spiel:GAME | spiel:module:GAME",
+        reads=("random_opening", "opponents", "by_turns"), forms="spiel:GAME | spiel:module:GAME",
     ),
     Family(
         "memory:TASK", (Offer("small tasks in which something must be remembered", "memory:tmaze-20"),),

@@ -72,6 +72,11 @@ class EnvConfig(options.Section):
     random_opening: int = options.at_creation(
         0, "games of two players: training games begin with up to so many random moves", "moves", low=0
     )
+    by_turns: bool = options.at_creation(
+        False,
+        "games of two players with chance where nothing is hidden: a row is a game whose players take turns, as "
+        "MuZero plays, and not a seat",
+    )
     opponents: str = options.at_creation(
         opponents.RANDOM,
         "games of two players: opponents of evaluations, several by commas: random moves, and mcts-N, OpenSpiel's bot "

@@ -115,7 +115,7 @@ class EnvSpec:
     Attributes:
       observation_shape, observation_dtype, observation_low, observation_high: as in ArraySpec.
       num_actions: actions are 0 .. num_actions - 1; 0 where they are vectors.
-      num_players: 1, or 2 for alternating zero-sum games.
+      num_players: 1, or 2 for zero-sum games in turn.
       has_action_mask: whether every step carries a mask of legal actions.
       frames_per_step: emulator frames that one step takes (Atari's frame skip), for reports.
       action_low: [D] smallest values of a continuous action's numbers, finite float32; empty: actions are numbers.
@@ -131,6 +131,9 @@ class EnvSpec:
       seats: names of the seats of a game with hidden information or simultaneous moves. A row of a training group is
         then a seat: each game has as many rows as seats, one after the other. A row's chair, its place here in an
         episode, is its task. An evaluating environment plays the other seats itself. Empty: a row is an environment.
+      moves_again: of two players, one may move several times in a row. Then the last number of each observation is the
+        mover, 0 or 1. False: they alternate.
+      has_chance: a game whose rules have chance; false: there is none, or nothing is known about it.
     """
 
     observation_shape: tuple[int, ...]
@@ -148,6 +151,8 @@ class EnvSpec:
     tasks: tuple[str, ...] = ()
     spaces: str = ""
     seats: tuple[str, ...] = ()
+    moves_again: bool = False
+    has_chance: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "observation_dtype", _dtype_name(self.observation_dtype))
@@ -164,6 +169,11 @@ class EnvSpec:
             raise errors.SpecMismatch(
                 f"seats are {list(self.seats)}, tasks {list(self.tasks)} and num_players {self.num_players}; expected "
                 "two seats or more, the same names as tasks, and 1: a row is a seat"
+            )
+        if self.moves_again and (self.num_players != 2 or self.packed):
+            raise errors.SpecMismatch(
+                f"moves_again is true, num_players {self.num_players}, and observations have {len(self.arrays)} "
+                "arrays; expected 2 players, and one array whose last number is the mover"
             )
         names, num_bytes = [array.name for array in self.arrays], sum(array.num_bytes for array in self.arrays)
         if len(set(names)) < len(names):
@@ -222,6 +232,10 @@ class EnvSpec:
         """The arrays of an observation, in the agents' form; at least one."""
         alone = (self.observation_shape, self.observation_dtype, self.observation_low, self.observation_high)
         return self.packed or (ArraySpec(OBSERVATION, *alone),)
+
+    def movers(self, observation: Any) -> Any:
+        """Returns the players to move [B] of observations [B, ...], of numpy or JAX; None if players alternate."""
+        return observation.reshape(len(observation), -1)[:, -1] if self.moves_again else None
 
     @property
     def num_tasks(self) -> int:

@@ -141,6 +141,7 @@ class Batch(NamedTuple):
     ring: Any = None  # [R] int32, local; out of range for rows that are not stored: evaluation's, and padding
     group: Any = None  # [N] int32, the first slot of a row's group
     game: Any = None  # [N] int32, the slot of the first row of a row's game; of environments the row's own
+    mover: Any = None  # [N] the player to move, 0 or 1; None: players alternate
     num_updates: Any = None  # scalar, of the acting parameters; None: 0
     own: Any = None  # scalar bool, as of `base.Inputs`; None: true
 
@@ -155,8 +156,11 @@ class Batch(NamedTuple):
         return Batch(*(None if array is None else array[chosen] for array in self))
 
 
-def join(messages: Sequence[Message]) -> Batch:
-    """Returns the rows of messages, at least one, without their observations."""
+def join(messages: Sequence[Message], spec: types.EnvSpec | None = None) -> Batch:
+    """Returns the rows of messages, at least one, without their observations.
+
+    spec: of the environments; None: they are known to have one player, or two who alternate.
+    """
     steps = [message.request.step for message in messages]
     masks = [step.action_mask for step in steps if step.action_mask is not None]
     return Batch(
@@ -169,6 +173,7 @@ def join(messages: Sequence[Message]) -> Batch:
         task=np.concatenate([step.tasks for step in steps]),
         group=np.repeat([message.first_slot for message in messages], [len(message.slots) for message in messages]),
         game=np.concatenate([message.games for message in messages]),
+        mover=np.concatenate([spec.movers(step.observation) for step in steps]) if spec and spec.moves_again else None,
     )
 
 

@@ -137,10 +137,11 @@ def explore(
     ranges = {name: (array.copy(), array.copy()) for name, array in _shown(spec, step).items()}
     rewards: list[float] = []
     episodes: list[list[float]] = [[]]
-    start, taken = clock(), 0
+    start, taken, first_mover = clock(), 0, 0
     while taken < num_steps and (not taken or clock() - start < max_seconds):
         taken += 1
-        was_final = bool(step.final[0])
+        was_final, mover = bool(step.final[0]), _mover(spec, step, len(episodes[-1]))
+        first_mover = first_mover if episodes[-1] else mover
         step = env.step(_random_action(spec, step, random))
         for name, array in _shown(spec, step).items():
             low, high = ranges[name]
@@ -150,8 +151,7 @@ def explore(
             episodes.append([])
         else:
             reward = float(step.reward[0])
-            is_seconds = spec.num_players == 2 and len(episodes[-1]) % 2 == 1
-            episodes[-1].append(-reward if is_seconds else reward)
+            episodes[-1].append(reward if mover == first_mover else -reward)
             rewards.append(reward)
     seconds = clock() - start
     unfinished = [] if step.final[0] else episodes.pop()
@@ -164,6 +164,11 @@ def explore(
         steps_per_second=taken / max(seconds, 1e-9),
         same_reset=same_reset,
     )
+
+
+def _mover(spec: types.EnvSpec, step: types.EnvStep, number: int) -> int:
+    """Returns the player to move in environment 0; number: of the step in its episode."""
+    return int(spec.movers(step.observation)[0]) if spec.moves_again else number % spec.num_players
 
 
 def _shown(spec: types.EnvSpec, step: types.EnvStep) -> dict[str, np.ndarray]:

@@ -107,7 +107,7 @@ def seated_by(settings: sections.EnvConfig) -> str:
         return ""
     from seedzero.envs import spiel_seats
 
-    return spiel_seats.seated_by(settings.id.partition(":")[2])
+    return spiel_seats.seated_by(settings.id.partition(":")[2], by_turns=settings.by_turns)
 
 
 def reward_threshold(settings: sections.EnvConfig) -> float | None:

@@ -1,4 +1,4 @@
-"""OpenSpiel's deterministic games of perfect information: one player, or two in turn with zero-sum returns.
+"""OpenSpiel's games of perfect information: one player, or two in turn with zero-sum returns. Chance is drawn here.
 
 States are OpenSpiel's own and immutable: a move returns a new one. Shape letters: H height, W width, C channels,
 E environments of one group, A actions.
@@ -22,8 +22,8 @@ State = Any
 """pyspiel.State, which has no types."""
 
 _SUPPORTED = (
-    "supported are games of one player without chance and hidden information, and games of several players; they need "
-    "an observation tensor, or an information state tensor if information is hidden"
+    "supported are games of one player without hidden information, and games of several players; they need an "
+    "observation tensor, or an information state tensor if information is hidden"
 )
 
 TRIAL_MOVES = 1000
@@ -34,11 +34,18 @@ _MAX_OBSERVATION_SIZE = 2**20
 """Numbers in one observation; protects the memory from a mistyped board size."""
 
 
+_CHANCE = -1
+"""The number that OpenSpiel gives for a player where chance moves."""
+
+
 class Game:
-    """The rules of a game, as functions of single states; `spec` describes the environments."""
+    """The rules of a game, as functions of single states; `spec` describes the environments.
+
+    Generators draw what is left to chance; a game without chance draws nothing, and needs none.
+    """
 
     def __init__(self, name: str) -> None:
-        """Loads a game and plays a few random games: OpenSpiel does not declare the order of moves.
+        """Loads a game and plays a few random games: OpenSpiel does not declare whether players alternate.
 
         name: as of `load`.
 
@@ -50,23 +57,36 @@ class Game:
         self.num_players = int(self._game.num_players())
         self.num_actions = int(self._game.num_distinct_actions())
         self._tensor_shape = tuple(self._game.observation_tensor_shape())
+        self.has_chance = self._game.get_type().chance_mode != self._game.get_type().ChanceMode.DETERMINISTIC
+        self._moves_again = self.has_chance and self.num_players == 2
         with env_base.failures_of(f"game {name!r} cannot be started"):
-            if self.initial().is_terminal():
+            state = self.initial(np.random.default_rng(0))
+            if state.is_terminal():
                 raise over_at_start(name)
-            self._first_mover = int(self.initial().current_player())
+            # Where chance decides who begins, player 0 stands for the first side.
+            self.first_mover = 0 if self.has_chance else int(state.current_player())
             low, high = (0.0, 1.0) if self._try_out() else (-math.inf, math.inf)
-            shape = self.observe(self.initial()).shape
             self.spec = types.EnvSpec(
-                shape, "float32", self.num_actions, low, high, num_players=self.num_players, has_action_mask=True
+                self.observe(state).shape,
+                "float32",
+                self.num_actions,
+                low,
+                high,
+                num_players=self.num_players,
+                has_action_mask=True,
+                moves_again=self._moves_again,
+                has_chance=self.has_chance,
             )
 
-    def initial(self) -> State:
-        """Returns the state before the first move."""
-        return self._game.new_initial_state()
+    def initial(self, generator: np.random.Generator | None = None) -> State:
+        """Returns the state before the first move, behind chance."""
+        return self._drawn(self._game.new_initial_state(), generator)
 
     def mover(self, state: State) -> int:
-        """Returns the player to move, 0 or 1; in a terminal state the player next in order."""
-        return int((self._first_mover + state.move_number()) % self.num_players)
+        """Returns the player to move, 0 or 1; in a terminal state the player next in order if players alternate."""
+        if self._moves_again:
+            return max(0, int(state.current_player()))
+        return int((self.first_mover + state.move_number()) % self.num_players)
 
     def observe(self, state: State) -> np.ndarray:
         """Returns the observation of the player to move, float32.
@@ -88,15 +108,20 @@ class Game:
         mask[state.legal_actions()] = True
         return mask
 
-    def apply(self, state: State, action: int) -> State:
-        """Returns the state after a legal move; EnvironmentFailure if it is none, or the same player moves again."""
+    def apply(self, state: State, action: int, generator: np.random.Generator | None = None) -> State:
+        """Returns the state after a legal move, and after chance.
+
+        EnvironmentFailure: it is no legal move, or the same player moves again for the first time: not in any of the
+        random games at the start.
+        """
         with env_base.failures_of(f"game {self.name!r} refuses action {action}"):
             after = state.clone()
             after.apply_action(action)
+            after = self._drawn(after, generator)
         if not after.is_terminal() and after.current_player() != self.mover(after):
             raise errors.EnvironmentFailure(
-                f"in game {self.name!r} player {after.current_player()} moves again after move {after.move_number()}; "
-                "only games whose players take turns strictly are supported"
+                f"in game {self.name!r} player {after.current_player()} moves again after move {after.move_number()}, "
+                f"which happened in none of {TRIAL_GAMES} random games; players were taken to alternate"
             )
         return after
 
@@ -108,16 +133,28 @@ class Game:
         """Returns each player's sum of rewards since the first move."""
         return tuple(state.returns())
 
+    def _drawn(self, state: State, generator: np.random.Generator | None) -> State:
+        if self.has_chance and generator is None:
+            raise errors.EnvironmentFailure(f"game {self.name!r} has chance, which is not drawn here")
+        return state if generator is None else draw_chance(state, generator)
+
     def _try_out(self) -> bool:
-        """Returns whether the observations of a few random games (always the same) are only 0 and 1."""
+        """Returns whether the observations of a few random games (always the same) are only 0 and 1.
+
+        Finds out whether players alternate, too.
+        """
         generator = np.random.default_rng(0)
-        state, num_games, binary = self.initial(), 1, True
+        state, num_games, binary = self.initial(generator), 1, True
         for _ in range(TRIAL_MOVES):
             binary = binary and set(state.observation_tensor(self.mover(state))) <= {0, 1}
             if not state.is_terminal():
-                state = self.apply(state, bots.random_move(state, generator))
+                action = bots.random_move(state, generator)
+                state = state.child(action)
+                state = self._drawn(state, generator)
+                alternates = state.is_terminal() or state.current_player() == self.mover(state)
+                self._moves_again = self._moves_again or not alternates
             elif num_games < TRIAL_GAMES:
-                state, num_games = self.initial(), num_games + 1
+                state, num_games = self.initial(generator), num_games + 1
             else:
                 break
         return binary
@@ -147,8 +184,9 @@ class Games:
         self._bots: list[list[bots.Bot]] = []
         self._opponent = [0] * num_envs
         self._side = [0] * num_envs
+        self._player = [0] * num_envs  # whose turns the agent sees, where others move too
         self._num_episodes = [0] * num_envs
-        self._states: list[State] = [game.initial()] * num_envs
+        self.states: list[State] = [game.initial(np.random.default_rng(0))] * num_envs
         self._returns = np.zeros((num_envs, game.num_players))
         self._mask = np.ones((num_envs, game.num_actions), bool)
         self._raised = f"game {game.name!r} raised"
@@ -169,14 +207,14 @@ class Games:
         reward = np.zeros(self.num_envs, np.float32)
         with env_base.failures_of(self._raised):
             for index, action in enumerate(actions.tolist()):
-                if self._game.is_terminal(self._states[index]):
+                if self._game.is_terminal(self.states[index]):
                     self._begin_episode(index)
                 else:
                     reward[index] = self._play(index, action)
             return self._show(reward)
 
     def render(self) -> np.ndarray:
-        board = self._game.observe(self._states[0])
+        board = self._game.observe(self.states[0])
         if board.ndim != 3:
             raise errors.EnvironmentFailure(f"game {self._game.name!r} cannot be drawn: its observation is no board")
         return pictures.paint(board[..., : board.shape[-1] - (self.spec.num_players - 1)])
@@ -185,43 +223,50 @@ class Games:
         pass
 
     def _begin_episode(self, index: int) -> None:
-        state = self._game.initial()
+        generator = self._generators[index]
+        state = self._game.initial(generator)
         if self._against:
-            number = self._num_episodes[index]
+            number, first_mover = self._num_episodes[index], self._game.mover(state)
             self._opponent[index] = (index // 2 + number // 2) % len(self._against)
             self._side[index] = (index + number) % 2
+            self._player[index] = (first_mover + self._side[index]) % 2
         if self._against and self._side[index]:
             opened = self._reply(index, state)
             # An opening that ends the game leaves the agent no turn: the agent then moves first.
             self._side[index] = int(not self._game.is_terminal(opened))
+            self._player[index] = (first_mover + self._side[index]) % 2
             state = opened if self._side[index] else state
         if self._random_opening:
-            for _ in range(self._generators[index].integers(self._random_opening + 1)):
-                opened = self._game.apply(state, bots.random_move(state, self._generators[index]))
+            for _ in range(generator.integers(self._random_opening + 1)):
+                opened = self._game.apply(state, bots.random_move(state, generator), generator)
                 if self._game.is_terminal(opened):
                     break
                 state = opened
         self._num_episodes[index] += 1
-        self._states[index] = state
+        self.states[index] = state
         self._returns[index] = 0  # the opponent's opening counts in the next reward
 
     def _play(self, index: int, action: int) -> float:
         """Makes a move, and the opponent's if there is one; returns the mover's reward."""
-        mover = self._game.mover(self._states[index])
-        state = self._game.apply(self._states[index], action)
-        if self._against and not self._game.is_terminal(state):
+        mover = self._game.mover(self.states[index])
+        state = self._game.apply(self.states[index], action, self._generators[index])
+        if self._against:
             state = self._reply(index, state)
         before, self._returns[index] = self._returns[index].copy(), self._game.returns(state)
-        self._states[index] = state
+        self.states[index] = state
         return float(self._returns[index, mover] - before[mover])
 
     def _reply(self, index: int, state: State) -> State:
-        return self._game.apply(state, self._bots[index][self._opponent[index]](state))
+        """Returns the state at the agent's next turn, or at the end."""
+        bot = self._bots[index][self._opponent[index]]
+        while not self._game.is_terminal(state) and self._game.mover(state) != self._player[index]:
+            state = self._game.apply(state, bot(state), self._generators[index])
+        return state
 
     def _show(self, reward: np.ndarray) -> types.EnvStep:
-        over = np.array([self._game.is_terminal(state) for state in self._states])
-        self._mask = np.stack([self._game.legal_mask(state) for state in self._states])
-        observation = np.stack([self._game.observe(state) for state in self._states])
+        over = np.array([self._game.is_terminal(state) for state in self.states])
+        self._mask = np.stack([self._game.legal_mask(state) for state in self.states])
+        observation = np.stack([self._game.observe(state) for state in self.states])
         task = None
         if self._tasks:
             places = zip(self._opponent, self._side, strict=True)
@@ -295,6 +340,18 @@ def _import(name: str, game: str) -> None:
         raise errors.EnvironmentFailure(str(error)) from None
 
 
+def draw_chance(state: State, generator: np.random.Generator) -> State:
+    """Plays chance in a state until a player moves, or the game is over; returns it."""
+    while state.current_player() == _CHANCE:
+        drawn = generator.random()
+        for action, probability in state.chance_outcomes():
+            chosen, drawn = action, drawn - probability
+            if drawn < 0:  # else, by rounding, the last one
+                break
+        state.apply_action(chosen)
+    return state
+
+
 def over_at_start(name: str) -> errors.Error:
     """Returns the refusal of a game without a move."""
     return errors.EnvironmentFailure(
@@ -309,7 +366,7 @@ def _refuse_unsupported(name: str, game: Any) -> None:
     reasons = {
         f"it has {num_players} players": num_players not in (1, 2),
         "players move at the same time": kind.dynamics != kind.Dynamics.SEQUENTIAL,
-        "it has chance": kind.chance_mode != kind.ChanceMode.DETERMINISTIC,
+        "its chance follows no seed": kind.chance_mode == kind.ChanceMode.SAMPLED_STOCHASTIC,
         "it has hidden information": kind.information != kind.Information.PERFECT_INFORMATION,
         "its returns do not sum to zero": num_players > 1 and kind.utility != kind.Utility.ZERO_SUM,
         "it has no observation tensor": not kind.provides_observation_tensor,

@@ -19,8 +19,8 @@ from seedzero.envs import env_base, seats, spiel
 
 State = spiel.State
 
-_CHANCE, _SIMULTANEOUS = -1, -2
-"""Numbers that OpenSpiel gives for a player; those of seats are not negative."""
+_SIMULTANEOUS = -2
+"""The number that OpenSpiel gives for a player where all move; those of seats are not negative."""
 
 
 class SpielSeats:
@@ -53,7 +53,7 @@ class SpielSeats:
 
     def initial(self, generator: np.random.Generator) -> State:
         """Returns the state before the first move, behind chance."""
-        return self._drawn(self._game.new_initial_state(), generator)
+        return spiel.draw_chance(self._game.new_initial_state(), generator)
 
     def movers(self, state: State) -> tuple[int, ...]:
         """Returns the seats that move; all of them in simultaneous moves, none if the game is over."""
@@ -87,24 +87,13 @@ class SpielSeats:
                 after.apply_actions([actions[seat] for seat in range(self.num_seats)])
             else:
                 after.apply_action(actions[state.current_player()])
-            return self._drawn(after, generator)
+            return spiel.draw_chance(after, generator)
 
     def returns(self, state: State) -> tuple[float, ...]:
         """Returns [S], each seat's sum of rewards since the first move."""
         if self._pays_at_the_end and not state.is_terminal():
             return self._nothing
         return tuple(state.returns())
-
-    def _drawn(self, state: State, generator: np.random.Generator) -> State:
-        """Plays chance in a state until a seat moves, or the game is over; returns it."""
-        while state.current_player() == _CHANCE:
-            drawn = generator.random()
-            for action, probability in state.chance_outcomes():
-                chosen, drawn = action, drawn - probability
-                if drawn < 0:  # else, by rounding, the last one
-                    break
-            state.apply_action(chosen)
-        return state
 
     def _try_out(self) -> bool:
         """Returns whether the observations of a few random games (always the same) are only 0 and 1."""
@@ -143,7 +132,7 @@ def make(
 
     EnvironmentFailure: as of the game, or settings or pictures that games of seats do not have.
     """
-    if not has_seats(spiel.load(name)):
+    if not has_seats(spiel.load(name), by_turns=settings.by_turns):
         return spiel.make(name, settings, num_envs, role=role)
     place = f"rows of game {name!r} are seats"
     if settings.opponents != opponents.RANDOM:
@@ -168,20 +157,24 @@ def check(name: str) -> None:
         (_made if has_seats(spiel.load(name)) else spiel.Game)(name)
 
 
-def has_seats(game: Any) -> bool:
-    """Returns whether rows are seats in OpenSpiel's game; else `spiel.Game` plays it, or tells why it cannot."""
-    return bool(_seated_by(game))
+def has_seats(game: Any, *, by_turns: bool = False) -> bool:
+    """Returns whether rows are seats in OpenSpiel's game; else `spiel.Game` plays it, or tells why it cannot.
+
+    by_turns: as of the settings; chance alone makes no seats then.
+    """
+    return bool(set(_seated_by(game)) - ({opponents.CHANCE} if by_turns else set()))
 
 
-def seated_by(name: str) -> str:
+def seated_by(name: str, *, by_turns: bool = False) -> str:
     """Returns what makes the rows of a game by its name seats: "chance and hidden information"; "": they are none."""
-    return " and ".join(_seated_by(spiel.load(name)))
+    game = spiel.load(name)
+    return " and ".join(_seated_by(game)) if has_seats(game, by_turns=by_turns) else ""
 
 
 def _seated_by(game: Any) -> list[str]:
     kind, num_players = game.get_type(), game.num_players()
     reasons = {
-        "chance": kind.chance_mode != kind.ChanceMode.DETERMINISTIC,
+        opponents.CHANCE: kind.chance_mode != kind.ChanceMode.DETERMINISTIC,
         "hidden information": kind.information != kind.Information.PERFECT_INFORMATION,
         "simultaneous moves": kind.dynamics != kind.Dynamics.SEQUENTIAL,
         f"{num_players} players": num_players > 2,

@@ -68,8 +68,17 @@ def saved_player(game: spiel.Game, saved: greedy.SavedAgent, seed: int) -> Playe
     return play
 
 
-def play_games(game: spiel.Game, states: Sequence[spiel.State], agent: Player, opponent: Player) -> list[FinishedGame]:
-    """Plays games from states [B], none terminal; the first move of games 0, 2, 4 ... is, or was, the agent's."""
+def play_games(
+    game: spiel.Game,
+    states: Sequence[spiel.State],
+    agent: Player,
+    opponent: Player,
+    generator: np.random.Generator | None = None,
+) -> list[FinishedGame]:
+    """Plays games from states [B], none terminal; the first move of games 0, 2, 4 ... is, or was, the agent's.
+
+    generator: of chance. Where chance decides who begins, player 0 counts as the first mover.
+    """
     states, is_first = list(states), [index % 2 == 0 for index in range(len(states))]
     while running := [index for index, state in enumerate(states) if not game.is_terminal(state)]:
         turns = [_has_turn(game, states[index], is_first[index]) for index in running]
@@ -77,18 +86,19 @@ def play_games(game: spiel.Game, states: Sequence[spiel.State], agent: Player, o
             indices = [index for index, turn in zip(running, turns, strict=True) if turn is side]
             if indices:
                 for index, action in zip(indices, player([states[index] for index in indices]), strict=True):
-                    states[index] = game.apply(states[index], int(action))
+                    states[index] = game.apply(states[index], int(action), generator)
     return [_finished(game, state, first) for state, first in zip(states, is_first, strict=True)]
 
 
 def against_bot(game: spiel.Game, agent: Player, name: str, num_games: int, seed: int) -> list[FinishedGame]:
     """Plays against random moves, or a bot that searches; name: as of `opponents.parse`."""
-    bot = bots.make(name, np.random.default_rng(seed))
+    generator = np.random.default_rng(seed)
+    bot = bots.make(name, generator)
 
     def opponent(states: Sequence[spiel.State]) -> np.ndarray:
         return np.array([bot(state) for state in states], np.int64)
 
-    return play_games(game, [game.initial()] * num_games, agent, opponent)
+    return play_games(game, [game.initial(generator) for _ in range(num_games)], agent, opponent, generator)
 
 
 def against_agent(game: spiel.Game, agent: Player, opponent: Player, num_games: int, seed: int) -> list[FinishedGame]:
@@ -96,14 +106,14 @@ def against_agent(game: spiel.Game, agent: Player, opponent: Player, num_games: 
     generator = np.random.default_rng(seed)
     begun = [opening(game, generator) for _ in range(-(-num_games // 2))]
     states = [begun[index // 2] for index in range(num_games)]
-    return play_games(game, states, agent, opponent)
+    return play_games(game, states, agent, opponent, generator)
 
 
 def opening(game: spiel.Game, generator: np.random.Generator) -> spiel.State:
     """Returns the state after OPENING_MOVES random moves, or before a move that ends the game."""
-    state = game.initial()
+    state = game.initial(generator)
     for _ in range(OPENING_MOVES):
-        after = game.apply(state, bots.random_move(state, generator))
+        after = game.apply(state, bots.random_move(state, generator), generator)
         if game.is_terminal(after):
             break
         state = after
@@ -116,15 +126,22 @@ def every_line(game: spiel.Game, agent: Player, *, max_positions: int = MAX_POSI
     The agent must depend on the state alone. Raises UsageError for a game of more positions than `max_positions`, over
     both colours; a position counts once for each path to it.
     """
+    if game.has_chance:
+        raise errors.UsageError(
+            f"game {game.name!r} has chance, and no move makes a line; give --opponent={opponents.FORMS} or "
+            "--opponent=RUN_DIR"
+        )
     finished, num_positions = [], 0
     for is_first in (True, False):
         states = [game.initial()]
         while states:
-            # All states of a round have equally many moves: it is the same side's turn in all.
-            if _has_turn(game, states[0], is_first):
-                moves = [[int(action)] for action in agent(states)]
-            else:
-                moves = [state.legal_actions() for state in states]
+            turns = [_has_turn(game, state, is_first) for state in states]
+            mine = [state for state, turn in zip(states, turns, strict=True) if turn]
+            answers = iter(agent(mine) if mine else ())
+            moves = [
+                [int(next(answers))] if turn else state.legal_actions()
+                for state, turn in zip(states, turns, strict=True)
+            ]
             num_positions += sum(map(len, moves))
             if num_positions > max_positions:
                 raise errors.UsageError(
@@ -139,13 +156,13 @@ def every_line(game: spiel.Game, agent: Player, *, max_positions: int = MAX_POSI
 
 
 def _has_turn(game: spiel.Game, state: spiel.State, is_first: bool) -> bool:
-    return (game.mover(state) == game.mover(game.initial())) is is_first
+    return (game.mover(state) == game.first_mover) is is_first
 
 
 def _finished(game: spiel.Game, state: spiel.State, is_first: bool) -> FinishedGame:
-    first_mover = game.mover(game.initial())
-    player = first_mover if is_first else 1 - first_mover
-    return FinishedGame(is_first, game.returns(state)[player], int(state.move_number()))
+    player = game.first_mover if is_first else 1 - game.first_mover
+    length = sum(move.player >= 0 for move in state.full_history()) if game.has_chance else int(state.move_number())
+    return FinishedGame(is_first, game.returns(state)[player], length)
 
 
 def summary(games: Sequence[FinishedGame]) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def evaluate(
 def game_of(config: configs.Config) -> spiel.Game | None:
     """Returns the game of a run; None without two players in turn, as in games by seats."""
     kind, _, name = config.env.id.partition(":")
-    if kind != "spiel" or spiel_seats.has_seats(spiel.load(name)):
+    if kind != "spiel" or spiel_seats.has_seats(spiel.load(name), by_turns=config.env.by_turns):
         return None
     game = spiel.Game(name)
     return game if game.num_players == 2 else None
@@ -140,7 +140,7 @@ def game_of(config: configs.Config) -> spiel.Game | None:
 def seat_game_of(config: configs.Config) -> seats.SeatGame | None:
     """Returns the game of a run in which rows are two seats; None: there is none."""
     kind, _, name = config.env.id.partition(":")
-    if kind != "spiel" or not spiel_seats.has_seats(found := spiel.load(name)):
+    if kind != "spiel" or not spiel_seats.has_seats(found := spiel.load(name), by_turns=config.env.by_turns):
         return None
     return spiel_seats.SpielSeats(name) if found.num_players() == seat_match.NUM_SEATS else None
 

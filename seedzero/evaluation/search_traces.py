@@ -258,7 +258,8 @@ def place(env_id: str, moves: Sequence[int], observation: np.ndarray) -> GamePla
     kind, _, name = env_id.partition(":")
     if kind != "spiel" or spiel_seats.has_seats(spiel.load(name)):
         raise errors.UsageError(f"moves={list(moves)}: {env_id} is no game of spiel: without seats; leave them out")
-    game = _game(name)
+    if (game := _game(name)).has_chance:
+        raise errors.UsageError(f"moves={list(moves)}: in {env_id} chance decides as well; leave them out")
     state = game.initial()
     for number, move in enumerate(moves):
         if game.is_terminal(state) or move not in state.legal_actions():

@@ -65,7 +65,8 @@ class StepAccounting:
         shard, _ = self.layout.place(slots)
         self._stored_per_shard += np.bincount(shard[~first], minlength=self.layout.num_shards)
         spec = self.spec
-        for episode in self._episodes.record(slots, joined.reward, first, joined.final, joined.task):
+        ended = self._episodes.record(slots, joined.reward, first, joined.final, joined.task, joined.mover)
+        for episode in ended:
             name = spec.tasks[episode.task] if spec.tasks else ""
             self.gathered.add_episode(episode.total, episode.length, num_players=spec.num_players, task=name)
 

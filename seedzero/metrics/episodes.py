@@ -41,6 +41,7 @@ class Episodes:
     def __init__(self, num_slots: int, num_players: int = 1) -> None:
         self._next_sign = 1 if num_players == 1 else -1
         self._sign = np.ones(num_slots)
+        self._first_mover = np.zeros(num_slots)
         self._total = np.zeros(num_slots)
         self.length = np.zeros(num_slots, np.int64)
 
@@ -51,6 +52,7 @@ class Episodes:
         first: np.ndarray,
         final: np.ndarray,
         tasks: np.ndarray | None = None,
+        movers: np.ndarray | None = None,
     ) -> list[Episode]:
         """Adds one observation of each given environment and returns the finished episodes.
 
@@ -60,9 +62,13 @@ class Episodes:
           first: [B] bool, true: first observation of an episode or session.
           final: [B] bool, true: last observation of an episode.
           tasks: [B] int, places in `EnvSpec.tasks`; None: 0.
+          movers: [B] the players to move; None: players alternate.
         """
         self._total[slots] = np.where(first, 0.0, self._total[slots] + self._sign[slots] * reward)
         self._sign[slots] = np.where(first, 1, self._next_sign * self._sign[slots])
+        if movers is not None:
+            self._first_mover[slots] = np.where(first, movers, self._first_mover[slots])
+            self._sign[slots] = np.where(movers == self._first_mover[slots], 1, -1)
         self.length[slots] = np.where(first, 0, self.length[slots] + 1)
         ended = np.zeros(np.count_nonzero(final), int) if tasks is None else tasks[final]
         return [self.so_far(int(slot), int(task)) for slot, task in zip(slots[final], ended, strict=True)]

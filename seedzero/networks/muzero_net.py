@@ -51,8 +51,8 @@ class Network(NamedTuple):
     # (params, hidden) -> (policy logits [B, A], or [B, D * bins] as in ops.binned_actions; value logits [B, bins], and
     # one more where ends are predicted), float32
     predict: Callable[[Params, Hidden], tuple[jax.Array, jax.Array]]
-    # (params, hidden, action [B] int32, or [B, D] in -1 to 1) -> (next hidden, reward logits [B, bins] float32); the
-    # reward is that of the edge to the next hidden state
+    # (params, hidden, action [B] int32, or [B, D] in -1 to 1) -> (next hidden, reward logits [B, bins] float32, and
+    # one more where turns are predicted); the reward is that of the edge to the next hidden state
     dynamics: Callable[[Params, Hidden, jax.Array], tuple[Hidden, jax.Array]]
     # () -> moments before anything was seen; None: nothing is normalized, and the parameters hold none
     no_moments: Callable[[], network_inputs.Moments | None] = lambda: None
@@ -105,6 +105,7 @@ def make(
     has_projection: bool = False,
     has_prefix: bool = False,
     has_ends: bool = False,
+    has_turns: bool = False,
 ) -> Network:
     """Returns the network for an environment.
 
@@ -113,6 +114,7 @@ def make(
       has_projection: adds the consistency loss's projection.
       has_prefix: predicts sums of rewards; `dynamics` then can't be called.
       has_ends: the value head's last logit is that of the episode's going on.
+      has_turns: the reward head's last logit is that of the turn going to the other player.
 
     Raises:
       ConfigError: the kind does not fit the observation's shape.
@@ -124,12 +126,17 @@ def make(
             f"--network.module={config.module} has representation, prediction and dynamics alone; give "
             "--muzero.consistency_weight=0, --muzero.value_prefix=false and --muzero.predict_ends=false"
         )
-    model = _own_model(config, spec) if config.module else _model(kind, config, spec, dtype, has_ends)
+    if config.module and has_turns:
+        raise errors.ConfigError(
+            f"--network.module={config.module} does not predict whose turn it is, but in this game a player may move "
+            "several times in a row; leave it out"
+        )
+    model = _own_model(config, spec) if config.module else _model(kind, config, spec, dtype, has_ends, has_turns)
     if has_projection:
         units = projection.IMAGE_UNITS if kind == "resnet" else 2 * config.width
         model = model.clone(projector=projection.Projector(units, dtype), predictor=projection.Predictor(units, dtype))
     units = prefixes.IMAGE_UNITS if kind == "resnet" else config.width
-    prefix_head = prefixes.Head(units, config.head_width, config.num_bins, dtype)
+    prefix_head = prefixes.Head(units, config.head_width, config.num_bins + has_turns, dtype)
     if has_prefix:
         model = model.clone(reward_head=prefix_head)
     inputs = network_inputs.InputFunctions(
@@ -178,7 +185,9 @@ def _cast(params: Params, kind: str, dtype: Any) -> Params:
     return jax.tree_util.tree_map_with_path(cast, params)
 
 
-def _model(kind: str, config: shared.NetworkConfig, spec: types.EnvSpec, dtype: Any, has_ends: bool) -> _Model:
+def _model(
+    kind: str, config: shared.NetworkConfig, spec: types.EnvSpec, dtype: Any, has_ends: bool, has_turns: bool
+) -> _Model:
     transition: nn.Module = mlp.Dynamics(spec.num_actions, dtype, gated=config.gated)
     head: Callable[..., nn.Module] = mlp.Head
     representation: nn.Module = mlp.Representation(config.width, dtype)
@@ -194,7 +203,7 @@ def _model(kind: str, config: shared.NetworkConfig, spec: types.EnvSpec, dtype: 
         transition=transition,
         policy_head=head(config.head_width, _num_policy_logits(config, spec), dtype),
         value_head=head(config.head_width, config.num_bins + has_ends, dtype),
-        reward_head=head(config.head_width, config.num_bins, dtype),
+        reward_head=head(config.head_width, config.num_bins + has_turns, dtype),
     )
 
 

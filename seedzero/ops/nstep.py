@@ -41,6 +41,30 @@ class Experience(NamedTuple):
     own: jax.Array | None = None  # [B, J] bool, true: the player that learns moved; None: at all positions
 
 
+def of_player(seen: Experience, mover: jax.Array) -> Experience:
+    """Returns experience with rewards and values of player 0, for games with several moves of a player in a row.
+
+    seen: rewards of the last mover, values of the next. mover: [B, J] the player to move, 0 or 1.
+    """
+    sign = _sign(mover, seen.value)
+    reward = seen.reward * jnp.concatenate([sign[:, :1], sign[:, :-1]], axis=1)
+    return seen._replace(reward=reward, value=seen.value * sign)
+
+
+def of_movers(targets: Targets, mover: jax.Array) -> Targets:
+    """Returns the movers' targets from player 0's; mover: [B, J] as in `of_player`."""
+    sign = _sign(mover[:, : targets.value.shape[1]], targets.value)
+    return targets._replace(
+        value=targets.value * sign,
+        reward=targets.reward * sign[:, : targets.reward.shape[1]],
+        q_estimate=targets.q_estimate * sign,
+    )
+
+
+def _sign(mover: jax.Array, like: jax.Array) -> jax.Array:
+    return 1 - 2 * mover.astype(like.dtype)
+
+
 def n_step_targets(
     seen: Experience,
     *,
@@ -61,14 +85,14 @@ def n_step_targets(
     is not trained. Positions after any other last position are unknown and not trained. The value of a non-terminated
     last position is not trained either: it could only bootstrap from itself.
 
-    If two players take turns, rewards and values are the mover's, and the game is zero-sum: a negative discount makes
-    the signs in G_k alternate.
+    If two players alternate, rewards and values are the mover's, and the game is zero-sum: a negative discount makes
+    the signs in G_k alternate. For several moves in a row, see `of_player`.
 
     With moves of other players, own positions alone train policy and value. A return then has the rewards to the last
     own or terminated position up to k + m, and bootstraps there; if that is k, its value is not trained.
 
     Args:
-      discount: of one step; negated if two players take turns.
+      discount: of one step; negated if two players alternate.
       n: number of rewards before the bootstrap value.
       num_positions: K + 1; J must be at least K + 1 + n for full returns.
       learns_others: train all positions of windows that begin at an own one, and none of the others. The model then
@@ -148,6 +172,22 @@ def going_on(terminated: jax.Array, valid: jax.Array, *, num_positions: int) -> 
     has_end = jnp.take_along_axis(terminated, last, axis=1)
     positions = jnp.arange(num_positions)
     return ~has_end | (positions < last), has_end | (positions <= last)
+
+
+def turns(
+    mover: jax.Array, terminated: jax.Array, valid: jax.Array, *, num_positions: int
+) -> tuple[jax.Array, jax.Array]:
+    """Returns [B, K] bool: changes of the mover at each of K steps, and a mask of the known ones.
+
+    Nobody moves in an ended episode.
+
+    Args:
+      mover: [B, J] the player to move, 0 or 1.
+      terminated, valid: [B, J], as in `Experience`.
+      num_positions: K + 1.
+    """
+    changes = (mover[:, 1:] != mover[:, :-1])[:, : num_positions - 1]
+    return changes, (valid & ~terminated)[:, 1:num_positions]
 
 
 def _targets(returns: jax.Array, q_estimate: jax.Array, seen: Experience) -> Targets:

@@ -39,7 +39,8 @@ def play(choice: agent_choice.AgentChoice, target: str | os.PathLike[str], *, lo
 
     def frames() -> Iterator[np.ndarray]:
         while True:
-            followed.record(np.zeros(1, int), group.step.reward, group.first, group.step.final)
+            step, movers = group.step, group.env.spec.movers(group.step.observation)
+            followed.record(np.zeros(1, int), step.reward, group.first, step.final, movers=movers)
             yield videos.thinned(group.env.render(), longest_side)
             if group.step.final[0] or followed.so_far(0).length >= limit:
                 return

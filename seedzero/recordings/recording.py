@@ -190,8 +190,7 @@ def _episodes(
         first, rows = np.ones(1, bool), list[dict[str, Any]]()
         observations, pictures = [step.observation[0]], _Pictures(env)
         pictures.take()
-        state: spiel.State = None if game is None else game.initial()
-        followed.record(np.zeros(1, int), step.reward, first, step.final)
+        followed.record(np.zeros(1, int), step.reward, first, step.final, movers=env.spec.movers(step.observation))
         while not step.final[0] and followed.so_far(0).length < limit:
             shown = greedy.seen(
                 env.spec,
@@ -207,12 +206,13 @@ def _episodes(
             if step.action_mask is not None:
                 row["action_mask"] = step.action_mask[0]
             if game is not None:
+                assert isinstance(env, spiel.Games)
+                state = env.states[0]
                 row["mover"] = np.int8(game.mover(state))
                 row["move"] = str(state.action_to_string(game.mover(state), int(row["action"])))
-                state = game.apply(state, int(row["action"]))
             first = np.zeros(1, bool)
             step = env.step(row["action"][np.newaxis])
-            followed.record(np.zeros(1, int), step.reward, first, step.final)
+            followed.record(np.zeros(1, int), step.reward, first, step.final, movers=env.spec.movers(step.observation))
             taken = {"reward": step.reward[0], "terminated": step.terminated[0], "truncated": step.truncated[0]}
             rows.append({**row, **taken})
             observations.append(step.observation[0])

@@ -171,8 +171,8 @@ class Rethinker:
         return carried
 
     def _place(self, record: records.Record, number: int) -> search_traces.GamePlace | None:
-        """Returns the game's state; None: it is no game of two players, or its moves are of another game."""
-        if "move" not in record.arrays:
+        """Returns the game's state; None: no game of two players, a game of chance, or moves of another one."""
+        if "move" not in record.arrays or self._saved.spec.has_chance:
             return None
         moves = record.arrays["action"][:number].tolist()
         return search_traces.place(self._saved.config.env.id, moves, record.arrays[records.OBSERVATION][number])

@@ -120,7 +120,7 @@ class WorkerSide:
         if session := self._current(session_id):
             session.spec = spec
             if self._stream and self._stream.phase in (sessions.ASSIGNED, sessions.STARTED):
-                self._put(self._stream, lambda: codec.from_worker(spec=dataclasses.asdict(spec)))
+                self._put(self._stream, lambda: handshake.encode_spec(spec))
 
     def submit(self, session_id: str, group: int, sequence: int, step: types.EnvStep) -> None:
         """Sends a step, now and after every reconnect until its answer."""
@@ -194,7 +194,7 @@ class WorkerSide:
             expected = f"{self._session.assignment.session_id} or a Restart"
             raise errors.InvalidMessage(f"the learner assigned session {assignment.session_id}; expected {expected}")
         elif self._session.spec is not None:
-            stream.put(codec.from_worker(spec=dataclasses.asdict(self._session.spec)))
+            stream.put(handshake.encode_spec(self._session.spec))
 
     def _on_start(self, stream: WorkerStream, fields: inference_pb2.Start) -> None:
         if self._session is None or self._session.spec is None:

@@ -65,6 +65,11 @@ def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
     return messages.Hello(**dict(_values(fields, messages.Hello), roles=roles))
 
 
+def encode_spec(spec: types.EnvSpec) -> bytes:
+    """Returns a worker's spec; what is false is left out, as it is on the wire, and needs no stub that knows it."""
+    return codec.from_worker(spec={name: x for name, x in dataclasses.asdict(spec).items() if x is not False})
+
+
 def spec_of(fields: inference_pb2.Spec, num_envs: int, limit: int) -> types.EnvSpec:
     """Returns a worker's spec, for groups of E environments; SpecMismatch if messages of `limit` bytes cannot do."""
     codec.check_counts(errors.SpecMismatch, "Spec", fields, **_SPEC_LIMITS)
@@ -147,5 +152,6 @@ def max_message_bytes(spec: types.EnvSpec, num_envs: int) -> int:
 
 def _values(fields: protobuf.Message, kind: type[Any]) -> dict[str, Any]:
     """Returns a dataclass's fields from a message's fields of the same names."""
-    values = {field.name: getattr(fields, field.name) for field in dataclasses.fields(kind)}
+    # A stub may be older than a flag, which is false then.
+    values = {field.name: getattr(fields, field.name, False) for field in dataclasses.fields(kind)}
     return {name: value if isinstance(value, _PLAIN) else tuple(value) for name, value in values.items()}

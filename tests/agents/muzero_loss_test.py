@@ -12,7 +12,7 @@ import muzero_cases as cases
 import numpy as np
 import pytest
 
-from seedzero.agents import base, learning, muzero, muzero_loss, muzero_model
+from seedzero.agents import base, learning, muzero, muzero_augment, muzero_loss, muzero_model
 from seedzero.config import configs, options
 from seedzero.core import types
 from seedzero.networks import muzero_net, observations
@@ -271,7 +271,7 @@ def _image_windows(
 def _augmented(config: configs.Config, spec: types.EnvSpec, windows: windowing.Windows) -> np.ndarray:
     """Returns the observations of the augmented windows."""
     parts = cases.hand_model(config)._replace(spec=spec)
-    augmented = jax.jit(functools.partial(muzero_loss.augment_windows, parts))(windows, jax.random.key(0))
+    augmented = jax.jit(functools.partial(muzero_augment.augment_windows, parts))(windows, jax.random.key(0))
     return np.asarray(agent_cases.shown(augmented))
 
 

@@ -229,6 +229,15 @@ def test_a_game_of_three_seats_gets_its_agent_and_whole_games() -> None:
     assert asked.config.worker.envs_per_group % 3 == 0 and any("envs_per_group=" in note for note in asked.notes)
 
 
+def test_an_agent_of_turns_plays_a_game_of_chance_by_turns(said: golden.Said) -> None:
+    pytest.importorskip("pyspiel")
+    asked = request.check_early(request.make({}, {"env.id": "spiel:pig", "run.agent": "muzero"}))
+    assert asked.config.env.by_turns and asked.spec is not None and asked.spec.moves_again
+    said(next(note for note in asked.notes if "by_turns" in note))
+    asked = request.check_early(request.make({}, {"env.id": "spiel:pig", "run.agent": "ppo"}))
+    assert not asked.config.env.by_turns and asked.spec is not None and asked.spec.seats
+
+
 def test_a_league_plays_a_game_whose_returns_do_not_sum_to_zero() -> None:
     pytest.importorskip("pyspiel")
     given = {"env.id": "spiel:matrix_pd", "league.freeze_every": "100", "league.score": "return"}

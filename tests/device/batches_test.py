@@ -1,5 +1,6 @@
 """From messages to padded batches."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -85,6 +86,13 @@ def test_joined_rows_know_the_first_slot_of_their_message() -> None:
     joined = batches.join([_message([5, 0]), _message([1, 2, 6])])
     assert joined.slot.tolist() == [5, 0, 1, 2, 6] and joined.group.tolist() == [5, 5, 1, 1, 1]
     assert joined.final.all()
+
+
+def test_joined_rows_know_their_mover_where_a_player_may_move_again() -> None:
+    messages = [_message([5, 0]), _message([1])]  # whose last numbers are their slots and 0.5
+    assert batches.join(messages).mover is None and batches.join(messages, SPEC).mover is None
+    spec = dataclasses.replace(SPEC, num_players=2, moves_again=True)
+    assert batches.join(messages, spec).mover.tolist() == [5.5, 0.5, 1.5]
 
 
 def test_seats_that_are_not_shown_are_no_rows() -> None:

@@ -174,7 +174,7 @@ def test_boards_stay_whole_games():
     registry.check_id("spiel:kuhn_poker")
 
 
-@pytest.mark.parametrize("name", ["hanabi", "negotiation", "2048", "dots_and_boxes", "kuhn_poker(players=99)"])
+@pytest.mark.parametrize("name", ["hanabi", "negotiation", "kuhn_poker(players=99)"])
 def test_unsupported_games_are_refused_with_the_reason(name, said: golden.Said):
     with said.raises(errors.ConfigError, name.partition("(")[0], name):
         registry.check_id(f"spiel:{name}")

@@ -429,7 +429,6 @@ def test_a_game_that_raises_is_named():
         ("bargaining", "'bargaining'"),
         ("pig(players=3)", "3 players"),
         ("morpion_solitaire", "'morpion_solitaire'"),
-        ("dots_and_boxes", "player . .* move "),
         ("connect_four(rows=0)", r"\[3, 0, 7\]"),
         ("checkers(rows=6,columns=6)", "over before its first move"),
         ("connect_four(rows=99999,columns=99999)", "1048576 numbers"),

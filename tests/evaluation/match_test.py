@@ -103,6 +103,20 @@ def test_each_side_moves_in_its_turn_and_has_the_first_move_in_half_of_the_games
     assert sorted(seen["opponent"]) == sorted([(n, 1) for n in (1, 3, 5)] * 2 + [(n, 0) for n in (0, 2, 4, 6)])
 
 
+def test_games_of_chance_follow_their_seed_and_have_no_lines(said: golden.Said) -> None:
+    game = spiel.Game("pig(winscore=10)")
+
+    def hold(states: Sequence[spiel.State]) -> np.ndarray:
+        return np.array([1 if state.observation_tensor(0)[1] == 0 else 0 for state in states], np.int64)
+
+    games = match.against_bot(game, hold, "random", 21, seed=3)
+    assert games == match.against_bot(game, hold, "random", 21, seed=3)
+    assert {game.total for game in games} <= {-1.0, 1.0} and len({game.length for game in games}) > 3
+    assert len(match.against_agent(game, hold, hold, 4, seed=3)) == 4
+    with said.raises(errors.UsageError, "'pig"):
+        match.every_line(game, hold)
+
+
 def test_games_against_random_moves_repeat_by_their_seed(tic_tac_toe: spiel.Game) -> None:
     games = match.against_bot(tic_tac_toe, _first_free, "random", 41, seed=3)
     assert games == match.against_bot(tic_tac_toe, _first_free, "random", 41, seed=3)

@@ -113,7 +113,7 @@ def test_whole_games_give_the_returns_that_the_game_has() -> None:
         home = np.where(moves.side == 0, begun, 1 - begun)
         assert np.array_equal(moves.home, step.terminated | (mover == home))
         for slot in np.flatnonzero(moves.ended):
-            assert moves.total[slot] == game.returns(games._states[slot])[home[slot]]
+            assert moves.total[slot] == game.returns(games.states[slot])[home[slot]]
             num_ended += 1
         actions = np.array([generator.choice(np.flatnonzero(mask)) for mask in step.action_mask])
         first, step = step.final, games.step(actions)

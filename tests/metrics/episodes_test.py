@@ -121,6 +121,15 @@ def test_a_return_is_what_the_first_mover_received(rewards: list[float], num_pla
     assert _play_one(rewards, num_players) == episodes.Episode(slot=1, total=total, length=len(rewards))
 
 
+def test_where_a_player_moves_again_a_return_follows_the_movers() -> None:
+    followed, slots = episodes.Episodes(2, num_players=2), np.array([1])
+    movers, rewards = [1, 1, 0, 0, 1], [0.0, 1.0, 2.0, 4.0, 8.0]  # 1 and 2 are player 1's, 4 and 8 the other's
+    for number, (mover, reward) in enumerate(zip(movers, rewards, strict=True)):
+        flags = np.array([number == 0]), np.array([number == 4])
+        ended = followed.record(slots, np.array([reward]), *flags, movers=np.array([mover]))
+    assert ended == [episodes.Episode(slot=1, total=1.0 + 2.0 - 4.0 - 8.0, length=4)]
+
+
 def test_a_mean_over_episodes_has_its_standard_error() -> None:
     played = [episodes.Episode(slot=0, total=total, length=1) for total in (1.0, 2.0, 3.0, 6.0)]
     found = episodes.summarize(played).to_json()

@@ -264,7 +264,7 @@ def test_bad_first_message_is_refused(
         (codec.encode_step(0, 3, make_step()), grpc.StatusCode.OUT_OF_RANGE, "3 of group 0"),
         (handshake.encode_hello(HELLO), grpc.StatusCode.INVALID_ARGUMENT, "Hello came twice"),
         (
-            codec.from_worker(spec=dataclasses.asdict(dataclasses.replace(SPEC, num_actions=9))),
+            handshake.encode_spec(dataclasses.replace(SPEC, num_actions=9)),
             grpc.StatusCode.FAILED_PRECONDITION,
             r"EnvSpec\(",
         ),

@@ -15,4 +15,5 @@ ARRAYS = types.EnvSpec.of_arrays(
 TEXT = types.EnvSpec.of_arrays([types.ArraySpec("words", (9,), "uint8", 0, 255, text=True)], num_actions=2)
 SEATS = types.EnvSpec((2,), "float32", 2, has_action_mask=True, tasks=("first", "second"), seats=("first", "second"))
 TASKS = types.EnvSpec((2,), "float32", 2, tasks=("walk", "run"), spaces='{"observation": {}, "action": {}}')
+TURNS = types.EnvSpec((2,), "float32", 2, num_players=2, moves_again=True, has_chance=True)
 CONTINUOUS = types.EnvSpec((2,), "float32", 0, action_low=(-1.0, 0.0), action_high=(1.0, 2.5))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 import json
 import os
@@ -18,14 +17,14 @@ import numpy as np
 
 from seedzero.config import sections
 from seedzero.core import errors, types
-from seedzero.transport import client, codec, messages, security, servers
+from seedzero.transport import client, handshake, messages, security, servers
 
 TIMEOUT_SECONDS = 20.0
 NUM_GROUPS = 2
 E = 2
 SPEC = types.EnvSpec((3,), "float32", 4)
 HELLO = messages.Hello("worker", "", (types.Role.TRAIN,), ("catch",), 64)
-ENCODED_SPEC = codec.from_worker(spec=dataclasses.asdict(SPEC))
+ENCODED_SPEC = handshake.encode_spec(SPEC)
 SETTINGS = sections.TransportConfig(listen="127.0.0.1:0")
 
 

@@ -158,7 +158,7 @@ class Dispatcher:
 
     def _act_at(self, player: players.Player, messages: Sequence[batches.Message]) -> _Dealt:
         """Books the rows of a home, and submits a call for each of their movers."""
-        num_inserts, joined = player.num_inserts, batches.join(messages, self.setup.spec)
+        num_inserts, joined = player.num_inserts, batches.join(messages, player.accounting.spec)
         hands = self.seating.deal(joined)
         player.accounting.record(_stored(joined, hands), self.clock())
         self.gathered.add_means({"policy_age": player.num_updates - player.version})

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from seedzero.api import runs
-from seedzero.cli import evaluate, output, parse
-from seedzero.core import errors, json_object, opponents
+from seedzero.cli import evaluate, league_nash, output, parse
+from seedzero.core import errors, json_object
 
 if TYPE_CHECKING:
-    from seedzero.api import exploitability, leagues
+    from seedzero.api import leagues
     from seedzero.bucket import run_copy
 
 
@@ -24,9 +24,15 @@ def run(arguments: parse.Arguments) -> int:
         raise errors.UsageError(f"seedzero league {view}: {given}")
     if view == "match":
         return _match(arguments, names)
-    for flag in ("games", "seed"):
+    is_approximate = arguments.switch("approximate")
+    if is_approximate and view != "nash":
+        raise errors.UsageError("--approximate is for `seedzero league nash`; omit it")
+    for flag in () if is_approximate else ("games", "seed"):
         if flag in arguments.flags:
-            raise errors.UsageError(f"--{flag} is for `seedzero league match A B`; omit it")
+            raise errors.UsageError(f"--{flag} is for `seedzero league match A B` and `nash --approximate`; omit it")
+    for flag in () if is_approximate else ("moves", "mixture"):
+        if flag in arguments.flags:
+            raise errors.UsageError(f"--{flag} is for `seedzero league nash --approximate`; omit it")
     if names:
         raise errors.UsageError(f"seedzero league {view} takes no player, but here is {names[0]}; omit it")
     has_policies = arguments.switch("policies")
@@ -37,7 +43,7 @@ def run(arguments: parse.Arguments) -> int:
     if is_file:
         return _write(arguments, view, pathlib.Path(arguments.flags["out"]))
     if view == "nash":
-        return _nash(arguments)
+        return (league_nash.approximate if is_approximate else league_nash.judge)(arguments)
     from seedzero.api import leagues
     from seedzero.bucket import run_copy
 
@@ -58,7 +64,7 @@ def _write(arguments: parse.Arguments, view: str, out: pathlib.Path) -> int:
     if out.suffix.lower() not in _ENDINGS[view]:
         raise errors.UsageError(f"--out={out}: the name must end in {' or '.join(_ENDINGS[view])}")
     if arguments.switch("policies"):
-        judged = _judged(arguments)
+        judged = league_nash.judged(arguments)
         return _written(arguments, out, _encoded(judged.to_export()), judged.update, len(judged.names))
     from seedzero.api import heatmap, leagues
     from seedzero.bucket import run_copy
@@ -104,71 +110,6 @@ def _written(arguments: parse.Arguments, out: pathlib.Path, content: bytes, upda
     else:
         output.say(f"wrote {out}: {num_players} players after {update:,} updates")
     return 0
-
-
-def _judged(arguments: parse.Arguments) -> exploitability.Exploitability:
-    choice = evaluate.read_choice(arguments)
-    if choice.step == "best":
-        raise errors.UsageError(
-            "--step=best: that checkpoint has no league; give the number of a saved update, or last"
-        )
-    from seedzero.api import exploitability
-
-    place, step = arguments.flags["run_dir"], "last" if choice.step is None else choice.step
-    with runs.opened(choice, exploitability.fetching(place, step)) as here:
-        return exploitability.judge(here.path, place, step, trusted=here.trusted)
-
-
-def _nash(arguments: parse.Arguments) -> int:
-    """Judges a run's players and prints the NashConv of their mixtures; returns the exit code."""
-    judged = _judged(arguments)
-    _keep(arguments.flags["run_dir"], judged.to_json())
-    if arguments.switch("json"):
-        output.print_json(judged.to_json())
-        return 0
-    head = f"{arguments.flags['run_dir']}: after {judged.update:,} updates and {judged.env_steps:,} steps"
-    if len(judged.mixtures) == 1:
-        output.show(f"{head}\n\nNashConv of main, the last iterate: {judged.best.nash_conv:.4f}\n\n{_ALONE}")
-        return 0
-
-    def row(name: str, mixture: exploitability.Mixture) -> dict[str, object]:
-        num_players = ((weights > 0).sum() for weights in mixture.weights)
-        return {"mixture": name, "nash_conv": f"{mixture.nash_conv:.4f}", **_by_seat(num_players)}
-
-    mixtures = [row(*item) for item in judged.mixtures.items()]
-    found = [(name, [seat.get(name, 0.0) for seat in judged.weights]) for name in judged.names]
-    weights = [
-        {"player": judged.labels.get(name, name), **_by_seat(seats)}
-        for name, seats in found
-        if max(seats) > _SMALLEST_SHOWN
-    ]
-    output.show(
-        f"{head}\n\nmixtures of {len(judged.names)} players, and the number of players in them by seat\n"
-        f"{output.table(mixtures)}\n\nplayers of the equilibrium with a weight above {_SMALLEST_SHOWN}, by seat\n"
-        f"{output.table(weights)}\n\ncyclic triples: {judged.cycles:,} (each of three players beats the next one)"
-    )
-    return 0
-
-
-def _keep(place: str, found: Mapping[str, Any]) -> None:
-    """Writes the newest judgement into the run directory, for the page; not into a bucket."""
-    from seedzero.bucket import bucket
-    from seedzero.checkpoints import run_dirs
-    from seedzero.monitoring import league_log
-
-    if bucket.parse(place) is not None:
-        return
-    kept = {name: found[name] for name in ("update", "env_steps", "mixtures")}
-    try:
-        run_dirs.write_json_atomic(pathlib.Path(place) / league_log.NASH_FILE, kept)
-    except OSError as error:
-        output.say(
-            f"the page of {place} will not show these numbers: {league_log.NASH_FILE} cannot be written ({error})"
-        )
-
-
-def _by_seat(values: Iterable[object]) -> dict[str, object]:
-    return dict(zip(opponents.SIDES, values, strict=True))
 
 
 def _match(arguments: parse.Arguments, names: Sequence[str]) -> int:
@@ -285,8 +226,6 @@ def _lineage(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
 
 
 _GAMES = 100
-_SMALLEST_SHOWN = 0.01
-_ALONE = "The run has no league, so it has no mixtures; main alone is judged."
 _ENDINGS: Mapping[str, tuple[str, ...]] = {"export": (".json",), "heatmap": (".svg", ".png")}
 _VIEWS: Mapping[str, Callable[[leagues.SavedLeague], tuple[str, dict[str, Any]]]] = {
     "show": _show,
@@ -302,8 +241,11 @@ COMMAND = parse.Command(
     more_words=2,
     flags={
         **parse.RUN_DIR,
-        "games=N": f"match: number of games (default {_GAMES})",
-        "seed=N": "match: of the random openings, or of chance and drawn moves (default 0)",
+        "games=N": f"match: number of games (default {_GAMES}); nash --approximate: for the error (default 4,000)",
+        "seed=N": "match: of the random openings, or of chance and drawn moves (default 0); nash --approximate",
+        "approximate": "nash: a response is learned, in games that are too large for an exact one",
+        "moves=N": "nash --approximate: moves to learn from (default 200,000)",
+        "mixture=last|league|uniform": "nash --approximate: the mixture to respond to (default last)",
         "out=FILE": "export, heatmap: file to write, FILE.json; FILE.svg or FILE.png",
         "policies": "export: the players' policies and their mixture, for programs with OpenSpiel",
         "step=N|last": "nash, export --policies: the checkpoint (default last)",
@@ -331,10 +273,14 @@ export --policies: writes game (for pyspiel.load_game), players (name: informati
 heatmap: draws win rates of all training's matches, rows against columns; white is 0.5, grey no match. With
   --league.score=return it draws mean returns, from the smallest to the largest.
 nash: judges the players exactly, in OpenSpiel's games of two seats with hidden information, chance or simultaneous
-  moves: the NashConv of mixtures. equilibrium: by a linear programme on all returns; league: main's next opponents,
+  moves: the NashConv of mixtures. equilibrium: by a linear programme on all returns, if these sum to zero; league:
+  main's next opponents,
   itself included; uniform: all frozen players; last: main now, alone in a run without a league. JSON: update,
   env_steps, players, nash_conv (of the equilibrium, else of main), mixtures (name: NashConv), weights (name: weight,
   by seat), support (players with a weight, by seat), cycles (three players of whom each beats the next one).
+nash --approximate: learns a response to one mixture by PPO, and plays new games with it. What it wins is, but for
+  chance, a lower bound of NashConv. JSON: update, mixture, nash_conv_at_least, stderr, moves, exploiter (seat: mean,
+  stderr, num_games), own (likewise of the mixture against itself, where returns do not sum to zero, else null).
 match A B: plays games of two players here, greedily; each pair of games begins with the same 2 random moves, and the
   players change sides. In games of two seats (hidden information, chance or simultaneous moves) both draw from their
   policies, from both seats, and the mean return comes first: stakes differ. Counts A's results; main is the newest

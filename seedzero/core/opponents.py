@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 
 CHANCE = "chance"
 """A property of games, for messages: such a game may be played by seats, or by turns."""
-NOT_ZERO_SUM = "returns that do not sum to zero"
-"""A property of games, for messages: no side's gain is the other's loss there."""
 RANDOM = "random"
 FORMS = "random|mcts-N"
 SIDES = ("first", "second")

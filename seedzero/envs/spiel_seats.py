@@ -40,6 +40,7 @@ class SpielSeats:
         _refuse_unsupported(name, self._game)
         self.num_seats = int(self._game.num_players())
         self.num_actions = int(self._game.num_distinct_actions())
+        self.sums_to_zero = kind.utility == kind.Utility.ZERO_SUM
         self._pays_at_the_end = kind.reward_model == kind.RewardModel.TERMINAL
         self._nothing = (0.0,) * self.num_seats
         self._refusal = f"game {name!r} refuses a move"
@@ -178,7 +179,7 @@ def _seated_by(game: Any) -> list[str]:
         "hidden information": kind.information != kind.Information.PERFECT_INFORMATION,
         "simultaneous moves": kind.dynamics != kind.Dynamics.SEQUENTIAL,
         f"{num_players} players": num_players > 2,
-        opponents.NOT_ZERO_SUM: kind.utility != kind.Utility.ZERO_SUM,
+        "returns that do not sum to zero": kind.utility != kind.Utility.ZERO_SUM,
     }
     return [reason for reason, holds in reasons.items() if holds and num_players > 1]
 

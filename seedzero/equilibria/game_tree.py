@@ -9,23 +9,29 @@ Shape letters: I information states of a seat, S sequences of a seat.
 
 from __future__ import annotations
 
+import array
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from seedzero.core import errors
+from seedzero.core import errors, user_code
 from seedzero.envs import spiel, spiel_seats
 
-MAX_HISTORIES = 1_000_000
-"""Most nodes of a tree: states of chance and ends of the game count."""
+MAX_HISTORIES = 10_000_000
+"""Most nodes of a tree: states of chance and ends of the game count. The judge visits about 70,000 a second."""
+_PROBES = 1_000
+"""Games at random whose choices estimate the size of a tree."""
+_DOUBT = 4.0
+"""An estimate is less than so many times too large or too small; measured: 0.55 to 1.2 of the number."""
+_MOST_MOVES = 20_000
+"""Most moves in these games."""
 
 NUM_SEATS = 2
+APPROXIMATE = "--approximate"
+"""The flag that asks for a learned response in place of an exact one."""
 
-_GAMES = (
-    "the judge is for OpenSpiel's games of two seats with hidden information, chance or simultaneous moves, and with "
-    "returns that sum to zero"
-)
+_GAMES = "the judge is for OpenSpiel's games of two seats with hidden information, chance or simultaneous moves"
 
 
 class InfoStates(NamedTuple):
@@ -51,6 +57,7 @@ class GameTree(NamedTuple):
     text: str  # for pyspiel.load_game
     seats: tuple[InfoStates, InfoStates]
     payoff: Any  # scipy.sparse.csr_array [S of seat 0, S of seat 1]: seat 0's returns times the probability of chance
+    second: Any  # likewise seat 1's; None: the negative, as returns sum to zero
     num_histories: int
 
     @property
@@ -90,13 +97,15 @@ class _Found:
         )
 
 
-def game_of(env_id: str, place: str) -> spiel_seats.SpielSeats:
-    """Returns an environment's game; raises UsageError for one that the judge cannot judge. place: the run's name."""
+def game_of(env_id: str, place: str, *, needs_strings: bool = True) -> spiel_seats.SpielSeats:
+    """Returns an environment's game; raises UsageError for one that the judge cannot judge.
+
+    place: the run's name. needs_strings: to tell information states apart.
+    """
     kind, _, name = env_id.partition(":")
     if kind != "spiel":
         raise errors.UsageError(f"{place} was trained with --env={env_id}; {_GAMES}, as spiel:kuhn_poker")
     game = spiel.load(name)
-    its = game.get_type()
     if not spiel_seats.has_seats(game):
         raise errors.UsageError(
             f"{place} was trained in {name}, a game of perfect information in turn; {_GAMES}. `seedzero evaluate "
@@ -105,12 +114,27 @@ def game_of(env_id: str, place: str) -> spiel_seats.SpielSeats:
         )
     reasons = {
         f"it has {game.num_players()} seats": game.num_players() != NUM_SEATS,
-        "its returns do not sum to zero": its.utility != its.Utility.ZERO_SUM,
-        "it has no information state strings": not in_turn(game).get_type().provides_information_state_string,
+        "it has no information state strings, without which only --approximate judges": needs_strings
+        and not in_turn(game).get_type().provides_information_state_string,
     }
     if found := [reason for reason, holds in reasons.items() if holds]:
         raise errors.UsageError(f"{place} was trained in {name}, and {', '.join(found)}; {_GAMES}")
     return spiel_seats.SpielSeats(name)
+
+
+def flag_of(env_id: str) -> str | None:
+    """Returns the flag with which `seedzero league nash` answers in an environment, or ""; None: it does not.
+
+    A user's module is not imported for that, so such a game's size is unknown.
+    """
+    try:
+        if user_code.named({user_code.ENVIRONMENT: env_id}):
+            return APPROXIMATE if env_id.startswith("spiel:") else None
+        game = spiel.load(game_of(env_id, "this run", needs_strings=False).name)
+    except (errors.UsageError, errors.EnvironmentFailure):
+        return None
+    has_strings = in_turn(game).get_type().provides_information_state_string
+    return "" if has_strings and is_small(game) else APPROXIMATE
 
 
 def in_turn(game: Any) -> Any:
@@ -121,16 +145,44 @@ def in_turn(game: Any) -> Any:
     return pyspiel.convert_to_turn_based(game) if kind.dynamics == kind.Dynamics.SIMULTANEOUS else game
 
 
-def build(game: Any, *, max_histories: int = MAX_HISTORIES) -> GameTree:
-    """Returns the tree of a pyspiel.Game of two seats with returns that sum to zero.
+def estimated_histories(game: Any) -> float:
+    """Returns about the number of histories of a pyspiel.Game, by games at random (Knuth 1975).
 
-    Raises UsageError for a game of more than `max_histories` histories.
+    A history that follows choices among n_1, n_2, ... children stands for n_1 n_2 ... histories of its length; the
+    mean over games is unbiased. It takes a fraction of a second; the same game has the same estimate.
+    """
+    turns, random = in_turn(game), np.random.default_rng(0)
+    total, num_games, num_moves = 0.0, 0, 0
+    while num_games < _PROBES and num_moves < _MOST_MOVES:
+        state, number = turns.new_initial_state(), 1.0
+        total, num_games = total + 1.0, num_games + 1
+        while not state.is_terminal():
+            actions = state.legal_actions()
+            number *= len(actions)
+            total += number
+            state.apply_action(actions[int(random.integers(len(actions)))])
+            num_moves += 1
+    return total / num_games
+
+
+def is_small(game: Any, *, max_histories: int = MAX_HISTORIES) -> bool:
+    """Returns whether a pyspiel.Game has few enough histories to be judged, by far: it is an estimate."""
+    return estimated_histories(game) <= max_histories / _DOUBT
+
+
+def build(game: Any, *, max_histories: int = MAX_HISTORIES) -> GameTree:
+    """Returns the tree of a pyspiel.Game of two seats.
+
+    Raises UsageError for a game of more than `max_histories` histories, at once if it has many more by an estimate.
     """
     from scipy import sparse  # type: ignore[import-untyped]  # takes a moment, and few runs need it
 
+    if (expected := estimated_histories(game)) > _DOUBT * max_histories:
+        raise _too_large(game, f"about {expected:.1e}", max_histories)
     kind, turns = game.get_type(), in_turn(game)
     has_rewards = kind.reward_model != kind.RewardModel.TERMINAL
-    found, ends = (_Found(), _Found()), list[tuple[int, int, float]]()
+    sums_to_zero = kind.utility == kind.Utility.ZERO_SUM
+    found, places, ends = (_Found(), _Found()), array.array("q"), array.array("d")
     # State, each seat's sequence, probability of chance, each seat's returns at its last turn. The last of the list is
     # visited next, so an information state's earlier ones are found before it.
     waiting = [(turns.new_initial_state(), (0, 0), 1.0, (0.0, 0.0))]
@@ -139,12 +191,10 @@ def build(game: Any, *, max_histories: int = MAX_HISTORIES) -> GameTree:
         state, sequences, probability, before = waiting.pop()
         num_histories += 1
         if num_histories > max_histories:
-            raise errors.UsageError(
-                f"game {game} is too large to judge: it has more than {max_histories:,} histories, the most that the "
-                "judge visits; train on a smaller one, as spiel:leduc_poker (9,457)"
-            )
+            raise _too_large(game, f"more than {max_histories:,}", max_histories)
         if state.is_terminal():
-            ends.append((*sequences, probability * state.returns()[0]))
+            places.extend(sequences)
+            ends.extend(probability * value for value in state.returns())
         elif state.is_chance_node():
             waiting += [(state.child(x), sequences, probability * p, before) for x, p in state.chance_outcomes()]
         else:
@@ -157,10 +207,20 @@ def build(game: Any, *, max_histories: int = MAX_HISTORIES) -> GameTree:
                 after = (sequence, sequences[1]) if seat == 0 else (sequences[0], sequence)
                 waiting.append((state.child(action), after, probability, now))
     seats = (found[0].listed(), found[1].listed())
-    rows, columns, values = zip(*ends, strict=True)
+    rows, columns = np.array(places).reshape(-1, NUM_SEATS).T
     shape = (seats[0].num_sequences, seats[1].num_sequences)
-    payoff = sparse.coo_array((values, (rows, columns)), shape).tocsr()
-    return GameTree(str(turns), seats, payoff, num_histories)
+    first, second = (
+        sparse.coo_array((values, (rows, columns)), shape).tocsr()
+        for values in np.array(ends).reshape(-1, NUM_SEATS).T
+    )
+    return GameTree(str(turns), seats, first, None if sums_to_zero else second, num_histories)
+
+
+def _too_large(game: Any, number: str, max_histories: int) -> errors.UsageError:
+    return errors.UsageError(
+        f"game {game} is too large for an exact judge: it has {number} histories, and the judge visits at most "
+        f"{max_histories:,}; `seedzero league nash --approximate` learns a response instead"
+    )
 
 
 def from_table(seat: InfoStates, table: Mapping[str, Mapping[int, float]]) -> np.ndarray:

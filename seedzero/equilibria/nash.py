@@ -1,4 +1,4 @@
-"""The exact judge of players in a game of two seats with returns that sum to zero: mixtures, and their NashConv.
+"""The exact judge of players in a game of two seats: mixtures, and their NashConv.
 
 A policy is a vector [S] of the probabilities of a seat's actions by sequence (`game_tree`); a plan is the vector [S]
 of the products on the way, the seat's own reach probabilities. Plans mix linearly, policies do not: the mixture of
@@ -26,12 +26,14 @@ class Players(NamedTuple):
 
     plans: tuple[np.ndarray, np.ndarray]  # [N, S] by seat
     returns: np.ndarray  # [N, N] of player i in seat 0 against player j in seat 1, exact
+    second: np.ndarray  # [N, N] of player j in that match
 
 
 def players(tree: game_tree.GameTree, policies: tuple[np.ndarray, np.ndarray]) -> Players:
     """Returns the players of policies [N, S] by seat."""
     one, other = (to_plans(seat, policy) for seat, policy in zip(tree.seats, policies, strict=True))
-    return Players((one, other), (one @ tree.payoff) @ other.T)
+    first = (one @ tree.payoff) @ other.T
+    return Players((one, other), first, -first if tree.second is None else (one @ tree.second) @ other.T)
 
 
 def to_plans(seat: game_tree.InfoStates, policies: np.ndarray) -> np.ndarray:
@@ -65,11 +67,17 @@ def best_response(seat: game_tree.InfoStates, gains: np.ndarray) -> float:
 def nash_conv(tree: game_tree.GameTree, plans: tuple[np.ndarray, np.ndarray]) -> float:
     """Returns the sum over both seats of the gain by a best response; 0: an equilibrium. plans: [S] by seat."""
     one = best_response(tree.seats[0], tree.payoff @ plans[1])
-    return one + best_response(tree.seats[1], -(plans[0] @ tree.payoff))
+    if tree.second is None:  # the plans' own returns add up to zero
+        return one + best_response(tree.seats[1], -(plans[0] @ tree.payoff))
+    own = float(plans[0] @ tree.payoff @ plans[1]) + float(plans[0] @ tree.second @ plans[1])
+    return one + best_response(tree.seats[1], plans[0] @ tree.second) - own
 
 
 def equilibrium(returns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the mixtures [N] of seats 0 and 1 with the best worst return, by linear programmes on [N, N] returns."""
+    """Returns the mixtures [N] of seats 0 and 1 with the best worst return, by linear programmes on [N, N] returns.
+
+    They are an equilibrium of these players where returns sum to zero, and there alone.
+    """
     return _maximin(returns), _maximin(-returns.T)
 
 
@@ -93,9 +101,10 @@ def _maximin(returns: np.ndarray) -> np.ndarray:
     return np.asarray(weights / weights.sum())
 
 
-def cyclic_triples(returns: np.ndarray) -> int:
+def cyclic_triples(players: Players) -> int:
     """Returns the number of three players of whom each beats the next one, by mean returns over both seats."""
-    beats = ((returns - returns.T) / 2 > SMALLEST_RETURN).astype(np.int64)
+    lead = players.returns - players.second  # of player i in seat 0 over player j
+    beats = ((lead - lead.T) / 4 > SMALLEST_RETURN).astype(np.int64)
     return int(np.trace(beats @ beats @ beats)) // 3
 
 

@@ -21,7 +21,7 @@ _BATCH_SIZE = 64
 
 
 @dataclasses.dataclass
-class _Table:
+class Table:
     """A game under way; lists are by chair."""
 
     chair: int  # of the first agent
@@ -41,10 +41,10 @@ def play(
     Moves are drawn from the agents' policies, or their best ones, by their `mode`; draws and chance follow from the
     seed. Games are independent of each other. Returns the results of the first agent.
     """
-    size, begun = min(num_games, _BATCH_SIZE), list[_Table]()
+    size, begun = min(num_games, _BATCH_SIZE), list[Table]()
     for number in range(num_games):
         generator = np.random.default_rng([seed, number])
-        begun.append(_Table(number % NUM_SEATS, generator, game.initial(generator)))
+        begun.append(Table(number % NUM_SEATS, generator, game.initial(generator)))
     players = [
         greedy.GroupPlayer(saved, size, own)
         for saved, own in zip((one, other), greedy.seeds(seed, NUM_SEATS), strict=True)
@@ -54,19 +54,19 @@ def play(
     return [_finished(table, game.returns(table.state)) for table in begun]
 
 
-def _finished(table: _Table, returns: Sequence[float]) -> match.FinishedGame:
+def _finished(table: Table, returns: Sequence[float]) -> match.FinishedGame:
     """Returns the first agent's result; returns: [2] by chair."""
     total, other = returns[table.chair], returns[1 - table.chair]
     return match.FinishedGame(not table.chair, total, table.length, (total > other) - (total < other))
 
 
-def _play(game: seats.SeatGame, players: Sequence[greedy.GroupPlayer], tables: Sequence[_Table], size: int) -> None:
+def _play(game: seats.SeatGame, players: Sequence[greedy.GroupPlayer], tables: Sequence[Table], size: int) -> None:
     """Plays at most B = `size` games to their ends."""
     while any(game.movers(table.state) for table in tables):
         chosen: list[dict[int, int]] = [{} for _ in tables]
         for place, player in enumerate(players):
             chairs = [table.chair if place == 0 else 1 - table.chair for table in tables]
-            turns, step, first = _shown(game, tables, chairs, size)
+            turns, step, first = shown_to(game, tables, chairs, size)
             if turns:
                 actions = player.act(step, first).tolist()
                 for row in turns:
@@ -76,8 +76,8 @@ def _play(game: seats.SeatGame, players: Sequence[greedy.GroupPlayer], tables: S
                 table.state, table.length = game.apply(table.state, moves, table.generator), table.length + len(moves)
 
 
-def _shown(
-    game: seats.SeatGame, tables: Sequence[_Table], chairs: Sequence[int], size: int
+def shown_to(
+    game: seats.SeatGame, tables: Sequence[Table], chairs: Sequence[int], size: int
 ) -> tuple[list[int], types.EnvStep, np.ndarray]:
     """Returns the tables at which a chair has a turn, their step, and [B] bool, true: the chair's first turn."""
     spec, none = game.spec, np.zeros(size, bool)

@@ -285,7 +285,10 @@ def _show_next(
     elif parts.saves.durable_update is not None and has_parameters:
         screen.message("score it:", f"{command('evaluate')}{' --listen=127.0.0.1:0' if is_remote else ''}")
         if len(seats) == 2 and "league" in config.agent.SECTIONS and not is_remote:
-            screen.message("judge it:", command("league nash"))
+            from seedzero.equilibria import game_tree
+
+            if (flag := game_tree.flag_of(config.env.id)) is not None:
+                screen.message("judge it:", f"{command('league nash')} {flag}".rstrip())
         if not is_remote and not seats:
             screen.message("watch it:", f"{command('play')} --video=play.mp4")
     if finished:

@@ -31,6 +31,39 @@ def test_limits_are_told_with_the_number_of_histories(said: golden.Said) -> None
         game_tree.build(game, max_histories=57)
 
 
+@pytest.mark.parametrize(
+    ("name", "number"), [("kuhn_poker", 58), ("leduc_poker", 9_457), ("liars_dice", 294_883), ("phantom_ttt", 2e10)]
+)
+def test_the_number_of_histories_is_estimated_at_once(name: str, number: float) -> None:
+    """The last one by dynamic programming over stones and known cells: 19,934,533,171."""
+    assert number / 2 < game_tree.estimated_histories(pyspiel.load_game(name)) < 2 * number
+
+
+def test_a_game_that_is_much_too_large_is_refused_before_a_walk(said: golden.Said) -> None:
+    game = pyspiel.load_game("phantom_ttt")
+    assert not game_tree.is_small(game) and game_tree.is_small(pyspiel.load_game("liars_dice"))
+    with said.raises(errors.UsageError, r"too large .*about 1\.\de\+10.*--approximate"):
+        game_tree.build(game)
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ("spiel:leduc_poker", ""),
+        ("spiel:matrix_pd", ""),
+        ("spiel:phantom_ttt", "--approximate"),  # too large
+        ("spiel:pig", "--approximate"),  # without strings of information states
+        ("spiel:mine:poker", "--approximate"),  # not imported
+        ("spiel:tic_tac_toe", None),
+        ("spiel:kuhn_poker(players=3)", None),
+        ("python:mine:make", None),
+        ("catch", None),
+    ],
+)
+def test_the_flag_of_a_game_is_one_with_which_it_is_judged(env: str, expected: str | None) -> None:
+    assert game_tree.flag_of(env) == expected
+
+
 def test_states_of_simultaneous_games_are_the_environment_s_own() -> None:
     tree = game_tree.build(pyspiel.load_game("matrix_brps"))
     for number, seat in enumerate(tree.seats):

@@ -16,7 +16,9 @@ pyspiel = pytest.importorskip("pyspiel")
 from open_spiel.python import policy as spiel_policies  # noqa: E402
 from open_spiel.python.algorithms import cfr, expected_game_score, exploitability, policy_aggregator  # noqa: E402
 
-GAMES = ("kuhn_poker", "leduc_poker", "matrix_brps", "goofspiel(num_cards=3,imp_info=true)")
+UNEVEN = ("matrix_pd", "repeated_game(stage_game=matrix_pd(),num_repetitions=2)")
+"""Returns do not sum to zero."""
+GAMES = ("kuhn_poker", "leduc_poker", "matrix_brps", "goofspiel(num_cards=3,imp_info=true)", *UNEVEN)
 Table = Mapping[str, Mapping[int, float]]
 
 
@@ -135,12 +137,12 @@ def test_a_mixture_weighs_players_by_their_own_reach() -> None:
 def test_returns_are_those_of_open_spiel(name: str) -> None:
     tree, num_players = _tree(name), 3
     policies = _random(tree, num_players)
-    returns = nash.players(tree, policies).returns
+    _, returns, second = nash.players(tree, policies)
     for i in range(num_players):
         for j in range(num_players):
             game, joint = _spiel(tree, policies[0][i], policies[1][j])
             values = expected_game_score.policy_value(game.new_initial_state(), [joint, joint])
-            assert returns[i, j] == pytest.approx(values[0], abs=1e-12)
+            assert (returns[i, j], second[i, j]) == pytest.approx(values, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", GAMES)
@@ -184,7 +186,20 @@ def test_pure_players_of_biased_rock_paper_scissors_are_mixed_to_its_equilibrium
     for weight in weights:
         assert weight == pytest.approx([1 / 16, 10 / 16, 5 / 16])
     assert _nash_conv(tree, players, *weights) == pytest.approx(0.0, abs=1e-9)
-    assert nash.cyclic_triples(players.returns) == 1
+    assert nash.cyclic_triples(players) == 1
+
+
+def test_in_the_prisoner_s_dilemma_cooperation_is_no_equilibrium_and_defection_is() -> None:
+    """Both get 5 or both 1; who defects alone gets 10, the other one 0: each seat gains 5 over cooperation."""
+    tree = _tree("matrix_pd")
+    pure = np.concatenate([np.ones((2, 1)), np.eye(2)], axis=1)
+    players = nash.players(tree, (pure, pure))
+    assert players.returns.tolist() == [[5, 0], [10, 1]] and players.second.tolist() == [[5, 10], [0, 1]]
+    one, other, half = *np.eye(2), np.full(2, 0.5)
+    assert [_nash_conv(tree, players, weight, weight) for weight in (one, other)] == [10.0, 0.0]
+    # Half and half: each gets (5 + 0 + 10 + 1) / 4 = 4 and, by defection, (10 + 1) / 2 = 5.5.
+    assert _nash_conv(tree, players, half, half) == pytest.approx(3.0)
+    assert nash.cyclic_triples(players) == 0
 
 
 def test_seats_of_an_unfair_game_have_mixtures_of_their_own() -> None:
@@ -201,8 +216,12 @@ def test_a_dominated_player_has_no_weight() -> None:
 def test_triples_are_counted_over_both_seats() -> None:
     """The advantage of a seat is none of its player: i beats j by (U_ij - U_ji) / 2."""
     cycle = np.array([[0, 1, -1], [-1, 0, 1], [1, -1, 0]])
-    assert nash.cyclic_triples(cycle + 5.0) == 1
-    assert nash.cyclic_triples(np.triu(np.ones((4, 4)), 1)) == 0  # in a row
-    assert nash.cyclic_triples(cycle * 1e-8) == 0  # equal but for rounding
+
+    def triples(returns: np.ndarray) -> int:
+        return nash.cyclic_triples(nash.Players((returns, returns), returns, -returns))
+
+    assert triples(cycle + 5.0) == 1
+    assert triples(np.triu(np.ones((4, 4)), 1)) == 0  # in a row
+    assert triples(cycle * 1e-8) == 0  # equal but for rounding
     two = np.block([[cycle, np.ones((3, 3))], [-np.ones((3, 3)), cycle]])
-    assert nash.cyclic_triples(two) == 2
+    assert triples(two) == 2

@@ -1,0 +1,119 @@
+"""An approximate judge of a run in a game of two seats: a learned response, for games beyond the exact judge."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seedzero.api import exploitability, leagues
+from seedzero.checkpoints import saved_files
+from seedzero.core import errors, opponents, types
+from seedzero.device import patience
+from seedzero.equilibria import exploiter, game_tree
+from seedzero.evaluation import agent_choice, greedy
+from seedzero.league import members
+
+MIXTURES = (exploitability.LAST, exploitability.LEAGUE, exploitability.UNIFORM)
+"""The mixtures that a response is learned against."""
+MOVES, GAMES = 200_000, 4_000
+"""Defaults: of training, and for the error."""
+
+
+class Approximation(NamedTuple):
+    """The returns of an exploiter against a mixture of a checkpoint's players, in each seat.
+
+    own: returns of the mixture against itself, which count against these; None: they sum to zero.
+    """
+
+    update: int
+    mixture: str
+    num_moves: int  # of the exploiter in training
+    gains: tuple[exploiter.Gain, exploiter.Gain]  # by its seat
+    own: tuple[exploiter.Gain, exploiter.Gain] | None
+
+    @property
+    def nash_conv(self) -> float:
+        """The estimate of a lower bound of NashConv; exploitability is half of it."""
+        return sum(gain.mean for gain in self.gains) - sum(gain.mean for gain in self.own or ())
+
+    @property
+    def stderr(self) -> float:
+        """Of `nash_conv`, over games."""
+        return math.hypot(*(gain.stderr for gain in (*self.gains, *(self.own or ()))))
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the results by their names; seats by theirs."""
+
+        def by_seat(gains: Sequence[exploiter.Gain]) -> dict[str, Any]:
+            return {seat: gain._asdict() for seat, gain in zip(opponents.SIDES, gains, strict=True)}
+
+        return {
+            "update": self.update,
+            "mixture": self.mixture,
+            "nash_conv_at_least": self.nash_conv,
+            "stderr": self.stderr,
+            "moves": self.num_moves,
+            "exploiter": by_seat(self.gains),
+            "own": None if self.own is None else by_seat(self.own),
+        }
+
+
+def judge(
+    path: pathlib.Path,
+    place: str,
+    step: saved_files.Step = "last",
+    *,
+    mixture: str = exploitability.LAST,
+    num_moves: int = MOVES,
+    num_games: int = GAMES,
+    seed: int = 0,
+    trusted: bool = False,
+) -> Approximation:
+    """Learns a response to a mixture of a run's players, and plays new games with it; writes nothing.
+
+    Args:
+      place, step, trusted: as of `exploitability.judge`.
+      mixture: one of MIXTURES; without a league LAST alone.
+      num_moves: of the exploiter in training, at least; num_games: for the error, half of them in each seat.
+      seed: of all that is random; equal arguments give equal results.
+
+    Raises UsageError for an unsuitable game, a mixture that the run has not; CheckpointError.
+    """
+    choice = agent_choice.AgentChoice(path, step, trusted=trusted)
+    config, _ = greedy.read(choice)
+    game = game_tree.game_of(config.env.id, place, needs_strings=False)
+    weights = _weights(path, place, step, mixture) if leagues.has_league(config) else {members.MAIN: 1.0}
+    if not weights or (mixture != exploitability.LAST and not leagues.has_league(config)):
+        raise errors.UsageError(f"{place} has no mixture {mixture}; give --mixture={exploitability.LAST}")
+    names = [name for name, weight in weights.items() if weight > 0]
+    saved = greedy.load_players(choice, config, game.spec, [None if name == members.MAIN else name for name in names])
+    mode = types.SAMPLE if saved[0].agent.has_policy else types.GREEDY
+    shares = np.array([weights[name] for name in names])
+    shares /= shares.sum()
+    fixed = exploiter.Opponents([one._replace(mode=mode) for one in saved], (shares, shares))
+    reached = 0
+    with patience.telling(lambda: f"the exploiter has learned from {reached:,} of {num_moves:,} moves"):
+        trial, training, test, other = greedy.seeds(seed, 4)
+        spread = max(
+            gain.stderr * math.sqrt(gain.num_games) for gain in exploiter.gains(game, None, fixed, 400, trial)
+        )
+        for learned in exploiter.learn(game, fixed, training, spread=spread or 1.0):
+            reached = learned.num_moves
+            if reached >= num_moves:
+                break
+        gains = exploiter.gains(game, learned.agent, fixed, num_games, test)
+        own = None if game.sums_to_zero else exploiter.gains(game, None, fixed, num_games, other)
+    update = saved_files.find(path / "checkpoints", step, "params")[1].step
+    return Approximation(update, mixture, reached, gains, own)
+
+
+def _weights(path: pathlib.Path, place: str, step: saved_files.Step, mixture: str) -> dict[str, float]:
+    """Returns the weights of a league's mixture by player; {}: it has none."""
+    league = leagues.read(path, place, step)
+    if mixture == exploitability.LEAGUE:
+        return {row["opponent"]: row["share"] for row in league.opponents()}
+    return {members.MAIN: 1.0} if mixture == exploitability.LAST else dict.fromkeys(league.pool.past(), 1.0)

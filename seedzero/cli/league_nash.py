@@ -1,0 +1,139 @@
+"""`seedzero league nash`: the judge of a run's players, exact or by a learned response."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from seedzero.api import runs
+from seedzero.cli import evaluate, output, parse
+from seedzero.core import errors, opponents
+
+if TYPE_CHECKING:
+    from seedzero.api import exploitability
+    from seedzero.checkpoints import saved_files
+    from seedzero.evaluation import agent_choice
+
+_SMALLEST_SHOWN = 0.01
+_ALONE = "The run has no league, so it has no mixtures; main alone is judged."
+_LEARNED = (
+    "The exploiter learned from {:,} moves by PPO. A better response may exist, so NashConv may be larger; --moves=N "
+    "learns longer."
+)
+_UNEVEN = (
+    "There is no mixture `equilibrium`: a linear programme finds one only where returns sum to zero. Each seat's gain "
+    "counts over its own return."
+)
+
+
+def judge(arguments: parse.Arguments) -> int:
+    """Judges a run's players and prints the NashConv of their mixtures; returns the exit code."""
+    found = judged(arguments)
+    _keep(arguments.flags["run_dir"], found.to_json())
+    if arguments.switch("json"):
+        output.print_json(found.to_json())
+        return 0
+    head = f"{arguments.flags['run_dir']}: after {found.update:,} updates and {found.env_steps:,} steps"
+    if len(found.mixtures) == 1:
+        output.show(f"{head}\n\nNashConv of main, the last iterate: {found.best.nash_conv:.4f}\n\n{_ALONE}")
+        return 0
+
+    def row(name: str, mixture: exploitability.Mixture) -> dict[str, object]:
+        num_players = ((weights > 0).sum() for weights in mixture.weights)
+        return {"mixture": name, "nash_conv": f"{mixture.nash_conv:.4f}", **_by_seat(num_players)}
+
+    mixtures = [row(*item) for item in found.mixtures.items()]
+    shares = [(name, [seat.get(name, 0.0) for seat in found.weights]) for name in found.names]
+    weights = [
+        {"player": found.labels.get(name, name), **_by_seat(seats)}
+        for name, seats in shares
+        if max(seats) > _SMALLEST_SHOWN
+    ]
+    of_equilibrium = (
+        f"players of the equilibrium with a weight above {_SMALLEST_SHOWN}, by seat\n{output.table(weights)}"
+    )
+    output.show(
+        f"{head}\n\nmixtures of {len(found.names)} players, and the number of players in them by seat\n"
+        f"{output.table(mixtures)}\n\n{of_equilibrium if found.sums_to_zero else _UNEVEN}\n\n"
+        f"cyclic triples: {found.cycles:,} (each of three players beats the next one)"
+    )
+    return 0
+
+
+def _keep(place: str, found: Mapping[str, Any]) -> None:
+    """Writes the newest judgement into the run directory, for the page; not into a bucket."""
+    from seedzero.bucket import bucket
+    from seedzero.checkpoints import run_dirs
+    from seedzero.monitoring import league_log
+
+    if bucket.parse(place) is not None:
+        return
+    kept = {name: found[name] for name in ("update", "env_steps", "mixtures")}
+    try:
+        run_dirs.write_json_atomic(pathlib.Path(place) / league_log.NASH_FILE, kept)
+    except OSError as error:
+        output.say(
+            f"the page of {place} will not show these numbers: {league_log.NASH_FILE} cannot be written ({error})"
+        )
+
+
+def judged(arguments: parse.Arguments) -> exploitability.Exploitability:
+    """Returns the exact judgement of a run's players."""
+    choice, step = _step(arguments)
+    from seedzero.api import exploitability
+
+    place = arguments.flags["run_dir"]
+    with runs.opened(choice, exploitability.fetching(place, step)) as here:
+        return exploitability.judge(here.path, place, step, trusted=here.trusted)
+
+
+def approximate(arguments: parse.Arguments) -> int:
+    """Learns a response to a mixture and prints its returns; returns the exit code."""
+    numbers = {name: arguments.integer(name, minimum=4) for name in ("moves", "games")}
+    choice, step = _step(arguments)
+    from seedzero.api import approximation, exploitability
+
+    mixture = arguments.flags.get("mixture", exploitability.LAST)
+    if mixture not in approximation.MIXTURES:
+        raise errors.UsageError(f"--mixture={mixture}: expected one of {', '.join(approximation.MIXTURES)}")
+    place, given = arguments.flags["run_dir"], {f"num_{name}": n for name, n in numbers.items() if n is not None}
+    with runs.opened(choice, exploitability.fetching(place, step)) as here:
+        found = approximation.judge(
+            here.path, place, step, mixture=mixture, seed=choice.seed, trusted=here.trusted, **given
+        )
+    if arguments.switch("json"):
+        output.print_json(found.to_json())
+        return 0
+    rows = [
+        {
+            "player": name,
+            "seat": seat,
+            "mean_return": f"{gain.mean:.4f}",
+            "stderr": f"{gain.stderr:.4f}",
+            "games": gain.num_games,
+        }
+        for name, gains in (("exploiter", found.gains), ("mixture", found.own))
+        for seat, gain in zip(opponents.SIDES, gains or (), strict=False)
+    ]
+    output.show(
+        f"{place}: after {found.update:,} updates, mixture {mixture}\n\n"
+        f"NashConv is at least {found.nash_conv:.4f}, +- {1.96 * found.stderr:.4f} at 95 % by the number of games\n\n"
+        f"returns against the mixture in the other seat\n{output.table(rows, num_left=2)}\n\n"
+        f"{_LEARNED.format(found.num_moves)}"
+    )
+    return 0
+
+
+def _step(arguments: parse.Arguments) -> tuple[agent_choice.AgentChoice, saved_files.Step]:
+    """Returns the choice of a run, and the checkpoint to judge."""
+    choice = evaluate.read_choice(arguments)
+    if choice.step == "best":
+        raise errors.UsageError(
+            "--step=best: that checkpoint has no league; give the number of a saved update, or last"
+        )
+    return choice, "last" if choice.step is None else choice.step
+
+
+def _by_seat(values: Iterable[object]) -> dict[str, object]:
+    return dict(zip(opponents.SIDES, values, strict=True))

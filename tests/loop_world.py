@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 import threading
@@ -176,6 +177,7 @@ def _make_setup(
         capacity=CAPACITY,
         ahead=ahead,
         learners=learners,
+        num_players=config.league.most_players,
     )
 
 
@@ -212,7 +214,8 @@ class World:
 
     def __init__(self, device: Device, seating: seatings.Seating | None = None, **settings: options.Value) -> None:
         """seating: of two players; None: there is one."""
-        self.config = config = configured(device, settings)
+        self._device, self.config = device, configured(device, settings)
+        config = self.config
         self.people = rosters.Roster(config, device.setup.layout, device.setup.max_rows)
         self.inbox = inboxes.Inbox()
         self.replies: list[tuple[messages.StepRequest, list[int], int]] = []
@@ -257,12 +260,18 @@ class World:
             lambda snapshot: not self.frozen.append(snapshot.name),
             self.decisions.append,
         )
-        self.building = building.Building(config, self.dispatcher, hooks)
+        self.building = building.Building(config, self.dispatcher, hooks, self._added)
         self.loop = device_loop.DeviceLoop(config, self.dispatcher, hooks, after_update=self.building.after_update)
+
+    def _added(self, name: str, number: int, place: places.Place) -> players.Player:
+        """Returns a player that a builder adds; its seed is its number."""
+        return dataclasses.replace(self._player(self._device, name), seed=number)
 
     def _player(self, device: Device, name: str) -> players.Player:
         setup, rate_limiter = device.setup, players.make_pacer(self.config, device.setup)
-        accounting = step_accounting.StepAccounting(setup.layout, rate_limiter, self.gathered, setup.spec)
+        accounting = step_accounting.StepAccounting(
+            setup.layout, rate_limiter, self.gathered, setup.spec, self.config.league.homes_change
+        )
         seed, train = self.config.run.seed, trees.copy(device.train)  # an update donates it
         return players.Player(name, seed, self.place, train, rate_limiter=rate_limiter, accounting=accounting)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pathlib
 import types
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -29,6 +29,10 @@ _REPLAY_LIMIT_BYTES = 4 * 2**30
 
 MAX_COPY_BYTES = 2**30
 """Most bytes of replay rows that wait for the disk as copies; a larger save waits for the disk."""
+
+
+Like: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, trees.Tree]]
+"""From the counters of a checkpoint to templates of the parts of its state."""
 
 
 class Needed(NamedTuple):
@@ -133,7 +137,7 @@ def all_but_observation(rings: ring_store.Rings) -> dict[str, Any]:
 
 def restore(
     directory: pathlib.Path,
-    like: Mapping[str, trees.Tree] | None,
+    like: Like | Mapping[str, trees.Tree] | None,
     rings_like: ring_store.Rings | None,
     step: saved_files.Step = "last",
     *,
@@ -146,7 +150,8 @@ def restore(
 
     Args:
       directory: of the checkpoints.
-      like: parts as given to `save`; shapes, dtypes and shardings are enough. None: the state is not read.
+      like: parts as given to `save`, or a function that returns them for the checkpoint's counters; shapes, dtypes and
+        shardings are enough. None: the state is not read.
       rings_like: the same for the replay; None: it is not read.
       needs_replay: only a checkpoint with all of its replay and its frozen players will do.
 
@@ -158,7 +163,10 @@ def restore(
     state: dict[str, trees.Tree] = {}
     if like is not None:
         saved_files.check_has_state(directory.parent, found)
-        state = saved_files.load(path, found, like, tuple(name for name in found.arrays if name not in _REPLAY_PARTS))
+        wanted = like(found.counters) if callable(like) else like
+        state = saved_files.load(
+            path, found, wanted, tuple(name for name in found.arrays if name not in _REPLAY_PARTS)
+        )
     rings, replay, losses = None, None, list(skipped.values())
     if rings_like is not None and found.has_replay:
         try:

@@ -15,7 +15,7 @@ from seedzero.checkpoints import checkpoint, durable, manifest, player_files, sa
 from seedzero.config import sections
 from seedzero.core import errors
 
-REPLAY_COUNTERS = ("stored_per_shard",)
+REPLAY_COUNTERS = ("stored_per_shard", "stored_per_slot")
 """Counters of the replay's content; they are saved and restored together with it."""
 
 

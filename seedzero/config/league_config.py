@@ -59,6 +59,9 @@ class AlphaStarArguments(_Arguments):
         "initial", "parameters of a reset exploiter", choices=("initial", MAIN, "snapshot")
     )
     reset_probability: float = options.at_creation(0.25, "of a league exploiter's reset at a snapshot", low=0, high=1)
+    keep_training_probability: float = options.at_creation(
+        0.0, "of a player that begins as a snapshot and learns beside its parent", low=0, high=1
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,7 +95,7 @@ class AlphaStarArguments(_Arguments):
         return cls(**{name: value[kind] if isinstance(value, Mapping) else value for name, value in values.items()})
 
 
-_BY_KIND = ("win_rate", "min_games", "min_steps", "max_steps")
+_BY_KIND = ("win_rate", "min_games", "min_steps", "max_steps", "keep_training_probability")
 _ARGUMENTS: Mapping[str, type[_Arguments]] = {"alphastar": AlphaStarArguments, "biased": BiasedArguments}
 
 
@@ -109,6 +112,9 @@ class LeagueConfig(options.Section):
     main_players: int = options.at_creation(1, "players that learn to beat all others", low=1, high=16)
     main_exploiters: int = options.at_creation(0, "players that learn to beat the main players", low=0, high=16)
     league_exploiters: int = options.at_creation(0, "players that learn to beat frozen players", low=0, high=16)
+    max_players: int = options.at_creation(
+        0, "learning players at a time, with those that the builder adds; 0: as many as begin", low=0, high=64
+    )
     builder: str = options.at_creation(
         "past",
         "rules for new snapshots and resets: self_play, none; past, a snapshot of each learning player every "
@@ -173,8 +179,24 @@ class LeagueConfig(options.Section):
 
     @property
     def num_learning(self) -> int:
-        """The number of learning players."""
+        """The number of learning players at the beginning."""
         return self.main_players + self.main_exploiters + self.league_exploiters
+
+    @property
+    def most_players(self) -> int:
+        """The most learning players at a time."""
+        return max(self.max_players, self.num_learning)
+
+    @property
+    def adds(self) -> bool:
+        """Whether the builder may add players."""
+        given = self.arguments().get("keep_training_probability", 0.0) if self.builder == "alphastar" else 0.0
+        return self.builder not in BUILDERS or any(given.values() if isinstance(given, Mapping) else (given,))
+
+    @property
+    def homes_change(self) -> bool:
+        """Whether players may come and go."""
+        return self.most_players > 1 and self.adds
 
     @property
     def resets(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Set
 
 from seedzero.config import configs, league_config, options
@@ -17,7 +18,7 @@ def implied(config: configs.Config, explicit: Set[str]) -> tuple[dict[str, optio
         changes |= dict.fromkeys(exploiters, 1)
         notes.append("--league.main_exploiters=1 --league.league_exploiters=1: builder alphastar's players")
     league, worker = configs.override(config, changes).league, config.worker
-    num_players = league.num_learning
+    num_players = league.most_players
     needed = min(16, -(-(num_players + 1) // _num_workers(config)))
     if num_players > 1 and worker.num_groups < needed and "worker.num_groups" not in explicit:
         changes["worker.num_groups"] = needed
@@ -49,6 +50,7 @@ def problems(config: configs.Config) -> Iterator[str]:
             f"--league.{more[0]}={numbers[more[0]]} is for a league, and there is none; give "
             "--league.builder=alphastar, or --league.freeze_every=N"
         )
+    yield from _max_players_problems(config)
     yield from _several_players_problems(config)
     if league.resets:
         given = "constant"
@@ -100,11 +102,36 @@ def _opponent_model_problems(config: configs.Config) -> Iterator[str]:
         )
 
 
+def _max_players_problems(config: configs.Config) -> Iterator[str]:
+    league, flag = config.league, f"--league.max_players={config.league.max_players}"
+    if not league.max_players:
+        return
+    if not league.on:
+        yield (
+            f"{flag} is for a league, and there is none; give --league.builder=MODULE:FUNCTION with a builder that "
+            "adds players, or leave it out"
+        )
+    elif league.max_players < league.num_learning:
+        yield (
+            f"{flag}: {league.num_learning} players learn from the start (league.main_players, main_exploiters, "
+            f"league_exploiters); give --league.max_players={league.num_learning} or more, or fewer players"
+        )
+    with contextlib.suppress(errors.ConfigError):  # of wrong arguments, which are told beside it
+        if league.on and league.max_players > league.num_learning and not league.adds:
+            way = (
+                "builder_args='{\"keep_training_probability\": 0.1}'"
+                if league.builder == "alphastar"
+                else "builder=alphastar"
+            )
+            yield f"{flag}: builder {league.builder} adds no players; give --league.{way}, or leave it out"
+
+
 def _several_players_problems(config: configs.Config) -> Iterator[str]:
-    number, worker, training = config.league.num_learning, config.worker, config.training
+    number, worker, training = config.league.most_players, config.worker, config.training
     if number == 1:
         return
-    several = f"{number} players learn (league.main_players, main_exploiters, league_exploiters)"
+    others = ", max_players" if number > config.league.num_learning else ""
+    several = f"{number} players learn (league.main_players, main_exploiters, league_exploiters{others})"
     if config.run.max_env_steps:
         yield (
             f"--max_env_steps={config.run.max_env_steps}: {several}; give --max_env_steps=0, and --max_updates=N or "

@@ -66,9 +66,9 @@ def make(config: configs.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh) -
     agent = agent_table.make(config, spec, mesh.devices.flat[0].platform)
     mesh, learners = meshes.split(mesh, config.training.acting_devices)
     layout, sizes = batches.plan(config, mesh.devices.size, has_seats=bool(spec.seats))
-    if config.league.num_learning > 1 and layout.num_shards > 1:
+    if config.league.most_players > 1 and layout.num_shards > 1:
         raise errors.ConfigError(
-            f"{config.league.num_learning} players learn, on one device, and there are {layout.num_shards}; give "
+            f"{config.league.most_players} players learn, on one device, and there are {layout.num_shards}; give "
             "--training.num_devices=1"
         )
     data = agent.data
@@ -100,7 +100,7 @@ def make(config: configs.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh) -
         capacity=2**31 - 1 if isinstance(data, sources.Queue) else config.replay.capacity,
         ahead=not config.run.deterministic,
         learners=learners,
-        num_players=config.league.num_learning,
+        num_players=config.league.most_players,
         num_hosts=config.cluster.num_hosts,
     )
 

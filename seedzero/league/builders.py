@@ -29,14 +29,15 @@ _BUILD = 6
 class Action(NamedTuple):
     """A decision on one player.
 
-    FREEZE takes a snapshot of a learning player, which goes on learning; RESET gives it other parameters; RETIRE takes
-    a frozen player out of matchmaking; MEET gives a learning player one frozen player as its only opponent, until that
-    retires. ADD, of a learning player, is refused: the settings say how many there are.
+    ADD begins another learning player. FREEZE takes a snapshot of a learning player, which goes on learning; RESET
+    gives it other parameters. RETIRE takes a frozen player out of matchmaking; a learning one it ends with a snapshot,
+    which is a frozen player. MEET gives a learning player one frozen player as its only opponent, until that retires.
     """
 
     kind: str  # of KINDS
-    player: str
-    # Of a reset: players.INITIAL, or the player whose parameters are taken. Of MEET: the opponent; "": matchmaking's
+    player: str  # of ADD: the new player's kind, of members.LEARNING
+    # Of ADD and RESET: members.INITIAL, or the player whose parameters are taken; "" of ADD is INITIAL. Of MEET: the
+    # opponent; "": matchmaking's
     source: str = ""
     reason: str = ""  # for users
 
@@ -112,31 +113,29 @@ def _problem(actions: Any, pool: members.Pool) -> str:
             return f"a list with {_shown(action)}; expected seedzero.league.builders.Action(kind, player)"
         if any(not isinstance(value, str) for value in action):
             return f"{_shown(action)}; expected texts"
-        if action.kind == ADD:
-            return (
-                f"{_shown(action)}, but learning players begin with the run; give --league.main_players=N, "
-                "--league.main_exploiters=N or --league.league_exploiters=N"
-            )
         if action.kind not in KINDS:
-            return f"{_shown(action)}; expected a kind of {', '.join(KINDS[1:])}"
-        if problem := _impossible(action, pool):
-            return f"{_shown(action)}, but {problem}"
+            return f"{_shown(action)}; expected a kind of {', '.join(KINDS)}"
+        try:
+            pool = _after(action, pool)
+        except ValueError as error:
+            return f"{_shown(action)}, but {error}"
     return ""
 
 
-def _impossible(action: Action, pool: members.Pool) -> str:
-    try:
-        if action.kind == RETIRE:
-            pool.retire(action.player)
-        elif action.kind == MEET:
-            pool.meet(action.player, action.source)
-        elif action.kind == RESET:
-            pool.reset(action.player, source=action.source, version=0, env_steps=0)
-        else:
-            pool.freeze(action.player, "0", version=0, env_steps=0)
-    except ValueError as error:
-        return str(error)
-    return "only reset and meet have a source" if action.source and action.kind not in (RESET, MEET) else ""
+def _after(action: Action, pool: members.Pool) -> members.Pool:
+    """Returns the players after an action, but for counts and digits. Raises ValueError for an impossible one."""
+    if action.source and action.kind not in (ADD, RESET, MEET):
+        raise ValueError("only add, reset and meet have a source")
+    name, digits, counts = action.player, f"{pool.num_frozen:x}", dict[str, Any](version=0, env_steps=0)
+    if action.kind == ADD:
+        return members.add(pool, name, source=action.source or members.INITIAL)[0]
+    if action.kind == MEET:
+        return pool.meet(name, action.source)
+    if action.kind == RESET:
+        return pool.reset(name, source=action.source, **counts)
+    if action.kind == FREEZE:
+        return pool.freeze(name, digits, **counts)[0]
+    return pool.retire(name)
 
 
 def _shown(value: Any) -> str:
@@ -198,7 +197,8 @@ def _alphastar(
     of its rivals, and after `max_steps` in any case; never before an update of its own, since its replay may still be
     filling. Rivals of a main player and of a league exploiter are all frozen
     players, of a main exploiter the main players. A main exploiter is then reset, a league exploiter with
-    `reset_probability`, a main player never.
+    `reset_probability`, a main player never. With `keep_training_probability`, and while there is room, another player
+    of its kind begins as the snapshot, and so goes on learning from there beside it.
 
     To beat is a win rate above `win_rate` in at least `min_games` matches since either player was reset. The rate is
     matchmaking's, which forgets: a decay of 0.99 makes 200 matches worth (sum w)^2 / sum w^2 = 152 equal ones, and
@@ -206,7 +206,8 @@ def _alphastar(
     matchmaking seldom draws an opponent that is beaten, and 200 new matches against it might never come.
     """
     mains, past, actions = pool.learning_of(members.MAIN), pool.past(), list[Action]()
-    for number, name in enumerate(pool.learning):
+    num_free = pool.max_players - len(pool.learning)
+    for name in pool.learning:
         version, env_steps = pool.since(name)
         kind, steps = pool.of(name).kind, counts[name].env_steps - env_steps
         given = league_config.AlphaStarArguments.of(arguments, kind)
@@ -224,7 +225,10 @@ def _alphastar(
             continue
         actions.append(Action(FREEZE, name, reason=reason))
         probability = {members.MAIN: 0.0, members.MAIN_EXPLOITER: 1.0}.get(kind, given.reset_probability)
-        of_reset, of_main = np.random.default_rng([key, number]).random(2)
+        of_reset, of_main, of_keeping = np.random.default_rng([key, pool.of(name).number]).random(3)
+        if of_keeping < given.keep_training_probability and num_free > 0:
+            num_free -= 1
+            actions.append(Action(ADD, kind, name, reason))
         if of_reset < probability:
             source = _source(pool, mains[int(of_main * len(mains))], given.reset_to)
             actions.append(Action(RESET, name, source, reason))

@@ -6,16 +6,16 @@ from typing import Any
 
 from seedzero.league import members
 
-FREEZE, RESET = "freeze", "reset"
+ADD, FREEZE, RESET, RETIRE = "add", "freeze", "reset", "retire"
 
 
 def tree(pool: members.Pool) -> list[dict[str, Any]]:
-    """Returns the learning players, each with its snapshots and resets in their order.
+    """Returns the players that learn or have learned, each with its snapshots and resets in their order.
 
-    The reason of an earlier reset than the newest is not kept: "". Removed snapshots are left out, and a reset that
-    only they tell of.
+    A player that a builder added begins with that, a retired one ends so. The reason of an earlier decision than the
+    newest on a player itself is not kept: "". Removed snapshots are left out, and a reset that only they tell of.
     """
-    return [{**pool.of(name).to_json(), "events": _events(pool, pool.of(name))} for name in pool.learning]
+    return [{**one.to_json(), "events": _events(pool, one)} for one in pool.members if one.kind in members.LEARNING]
 
 
 def text(pool: members.Pool) -> str:
@@ -24,7 +24,11 @@ def text(pool: members.Pool) -> str:
     for player in tree(pool):
         lines.append(f"{player['name']} ({player['kind']}): {_counts(player)}")
         for event in player["events"]:
-            name = f"reset {event['number']} to {event['source']}" if event["event"] == RESET else event["player"]
+            name = {
+                ADD: f"added as {event.get('source')}",
+                RESET: f"reset {event.get('number')} to {event.get('source')}",
+                RETIRE: "retired",
+            }.get(event["event"], event.get("player"))
             mark = "└─" if event is player["events"][-1] else "├─"
             rest = "; ".join(filter(None, (_counts(event), event["reason"], "retired" * event.get("retired", False))))
             lines.append(f"{mark} {name}: {rest}")
@@ -45,6 +49,12 @@ def _events(pool: members.Pool, player: members.Member) -> list[dict[str, Any]]:
         }
         for number, member in reset.items()
     }
+    if player.origin:
+        reason = player.reason if player.learns and not player.resets else ""
+        found[-1, 0, 0] = {"event": ADD, "source": player.origin, "version": 0, "env_steps": 0, "reason": reason}
+    if player.retired:
+        counts = dict(version=player.version, env_steps=player.env_steps)
+        found[player.resets, 2, 0] = {"event": RETIRE, **counts, "reason": player.reason}
     for place, member in enumerate(snapshots):
         values = {name: getattr(member, name) for name in ("version", "env_steps", "reason", "retired")}
         found[member.resets, 1, place] = {"event": FREEZE, "player": member.name, **values}

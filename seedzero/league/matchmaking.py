@@ -96,7 +96,7 @@ def active_set(
 
     number: of the player's active set in the run, from 0.
     """
-    rules, place = branches(payoff, pool, home, settings), pool.learning.index(home)
+    rules, place = branches(payoff, pool, home, settings), pool.of(home).number
     return tuple(
         _drawn(rules, *_uniform(seed, _ACTIVE, number, entry, *_of_home(place))) for entry in range(settings.active)
     )
@@ -106,7 +106,7 @@ def chances(
     payoff: payoffs.Payoff, pool: members.Pool, home: str, settings: league_config.LeagueConfig
 ) -> dict[str, float]:
     """Returns each player's share of a learning player's coming draws, its own first."""
-    found = dict.fromkeys((home, *(member.name for member in pool.members)), 0.0)
+    found = dict.fromkeys((home, *pool.learning, *pool.frozen), 0.0)
     for rule in branches(payoff, pool, home, settings):
         for name, share in zip(rule.names, rule.shares.tolist(), strict=True):
             found[name] += rule.share * share

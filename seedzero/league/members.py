@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ LEARNING, FROZEN = league_config.LEARNING, "frozen"
 MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER = LEARNING
 KINDS = (*LEARNING, FROZEN)
 INITIAL = "initial"
-"""Source of a reset: the parameters that the player began with."""
+"""Source of a player's parameters: new ones of its own seed, which a player that is reset began with."""
 
 _FROZEN_SEED = 4
 """Second number of the random keys of names."""
@@ -30,7 +31,8 @@ def _is_count(value: Any) -> bool:
 class Member:
     """A player of the league; version and env_steps: updates and training steps behind its parameters.
 
-    A reset gives a learning player other parameters; its counts go on. A snapshot keeps its parent's resets.
+    A reset gives a learning player other parameters; its counts go on. A snapshot keeps its parent's resets. A
+    learning player that retires stays as an entry, so that its name and number are never another's.
     """
 
     name: str
@@ -49,6 +51,8 @@ class Member:
     source: str = ""  # of the newest reset: INITIAL, or a player; "": none
     reason: str = ""  # of the snapshot, or of a learning player's newest reset
     rival: str = ""  # a learning player's only opponent while that is there; "": matchmaking draws them
+    number: int = 0  # of a learning player, in the order of all so far: part of its random keys
+    origin: str = ""  # of one that a builder added: INITIAL, or the player that it began as; "": the run began with it
 
     def __post_init__(self) -> None:
         """Raises ValueError for values that no player has, as of a damaged file."""
@@ -56,12 +60,12 @@ class Member:
         expected = {
             "name": isinstance(self.name, str) and bool(_NAME.fullmatch(self.name)),
             "kind": self.kind in KINDS,
-            "learns": self.learns is not is_frozen,
+            "learns": self.learns is not (is_frozen or self.retired),
             "version": _is_count(self.version),
             "env_steps": _is_count(self.env_steps),
             "parent": isinstance(self.parent, str) and bool(self.parent) is is_frozen,
             "line": self.line in LEARNING and (is_frozen or self.line == self.kind),
-            "retired": self.retired is False or (self.retired is True and is_frozen),
+            "retired": isinstance(self.retired, bool),
             "frozen_version": _is_count(self.frozen_version) and (not is_frozen or not self.frozen_version),
             "frozen_env_steps": _is_count(self.frozen_env_steps) and (not is_frozen or not self.frozen_env_steps),
             "resets": _is_count(self.resets),
@@ -69,7 +73,9 @@ class Member:
             "reset_env_steps": _is_count(self.reset_env_steps) and (self.resets > 0 or not self.reset_env_steps),
             "source": isinstance(self.source, str) and bool(self.source) is (self.resets > 0),
             "reason": isinstance(self.reason, str),
-            "rival": isinstance(self.rival, str) and (not is_frozen or not self.rival),
+            "rival": isinstance(self.rival, str) and (self.learns or not self.rival),
+            "number": _is_count(self.number) and (not is_frozen or not self.number),
+            "origin": isinstance(self.origin, str) and (not is_frozen or not self.origin),
         }
         if wrong := [name for name, fits in expected.items() if not fits]:
             raise ValueError(f"a player's {wrong[0]} is {getattr(self, wrong[0])!r} in {repr(self)[:200]}")
@@ -81,10 +87,14 @@ class Member:
 
 @dataclasses.dataclass(frozen=True)
 class Pool:
-    """The players, in the order of their beginnings. num_frozen: snapshots so far, removed players included."""
+    """The players, in the order of their beginnings.
+
+    num_frozen: snapshots so far, removed players included. max_players: most learning players at a time.
+    """
 
     members: tuple[Member, ...] = (Member(MAIN, MAIN, learns=True),)
     num_frozen: int = 0
+    max_players: int = 1
 
     def __post_init__(self) -> None:
         names = [member.name for member in self.members]
@@ -93,13 +103,18 @@ class Pool:
 
     @property
     def learning(self) -> tuple[str, ...]:
-        """The learning players' names; a place there is a player's number, main's 0."""
+        """The learning players' names, main's first."""
         return tuple(member.name for member in self.members if member.learns)
 
     @property
     def frozen(self) -> tuple[str, ...]:
         """The frozen players' names, retired players included: their parameters are kept."""
         return tuple(member.name for member in self.members if member.kind == FROZEN)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another player may be added."""
+        return len(self.learning) < self.max_players
 
     def past(self, *, parent: str = "") -> tuple[str, ...]:
         """Returns the names of frozen players for matchmaking, of all parents or of one; no retired players."""
@@ -136,20 +151,21 @@ class Pool:
 
         digits: hexadecimal, random or of `digits_of`. Raises ValueError for a name that is taken.
         """
-        parent = self._learner(name, "frozen")
+        parent = _learning(self, name, "frozen")
         counts: dict[str, Any] = dict(version=version, env_steps=env_steps)
         changes: dict[str, Any] = dict(kind=FROZEN, learns=False, parent=name, frozen_version=0, frozen_env_steps=0)
+        changes |= dict(number=0, origin="")
         member = dataclasses.replace(parent, name=f"{name}-{digits}", reason=reason, rival="", **counts, **changes)
         pool = _changed(self, dataclasses.replace(parent, frozen_version=version, frozen_env_steps=env_steps))
-        return Pool((*pool.members, member), self.num_frozen + 1), member
+        return dataclasses.replace(pool, members=(*pool.members, member), num_frozen=self.num_frozen + 1), member
 
     def reset(self, name: str, *, source: str, version: int, env_steps: int, reason: str = "") -> Pool:
         """Returns the pool with a learning player that takes other parameters.
 
         source: INITIAL, or the player whose parameters it takes. version, env_steps: of the reset player, which go on.
         """
-        member = self._learner(name, "reset")
-        if source != INITIAL and self.of(source).name == name:
+        member = _learning(self, name, "reset")
+        if source != INITIAL and _giver(self, source).name == name:
             raise ValueError(f"player {name} takes its own parameters; expected {INITIAL} or another player")
         counts: dict[str, Any] = dict(
             version=version, env_steps=env_steps, reset_version=version, reset_env_steps=env_steps
@@ -164,13 +180,21 @@ class Pool:
             raise ValueError(
                 f"player {rival} is no frozen player that plays; there are {', '.join(self.past()) or '-'}"
             )
-        return _changed(self, dataclasses.replace(self._learner(name, "given an opponent"), rival=rival))
+        return _changed(self, dataclasses.replace(_learning(self, name, "given an opponent"), rival=rival))
 
-    def retire(self, name: str) -> Pool:
-        """Returns the pool with a frozen player that matchmaking leaves out; its counts and parameters stay."""
-        if (member := self.of(name)).kind != FROZEN:
-            raise ValueError(f"player {name} is {member.kind}; only a frozen one can retire")
-        return _changed(self, dataclasses.replace(member, retired=True))
+    def retire(self, name: str, reason: str = "") -> Pool:
+        """Returns the pool with a player that matchmaking leaves out; its counts and parameters stay.
+
+        A learning player learns no more: its counts are those of its last snapshot. Raises ValueError for the first
+        main player, which evaluations and the checkpoint `best` are of.
+        """
+        if (member := self.of(name)).kind == FROZEN:
+            return _changed(self, dataclasses.replace(member, retired=True))
+        if _learning(self, name, "retired").name == MAIN:
+            raise ValueError(f"player {MAIN} is evaluated, and can't retire; reset it, or retire another one")
+        counts: dict[str, Any] = dict(version=member.frozen_version, env_steps=member.frozen_env_steps)
+        ended = dataclasses.replace(member, learns=False, retired=True, rival="", reason=reason, **counts)
+        return _changed(self, ended)
 
     def without(self, name: str) -> Pool:
         """Returns the pool without a frozen player, for one of damaged or missing parameters."""
@@ -178,23 +202,22 @@ class Pool:
             raise ValueError(f"player {name} is {self.of(name).kind}; only a frozen one can be removed")
         return dataclasses.replace(self, members=tuple(member for member in self.members if member.name != name))
 
-    def _learner(self, name: str, change: str) -> Member:
-        if not (member := self.of(name)).learns:
-            raise ValueError(f"player {name} is {member.kind}; only a learning one can be {change}")
-        return member
-
     def to_json(self) -> dict[str, Any]:
         """Returns the content for a checkpoint."""
         return {"members": [member.to_json() for member in self.members], "num_frozen": self.num_frozen}
 
     @classmethod
     def from_json(cls, values: Any) -> Pool:
-        """Returns the pool of a checkpoint. Raises ValueError for a damaged one."""
+        """Returns the pool of a checkpoint, without room for more players. Raises ValueError for a damaged one."""
         if not isinstance(values, dict) or values.keys() != {"members", "num_frozen"}:
             raise ValueError(f"pool is {repr(values)[:100]}; expected an object of members and num_frozen")
         if not isinstance(values["members"], list):
             raise ValueError(f"pool: members is {repr(values['members'])[:100]}; expected a list")
-        pool = cls(tuple(map(_member, values["members"])), values["num_frozen"])
+        pool = cls(_members(values["members"]), values["num_frozen"])
+        numbers = [member.number for member in pool.members if member.kind in LEARNING]
+        if numbers != list(range(len(numbers))):
+            raise ValueError(f"pool: the learning players' numbers are {numbers}; expected {len(numbers)} in turn")
+        pool = dataclasses.replace(pool, max_players=max(1, len(pool.learning)))
         if not _is_count(pool.num_frozen) or pool.num_frozen < len(pool.frozen):
             raise ValueError(
                 f"pool: num_frozen is {pool.num_frozen!r}; expected a whole number of at least {len(pool.frozen)}"
@@ -204,16 +227,64 @@ class Pool:
         return pool
 
 
+def add(pool: Pool, kind: str, *, source: str = INITIAL, reason: str = "") -> tuple[Pool, Member]:
+    """Returns the pool with another learning player, and its entry.
+
+    source: INITIAL, or the player whose parameters it begins with. Raises ValueError for another kind of player, and
+    for a player more than `max_players`.
+    """
+    if kind not in LEARNING:
+        raise ValueError(f"{kind!r} is no kind of learning player; expected {', '.join(LEARNING)}")
+    if source != INITIAL:
+        _giver(pool, source)
+    if not pool.has_room:
+        raise ValueError(
+            f"{len(pool.learning)} players learn, and --league.max_players={pool.max_players} allows no more; "
+            "retire one of them first, or give a larger --league.max_players to a new run"
+        )
+    number = sum(member.kind in LEARNING for member in pool.members)
+    member = _learner(kind, sum(member.kind == kind for member in pool.members), number)
+    member = dataclasses.replace(member, origin=source, reason=reason)
+    return dataclasses.replace(pool, members=(*pool.members, member)), member
+
+
+def _learning(pool: Pool, name: str, change: str) -> Member:
+    """Returns a learning player."""
+    if not (member := pool.of(name)).learns:
+        kind = "retired" if member.kind in LEARNING else member.kind
+        raise ValueError(f"player {name} is {kind}; only a learning one can be {change}")
+    return member
+
+
+def _giver(pool: Pool, name: str) -> Member:
+    """Returns a player that others can take parameters of."""
+    if (member := pool.of(name)).kind in LEARNING and not member.learns:
+        last = [one.name for one in pool.members if one.parent == name]
+        raise ValueError(f"player {name} is retired; its parameters are those of {last[-1] if last else '-'}")
+    return member
+
+
 def initial_pool(settings: league_config.LeagueConfig) -> Pool:
     """Returns the learning players of a new run, main players first."""
     counts = (settings.main_players, settings.main_exploiters, settings.league_exploiters)
-    return Pool(
-        tuple(
-            Member(MAIN if kind == MAIN and number == 0 else f"{kind}_{number}", kind, learns=True, line=kind)
-            for kind, count in zip(LEARNING, counts, strict=True)
-            for number in range(count)
-        )
-    )
+    places = [(kind, at) for kind, count in zip(LEARNING, counts, strict=True) for at in range(count)]
+    players = tuple(_learner(kind, at, number) for number, (kind, at) in enumerate(places))
+    return Pool(players, max_players=settings.most_players)
+
+
+def in_checkpoint(counters: Mapping[str, Any], begun: Pool) -> Pool:
+    """Returns the players in a checkpoint's counters; begun: the same of a new run, and of one without a league.
+
+    Raises LookupError, TypeError or ValueError for damaged ones.
+    """
+    if "league" not in counters:
+        return begun
+    return dataclasses.replace(Pool.from_json(counters["league"]["pool"]), max_players=begun.max_players)
+
+
+def _learner(kind: str, place: int, number: int) -> Member:
+    """Returns a new player; place: among all of its kind so far, number: among all that learn or have learned."""
+    return Member(MAIN if kind == MAIN and not place else f"{kind}_{place}", kind, True, line=kind, number=number)
 
 
 def labels(pool: Pool) -> dict[str, str]:
@@ -241,9 +312,14 @@ def _changed(pool: Pool, changed: Member) -> Pool:
     return dataclasses.replace(pool, members=members)
 
 
-def _member(values: Any) -> Member:
-    fields = dataclasses.fields(Member)
-    names, parts = [field.name for field in fields], {"name", "kind", "learns", "version", "env_steps", "parent"}
-    if not isinstance(values, dict) or not parts <= values.keys() <= set(names):  # earlier versions saved these parts
-        raise ValueError(f"pool: a player is {repr(values)[:100]}; expected {', '.join(names)}")
-    return Member(**values)
+def _members(listed: list[Any]) -> tuple[Member, ...]:
+    """Returns the players of a checkpoint; of earlier versions, they lack some fields."""
+    names = [field.name for field in dataclasses.fields(Member)]
+    parts = {"name", "kind", "learns", "version", "env_steps", "parent"}
+    found, number = list[Member](), 0
+    for values in listed:
+        if not isinstance(values, dict) or not parts <= values.keys() <= set(names):
+            raise ValueError(f"pool: a player is {repr(values)[:100]}; expected {', '.join(names)}")
+        found.append(Member(**{"number": number if values["kind"] in LEARNING else 0, **values}))
+        number += values["kind"] in LEARNING
+    return tuple(found)

@@ -1,16 +1,20 @@
-"""Carries out the decisions of a league's builder: snapshots, resets, and players that retire."""
+"""Carries out the decisions of a league's builder: snapshots, resets, players that come, and players that retire."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
+from seedzero.agents import base
 from seedzero.config import configs
 from seedzero.core import errors
 from seedzero.device import states
 from seedzero.league import builders, members
 from seedzero.league_play import league_seating
-from seedzero.loop import device_loop, dispatchers, players
+from seedzero.loop import device_loop, dispatchers, places, players
+
+Make: TypeAlias = Callable[[str, int, places.Place], players.Player]
+"""(name, number, place) -> a learning player as it begins, at home nowhere."""
 
 
 class Building:
@@ -20,9 +24,11 @@ class Building:
     league, it does nothing.
     """
 
-    def __init__(self, config: configs.Config, dispatcher: dispatchers.Dispatcher, hooks: device_loop.Hooks) -> None:
-        """Raises ConfigError for an unknown builder."""
-        self._settings, self._seed = config.league, config.run.seed
+    def __init__(
+        self, config: configs.Config, dispatcher: dispatchers.Dispatcher, hooks: device_loop.Hooks, make: Make
+    ) -> None:
+        """make: of players that a builder adds. Raises ConfigError for an unknown builder."""
+        self._settings, self._seed, self._make = config.league, config.run.seed, make
         self._dispatcher, self._hooks = dispatcher, hooks
         is_idle = not config.league.on or config.league.builder in ("past", "self_play")
         self._builder = None if is_idle else builders.load(config.league.builder)
@@ -30,7 +36,7 @@ class Building:
     def after_update(self) -> None:
         """Carries out due decisions. Raises BuilderError for a user's builder that fails."""
         learning, seating, every = self._dispatcher.players, self._dispatcher.seating, self._settings.build_every
-        num_updates = sum(player.num_updates for player in learning)
+        num_updates = self._dispatcher.everyone.num_updates
         if self._builder is None or not isinstance(seating, league_seating.LeagueSeating) or num_updates % every:
             return
         counts = {player.name: self._learned(player) for player in learning}
@@ -64,22 +70,85 @@ class Building:
         home = {player.name: number for number, player in enumerate(self._dispatcher.players)}.get(action.player, -1)
         player = self._dispatcher.players[home]
         decision: dict[str, Any] = {"event": action.kind, "player": action.player}
+        counts = dict(version=player.num_updates, env_steps=player.accounting.ledger.counts.stored)
         if action.kind == builders.FREEZE:
             return dispatchers.freeze(seating, home, player, self._hooks.freeze, action.reason)
-        if action.kind == builders.RETIRE:
+        if action.kind == builders.ADD:
+            source = action.source or members.INITIAL
+            decision |= {"player": self._add(action, source, seating), "source": source}
+        elif action.kind == builders.RETIRE and home >= 0:
+            if not self._end(player, action.reason, seating):
+                return False
+            decision |= counts
+        elif action.kind == builders.RETIRE:
             seating.change(seating.members.retire(action.player), seating.payoff)
         elif action.kind == builders.MEET:
             seating.change(seating.members.meet(action.player, action.source), seating.payoff)
             decision["source"] = action.source
         else:
             reset(player, seating, action.source, action.reason, self._hooks.report)
-            decision |= {
-                "source": action.source,
-                "version": player.num_updates,
-                "env_steps": player.accounting.ledger.counts.stored,
-            }
+            decision |= {"source": action.source, **counts}
         self._hooks.note({**decision, "reason": action.reason})
         return True
+
+    def _add(self, action: builders.Action, source: str, seating: league_seating.LeagueSeating) -> str:
+        """Begins a learning player in the place with the fewest of them; returns its name."""
+        pool, member = members.add(seating.members, action.player, source=source, reason=action.reason)
+        learning = self._dispatcher.players
+        place = min(self._dispatcher.places, key=lambda place: sum(player.place is place for player in learning))
+        player = self._make(member.name, member.number, place)
+        player.train = begun(player, seating, source, self._hooks.report)
+        player.publish()
+        self._seat(seating, pool, (*learning, player))
+        return member.name
+
+    def _end(self, player: players.Player, reason: str, seating: league_seating.LeagueSeating) -> bool:
+        """Makes a learning player a frozen one; returns whether that could be saved."""
+        counts: dict[str, Any] = dict(version=player.num_updates, env_steps=player.accounting.ledger.counts.stored)
+        snapshot = players.snapshot(player)
+        digits = seating.digits(seating.members.num_frozen)
+        pool, member = seating.members.freeze(player.name, digits, **counts, reason=reason)
+        last = dispatchers.NewPlayer(member.name, player.name, **counts, snapshot=snapshot, reason=reason)
+        if not self._hooks.freeze(last):
+            return False
+        seating.pool.add(member.name, snapshot)
+        others = tuple(one for one in self._dispatcher.players if one is not player)
+        self._seat(seating, pool.retire(player.name, reason), others)
+        return True
+
+    def _seat(
+        self, seating: league_seating.LeagueSeating, pool: members.Pool, learning: tuple[players.Player, ...]
+    ) -> None:
+        """Has other players learn, each in groups of its own."""
+        seating.change(pool, seating.payoff, live={player.name: player for player in learning})
+        dispatchers.set_players(self._dispatcher, learning, seating.homes.mine())
+
+
+def begun(
+    player: players.Player, seating: league_seating.LeagueSeating, source: str, report: Callable[[str], None]
+) -> base.TrainState:
+    """Returns the state of a player before its first update.
+
+    source: INITIAL, or the player whose parameters it takes, with the statistics that their values count in. Raises
+    CheckpointError if these are lost.
+    """
+    setup = player.place.setup
+    train = states.init_train(setup, player.seed)
+    if source == members.INITIAL:
+        return train
+    if seating.params(source) is None:
+        raise errors.CheckpointError(
+            f"player {player.name} cannot begin as {source}: the parameters of {source} are lost; run the same "
+            f"command again: the league goes on from the last checkpoint without {source}"
+        )
+    live = seating.live.get(source)
+    given = seating.pool.get(source) if live is None else players.snapshot(live)
+    if given.scales.keys() < set(setup.agent.scales):
+        report(
+            f"league: {source} was saved by an earlier version, without the statistics of its returns; "
+            f"{player.name} takes its parameters, and learns new statistics"
+        )
+    return states.with_snapshot(setup, train, given)
 
 
 def reset(
@@ -93,24 +162,9 @@ def reset(
 
     Its counts go on: random numbers and the versions of stored rows follow from them.
 
-    source: INITIAL, or the player whose parameters it takes, with the statistics that their values count in. Raises
-    CheckpointError if these are lost.
+    source: as of `begun`.
     """
-    train = states.init_train(player.place.setup, player.seed)
-    if source != members.INITIAL:
-        if seating.params(source) is None:
-            raise errors.CheckpointError(
-                f"player {player.name} cannot be reset to {source}: the parameters of {source} are lost; run the "
-                f"same command again: the league goes on from the last checkpoint without {source}"
-            )
-        live = seating.live.get(source)
-        given = seating.pool.get(source) if live is None else players.snapshot(live)
-        if given.scales.keys() < set(player.place.setup.agent.scales):
-            report(
-                f"league: {source} was saved by an earlier version, without the statistics of its returns; "
-                f"{player.name} takes its parameters, and learns new statistics"
-            )
-        train = states.with_snapshot(player.place.setup, train, given)
+    train = begun(player, seating, source, report)
     player.train = train._replace(num_updates=player.train.num_updates)
     player.place.rings = states.forget(player.rings)
     player.accounting.restart(player.num_updates)

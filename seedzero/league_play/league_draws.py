@@ -20,18 +20,26 @@ class Home:
     active: tuple[str, ...] = ()  # its opponents; itself: self-play
     num_sets: int = -1  # number of the active set
     num_matches: int = 0  # of training, at home here
+    number: int = 0  # as of `Member.number`
 
 
 class Draws:
     """Draws the opponents of slots by the run's seed and counts alone, never by the order of arrival."""
 
-    def __init__(
-        self, settings: league_config.LeagueConfig, seed: int, names: Sequence[str], table: np.ndarray
-    ) -> None:
-        """names: of the learning players. table: [S] number of the player at home in each slot."""
+    def __init__(self, settings: league_config.LeagueConfig, seed: int, pool: members.Pool, table: np.ndarray) -> None:
+        """table: [S] place of the player at home in each slot, among the learning players."""
         self._settings, self._seed, self._table = settings, seed, table
-        self.homes = [Home(name) for name in names]
+        self.homes = [Home(name, number=pool.of(name).number) for name in pool.learning]
         self.reset()
+
+    def change(self, pool: members.Pool, table: np.ndarray, moved: np.ndarray) -> None:
+        """Goes on with other learning players; table: as given before. moved: slots [B] that change their home."""
+        known = {home.name: home for home in self.homes}
+        self.homes = [known.get(name, Home(name, number=pool.of(name).number)) for name in pool.learning]
+        self._table = table
+        for slot in moved.tolist():
+            self._drawn.pop(slot, None)
+        self.release(moved)
 
     def reset(self) -> None:
         """All environments begin anew."""
@@ -59,11 +67,11 @@ class Draws:
 
     def next(self, slot: int, group: int, slots: np.ndarray) -> str:
         """Returns a slot's next opponent: the group's, which draws anew once all its slots [E] have it."""
-        place, (number, name) = int(self._table[group]), self._drawn.get(group, (-1, ""))
+        home, (number, name) = self.homes[self._table[group]], self._drawn.get(group, (-1, ""))
         if np.all(self._taken[slots] == number):
-            number, active = number + 1, self.homes[place].active
+            number, active = number + 1, home.active
             turn = matchmaking.turn(
-                seed=self._seed, first_slot=group, epoch=self._epoch, number=number, size=len(active), home=place
+                seed=self._seed, first_slot=group, epoch=self._epoch, number=number, size=len(active), home=home.number
             )
             name = active[turn]
             self._drawn[group] = number, name
@@ -76,14 +84,16 @@ class Draws:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the part of a checkpoint's counters; of several learning players, each one's."""
-        first, *others = self.homes
+        first = self.homes[0]
         found = {"active": list(first.active), "num_sets": first.num_sets}
-        if not others:
+        if self._settings.most_players == 1:
             return found
         return {**found, "homes": [{**dataclasses.asdict(home), "active": list(home.active)} for home in self.homes]}
 
-    def restore(self, saved: Mapping[str, Any], num_matches: int) -> None:
-        """Continues a checkpoint's counters; num_matches: of training so far."""
+    def restore(self, saved: Mapping[str, Any], num_matches: int, table: np.ndarray) -> None:
+        """Continues a checkpoint's counters. num_matches: of training so far. table: as given before."""
+        self._table = table
         first = dict(name=members.MAIN, num_matches=num_matches, active=saved["active"], num_sets=saved["num_sets"])
-        self.homes = [Home(**{**home, "active": tuple(home["active"])}) for home in saved.get("homes", [first])]
+        homes = enumerate(saved.get("homes", [first]))  # of earlier versions without numbers
+        self.homes = [Home(**{"number": at, **home, "active": tuple(home["active"])}) for at, home in homes]
         self.reset()

@@ -15,7 +15,7 @@ from seedzero.config import configs
 from seedzero.core import errors, types
 from seedzero.device import batches, states
 from seedzero.league import matches, matchmaking, members, payoffs
-from seedzero.league_play import league_draws, snapshot_pools
+from seedzero.league_play import group_homes, league_draws, snapshot_pools
 from seedzero.loop import players, seatings
 
 _SELF = -1
@@ -45,25 +45,27 @@ class LeagueSeating(seatings.Seating):
         """digits: of the name of the Nth snapshot, hexadecimal. report: shows the user a line."""
         self._has_seats = has_seats
         self._settings = config.league
-        self.pool, self._digits, self._report = pool, digits, report
+        self.pool, self.digits, self._report = pool, digits, report
         self.members = members.initial_pool(config.league)
         self.payoff = payoffs.Payoff()
         self.live: Mapping[str, players.Player] = {}  # the learning players, by name; set once they are there
-        names, self._envs_per_group = self.members.learning, config.worker.envs_per_group
-        self._table = seatings.homes(num_slots, self._envs_per_group, len(names))
-        self._draws = league_draws.Draws(config.league, config.run.seed, names, self._table)
+        self.homes = group_homes.GroupHomes(num_slots, config.worker.envs_per_group, self.members)
+        self._draws = league_draws.Draws(config.league, config.run.seed, self.members, self.homes.table)
         self._num_void = 0
-        self._frozen_at = dict.fromkeys(names, 0)  # steps at the newest snapshot, though it may be refused or lost
+        # Steps at the newest snapshot, though it may be refused or lost
+        self._frozen_at = dict.fromkeys(self.members.learning, 0)
         self._draws.redraw(self.payoff, self.members)
         self.reset()
 
     def home(self, slots: np.ndarray) -> int:
-        return int(self._table[slots[0]])
+        return int(self.homes.table[slots[0]])
 
     def reset(self) -> None:
         zero = self.payoff.sums_to_zero
-        self._boards = matches.Boards.empty(len(self._table), has_seats=self._has_seats, sums_to_zero=zero)
-        self._opponent = np.full(len(self._table), _SELF)  # place of a game's opponent in `_names`, by the game's slot
+        self._boards = matches.Boards.empty(len(self.homes.table), has_seats=self._has_seats, sums_to_zero=zero)
+        self._opponent = np.full(
+            len(self.homes.table), _SELF
+        )  # place of a game's opponent in `_names`, by the game's slot
         self._names: list[str] = []
         self._draws.reset()
 
@@ -136,15 +138,30 @@ class LeagueSeating(seatings.Seating):
 
     # ------------------------------------------------------------------------------------ players
 
-    def change(self, pool: members.Pool, payoff: payoffs.Payoff, *, void: str = "") -> None:
+    def change(
+        self,
+        pool: members.Pool,
+        payoff: payoffs.Payoff,
+        *,
+        void: str = "",
+        live: Mapping[str, players.Player] | None = None,
+    ) -> None:
         """Goes on with changed players and results, and new opponents.
 
-        void: a player whose matches under way are void.
+        void: a player whose matches under way are void. live: other learning players, by name; None: the same. Matches
+        of groups that change their home are void, and matches against a player that learns no more.
         """
         self.members, self.payoff = pool, payoff
+        gone = {void} if live is None else self.live.keys() - live.keys()
+        if live is not None:
+            moved, self.live = self.homes.change(pool), live
+            self._draws.change(pool, self.homes.table, moved)
+            self._frozen_at = {name: self._frozen_at.get(name, 0) for name in live}
+            self.lose(moved, goes_on=True)
         if void in self.live:
-            self.lose(np.flatnonzero(self._table == list(self.live).index(void)), goes_on=True)
-        self.lose(_freed(self._opponent, self._names, void), goes_on=True)
+            self.lose(np.flatnonzero(self.homes.table == list(self.live).index(void)), goes_on=True)
+        for name in sorted(gone):
+            self.lose(_freed(self._opponent, self._names, name), goes_on=True)
         self._draws.redraw(self.payoff, self.members)
 
     def freezes(self, home: int, env_steps: int) -> bool:
@@ -154,7 +171,7 @@ class LeagueSeating(seatings.Seating):
     def freeze(
         self, home: int, snapshot: states.PlayerSnapshot, *, version: int, env_steps: int, reason: str = ""
     ) -> str:
-        name, digits = self._draws.homes[home].name, self._digits(self.members.num_frozen)
+        name, digits = self._draws.homes[home].name, self.digits(self.members.num_frozen)
         pool, member = self.members.freeze(name, digits, version=version, env_steps=env_steps, reason=reason)
         self._frozen_at[name] = env_steps
         self.pool.add(member.name, snapshot)
@@ -184,24 +201,28 @@ class LeagueSeating(seatings.Seating):
                 "pool": self.members.to_json(),
                 "payoff": self.payoff.to_json(),
                 **self._draws.to_json(),
-                **({"envs_per_group": self._envs_per_group} if len(self._draws.homes) > 1 else {}),
+                **({"envs_per_group": self.homes.size} if self._settings.most_players > 1 else {}),
+                **({"homes_of_groups": self.homes.of_groups} if self._settings.homes_change else {}),
                 "num_void": self._num_void,
             }
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         found = saved["league"]
-        if (size := found.get("envs_per_group", self._envs_per_group)) != self._envs_per_group:
+        if (size := found.get("envs_per_group", self.homes.size)) != self.homes.size:
             raise errors.ResumeError(
-                f"--worker.envs_per_group={self._envs_per_group}: the players of this run are at home in groups of "
+                f"--worker.envs_per_group={self.homes.size}: the players of this run are at home in groups of "
                 f"{size} environments, whose steps the replay holds; give --worker.envs_per_group={size}"
             )
-        self.members = members.Pool.from_json(found["pool"])
+        self.members = members.in_checkpoint(saved, self.members)
+        self.homes.restore(found.get("homes_of_groups"), self.members)
         self.payoff = payoffs.Payoff.from_json(found["payoff"])
         self._num_void = found["num_void"]
         self._frozen_at = {name: self.members.since(name)[1] for name in self.members.learning}
         counts = self.payoff.num_matches()
-        self._draws.restore(found, sum(counts[name] for name in (payoffs.SELF_PLAY, *payoffs.BETWEEN)))
+        self._draws.restore(
+            found, sum(counts[name] for name in (payoffs.SELF_PLAY, *payoffs.BETWEEN)), self.homes.table
+        )
         self.reset()
 
 

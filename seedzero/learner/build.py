@@ -67,13 +67,15 @@ def device_loop_for(
         setup, train, actor, seed=config.run.seed, on_host=on_host, on_ready=workers.inbox.news.tell
     )
     try:
-        names = members.initial_pool(config.league).learning
-        homes = seatings.homes(setup.layout.num_train, config.worker.envs_per_group, len(names))
+        pool = members.initial_pool(config.league)
         with slow_compile.without_alarm():
-            resumed = saves.restore(setup.agent, train, strategy.whole(actor.rings) if is_saved else None, names)
+            resumed = saves.restore(setup.agent, train, strategy.whole(actor.rings) if is_saved else None, pool)
             trains, restored = resumed or ({}, None)
+            if restored is not None:
+                pool = members.in_checkpoint(restored.counters, pool)
             trains = trains or {
-                name: states.init_train(setup, seed_of(config.run.seed, at)) for at, name in enumerate(names)
+                name: states.init_train(setup, seed_of(config.run.seed, pool.of(name).number))
+                for name in pool.learning
             }
             if hosts is not None:  # the others may have no checkpoint, or no worker so far
                 hosts.link.agreed.begin(max(0, hosts.step), hosts.resolved)
@@ -81,20 +83,21 @@ def device_loop_for(
                 trains = {name: strategy.spread(state) for name, state in trains.items()}
                 saving.check_same(setup.agent, trains, restored, saves.directory)
             carried, rings = first_actor(setup, restored, strategy, is_deterministic=config.run.deterministic)
-        place, learning = places.Place(0, setup, programs, strategy, rings, carried), []
-        for number, name in enumerate(names):
-            rate_limiter = players.make_pacer(config, setup)
-            learning.append(
-                players.Player(
-                    name,
-                    seed_of(together.own_seed(config), number),
-                    place,
-                    trains[name],
-                    rate_limiter=rate_limiter,
-                    accounting=step_accounting.StepAccounting(setup.layout, rate_limiter, gathered, spec),
-                    mine=None if len(names) == 1 else homes == number,
-                )
-            )
+        place = places.Place(0, setup, programs, strategy, rings, carried)
+        homes = seatings.homes(setup.layout.num_train, config.worker.envs_per_group, len(pool.learning))
+
+        def make(name: str, number: int, here: places.Place, state: base.TrainState | None = None) -> players.Player:
+            """Returns a learning player; state: None: it begins."""
+            seed, rate_limiter = seed_of(together.own_seed(config), number), players.make_pacer(config, here.setup)
+            changes = config.league.homes_change
+            accounting = step_accounting.StepAccounting(here.setup.layout, rate_limiter, gathered, spec, changes)
+            train = states.init_train(here.setup, seed) if state is None else state
+            return players.Player(name, seed, here, train, rate_limiter=rate_limiter, accounting=accounting)
+
+        learning = [make(name, pool.of(name).number, place, trains[name]) for name in pool.learning]
+        if config.league.most_players > 1:
+            for at, player in enumerate(learning):
+                player.mine = homes == at
         seating = league(config, setup, train, saves, learning) if config.league.on else seatings.Seating()
         if config.league.on and spec.seats:
             hooks = hooks._replace(judge=judge(config, setup))
@@ -110,6 +113,8 @@ def device_loop_for(
                 dispatcher.restore(restored.counters, has_replay=restored.rings is not None)
             for name in set(seating.frozen()) - restored.frozen.keys():
                 seating.remove(name)  # damaged: it was reported
+            if isinstance(seating, league_seating.LeagueSeating) and config.league.homes_change:
+                players.restore_homes(learning, seating.homes.mine())
     except Exception:
         programs.close()
         raise
@@ -119,7 +124,7 @@ def device_loop_for(
         named = [kinds.get(index, name) for index, name in enumerate(hosts.processors)]
         agreed, deterministic = hosts.link.agreed, config.run.deterministic
         kept = alike.Alike(dispatcher, named, hooks.report, hosts.link.leave, deterministic=deterministic)
-    after_update = building.Building(config, dispatcher, hooks).after_update
+    after_update = building.Building(config, dispatcher, hooks, make).after_update
     loop = device_loop.DeviceLoop(config, dispatcher, hooks, agreed, kept, after_update)
     if restored is not None:
         loop.others.restore(restored.counters, () if hosts is None else hosts.parts)
@@ -168,7 +173,7 @@ def judge(config: configs.Config, setup: setups.Setup) -> Callable[[base.Params]
 
 def frozen_on_devices(config: configs.Config) -> int:
     """Returns the most frozen players on the devices: of the active sets and matches under way."""
-    return config.league.active * config.league.num_learning + 2
+    return config.league.active * config.league.most_players + 2
 
 
 def frozen_on_host(config: configs.Config) -> int:
@@ -199,8 +204,9 @@ def place_replay(
         return False, False, ""
     is_small = checkpoint.saves_replay(config.checkpoint, trees.num_bytes(actor.rings))
     is_saved = config.run.deterministic or is_small
-    parts, names = states.parts(setup.agent, train), members.initial_pool(config.league).learning
-    needed = checkpoint.needed_bytes(checkpoint.by_player(dict.fromkeys(names, parts)), actor.rings, is_saved=is_saved)
+    parts, number = states.parts(setup.agent, train), config.league.most_players
+    of_all = checkpoint.by_player({str(at): parts for at in range(number)})
+    needed = checkpoint.needed_bytes(of_all, actor.rings, is_saved=is_saved)
     if config.league.on:
         # Also those that wait for the disk; a CPU's device shares the memory of the host.
         most = (
@@ -209,13 +215,13 @@ def place_replay(
         copies = needed.state_copies + most * trees.num_bytes(setup.agent.acting(train))
         needed = needed._replace(state_copies=copies)
     of_player = trees.num_bytes(train) + 2 * trees.num_bytes(setup.agent.acting(train))  # copies act and evaluate
-    capacity.check_players(len(names), of_player, needed, device)
+    capacity.check_players(number, of_player, needed, device)
     on_host, text = capacity.place(
         config.replay,
         needed,
         device,
         num_devices=setup.layout.num_shards,
-        may_be_host=setup.learners is None and len(names) == 1,  # else windows are drawn with their frames
+        may_be_host=setup.learners is None and number == 1,  # else windows are drawn with their frames
     )
     if config.checkpoint.replay == "auto" and not is_saved:
         text += "; checkpoints leave it out and a resume fills it anew (--checkpoint.replay=on saves it)"

@@ -8,16 +8,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent import futures
 from typing import Any
 
 from seedzero.agents import base
 from seedzero.bucket import mirrors
 from seedzero.checkpoints import checkpoint, checkpointers, migrations, run_dirs, saved_files, trees
-from seedzero.config import configs, league_config
+from seedzero.config import configs
 from seedzero.core import errors
 from seedzero.device import meshes, states
+from seedzero.league import members
 from seedzero.learner import together
 from seedzero.loop import dispatchers, evaluators, phase, replay_rate
 from seedzero.metrics import counts
@@ -107,24 +108,32 @@ class Saves:
         agent: base.Agent,
         train: base.TrainState,
         rings: ring_store.Rings | None,
-        names: Sequence[str] = (league_config.MAIN,),
+        begun: members.Pool | None = None,
     ) -> tuple[dict[str, base.TrainState], checkpoint.Restored] | None:
-        """Returns the newest verified checkpoint, with the states of the learning players, and reports it.
+        """Returns the newest verified checkpoint, with the states of its learning players, and reports it.
 
         None for a new run; of several hosts, host 0 alone has states, and the others {}. train, rings: shapes, dtypes
         and shardings of a player's state, and of the replay with its frames; None: this run's checkpoints leave the
-        replay out. names: of the players.
+        replay out. begun: the players of a new run; None: one.
         """
         self._includes_replay = rings is not None
         hosts, checkpoints = self.hosts, self.directory.checkpoints
-        if hosts is not None and hosts.index > 0:
-            names = ()
-        like = checkpoint.by_player(dict.fromkeys(names, states.parts(agent, train))) if names else None
+        has_states = hosts is None or hosts.index == 0
+
+        def names(counters: Mapping[str, Any]) -> tuple[str, ...]:
+            with reading_counters(int(counters.get("num_updates", 0))):
+                return members.in_checkpoint(counters, begun or members.Pool()).learning if has_states else ()
+
+        def like(counters: Mapping[str, Any]) -> dict[str, trees.Tree]:
+            return checkpoint.by_player(dict.fromkeys(names(counters), states.parts(agent, train)))
+
         restored = None
         if hosts is None or (hosts.has_part and hosts.step in saved_files.finished(checkpoints / saved_files.STEPS)):
             step: saved_files.Step = "last" if hosts is None else hosts.step
             needs_replay = self.config.run.deterministic
-            restored = checkpoint.restore(checkpoints, like, rings, step, needs_replay=needs_replay)
+            restored = checkpoint.restore(
+                checkpoints, like if has_states else None, rings, step, needs_replay=needs_replay
+            )
         if restored is None:
             self._truncate(0, -1, 0)
             return None
@@ -142,7 +151,7 @@ class Saves:
         self._truncate(num_bytes, num_steps, int(counters.get(_LEAGUE_BYTES, 0)))
         is_kept = restored.rings is not None or not agent.samples
         self.report(f"resumed at update {restored.step}{'' if is_kept else '; the replay fills anew'}")
-        of_players = {name: checkpoint.of_player(restored.state, name) for name in names}
+        of_players = {name: checkpoint.of_player(restored.state, name) for name in names(restored.counters)}
         return {name: states.from_parts(agent, train, found) for name, found in of_players.items()}, restored
 
     def _truncate(self, size_bytes: int, env_steps: int, league_bytes: int) -> None:

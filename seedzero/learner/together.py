@@ -252,7 +252,7 @@ def counters(loop: device_loop.DeviceLoop | None, roster: rosters.Roster, addres
     """Returns a host's own counters for the others; {}: it has no loop. address: its workers' name for it."""
     if loop is None:
         return {}
-    steps, sizes = facts.own_counts(loop.dispatcher.players), roster.sizes()
+    steps, sizes = facts.own_counts(loop.dispatcher), roster.sizes()
     room = {"workers": len(sizes), "environments": sum(sizes), "free": roster.num_free(), "address": address}
     return {"steps": dataclasses.asdict(steps), **room}
 

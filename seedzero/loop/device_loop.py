@@ -85,7 +85,7 @@ class DeviceLoop:
         self._news = dispatcher.workers.inbox.news
         if agreed is not None:
             agreed.follow(self._news.tell)
-            agreed.steps = lambda: facts.own_counts(dispatcher.players)
+            agreed.steps = lambda: facts.own_counts(dispatcher)
         self._asked: Callable[[dispatchers.CheckpointState], None] | None = None  # by other threads, as the next two
         self._asked_to_stop: str | None = None
         self._asked_to_end = ""
@@ -188,7 +188,7 @@ class DeviceLoop:
             return alone(True)
         return self.agreed.next_call(
             alone,
-            facts.num_updates(self.dispatcher.players),
+            self.dispatcher.everyone.num_updates,
             num_due=facts.num_due(self._config, self.dispatcher, self.run_phase),
             can_update=facts.can_update(self.dispatcher),
             awaits_last=self.dispatcher.update_times.awaits_slow,
@@ -237,7 +237,7 @@ class DeviceLoop:
         for slots, reason in dispatcher.workers.inbox.take_ended():
             dispatcher.discard(slots, reason)
         if self.run_phase.phase is phase.Phase.RUNNING:
-            if (found := facts.spent(self._config, dispatcher.players)) and self.agreed is not None:
+            if (found := facts.spent(self._config, dispatcher)) and self.agreed is not None:
                 self.agreed.spend(found)  # a save may come before the end, on all hosts or on none
                 found = ""
             if spent := found or spent:
@@ -273,7 +273,7 @@ class DeviceLoop:
 
     def _keep_time(self) -> None:
         """Deterministic mode: does the tasks of fixed update counts."""
-        num_updates = facts.num_updates(self.dispatcher.players)
+        num_updates = self.dispatcher.everyone.num_updates
         if num_updates % self._config.checkpoint.every_updates == 0:
             self.dispatcher.in_flight.settle()
             self.dispatcher.reset_environments()

@@ -107,7 +107,7 @@ class Dispatcher:
     ) -> None:
         """here: the run's places. seating: None: of one player."""
         self.places = here
-        self.players = learning
+        self.players, self.everyone = learning, players.Everyone(learning)
         self.workers = workers
         self.gathered = gathered
         self.clock = clock
@@ -129,6 +129,7 @@ class Dispatcher:
         self.update_times = in_flight_calls.UpdateTimes(clock)
         self.evaluated_last = False
         """Whether the last acting call was an evaluation's: it and training alternate."""
+        self.begins_here = np.zeros(here[0].setup.layout.num_train, bool)  # slots whose next row is a cut
         self._num_acts = 0
         self._config = config
         self._publish_every = config.training.publish_every
@@ -159,8 +160,12 @@ class Dispatcher:
     def _act_at(self, player: players.Player, messages: Sequence[batches.Message]) -> _Dealt:
         """Books the rows of a home, and submits a call for each of their movers."""
         num_inserts, joined = player.num_inserts, batches.join(messages, player.accounting.spec)
-        hands = self.seating.deal(joined)
-        player.accounting.record(_stored(joined, hands), self.clock())
+        hands, cut = self.seating.deal(joined), None
+        if (begins := self.begins_here[joined.slot]).any():
+            cut = joined.slot[begins & ~joined.first]
+            joined = joined._replace(first=joined.first | begins)
+            self.begins_here[joined.slot] = False
+        player.accounting.record(seatings.stored(joined, hands), self.clock(), cut)
         self.gathered.add_means({"policy_age": player.num_updates - player.version})
         calls = [self._run_act(player, messages, joined, hand, player.version, num_inserts) for hand in hands]
         looks = self.observer.look(joined.slot, player.place.rings)
@@ -314,8 +319,7 @@ class Dispatcher:
         for session in self.workers.roster.started(types.Role.EVALUATE)[:1]:
             player, now = self.players[0], self.clock()
             params = player.copy_params()
-            steps = (*(one.accounting.ledger.counts for one in self.players), *others)
-            env_steps = sum(found.env_steps for found in steps)
+            env_steps = sum(found.env_steps for found in (*self.everyone.counts(), *others))
             self.evaluator.begin(session, player.num_updates, params, now=now, env_steps=env_steps)
 
     def end(self, left_out: tuple[int, int]) -> phase.RunEnd:
@@ -346,7 +350,7 @@ class Dispatcher:
             player.publish()
         counters = {
             "num_acts": self._num_acts,
-            **players.to_json(self.players),
+            **players.to_json(self.everyone),
             **self.evaluator.to_json(),
             **self.workers.roster.to_json(),
             **self.seating.to_json(),
@@ -358,21 +362,16 @@ class Dispatcher:
     def restore(self, counters: Mapping[str, Any], *, has_replay: bool) -> None:
         """Continues a checkpoint's counters; without its replay, updates wait until new steps are stored."""
         self._num_acts = counters["num_acts"]
-        players.restore(self.players, counters, has_replay=has_replay)
+        self.everyone = players.restore(self.players, counters, has_replay=has_replay)
         self.evaluator.restore(counters)
         self.workers.roster.restore(counters)
         self.seating.restore(counters)
 
 
-def _stored(joined: batches.Batch, hands: Sequence[seatings.Hand]) -> batches.Batch:
-    """Returns the rows that the home's rings and accounting get."""
-    if all(hand.stored for hand in hands):
-        return joined
-    chosen = np.zeros(len(joined.slot), bool)
-    for hand in hands:
-        if hand.stored:
-            chosen[slice(None) if hand.mine is None else hand.mine] = True
-    return joined.those(chosen)
+def set_players(dispatcher: Dispatcher, learning: tuple[players.Player, ...], mine: Sequence[np.ndarray]) -> None:
+    """Has other players learn; the next row of a slot that changes its home is a cut. mine: as of `Player`."""
+    dispatcher.begins_here |= players.change_homes(dispatcher.players, learning, mine)
+    dispatcher.players, dispatcher.everyone = learning, dispatcher.everyone.after(learning)
 
 
 def freeze(

@@ -6,8 +6,6 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from seedzero.config import configs
 from seedzero.core import types
 from seedzero.loop import dispatchers, inboxes, phase, players, rate_limiting, scheduler
@@ -99,12 +97,13 @@ def _progress(
     )
 
 
-def own_counts(learning: Sequence[players.Player]) -> counts.Counts:
-    """Returns the counters of this host, summed over players."""
-    found = [player.accounting.ledger.counts for player in learning]
-    num_samples = sum(
+def own_counts(dispatcher: dispatchers.Dispatcher) -> counts.Counts:
+    """Returns the counters of this host, summed over players, also retired."""
+    everyone = dispatcher.everyone
+    found = everyone.counts()
+    num_samples = everyone.retired.num_samples + sum(
         player.rate_limiter.num_samples(player.num_updates, own.stored)
-        for player, own in zip(learning, found, strict=True)
+        for player, own in zip(everyone.learning, found, strict=False)
     )
     return dataclasses.replace(counts.total(found), num_samples=num_samples)
 
@@ -129,20 +128,16 @@ def num_due(config: configs.Config, dispatcher: dispatchers.Dispatcher, run_phas
     return 0 if progress.only_learns else max(0, min(player.rate_limiter.rate().num_due(progress), most, _MAX_DUE))
 
 
-def num_updates(learning: tuple[players.Player, ...]) -> int:
-    return sum(player.num_updates for player in learning)
-
-
-def spent(config: configs.Config, learning: tuple[players.Player, ...]) -> str:
+def spent(config: configs.Config, dispatcher: dispatchers.Dispatcher) -> str:
     """Returns a line about the spent budget, or ""."""
-    budget = config.run
-    num_steps = sum(player.accounting.ledger.counts.env_steps for player in learning)
+    budget, learning = config.run, dispatcher.players
+    num_steps = sum(found.env_steps for found in dispatcher.everyone.counts())
     owed = sum(
         player.rate_limiter.owed_updates(budget.max_env_steps)
         for player in learning
         if player.accounting.num_kept >= config.replay.min_steps
     )
-    found = budget.spent(num_updates(learning), num_steps, owed)
+    found = budget.spent(dispatcher.everyone.num_updates, num_steps, owed)
     each = f" on each of {config.cluster.num_hosts} hosts" if "steps" in found and config.cluster.num_hosts > 1 else ""
     return f"{found}{each} reached" if found else ""
 
@@ -173,15 +168,13 @@ def look(
 
     others: counters of the run's other hosts, which count too.
     """
-    learning, evaluator = dispatcher.players, dispatcher.evaluator
+    learning, evaluator = dispatcher.everyone.learning, dispatcher.evaluator
     first, running = learning[0], evaluator.running  # another thread may set it to None
-    reanalyse, found = first.place.setup.agent.reanalyse, counts.total([own_counts(learning), *others])
-    num_reanalyses = sum(player.num_reanalyses for player in learning)
-    at_home: list[list[np.ndarray]] = [[] for _ in learning]
+    reanalyse, found = first.place.setup.agent.reanalyse, counts.total([own_counts(dispatcher), *others])
+    num_reanalyses = dispatcher.everyone.num_reanalyses
     sessions = dispatcher.workers.roster.started(types.Role.TRAIN)
-    for session in sessions:
-        for slots in session.slots:
-            at_home[dispatcher.seating.home(slots)].append(slots)
+    groups = [slots for session in sessions for slots in session.slots]
+    at_home = [[slots for slots in groups if one.mine is None or one.mine[slots[0]]] for one in learning]
     lacking = [player.accounting.lacking(groups) for player, groups in zip(learning, at_home, strict=True)]
     away = [player.name for player, groups in zip(learning, at_home, strict=True) if not groups]
     if away and len(sessions) >= max(1, config.worker.num):  # else local workers are on their way
@@ -191,7 +184,7 @@ def look(
         )
     return counts.Snapshot(
         counts=found,
-        num_updates=num_updates(learning),
+        num_updates=dispatcher.everyone.num_updates,
         owed_updates=sum(player.rate_limiter.owed_updates(config.run.max_env_steps) for player in learning),
         num_samples=found.num_samples,
         num_reanalysed=num_reanalyses * reanalyse.batch_size if reanalyse else None,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -115,7 +115,7 @@ class Player:
         self.num_updates = saved["num_updates"]
         self.num_reanalyses = saved["num_reanalyses"]
         self.params, self.version = self.copy_params(), self.num_updates
-        self.accounting.restore(saved, has_replay=has_replay)
+        self.accounting.restore(saved, has_replay=has_replay, mine=self.mine)
         self.rate_limiter.restore(saved)
 
 
@@ -133,24 +133,115 @@ def snapshot(player: Player) -> states.PlayerSnapshot:
     return states.PlayerSnapshot(*player.place.strategy.copy(states.snapshot(player.place.setup.agent, player.train)))
 
 
-_PLAYERS = "players"
-"""In a checkpoint's counters: each of several players' own by name, beside the sums of all."""
+class Retired(NamedTuple):
+    """Counters of the players that learn no more, summed: a run's own never fall."""
+
+    num_updates: int = 0
+    num_reanalyses: int = 0
+    num_samples: int = 0  # windows or steps that these learned from
+    steps: counts.Counts = counts.Counts()  # training steps
+
+    def plus(self, player: Player) -> Retired:
+        """Returns the sums with another player, once its groups have left it."""
+        stored = player.accounting.ledger.counts
+        return Retired(
+            self.num_updates + player.num_updates,
+            self.num_reanalyses + player.num_reanalyses,
+            self.num_samples + player.rate_limiter.num_samples(player.num_updates, stored.stored),
+            counts.total([self.steps, stored]),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the content for a checkpoint."""
+        return {**self._asdict(), "steps": dataclasses.asdict(self.steps)}
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> Retired:
+        """Returns the sums of a checkpoint."""
+        return cls(**{**saved, "steps": counts.Counts(**saved["steps"])})
 
 
-def to_json(learning: Sequence[Player]) -> dict[str, Any]:
+class Everyone(NamedTuple):
+    """The players of a run: all that learn, and the sums of all that have retired."""
+
+    learning: tuple[Player, ...]
+    retired: Retired = Retired()
+
+    @property
+    def num_updates(self) -> int:
+        return self.retired.num_updates + sum(player.num_updates for player in self.learning)
+
+    @property
+    def num_reanalyses(self) -> int:
+        return self.retired.num_reanalyses + sum(player.num_reanalyses for player in self.learning)
+
+    def counts(self) -> tuple[counts.Counts, ...]:
+        """Returns the counters of training steps of each, of retired players together."""
+        return (*(player.accounting.ledger.counts for player in self.learning), self.retired.steps)
+
+    def after(self, learning: tuple[Player, ...]) -> Everyone:
+        """Returns the players once others learn; the groups of retired players have left them."""
+        retired = self.retired
+        for player in self.learning:
+            if player not in learning:
+                retired = retired.plus(player)
+        return Everyone(learning, retired)
+
+
+def change_homes(before: Sequence[Player], after: Sequence[Player], mine: Sequence[np.ndarray]) -> np.ndarray:
+    """Gives slots another home; returns which do, [S] bool. mine: of the players afterwards, as of `Player`.
+
+    The steps that the homes before have stored there are nobody's any more. Of both, each has a home.
+    """
+    moved = np.zeros_like(mine[0])
+    for old in before:
+        for new, own in zip(after, mine, strict=True):
+            assert old.mine is not None
+            slots = np.flatnonzero(old.mine & own)
+            if new is not old and slots.size:
+                old.accounting.leave(slots)
+                new.accounting.take(slots, old.accounting)
+                moved[slots] = True
+    for new, own in zip(after, mine, strict=True):
+        new.mine = own
+    for place in {id(player.place): player.place for player in after}.values() if moved.any() else ():
+        place.rings = states.forget(place.rings_of(moved))
+    return moved
+
+
+def restore_homes(learning: Sequence[Player], mine: Sequence[np.ndarray]) -> None:
+    """Has a checkpoint's players draw from their slots; mine: of each, as of `Player`.
+
+    A checkpoint may have been saved with the replay of an earlier one, whose slots had other homes: rows that their
+    players do not know of are not drawn. In all others there are none.
+    """
+    for player, own in zip(learning, mine, strict=True):
+        player.mine = own
+        lost = own & (player.accounting.num_stored() == 0)
+        player.place.rings = states.forget(player.place.rings_of(lost))
+
+
+_PLAYERS, _RETIRED = "players", "retired"
+"""In a checkpoint's counters: each of several players' own by name, beside the sums of all; sums of retired ones."""
+
+
+def to_json(everyone: Everyone) -> dict[str, Any]:
     """Returns the players' part of a checkpoint's counters: of several, sums over all, and each player's own."""
+    learning, retired = everyone
     by_name = {player.name: player.to_json() for player in learning}
-    if len(learning) == 1:
-        return by_name[learning[0].name]
-    names = ("num_updates", "num_reanalyses")
-    sums = {name: sum(found[name] for found in by_name.values()) for name in names}
-    ledgers = counts.total([player.accounting.ledger.counts for player in learning])
     first = by_name[learning[0].name]
-    return {**first, **sums, "ledger": dataclasses.asdict(ledgers), _PLAYERS: by_name}
+    if len(learning) == 1 and retired == Retired():
+        return first
+    names = ("num_updates", "num_reanalyses")
+    sums = {name: getattr(everyone, name) for name in names}
+    ledgers = counts.total(everyone.counts())
+    found = {**first, **sums, "ledger": dataclasses.asdict(ledgers), _PLAYERS: by_name}
+    return found if retired == Retired() else {**found, _RETIRED: retired.to_json()}
 
 
-def restore(learning: Sequence[Player], saved: Mapping[str, Any], *, has_replay: bool) -> None:
+def restore(learning: tuple[Player, ...], saved: Mapping[str, Any], *, has_replay: bool) -> Everyone:
     """Continues the counters of `to_json`; has_replay: as of `Player.restore`."""
     for player in learning:
-        own = saved if len(learning) == 1 else saved[_PLAYERS][player.name]
+        own = saved[_PLAYERS][player.name] if _PLAYERS in saved else saved
         player.restore(own, has_replay=has_replay)
+    return Everyone(learning, Retired.from_json(saved[_RETIRED]) if _RETIRED in saved else Retired())

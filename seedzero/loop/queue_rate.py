@@ -159,6 +159,20 @@ class QueueRateLimiter(rate_limiting.RateLimiter):
         self._begin[slots] = self._row[slots]
         return num_dropped
 
+    def leave(self, slots: np.ndarray) -> int:
+        left, num_open, num_complete = set(slots.tolist()), self.cut(slots), 0
+        for shard, ready in enumerate(self._ready):
+            num_complete += sum(num_steps for slot, _, num_steps in ready if slot in left)
+            self._ready[shard] = collections.deque(unroll for unroll in ready if unroll[0] not in left)
+        self._num_waiting -= num_complete
+        self._num_ready[slots] = 0
+        self._waiting_since = self._waiting_since if any(self._ready) else None
+        return num_open + num_complete
+
+    def take(self, slots: np.ndarray, before: rate_limiting.RateLimiter) -> None:
+        assert isinstance(before, QueueRateLimiter)
+        self._row[slots] = self._begin[slots] = before._row[slots]  # rows of the rings, which go on
+
     def drop(self) -> int:
         num_dropped = self._forget()
         self._is_live[:] = False

@@ -84,6 +84,14 @@ class RateLimiter(Protocol):
         """Ends the histories of slots without environments; returns the number of steps lost to updates."""
         return 0
 
+    def leave(self, slots: np.ndarray) -> int:
+        """Ends the histories of slots that another player takes; returns the number of steps lost to updates."""
+        return 0
+
+    def take(self, slots: np.ndarray, before: RateLimiter) -> None:
+        """Begins the histories of slots that another player left; before: its rate limiter."""
+        return None
+
     def drop(self) -> int:
         """Forgets all steps waiting for an update; returns their number."""
         return 0

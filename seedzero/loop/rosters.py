@@ -142,7 +142,7 @@ class Roster:
         else:
             num_groups = min(worker.num_groups, hello.max_envs)
             size = min(worker.envs_per_group, hello.max_envs // num_groups, self._max_group)
-        number, num_players = num_groups * size, self._config.league.num_learning
+        number, num_players = num_groups * size, self._config.league.most_players
         if num_players > 1 and role is types.Role.TRAIN and size != worker.envs_per_group:
             raise errors.SlotsExhausted(
                 f"worker {hello.worker_id} takes groups of {size} environments, but {num_players} players learn, each "

@@ -39,6 +39,17 @@ def homes(num_slots: int, envs_per_group: int, num_players: int) -> np.ndarray:
     return found
 
 
+def stored(joined: batches.Batch, hands: Sequence[Hand]) -> batches.Batch:
+    """Returns the rows that the home's rings and accounting get."""
+    if all(hand.stored for hand in hands):
+        return joined
+    chosen = np.zeros(len(joined.slot), bool)
+    for hand in hands:
+        if hand.stored:
+            chosen[slice(None) if hand.mine is None else hand.mine] = True
+    return joined.those(chosen)
+
+
 class Seating:
     """One player, at home everywhere, who moves every row. Used by the loop's thread."""
 

@@ -14,6 +14,9 @@ from seedzero.device import batches
 from seedzero.loop import ledger, rate_limiting
 from seedzero.metrics import aggregator, counts, episodes
 
+STORED_PER_SLOT = "stored_per_slot"
+"""In a checkpoint's counters, where homes change."""
+
 
 @dataclasses.dataclass(eq=False)
 class StepAccounting:
@@ -23,11 +26,14 @@ class StepAccounting:
     rate_limiter: rate_limiting.RateLimiter
     gathered: aggregator.Aggregator
     spec: types.EnvSpec
+    homes_change: bool = False  # groups may come and go
 
     def __post_init__(self) -> None:
         self.ledger = ledger.Ledger(self.layout.num_train)
         self._episodes = episodes.Episodes(self.layout.num_train, self.spec.num_players)
         self._stored_per_shard = np.zeros(self.layout.num_shards, np.int64)
+        self._stored_per_slot = np.zeros(self.layout.num_train, np.int64)  # where homes change
+        self._is_partial = np.zeros(self.layout.num_train, bool)  # another player began the slot's episode
 
     @property
     def num_kept(self) -> int:
@@ -56,16 +62,25 @@ class StepAccounting:
             "devices (--training.num_devices)"
         )
 
-    def record(self, joined: batches.Batch, now: float) -> None:
-        """Books the rows of an acting tick, of groups at home here."""
+    def record(self, joined: batches.Batch, now: float, cut: np.ndarray | None = None) -> None:
+        """Books the rows of an acting tick, of groups at home here.
+
+        cut: slots whose row is a first one only because their group has changed its home; None: there are none.
+        """
         slots, first = joined.slot, joined.first
         self.ledger.record(slots, first, joined.final)
         num_lost = self.rate_limiter.record(slots, joined.group, first, now)
         self.ledger.discard_stored(num_lost, counts.PLAYER_RESET)
         shard, _ = self.layout.place(slots)
         self._stored_per_shard += np.bincount(shard[~first], minlength=self.layout.num_shards)
-        spec = self.spec
         ended = self._episodes.record(slots, joined.reward, first, joined.final, joined.task, joined.mover)
+        if self.homes_change:
+            self._stored_per_slot[slots] += ~first
+            self._is_partial[slots] &= ~first
+            if cut is not None:
+                self._is_partial[cut] = True
+            ended = [episode for episode in ended if not self._is_partial[episode.slot]]
+        spec = self.spec
         for episode in ended:
             name = spec.tasks[episode.task] if spec.tasks else ""
             self.gathered.add_episode(episode.total, episode.length, num_players=spec.num_players, task=name)
@@ -74,6 +89,22 @@ class StepAccounting:
         """Ends the histories of slots without environments."""
         self.ledger.discard(slots, reason)
         self.ledger.discard_stored(self.rate_limiter.cut(slots), counts.UNFINISHED_UNROLL)
+
+    def leave(self, slots: np.ndarray) -> None:
+        """Ends the histories of slots [B] that another player takes, and forgets their steps."""
+        self.ledger.discard(slots, counts.HOME_CHANGED_PENDING)
+        self.ledger.discard_stored(self.rate_limiter.leave(slots), counts.HOME_CHANGED)
+        shard, _ = self.layout.place(slots)
+        np.subtract.at(self._stored_per_shard, shard, self._stored_per_slot[slots])
+        self._stored_per_slot[slots] = 0
+
+    def take(self, slots: np.ndarray, before: StepAccounting) -> None:
+        """Begins the histories of slots [B] that another player left."""
+        self.rate_limiter.take(slots, before.rate_limiter)
+
+    def num_stored(self) -> np.ndarray:
+        """Returns the steps of each slot [S] in this replay, if homes may change."""
+        return self._stored_per_slot
 
     def drop(self, reason: str) -> None:
         """Counts the stored steps waiting for an update as discarded."""
@@ -84,7 +115,7 @@ class StepAccounting:
 
         num_updates: of the player so far.
         """
-        self._stored_per_shard[:] = 0
+        self._stored_per_shard[:] = self._stored_per_slot[:] = 0
         num_lost = self.rate_limiter.restart(num_updates, self.ledger.counts.stored)
         self.ledger.discard_stored(num_lost, counts.PLAYER_RESET)
 
@@ -93,11 +124,15 @@ class StepAccounting:
         return {
             "ledger": self.ledger.to_json(),
             "stored_per_shard": self._stored_per_shard.tolist(),
+            **({STORED_PER_SLOT: self._stored_per_slot.tolist()} if self.homes_change else {}),
             "waiting_steps": self.rate_limiter.num_waiting,
         }
 
-    def restore(self, saved: Mapping[str, Any], *, has_replay: bool) -> None:
-        """Continues a checkpoint's counters; steps waiting for an update are lost with their rings."""
+    def restore(self, saved: Mapping[str, Any], *, has_replay: bool, mine: np.ndarray | None = None) -> None:
+        """Continues a checkpoint's counters; steps waiting for an update are lost with their rings.
+
+        mine: [S] bool, slots at home here; None: all are.
+        """
         self.ledger.restore(saved["ledger"])
         self.ledger.discard_stored(saved["waiting_steps"], counts.UNFINISHED_UNROLL)
         if has_replay:
@@ -105,3 +140,15 @@ class StepAccounting:
             # Where the devices were more or fewer: shards are equal blocks of slots, with steps in all parts alike.
             parts = math.lcm(len(before), self.layout.num_shards) // len(before)
             self._stored_per_shard = np.repeat(before // parts, parts).reshape(self.layout.num_shards, -1).sum(axis=1)
+            if STORED_PER_SLOT in saved:
+                self._stored_per_slot = np.array(saved[STORED_PER_SLOT], np.int64)
+            elif self.homes_change:  # an earlier version saved sums alone
+                self._spread(np.ones(self.layout.num_train, bool) if mine is None else mine)
+
+    def _spread(self, mine: np.ndarray) -> None:
+        """Divides the steps of each shard among its slots at home here, [S] bool."""
+        shard, _ = self.layout.place(np.arange(self.layout.num_train))
+        for number, stored in enumerate(self._stored_per_shard.tolist()):
+            slots = np.flatnonzero(mine & (shard == number))
+            self._stored_per_slot[slots] = stored // max(1, len(slots))
+            self._stored_per_slot[slots[:1]] += stored % max(1, len(slots))

@@ -14,6 +14,11 @@ UNFINISHED_UNROLL = "unfinished_unroll"
 """Steps of a queue before a cut: stored, but no update sees them."""
 PLAYER_RESET = "player_reset"
 """Steps of a queue before its player took other parameters, likewise."""
+HOME_CHANGED = "home_changed"
+"""Steps of a queue before their environments came to another player, likewise."""
+HOME_CHANGED_PENDING = "home_changed_pending"
+"""Steps that were pending then: the next row is the other player's."""
+_STORED_ONCE = (UNFINISHED_UNROLL, PLAYER_RESET, HOME_CHANGED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +34,7 @@ class Counts:
     @property
     def env_steps(self) -> int:
         """Training steps that were ever stored: `stored` falls when a queue's waiting steps are discarded."""
-        return self.stored + sum(self.discarded.get(reason, 0) for reason in (UNFINISHED_UNROLL, PLAYER_RESET))
+        return self.stored + sum(self.discarded.get(reason, 0) for reason in _STORED_ONCE)
 
 
 def total(several: Sequence[Counts]) -> Counts:

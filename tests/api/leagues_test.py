@@ -58,7 +58,7 @@ def test_shares_are_those_of_the_next_draws(tmp_path: pathlib.Path) -> None:
 
 def test_each_learning_player_has_opponents_drawn_for_itself(tmp_path: pathlib.Path) -> None:
     counters, name = saved_league.made_counters(), "main_exploiter_0"
-    exploiter = members.Member(name, members.MAIN_EXPLOITER, learns=True, line=members.MAIN_EXPLOITER)
+    exploiter = members.Member(name, members.MAIN_EXPLOITER, learns=True, line=members.MAIN_EXPLOITER, number=1)
     counters["league"]["pool"]["members"].insert(1, exploiter.to_json())
     counters["league"]["homes"] = [
         {"name": "main", "active": counters["league"]["active"]},

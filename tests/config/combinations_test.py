@@ -39,6 +39,16 @@ def _catch(**changes: options.Value) -> configs.Config:
         ),
         ({"league__main_players": 2}, "--league.main_players=2 .*--league.builder=alphastar"),
         ({"league__league_exploiters": 1}, "--league.league_exploiters=1 .*--league.freeze_every=N"),
+        ({"league__max_players": 3}, "--league.max_players=3 .*--league.builder=MODULE:FUNCTION"),
+        (
+            {"league__builder": "alphastar", "league__main_players": 3, "league__max_players": 2},
+            "--league.max_players=2: 3 players .*--league.max_players=3 or more",
+        ),
+        ({"league__freeze_every": 500, "league__max_players": 2}, "--league.max_players=2: builder past adds no"),
+        (
+            {"league__builder": "my_rules:build", "league__max_players": 40, "worker__num_groups": 4},
+            "--worker.num_groups=4: 40 players learn .*max_players",
+        ),
         ({"league__builder": "alphastr"}, "--league.builder: 'alphastr' .*MODULE:FUNCTION.*, or one of .*alphastar"),
         ({"league__builder": "os:abort"}, "--league.builder: 'os:abort': .*Python's own"),
         (

@@ -61,6 +61,48 @@ def test_several_learning_players_exclude_settings_by_name(
     combinations.check(configs.override(presets.get("league-tictactoe"), several))
 
 
+def test_players_that_are_added_later_need_groups_of_environments_too(said: golden.Said) -> None:
+    asked = _league(league__builder="my_rules:build", league__max_players=4)
+    found, notes = league_rules.implied(asked, {"league.builder"})
+    assert found["worker.num_groups"] == 5
+    said("\n".join(notes))
+    few = configs.override(asked, {"worker.num_groups": 3, "optimizer.schedule": "constant"})
+    assert any("--worker.num_groups=3: 4 players learn" in problem for problem in league_rules.problems(few))
+    enough = configs.override(few, {"worker.num_groups": 4})
+    assert not any("num_groups" in problem for problem in league_rules.problems(enough))
+
+
+@pytest.mark.parametrize(
+    ("changes", "way"),
+    [
+        ({"league.freeze_every": 0}, "there is none"),
+        ({"league.main_players": 3}, "--league.max_players=3 or more"),
+        ({}, "builder past adds no players; give --league.builder=alphastar"),
+        ({"league.builder": "self_play"}, "builder self_play adds no players"),
+        ({"league.builder": "alphastar"}, "keep_training_probability"),
+        (
+            {"league.builder": "alphastar", "league.builder_args": '{"keep_training_probability": {"main": 0}}'},
+            "keep_",
+        ),
+    ],
+)
+def test_players_at_a_time_are_refused_where_none_can_be_added(
+    changes: dict[str, options.Value], way: str, said: golden.Said
+) -> None:
+    enough = {"worker.num_groups": 4, "optimizer.schedule": "constant"}
+    asked = configs.override(presets.get("league-tictactoe"), {"league.max_players": 2, **enough, **changes})
+    with pytest.raises(errors.ConfigError, match=r"--league.max_players=2") as raised:
+        combinations.check(asked)
+    assert way in str(raised.value)
+    said(raised.value, " ".join(map(str, changes.values())))
+    keeps = '{"keep_training_probability": {"main_exploiter": 0.5}}'
+    combinations.check(
+        configs.override(
+            asked, {"league.builder": "alphastar", "league.builder_args": keeps, "league.main_players": 1}
+        )
+    )
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -1,4 +1,4 @@
-"""Builders of leagues in end-to-end tests: one decides at every call, one fails as its arguments say."""
+"""Builders of leagues in end-to-end tests: two decide at every call, one fails as its arguments say."""
 
 from __future__ import annotations
 
@@ -23,6 +23,21 @@ def wild(
         if random.random() < 0.67:
             sources = [members.INITIAL, *(other for other in (*pool.learning, *past[-4:]) if other != name)]
             actions.append(builders.Action("reset", name, sources[random.integers(len(sources))], "wild"))
+    return actions
+
+
+def coming(
+    pool: members.Pool, payoff: payoffs.Payoff, counts: Mapping[str, Any], arguments: Mapping[str, Any], key: int
+) -> list[builders.Action]:
+    """Freezes main, adds players of any kind and source while there is room, and retires them after some updates."""
+    random, past = np.random.default_rng(key), pool.past()
+    actions = [builders.Action("freeze", "main"), *(builders.Action("retire", name) for name in past[:-4])]
+    stay = [name for name in pool.learning if name == "main" or not counts[name].updates or random.random() < 0.5]
+    actions += [builders.Action("retire", name, reason="its time") for name in pool.learning if name not in stay]
+    sources = [members.INITIAL, *stay, *past[-4:]]
+    for _ in range(pool.max_players - len(stay)):
+        kind = members.LEARNING[random.integers(len(members.LEARNING))]
+        actions.append(builders.Action("add", kind, sources[random.integers(len(sources))], "more"))
     return actions
 
 

@@ -54,7 +54,7 @@ def restored(run: pathlib.Path) -> pathlib.Path:
 
 
 def _tell(run: pathlib.Path, dispatcher: dispatchers.Dispatcher, host: Mapping[str, Any]) -> None:
-    parts = {player.name: player.state()[0] for player in dispatcher.players}
+    parts = {player.name: player.state() for player in dispatcher.players}
     copied = trees.copy(checkpoint.by_player(parts))  # random keys as integers, as in files
     history = run / "league.jsonl"
     told = {

@@ -29,6 +29,22 @@ SEVERAL_PLAYERS = (
 )
 
 
+COMING = (
+    *harness.TINY,
+    "--preset=league-tictactoe",
+    "--env=spiel:tic_tac_toe",
+    "--muzero.n_step=2",
+    "--league.max_players=3",
+    "--league.redraw=8",
+    "--league.builder=e2e_builders:coming",
+    "--optimizer.schedule=constant",
+    "--worker.num_groups=4",
+    "--batcher.max_batch=16",
+    "--replay.num_slots=16",
+)
+"""A league whose builder adds players and retires them at every call."""
+
+
 def newest(run: pathlib.Path) -> manifest.Manifest:
     """Returns the manifest of the checkpoint that a resume takes."""
     return saved_files.find(run / "checkpoints", "last", "state")[1]
@@ -127,4 +143,9 @@ def check_league(run: pathlib.Path, lost: tuple[str, ...] = ()) -> None:
     for row in harness.metrics_rows(run):
         assert min([0, *(value for key, value in row.items() if "age" in key or "lag" in key)]) >= 0, row
     if players := found.counters.get("players"):
-        assert sum(own["num_updates"] for own in players.values()) == found.step
+        retired = found.counters.get("retired", {"num_updates": 0})["num_updates"]
+        assert retired + sum(own["num_updates"] for own in players.values()) == found.step
+    added = [line["player"] for line in lines if line["event"] == "add"]
+    assert added == [member.name for member in pool.members if member.origin]
+    ended = {line["player"] for line in lines if line["event"] == "retire"}
+    assert {member.name for member in pool.members if member.retired} == ended

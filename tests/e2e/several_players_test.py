@@ -55,6 +55,20 @@ def test_a_killed_run_repeats_its_bits(host: harness.Host, reference: pathlib.Pa
     assert run_state.state(run_state.killed_and_resumed(host, *LEAGUE, checkpoint=2)) == state
 
 
+@pytest.mark.slow  # tests/league_play/coming_test.py resumes within a process
+def test_a_killed_run_repeats_the_players_that_come_and_go(host: harness.Host) -> None:
+    words = (*run_state.COMING, *harness.lock_step(UPDATES, EVERY), "--league.build_every=6")
+    ended = host.train(host.directory / "whole", *words).wait()
+    assert ended.code == 0, ended.err
+    run_state.check_league(host.directory / "whole")
+    state = run_state.state(host.directory / "whole")
+    events = [json.loads(line)["event"] for line in state["history"].splitlines()]
+    assert min(events.count("add"), events.count("retire")) >= 5
+    discarded = state["counters"]["ledger"]["discarded"]
+    assert discarded["home_changed_pending"] > 0 == discarded.get("player_reset", 0)
+    assert run_state.state(run_state.killed_and_resumed(host, *words, checkpoint=2)) == state
+
+
 # ------------------------------------------------------------------------------------ a builder of a user's
 
 FAULTY = (

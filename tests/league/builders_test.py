@@ -116,6 +116,35 @@ def test_thresholds_may_differ_by_kind_of_player() -> None:
     assert (given["min_games"], given["max_steps"]) == (10, 40_000)
 
 
+@pytest.mark.parametrize("probability", [0.0, 0.25, 1.0])
+def test_a_snapshot_goes_on_learning_beside_its_parent_with_a_probability(probability: float) -> None:
+    args = f'{{"min_steps": 100, "keep_training_probability": {{"main": {probability}}}}}'
+    pool, added = _pool(main_exploiters=1, max_players=3), 0
+    for key in range(1_000):
+        freeze, *rest = _star(pool, payoffs.Payoff(), 100, key, args)
+        assert freeze[:2] == (FREEZE, "main")
+        added += rest == [builders.Action(builders.ADD, "main", "main", "the first one")]
+    assert added / 1_000 == pytest.approx(probability, abs=0.04)
+
+
+def test_snapshots_go_on_learning_while_there_is_room() -> None:
+    args = '{"min_steps": 0, "max_steps": 10, "keep_training_probability": 1}'
+    pool = _pool(main_players=2, main_exploiters=1, max_players=5)
+    found = [action[:3] for action in _star(pool, payoffs.Payoff(), 10, args=args)]
+    assert [action for action in found if action[0] != FREEZE] == [
+        (builders.ADD, "main", "main"),
+        (builders.ADD, "main", "main_1"),
+        (RESET, "main_exploiter_0", "initial"),
+    ]
+    exploiter = _pool(main_exploiters=1, max_players=9)
+    kinds = [action[:2] for action in _star(exploiter, payoffs.Payoff(), 10, args=args)]
+    assert kinds[2:] == [  # it begins as the snapshot, before its parent begins anew
+        (FREEZE, "main_exploiter_0"),
+        (builders.ADD, "main_exploiter"),
+        (RESET, "main_exploiter_0"),
+    ]
+
+
 @pytest.mark.parametrize(("updates", "players"), [(20, {"main"}), (21, {"main", "main_exploiter_0"})])
 def test_a_player_that_has_not_learned_since_its_reset_goes_on(updates: int, players: set[str]) -> None:
     pool = _pool(main_exploiters=1).reset("main_exploiter_0", source="initial", version=20, env_steps=200)
@@ -304,6 +333,9 @@ def lines(*_): return ["freeze main"]
 def one(*_): return builders.Action("freeze", "main")
 def number(*_): return [builders.Action("freeze", 7)]
 def add(*_): return [builders.Action("add", "main_1")]
+def adds(*_): return [builders.Action("add", "main", "main-0a")] * 2
+def gone(*_): return [builders.Action("add", "main"), builders.Action("retire", "main_1")] * 2
+def freezes(*_): return [*gone()[:2], builders.Action("freeze", "main_1")]
 def thaw(*_): return [builders.Action("thaw", "main")]
 def nobody(*_): return [builders.Action("freeze", "main_7")]
 def frozen(*_): return [builders.Action("reset", "main-0a", "initial")]
@@ -323,7 +355,7 @@ def rules(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pa
 
 
 def _own(function: str, steps: int = 100, seconds: float = 20.0) -> tuple[builders.Action, ...]:
-    pool, _ = _pool().freeze("main", "0a", version=5, env_steps=50)
+    pool, _ = _pool(max_players=2).freeze("main", "0a", version=5, env_steps=50)
     payoff = _played(payoffs.Payoff(), pool, "main", "main-0a", "W")
     name, arguments = f"rules_of_a_user:{function}", {"steps": 99}
     counts = _counts(pool, steps)
@@ -337,20 +369,41 @@ def test_a_user_s_builder_decides_by_players_counts_and_arguments(rules: pathlib
     assert _own("build", steps=99) == ()
 
 
+def test_actions_are_checked_in_their_order(rules: pathlib.Path) -> None:
+    rules.write_text(
+        "from seedzero.league.builders import Action\n"
+        "def build(*_):\n"
+        "    adds = Action('add', 'main', 'main-0a')\n"
+        "    return [adds, Action('retire', 'main_1'), Action('add', 'main'), Action('freeze', 'main_2')]\n"
+    )
+    assert [action[:2] for action in _own("build")] == [
+        (builders.ADD, "main"),
+        (RETIRE, "main_1"),
+        (builders.ADD, "main"),
+        (FREEZE, "main_2"),
+    ]
+
+
 def test_the_builder_of_the_documentation_works(rules: pathlib.Path) -> None:
     page = (pathlib.Path(__file__).parents[2] / "docs" / "league.md").read_text(encoding="utf-8")
     (code,) = re.findall(r'```python\n("""my_rules\.py:.*?)```', page, re.DOTALL)
     rules.with_name("rules_of_a_user.py").write_text(code)
-    pool, old = _pool().freeze("main", "0a", version=5, env_steps=50)
-    payoff = _played(payoffs.Payoff(), pool, "main", old.name, 100 * "W")
-    name, counts = "rules_of_a_user:build", {"main": builders.Learned(105, 1_050)}
-    found = builders.run(builders.load(name), pool, payoff, counts, {"every": 100}, 0, name=name)
-    assert found == (
-        builders.Action(FREEZE, "main", reason="100 updates"),
-        builders.Action(RETIRE, old.name, reason="beaten"),
-    )
-    counts = {"main": builders.Learned(104, 1_040)}
-    assert builders.run(builders.load(name), pool, payoffs.Payoff(), counts, {"every": 100}, 0, name=name) == ()
+    name, settings = "rules_of_a_user:build", {"every": 100}
+
+    def decide(pool: members.Pool, payoff: payoffs.Payoff, updates: int) -> list[tuple[str, ...]]:
+        counts = {name: builders.Learned(updates, 10 * updates) for name in pool.learning}
+        found = builders.run(builders.load(name), pool, payoff, counts, settings, 0, name=name)
+        return [tuple(filter(None, action)) for action in found]
+
+    pool, old = _pool(max_players=2).freeze("main", "0a", version=5, env_steps=50)
+    freeze, add = ("freeze", "main", "100 updates"), ("add", "main_exploiter", "main", "main stagnates")
+    assert decide(pool, payoffs.Payoff(), 104) == []
+    assert decide(pool, _played(payoffs.Payoff(), pool, "main", old.name, 60 * "W"), 105) == [freeze]
+    assert decide(pool, _played(payoffs.Payoff(), pool, "main", old.name, 30 * "WL"), 105) == [add, freeze]
+    pool, exploiter = members.add(pool, "main_exploiter", source="main")
+    assert decide(pool, payoffs.Payoff(), 105) == [freeze]  # there is no room for another
+    for games, actions in ((99 * "W", []), (100 * "W", [("retire", exploiter.name, "beaten")]), (50 * "WL", [])):
+        assert decide(pool, _played(payoffs.Payoff(), pool, "main", exploiter.name, games), 104) == actions
 
 
 @pytest.mark.parametrize(
@@ -360,7 +413,8 @@ def test_the_builder_of_the_documentation_works(rules: pathlib.Path) -> None:
         ("exits", "    raise SystemExit"),
         ("hangs", "    threading.Event().wait(60)"),
         ("rules", "    def __call__"),
-        *((name, f"def {name}(") for name in ("nothing", "lines", "one", "number", "add", "thaw")),
+        *((name, f"def {name}(") for name in ("nothing", "lines", "one", "number", "thaw")),
+        *((name, f"def {name}(") for name in ("add", "adds", "gone", "freezes")),
         *((name, f"def {name}(") for name in ("nobody", "frozen", "nowhere", "source")),
     ],
 )

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import golden
 
 from seedzero.config import league_config
@@ -36,6 +38,19 @@ def test_each_learning_player_has_its_snapshots_and_resets_in_their_order() -> N
     assert kinds == [("freeze", 20), ("reset", 20), ("freeze", 40), ("reset", 40)]
     assert [event["source"] for event in exploiter["events"][1::2]] == ["initial", "main-0a"]
     assert [event["reason"] for event in exploiter["events"][1::2]] == ["", "reason 2"]
+
+
+def test_added_players_begin_and_retired_ones_end_their_lines(said: golden.Said) -> None:
+    pool = dataclasses.replace(_pool(), max_players=3)
+    pool, _ = members.add(pool, "main", source="main-0d", reason="goes on from there")
+    pool, _ = pool.freeze("main_exploiter_0", "0e", version=80, env_steps=8_000, reason="beaten")
+    pool = pool.retire("main_exploiter_0", "beaten")
+    _, exploiter, added = lineage.tree(pool)
+    kinds = [event["event"] for event in exploiter["events"]]
+    assert kinds == ["freeze", "reset", "freeze", "reset", "freeze", "retire"]
+    assert exploiter["events"][-1] == {"event": "retire", "version": 80, "env_steps": 8_000, "reason": "beaten"}
+    assert [(event["event"], event["source"]) for event in added["events"]] == [("add", "main-0d")]
+    said(lineage.text(pool))
 
 
 def test_the_tree_is_text_for_a_terminal(said: golden.Said) -> None:

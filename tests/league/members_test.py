@@ -79,13 +79,17 @@ _damaged = functools.partial(saved_league.damaged, _pool().to_json())
         (_damaged("members", 1, "name", value="../x"), "'../x'"),
         (_damaged("members", 1, "name", value="main-1b"), "each once"),
         (_damaged("members", 1, "kind", value="thawed"), "'thawed'"),
-        (_damaged("members", 1, "learns", value=True), "learns is True"),
+        (_damaged("members", 1, "learns", value=True), "True, version"),
         (_damaged("members", 1, "version", value=-1), "version is -1"),
         (_damaged("members", 1, "env_steps", value=1.5), "1.5"),
         (_damaged("members", 1, "parent", value=""), "parent is ''"),
         (_damaged("members", 1, "line", value="frozen"), "line is 'frozen'"),
         (_damaged("members", 0, "line", value="main_exploiter"), "line is 'main_exploiter'"),
-        (_damaged("members", 0, "retired", value=True), "retired is True"),
+        (_damaged("members", 0, "retired", value=True), "learns is True"),
+        (_damaged("members", 1, "retired", value=1), "retired is 1"),
+        (_damaged("members", 0, "number", value=1), "numbers are .1"),
+        (_damaged("members", 1, "number", value=1), "number is 1"),
+        (_damaged("members", 1, "origin", value="initial"), "origin is 'initial'"),
         (_damaged("members", 1, "frozen_env_steps", value=9), "frozen_env_steps is 9"),
         (_damaged("members", 0, "resets", value=-1), "resets is -1"),
         (_damaged("members", 0, "reset_env_steps", value=9), "reset_env_steps is 9"),
@@ -167,6 +171,76 @@ def test_a_retired_player_stays_and_leaves_matchmaking() -> None:
     assert members.Pool.from_json(json.loads(json.dumps(pool.to_json()))) == pool
 
 
+def _with_room() -> members.Pool:
+    settings = league_config.LeagueConfig(main_exploiters=1, max_players=4)
+    return members.initial_pool(settings)
+
+
+def test_an_added_player_has_the_next_name_and_number_of_all_so_far() -> None:
+    pool, first = members.add(_with_room(), "main_exploiter", source="main", reason="stuck")
+    assert (first.name, first.number, first.origin, first.reason) == ("main_exploiter_1", 2, "main", "stuck")
+    assert (first.learns, first.version, first.line) == (True, 0, "main_exploiter") and pool.has_room
+    pool, second = members.add(pool.retire("main_exploiter_1"), "main_exploiter")  # no name or number is used again
+    pool, third = members.add(pool, "main")
+    assert [(one.name, one.number, one.origin) for one in (second, third)] == [
+        ("main_exploiter_2", 3, "initial"),
+        ("main_1", 4, "initial"),
+    ]
+    assert pool.learning == ("main", "main_exploiter_0", "main_exploiter_2", "main_1") and not pool.has_room
+    read = members.Pool.from_json(json.loads(json.dumps(pool.to_json())))
+    assert read == pool and not read.has_room
+
+
+def test_a_learning_player_that_retires_is_a_frozen_player_from_then_on() -> None:
+    pool, _ = _with_room().freeze("main", "0a", version=1, env_steps=10)
+    pool = pool.meet("main_exploiter_0", "main-0a")
+    pool, last = pool.freeze("main_exploiter_0", "0b", version=7, env_steps=70, reason="beaten")
+    pool = pool.retire("main_exploiter_0", "beaten")
+    assert last == members.Member(
+        "main_exploiter_0-0b",
+        "frozen",
+        learns=False,
+        version=7,
+        env_steps=70,
+        parent="main_exploiter_0",
+        line="main_exploiter",
+        reason="beaten",
+    )
+    ended = pool.of("main_exploiter_0")
+    assert (ended.learns, ended.retired, ended.version, ended.env_steps, ended.rival) == (False, True, 7, 70, "")
+    assert pool.learning == ("main",) and pool.past() == ("main-0a", last.name) and pool.num_frozen == 2
+    assert pool.learning_of("main_exploiter") == ()
+    read = members.Pool.from_json(json.loads(json.dumps(pool.to_json())))
+    assert read == dataclasses.replace(pool, max_players=1)
+
+
+def test_players_that_can_t_be_added_or_retired_are_refused(said: golden.Said) -> None:
+    pool, _ = _with_room().freeze("main_exploiter_0", "0b", version=7, env_steps=70)
+    pool = pool.retire("main_exploiter_0")
+    full = members.initial_pool(league_config.LeagueConfig(main_exploiters=1))
+    for number, (change, named) in enumerate(
+        [
+            (lambda: members.add(full, "main"), "--league.max_players=2"),
+            (lambda: members.add(pool, "main_1"), "'main_1' is no kind"),
+            (lambda: members.add(pool, "frozen"), "'frozen' is no kind"),
+            (lambda: members.add(pool, "main", source="main-77"), "'main-77'"),
+            (lambda: members.add(pool, "main", source="main_exploiter_0"), "main_exploiter_0-0b"),
+            (lambda: pool.reset("main", source="main_exploiter_0", version=0, env_steps=0), "main_exploiter_0-0b"),
+            (lambda: pool.retire("main_exploiter_0"), "main_exploiter_0 is retired"),
+            (lambda: pool.retire("main"), "player main is evaluated"),
+        ]
+    ):
+        with said.raises(ValueError, named, number):
+            change()
+
+
+def test_players_of_earlier_versions_have_the_numbers_of_their_places() -> None:
+    values = _league().to_json()
+    for member in values["members"]:
+        del member["number"], member["origin"]
+    assert members.Pool.from_json(values) == _league()
+
+
 def test_a_player_meets_a_rival_alone_and_its_snapshots_do_not() -> None:
     pool = _pool().meet("main", "main-1b")
     assert pool.of("main").rival == "main-1b" and pool.meet("main", "").of("main").rival == ""
@@ -178,7 +252,7 @@ def test_changes_that_a_player_s_kind_forbids_are_refused(said: golden.Said) -> 
     pool = _pool()
     for number, (change, named) in enumerate(
         [
-            (lambda: pool.retire("main"), "main is main"),
+            (lambda: pool.retire("main"), "main is evaluated"),
             (lambda: pool.freeze("main-0a", "3d", version=1, env_steps=1), "main-0a is frozen"),
             (lambda: pool.reset("main-0a", source="initial", version=1, env_steps=1), "main-0a is frozen"),
             (lambda: pool.reset("main", source="main", version=1, env_steps=1), "its own"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from typing import Any
 
 import golden
@@ -15,6 +17,8 @@ from seedzero.core import errors
 from seedzero.device import batches, states
 from seedzero.league import builders, members
 from seedzero.league_play import league_seating, snapshot_pools
+from seedzero.loop import players
+from seedzero.metrics import counts
 
 SETTINGS: dict[str, options.Value] = {"league.builder": "builders_of_tests:nothing", "league.main_exploiters": 1}
 
@@ -22,16 +26,17 @@ SETTINGS: dict[str, options.Value] = {"league.builder": "builders_of_tests:nothi
 class World:
     """A loop of two learning players in a league, whose builder returns `actions`."""
 
-    def __init__(self, device: loop_world.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, device: loop_world.Device, monkeypatch: pytest.MonkeyPatch, *, max_players: int = 0) -> None:
         self.actions: list[builders.Action] = []
         self.asked: list[Any] = []
         monkeypatch.setattr(builders, "load", lambda name: self._build)
         monkeypatch.setattr(builders, "run", lambda builder, *args, name: builder(*args))
-        config = configs.override(configs.Config(), {**SETTINGS, "worker.envs_per_group": 2})
+        settings = {**SETTINGS, "league.max_players": max_players}
+        config = configs.override(configs.Config(), {**settings, "worker.envs_per_group": 2})
         pool = snapshot_pools.ParamsPool(self._lost, lambda params: params, on_devices=9, on_host=9)
         seating = league_seating.LeagueSeating(config, 4, pool, lambda number: f"{number:012x}", print)
         self.seating = seating
-        self.world = loop_world.World(device, seating, **{name.replace(".", "__"): v for name, v in SETTINGS.items()})
+        self.world = loop_world.World(device, seating, **{name.replace(".", "__"): v for name, v in settings.items()})
         for player, name in zip(self.world.players, seating.members.learning, strict=True):
             player.name = name
             player.mine = np.arange(4) // 2 == len(seating.live)
@@ -229,7 +234,7 @@ def test_a_reset_to_lost_parameters_ends_the_run_by_name(world: World) -> None:
     world.build(builders.Action("freeze", "main"))
     (name,) = world.seating.frozen()
     world.seating.pool.forget(name)
-    with pytest.raises(errors.CheckpointError, match=f"main_exploiter_0 cannot be reset to {name}"):
+    with pytest.raises(errors.CheckpointError, match=f"main_exploiter_0 cannot begin as {name}"):
         world.build(builders.Action("reset", "main_exploiter_0", name))
 
 
@@ -261,3 +266,126 @@ def test_a_player_whose_snapshot_is_refused_is_not_reset(world: World) -> None:
     )
     found = world.seating.members
     assert (found.frozen, found.of("main_exploiter_0").resets, found.of("main").resets) == ((), 0, 1)
+
+
+# ------------------------------------------------------------------------------------ players that come and go
+
+
+@pytest.mark.parametrize("source", [members.INITIAL, "main", "snapshot"])
+def test_an_added_player_begins_as_its_source_and_with_numbers_of_its_own(
+    device: loop_world.Device, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    world = World(device, monkeypatch, max_players=4)
+    main = world.main
+    main.train = jax.tree.map(lambda x: x + 1 if x.dtype == np.float32 else x, main.train)
+    main.publish()
+    if source == "snapshot":
+        world.build(builders.Action("freeze", "main"))
+        (source,) = world.seating.frozen()
+        main.train = states.init_train(main.place.setup, 77)  # which goes on
+    world.build(builders.Action("add", "main_exploiter", "" if source == members.INITIAL else source, "stuck"))
+    added = world.world.dispatcher.players[-1]
+    fresh = states.init_train(added.place.setup, added.seed)
+    given = _numbers(fresh.params) if source == members.INITIAL else _numbers(world.seating.params(source))
+    assert np.array_equal(_numbers(added.train.params), given)
+    assert np.array_equal(_numbers(added.params), given) and added.params is not main.params
+    assert np.array_equal(_numbers(added.train.opt_state), _numbers(fresh.opt_state))
+    assert (added.name, added.seed, added.num_updates, added.version) == ("main_exploiter_1", 2, 0, 0)
+    assert world.seating.live["main_exploiter_1"] is added
+    decision = {"event": "add", "player": "main_exploiter_1", "source": source, "reason": "stuck"}
+    assert world.world.decisions == [decision]
+
+
+def _at_home(world: World) -> list[list[int]]:
+    return [np.flatnonzero(player.mine).tolist() for player in world.world.dispatcher.players]
+
+
+def test_a_player_that_retires_is_saved_and_another_takes_its_groups(
+    device: loop_world.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(device, monkeypatch, max_players=3)
+    exploiter = world.exploiter
+    exploiter.num_updates, exploiter.num_reanalyses = 7, 3
+    world.build(builders.Action("add", "league_exploiter"))
+    assert _at_home(world) == [[0, 1], [2, 3], []]  # there are as many groups as two players have
+    expected = _numbers(exploiter.train.params)
+    world.build(builders.Action("retire", "main_exploiter_0", reason="beaten"), num_updates=200)
+    (name,) = world.seating.frozen()
+    assert world.world.frozen == [name] and world.seating.members.of(name).reason == "beaten"
+    assert np.array_equal(_numbers(world.seating.params(name)), expected)
+    assert [player.name for player in world.world.dispatcher.players] == ["main", "league_exploiter_0"]
+    assert _at_home(world) == [[0, 1], [2, 3]] and not world.seating.members.of("main_exploiter_0").learns
+    *_, decision = world.world.decisions
+    assert decision == {"event": "retire", "player": exploiter.name, "version": 7, "env_steps": 0, "reason": "beaten"}
+    everyone = world.world.dispatcher.everyone  # the run's counts never fall
+    assert (everyone.num_updates, everyone.num_reanalyses) == (200, 3)
+    assert world.world.loop.look().num_updates == 200
+    saved = json.loads(json.dumps(players.to_json(everyone)))
+    assert saved["num_updates"] == 200 and saved["players"].keys() == {"main", "league_exploiter_0"}
+    assert players.restore(everyone.learning, saved, has_replay=True).retired == everyone.retired
+
+
+def test_a_player_whose_last_snapshot_is_refused_goes_on(world: World) -> None:
+    hooks = world.world.building._hooks
+    world.world.building._hooks = hooks._replace(freeze=lambda snapshot: False)
+    before = world.seating.members
+    world.build(builders.Action("retire", "main_exploiter_0"))
+    assert world.seating.members == before and world.world.decisions == []
+    assert world.world.dispatcher.players == (world.main, world.exploiter)
+
+
+def test_a_builder_that_adds_without_end_is_stopped_by_name(
+    device: loop_world.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(device, monkeypatch, max_players=3)
+    world.build(builders.Action("add", "main"))
+    with pytest.raises(ValueError, match=r"3 players learn, and --league.max_players=3 allows no more"):
+        world.build(builders.Action("add", "main"))
+
+
+@pytest.fixture(scope="module")
+def shared() -> loop_world.Device:
+    """Rings that players share."""
+    settings, spec = {**loop_world.MUZERO, **SETTINGS}, dataclasses.replace(loop_world.SPEC, num_players=2)
+    return loop_world.make_device({**settings, "league.max_players": 3}, spec).without_refresh
+
+
+def test_nobody_draws_the_rows_before_a_group_changed_its_home(
+    shared: loop_world.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(shared, monkeypatch, max_players=3)
+    loop, session = world.world, world.world.join()
+    loop.play(session, 7)  # whole episodes of 3 steps, and 2 rows more
+    kept = [player.accounting.num_kept for player in loop.dispatcher.players]
+    assert kept == [10, 10] and (loop.rings.weight > 0).sum(1).tolist() == [5] * 4
+    world.build(builders.Action("add", "main"), num_updates=300)
+    world.build(builders.Action("retire", "main_exploiter_0"), num_updates=300)
+    main, added = loop.dispatcher.players
+    assert (loop.rings.weight > 0).sum(1).tolist() == [5, 5, 0, 0]
+    assert (main.accounting.num_kept, added.accounting.num_kept, added.accounting.can_sample) == (10, 0, False)
+    for value in (3.0, 4.0):  # the step that was pending is nobody's; the next one is the new home's
+        loop.show(session, 1, value)
+        loop.work()
+    assert (loop.rings.weight > 0).sum(1).tolist() == [5, 5, 1, 1]
+    assert [np.flatnonzero(loop.rings.first[slot]).tolist() for slot in (0, 2)] == [[0, 4], [0, 4, 7]]
+    found = counts.total(loop.dispatcher.everyone.counts())
+    assert found.acknowledged == found.stored + found.pending + sum(found.discarded.values())
+    assert found.discarded == {"home_changed_pending": 2}
+    assert (added.accounting.ledger.counts.stored, found.stored) == (2, 22)
+
+
+def test_a_queue_goes_on_at_the_rows_where_another_player_left_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(loop_world.without_programs(loop_world.PPO), monkeypatch, max_players=3)
+    session = loop_world.make_session([2, 3])
+    rows = batches.join([loop_world.message(session, 0, 0.0, first=True)])
+    for number in range(loop_world.UNROLL + 2):
+        world.exploiter.accounting.record(rows._replace(first=np.full(2, number == 0)), 0.0)
+    world.build(builders.Action("add", "main"), builders.Action("retire", "main_exploiter_0"))
+    _, added = world.world.dispatcher.players
+    for number in range(loop_world.UNROLL + 1):
+        added.accounting.record(rows._replace(first=np.full(2, number == 0)), 0.0)
+    fed = added.rate_limiter.feed(0, 0.0)
+    assert fed.slot[fed.weight > 0].tolist() == [2, 3]
+    assert fed.time[fed.weight > 0].tolist() == [loop_world.UNROLL + 2] * 2
+    discarded = world.world.dispatcher.everyone.retired.steps.discarded
+    assert discarded == {"home_changed": 2 * (loop_world.UNROLL + 1), "home_changed_pending": 2}

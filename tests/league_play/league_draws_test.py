@@ -12,12 +12,11 @@ from seedzero.league import members, payoffs
 from seedzero.league_play import league_draws
 
 SETTINGS = league_config.LeagueConfig(builder="alphastar", main_exploiters=1, active=3, redraw=4)
-NAMES = ("main", "main_exploiter_0")
 TABLE = np.repeat([0, 1, 0], 2)
 
 
 def _make() -> league_draws.Draws:
-    draws = league_draws.Draws(SETTINGS, 1, NAMES, TABLE)
+    draws = league_draws.Draws(SETTINGS, 1, members.initial_pool(SETTINGS), TABLE)
     draws.redraw(payoffs.Payoff(), members.initial_pool(SETTINGS))
     return draws
 
@@ -56,8 +55,8 @@ def test_a_checkpoint_brings_every_player_s_draws_back() -> None:
     draws.redraw(payoffs.Payoff(), members.initial_pool(SETTINGS), draws.homes[1:])
     draws.count(_won("main", 5))
     saved = json.loads(json.dumps(draws.to_json()))
-    again = league_draws.Draws(SETTINGS, 1, NAMES, TABLE)
-    again.restore(saved, 0)
+    again = league_draws.Draws(SETTINGS, 1, members.initial_pool(SETTINGS), TABLE)
+    again.restore(saved, 0, TABLE)
     assert [dataclasses.asdict(home) for home in again.homes] == [dataclasses.asdict(home) for home in draws.homes]
     assert [home.num_sets for home in again.homes] == [0, 1]
     assert saved.keys() == {"active", "num_sets", "homes"}
@@ -65,9 +64,32 @@ def test_a_checkpoint_brings_every_player_s_draws_back() -> None:
 
 def test_a_league_of_one_learning_player_is_saved_as_before() -> None:
     settings = league_config.LeagueConfig(freeze_every=5, active=2)
-    draws = league_draws.Draws(settings, 1, ("main",), np.zeros(2, int))
+    draws = league_draws.Draws(settings, 1, members.initial_pool(settings), np.zeros(2, int))
     draws.redraw(payoffs.Payoff(), members.initial_pool(settings))
     assert draws.to_json() == {"active": ["main", "main"], "num_sets": 0}
-    again = league_draws.Draws(settings, 1, ("main",), np.zeros(2, int))
-    again.restore(draws.to_json(), 7)
+    again = league_draws.Draws(settings, 1, members.initial_pool(settings), np.zeros(2, int))
+    again.restore(draws.to_json(), 7, np.zeros(2, int))
     assert (again.homes[0].num_matches, again.to_json()) == (7, draws.to_json())
+
+
+def test_groups_that_change_their_home_begin_its_turns_and_the_others_go_on() -> None:
+    settings = dataclasses.replace(SETTINGS, max_players=3)
+    pool = members.initial_pool(settings)
+    draws = league_draws.Draws(settings, 1, pool, TABLE)
+    draws.redraw(payoffs.Payoff(), pool)
+    slots = {group: np.array([group, group + 1]) for group in (0, 2, 4)}
+    for group, found in slots.items():
+        draws.next(group, group, found)
+    pool, added = members.add(pool, "main_exploiter")
+    pool = pool.retire("main_exploiter_0")
+    main = draws.homes[0]
+    draws.change(pool, np.repeat([0, 1, 1], 2), np.arange(2, 6))
+    draws.redraw(payoffs.Payoff(), pool)
+    assert draws.homes[0] is main and [home.name for home in draws.homes] == ["main", added.name]
+    assert draws.homes[1].number == added.number == 2  # its keys are no other player's
+    main.active, draws.homes[1].active = ("a",), ("b",)
+    assert draws.next(1, 0, slots[0]) != "a"  # the second slot takes what the first one drew before
+    assert [draws.next(group, group, slots[group]) for group in (2, 4)] == ["b", "b"]
+    again = league_draws.Draws(settings, 1, members.initial_pool(settings), TABLE)
+    again.restore(json.loads(json.dumps(draws.to_json())), 0, TABLE)
+    assert [dataclasses.asdict(home) for home in again.homes] == [dataclasses.asdict(home) for home in draws.homes]

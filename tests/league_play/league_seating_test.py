@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from seedzero.config import configs, options
 from seedzero.core import errors, types
 from seedzero.device import batches, states
-from seedzero.league import matchmaking, payoffs
+from seedzero.league import matchmaking, members, payoffs
 from seedzero.league_play import league_seating, snapshot_pools
 
 NUM_SLOTS, SIZE = 8, 4
@@ -26,6 +27,7 @@ def _make(
         raise errors.CheckpointError(f"player {name}: params is missing")
 
     given: dict[str, options.Value] = {"league.freeze_every": 100, "league.redraw": 16, "league.self_play": 0.25}
+    given |= {"worker.envs_per_group": SIZE}
     given |= {f"league.{name}": value for name, value in settings.items()}
     config = configs.override(configs.Config(), given)
     kept = snapshot_pools.ParamsPool(load, lambda params: params, on_devices=5, on_host=50)
@@ -52,20 +54,24 @@ class Games:
 
     def step(self) -> np.ndarray:
         """Shows a row of each slot; returns [S] the mover of each: a frozen player's parameters, or None."""
+        return self.step_of(range(NUM_SLOTS))
+
+    def step_of(self, slots: Sequence[int]) -> np.ndarray:
+        """Shows a row of some slots, of groups at home with one player; returns as `step`."""
         final = self.row == self.length
         first_won = final & (np.arange(NUM_SLOTS) % 2 == 0)
         # The reward is that of the mover of the row before: the first mover's where that row's number is even.
         reward = np.where(first_won, np.where((self.row - 1) % 2 == 0, 1.0, -1.0), 0.0)
-        order = self.order
+        order = self.order[np.isin(self.order, slots)]
         joined = batches.Batch(
             slot=np.arange(NUM_SLOTS, dtype=np.int32)[order],
             group=GROUPS[order],
             game=np.arange(NUM_SLOTS, dtype=np.int32)[order],
             reward=reward[order].astype(np.float32),
             terminated=final[order],
-            truncated=np.zeros(NUM_SLOTS, bool),
+            truncated=np.zeros(len(order), bool),
             first=(self.row == 0)[order],
-            task=np.zeros(NUM_SLOTS, np.int32),
+            task=np.zeros(len(order), np.int32),
         )
         movers, dealt = np.full(NUM_SLOTS, None, object), np.zeros(NUM_SLOTS, int)
         for hand in self.seating.deal(joined):
@@ -73,12 +79,81 @@ class Games:
             dealt[mine] += 1
             for slot in mine.tolist():
                 movers[slot] = hand.params
-        assert (dealt == 1).all()
-        self.row = np.where(final, 0, self.row + 1)
+        assert (dealt[order] == 1).all()
+        self.row[order] = np.where(final, 0, self.row + 1)[order]
         return movers
 
     def play(self, num_steps: int) -> list[np.ndarray]:
         return [self.step() for _ in range(num_steps)]
+
+
+def _seated(**settings: options.Value) -> league_seating.LeagueSeating:
+    """Returns a league with room for players, of which main is there."""
+    seating = _make(builder="my_rules:build", max_players=3, **settings)
+    seating.live = {"main": _player("main")}
+    return seating
+
+
+class _Player(NamedTuple):
+    name: str
+    params: str
+
+
+def _player(name: str) -> Any:
+    return _Player(name, f"{name}'s")
+
+
+def test_an_added_player_takes_groups_whose_matches_are_void_and_the_others_go_on() -> None:
+    seating = _seated()
+    games = Games(seating)
+    games.play(2)
+    pool, added = members.add(seating.members, "main_exploiter", source="main")
+    seating.change(pool, seating.payoff, live={**seating.live, added.name: _player(added.name)})
+    assert [seating.home(np.array([slot])) for slot in (0, 4)] == [0, 1]
+    assert [mine.tolist() for mine in seating.homes.mine()] == [[True] * 4 + [False] * 4, [False] * 4 + [True] * 4]
+    assert seating.num_matches()["void"] == 4
+    assert set(seating._draws.homes[1].active) == {"main"}
+    ticks = [[games.step_of(slots) for slots in (range(4), range(4, 8))] for _ in range(60)]
+    assert _movers([one for one, _ in ticks]) <= {None, "main_exploiter_0's"}
+    assert _movers([other[4:] for _, other in ticks]) == {None, "main's"}  # not before the next match
+    assert _movers([other[4:] for _, other in ticks[:2]]) == {None}
+    assert seating.num_matches()["main_exploiter"] > 0
+
+
+def test_matches_against_a_player_that_retires_are_void() -> None:
+    seating = _seated(self_play=0.0)
+    pool, added = members.add(seating.members, "main_exploiter")
+    seating.change(pool, seating.payoff, live={**seating.live, added.name: _player(added.name)})
+    games = Games(seating)
+    seating._draws.homes[0].active = (added.name,)
+    assert _movers([games.step_of(range(4)) for _ in range(2)]) == {None, "main_exploiter_0's"}
+    num_void = seating.num_matches()["void"]
+    snapshot = states.PlayerSnapshot("its last")
+    pool, last = seating.members.freeze(added.name, "0b", version=3, env_steps=30)
+    seating.pool.add(last.name, snapshot)
+    seating.change(pool.retire(added.name), seating.payoff, live={"main": seating.live["main"]})
+    assert seating.num_matches()["void"] == num_void + 4
+    assert seating.frozen() == (last.name,) and seating.params(last.name) == "its last"
+    assert _movers(games.play(60)) == {None, "its last"}
+
+
+def test_a_checkpoint_brings_the_players_and_their_groups_back() -> None:
+    seating = _seated()
+    for kind in ("main_exploiter", "main"):
+        pool, added = members.add(seating.members, kind)
+        seating.change(pool, seating.payoff, live={**seating.live, added.name: _player(added.name)})
+    pool = seating.members.retire("main_exploiter_0")
+    seating.change(pool, seating.payoff, live={name: _player(name) for name in pool.learning})
+    saved = json.loads(json.dumps(seating.to_json()))
+    again = _make(builder="my_rules:build", max_players=3)
+    again.restore(saved)
+    assert again.members == seating.members and again.members.has_room
+    assert [mine.tolist() for mine in again.homes.mine()] == [mine.tolist() for mine in seating.homes.mine()]
+    assert again.to_json() == seating.to_json()
+    assert [home.number for home in again._draws.homes] == [0, 2]
+    saved["league"]["homes_of_groups"] = [0]
+    with pytest.raises(ValueError, match=r"the homes of groups are \[0\]; expected 2"):
+        again.restore(saved)
 
 
 def _movers(ticks: list[np.ndarray]) -> set[Any]:

@@ -84,6 +84,8 @@ def test_it_tells_which_players_have_no_environments(device: loop_world.Device, 
             return int(slots[0]) // loop_world.SIZE % share
 
     world = loop_world.World(device, Shared())
+    for at, player in enumerate(world.players):
+        player.mine = np.arange(loop_world.LAYOUT.num_train) // loop_world.SIZE % share == at
     assert world.loop.look().lacking == ""  # nobody is there at all
     world.join()
     if text := world.loop.look().lacking:

@@ -31,18 +31,23 @@ class World:
         layout: batches.Layout = loop_world.LAYOUT,
         rate_limiter: rate_limiting.RateLimiter | None = None,
         spec: types.EnvSpec = loop_world.SPEC,
+        *,
+        homes_change: bool = False,
     ) -> None:
         self.gathered = aggregator.Aggregator()
         self.messages: list[batches.Message] = []
         rate_limiter = rate_limiter or replay_rate.ReplayRateLimiter(BAND, sections.ReplayConfig())
-        self.accounting = step_accounting.StepAccounting(layout, rate_limiter, self.gathered, spec)
+        self.accounting = step_accounting.StepAccounting(layout, rate_limiter, self.gathered, spec, homes_change)
 
     def show(self, group: int, *, first: bool = False, final: bool = False, reward: float = 1.0) -> None:
         self.messages.append(loop_world.message(SESSION, group, 0.0, first=first, final=final, reward=reward))
 
-    def act(self) -> None:
-        """Books the messages."""
-        self.accounting.record(batches.join(self.messages), 0.0)
+    def act(self, *, is_cut: bool = False) -> None:
+        """Books the messages; is_cut: they are first rows here alone."""
+        joined = batches.join(self.messages)
+        if is_cut:
+            joined = joined._replace(first=np.ones_like(joined.first))
+        self.accounting.record(joined, 0.0, joined.slot if is_cut else None)
         self.messages.clear()
 
     def play(self, num_rows: int, *groups: int, ends: bool = False, rewards: Sequence[float] = ()) -> None:
@@ -173,3 +178,70 @@ def test_steps_that_waited_for_an_update_are_discarded_on_resume(is_old: bool) -
     found = again.ledger.counts
     assert (found.stored, found.discarded.get("unfinished_unroll", 0)) == ((6, 0) if is_old else (0, 6))
     assert found.env_steps == world.accounting.ledger.counts.env_steps == 6
+
+
+def _queue_world() -> World:
+    queue = sources.Queue(length=3, batch_size=4, max_lag=2, wait_seconds=1.0)
+    return World(
+        rate_limiter=queue_rate.QueueRateLimiter(queue, loop_world.LAYOUT, 16, lock_step=False), homes_change=True
+    )
+
+
+def test_a_queue_s_steps_before_a_change_of_home_are_discarded() -> None:
+    old, new, slots = _queue_world(), _queue_world(), np.array([2, 3])
+    old.play(6, 0, 1)  # of each slot an unroll of 3 steps, and 2 more in the open one
+    old.accounting.leave(slots)
+    new.accounting.take(slots, old.accounting)
+    found = old.accounting.ledger.counts
+    assert found.discarded == {"home_changed": 10, "home_changed_pending": 2}
+    assert (found.acknowledged, found.stored, found.pending, found.env_steps) == (24, 10, 2, 20)
+    assert old.accounting.rate_limiter.num_waiting == 10 and old.accounting.num_kept == 10
+    fed = old.accounting.rate_limiter.feed(0, 0.0)
+    assert fed.slot[fed.weight > 0].tolist() == [0, 1] and not any(old.accounting.rate_limiter._ready)
+    new.show(1)
+    new.act(is_cut=True)  # which completes no step: another player chose the action
+    assert new.accounting.ledger.counts == counts.Counts(acknowledged=2, pending=2)
+    for _ in range(3):
+        new.show(1)
+        new.act()
+    fed = new.accounting.rate_limiter.feed(0, 0.0)
+    assert (fed.slot[fed.weight > 0].tolist(), fed.time[fed.weight > 0].tolist()) == (
+        [2, 3],
+        [6, 6],
+    )  # of the rings
+    assert new.accounting.ledger.counts == counts.Counts(acknowledged=8, stored=6, pending=2)
+
+
+def test_a_replay_s_steps_before_a_change_of_home_are_kept_no_more() -> None:
+    old, new, slots = World(TWO, homes_change=True), World(TWO, homes_change=True), np.array([2, 3])
+    old.play(4, 0, 1)
+    assert (old.accounting.num_kept, old.accounting.can_sample) == (12, True)
+    old.accounting.leave(slots)
+    new.accounting.take(slots, old.accounting)
+    assert (old.accounting.num_kept, old.accounting.can_sample) == (6, False)  # the other device's steps are gone
+    assert old.accounting.num_stored().tolist() == [3, 3, 0, 0]
+    found = old.accounting.ledger.counts
+    assert (found.stored, found.discarded, found.env_steps) == (
+        12,
+        {"home_changed_pending": 2},
+        12,
+    )  # updates saw them
+    again = World(TWO, homes_change=True).accounting
+    again.restore(old.accounting.to_json(), has_replay=True)
+    again.leave(np.array([0, 1]))
+    assert again.num_kept == 0
+
+
+def test_an_episode_that_another_player_began_is_not_counted() -> None:
+    world = World(homes_change=True)
+    world.show(0)
+    world.act(is_cut=True)
+    world.show(0, final=True, reward=5.0)
+    world.act()
+    assert "episodes" not in world.gathered.drain()
+    world.play(3, 0, ends=True)
+    assert world.gathered.drain()["episodes"] == 2
+    world.show(0)
+    world.act(is_cut=True)
+    world.play(3, 0, ends=True)  # its worker was lost in between
+    assert world.gathered.drain()["episodes"] == 2

@@ -129,7 +129,8 @@ function nash({ nash: found, has_seats: hasSeats }, run) {
 
 function lineage(players) {
   const line = (event) => {
-    const name = event.event === "reset" ? `reset ${event.number} to ${event.source}` : event.player;
+    const names = { add: `added as ${event.source}`, reset: `reset ${event.number} to ${event.source}`, retire: "retired" };
+    const name = names[event.event] || event.player;
     const rest = [`update ${number(event.version)}`, `${number(event.env_steps)} steps`, event.reason, event.retired ? "retired" : ""];
     return el("li", {}, el("b", {}, name), ` ${rest.filter(Boolean).join("; ")}`);
   };

@@ -39,6 +39,7 @@ TENSORBOARD = ["tensorboard>=2.20,<3"]
 WANDB = ["wandb>=0.31,<1"]
 MINATAR = ["MinAtar>=1.0.15,<2"]  # its licence is the GPL, so it comes only where it is asked for
 ENVPOOL = ["envpool==1.2.5"]  # 325 MB with its assets: for workers, not for tests
+PETTINGZOO = ["mpe2>=1.1.1,<2", "pettingzoo>=1.27,<2"]
 RAY = ["ray[default]>=2.60,<2.61"]  # later ones may judge cluster/*.yaml otherwise, or restart actors otherwise
 RAY_UP = [*RAY, "boto3>=1.40,<2", "cryptography>=44", "google-api-python-client>=2.150,<3"]  # `ray up` on the clouds
 GOOGLE_CLOUD = [  # the protos of the requests that gcp/*.sh make, for their tests
@@ -63,6 +64,7 @@ EXTRAS = {
     "minatar": MINATAR,
     "minigrid": ["minigrid>=3.0,<4"],
     "mujoco": ["gymnasium[mujoco]>=1.4,<2", "mujoco>=3.3,<4"],
+    "pettingzoo": PETTINGZOO,
     "plot": PLOT,  # `seedzero plot`
     "page": PAGE,
     "procgen": [*ENVPOOL, "PyQt5-Qt5>=5.15.2,<6"],
@@ -91,6 +93,7 @@ EXTRAS = {
         *GAMES,
         *MINATAR,
         *PAGE,
+        *PETTINGZOO,
         "gymnasium[box2d]>=1.4,<2",
         "grpc-stubs>=1.53.0.6",
         "httpx>=0.28,<1",  # asks the page of runs in tests

@@ -74,6 +74,7 @@ def _report(asked: request.Request, num_steps: int, max_seconds: float) -> dict[
         else {"num_actions": spec.num_actions, "has_mask": spec.has_action_mask},
         "num_players": spec.num_players,
         "seats": list(spec.seats),
+        "fixed_seats": spec.fixed_seats,
         "steps": findings.num_steps,
         **_episodes(findings),
         "steps_per_second": round(findings.steps_per_second, 1),
@@ -157,7 +158,10 @@ def _summary(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("players", "2, who take turns"))
     if report["seats"]:
         names = ", ".join(report["seats"])
-        rows.append(("seats", f"{len(report['seats'])} ({names}), each a row that changes its seat from game to game"))
+        kind, fate = (
+            ("agents", "of its own") if report["fixed_seats"] else ("seats", "that changes its seat from game to game")
+        )
+        rows.append((kind, f"{len(report['seats'])} ({names}), each a row {fate}"))
     episodes = f"{report['episodes']} ended in {report['steps']} random steps"
     if report["length"]:
         episodes += f"; length {_spread(report['length'])}; return {_spread(report['return'])}"

@@ -58,6 +58,7 @@ PARTS: Mapping[str, options.Part] = {
     "cartpole": options.part(_SMALL, evaluation=dict(every_updates=1_000)),
     "vector": options.part(_VECTOR),
     "discrete": options.part(_VECTOR),
+    "agents": options.part(_VECTOR),
     **dict.fromkeys(("memory-cartpole", "memory-tmaze", "memory-repeat"), options.part(_VECTOR)),  # it has no memory
     "minatar": options.part(_SMALL, reward=dict(scale=1.0), evaluation=dict(every_updates=5_000)),
     **dict.fromkeys(

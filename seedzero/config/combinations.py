@@ -314,13 +314,22 @@ def is_of_this_machine(listen: str) -> bool:
 def whole_games(
     config: configs.Config, spec: types.EnvSpec, *, explicit: Set[str]
 ) -> tuple[configs.Config, list[str]]:
-    """Returns the configuration with groups of whole games where rows are seats, and a note if that changes it."""
-    num_seats, size = len(spec.seats), config.worker.envs_per_group
-    if not num_seats or size % num_seats == 0 or "worker.envs_per_group" in explicit:
-        return config, []
-    whole = -(-size // num_seats) * num_seats
-    note = f"--worker.envs_per_group={whole}: a row is a seat, and a game has {num_seats}"
-    return configs.override(config, {"worker.envs_per_group": whole}), [note]
+    """Returns the configuration with groups of whole games, for rows that are seats, and a note for each change."""
+    number = len(spec.seats)
+    whole = {
+        name: -(-size // number) * number
+        for name, size in _sizes_of_groups(config, spec).items()
+        if size % number and name not in explicit
+    }
+    notes = [f"--{name}={size}: a row is a seat, and a game has {number}" for name, size in whole.items()]
+    return configs.override(config, whole), notes
+
+
+def _sizes_of_groups(config: configs.Config, spec: types.EnvSpec) -> dict[str, int]:
+    """Returns the settings that count rows of whole games, with their values; none for rows that are no seats."""
+    names = ["worker.envs_per_group"] if spec.seats else []
+    names += ["evaluation.num_envs", "evaluation.episodes"] if spec.fixed_seats else []
+    return {name: int(configs.flatten(config)[name]) for name in names}
 
 
 def uneven_rows(config: configs.Config, spec: types.EnvSpec) -> list[str]:
@@ -355,12 +364,17 @@ def check_environment(config: configs.Config, spec: types.EnvSpec, seated_by: st
             f"{asked}: its first phase ends by the exact judge of games of two seats, and --env={config.env.id} is "
             "none; give --env=spiel:matrix_brps or another such game, or another builder"
         )
-    size = config.worker.envs_per_group
-    if num_seats and size % num_seats:
+    if asked and spec.fixed_seats:
         raise errors.ConfigError(
-            f"--worker.envs_per_group={size}: a row is a seat, and a game of --env={config.env.id} has {num_seats}; "
-            f"give a multiple of {num_seats}, such as {-(-size // num_seats) * num_seats}"
+            f"{asked}: players of a league change chairs from game to game, and the agents of --env={config.env.id} "
+            f"keep theirs; give --env=spiel:GAME, or {config.league.off}: no league"
         )
+    for name, size in _sizes_of_groups(config, spec).items():
+        if size % num_seats:
+            raise errors.ConfigError(
+                f"--{name}={size}: a row is a seat, and a game of --env={config.env.id} has {num_seats}; "
+                f"give a multiple of {num_seats}, such as {-(-size // num_seats) * num_seats}"
+            )
 
     def has_players(agent: options.AgentSection) -> bool:
         return spec.num_players <= agent.MAX_PLAYERS

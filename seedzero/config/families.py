@@ -160,6 +160,20 @@ FAMILIES = (
         make="football:Football", check="football:check_id", arguments=("settings", "threads"),
         frames_per_second=10.0, presets=("football",), takes=(*_OF_GYMNASIUM, "checkpoint_rewards"),
     ),
+    Family(
+        "pettingzoo:MODULE",
+        (
+            Offer(
+                "PettingZoo's environments of several agents; a row is an agent", "pettingzoo:mpe2.simple_spread_v3",
+                "mpe2", packages=("pettingzoo", "mpe2"),
+            ),
+            Offer(
+                "one of your own for several agents, parallel or by turns", "pettingzoo:my_module:make", "pettingzoo"
+            ),
+        ),
+        make="pettingzoo_env:make", check="pettingzoo_env:check_id", arguments=("settings", "render"),
+        takes=("kwargs",), forms="pettingzoo:module | pettingzoo:module:function",
+    ),
     Family("remote", (Offer("every worker brings environments of its own, in any language", "remote"),)),
 )  # fmt: skip
 """In the order of help and messages."""

@@ -142,6 +142,13 @@ _PAST = options.values(_SEATS, ppo=dict(entropy_weight=0.1), league=dict(self_pl
 
 PARTS: Mapping[str, options.Part] = {
     "seats": options.part(_SEATS),
+    # Agents move by turns in some environments, or end early: rows come unevenly there.
+    "agents": options.part(
+        _SMALL,
+        ppo=dict(batch_size=128, unroll_length=32, max_lag=4, num_epochs=10),
+        optimizer=dict(learning_rate=1e-3),
+        evaluation=dict(every_updates=20),
+    ),
     # Where a player is nearly deterministic, advantages are, too, and with a standard deviation of 1 the rare other
     # actions vanish: it would never leave its bias.
     "league-brps": options.part(

@@ -71,8 +71,8 @@ _ATARI = options.values(
 )
 
 
-SEATS = "seats"
-"""The preset for games whose rows are seats."""
+SEATS, AGENTS = "seats", "agents"
+"""The presets for games whose rows are seats, and for agents of an environment."""
 
 
 class Preset(NamedTuple):
@@ -137,6 +137,13 @@ PRESETS: Mapping[str, Preset] = {
         "any game of OpenSpiel with hidden information, chance, simultaneous moves or several players, against itself",
         _SEATS,
         env=dict(id="spiel:kuhn_poker"),
+    ),
+    AGENTS: _preset(
+        "PettingZoo's environments of several agents, with one policy for all of them",
+        env=dict(id="pettingzoo:mpe2.simple_spread_v3"),
+        run=dict(agent="ppo"),
+        worker=dict(envs_per_group=64),
+        evaluation=dict(every_updates=500, episodes=64, num_envs=64),
     ),
     "spiel": _preset(
         "any board game of OpenSpiel for two players (or one), against itself",
@@ -296,6 +303,8 @@ def choose(env_id: str, spec: types.EnvSpec | None) -> tuple[str, str]:
         return "minatar", ""
     if spec is None:
         return "vector", " shows its observations to workers alone"
+    if spec.fixed_seats and types.shown(spec.arrays) != "images":
+        return AGENTS, f" has {len(spec.seats)} agents, each a row of its own"
     if spec.is_continuous:
         return "continuous", " has continuous actions"
     if spec.num_states:

@@ -91,6 +91,7 @@ PARTS: Mapping[str, options.Part] = {
     "cartpole": options.part(_SMALL),
     "vector": options.part(_SMALL),
     "discrete": options.part(_SMALL),
+    "agents": options.part(_SMALL, replay=dict(min_steps=4_000)),
     "memory-cartpole": options.part(_SMALL),
     # Returns of about 1; a sequence reaches from the cue to the turn. At the first update each environment has a whole
     # sequence, also of the longest task.

@@ -89,6 +89,7 @@ PARTS: Mapping[str, options.Part] = {
     "vector": options.part(_SMALL, reward=dict(discount=0.995, scale=0.05), evaluation=dict(every_updates=2_000)),
     "discrete": options.part(_SMALL),
     "seats": options.part(_SMALL, vtrace=dict(batch_size=64), reward=dict(discount=1.0)),
+    "agents": options.part(_SMALL, vtrace=dict(batch_size=64)),
     "memory-cartpole": options.part(_SMALL, network=dict(lstm_width=64), reward=dict(scale=0.05)),
     "memory-tmaze": options.part(_SMALL, vtrace=dict(unroll_length=40), network=dict(lstm_width=64)),
     "memory-repeat": options.part(_SMALL, network=dict(lstm_width=64), reward=dict(discount=0.9)),

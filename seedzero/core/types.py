@@ -134,6 +134,8 @@ class EnvSpec:
       moves_again: of two players, one may move several times in a row. Then the last number of each observation is the
         mover, 0 or 1. False: they alternate.
       has_chance: a game whose rules have chance; false: there is none, or nothing is known about it.
+      fixed_seats: whether seats are the agents of an environment: a row keeps its chair in all episodes, row 0 of a
+        game the first one, and an evaluating environment shows all of its seats, too.
     """
 
     observation_shape: tuple[int, ...]
@@ -153,6 +155,7 @@ class EnvSpec:
     seats: tuple[str, ...] = ()
     moves_again: bool = False
     has_chance: bool = False
+    fixed_seats: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "observation_dtype", _dtype_name(self.observation_dtype))
@@ -175,6 +178,8 @@ class EnvSpec:
                 f"moves_again is true, num_players {self.num_players}, and observations have {len(self.arrays)} "
                 "arrays; expected 2 players, and one array whose last number is the mover"
             )
+        if self.fixed_seats and not self.seats:
+            raise errors.SpecMismatch("fixed_seats is True without seats; expected their names")
         names, num_bytes = [array.name for array in self.arrays], sum(array.num_bytes for array in self.arrays)
         if len(set(names)) < len(names):
             raise errors.SpecMismatch(f"the names of an observation's arrays are {names}; expected each once")
@@ -245,7 +250,11 @@ class EnvSpec:
     @property
     def default_mode(self) -> np.int8:
         """How a finished agent acts, unless told: an agent that never mixes its actions loses games with seats."""
-        return SAMPLE if self.seats else GREEDY
+        return SAMPLE if self.seats and not self.fixed_seats else GREEDY
+
+    def num_seats(self, role: Role) -> int:
+        """Returns the number of rows that make a game, where the rows of a role are seats; 0: they are none."""
+        return len(self.seats) if self.fixed_seats or role is Role.TRAIN else 0
 
     @property
     def action_bounds(self) -> np.ndarray:

@@ -78,8 +78,10 @@ def check(name: str) -> None:
 
 
 def module_of(env_id: str) -> str:
-    """Returns the module of gym:MODULE:ID, python:MODULE:FUNCTION or spiel:MODULE:GAME; "": an id without a module."""
+    """Returns the module that an id names, as python:MODULE:FUNCTION does; "": it names none."""
     kind, _, rest = env_id.partition(":")
+    if kind == "pettingzoo":  # its own modules are named, too
+        return rest.partition(":")[0]
     name = rest.partition("(")[0] if kind == "spiel" else rest  # a game's parameters may have colons
     return name.rpartition(":")[0] if kind in ("gym", "python", "spiel") else ""
 

@@ -17,7 +17,7 @@ from gymnasium import spaces
 
 from seedzero.config import sections
 from seedzero.core import packing, types
-from seedzero.envs import env_base, gym_env, gym_masks, registry
+from seedzero.envs import env_base, gym_env, gym_masks, pettingzoo_env, registry
 
 SLOW = 100.0
 """Steps a second of one environment below which it, not the agent, sets the pace."""
@@ -99,15 +99,19 @@ def look(
             judged = judged._replace(notes=(noted, *judged.notes))
         found = Look(env.spec, findings, judged, None if space is None else str(space))
         tell(found)
-        if isinstance(env, gym_env.GymVectorEnv):
+        if isinstance(env, gym_env.GymVectorEnv | pettingzoo_env.PettingZoo):
             env.check_another()
         return found
 
 
 def _one(settings: sections.EnvConfig) -> env_base.VectorEnv:
-    """Returns an environment; of a game of seats a seat, as in evaluations, where the others move at random."""
+    """Returns an environment as evaluations have it: with all its agents, or a seat of a game of random moves."""
     env = registry.make(settings.id, settings, 1, threads=1)
-    return registry.make(settings.id, settings, 1, role=types.Role.EVALUATE) if env.spec.seats else env
+    if not env.spec.seats:
+        return env
+    with env_base.closing(env):
+        num_rows = env.spec.num_seats(types.Role.EVALUATE) or 1
+    return registry.make(settings.id, settings, num_rows, role=types.Role.EVALUATE)
 
 
 def _use(low: np.ndarray, high: np.ndarray) -> ArrayUse:
@@ -124,7 +128,7 @@ def explore(
     max_seconds: float = math.inf,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Findings:
-    """Returns the findings of a group of one environment in a number of random steps, or the steps within a time.
+    """Returns the findings of one environment, or its agents' rows, in a number of random steps, or within a time.
 
     EnvironmentFailure: it raised, or does not keep Gymnasium's protocol.
     """
@@ -132,29 +136,37 @@ def explore(
         env.try_out(min(num_steps, _PROTOCOL_STEPS), max_seconds=max_seconds / 10, clock=clock)
     # By the seed alone it would draw the numbers that the environment draws, and guess its every secret.
     random, spec = np.random.default_rng([seed, _ACTIONS]), env.spec
-    before, step = env.reset([seed]), env.reset([seed])
+    seeds = [seed] * env.num_envs
+    before, step = env.reset(seeds), env.reset(seeds)
+    spec = env.spec  # complete now
     same_reset = before.observation.tobytes() == step.observation.tobytes()
-    ranges = {name: (array.copy(), array.copy()) for name, array in _shown(spec, step).items()}
+    ranges = {name: (array[0].copy(), array[0].copy()) for name, array in _shown(spec, step).items()}
     rewards: list[float] = []
-    episodes: list[list[float]] = [[]]
-    start, taken, first_mover = clock(), 0, 0
-    while taken < num_steps and (not taken or clock() - start < max_seconds):
-        taken += 1
-        was_final, mover = bool(step.final[0]), _mover(spec, step, len(episodes[-1]))
-        first_mover = first_mover if episodes[-1] else mover
-        step = env.step(_random_action(spec, step, random))
+    episodes: list[list[float]] = []
+    running: list[list[float] | None] = [None] * env.num_envs  # of each row; None: its next row is a first one
+    mover = first_mover = 0  # with two players
+    start, taken = clock(), 0
+    while True:
         for name, array in _shown(spec, step).items():
             low, high = ranges[name]
-            np.minimum(low, array, out=low)  # NaN stays
-            np.maximum(high, array, out=high)
-        if was_final:
-            episodes.append([])
-        else:
-            reward = float(step.reward[0])
-            episodes[-1].append(reward if mover == first_mover else -reward)
+            np.minimum(low, array.min(axis=0), out=low)  # NaN stays
+            np.maximum(high, array.max(axis=0), out=high)
+        for row in range(env.num_envs) if step.shown is None else np.flatnonzero(step.shown).tolist():
+            if (so_far := running[row]) is None:
+                running[row] = []
+                continue
+            reward, first_mover = float(step.reward[row]), first_mover if so_far else mover
+            so_far.append(reward if mover == first_mover else -reward)
             rewards.append(reward)
+            if step.final[row]:
+                episodes.append(so_far)
+                running[row] = None
+        if taken >= num_steps or (taken and clock() - start >= max_seconds):
+            break
+        taken, mover = taken + 1, _mover(spec, step, len(running[0] or ()))
+        step = env.step(_random_actions(spec, step, random))
     seconds = clock() - start
-    unfinished = [] if step.final[0] else episodes.pop()
+    unfinished = next((so_far for so_far in running if so_far is not None), [])
     return Findings(
         arrays={name: _use(low, high) for name, (low, high) in ranges.items()},
         rewards=rewards,
@@ -172,18 +184,20 @@ def _mover(spec: types.EnvSpec, step: types.EnvStep, number: int) -> int:
 
 
 def _shown(spec: types.EnvSpec, step: types.EnvStep) -> dict[str, np.ndarray]:
-    """Returns the arrays of environment 0."""
-    arrays = packing.unpack(spec.packed, step.observation) if spec.packed else {types.OBSERVATION: step.observation}
-    return {name: array[0] for name, array in arrays.items()}
+    """Returns the arrays of the rows that are shown."""
+    seen = step.observation if step.shown is None else step.observation[step.shown]
+    return packing.unpack(spec.packed, seen) if spec.packed else {types.OBSERVATION: seen}
 
 
-def _random_action(spec: types.EnvSpec, step: types.EnvStep, random: np.random.Generator) -> np.ndarray:
+def _random_actions(spec: types.EnvSpec, step: types.EnvStep, random: np.random.Generator) -> np.ndarray:
+    num_rows = len(step.reward)
     if spec.is_continuous:
         low, high = spec.action_bounds.astype(np.float64)
-        vector: np.ndarray = np.clip(random.uniform(low, high).astype(np.float32), *spec.action_bounds)
-        return vector[None]
-    mask = np.ones(spec.num_actions, bool) if step.action_mask is None else step.action_mask[0]
-    return np.array([random.choice(np.flatnonzero(mask))], np.int32)
+        drawn = random.uniform(low, high, (num_rows, len(low))).astype(np.float32)
+        vectors: np.ndarray = np.clip(drawn, *spec.action_bounds)
+        return vectors
+    masks = np.ones((num_rows, spec.num_actions), bool) if step.action_mask is None else step.action_mask
+    return np.array([random.choice(np.flatnonzero(mask)) if mask.any() else 0 for mask in masks], np.int32)
 
 
 # Advice ------------------------------------------------------------------------------------------------------------

@@ -173,7 +173,7 @@ class _WithoutOptions(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.env.reset(seed=seed)
 
 
-def _drawing() -> dict[str, str]:
+def drawing() -> dict[str, str]:
     """Returns the argument for pictures, drawn on machines without a display too, unless the user chose a way."""
     # Otherwise SDL looks for a display and complains on stderr, and MuJoCo's OpenGL fails without one.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
@@ -189,7 +189,7 @@ def make(env_id: str, settings: sections.EnvConfig, num_envs: int, *, render: bo
     """
     wrappers = gym_wrappers.parse(settings.wrappers)
     # Not render_mode=None: a user's environment may lack that argument.
-    options = {**arguments(settings), **(_drawing() if render else {})}
+    options = {**arguments(settings), **(drawing() if render else {})}
 
     def make_one() -> gymnasium.Env[Any, Any]:
         if ":" in env_id:
@@ -208,7 +208,7 @@ def from_user_code(name: str, settings: sections.EnvConfig, num_envs: int, *, re
 
     The function is called with the settings' kwargs, and with render_mode="rgb_array" where pictures are wanted.
     """
-    given = {**arguments(dataclasses.replace(settings, max_episode_steps=0)), **(_drawing() if render else {})}
+    given = {**arguments(dataclasses.replace(settings, max_episode_steps=0)), **(drawing() if render else {})}
     wrappers = gym_wrappers.parse(settings.wrappers)
 
     with env_base.failures_of(f"environment 'python:{name}' cannot be made, mend this first"):

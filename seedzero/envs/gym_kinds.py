@@ -79,9 +79,6 @@ def _gym_wrapper() -> str:
 _WAYS = {
     "gym": "",  # by its version
     "dm_env": "return shimmy.DmControlCompatibilityV0(env) (of the package shimmy[dm-control])",
-    "pettingzoo": (
-        "its games have several agents: bring them by a worker of your own (--env=remote), or return a gymnasium.Env "
-        "in which the others are played"
-    ),
+    "pettingzoo": "its environments have several agents: give --env=pettingzoo:MODULE:FUNCTION",
 }
 """Package -> the way out."""

@@ -20,7 +20,7 @@ _STEP = "(observation, reward, terminated, truncated, info)"
 _MEND = "mend it there, or in a wrapper that a function of yours returns: --env=python:MODULE:FUNCTION"
 
 
-class _Fault(ValueError):
+class Fault(ValueError):
     """A returned value that is none of its space or of the protocol; the text is the value and the expectation."""
 
 
@@ -39,7 +39,7 @@ class Checked:
     def __init__(self, name: str, env: gymnasium.Env[Any, Any], sizes: Sequence[int] = ()) -> None:
         """sizes: the numbers of values of each whole number of an action; empty: masks are not read."""
         self.env, self._name, self._num_steps, self._sizes = env, name, 0, sizes
-        self._check = _observation_check(env.observation_space)
+        self._check = observation_check(env.observation_space)
         self.mask: np.ndarray | None = None
         self.mask_place, self._find_mask = gym_masks.finder(env)
         self._is_masked: bool | None = None  # by the first reset
@@ -53,10 +53,10 @@ class Checked:
         shown: Any = self.env.reset(**options)
         try:
             if not (isinstance(shown, tuple) and len(shown) == 2 and isinstance(shown[1], Mapping)):
-                raise _Fault(f"{_described(shown)}; expected (observation, info), info a dict")
+                raise Fault(f"{described(shown)}; expected (observation, info), info a dict")
             self._check(shown[0])
             self._read_mask(*shown)
-        except _Fault as fault:
+        except Fault as fault:
             raise self._wrong("reset", fault) from None
         return shown[0], {}
 
@@ -68,22 +68,22 @@ class Checked:
         except ValueError as error:
             if not _is_unpacking(error):
                 raise
-            fault = _Fault(f"the wrong number of values ({error}); expected {_STEP}")
+            fault = Fault(f"the wrong number of values ({error}); expected {_STEP}")
             raise self._wrong("step", fault) from error
         try:
             if not (isinstance(after, tuple) and len(after) == 5):
-                raise _Fault(f"{_described(after)}; expected {_STEP}")
+                raise Fault(f"{described(after)}; expected {_STEP}")
             observation, reward, terminated, truncated, info = after
             if not isinstance(info, Mapping):
-                raise _Fault(f"{_described(info)} as info; expected a dict")
+                raise Fault(f"{described(info)} as info; expected a dict")
             self._check(observation)
-            is_over, is_cut = _flag("terminated", terminated), _flag("truncated", truncated)
+            is_over, is_cut = flag("terminated", terminated), flag("truncated", truncated)
             if not is_over:
                 self._read_mask(observation, info, is_cut=is_cut)
             elif self._is_masked:  # nothing is legal now, and the environment need not say so
                 self.mask = np.ones(math.prod(self._sizes), bool)
-            return observation, _number(reward), is_over, is_cut, {}
-        except _Fault as fault:
+            return observation, number(reward), is_over, is_cut, {}
+        except Fault as fault:
             raise self._wrong("step", fault) from None
 
     def _read_mask(self, observation: Any, info: Mapping[str, Any], *, is_cut: bool = False) -> None:
@@ -97,21 +97,21 @@ class Checked:
         if self._is_masked is None:
             self._is_masked = found is not None
         if self._is_masked and found is None:
-            raise _Fault(f"no {self.mask_place}, which its first reset had; expected it after each reset and step")
+            raise Fault(f"no {self.mask_place}, which its first reset had; expected it after each reset and step")
         if found is not None and not self._is_masked:
-            raise _Fault(
+            raise Fault(
                 f"{self.mask_place}, which its first reset had not; expected it after each reset and step, or never "
                 f"({gym_masks.IGNORE})"
             )
         try:
             mask = None if found is None else gym_masks.read(found, self._sizes)
         except ValueError as error:
-            raise _Fault(str(error)) from None
+            raise Fault(str(error)) from None
         if mask is not None and not mask.any():
-            raise _Fault(f"an {gym_masks.KEY} without a legal action, though {state}")
+            raise Fault(f"an {gym_masks.KEY} without a legal action, though {state}")
         self.mask = mask
 
-    def _wrong(self, call: str, fault: _Fault) -> errors.EnvironmentFailure:
+    def _wrong(self, call: str, fault: Fault) -> errors.EnvironmentFailure:
         where = f"step (number {self._num_steps} of an episode)" if call == "step" else call
         return errors.EnvironmentFailure(f"environment {self._name!r} returned in {where} {fault}; {_MEND}")
 
@@ -155,7 +155,7 @@ def _is_unpacking(error: ValueError) -> bool:
     return code.startswith(("gymnasium.core", "gymnasium.wrappers.")) and "to unpack" in str(error)
 
 
-def _described(value: Any) -> str:
+def described(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype}{list(value.shape)}"
     if isinstance(value, tuple):
@@ -168,41 +168,41 @@ def _array(title: str, value: Any) -> np.ndarray:
         return np.asarray(value)
     except Exception as error:  # a value may bring a conversion of its own: foreign code
         reason = env_base.told(error)
-        raise _Fault(f"{_described(value)} as {title}, which numpy cannot read ({reason})") from error
+        raise Fault(f"{described(value)} as {title}, which numpy cannot read ({reason})") from error
 
 
-def _number(value: Any) -> float:
+def number(value: Any) -> float:
     """Returns a reward, of any numeric type and of any shape with one number."""
     if type(value) is float:
         return value
     array = _array("reward", value)
     if array.dtype.kind not in "biuf" or array.size != 1:
-        raise _Fault(f"{_described(value)} as reward; expected one number")
+        raise Fault(f"{described(value)} as reward; expected one number")
     return float(array.item())
 
 
-def _flag(part: str, value: Any) -> bool:
+def flag(part: str, value: Any) -> bool:
     """Returns a flag: a truth value, or 0 or 1."""
     if value is True or value is False:
         return value
     array = _array(part, value)
     if array.dtype.kind not in "biu" or array.size != 1 or array.item() not in (0, 1):
-        came = f"{array.item()!r}" if array.dtype.kind in "biuf" and array.size == 1 else _described(value)
-        raise _Fault(f"{came} as {part}; expected a truth value")
+        came = f"{array.item()!r}" if array.dtype.kind in "biuf" and array.size == 1 else described(value)
+        raise Fault(f"{came} as {part}; expected a truth value")
     return bool(array.item())
 
 
 # Observations ------------------------------------------------------------------------------------------------------
 
 
-def _observation_check(space: spaces.Space[Any], place: str = "") -> Callable[[Any], None]:
-    """Returns a function that raises _Fault for an observation with another shape, dtype or whole number."""
+def observation_check(space: spaces.Space[Any], place: str = "") -> Callable[[Any], None]:
+    """Returns a function that raises Fault for an observation with another shape, dtype or whole number."""
     title = f"the observation{place}"
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return _array_check(space, title)
     is_tuple = isinstance(space, spaces.Tuple)
     named = dict(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else space.spaces
-    parts = {key: _observation_check(part, f"{place}, at {key!r}") for key, part in named.items()}
+    parts = {key: observation_check(part, f"{place}, at {key!r}") for key, part in named.items()}
 
     def check_parts(value: Any) -> None:
         if is_tuple:
@@ -210,7 +210,7 @@ def _observation_check(space: spaces.Space[Any], place: str = "") -> Callable[[A
         else:
             fits = isinstance(value, Mapping) and parts.keys() <= value.keys()
         if not fits:
-            raise _Fault(f"{_described(value)} as {title}; its space has the parts {', '.join(map(str, parts))}")
+            raise Fault(f"{described(value)} as {title}; its space has the parts {', '.join(map(str, parts))}")
         for key, check_part in parts.items():
             check_part(value[key])
 
@@ -223,10 +223,10 @@ def _array_check(space: spaces.Space[Any], title: str) -> Callable[[Any], None]:
     def check_array(value: Any) -> None:
         array = value if isinstance(value, np.ndarray) else _array(title, value)
         if array.shape != shape:
-            raise _Fault(f"{title} with shape {list(array.shape)}; its space says {list(shape)}")
+            raise Fault(f"{title} with shape {list(array.shape)}; its space says {list(shape)}")
         if array.dtype != dtype and dtype is not None:
             if not np.can_cast(array.dtype, dtype, "same_kind"):
-                raise _Fault(f"{title} of dtype {array.dtype}; its space says {dtype}")
+                raise Fault(f"{title} of dtype {array.dtype}; its space says {dtype}")
             if dtype.kind in "iu" and bounds is None:  # of a Box: other numbers would be stored
                 limits = np.iinfo(dtype.name)
                 _check_inside(space, title, array, limits.min, limits.max)
@@ -248,4 +248,4 @@ def _bounds(space: spaces.Space[Any]) -> tuple[Any, Any] | None:
 def _check_inside(space: spaces.Space[Any], title: str, array: np.ndarray, low: Any, high: Any) -> None:
     inside = (array >= low) & (array <= high)
     if not inside.all():
-        raise _Fault(f"{title} with the value {array[~inside].reshape(-1)[0]}; its space says {space}")
+        raise Fault(f"{title} with the value {array[~inside].reshape(-1)[0]}; its space says {space}")

@@ -103,8 +103,9 @@ def spec(settings: sections.EnvConfig, tell: Callable[[types.EnvSpec], None] = l
 
 def seated_by(settings: sections.EnvConfig) -> str:
     """Returns what makes an environment's rows seats, in words; "": they are none."""
-    if families.of(settings.id).prefix != "spiel":
-        return ""
+    prefix = families.of(settings.id).prefix
+    if prefix != "spiel":
+        return "several agents that share it" if prefix == "pettingzoo" else ""
     from seedzero.envs import spiel_seats
 
     return spiel_seats.seated_by(settings.id.partition(":")[2], by_turns=settings.by_turns)

@@ -66,7 +66,8 @@ class EnvPlayer:
     def advance(self) -> None:
         """Acts once in every environment."""
         actions = self._group.act(self.step, self.first)
-        self.first = self.step.final
+        shown = self.step.shown
+        self.first = self.step.final if shown is None else np.where(shown, self.step.final, self.first)
         self.step = self.env.step(actions)
 
 
@@ -81,7 +82,8 @@ def evaluate(
     Args:
       choice: its trust and policy are those of the opponent's run too. Games of two players end by themselves, and
         take no limit of steps. The result has `policy` if actions were drawn.
-      num_episodes: at least 1; not read if the opponent is EXHAUSTIVE.
+      num_episodes: at least 1, of agents where several share an environment, in whole games; not read if the opponent
+        is EXHAUSTIVE.
       opponent: in games of two players EXHAUSTIVE, a name as of `opponents.parse`, or the run directory of another
         agent; None: random moves.
       progress: called after each step of all environments; not in games of two players.
@@ -97,7 +99,7 @@ def evaluate(
             if given is not None:
                 raise errors.UsageError(f"--{flag}={given}: {path} was trained in no game of two players; omit it")
     if game is None and opponent in (None, opponents.RANDOM):
-        return episodes.with_error(_evaluate_alone(choice, config, num_episodes, progress))
+        return _evaluate_alone(choice, config, num_episodes, progress)
     if choice.max_steps is not None:
         raise errors.UsageError(
             f"--max_episode_steps={choice.max_steps}: {path} was trained in a game of two players, where every game "
@@ -222,7 +224,9 @@ def _evaluate_alone(
     player = EnvPlayer(choice, config, num_envs, role=types.Role.EVALUATE)
     slots = np.arange(num_envs)
     limit = choice.most_steps(config)
-    played = episodes.Played(slots, num_episodes, player.env.spec.tasks, max_steps=limit)
+    spec = player.env.spec
+    num_seats = spec.num_seats(types.Role.EVALUATE)
+    played = episodes.Played(slots, num_episodes, spec.tasks, max_steps=limit, num_seats=num_seats)
 
     def state() -> str:
         """Returns the state after the first step, before which a compilation is told; "" for a caller that is told."""
@@ -236,14 +240,22 @@ def _evaluate_alone(
             if progress is not None:
                 progress(played.num_finished, played.num_expected)
     result = played.result()
-    shown = {**player.saved.to_json(), **result.to_json()}
     normalized = human_scores.of(config.env.id, result)
-    return shown if normalized is None else {**shown, "human_normalized": normalized}
+    shown = {} if normalized is None else {"human_normalized": normalized}
+    return episodes.with_error({**player.saved.to_json(), **result.to_json(), **shown}, num_seats)
 
 
 def _num_envs(config: configs.Config, spec: types.EnvSpec | None, num_episodes: int) -> int:
     """Returns how many environments play at a time: of several tasks, all equally often."""
     # A run whose environments must be few has few of them everywhere.
     most = min(num_episodes, MAX_ENVS, max(config.evaluation.num_envs, config.worker.envs_per_group))
+    if spec and spec.fixed_seats:
+        return whole_games(most, spec)
     num_tasks = spec.num_tasks if spec else 1
     return most if most < num_tasks else most // num_tasks * num_tasks
+
+
+def whole_games(most: int, spec: types.EnvSpec) -> int:
+    """Returns how many rows, of at most so many, play in an evaluation: whole games where rows are seats."""
+    num_seats = max(1, spec.num_seats(types.Role.EVALUATE))
+    return max(1, most // num_seats) * num_seats

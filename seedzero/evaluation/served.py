@@ -46,7 +46,7 @@ def evaluate(
         raise errors.UsageError(f"{choice.path} has no spec.json: no worker has joined the run yet; train it first")
     saved = greedy.load(choice, config, spec)
     # No larger messages than training's.
-    num_envs = min(num_episodes, scoring.MAX_ENVS, config.worker.envs_per_group)
+    num_envs = scoring.whole_games(min(num_episodes, scoring.MAX_ENVS, config.worker.envs_per_group), spec)
     host = Host(config.env, spec, num_envs, choice.seed, reports.line)
     secured = security.for_server(config.transport.token_file, config.tls)
     for text in security.warnings(config.transport, config.tls):
@@ -60,7 +60,7 @@ def evaluate(
         finished = True
     finally:
         listening.stop(finished=finished, reason="the evaluation is over")
-    return episodes.with_error({**saved.to_json(), **result.to_json()})
+    return episodes.with_error({**saved.to_json(), **result.to_json()}, spec.num_seats(types.Role.EVALUATE))
 
 
 def _read_config(choice: agent_choice.AgentChoice, access: configs.Config) -> configs.Config:
@@ -93,7 +93,8 @@ def _play(
         if request.session_id != session_id:
             session_id = request.session_id
             group = greedy.GroupPlayer(saved, len(first), host.seed)
-            played = episodes.Played(slots, num_episodes, host.spec.tasks, max_steps=max_steps)
+            seats = host.spec.num_seats(types.Role.EVALUATE)
+            played = episodes.Played(slots, num_episodes, host.spec.tasks, max_steps=max_steps, num_seats=seats)
         played.record(slots, step, first)
         progress(played.num_finished, played.num_expected)
         if played.done:

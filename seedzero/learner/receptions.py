@@ -59,8 +59,9 @@ class Reception:
     def begin(self, session_id: str, spec: types.EnvSpec) -> None:
         """Handler: a worker's environments are ready; with an unknown spec, networks are built for the first ones."""
         tasks, joining = spec.tasks, self.roster.get(session_id)
+        role = types.Role.TRAIN if joining is None else joining.role
         is_own = self.config.env.id != env_ids.REMOTE  # environments of a worker name tasks of their own
-        if is_own and joining is not None and joining.role is types.Role.EVALUATE and spec.num_players == 2:
+        if is_own and role is types.Role.EVALUATE and spec.num_players == 2:
             spec = dataclasses.replace(spec, tasks=())  # they tell the opponents of evaluations alone
         if self.spec is None:
             if self.config.env.id == env_ids.REMOTE:
@@ -71,7 +72,7 @@ class Reception:
         if (completed := spec_file.completed(self.spec, spec)) != self.spec:  # of a run of an earlier version
             self.show(completed)
             spec_file.write(self.view.directory.path, completed)
-        session = self.roster.begin(session_id, tasks, len(spec.seats))
+        session = self.roster.begin(session_id, tasks, spec.num_seats(role))
         if session.is_local:
             self._has_made.add(session.worker_id)
         self.has_begun = True

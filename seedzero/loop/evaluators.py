@@ -86,8 +86,8 @@ class Evaluator:
         env_steps: training steps stored so far.
         """
         self.last_step = now
-        limit = self._config.max_episode_steps
-        played = episodes.Played(session.all_slots, self._config.episodes, session.tasks, max_steps=limit)
+        limit, num_seats, wanted = self._config.max_episode_steps, session.num_seats, self._config.episodes
+        played = episodes.Played(session.all_slots, wanted, session.tasks, max_steps=limit, num_seats=num_seats)
         self.running = Running(session, num_updates, env_steps, params, played, now)
 
     def record(

@@ -33,7 +33,7 @@ class Session:
     is_local: bool = False  # the learner itself started the worker
     started: bool = False  # the worker's spec was accepted
     tasks: tuple[str, ...] = ()  # of its spec
-    num_seats: int = 0  # rows of a game; 0: rows are environments
+    num_seats: int = 0  # as `EnvSpec.num_seats`
 
     @property
     def all_slots(self) -> np.ndarray:
@@ -189,7 +189,6 @@ class Roster:
         """Marks a session as started and returns it; tasks, num_seats: of its environments."""
         with self._lock:
             joined = self._sessions[session_id]
-            num_seats = num_seats if joined.role is types.Role.TRAIN else 0  # an evaluation's rows are games
             session = dataclasses.replace(joined, started=True, tasks=tasks, num_seats=num_seats)
             self._sessions[session_id] = session
             return session

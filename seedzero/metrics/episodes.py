@@ -114,6 +114,7 @@ class Played:
       slots: [E] the environments' slots, any distinct numbers.
       tasks: of the environments, as `EnvSpec.tasks`.
       num_episodes: episodes altogether; the first environments play the remainder of an uneven division.
+      num_seats: rows of a game, where rows are seats: episodes are then rounded up to whole games, a seat's each.
       max_steps: an episode that has so many is over, as if it had ended there, and its environment plays no more.
 
     Attributes:
@@ -124,9 +125,12 @@ class Played:
       num_steps: of all environments.
     """
 
-    def __init__(self, slots: np.ndarray, num_episodes: int, tasks: Sequence[str] = (), *, max_steps: int) -> None:
+    def __init__(
+        self, slots: np.ndarray, num_episodes: int, tasks: Sequence[str] = (), *, max_steps: int, num_seats: int = 0
+    ) -> None:
         self.tasks, self._max_steps, self._cut_off = tasks, max_steps, 0
-        number = len(slots)
+        number, size = len(slots), max(1, num_seats)
+        num_episodes = -(-num_episodes // size) * size
         quotas = num_episodes // number + (np.arange(number) < num_episodes % number)
         self._left = {int(slot): int(quota) for slot, quota in zip(slots, quotas, strict=True)}
         self._running = Episodes(int(slots.max()) + 1)
@@ -135,7 +139,9 @@ class Played:
         self.num_steps = 0
 
     def record(self, slots: np.ndarray, step: types.EnvStep, first: np.ndarray) -> None:
-        """Adds one observation of each given environment; slots, first: as in `Episodes.record`."""
+        """Adds one observation of each given environment that is shown; slots, first: as in `Episodes.record`."""
+        if step.shown is not None:
+            slots, first, step = slots[step.shown], first[step.shown], step.those(step.shown)
         self.num_steps += int(np.count_nonzero(~first))
         for episode in self._running.record(slots, step.reward, first, step.final, step.tasks):
             if self._left[episode.slot] > 0:
@@ -179,13 +185,14 @@ class Played:
         return dataclasses.replace(found, task_returns=means, cut_off=self._cut_off, unfinished=unfinished)
 
 
-def with_error(found: Mapping[str, Any]) -> dict[str, Any]:
+def with_error(found: Mapping[str, Any], num_seats: int = 0) -> dict[str, Any]:
     """Returns statistics as JSON with `stderr_return`, the standard error of the mean return; of one episode without.
 
-    The episodes are those of a sample: independent, and as many as one likes.
+    The episodes are those of a sample: independent, and as many as one likes. Those of a game's `num_seats` rows count
+    as one of them, as if the agents of an environment always had the same return.
     """
-    episodes = found["episodes"]
-    return {**found, **({"stderr_return": found["std_return"] / math.sqrt(episodes - 1)} if episodes > 1 else {})}
+    number = found["episodes"] // max(1, num_seats)
+    return {**found, **({"stderr_return": found["std_return"] / math.sqrt(number - 1)} if number > 1 else {})}
 
 
 def summarize(episodes: Sequence[Any]) -> Scores:

@@ -87,7 +87,7 @@ class View:
             self.screen.message(text)
         if text := self._hosts.observe(now, self.others()):
             self.screen.message(text)
-        is_drawn = spec is None or not spec.seats
+        is_drawn = spec is None or not spec.seats or spec.fixed_seats
         if self.watch and is_drawn and not last and self.durable_update():
             self.screen.message("watch it meanwhile:", self.watch)
             self.watch = ""

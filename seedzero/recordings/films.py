@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.checkpoints import saved_files
+from seedzero.checkpoints import saved_files, spec_file
 from seedzero.config import families
+from seedzero.core import types
 from seedzero.envs import env_base
 from seedzero.evaluation import agent_choice, scoring
 from seedzero.metrics import episodes
@@ -25,7 +26,7 @@ _PLAY_REMOTE = (
 def play(choice: agent_choice.AgentChoice, target: str | os.PathLike[str], *, longest_side: int = 0) -> dict[str, Any]:
     """Writes a video, .mp4 or .gif, of one episode with a saved agent.
 
-    A game of two players is self-play; the return is the first mover's.
+    A game of two players is self-play; the return is the first mover's. Of agents in one environment it is their mean.
 
     target: the file to write. longest_side: larger pictures are thinned to at most so many pixels, both ways alike; 0:
     none is. Returns step, chosen, video, frames, return and length; cut_off is 1 if the limit of steps ended the
@@ -33,16 +34,24 @@ def play(choice: agent_choice.AgentChoice, target: str | os.PathLike[str], *, lo
     """
     choice, file = choice.absolute(), pathlib.Path(target).absolute()
     config = scoring.read_config(choice, _PLAY_REMOTE)
-    group = scoring.EnvPlayer(choice, config, 1, render=True)
-    followed = episodes.Episodes(1, group.env.spec.num_players)
+    known = spec_file.read(choice.path)
+    num_rows = max(1, known.num_seats(types.Role.EVALUATE) if known else 1)
+    group = scoring.EnvPlayer(choice, config, num_rows, render=True)
+    followed = episodes.Episodes(num_rows, group.env.spec.num_players)
     limit = choice.most_steps(config)
+
+    def shown() -> np.ndarray:
+        return np.ones(num_rows, bool) if group.step.shown is None else group.step.shown
+
+    def is_over() -> bool:
+        return bool(np.all(group.step.final[shown()]))
 
     def frames() -> Iterator[np.ndarray]:
         while True:
-            step, movers = group.step, group.env.spec.movers(group.step.observation)
-            followed.record(np.zeros(1, int), step.reward, group.first, step.final, movers=movers)
+            step, rows, movers = group.step, np.flatnonzero(shown()), group.env.spec.movers(group.step.observation)
+            followed.record(rows, step.reward[rows], group.first[rows], step.final[rows], movers=movers)
             yield videos.thinned(group.env.render(), longest_side)
-            if group.step.final[0] or followed.so_far(0).length >= limit:
+            if is_over() or followed.length.max() >= limit:
                 return
             group.advance()
 
@@ -50,10 +59,15 @@ def play(choice: agent_choice.AgentChoice, target: str | os.PathLike[str], *, lo
         usual = families.of(config.env.id).frames_per_second
         fps = getattr(group.env, "frames_per_second", None) or usual
         num_frames = videos.write_video(file, frames(), fps)
-    episode = followed.so_far(0)
-    shown = {"frames": num_frames, "return": episode.total, "length": episode.length}
-    shown |= {} if group.step.final[0] else {"cut_off": 1}
-    return {**group.saved.to_json(), "video": os.fspath(target), **shown}
+    totals = [followed.so_far(row).total for row in range(num_rows)]
+    played: dict[str, Any] = {
+        "frames": num_frames,
+        "return": sum(totals) / num_rows,
+        "length": int(followed.length.max()),
+    }
+    played |= {"task_returns": dict(zip(known.tasks, totals, strict=True))} if known and num_rows > 1 else {}
+    played |= {} if is_over() else {"cut_off": 1}
+    return {**group.saved.to_json(), "video": os.fspath(target), **played}
 
 
 def film(path: pathlib.Path, target: pathlib.Path, max_steps: int, longest_side: int) -> dict[str, Any]:

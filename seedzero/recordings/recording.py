@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.checkpoints import run_lock
+from seedzero.checkpoints import run_lock, spec_file
 from seedzero.config import configs, sections
 from seedzero.core import errors, packing, printable, types
 from seedzero.device import acting, batches, patience
@@ -74,6 +74,12 @@ def record(
     game = scoring.game_of(config)
     role = types.Role.EVALUATE if game is None else types.Role.TRAIN
     settings = dataclasses.replace(config.env.of_evaluation, random_opening=0)
+    known = spec_file.read(choice.path)
+    if known is not None and known.fixed_seats:
+        raise errors.UsageError(
+            f"{choice.path} was trained in an environment of {len(known.seats)} agents, and a record has one; "
+            "`seedzero play` draws all of them"
+        )
     env = _made(config.env.id, settings, role)
     seeds = greedy.seeds(choice.seed, num_episodes)
     with env_base.closing(env), contextlib.ExitStack() as alone:

@@ -123,11 +123,13 @@ class LearnerSession(Generic[StreamT]):
         for group in self._groups if is_first else ():
             group.owed_since = now
         self.layout = codec.StepLayout(spec, self.assignment.envs_per_group)
-        self._num_seats = len(spec.seats) if self.assignment.role is types.Role.TRAIN else 0
+        self._num_seats = spec.num_seats(self.assignment.role)
         if self._num_seats and self.assignment.envs_per_group % self._num_seats:
+            trains = self.assignment.role is types.Role.TRAIN
             raise errors.SpecMismatch(
                 f"groups have {self.assignment.envs_per_group} rows, and a game {self._num_seats} seats "
-                f"({', '.join(spec.seats)}); give --worker.envs_per_group a multiple of {self._num_seats}"
+                f"({', '.join(spec.seats)}); give --{'worker.envs_per_group' if trains else 'evaluation.num_envs'} a "
+                f"multiple of {self._num_seats}"
             )
         return is_first
 

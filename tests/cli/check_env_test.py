@@ -13,6 +13,7 @@ from typing import Any
 import golden
 import gymnasium
 import numpy as np
+import own_agents
 import pytest
 from gymnasium import spaces
 
@@ -195,3 +196,15 @@ def test_it_tells_the_seats_of_a_game(capsys: pytest.CaptureFixture[str]) -> Non
     assert found["episodes"] > 10 and found["length"][2] <= 2
     assert commands.main(["check-env", "spiel:kuhn_poker", "--agent=ppo", "--steps=100"]) == 0
     assert re.search(r"seats +2 \(first, second\), ", capsys.readouterr().out)
+
+
+def test_it_tells_the_agents_of_an_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(pathlib.Path(own_agents.__file__).parent)
+    code, found = _check(capsys, "pettingzoo:own_agents:Herd", '--env.kwargs={"masks": true}')
+    assert code == 0 and found["seats"] == [*own_agents.NAMES] and found["preset"] == "agents"
+    assert found["actions"] == {"num_actions": 2, "has_mask": True}
+    assert found["episodes"] > 9 and found["length"][0] == 1 and found["length"][2] <= 15
+    assert commands.main(["check-env", "pettingzoo:own_agents:Round", "--steps=100"]) == 0
+    assert re.search(r"agents +3 \(ant, bee, cat\), each a row of its own", capsys.readouterr().out)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 import re
@@ -81,7 +82,7 @@ def _catch(**changes: options.Value) -> configs.Config:
         ({"replay__num_slots": 40, "replay__num_envs": 41}, "num_envs=41 .*replay.num_slots=40"),
         (
             {"env__kwargs": "{}"},
-            "--env.kwargs={} .* gym, python, dmlab, envpool, football,",
+            "--env.kwargs={} .* gym, python, dmlab, envpool, football, pettingzoo,",
         ),
         (
             {"training__acting_devices": 2, "replay__placement": "host"},
@@ -372,6 +373,20 @@ def test_groups_take_whole_games_unless_told_otherwise() -> None:
     assert combinations.whole_games(found, three, explicit=set()) == (found, [])
     assert combinations.whole_games(config, three, explicit={"worker.envs_per_group"}) == (config, [])
     assert combinations.whole_games(config, _spec(1, False), explicit=set()) == (config, [])
+
+
+def test_agents_play_whole_games_in_evaluations_too(said: golden.Said) -> None:
+    agents, config = dataclasses.replace(_spec(1, False, ("a", "b", "c")), fixed_seats=True), _of_agent("ppo")
+    found, notes = combinations.whole_games(config, agents, explicit=set())
+    sizes = found.worker.envs_per_group, found.evaluation.num_envs, found.evaluation.episodes
+    assert len(notes) == 3 and all(size % 3 == 0 for size in sizes) and sizes[1] <= sizes[2]
+    combinations.check_environment(found, agents)
+    for name in ("evaluation.num_envs", "evaluation.episodes"):
+        with pytest.raises(errors.ConfigError, match=f"--{name}=10: .* such as 12"):
+            combinations.check_environment(configs.override(found, {name: 10}), agents)
+    two = dataclasses.replace(_spec(1, False, ("a", "b")), fixed_seats=True)
+    with said.raises(errors.ConfigError, "--league.freeze_every=500"):
+        combinations.check_environment(configs.override(config, {"league.freeze_every": 500}), two)
 
 
 def test_unrolls_of_seats_that_hold_their_group_are_told(said: golden.Said) -> None:

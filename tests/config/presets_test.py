@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import golden
@@ -78,7 +79,11 @@ def test_only_presets_of_leagues_have_one() -> None:
     found = {name for name in presets.PRESETS if presets.get(name).league != configs.Config().league}
     seats = {"league-brps", "league-kuhn", "league-leduc"}
     assert found == {"league-tictactoe", "league-connect-four", *seats}
-    assert {name for name in presets.PRESETS if presets.agent_of(name) != "muzero"} == {presets.SEATS, *seats}
+    assert {name for name in presets.PRESETS if presets.agent_of(name) != "muzero"} == {
+        presets.SEATS,
+        presets.AGENTS,
+        *seats,
+    }
 
 
 @pytest.mark.parametrize("agent", ["apex", "r2d2"])
@@ -217,6 +222,16 @@ def test_games_of_seats_have_a_preset_of_their_own() -> None:
     name, why = presets.choose("spiel:liars_dice", seated)
     assert (name, presets.agent_of(name)) == ("seats", "ppo") and "2 seats" in why
     assert presets.choose("spiel:liars_dice", None) == ("spiel", "")
+
+
+def test_agents_have_a_preset_unless_they_see_images() -> None:
+    agents = types.EnvSpec((4,), "float32", 2, tasks=("a", "b"), seats=("a", "b"), fixed_seats=True)
+    name, why = presets.choose("pettingzoo:my_module:make", agents)
+    assert (name, presets.agent_of(name)) == ("agents", "ppo") and "2 agents" in why
+    images = dataclasses.replace(agents, observation_shape=(84, 84, 3), observation_dtype="uint8")
+    assert presets.choose("pettingzoo:my_module:make", images)[0] == "pixels"
+    alone = types.EnvSpec((4,), "float32", 2)
+    assert presets.choose("pettingzoo:my_module:make", alone)[0] == "vector"
 
 
 def test_no_preset_sets_the_network_that_follows_from_the_observations() -> None:

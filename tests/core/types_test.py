@@ -51,6 +51,7 @@ def test_a_spec_that_no_network_can_take_is_refused(
         (dict(seats=("alone",), tasks=("alone",)), "one seat"),
         (dict(seats=("first", "second")), "without tasks"),
         (dict(seats=("first", "second"), tasks=("first", "second"), num_players=2), "two players in turn"),
+        (dict(fixed_seats=True), "no seats to keep"),
     ],
 )
 def test_seats_that_make_no_game_are_refused(changes: dict[str, Any], label: str, said: golden.Said) -> None:
@@ -63,3 +64,14 @@ def test_finished_agents_mix_their_actions_in_games_of_seats_alone() -> None:
     assert types.EnvSpec((4,), "float32", 2, num_players=2).default_mode == types.GREEDY
     seats = ("first", "second")
     assert types.EnvSpec((4,), "float32", 2, tasks=seats, seats=seats).default_mode == types.SAMPLE
+    agents = types.EnvSpec((4,), "float32", 2, tasks=seats, seats=seats, fixed_seats=True)
+    assert agents.default_mode == types.GREEDY
+
+
+def test_rows_of_evaluations_are_seats_of_agents_alone() -> None:
+    names = ("a", "b", "c")
+    environment = types.EnvSpec((4,), "float32", 2)
+    game = types.EnvSpec((4,), "float32", 2, tasks=names, seats=names)
+    agents = dataclasses.replace(game, fixed_seats=True)
+    rows = [[spec.num_seats(role) for role in types.Role] for spec in (environment, game, agents)]
+    assert rows == [[0, 0], [3, 0], [3, 3]]

@@ -56,6 +56,8 @@ def test_the_modules_of_settings_are_known() -> None:
     assert user_code.modules(code) == {"a.b", "c", "d.e"}
     assert user_code.modules({"env.id": "gym:f.g:Env-v0"}) == {"f.g"}
     assert user_code.modules({"env.id": "spiel:f.g:duel(file=a:b)"}) == {"f.g"}
+    assert user_code.modules({"env.id": "pettingzoo:f.g"}) == {"f.g"}
+    assert user_code.modules({"env.id": "pettingzoo:f.g:make"}) == {"f.g"}
     assert user_code.modules({"env.id": "gym:CartPole-v1"}) == set()
 
 

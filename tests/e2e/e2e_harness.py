@@ -307,7 +307,12 @@ class Host:
 
     def __init__(self, directory: pathlib.Path) -> None:
         self.directory = directory
-        paths = [str(ROOT), str(HERE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        paths = [
+            str(ROOT),
+            str(HERE),
+            str(HERE.parent),
+            *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)),
+        ]
         self.environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(paths),

@@ -118,6 +118,23 @@ SELF_PLAY = [
 SEATS = [
     pytest.param("spiel:kuhn_poker(players=3)", {}, 40, id="three-seats"),
     pytest.param("spiel:pig(players=3)", {}, 500, id="three-seats-of-a-race"),
+    with_package("pettingzoo", "pettingzoo:own_agents:Herd", {}, 60, name="agents"),
+    with_package(
+        "pettingzoo",
+        "pettingzoo:own_agents:Herd",
+        dict(kwargs='{"unequal": true, "masks": true, "late": true}'),
+        60,
+        name="agents-unequal",
+    ),
+    with_package("pettingzoo", "pettingzoo:own_agents:Round", {}, 60, name="agents-by-turns"),
+    with_package("mpe2", "pettingzoo:mpe2.simple_spread_v3", {}, 60, name="agents-spread"),
+    with_package(
+        "mpe2",
+        "pettingzoo:mpe2.simple_spread_v3",
+        dict(kwargs='{"continuous_actions": true}'),
+        60,
+        name="agents-continuous",
+    ),
 ]
 """The rows are those of one game, which follows the seed of its first row."""
 FAMILIES = [*SEEDED, *SELF_PLAY, *SEATS]

@@ -328,7 +328,7 @@ def test_what_an_environment_raises_is_told_with_its_place(call, function, told)
 def test_pictures_need_no_display(given, chosen, monkeypatch):
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(os, "environ", given)
-    assert gym_env._drawing() == {"render_mode": "rgb_array"}
+    assert gym_env.drawing() == {"render_mode": "rgb_array"}
     assert given["SDL_VIDEODRIVER"] == "dummy" and given.get("MUJOCO_GL") == chosen
 
 

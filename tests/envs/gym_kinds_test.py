@@ -27,7 +27,10 @@ OTHERS: dict[str, tuple[Any, str]] = {
         _of("gym", observation_space=spaces.Discrete(2)),
         "is my_module.Mine, of the package gym; .*shimmy.GymV26",
     ),
-    "pettingzoo": (_of("pettingzoo"), "is my_module.Mine, of the package pettingzoo; .*--env=remote"),
+    "pettingzoo": (
+        _of("pettingzoo"),
+        "is my_module.Mine, of the package pettingzoo; .*--env=pettingzoo:MODULE:FUNCTION",
+    ),
     "dm_env": (_of("dm_env"), "is my_module.Mine, of the package dm_env; .*shimmy.DmControl"),
     "vector": (
         gymnasium.make_vec("CartPole-v1", 2),

@@ -213,6 +213,12 @@ def test_no_more_environments_play_than_a_run_has_elsewhere(settings: dict[str, 
     assert scoring._num_envs(configs.override(presets.get("catch"), few), None, 100) == expected
 
 
+def test_agents_of_an_environment_play_together() -> None:
+    agents = types.EnvSpec((4,), "float32", 2, tasks=("a", "b", "c"), seats=("a", "b", "c"), fixed_seats=True)
+    few = configs.override(presets.get("agents"), {"worker.envs_per_group": 9, "evaluation.num_envs": 9})
+    assert [scoring._num_envs(few, agents, number) for number in (1, 3, 8, 100)] == [3, 3, 6, 9]
+
+
 def test_the_parameters_before_any_update_are_a_choice_too(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,18 @@ def test_opponents_of_evaluations_are_no_tasks_of_the_run() -> None:
         world.join("b", dataclasses.replace(game, tasks=tasks))
 
 
+def test_rows_of_agents_are_seats_in_evaluations_too() -> None:
+    names = ("a", "b")
+    game = dataclasses.replace(SPEC, tasks=names, seats=names)
+    for spec, in_evaluations in ((game, 0), (dataclasses.replace(game, fixed_seats=True), 2)):
+        world = World()
+        hello = messages.Hello("evaluator", "", (types.Role.EVALUATE,), ("catch",), 99)
+        world.reception.begin(world.reception.assign(hello).session_id, spec)
+        world.join("a", spec)
+        (evaluating,), (training,) = map(world.reception.roster.started, (types.Role.EVALUATE, types.Role.TRAIN))
+        assert (evaluating.num_seats, training.num_seats) == (in_evaluations, 2)
+
+
 def test_it_says_how_much_of_the_replay_the_environments_that_are_there_fill(said: golden.Said) -> None:
     world = World()
     session_ids = [world.join(name) for name in "ab"]

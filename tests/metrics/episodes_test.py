@@ -34,6 +34,22 @@ def test_the_first_environments_play_the_remainder() -> None:
     assert (result.episodes, result.mean_length) == (3, (2 + 2 + 4) / 3)
 
 
+def test_seats_play_whole_games_and_rows_that_are_not_shown_count_for_nothing() -> None:
+    played = episodes.Played(np.array([4, 5]), 3, ("a", "b"), max_steps=9, num_seats=2)
+    assert played.num_expected == 4
+    first, tasks = np.ones(2, bool), np.arange(2, dtype=np.int32)
+    # In each game the second seat ends with its first step, and the first one goes on alone.
+    for shown, final in [("ab", ""), ("ab", "b"), ("a", ""), ("a", "a")] * 2:
+        is_shown, is_final = (np.array([name in text for name in "ab"]) for text in (shown, final))
+        step = types.EnvStep(
+            np.zeros((2, 1)), np.ones(2, np.float32), is_final, np.zeros(2, bool), None, tasks, is_shown
+        )
+        played.record(np.array([4, 5]), step, first)
+        first = np.where(is_shown, is_final, first)
+    assert played.done and played.num_steps == 8
+    assert played.result().task_returns == {"a": 3.0, "b": 1.0}
+
+
 def test_each_task_has_a_mean_of_its_own() -> None:
     result = _play([2, 8, 4], num_episodes=6, tasks=("a", "b", "unplayed")[:2]).result()
     assert result.task_returns == {"a": 3.0, "b": 8.0}  # environments 0 and 2 play a
@@ -134,5 +150,8 @@ def test_a_mean_over_episodes_has_its_standard_error() -> None:
     played = [episodes.Episode(slot=0, total=total, length=1) for total in (1.0, 2.0, 3.0, 6.0)]
     found = episodes.summarize(played).to_json()
     assert episodes.with_error(found) == {**found, "stderr_return": pytest.approx(np.std([1, 2, 3, 6], ddof=1) / 2)}
+    # Two agents in each of two environments: as many as two episodes, whatever the agents have in common.
+    of_games = pytest.approx(np.std([1, 2, 3, 6], ddof=0))
+    assert episodes.with_error(found, num_seats=2) == {**found, "stderr_return": of_games}
     one = episodes.summarize(played[:1]).to_json()
     assert episodes.with_error(one) == one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import golden
@@ -222,10 +223,12 @@ SEATS = ("first", "second")
 SEATED = types.EnvSpec((1,), "float32", 3, tasks=SEATS, seats=SEATS, has_action_mask=True)
 
 
-def make_seated(role: types.Role = types.Role.TRAIN, num_rows: int = 2) -> sessions.LearnerSession[str]:
+def make_seated(
+    role: types.Role = types.Role.TRAIN, num_rows: int = 2, spec: types.EnvSpec = SEATED
+) -> sessions.LearnerSession[str]:
     assignment = types.Assignment("id-1", role, "spiel:kuhn_poker", "{}", 2, num_rows, (0,) * 2 * num_rows)
     session: sessions.LearnerSession[str] = sessions.LearnerSession("worker", assignment, 15.0, 10.0)
-    session.begin(SEATED, 10.0)
+    session.begin(spec, 10.0)
     return session
 
 
@@ -251,6 +254,15 @@ def test_rows_of_seats_begin_and_end_where_they_are_shown() -> None:
     ]
     begun = [[True, False], [False, False], [False, True], [True, False], *[[False, False]] * 3, [True, True]]
     assert play(make_seated(), *steps) == [*begun, [False, False], [True, False]]
+
+
+def test_rows_of_agents_are_seats_in_evaluations_too(said: golden.Said) -> None:
+    agents = dataclasses.replace(SEATED, fixed_seats=True)
+    steps = [seated("01"), seated("01", ends="0"), seated("1"), seated("1", ends="1"), seated("01")]
+    begun = [[True, True], [False, False], [False, False], [False, False], [True, True]]
+    assert play(make_seated(types.Role.EVALUATE, spec=agents), *steps) == begun
+    with said.raises(errors.SpecMismatch, "evaluation.num_envs"):
+        make_seated(types.Role.EVALUATE, 3, agents)
 
 
 def test_rows_of_seats_that_make_no_game_are_refused(said: golden.Said) -> None:

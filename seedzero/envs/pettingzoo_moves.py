@@ -1,0 +1,198 @@
+"""PettingZoo's parallel environments, and its environments by turns (AEC), as courses of moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from seedzero.core import errors
+from seedzero.envs import gym_protocol
+
+
+class AgentStep(NamedTuple):
+    """The observation of an agent, with its reward and ends."""
+
+    observation: Any
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: Mapping[str, Any]
+
+    @property
+    def is_last(self) -> bool:
+        return self.terminated or self.truncated
+
+
+class AgentMoves(Protocol):
+    """An environment in which an agent that is shown moves next, unless its episode is over."""
+
+    def reset(self, seed: int) -> dict[Any, AgentStep]:
+        """Begins an episode; returns the agents that move first. Raises `gym_protocol.Fault`."""
+
+    def step(self, actions: Mapping[Any, Any]) -> dict[Any, AgentStep]:
+        """Takes an action of each agent that moves; returns the next movers, and the agents that end."""
+
+    def shows_masks(self) -> bool:
+        """Returns whether an agent's info has a mask of actions, after a reset."""
+
+
+class ParallelMoves:
+    """Living agents move at the same time."""
+
+    def __init__(self, env: Any) -> None:
+        self._env = env
+        self._infos: Mapping[Any, Mapping[str, Any]] = {}
+
+    def reset(self, seed: int) -> dict[Any, AgentStep]:
+        observations, self._infos = _values(self._env.reset(seed=seed), "observations", "infos")
+        return {
+            agent: AgentStep(_of(observations, "observation", agent), 0.0, False, False, self._info(agent))
+            for agent in self._env.agents
+        }
+
+    def step(self, actions: Mapping[Any, Any]) -> dict[Any, AgentStep]:
+        observations, rewards, terminations, truncations, self._infos = _values(
+            self._env.step(dict(actions)), "observations", "rewards", "terminations", "truncations", "infos"
+        )
+        living, shown = list(self._env.agents), {}
+        for agent in dict.fromkeys([*actions, *living]):
+            is_new = agent not in actions
+            terminated, truncated = (
+                gym_protocol.flag(name, flags.get(agent, False) if is_new else _of(flags, name, agent))
+                for name, flags in (("termination", terminations), ("truncation", truncations))
+            )
+            reward = gym_protocol.number(rewards.get(agent, 0.0) if is_new else _of(rewards, "reward", agent))
+            observation = _of(observations, "observation", agent)
+            seen = AgentStep(observation, reward, terminated, truncated, self._info(agent))
+            if agent not in living and not seen.is_last:
+                raise gym_protocol.Fault(f"neither termination nor truncation of {agent!r}, which left `agents`")
+            shown[agent] = seen
+        return shown
+
+    def shows_masks(self) -> bool:
+        return any("action_mask" in self._info(agent) for agent in self._infos)
+
+    def _info(self, agent: Any) -> Mapping[str, Any]:
+        return self._infos.get(agent) or {}
+
+
+class TurnMoves:
+    """One agent moves at a time: an agent-environment cycle (Terry et al. 2021, arXiv 2009.14471)."""
+
+    def __init__(self, env: Any) -> None:
+        self._env = env
+        self._begun: set[Any] = set()  # agents that have had a turn and live on
+
+    def reset(self, seed: int) -> dict[Any, AgentStep]:
+        self._begun.clear()
+        self._env.reset(seed=seed)
+        return self._until_a_turn()
+
+    def step(self, actions: Mapping[Any, Any]) -> dict[Any, AgentStep]:
+        (action,) = actions.values()
+        self._env.step(action)
+        return self._until_a_turn()
+
+    def shows_masks(self) -> bool:
+        return any("action_mask" in (info or {}) for info in self._env.infos.values())
+
+    def _until_a_turn(self) -> dict[Any, AgentStep]:
+        """Returns the agent that has the turn, if any, and all found dead before it."""
+        shown: dict[Any, AgentStep] = {}
+        while self._env.agents:
+            agent, num_living = self._env.agent_selection, len(self._env.agents)
+            observation, reward, terminated, truncated, info = _values(
+                self._env.last(), "observation", "reward", "terminated", "truncated", "info"
+            )
+            ends = gym_protocol.flag("terminated", terminated), gym_protocol.flag("truncated", truncated)
+            seen = AgentStep(observation, gym_protocol.number(reward), *ends, info or {})
+            if not seen.is_last:
+                self._begun.add(agent)
+                return {**shown, agent: seen}
+            shown[agent] = seen
+            self._begun.discard(agent)
+            self._env.step(None)
+            if len(self._env.agents) >= num_living:
+                raise gym_protocol.Fault(f"{agent!r}, whose episode is over, among `agents` after step(None)")
+        if self._begun:
+            names = ", ".join(sorted(map(repr, self._begun)))
+            raise gym_protocol.Fault(f"an end of the episode without a last turn of {names}")
+        return shown
+
+
+class AgentCourse:
+    """The episodes of one environment, as rows of agents need them.
+
+    Attributes:
+      moving: agents that move now; none: the next step begins an episode.
+    """
+
+    def __init__(self, moves: AgentMoves) -> None:
+        self.moves = moves
+        self.moving: tuple[Any, ...] = ()
+        self._generator = np.random.default_rng(0)
+        self._owed: dict[Any, float] = {}  # agent that has a row -> its reward of before that, which a first row lacks
+        self._over: set[Any] = set()  # agents whose episode is over
+
+    def begin(self, seed: int) -> dict[Any, AgentStep]:
+        """Begins the first episode; the seeds of all episodes follow from a seed. The rest is as of `step`."""
+        self._generator, self.moving = np.random.default_rng(seed), ()
+        return self.step({})
+
+    def step(self, actions: Mapping[Any, Any]) -> dict[Any, AgentStep]:
+        """Takes an action of each mover, or begins an episode; returns the agents that have a row now.
+
+        An agent without a turn before its end has none. Raises `gym_protocol.Fault`.
+        """
+        begins = not self.moving
+        if begins:
+            self._owed, self._over = {}, set()
+            seen = self.moves.reset(int(self._generator.integers(2**31)))
+        else:
+            seen = self.moves.step(actions)
+        shown = {}
+        for agent, each in seen.items():
+            if agent in self._owed:
+                reward, self._owed[agent] = each.reward + self._owed[agent], 0.0
+            elif each.is_last:
+                self._over.add(agent)
+                continue
+            else:
+                reward, self._owed[agent] = 0.0, each.reward
+            if agent not in self._over:
+                shown[agent] = each._replace(reward=reward)
+        self.moving = tuple(agent for agent, each in shown.items() if not each.is_last)
+        self._over |= shown.keys() - {*self.moving}
+        if begins and not self.moving:
+            raise gym_protocol.Fault("no living agent")
+        return shown
+
+
+def of(name: str, env: Any) -> AgentMoves:
+    """Returns the course of moves of environment `name`; EnvironmentFailure: it is none of PettingZoo's."""
+    from pettingzoo.utils import env as kinds
+
+    if isinstance(env, kinds.ParallelEnv):
+        return ParallelMoves(env)
+    if isinstance(env, kinds.AECEnv):
+        return TurnMoves(env)
+    raise errors.EnvironmentFailure(
+        f"environment {name!r} is {gym_protocol.described(env)}; expected PettingZoo's ParallelEnv or AECEnv, or give "
+        "one of Gymnasium's by --env=python:MODULE:FUNCTION"
+    )
+
+
+def _values(found: Any, *names: str) -> tuple[Any, ...]:
+    """Returns values by number; Fault for another number of them."""
+    if not (isinstance(found, tuple) and len(found) == len(names)):
+        raise gym_protocol.Fault(f"{gym_protocol.described(found)}; expected ({', '.join(names)})")
+    return found
+
+
+def _of(values: Mapping[Any, Any], what: str, agent: Any) -> Any:
+    """Returns an agent's value of a dict; Fault: it has none."""
+    if not isinstance(values, Mapping) or agent not in values:
+        raise gym_protocol.Fault(f"no {what} of agent {agent!r}")
+    return values[agent]

@@ -1,0 +1,202 @@
+import importlib
+import itertools
+
+import golden
+import numpy as np
+import own_agents
+import pytest
+
+from seedzero.config import sections
+from seedzero.core import errors, types
+from seedzero.envs import pettingzoo_env, registry
+from seedzero.transport import sessions
+
+HERD, ROUND = "pettingzoo:own_agents:Herd", "pettingzoo:own_agents:Round"
+
+
+def made(env_id=HERD, num_rows=6, *, render=False, **settings):
+    return registry.make(env_id, sections.EnvConfig(id=env_id, **settings), num_rows, render=render)
+
+
+def accepting(env, role):
+    """Returns a function that has a learner's session accept each step of an environment, and returns it."""
+    rows = env.num_envs
+    assignment = types.Assignment("id", role, HERD, "{}", 1, rows, (0,) * rows)
+    session, numbers = sessions.LearnerSession("worker", assignment, 15.0, 0.0), itertools.count()
+    session.begin(env.spec, 0.0)
+
+    def accepted(step):
+        request = session.accept(0, (number := next(numbers)), step)
+        session.answer(0, number, b"", 0.0)
+        return request.step
+
+    return accepted
+
+
+def legal(step, random):
+    mask = np.ones((len(step.reward), 4), bool) if step.action_mask is None else step.action_mask
+    return np.where(mask, random.random(mask.shape), -1).argmax(axis=1).astype(np.int32)
+
+
+@pytest.mark.parametrize("role", types.Role)
+@pytest.mark.parametrize("kwargs", ["{}", '{"unequal": true, "masks": true, "late": true}'], ids=["alike", "apart"])
+def test_a_learner_accepts_the_rows_of_agents_in_training_and_evaluation(role, kwargs):
+    env, random = made(kwargs=kwargs), np.random.default_rng(0)
+    step = env.reset(range(6))
+    accepted = accepting(env, role)
+    accepted(step)
+    lengths = []
+    for _ in range(80):
+        actions = legal(step, random) if env.spec.has_action_mask else random.integers(2, size=6).astype(np.int32)
+        step = accepted(env.step(actions))
+        lengths += step.observation[step.final, 0].tolist()
+        np.testing.assert_array_equal(step.task, [0, 1, 2, 0, 1, 2])
+    assert len(lengths) > 10 and len(set(lengths)) > 3
+
+
+def test_row_g_times_s_plus_s_is_agent_s_of_copy_g():
+    env = made(kwargs='{"unequal": true}')
+    step = env.reset(range(6))
+    assert env.spec.seats == own_agents.NAMES and env.spec.observation_shape == (4,)
+    np.testing.assert_array_equal(step.observation[:, 1:], [[0, 0, 0], [1, 1, 0], [2, 2, 2]] * 2)
+    np.testing.assert_array_equal(step.action_mask, [[1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]] * 2)
+    after = env.step(np.array([1, 1, 1, 1, 1, 1], np.int32))
+    np.testing.assert_array_equal(after.reward, [2] * 6)
+    np.testing.assert_array_equal(after.action_mask[after.final], True)
+
+
+def test_agents_that_are_out_have_rows_of_zeros_and_come_again_together():
+    env, random = made(), np.random.default_rng(1)
+    step, is_out = env.reset(range(6)), np.zeros(6, bool)
+    for _ in range(60):
+        was_over = np.repeat(is_out.reshape(2, 3).all(axis=1), 3)
+        is_out[was_over] = False
+        step = env.step(random.integers(2, size=6).astype(np.int32))
+        np.testing.assert_array_equal(step.shown, ~is_out)
+        assert not (step.observation[is_out].any() or step.reward[is_out].any() or step.final[is_out].any())
+        is_out |= step.final
+
+
+def test_masks_of_infos_are_told_by_the_first_reset_and_may_be_ignored(said: golden.Said):
+    masks = '{"masks": true}'
+    env = made(kwargs=masks)
+    assert not env.spec.has_action_mask
+    step = env.reset(range(6))
+    assert env.spec.has_action_mask and step.action_mask.all()
+    after = env.step(np.ones(6, np.int32))
+    np.testing.assert_array_equal(after.action_mask[~after.final], [[False, True]] * int(np.sum(~after.final)))
+    ignoring = made(kwargs=masks, action_mask=False)
+    assert ignoring.reset(range(6)).action_mask is None and not ignoring.spec.has_action_mask
+    apart = made(kwargs='{"unequal": true, "masks": true}', action_mask=False)
+    apart.reset(range(6))
+    seen = apart.step(np.ones(6, np.int32))
+    assert seen.action_mask[~seen.final].sum(axis=1).min() >= 2  # only actions that an agent does not have
+
+    class Later(own_agents.Herd):
+        def step(self, actions):
+            self._masks = True
+            return super().step(actions)
+
+    later = pettingzoo_env.PettingZoo("later", Later, 3)
+    later.reset(range(3))
+    with said.raises(errors.EnvironmentFailure, "action_mask"):
+        later.step(np.ones(3, np.int32))
+
+
+def test_by_turns_one_row_of_a_copy_is_shown_and_those_that_ended():
+    env = made(ROUND, 3)
+    step = env.reset([0, 1, 2])
+    assert env.spec.has_action_mask and env.spec.observation_shape == (2,)
+    assert step.shown.tolist() == [True, False, False] and step.action_mask.tolist()[0] == [True, True, False]
+    repeats = int(step.observation[0].argmax())
+    step = env.step(np.full(3, repeats, np.int32))
+    assert step.shown.tolist() == [True, True, False]
+    assert step.terminated.tolist() == [True, False, False] and step.reward.tolist() == [-1, 0, 0]
+    repeats = int(step.observation[1].argmax())
+    step = env.step(np.full(3, repeats, np.int32))  # the last agent has won before its first turn: it has no row
+    assert step.shown.tolist() == [False, True, False] and step.reward.tolist() == [0, -1, 0]
+    assert env.step(np.zeros(3, np.int32)).shown.tolist() == [True, False, False]
+
+
+def test_a_single_agent_is_an_environment():
+    env = made("pettingzoo:own_agents:Alone", 2)
+    step = env.reset([1, 2])
+    assert env.spec.seats == () and step.shown is None and step.task is None
+    ends = np.zeros(2)
+    for _ in range(40):
+        ends += env.step(np.ones(2, np.int32)).final
+    assert ends.all()
+
+
+def test_rows_that_make_no_copies_are_refused(said: golden.Said):
+    with said.raises(errors.EnvironmentFailure, "5 rows"):
+        made(num_rows=5).reset(range(5))
+
+
+def test_spec_and_pictures_by_the_registry():
+    settings = sections.EnvConfig(id=HERD, kwargs='{"masks": true}')
+    spec = registry.spec(settings)
+    assert spec.has_action_mask and spec.num_seats(types.Role.EVALUATE) == spec.num_seats(types.Role.TRAIN) == 3
+    assert registry.seated_by(settings)
+    env = made(num_rows=3, render=True)
+    env.reset(range(3))
+    before = env.render()
+    env.step(np.ones(3, np.int32))
+    assert before.shape == (8, 8, 3) and np.any(before != env.render()) and env.frames_per_second == 5
+    assert made(ROUND, 3).frames_per_second is None
+
+
+def test_what_is_no_environment_of_several_agents_is_named(said: golden.Said):
+    wrong = ["own_agents:make_other", "own_agents:Nameless", "own_agents:make_mixed", "own_agents:Heard", "own_agents"]
+    for name in (*wrong, "no_agents:make"):
+        with said.raises(errors.EnvironmentFailure, name.partition(":")[0], label=name):
+            made(f"pettingzoo:{name}", 3)
+    with said.raises(errors.EnvironmentFailure, "unequl", label="arguments"):
+        made(kwargs='{"unequl": true}')
+    for name in ("os:path", "9:a", "__main__:make"):
+        with pytest.raises(errors.ConfigError, match="pettingzoo:"):
+            registry.check_id(f"pettingzoo:{name}")
+    registry.check_id("pettingzoo:no_such.module")
+
+
+def test_a_missing_package_is_named(monkeypatch, said: golden.Said):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mpe2" else real(name))
+    with said.raises(errors.EnvironmentFailure, "needs mpe2"):
+        made("pettingzoo:mpe2.simple_spread_v3", 3)
+
+
+def test_environments_that_differ_each_time_are_named(said: golden.Said):
+    sizes = itertools.count(0)
+    make = lambda: own_agents.Herd(unequal=bool(next(sizes)))  # noqa: E731
+    with said.raises(errors.EnvironmentFailure, "each time it is made"):
+        pettingzoo_env.PettingZoo("herd", make, 6)
+    sizes = itertools.count(0)
+    env = pettingzoo_env.PettingZoo("herd", make, 3)
+    env.try_out()
+    with pytest.raises(errors.EnvironmentFailure, match="each time it is made"):
+        env.check_another()
+    same = own_agents.Herd()
+    with pytest.raises(errors.EnvironmentFailure, match="the same object"):
+        pettingzoo_env.PettingZoo("herd", lambda: same, 6)
+
+
+def test_faults_name_the_call_and_the_agent(said: golden.Said):
+    class Wrong(own_agents.Herd):
+        def step(self, actions):
+            seen, *rest = super().step(actions)
+            return {**seen, "bee": seen["bee"][:1]}, *rest
+
+    env = pettingzoo_env.PettingZoo("wrong", Wrong, 3)
+    env.reset(range(3))
+    with said.raises(errors.EnvironmentFailure, "'bee'"):
+        env.step(np.ones(3, np.int32))
+
+    class Raising(own_agents.Herd):
+        def step(self, actions):
+            raise ZeroDivisionError("by nothing")
+
+    env = pettingzoo_env.PettingZoo("raising", Raising, 3)
+    env.reset(range(3))
+    with pytest.raises(errors.EnvironmentFailure, match="raised in step: ZeroDivisionError: by nothing"):
+        env.step(np.ones(3, np.int32))

@@ -3,10 +3,12 @@
 from seedzero.search.engine import search, sweep_widths, tree_bytes
 from seedzero.search.inspection import to_dot
 from seedzero.search.selection import completed_q
-from seedzero.search.types import Prediction, RecurrentFn, Root, SearchConfig, Tree
+from seedzero.search.types import Afterstate, ChanceFn, Prediction, RecurrentFn, Root, SearchConfig, Tree
 from seedzero.search.types import SearchResult as Result
 
 __all__ = [
+    "Afterstate",
+    "ChanceFn",
     "Prediction",
     "RecurrentFn",
     "Result",

@@ -16,7 +16,7 @@ def search(
     params: Any,
     key: jax.Array,
     root: types.Root,
-    recurrent_fn: types.RecurrentFn,
+    recurrent_fn: types.RecurrentFn | types.ChanceFn,
     *,
     config: muzero_config.SearchSection,
     explore: jax.Array,
@@ -31,6 +31,7 @@ def search(
 
     Args:
       params: arguments of `recurrent_fn`.
+      recurrent_fn: the model; a ChanceFn makes a tree with chance nodes, and two network calls for a simulation.
       config: policy ("gumbel" or "puct"), budget and constants.
       explore: [B] bool, true: with root noise; false: greedily.
       invalid_actions: [B, A] bool, true: illegal at the root; None: every action of every row is legal, which is
@@ -45,7 +46,15 @@ def search(
     score = functools.partial(score, config=config)
     if opponent_model:
         score = functools.partial(selection.alternating_scores, own=score)
-    evaluate = functools.partial(recurrent_fn, params)
+    evaluate: types.Evaluate | types.Chance
+    if isinstance(recurrent_fn, types.ChanceFn):
+        num_codes, num_actions = recurrent_fn.num_codes, root.prior_logits.shape[-1]
+        score = functools.partial(selection.chance_scores, own=score, num_actions=num_actions, num_codes=num_codes)
+        evaluate = types.Chance(
+            functools.partial(recurrent_fn.decide, params), functools.partial(recurrent_fn.resolve, params), num_codes
+        )
+    else:
+        evaluate = functools.partial(recurrent_fn, params)
     result, forests = policy(
         key, root, evaluate, config=config, score=score, explore=explore, invalid_actions=invalid_actions
     )
@@ -59,21 +68,25 @@ def sweep_widths(config: muzero_config.SearchSection, num_actions: int) -> tuple
     return schedule.sweep_widths(min(config.num_considered, num_actions), config.num_simulations)
 
 
-def tree_bytes(batch_size: int, num_actions: int, config: muzero_config.SearchSection) -> int:
-    """Returns the trees' tables' largest size in bytes, without embeddings."""
+def tree_bytes(batch_size: int, num_actions: int, config: muzero_config.SearchSection, *, num_codes: int = 0) -> int:
+    """Returns the trees' tables' largest size in bytes, without embeddings; num_codes: of a model with chance."""
     rounds = schedule.rounds(sweep_widths(config, num_actions))
-    return max(_forest_bytes(batch_size * round_.width, 1 + round_.end, num_actions) for round_ in rounds)
+    return max(_forest_bytes(batch_size * round_.width, round_.end, num_actions, num_codes) for round_ in rounds)
 
 
-def _forest_bytes(num_trees: int, num_nodes: int, num_actions: int) -> int:
+def _forest_bytes(num_trees: int, num_simulations: int, num_actions: int, num_codes: int) -> int:
     def make() -> search_forest.Forest:
         root = types.Root(jnp.zeros((num_trees, num_actions)), jnp.zeros(num_trees), ())
+
+        def evaluate(action: jax.Array, embedding: Any) -> tuple[types.Prediction, Any]:
+            return types.Prediction(action, action, action, action), embedding
+
         rules = search_forest.Rules(
-            evaluate=lambda action, embedding: (types.Prediction(action, action, action, action), embedding),
+            evaluate=types.Chance(evaluate, evaluate, num_codes) if num_codes else evaluate,  # type: ignore[arg-type]
             score=lambda forest: forest.prior,
             root_actions=jnp.ones((num_actions, num_trees), bool),
             max_depth=None,
         )
-        return search_forest.enlarge(search_forest.plant(root, rules), num_nodes - 1)
+        return search_forest.enlarge(search_forest.plant(root, rules), num_simulations)
 
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(make)))

@@ -19,7 +19,7 @@ from seedzero.search import inspection, lookup, schedule, search_forest, selecti
 def search(
     key: jax.Array,
     root: types.Root,
-    evaluate: types.Evaluate,
+    evaluate: types.Evaluate | types.Chance,
     *,
     config: muzero_config.SearchSection,
     score: search_forest.Score,
@@ -60,7 +60,7 @@ class _Position(NamedTuple):
     """The root position, and the search's arguments; constant meanwhile. Illegal actions have the lowest logit."""
 
     config: muzero_config.SearchSection
-    evaluate: types.Evaluate
+    evaluate: types.Evaluate | types.Chance
     score: search_forest.Score
     explore: jax.Array
     logits: jax.Array  # [B, A], the largest one 0
@@ -137,7 +137,7 @@ def _run_round(position: _Position, race: _Race, round_: schedule.Round, plan: _
     race = race._replace(forest=search_forest.enlarge(race.forest, round_.end - round_.begin, apart=True))
 
     def sweep(index: jax.Array, race: _Race) -> _Race:
-        # Sweep i makes node i + 1 of each tree: node 0 is the root.
+        # Sweep i is simulation i + 1 of each tree, which makes node i + 1: node 0 is the root.
         if plan.widths is None:
             return race._replace(forest=search_forest.simulate(race.forest, index + 1, rules))
         is_among_best = _ranks(_race_scores(position, race)) < plan.widths[:, index][:, None]

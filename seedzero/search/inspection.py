@@ -16,8 +16,8 @@ from seedzero.search import search_forest, types
 
 
 def depth_statistics(forests: Sequence[search_forest.Forest], batch_size: int) -> tuple[jax.Array, jax.Array]:
-    """Returns the largest depth [B] int32 and the mean depth [B] of the simulations' new nodes."""
-    made = jnp.concatenate([_rows(search_forest.is_made(f)[1:].T, batch_size) for f in forests], axis=-1)
+    """Returns the largest depth [B] int32 and the mean depth [B] of the simulations' last nodes."""
+    made = jnp.concatenate([_rows(search_forest.is_last(f)[1:].T, batch_size) for f in forests], axis=-1)
     depth = jnp.concatenate([_rows(search_forest.depths(f)[1:].T, batch_size) for f in forests], axis=-1)
     depth = jnp.where(made, depth, 0)
     num_made = jnp.maximum(jnp.sum(made, axis=-1), 1)
@@ -49,6 +49,8 @@ def _nodes(forest: search_forest.Forest) -> types.Tree:
     made = search_forest.is_made(forest).T
     parent = jnp.max(jnp.where(forest.path_action != search_forest.ABSENT, nodes[:, None], -1), axis=1).T
     parent = jnp.where(made, parent, -1)
+    kind = forest.is_afterstate
+    own_visits = 1 if kind is None else 1 - kind.T
 
     def at_parent(table: jax.Array, otherwise: Any) -> jax.Array:
         table = jnp.moveaxis(table, -1, 0)
@@ -58,12 +60,13 @@ def _nodes(forest: search_forest.Forest) -> types.Tree:
     return types.Tree(
         parent=parent.astype(jnp.int32),
         action=at_parent(forest.path_action, -1).astype(jnp.int32),
-        num_visits=jnp.where(made, 1 + jnp.sum(forest.visits, axis=0).T, 0).astype(jnp.int32),
+        num_visits=jnp.where(made, own_visits + jnp.sum(forest.visits, axis=0).T, 0).astype(jnp.int32),
         value=jnp.where(made, search_forest.mean_values(forest).T, 0.0),
         reward=at_parent(forest.path_reward, 0.0),
         discount=at_parent(forest.path_discount, 1.0),
         depth=jnp.where(made, search_forest.depths(forest).T, 0).astype(jnp.int32),
         prior=forest.prior.T,
+        is_afterstate=None if kind is None else made & kind.T,
     )
 
 
@@ -92,12 +95,14 @@ def _rows(x: jax.Array, batch_size: int) -> jax.Array:
 def to_dot(tree: types.Tree, row: int = 0) -> str:
     """Returns one position's tree in Graphviz's language; `dot -Tsvg` draws it.
 
-    An edge's label is its action, prior, reward and discount; a node's label is its visits and value.
+    An edge's label is its action, prior, reward and discount; a node's label is its visits and value. An afterstate is
+    an ellipse, and its edges are codes.
     """
     nodes = jax.tree.map(lambda table: np.asarray(table[row]), tree)
     lines = ["digraph search {", "  node [shape=box];"]
     for node in np.flatnonzero(nodes.num_visits > 0):
-        lines.append(f'  {node} [label="{nodes.num_visits[node]} visits\\nvalue {nodes.value[node]:.3f}"];')
+        shape = "shape=ellipse, " if nodes.is_afterstate is not None and nodes.is_afterstate[node] else ""
+        lines.append(f'  {node} [{shape}label="{nodes.num_visits[node]} visits\\nvalue {nodes.value[node]:.3f}"];')
         if (parent := nodes.parent[node]) >= 0:
             action = nodes.action[node]
             label = f"{action} ({nodes.prior[parent, action]:.2f})\\nreward {nodes.reward[node]:.3f}"

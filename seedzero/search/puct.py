@@ -12,7 +12,7 @@ from seedzero.search import inspection, noise, schedule, search_forest, selectio
 def search(
     key: jax.Array,
     root: types.Root,
-    evaluate: types.Evaluate,
+    evaluate: types.Evaluate | types.Chance,
     *,
     config: muzero_config.SearchSection,
     score: search_forest.Score,
@@ -35,11 +35,12 @@ def search(
     forest = search_forest.plant(root._replace(prior_logits=noisy), rules)
     for loop in schedule.loops(config.num_simulations):
         forest = search_forest.enlarge(forest, loop.end - loop.begin)
-        # Simulation i creates node i + 1: node 0 is the root.
+        # Simulation i makes node i: node 0 is the root.
         forest = jax.lax.fori_loop(
-            loop.begin + 1, loop.end + 1, lambda node, trees: search_forest.simulate(trees, node, rules), forest
+            loop.begin + 1, loop.end + 1, lambda number, trees: search_forest.simulate(trees, number, rules), forest
         )
-    visits = forest.visits[:, 0].T
+    num_actions = root.prior_logits.shape[-1]
+    visits = forest.visits[:num_actions, 0].T
     action = _sample_visits(action_key, visits, noisy, explore, config.temperature)
     max_depth, mean_depth = inspection.depth_statistics([forest], explore.shape[0])
     found = types.SearchResult(
@@ -48,7 +49,7 @@ def search(
         draw_weights=selection.draw_weights(jnp.log(visits), config.temperature, action, explore),
         root_value=search_forest.mean_values(forest)[0],
         visit_counts=visits.astype(jnp.int32),
-        q_values=forest.q_values[:, 0].T,
+        q_values=forest.q_values[:num_actions, 0].T,
         max_depth=max_depth,
         mean_depth=mean_depth,
     )

@@ -15,7 +15,13 @@ Each of the three walks of a tree search is then one expression over a table:
 
 Trees are the last axis of every table of numbers: vectors then hold the same entry of many trees.
 
-Shape letters: T trees, N nodes, A actions. Nodes are numbered in order of creation; 0 is the root.
+With chance a node is a decision or an afterstate, in turn from the root. An afterstate's edges are the C codes of
+chance. A decision's edge has reward 0 and discount 1, a code's the reward and the discount. A simulation goes from its
+last decision over an afterstate, new or old, to the decision behind one of its codes: it makes two nodes, and backs up
+once.
+
+Shape letters: T trees, N nodes, A actions, or max(A, C) edges with chance. Nodes are numbered in order of creation; 0
+is the root.
 """
 
 from __future__ import annotations
@@ -54,10 +60,11 @@ class Forest(NamedTuple):
     path_action: jax.Array  # [N, N, T] int32, entry [n, k] of each tree
     path_reward: jax.Array  # [N, N, T]
     path_discount: jax.Array  # [N, N, T]
+    is_afterstate: jax.Array | None = None  # [N, T] bool, true: an afterstate; None: a model without chance
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(A, N, T)."""
+        """(edges, N, T)."""
         return self.prior.shape  # type: ignore[return-value]
 
 
@@ -71,18 +78,22 @@ Score: TypeAlias = Callable[[Forest], jax.Array]
 class Rules(NamedTuple):
     """The constants of all simulations."""
 
-    # (action [T], embedding [T, ...]) -> (prediction, embedding): the model with its parameters
-    evaluate: types.Evaluate
+    evaluate: types.Evaluate | types.Chance  # the model with its parameters
     score: Score  # the descents' choice
     root_actions: jax.Array  # [A, T] bool, true: allowed at the root
-    max_depth: int | None  # longest path from the root, in edges; None: unbounded
+    max_depth: int | None  # longest path from the root, in actions; None: unbounded
+
+    @property
+    def num_codes(self) -> int:
+        """C; 0: a model without chance."""
+        return self.evaluate.num_codes if isinstance(self.evaluate, types.Chance) else 0
 
 
 def plant(root: types.Root, rules: Rules) -> Forest:
     """Returns trees [T] of one node each; the root's embedding may be [B, ...], shared by trees."""
-    num_trees, num_actions = root.prior_logits.shape
-    log_prior = _log_probabilities(root.prior_logits.astype(jnp.float32))[:, None]
-    edges = jnp.zeros((num_actions, 1, num_trees))
+    log_prior = _log_probabilities(root.prior_logits.astype(jnp.float32), rules.num_codes)[:, None]
+    num_edges, _, num_trees = log_prior.shape
+    edges = jnp.zeros((num_edges, 1, num_trees))
     paths = jnp.zeros((1, 1, num_trees))
     forest = Forest(
         embedding=(jax.tree.map(lambda leaf: leaf[None], root.embedding),),
@@ -95,12 +106,14 @@ def plant(root: types.Root, rules: Rules) -> Forest:
         path_action=jnp.full((1, 1, num_trees), ABSENT, jnp.int32),
         path_reward=paths,
         path_discount=paths + 1.0,
+        is_afterstate=jnp.zeros((1, num_trees), bool) if rules.num_codes else None,
     )
     return forest._replace(next_action=_choose(forest, rules))
 
 
-def enlarge(forest: Forest, num_more: int, *, apart: bool = False) -> Forest:
-    """Returns the trees with room for more nodes; apart: their hidden states form a separate part."""
+def enlarge(forest: Forest, num_simulations: int, *, apart: bool = False) -> Forest:
+    """Returns the trees with room for more simulations; apart: their hidden states form a separate part."""
+    num_more = num_simulations if forest.is_afterstate is None else 2 * num_simulations
 
     def pad(name: str, table: jax.Array) -> jax.Array:
         axes = (1,) if name in _EDGES else (0, 1) if name in _PATHS else (0,)
@@ -132,31 +145,59 @@ def take(forest: Forest, chosen: jax.Array) -> Forest:
 
 def _map_tables(function: Callable[[str, jax.Array], jax.Array], forest: Forest) -> Forest:
     """Returns the forest of function(name of the field, array) of every array but hidden states."""
-    tables: dict[str, Any] = {name: function(name, x) for name, x in forest._asdict().items() if name != "embedding"}
+    tables: dict[str, Any] = {
+        name: function(name, x) for name, x in forest._asdict().items() if name != "embedding" and x is not None
+    }
     return forest._replace(**tables)
 
 
-def simulate(forest: Forest, node: jax.Array, rules: Rules, active: jax.Array | None = None) -> Forest:
-    """Returns the trees after one simulation each; its new node is `node`.
+def simulate(forest: Forest, number: jax.Array, rules: Rules, active: jax.Array | None = None) -> Forest:
+    """Returns the trees after one simulation each.
 
     Args:
-      forest: the trees, with room for the node.
-      node: scalar int32.
-      active: [T] bool, false: this tree stays unchanged (its new node is unreachable); None: all grow.
+      forest: the trees, with room for the simulation.
+      number: scalar int32, of the simulation, from 1; also of its new node, without chance.
+      active: [T] bool, false: this tree stays unchanged (its new nodes are unreachable); None: all grow.
     """
     parent = _descend(forest, rules.max_depth)
-    action = lookup.numbers(forest.next_action, parent)
-    prediction, embedding = rules.evaluate(
-        action, jax.tree.map(lambda *parts: lookup.states(parts, parent), *forest.embedding)
-    )
+    edge = lookup.numbers(forest.next_action, parent)
+    model = rules.evaluate
+    if isinstance(model, types.Chance):
+        forest, parent, edge = _decide(forest, 2 * number - 1, parent, edge, model, active)
+        number, model = 2 * number, model.resolve
+    prediction, embedding = model(edge, _states(forest, parent))
     prediction = types.Prediction(*(x.astype(jnp.float32) for x in prediction))
-    path = _extend(forest, parent, action, prediction)
-    if active is not None:  # paths of inactive trees touch no node
-        at_root = jnp.arange(len(path.action))[:, None] == 0
-        path = path._replace(action=jnp.where(active, path.action, jnp.where(at_root, UNREACHABLE, ABSENT)))
+    path = _only(active, _extend(forest, parent, edge, prediction))
     forest = _backup(forest, path, prediction.value)
-    forest = _write(forest, node, path, prediction, embedding)
+    forest = _write(forest, number, path, prediction, embedding)
     return forest._replace(next_action=_choose(forest, rules))
+
+
+def _decide(
+    forest: Forest,
+    node: jax.Array,
+    parent: jax.Array,
+    edge: jax.Array,
+    model: types.Chance,
+    active: jax.Array | None,
+) -> tuple[Forest, jax.Array, jax.Array]:
+    """Returns the forest with an afterstate at `node` in trees with a descent to a decision.
+
+    Also the numbers of the afterstates [T], new or old, and their next codes [T].
+    """
+    assert forest.is_afterstate is not None
+    is_new = lookup.numbers(forest.is_afterstate.astype(jnp.int32), parent) == 0
+    found, embedding = model.decide(edge, _states(forest, parent))
+    logits, value = found.code_logits.astype(jnp.float32), found.value.astype(jnp.float32)
+    prediction = types.Prediction(jnp.zeros_like(value), jnp.ones_like(value), logits, value)
+    path = _only(is_new if active is None else is_new & active, _extend(forest, parent, edge, prediction))
+    forest = _write(forest, node, path, prediction, embedding, is_afterstate=True)
+    likeliest = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+    return forest, jnp.where(is_new, node, parent), jnp.where(is_new, likeliest, edge)
+
+
+def _states(forest: Forest, node: jax.Array) -> types.Embedding:
+    return jax.tree.map(lambda *parts: lookup.states(parts, node), *forest.embedding)
 
 
 # Selection --------------------------------------------------------------------------------------------------------
@@ -172,9 +213,12 @@ def _descend(forest: Forest, max_depth: int | None) -> jax.Array:
 
 
 def _choose(forest: Forest, rules: Rules) -> jax.Array:
-    """Returns the next action of every node, [N, T] int32."""
+    """Returns the next action of every node, or code of an afterstate, [N, T] int32."""
     at_root = jnp.arange(forest.shape[1])[:, None] == 0
-    forbidden = at_root & ~rules.root_actions[:, None]
+    root_actions = rules.root_actions
+    if (num_beyond := forest.shape[0] - len(root_actions)) > 0:
+        root_actions = jnp.pad(root_actions, ((0, num_beyond), (0, 0)))
+    forbidden = at_root & ~root_actions[:, None]
     return _first_highest(jnp.where(forbidden, -jnp.inf, rules.score(forest)))
 
 
@@ -210,6 +254,14 @@ def _extend(forest: Forest, parent: jax.Array, action: jax.Array, prediction: ty
     )
 
 
+def _only(active: jax.Array | None, path: _Path) -> _Path:
+    """Returns paths that touch no node in inactive trees."""
+    if active is None:
+        return path
+    at_root = jnp.arange(len(path.action))[:, None] == 0
+    return path._replace(action=jnp.where(active, path.action, jnp.where(at_root, UNREACHABLE, ABSENT)))
+
+
 def _backup(forest: Forest, path: _Path, value: jax.Array) -> Forest:
     """Returns the forest with the new return in the mean of each edge of the path."""
     returns = path.reward + path.discount * value
@@ -220,7 +272,13 @@ def _backup(forest: Forest, path: _Path, value: jax.Array) -> Forest:
 
 
 def _write(
-    forest: Forest, node: jax.Array, path: _Path, prediction: types.Prediction, embedding: types.Embedding
+    forest: Forest,
+    node: jax.Array,
+    path: _Path,
+    prediction: types.Prediction,
+    embedding: types.Embedding,
+    *,
+    is_afterstate: bool = False,
 ) -> Forest:
     """Returns the forest with the new node, its edges without visits."""
     put = functools.partial(jax.lax.dynamic_update_index_in_dim, index=node, axis=0)
@@ -232,7 +290,10 @@ def _write(
         written: jax.Array = jax.lax.dynamic_update_index_in_dim(last, state.astype(last.dtype), node - num_before, 0)
         return written
 
-    log_prior = _log_probabilities(prediction.prior_logits)
+    log_prior = _log_probabilities(prediction.prior_logits, forest.shape[0])
+    if forest.is_afterstate is not None:
+        kind = jnp.full((1, forest.shape[2]), is_afterstate)
+        forest = forest._replace(is_afterstate=jax.lax.dynamic_update_slice(forest.is_afterstate, kind, (node, 0)))
     return forest._replace(
         embedding=(*forest.embedding[:-1], jax.tree.map(put_state, embedding, *forest.embedding)),
         value=put(forest.value, prediction.value),
@@ -245,17 +306,24 @@ def _write(
     )
 
 
-def _log_probabilities(logits: jax.Array) -> jax.Array:
-    """Returns log probabilities [A, T] of logits [T, A]."""
-    return jax.nn.log_softmax(logits).T
+def _log_probabilities(logits: jax.Array, num_edges: int) -> jax.Array:
+    """Returns log probabilities [A, T] of logits [T, A]; further edges are impossible."""
+    log_prior = jax.nn.log_softmax(logits).T
+    if (num_beyond := num_edges - len(log_prior)) > 0:
+        log_prior = jnp.pad(log_prior, ((0, num_beyond), (0, 0)), constant_values=-jnp.inf)
+    return log_prior
 
 
 # Statistics -------------------------------------------------------------------------------------------------------
 
 
 def depths(forest: Forest) -> jax.Array:
-    """Returns the number of edges from the root to every node [N, T] int32; 1 for nodes that do not exist."""
-    return jnp.sum(forest.path_action != ABSENT, axis=1)
+    """Returns the number of actions from the root to every node [N, T] int32; arbitrary for nodes that do not exist.
+
+    An afterstate has the depth of its decision.
+    """
+    num_edges = jnp.sum(forest.path_action != ABSENT, axis=1)
+    return num_edges if forest.is_afterstate is None else num_edges // 2
 
 
 def is_made(forest: Forest) -> jax.Array:
@@ -263,7 +331,21 @@ def is_made(forest: Forest) -> jax.Array:
     return forest.path_action[:, 0] != UNREACHABLE
 
 
+def is_last(forest: Forest) -> jax.Array:
+    """Returns [N, T] bool, true: the node exists, and a simulation ended there: it is no afterstate."""
+    return is_made(forest) if forest.is_afterstate is None else is_made(forest) & ~forest.is_afterstate
+
+
 def mean_values(forest: Forest) -> jax.Array:
-    """Returns the mean of a node's own value and of its edges' returns, [N, T]."""
+    """Returns the mean of a node's own value and of its edges' returns, [N, T]; an afterstate has no own value."""
     num_visits = jnp.sum(forest.visits, axis=0)
-    return (forest.value + jnp.sum(forest.visits * forest.q_values, axis=0)) / (1.0 + num_visits)
+    returns = jnp.sum(forest.visits * forest.q_values, axis=0)
+    mean = (forest.value + returns) / (1.0 + num_visits)
+    if forest.is_afterstate is None:
+        return mean
+    return jnp.where(forest.is_afterstate, returns / jnp.maximum(num_visits, 1.0), mean)
+
+
+def first_edges(forest: Forest, number: int) -> Forest:
+    """Returns the trees with so many edges of each node."""
+    return _map_tables(lambda name, table: table[:number] if name in _EDGES else table, forest)

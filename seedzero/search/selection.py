@@ -72,8 +72,30 @@ def alternating_scores(forest: search_forest.Forest, *, own: search_forest.Score
 
     There, visits follow the prior alone, so that a node's mean return is the expected one against that policy.
     """
-    deficit = forest.prior - forest.visits / (1.0 + jnp.sum(forest.visits, axis=0))
-    return jnp.where(search_forest.depths(forest) % 2 == 1, deficit, own(forest))
+    return jnp.where(search_forest.depths(forest) % 2 == 1, _deficit(forest), own(forest))
+
+
+def chance_scores(
+    forest: search_forest.Forest, *, own: search_forest.Score, num_actions: int, num_codes: int
+) -> jax.Array:
+    """Returns scores [max(A, C), N, T] of a tree with chance; minus infinity for edges beyond a node's kind.
+
+    An afterstate's visits follow its prior as closely as whole numbers can, so that its mean return is the expected
+    one. (Antonoglou et al. 2022, appendix A, take the highest prior / (visits + 1), as mctx does: with 32 codes that
+    is many visits off.)
+    """
+    assert forest.is_afterstate is not None
+    codes, actions = _deficit(forest)[:num_codes], own(search_forest.first_edges(forest, num_actions))
+
+    def padded(scores: jax.Array) -> jax.Array:
+        return jnp.pad(scores, ((0, len(forest.prior) - len(scores)), (0, 0), (0, 0)), constant_values=-jnp.inf)
+
+    return jnp.where(forest.is_afterstate, padded(codes), padded(actions))
+
+
+def _deficit(forest: search_forest.Forest) -> jax.Array:
+    """Returns each edge's share of visits that it lacks to its prior, [A, N, T]."""
+    return forest.prior - forest.visits / (1.0 + jnp.sum(forest.visits, axis=0))
 
 
 def value_bonus(

@@ -18,7 +18,7 @@ Embedding: TypeAlias = Any
 class SearchConfig(muzero_config.SearchSection):
     """The settings `search` of the command line, and the papers' constants."""
 
-    max_depth: int = options.at_creation(0, "longest path from the root; 0: no limit", low=0)
+    max_depth: int = options.at_creation(0, "longest path from the root, in actions; 0: no limit", low=0)
     max_visit_init: float = options.at_creation(
         50.0, "Gumbel: visits added to the largest count when Q values are scaled", low=0
     )
@@ -57,6 +57,34 @@ R is B for PUCT, and B times the actions of a sweep for Gumbel. The same inputs 
 """
 
 
+class Afterstate(NamedTuple):
+    """The model's prediction of an action with an outcome by chance."""
+
+    code_logits: jax.Array  # [R, C] of the outcomes
+    value: jax.Array  # [R] of the player who moved
+
+
+class ChanceFn(NamedTuple):
+    """A model with chance, in place of a RecurrentFn (Antonoglou et al. 2022, section 3).
+
+    An action leads to an afterstate, of which chance draws a code, which leads to the next state.
+    """
+
+    # (params, action [R] int32, embedding [R, ...]) -> (prediction, embedding of the afterstate: like a state's)
+    decide: Callable[[Any, jax.Array, Embedding], tuple[Afterstate, Embedding]]
+    # (params, code [R] int32, embedding of the afterstate) -> (prediction, embedding of the new state)
+    resolve: RecurrentFn
+    num_codes: int  # C
+
+
+class Chance(NamedTuple):
+    """A ChanceFn with its parameters."""
+
+    decide: Callable[[jax.Array, Embedding], tuple[Afterstate, Embedding]]
+    resolve: Evaluate
+    num_codes: int
+
+
 class Tree(NamedTuple):
     """All visited nodes, for inspection. Node 0 is the root; children follow their parents.
 
@@ -69,8 +97,13 @@ class Tree(NamedTuple):
     value: jax.Array  # [B, N] mean of the network's value and the backed-up returns
     reward: jax.Array  # [B, N] on the edge from the parent; 0 at the root
     discount: jax.Array  # [B, N] on the edge from the parent; 1 at the root
-    depth: jax.Array  # [B, N] int32 edges from the root
-    prior: jax.Array  # [B, N, A] probabilities of the policy network; noise included at the root of PUCT
+    depth: jax.Array  # [B, N] int32 actions from the root
+    # [B, N, A] probabilities of the policy network; noise included at the root of PUCT. With chance [B, N, max(A, C)],
+    # where an afterstate's are those of codes
+    prior: jax.Array
+    # [B, N] bool, true: the node is an afterstate, whose edges are codes in place of actions; its visits and its value
+    # are those of its codes alone. None: a model without chance
+    is_afterstate: jax.Array | None = None
 
 
 class SearchResult(NamedTuple):
@@ -84,6 +117,6 @@ class SearchResult(NamedTuple):
     root_value: jax.Array  # [B] mean of the network's value and the backed-up returns
     visit_counts: jax.Array  # [B, A] int32
     q_values: jax.Array  # [B, A] of root actions; 0 if unvisited
-    max_depth: jax.Array  # [B] int32 edges of the longest path
-    mean_depth: jax.Array  # [B] edges of a path, mean over the simulations
+    max_depth: jax.Array  # [B] int32 actions of the longest path
+    mean_depth: jax.Array  # [B] actions of a path, mean over the simulations
     tree: Tree | None = None  # all visited nodes, on request

@@ -6,6 +6,7 @@ import json
 import pathlib
 import re
 import signal
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import e2e_harness as harness
@@ -73,16 +74,24 @@ def state(run: pathlib.Path) -> dict[str, Any]:
     parts = {name: leaves for name, leaves in found.arrays.items() if name != checkpoint.OBSERVATION}
     of_this_process = {"seconds", "time", "metrics_bytes"}
     if saved_files.REPLAY not in parts:
-        of_this_process.add("stored_per_shard")
+        of_this_process |= {"stored_per_shard", "stored_per_slot"}
     league = run / "league.jsonl"
     return {
         "step": found.step,
         "arrays": {name: league_stand_in.digests(trees.load(path / name, leaves)) for name, leaves in parts.items()},
-        "counters": {name: x for name, x in found.counters.items() if name not in of_this_process},
+        "counters": _without(found.counters, of_this_process),
         "rows": rows(run),
         "history": league.read_text() if league.exists() else "",
         "frozen": player_files.names(run / "checkpoints"),
     }
+
+
+def _without(counters: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Returns counters without some, also of each player."""
+    found = {name: value for name, value in counters.items() if name not in names}
+    if players := counters.get("players"):
+        found["players"] = {name: _without(own, names) for name, own in players.items()}
+    return found
 
 
 def kill(host: harness.Host, run: pathlib.Path, *words: str, checkpoint: int = 1) -> None:

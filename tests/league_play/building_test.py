@@ -389,3 +389,16 @@ def test_a_queue_goes_on_at_the_rows_where_another_player_left_it(monkeypatch: p
     assert fed.time[fed.weight > 0].tolist() == [loop_world.UNROLL + 2] * 2
     discarded = world.world.dispatcher.everyone.retired.steps.discarded
     assert discarded == {"home_changed": 2 * (loop_world.UNROLL + 1), "home_changed_pending": 2}
+
+
+def test_players_that_have_retired_leave_nothing_on_the_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(loop_world.without_programs(loop_world.PPO), monkeypatch, max_players=3)
+    found = list[tuple[int, int]]()
+    for number in range(200):
+        world.build(builders.Action("add", "main_exploiter", "main"), num_updates=100 * (number + 1))
+        world.build(builders.Action("retire", f"main_exploiter_{number}"), num_updates=100 * (number + 1))
+        world.asked.clear()  # which holds the players
+        sizes = [array.nbytes for array in jax.live_arrays()]
+        found.append((len(sizes), sum(sizes)))
+    assert len(world.seating.frozen()) == 200
+    assert len(set(found[20:])) == 1  # once the caches of snapshots are full

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _SMALLEST_SHOWN = 0.01
 _ALONE = "The run has no league, so it has no mixtures; main alone is judged."
+_LARGE = "In this game the judge knows main alone; --approximate --mixture=uniform learns a response to the past."
 _LEARNED = (
     "The exploiter learned from {:,} moves by PPO. A better response may exist, so NashConv may be larger; --moves=N "
     "learns longer."
@@ -36,7 +37,8 @@ def judge(arguments: parse.Arguments) -> int:
         return 0
     head = f"{arguments.flags['run_dir']}: after {found.update:,} updates and {found.env_steps:,} steps"
     if len(found.mixtures) == 1:
-        output.show(f"{head}\n\nNashConv of main, the last iterate: {found.best.nash_conv:.4f}\n\n{_ALONE}")
+        why = _ALONE if found.tree is not None else _LARGE
+        output.show(f"{head}\n\nNashConv of main, the last iterate: {found.best.nash_conv:.4f}\n\n{why}")
         return 0
 
     def row(name: str, mixture: exploitability.Mixture) -> dict[str, object]:

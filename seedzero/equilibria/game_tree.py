@@ -10,7 +10,7 @@ Shape letters: I information states of a seat, S sequences of a seat.
 from __future__ import annotations
 
 import array
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -122,10 +122,11 @@ def game_of(env_id: str, place: str, *, needs_strings: bool = True) -> spiel_sea
     return spiel_seats.SpielSeats(name)
 
 
-def flag_of(env_id: str) -> str | None:
+def flag_of(env_id: str, *, known: Collection[str] = ()) -> str | None:
     """Returns the flag with which `seedzero league nash` answers in an environment, or ""; None: it does not.
 
-    A user's module is not imported for that, so such a game's size is unknown.
+    A user's module is not imported for that, so such a game's size is unknown. known: games with an exact judge of
+    their own, as OpenSpiel writes them.
     """
     try:
         if user_code.named({user_code.ENVIRONMENT: env_id}):
@@ -134,7 +135,7 @@ def flag_of(env_id: str) -> str | None:
     except (errors.UsageError, errors.EnvironmentFailure):
         return None
     has_strings = in_turn(game).get_type().provides_information_state_string
-    return "" if has_strings and is_small(game) else APPROXIMATE
+    return "" if str(game) in known or (has_strings and is_small(game)) else APPROXIMATE
 
 
 def in_turn(game: Any) -> Any:

@@ -285,9 +285,11 @@ def _show_next(
     elif parts.saves.durable_update is not None and has_parameters:
         screen.message("score it:", f"{command('evaluate')}{' --listen=127.0.0.1:0' if is_remote else ''}")
         if len(seats) == 2 and "league" in config.agent.SECTIONS and not is_remote:
-            from seedzero.equilibria import game_tree
+            from seedzero.equilibria import game_tree, phantom
 
-            if (flag := game_tree.flag_of(config.env.id)) is not None:
+            remembers = config.network.lstm_width > 0 or config.network.frame_stack > 1
+            known = phantom.NAMES if not remembers else ()
+            if (flag := game_tree.flag_of(config.env.id, known=known)) is not None:
                 screen.message("judge it:", f"{command('league nash')} {flag}".rstrip())
         if not is_remote and not seats:
             screen.message("watch it:", f"{command('play')} --video=play.mp4")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from seedzero.core import errors
-from seedzero.equilibria import game_tree
+from seedzero.equilibria import game_tree, phantom
 
 pyspiel = pytest.importorskip("pyspiel")
 
@@ -62,6 +62,7 @@ def test_a_game_that_is_much_too_large_is_refused_before_a_walk(said: golden.Sai
 )
 def test_the_flag_of_a_game_is_one_with_which_it_is_judged(env: str, expected: str | None) -> None:
     assert game_tree.flag_of(env) == expected
+    assert game_tree.flag_of(env, known=phantom.NAMES) == ("" if env == "spiel:phantom_ttt" else expected)
 
 
 def test_states_of_simultaneous_games_are_the_environment_s_own() -> None:

@@ -1,0 +1,268 @@
+"""The exact judge of phantom tic-tac-toe, which has far too many histories for a walk.
+
+A seat places a stone on an empty cell. If the other seat has a stone there, it learns that, and tries another cell. It
+sees its own tries alone. So the stones of both in their order, a *line* of play, decide everything but the failed
+tries. A seat may fail at any stone that the other one placed before, so in a given line the tries of one seat are
+independent of the other's. The sum over all histories (2e10) is a sum over lines (5e5) of products of two sums, each
+over the tries of one seat.
+
+Shape letters: C cells, N information states of a seat ("nodes"), P pairs of a line and a node, R rows, A = C actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.device import acting, batches
+from seedzero.envs import seats
+from seedzero.evaluation import greedy
+
+_NONE = -1
+_THREE = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
+NAMES = (
+    "phantom_ttt()",
+    "phantom_ttt(gameversion=classical)",
+    "phantom_ttt(obstype=reveal-nothing)",
+    "phantom_ttt(gameversion=classical,obstype=reveal-nothing)",
+)
+"""Games of these rules, as OpenSpiel writes them: a failed try is followed by another one, of which nobody hears."""
+_EMPTY, _STONES = 0, (2, 1)
+"""Planes of an observation: empty cells, and stones by seat."""
+_ROWS = 8192
+"""R of a compiled call."""
+_MOST_PAIRS = 2_000_000
+"""Of a state; more are halved by lines."""
+
+
+class Board(NamedTuple):
+    """A board of C cells; wins: [2, 2^C] bool by seat and mask of its stones."""
+
+    num_cells: int
+    wins: np.ndarray
+
+
+def rules_of(game: Any) -> Board | None:
+    """Returns the rules of a pyspiel.Game that this judge knows; None: it is another one."""
+    if str(game) not in NAMES:
+        return None
+    masks, keys = np.arange(1 << 9), [sum(1 << cell for cell in line) for line in _THREE]
+    wins = np.any([(masks & key) == key for key in keys], axis=0)
+    return Board(9, np.stack([wins, wins]))
+
+
+def nash_conv(rules: Board, agent: base.Agent, game: seats.SeatGame, params: base.Params) -> float:
+    """Returns the NashConv of an agent without memory, which has a `policy`; takes minutes and 3 GB."""
+    both = (nodes(rules, 0), nodes(rules, 1))
+    ask = _asking(agent, game)
+    return sum(best_response(rules, seat, both, ask(params, rules, both[1 - seat], 1 - seat)) for seat in (0, 1))
+
+
+def observations(rules: Board, found: Nodes, rows: np.ndarray, seat: int) -> np.ndarray:
+    """Returns OpenSpiel's information state tensors [R, 3 C + C^2] of nodes [R] of a seat."""
+    cells, bits = rules.num_cells, np.arange(rules.num_cells)
+    own, known = ((masks[rows][:, None] >> bits & 1).astype(bool) for masks in (found.own, found.known))
+    planes = np.zeros((len(rows), 3, cells), np.float32)
+    planes[:, _EMPTY], planes[:, _STONES[seat]], planes[:, _STONES[1 - seat]] = ~(own | known), own, known
+    tries = found.tries[rows][:, :, None] == bits
+    return np.concatenate([planes.reshape(len(rows), -1), tries.reshape(len(rows), -1)], axis=1, dtype=np.float32)
+
+
+def _asking(agent: base.Agent, game: seats.SeatGame) -> Callable[[base.Params, Board, Nodes, int], np.ndarray]:
+    """Returns a function that asks an agent for its policy [N, A] in all nodes of a seat."""
+    policy, spec = agent.policy, game.spec
+    assert policy is not None
+    carried = acting.initial(agent, spec, _ROWS)
+
+    @jax.jit
+    def probabilities(params: base.Params, seen: batches.Batch) -> jax.Array:
+        _, inputs = acting.look(agent, spec, _ROWS, carried, seen)
+        return policy(params, carried.memory, inputs)
+
+    def ask(params: base.Params, rules: Board, found: Nodes, seat: int) -> np.ndarray:
+        parts: list[np.ndarray] = []
+        for begin in range(0, len(found.own), _ROWS):
+            rows = np.minimum(np.arange(begin, begin + _ROWS), len(found.own) - 1)  # the last one pads
+            legal = ((found.own | found.known)[rows][:, None] >> np.arange(rules.num_cells) & 1) == 0
+            shown = (observations(rules, found, rows, seat), np.zeros(_ROWS, np.float32), rows == 0, legal)
+            parts.append(
+                np.asarray(probabilities(params, greedy.seen(spec, *shown, task=np.full(_ROWS, seat, np.int32))))
+            )
+        policy = np.concatenate(parts)[: len(found.own)].astype(np.float64)
+        return np.asarray(policy / policy.sum(axis=1, keepdims=True))
+
+    return ask
+
+
+class Nodes(NamedTuple):
+    """The information states of a seat, an earlier one before its later ones; a sequence is node * C + cell."""
+
+    own: np.ndarray  # [N] int32, mask of its stones
+    known: np.ndarray  # [N] int32, mask of the other's stones at which it failed
+    tries: np.ndarray  # [N, C] int8, cells of its tries in their order; -1: none
+    placed: np.ndarray  # [N, C] int32, the node of its next turn after it placed a stone; -1: none, or illegal
+    failed: np.ndarray  # [N, C] int32, the node after a failed try; -1: illegal
+    begins: np.ndarray  # [L + 1] int64, the first node of each number of tries
+
+
+def nodes(rules: Board, seat: int, *, most_tries: int | None = None) -> Nodes:
+    """Returns all information states of a seat, or those behind at most so many tries."""
+    cells, bits = rules.num_cells, 1 << np.arange(rules.num_cells)
+    own, known, tries = (np.zeros(1, np.int32), np.zeros(1, np.int32), np.full((1, cells), _NONE, np.int8))
+    begins, levels, links = [0, 1], [(own, known, tries)], list[tuple[np.ndarray, np.ndarray]]()
+    while len(own):
+        number, empty = begins[-1], ((own | known)[:, None] & bits) == 0
+        stones = _count(own)
+        other = stones + seat  # the other seat's stones at this turn
+        may_fail = empty & (_count(known) < other)[:, None] & ~rules.wins[1 - seat][known[:, None] | bits]
+        # Its next turn: both placed one stone more, and a cell is left.
+        after = own[:, None] | bits
+        goes_on = empty & ~rules.wins[seat][after] & (2 * stones + 2 + seat < cells)[:, None]
+        if len(links) == most_tries:
+            goes_on, may_fail = np.zeros_like(goes_on), np.zeros_like(may_fail)
+        found = []
+        for chosen in (goes_on, may_fail):
+            link = np.full(chosen.shape, _NONE, np.int32)
+            link[chosen] = number + np.arange(np.count_nonzero(chosen))
+            number += int(np.count_nonzero(chosen))
+            found.append(link)
+        links.append((found[0], found[1]))
+        parts = []
+        for chosen, is_failed in ((goes_on, False), (may_fail, True)):
+            row, cell = np.nonzero(chosen)
+            seen = tries[row]
+            seen[np.arange(len(row)), len(levels) - 1] = cell
+            bit = bits[cell].astype(np.int32)
+            masks = (own[row], known[row] | bit) if is_failed else (own[row] | bit, known[row])
+            parts.append((*masks, seen))
+        own, known, tries = (np.concatenate(pair) for pair in zip(*parts, strict=True))
+        levels.append((own, known, tries))
+        begins.append(number)
+    own, known, tries = (np.concatenate(arrays) for arrays in zip(*levels, strict=True))
+    placed, failed = (np.concatenate(arrays) for arrays in zip(*links, strict=True))
+    return Nodes(own, known, tries, placed, failed, np.array(begins[:-1]))
+
+
+def _count(masks: np.ndarray) -> np.ndarray:
+    return np.asarray(np.bitwise_count(masks), np.int64)
+
+
+class _Pairs(NamedTuple):
+    """Tries of one seat that go with lines: [P] each."""
+
+    line: np.ndarray  # int32
+    sequence: np.ndarray  # int64, the newest one of the seat; -1: none
+    weight: np.ndarray  # probability of the seat's own choices; 1 where these are free
+
+    def those(self, chosen: np.ndarray) -> _Pairs:
+        return _Pairs(*(array[chosen] for array in self))
+
+
+class _State(NamedTuple):
+    """K lines of equal length that go on; seats in the order (responding, fixed)."""
+
+    stones: np.ndarray  # [2, K] int32, masks
+    pairs: tuple[_Pairs, _Pairs]
+
+
+def best_response(rules: Board, seat: int, both: tuple[Nodes, Nodes], policy: np.ndarray) -> float:
+    """Returns the largest return of a seat (a win 1, a loss -1) against a fixed policy [N, C] of the other one.
+
+    both: the information states by seat.
+    """
+    walk = _Walk(rules, seat, both, policy)
+    none = _Pairs(np.zeros(1, np.int32), np.full(1, _NONE, np.int64), np.ones(1))
+    walk.play(_State(np.zeros((2, 1), np.int32), (none, none)), 0)
+    mine = both[seat]
+    gains, values = walk.gains[:-1].reshape(-1, rules.num_cells), np.zeros(len(mine.own) + 1)
+    bits = 1 << np.arange(rules.num_cells)
+    for begin, end in reversed(list(zip(mine.begins[:-1], mine.begins[1:], strict=True))):
+        chosen = slice(begin, end)
+        legal = ((mine.own[chosen] | mine.known[chosen])[:, None] & bits) == 0
+        after = gains[chosen] + values[mine.placed[chosen]] + values[mine.failed[chosen]]  # values[-1] is 0
+        values[chosen] = np.where(legal, after, -np.inf).max(axis=1)
+    return float(values[0] + walk.gains[-1])
+
+
+class _Walk:
+    """Plays all lines, and adds up the responding seat's gains by sequence, [N * C + 1]; the last one is of none."""
+
+    def __init__(self, rules: Board, seat: int, both: tuple[Nodes, Nodes], policy: np.ndarray) -> None:
+        self._rules, self._seat, self._policy = rules, seat, policy
+        self._nodes = (both[seat], both[1 - seat])
+        self.gains = np.zeros(len(both[seat].own) * rules.num_cells + 1)
+
+    def play(self, state: _State, length: int) -> None:
+        """Plays lines of a length to their ends."""
+        num_lines = state.stones.shape[1]
+        if not num_lines:
+            return
+        if num_lines > 1 and sum(len(pairs.line) for pairs in state.pairs) > _MOST_PAIRS:
+            for chosen in np.array_split(np.arange(num_lines), 2):
+                self.play(_kept(state, chosen), length)
+            return
+        role = (length + self._seat) % 2  # 0: the responding seat moves
+        moving = self._tried(state, role)
+        cells, free = self._rules.num_cells, state.stones[0] | state.stones[1]
+        line, cell = np.nonzero((free[:, None] & (1 << np.arange(cells))) == 0)
+        number = np.full((num_lines, cells), _NONE, np.int32)
+        number[line, cell] = np.arange(len(line))
+        stones = state.stones[:, line].copy()
+        stones[role] |= (1 << cell).astype(np.int32)
+        placed, waiting = self._branched(moving, number, role), self._waiting(state.pairs[1 - role], number)
+        after = _State(stones, (placed, waiting) if role == 0 else (waiting, placed))
+        won = self._rules.wins[length % 2][stones[role]]
+        over = won | (length + 1 == cells)
+        self._end(after, won, 1.0 if role == 0 else -1.0)
+        self.play(_kept(after, np.flatnonzero(~over)), length + 1)
+
+    def _tried(self, state: _State, role: int) -> _Pairs:
+        """Returns the moving seat's pairs with a node in place of the sequence: after any number of failed tries."""
+        nodes, pairs, cells = self._nodes[role], state.pairs[role], self._rules.num_cells
+        node = np.where(pairs.sequence == _NONE, 0, nodes.placed.reshape(-1)[pairs.sequence])
+        found = [newest := pairs._replace(sequence=node)]
+        while len(newest.line):
+            other = state.stones[1 - role][newest.line]
+            row, cell = np.nonzero(((other & ~nodes.known[newest.sequence])[:, None] & (1 << np.arange(cells))) > 0)
+            before = newest.those(row)
+            weight = before.weight * self._policy[before.sequence, cell] if role == 1 else before.weight
+            newest = _Pairs(before.line, nodes.failed[before.sequence, cell].astype(np.int64), weight)
+            found.append(newest)
+        return _Pairs(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+
+    def _branched(self, pairs: _Pairs, number: np.ndarray, role: int) -> _Pairs:
+        """Returns the moving seat's pairs, by nodes, after it placed a stone at each free cell."""
+        row, cell = np.nonzero(number[pairs.line] != _NONE)
+        before = pairs.those(row)
+        weight = before.weight * self._policy[before.sequence, cell] if role == 1 else before.weight
+        return _Pairs(number[before.line, cell], before.sequence * self._rules.num_cells + cell, weight)
+
+    def _waiting(self, pairs: _Pairs, number: np.ndarray) -> _Pairs:
+        """Returns the other seat's pairs in the longer lines."""
+        row, cell = np.nonzero(number[pairs.line] != _NONE)
+        before = pairs.those(row)
+        return before._replace(line=number[before.line, cell])
+
+    def _end(self, state: _State, won: np.ndarray, value: float) -> None:
+        """Adds the gains of lines that are won by the seat that moved; a full board without a winner has none."""
+        mine, theirs = state.pairs
+        reach = np.bincount(theirs.line, theirs.weight, state.stones.shape[1])
+        mine = mine.those(won[mine.line])
+        np.add.at(self.gains, mine.sequence, value * reach[mine.line])  # sequence -1: the last place
+
+
+def _kept(state: _State, lines: np.ndarray) -> _State:
+    """Returns the chosen lines of a state."""
+    number = np.full(state.stones.shape[1], _NONE, np.int32)
+    number[lines] = np.arange(len(lines))
+
+    def kept(pairs: _Pairs) -> _Pairs:
+        pairs = pairs.those(number[pairs.line] != _NONE)
+        return pairs._replace(line=number[pairs.line])
+
+    one, other = state.pairs
+    return _State(state.stones[:, lines], (kept(one), kept(other)))

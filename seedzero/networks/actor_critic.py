@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from seedzero.config import kinds, shared
 from seedzero.core import types
-from seedzero.networks import mlp, network_inputs, observations, text
+from seedzero.networks import mlp, network_inputs, observations, recurrence, text
 from seedzero.ops import convolution
 
 Params: TypeAlias = Any
@@ -36,6 +36,8 @@ _CONVOLUTIONS = {
 _ORTHOGONAL = nn.initializers.orthogonal(2**0.5)
 _VALUE = "Dense_1"
 """Name of the layer of V-trace's value in saved runs."""
+_RECURRENCE = "_Recurrence_0"
+"""Name of the LSTM in saved runs."""
 _ILLEGAL = -1e9
 
 
@@ -209,8 +211,9 @@ class _Model(nn.Module):
     def __call__(self, seen: _Seen, state: jax.Array, steps: Steps) -> tuple[Any, ...]:
         x = jax.tree.map(lambda x: x.reshape(*steps.first.shape, -1), self.torso(*seen))
         if self.layers.lstm_width:
-            x = _with_past(x.astype(self.dtype), steps, self.num_actions)
-            state, x = _Recurrence(self.layers.lstm_width, self.dtype)(state, x, steps.first)
+            x = recurrence.with_past(x.astype(self.dtype), *steps[1:4], num_actions=self.num_actions)
+            core = recurrence.Recurrence("lstm", self.layers.lstm_width, self.dtype, name=_RECURRENCE)
+            state, x = core(state, x, steps.first)
         return state, *self.head(x, steps)
 
     def torso(self, features: observations.Features, texts: tuple[jax.Array, ...]) -> Any:
@@ -302,40 +305,6 @@ def _policy_and_values(
     policy, value = policy.astype(jnp.float32), value.astype(jnp.float32)
     policy = nn.Dense(of_policy[0], kernel_init=nn.initializers.orthogonal(0.01), name=of_policy[1])(policy)
     return policy, nn.Dense(of_value[0], kernel_init=nn.initializers.orthogonal(1.0), name=of_value[1])(value)
-
-
-def _with_past(x: jax.Array, steps: Steps, num_actions: int) -> jax.Array:
-    """Returns features [B, T, F] with the last reward, clipped to -1 to 1, and the last action behind them.
-
-    Both are 0 where an episode begins.
-
-    num_actions: 0: actions are vectors [B, T, K].
-    """
-    action = jax.nn.one_hot(steps.last_action, num_actions) if num_actions else steps.last_action
-    reward = jnp.clip(steps.reward, -1.0, 1.0)[..., None]
-    past = jnp.concatenate([reward.astype(x.dtype), action.astype(x.dtype)], axis=-1)
-    return jnp.concatenate([x, jnp.where(steps.first[..., None], 0, past)], axis=-1)
-
-
-class _Recurrence(nn.Module):
-    """An LSTM over T steps, reset at the start of each episode."""
-
-    units: int
-    dtype: Any
-
-    @nn.compact
-    def __call__(self, state: jax.Array, x: jax.Array, first: jax.Array) -> tuple[jax.Array, jax.Array]:
-        def step(cell: nn.Module, carry: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
-            x, first = inputs
-            carry = jax.tree.map(lambda leaf: jnp.where(first[:, None], 0.0, leaf), carry)
-            new, out = cell(carry, x)
-            return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), new), out
-
-        scan = nn.scan(step, variable_broadcast="params", split_rngs={"params": False}, in_axes=1, out_axes=1)
-        cell = nn.OptimizedLSTMCell(self.units, dtype=self.dtype)
-        carry = tuple(jnp.split(state, 2, axis=-1))
-        carry, out = scan(cell, carry, (x, first))
-        return jnp.concatenate(carry, axis=-1), out
 
 
 class _Torso(nn.Module):

@@ -6,6 +6,7 @@ arrays; its state is a train state (what learns) and a memory with one row for e
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
@@ -118,6 +119,7 @@ class Reanalyse(NamedTuple):
     # (params, windows, key) -> (fresh {name: [B, ...]} float32 of position 0, metrics {name: [B]}). The arrays of
     # these names must be in `Agent.stored`.
     compute: Callable[[Params, windowing.Windows, jax.Array], tuple[dict[str, jax.Array], dict[str, jax.Array]]]
+    before: int = 0  # rows before a window that come along, as of `sources.Replay`
 
 
 class Agent(NamedTuple):
@@ -153,6 +155,17 @@ class Agent(NamedTuple):
     reads_reward: bool = False  # whether actions depend on the reward
     # num_slots -> memory [S, ...] with which a process begins to train; None: the initial one
     first_memory: Callable[[int], Memory] | None = None
+
+    @property
+    def num_kept(self) -> int:
+        """Rows up to a sampled one that must be in the ring: its frames, and the rows before with theirs."""
+        return self.stack + sources.num_before(self.data)
+
+    @property
+    def ring_multiple(self) -> int:
+        """Divisor of the number of rows of a replay's ring: rows kept or drawn by their numbers lie at such places."""
+        stride = self.data.stride if isinstance(self.data, sources.Replay) else 1
+        return math.lcm(stride, *(kept.every for kept in self.stored.values()))
 
     @property
     def samples(self) -> bool:

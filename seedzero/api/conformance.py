@@ -127,7 +127,7 @@ def _play(agent: base.Agent, spec: types.EnvSpec, params: base.Params) -> tuple[
     stride = agent.data.stride if isinstance(agent.data, sources.Replay) else 1
     step = stride if stride > 1 else 3
     num_rows = max(ROWS, 2 * step + sources.num_positions(agent.data) + 2)
-    length = ring_store.slot_length(num_rows, 1, agent.stack, stride)
+    length = ring_store.slot_length(num_rows, 1, agent.num_kept, agent.ring_multiple)
     rings = ring_store.create(spec, {**agent.stored, **versions}, SLOTS, length)
     carried, slot = acting.initial(agent, spec, SLOTS), jnp.arange(SLOTS, dtype=jnp.int32)
 
@@ -135,7 +135,7 @@ def _play(agent: base.Agent, spec: types.EnvSpec, params: base.Params) -> tuple[
     def write(rings: Any, seen: batches.Batch, final: tuple[jax.Array, jax.Array], stored: Any) -> Any:
         stored = {**stored, **dict.fromkeys(versions, jnp.zeros(SLOTS, jnp.int32))}
         row = ring_store.Row(seen.observation, seen.reward, *final, seen.first, stored)
-        return ring_store.write(rings, slot, row, jnp.int32(0), agent.stack)
+        return ring_store.write(rings, slot, row, jnp.int32(0), agent.num_kept)
 
     for t in range(num_rows):
         place = (t + np.arange(SLOTS)) % EPISODE

@@ -119,7 +119,7 @@ def _write_rows(subject: subjects.Subject, rings: ring_store.Rings, seconds: flo
 
     def put(rings: ring_store.Rings, slot: jax.Array, row: ring_store.Row, num_inserts: jax.Array) -> Any:
         # The next call donates the rings: the second result is to wait for.
-        return ring_store.write(rings, slot, row, num_inserts, setup.agent.stack), num_inserts + 1
+        return ring_store.write(rings, slot, row, num_inserts, setup.agent.num_kept), num_inserts + 1
 
     in_specs, out_specs = (sharded, sharded, sharded, replicated), (sharded, replicated)
     mapped = meshes.over_devices(put, setup.mesh, in_specs, out_specs, donate=(0,))

@@ -99,7 +99,7 @@ def filled_actor(subject: Subject) -> acting.ActorState:
 
         def write(time: jax.Array, rings: ring_store.Rings) -> ring_store.Rings:
             num_inserts = time * setup.layout.num_train
-            return ring_store.write(rings, slot, row(rings, time + 7 * slot), num_inserts, setup.agent.stack)
+            return ring_store.write(rings, slot, row(rings, time + 7 * slot), num_inserts, setup.agent.num_kept)
 
         filled: ring_store.Rings = jax.lax.fori_loop(0, setup.slot_length, write, rings)
         return filled

@@ -57,8 +57,8 @@ def make_act(setup: setups.Setup) -> Callable[..., tuple[ActorState, Any]]:
         carried, outputs = act(setup.agent, setup.spec, setup.layout.num_train, params, carried, numbered, key)
         carried = put_carried(actor.carried, batch.slot, carried)
         row = _row(setup, batch, outputs, counters)
-        stack, crosses = setup.agent.stack, sources.crosses_episodes(setup.agent.data)
-        rings = ring_store.write(actor.rings, batch.ring, row, counters.num_inserts, stack, crosses_episodes=crosses)
+        kept, crosses = setup.agent.num_kept, sources.crosses_episodes(setup.agent.data)
+        rings = ring_store.write(actor.rings, batch.ring, row, counters.num_inserts, kept, crosses_episodes=crosses)
         if row.weight is not None and rings.max_weight is not None:  # every shard holds the same number
             rings = rings._replace(max_weight=jax.lax.pmax(rings.max_weight, meshes.AXIS))
         return ActorState(carried, rings), (outputs.action, outputs.metrics) if outputs.metrics else outputs.action

@@ -74,7 +74,7 @@ def make(config: configs.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh) -
     data = agent.data
     for name, kept in agent.stored.items():
         stride = 1 if isinstance(data, sources.Queue) else data.stride  # after a cut, an unroll begins anywhere
-        if stride % kept.every:
+        if stride % kept.every and not sources.num_before(data):  # rows before a window have a kept one among them
             raise errors.ConfigError(
                 f"agent {config.run.agent} stores {name!r} in every {kept.every}th row, but its windows begin at "
                 f"multiples of {stride}"
@@ -106,15 +106,15 @@ def make(config: configs.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh) -
 
 
 def _slot_length(agent: base.Agent, capacity: int, num_envs: int) -> int:
-    """Returns the rows of a ring: a multiple of the stride of windows, and so of every `Stored.every`.
+    """Returns the rows of a ring.
 
     Of a replay, `num_envs` environments fill the capacity.
     """
-    margin = agent.stack + RING_MARGIN
+    margin = agent.num_kept + RING_MARGIN
     if isinstance(agent.data, sources.Queue):
         # A slot is held at `max_lag` complete unrolls; the rows of one call may follow.
         return ring_store.slot_length((agent.data.max_lag + 1) * agent.data.length, 1, margin)
-    return ring_store.slot_length(capacity, num_envs, margin, agent.data.stride)
+    return ring_store.slot_length(capacity, num_envs, margin, agent.ring_multiple)
 
 
 def version_names(agent: base.Agent) -> tuple[str, ...]:

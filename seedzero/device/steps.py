@@ -222,7 +222,8 @@ def draw_stale(setup: setups.Setup, seed: jax.Array, rings: ring_store.Rings, co
         capacity=setup.capacity,
         before=counters.version - wanted.min_age,
     )
-    return windowing.at(rings, slot, time, length=wanted.length, observe=wanted.observe, stack=setup.agent.stack)
+    length, observe, before = wanted.length, wanted.observe, wanted.before
+    return windowing.at(rings, slot, time, length=length, observe=observe, stack=setup.agent.stack, before=before)
 
 
 def renew(

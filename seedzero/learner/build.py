@@ -226,7 +226,7 @@ def place_replay(
     if config.checkpoint.replay == "auto" and not is_saved:
         text += "; checkpoints leave it out and a resume fills it anew (--checkpoint.replay=on saves it)"
     if on_host:
-        host_frames.check_length(setup.slot_length, setup.agent.stack, ahead=setup.ahead)
+        host_frames.check_length(setup.slot_length, setup.agent.num_kept, ahead=setup.ahead)
     return is_saved, on_host, text
 
 

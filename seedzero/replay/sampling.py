@@ -59,7 +59,7 @@ def sample(
       least: bound of the importance weights, as in `data.Prioritization`.
       axis_name: mapped axis of the shards, for `Windows.weight`; None: there is one shard.
     """
-    weight = sampling_weight(rings, num_inserts, capacity, stack - 1 + lag if lag else 0)
+    weight = sampling_weight(rings, num_inserts, capacity, stack - 1 + replay.before + lag if lag else 0)
     if replay.stride > 1:  # a ring's length is a multiple of it, so row numbers and places agree
         weight = weight * (jnp.arange(weight.shape[1]) % replay.stride == 0)
     if replay.following > 1:

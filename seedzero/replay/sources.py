@@ -34,6 +34,7 @@ class Replay(NamedTuple):
     following: int = 1  # rows that must follow the first one of a window
     crosses_episodes: bool = False  # a window goes on into the next episode; it never crosses a cut
     prioritization: Prioritization | None = None  # None: sampling is uniform
+    before: int = 0  # Q, rows before a window that it brings along (`Windows.before`), as for a recurrent state
 
 
 class Queue(NamedTuple):
@@ -61,3 +62,8 @@ def observed_positions(data: Data) -> tuple[int, ...]:
 def crosses_episodes(data: Data) -> bool:
     """Returns whether a window goes on into the next episode, as unrolls do."""
     return isinstance(data, Queue) or data.crosses_episodes
+
+
+def num_before(data: Data) -> int:
+    """Returns Q, the rows before a window that come along."""
+    return data.before if isinstance(data, Replay) else 0

@@ -2,7 +2,7 @@
 
 Where the host keeps the frames, windows name the places of their frames, and `with_frames` adds what the host read.
 
-Shape letters: B batch, J positions of a window, P positions whose observations are needed.
+Shape letters: B batch, J positions of a window, P positions whose observations are needed, Q rows before a window.
 """
 
 from __future__ import annotations
@@ -18,6 +18,19 @@ from seedzero.ops import unpacking
 from seedzero.replay import frame_rows, ring_store, sources
 
 
+class Before(NamedTuple):
+    """The Q rows before each of B windows, oldest first.
+
+    From the first row of the window's episode on they are its own; earlier ones are arbitrary.
+    """
+
+    observation: Mapping[str, jax.Array]  # {name: [B, Q, ...]} as `Windows.observation`
+    reward: jax.Array  # [B, Q], received on the way to each row
+    first: jax.Array  # [B, Q] bool, true: the first observation of an episode or session
+    # {name: [B, ceil(Q / every), ...]} as the agent stored it; where `every` > 1, from the first kept row of them on
+    stored: dict[str, jax.Array]
+
+
 class Windows(NamedTuple):
     """B windows: a row (position 0) and the J - 1 rows after it."""
 
@@ -25,7 +38,7 @@ class Windows(NamedTuple):
     # from before the episode repeat its first one. Past the last valid position: that one's. Empty until the frames
     # were read
     observation: Mapping[str, jax.Array]
-    places: jax.Array  # [B, P, stack] int32, where these frames lie in the slot's ring
+    places: jax.Array  # [B, Q + P, stack] int32, where these frames, and those before, lie in the slot's ring
     reward: jax.Array  # [B, J], received on the way to each position
     terminated: jax.Array  # [B, J] bool
     truncated: jax.Array  # [B, J] bool
@@ -43,6 +56,7 @@ class Windows(NamedTuple):
     time: jax.Array  # [B] int32, position 0's place in the ring
     # [B] bool, whether `weight` is above 0; None: look there. Known before the shards have heard of each other
     counted: jax.Array | None = None
+    before: Before | None = None  # None: the agent asked for none (`Replay.before`)
 
     @property
     def counts(self) -> jax.Array:
@@ -59,6 +73,7 @@ def at(
     observe: tuple[int, ...],
     stack: int,
     crosses_episodes: bool = False,
+    before: int = 0,
 ) -> Windows:
     """Returns the windows beginning at given rows, with weight 1 and without frames.
 
@@ -69,6 +84,7 @@ def at(
       observe: [P] positions whose observations are returned.
       stack: frames in one observation.
       crosses_episodes: as in `data.Replay`.
+      before: Q, rows that come along; those of the episode, and their frame stacks, must still be there.
     """
     ring_length = rings.weight.shape[1]
     steps = jnp.arange(length, dtype=jnp.int32)
@@ -81,6 +97,12 @@ def at(
     valid = jnp.cumsum(starts | (steps > newer[:, None]), axis=1) == 0
     last = jnp.sum(valid, axis=1, dtype=jnp.int32) - 1
     seen = time[:, None] + jnp.minimum(jnp.asarray(observe, jnp.int32), last[:, None])
+    earlier = None
+    if before:
+        back = time[:, None] + jnp.arange(-before, 0, dtype=jnp.int32)
+        seen, behind = jnp.concatenate([back, seen], axis=1), (slot[:, None], back % ring_length)
+        kept = {name: _stored(ring, slot, time - before, before, ring_length) for name, ring in rings.stored.items()}
+        earlier = Before({}, rings.reward[behind], rings.first[behind], kept)
     return Windows(
         observation={},
         places=_places(rings, slot[:, None, None], seen, stack),
@@ -93,6 +115,7 @@ def at(
         weight=jnp.ones(slot.shape),
         slot=slot,
         time=time,
+        before=earlier,
     )
 
 
@@ -106,12 +129,15 @@ def from_data(rings: ring_store.Rings, slot: jax.Array, time: jax.Array, data: s
         observe=sources.observed_positions(data),
         stack=stack,
         crosses_episodes=sources.crosses_episodes(data),
+        before=sources.num_before(data),
     )
 
 
 def _stored(ring: jax.Array, slot: jax.Array, time: jax.Array, length: int, ring_length: int) -> jax.Array:
     every = ring_length // ring.shape[1]
     steps = jnp.arange(0, length, every, dtype=jnp.int32)
+    if every > 1:
+        time = time + -time % every  # windows begin at kept rows, but the rows before them anywhere
     return ring[slot[:, None], (time[:, None] + steps) % ring_length // every]
 
 
@@ -121,9 +147,13 @@ def read(rings: ring_store.Rings, windows: Windows, packed: Sequence[types.Array
 
 
 def with_frames(windows: Windows, frames: jax.Array, packed: Sequence[types.ArraySpec] = ()) -> Windows:
-    """Returns windows with their observations, given the frames [B, P, stack, *observation_shape] at their places."""
-    arrays = unpacking.unpack(packed, frames)
-    return windows._replace(observation={name: _stacked(array) for name, array in arrays.items()})
+    """Returns windows with their observations, given the frames [B, Q + P, stack, *observation_shape] there."""
+    seen = {name: _stacked(array) for name, array in unpacking.unpack(packed, frames).items()}
+    if windows.before is None:
+        return windows._replace(observation=seen)
+    num_before = windows.before.first.shape[1]
+    earlier = windows.before._replace(observation={name: array[:, :num_before] for name, array in seen.items()})
+    return windows._replace(observation={name: array[:, num_before:] for name, array in seen.items()}, before=earlier)
 
 
 def _stacked(frames: jax.Array) -> jax.Array:

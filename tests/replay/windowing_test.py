@@ -224,3 +224,82 @@ def test_random_histories_agree_with_plain_lists(
         longest = max(longest, len(expected))
     assert min(len(history) for history in reference.slots) > 2 * ring_length
     assert longest >= 3 and len(begun) > 20
+
+
+# Rows before a window ----------------------------------------------------------------------------------------------
+
+FIRSTS = (0, 1, 7, 22, 23, 31)
+NUM_BEFORE, EVERY = 6, 4
+
+
+def _with_states(num_rows: int) -> ring_store.Rings:
+    """Returns a ring of 20 rows, numbered 0, 1, ..; all have an action, every fourth a state: their numbers."""
+    stored = {
+        "action": sources.Stored((), np.dtype(np.int32)),
+        "state": sources.Stored((), np.dtype(np.int32), every=EVERY),
+    }
+    rings = ring_store.create(harness.spec(), stored, 1, 20)
+    write = jax.jit(functools.partial(ring_store.write, stack=2 + NUM_BEFORE))
+    for number in range(num_rows):
+        numbers = np.array([number], np.int32)
+        row = ring_store.Row(
+            observation=numbers[:, None],
+            reward=numbers / np.float32(10),
+            terminated=np.isin(numbers + 1, FIRSTS),
+            truncated=np.zeros(1, bool),
+            first=np.isin(numbers, FIRSTS),
+            stored={"action": numbers, "state": numbers},
+        )
+        rings = write(rings, np.zeros(1, np.int32), row, np.int32(0))
+    return rings
+
+
+@functools.cache
+def _look_back() -> Any:
+    replay = sources.Replay(length=3, observe=(0, 1), before=NUM_BEFORE)
+    return jax.jit(
+        lambda rings, slot, time: windowing.read(rings, windowing.from_data(rings, slot, time, replay, stack=2))
+    )
+
+
+@pytest.mark.parametrize("num_rows", [12, 20, 37])
+def test_rows_before_a_window_are_its_episode_s_and_all_still_there(num_rows: int) -> None:
+    rings = _with_states(num_rows)
+    times = np.flatnonzero(np.asarray(rings.weight)[0])
+    newest = num_rows - 1
+    rows = np.array([newest - (newest - time) % 20 for time in times])
+    found = jax.tree.map(np.asarray, _look_back()(rings, np.zeros_like(times), times))
+    assert np.all(rows - NUM_BEFORE - 1 > newest - 20) or num_rows <= 20
+    for index, row in enumerate(rows):
+        begin = max(first for first in FIRSTS if first <= row)
+        for place, earlier in enumerate(range(row - NUM_BEFORE, row)):
+            if earlier < begin:
+                continue
+            assert found.before.stored["action"][index, place] == earlier
+            assert found.before.first[index, place] == (earlier in FIRSTS)
+            assert found.before.reward[index, place] == pytest.approx(earlier / 10)
+            frames = found.before.observation[types.OBSERVATION][index, place]
+            assert frames.tolist() == [max(earlier - 1, begin), earlier]
+        kept = [earlier for earlier in range(row - NUM_BEFORE, row) if earlier % EVERY == 0]
+        assert found.before.stored["state"].shape[1] == 2
+        for state, earlier in zip(found.before.stored["state"][index], kept, strict=False):
+            assert state == earlier or earlier < begin
+        # The window itself is as ever.
+        assert found.stored["action"][index, 0] == row
+        assert found.observation[types.OBSERVATION][index, 0].tolist() == [max(row - 1, begin), row]
+
+
+def test_without_rows_before_a_window_fewer_are_kept() -> None:
+    rings = _with_states(37)
+    # Rows 17 to 36 are there. Row 17 + 7 is the first with its six rows before, and their frames.
+    numbers = [row for row in range(17, 37) if np.asarray(rings.weight)[0, row % 20]]
+    assert min(numbers) == 24 and 36 not in numbers
+    assert _look_back()(rings, np.zeros(1, int), np.array([4])).places.shape == (1, NUM_BEFORE + 2, 2)
+
+
+@pytest.mark.parametrize(("before", "oldest"), [(0, 6), (3, 9)])
+def test_rows_about_to_be_overwritten_are_not_looked_back_to(before: int, oldest: int) -> None:
+    rings = harness.history(harness.create(1, 16), *range(16), first=(0,))
+    replay = sources.Replay(length=1, observe=(0,), before=before)
+    drawn = harness.sample(rings, 400, replay=replay, lag=6)
+    assert drawn.time.min() == oldest and drawn.time.max() == 14

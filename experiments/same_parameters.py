@@ -51,6 +51,7 @@ TASKS = {
         "--reanalyse.per_insert=1",
         "--reanalyse.batch_size=32",
     ),
+    "memory": ("--preset=memory-repeat", "--agent=muzero", "--max_updates=100", "--replay.min_steps=1000"),
     "images": _IMAGES,
     "mixed": (
         *_CATCH,

@@ -106,6 +106,8 @@ class Model(NamedTuple):
     dynamics: Callable[[Params, Any, jax.Array], tuple[Any, jax.Array]]
     # of the next state's value; negative if two players alternate. Where one may move again, this is without the sign
     discount: float
+    # whether acting's embeddings come from its memory; `represent` then knows an observation alone, without any past
+    remembers: bool = False
 
 
 class Reanalyse(NamedTuple):
@@ -149,8 +151,8 @@ class Agent(NamedTuple):
     scales: tuple[str, ...] = ()
     has_policy: bool = True  # to draw actions from; false: the agent learns values alone
     reanalyse: Reanalyse | None = None  # None: stored targets stay as they are
-    # (params, Inputs, key, return_tree) -> Searched, as `act` searches; None: it does not
-    search: Callable[[Params, Inputs, jax.Array, bool], Searched] | None = None
+    # (params, memory rows, Inputs, key, return_tree) -> Searched, as `act` searches; None: it does not
+    search: Callable[[Params, Memory, Inputs, jax.Array, bool], Searched] | None = None
     model: Model | None = None  # that it searches; None: it has none
     reads_reward: bool = False  # whether actions depend on the reward
     # num_slots -> memory [S, ...] with which a process begins to train; None: the initial one

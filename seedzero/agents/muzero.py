@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -24,12 +23,14 @@ from seedzero.agents import (
     learning,
     muzero_augment,
     muzero_loss,
+    muzero_memory,
     muzero_model,
     muzero_search,
     sampled,
 )
 from seedzero.config import configs, muzero_config
 from seedzero.core import errors, types
+from seedzero.networks import observations
 from seedzero.ops import nstep
 from seedzero.replay import priorities, ring_store, sources, windowing
 
@@ -53,7 +54,9 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
             length=config.muzero.n_step + config.muzero.unroll_steps + 1,
             observe=muzero_loss.offsets(config),
             prioritization=priorities.prioritization(config.replay),
+            before=config.muzero.num_before,
         ),
+        reads_reward=config.muzero.memory != "none",
         stack=config.network.frame_stack,
         stored=_stored(config, spec),
         init=lambda key: learning.init(
@@ -64,8 +67,8 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         first_memory=functools.partial(_memory, config, spec, first_steps=config.explore.first_steps),
         act=lambda params, memory, inputs, key: _act(parts, params, memory, inputs, key),
         update=lambda state, windows, key, axis_name: _update(parts, state, windows, key, axis_name),
-        search=lambda params, inputs, key, return_tree: muzero_search.look(
-            parts, params, inputs, key, return_tree=return_tree
+        search=lambda params, memory, inputs, key, return_tree: muzero_search.look(
+            parts, params, memory, inputs, key, return_tree=return_tree
         ),
         model=muzero_search.model_functions(parts),
         reanalyse=base.Reanalyse(
@@ -75,6 +78,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
             length=1,
             observe=(0,),
             compute=lambda params, windows, key: _reanalyse(parts, params, windows, key),
+            before=config.muzero.num_before,
         )
         if config.reanalyse.per_insert
         else None,
@@ -100,7 +104,7 @@ def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.St
         stored["legal"] = sources.Stored((width,), np.dtype(bool))  # a stored policy is 0 for some legal actions too
     if config.league.on:
         stored[ring_store.OWN] = sources.Stored((), np.dtype(bool))
-    return stored
+    return {**stored, **muzero_memory.stored(config, spec)}
 
 
 def _keeps_legal(config: configs.Config, spec: types.EnvSpec) -> bool:
@@ -130,6 +134,11 @@ def _check(config: configs.Config, spec: types.EnvSpec) -> None:
             spec.moves_again and config.league.on,
             f"{config.league.asked}: a league counts matches of players who alternate, but in this game one may move "
             f"several times in a row; give {config.league.off}",
+        ),
+        (
+            two_players and muzero.memory != "none",
+            f"muzero.memory={muzero.memory} in a game of two players: a search sees the other one's positions, which "
+            "no memory has; give --muzero.memory=none",
         ),
         (
             (muzero.shift_pixels or muzero.intensity_scale) and not smallest,
@@ -175,13 +184,32 @@ def _check(config: configs.Config, spec: types.EnvSpec) -> None:
 def _act(
     parts: muzero_model.Parts, params: base.Params, memory: Any, inputs: base.Inputs, key: jax.Array
 ) -> tuple[Any, base.Outputs]:
-    """Searches and chooses; `memory` is the repetition of random actions, if that is on."""
+    """Searches and chooses; `memory` is `MuZeroMemory`, or the repetition of random actions alone, if that is on."""
     mask = inputs.action_mask if parts.spec.has_action_mask else None
+    if parts.network.memory is not None:
+        begun, state, hidden = muzero_memory.see(parts, params, memory, inputs)
+        found = muzero_search.find(parts, params, inputs.observation, mask, inputs.action_mode, key, hidden=hidden)
+        memory, outputs = _take(parts, memory.repetition, inputs, found, mask, key)
+        kept = {muzero_memory.STATE: begun.state, muzero_memory.LAST_ACTION: begun.action}
+        memory = muzero_memory.MuZeroMemory(state, outputs.stored["action"], memory)
+        return memory, outputs._replace(stored={**outputs.stored, **kept})
     found = muzero_search.find(parts, params, inputs.observation, mask, inputs.action_mode, key)
+    return _take(parts, memory, inputs, found, mask, key)
+
+
+def _take(
+    parts: muzero_model.Parts,
+    repetition: Any,
+    inputs: base.Inputs,
+    found: muzero_search.RootSearch,
+    mask: jax.Array | None,
+    key: jax.Array,
+) -> tuple[Any, base.Outputs]:
+    """Returns the repetition of random actions from here on, and the outcome of a search."""
     stored = muzero_search.stored(parts, found)
-    before, (memory, taken) = memory, _repeat(parts, memory, inputs, found.action, key)
+    before, (repetition, taken) = repetition, _repeat(parts, repetition, inputs, found.action, key)
     if parts.spec.is_continuous:
-        return memory, base.Outputs(sampled.to_environment(taken, parts.spec), {"action": taken, **stored})
+        return repetition, base.Outputs(sampled.to_environment(taken, parts.spec), {"action": taken, **stored})
     if muzero_loss.stores_probability(parts.config.muzero):
         stored[muzero_loss.PROBABILITY] = _probability(parts, before, inputs, found.result.draw_weights, taken)
     if parts.config.league.opponent_model:  # of others, the moves are learned as they are drawn
@@ -191,7 +219,7 @@ def _act(
         stored[muzero_model.MOVER] = muzero_model.movers(parts.spec, inputs.observation)
     if mask is not None and _keeps_legal(parts.config, parts.spec):
         stored["legal"] = mask
-    return memory, base.Outputs(taken, stored)
+    return repetition, base.Outputs(taken, stored)
 
 
 def _probability(
@@ -208,7 +236,8 @@ def _repeats(config: muzero_config.ExploreConfig) -> bool:
 
 
 def _memory(config: configs.Config, spec: types.EnvSpec, num_slots: int, *, first_steps: int) -> Any:
-    return exploration.initial(num_slots, spec, first_steps) if _repeats(config.explore) else ()
+    repetition = exploration.initial(num_slots, spec, first_steps) if _repeats(config.explore) else ()
+    return muzero_memory.initial(config, spec, num_slots, repetition)
 
 
 def _repeat(
@@ -236,7 +265,7 @@ def _reanalyse(
 ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
     """Returns fresh targets of replayed positions (MuZero Reanalyse: Schrittwieser et al. 2021), and their changes."""
     old = {name: values[:, 0] for name, values in windows.stored.items()}
-    fresh = _search_again(parts, params, windowing.observed(windows, 0), old.get("legal"), key)
+    fresh = _search_again(parts, params, windows, slice(1), old.get("legal"), key)
     changes = {"reanalyse_value_change": jnp.abs(fresh["value"] - old["value"])}
     if not parts.spec.is_continuous:  # of vectors, others were sampled
         # The total variation distance: from 0 to 1, also where a probability was 0.
@@ -247,11 +276,12 @@ def _reanalyse(
 def _search_again(
     parts: muzero_model.Parts,
     params: base.Params,
-    observation: Mapping[str, jax.Array],
+    windows: windowing.Windows,
+    positions: slice,
     legal: jax.Array | None,
     key: jax.Array,
 ) -> dict[str, jax.Array]:
-    """Returns fresh targets by name, [B, ...], of stored positions.
+    """Returns fresh targets by name, [B * P, ...], of P stored positions of B windows.
 
     Nobody acts on them, so there is nothing to explore for. PUCT's Dirichlet noise would only blur the shares of
     visits that are learned: it is left out. Gumbel's noise samples the considered actions from the prior (Danihelka et
@@ -262,10 +292,14 @@ def _search_again(
     config = parts.config.search
     quiet = {"gumbel_scale": min(config.gumbel_scale, 1.0), "dirichlet_fraction": 0.0}
     config = mcts.SearchConfig(**{**dataclasses.asdict(config), **quiet})
+    observation, hidden = observations.flat(windowing.observed(windows, positions)), None
+    if parts.network.memory is not None:
+        hidden = muzero_memory.represent(parts, parts.network.cast(params), windows, positions)
+        hidden = hidden.reshape(-1, *hidden.shape[2:])
     num_rows = len(jax.tree.leaves(observation)[0])
     parts = parts._replace(config=dataclasses.replace(parts.config, search=config))
-    action_mode = jnp.full(num_rows, types.EXPLORE)
-    return muzero_search.stored(parts, muzero_search.find(parts, params, observation, legal, action_mode, key))
+    looked = observation, legal, jnp.full(num_rows, types.EXPLORE), key
+    return muzero_search.stored(parts, muzero_search.find(parts, params, *looked, hidden=hidden))
 
 
 # Learning ----------------------------------------------------------------------------------------------------------
@@ -338,8 +372,8 @@ def _freshen(
         return x[:num_windows, :num_positions].reshape(-1, *x.shape[2:])
 
     legal = windows.stored.get("legal")
-    observation = jax.tree.map(rows, dict(windows.observation))
-    fresh = _search_again(parts, params, observation, None if legal is None else rows(legal), key)
+    searched = jax.tree.map(lambda x: x[:num_windows], windows)
+    fresh = _search_again(parts, params, searched, slice(num_positions), None if legal is None else rows(legal), key)
     stored = dict(windows.stored)
     for name, found in fresh.items():
         found = found.reshape(num_windows, num_positions, *found.shape[1:])

@@ -19,11 +19,15 @@ def augment_windows(parts: muzero_model.Parts, windows: windowing.Windows, key: 
     if not config.shift_pixels and not config.intensity_scale:
         return windows
     observation = windowing.observed(windows, slice(1 + muzero_loss.consistency_steps(config)))
+    before = {} if windows.before is None else dict(windows.before.observation)
     # All images of an observation move by the same pixels: each is drawn with the same key.
     for array in parts.spec.arrays:
         if array.is_grid:
             observation[array.name] = _augment(parts, array, observation[array.name], key)
-    return windows._replace(observation=observation)
+            if before:
+                before[array.name] = _augment(parts, array, before[array.name], jax.random.fold_in(key, 1))
+    windows = windows._replace(observation=observation)
+    return windows if windows.before is None else windows._replace(before=windows.before._replace(observation=before))
 
 
 def _augment(parts: muzero_model.Parts, array: types.ArraySpec, observation: jax.Array, key: jax.Array) -> jax.Array:

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 import optax  # type: ignore[import-untyped]
 
-from seedzero.agents import base, muzero_model
+from seedzero.agents import base, muzero_memory, muzero_model
 from seedzero.config import configs, muzero_config
 from seedzero.core import types
-from seedzero.networks import actor_critic, muzero_net, observations, projection
+from seedzero.networks import actor_critic, muzero_net, projection
 from seedzero.ops import binned_actions, nstep, q_learning, statistics
 from seedzero.replay import ring_store, windowing
 
@@ -32,7 +31,9 @@ def offsets(config: configs.Config) -> tuple[int, ...]:
     """Returns the positions of a window's needed observations, ascending: the loss's and searches' first."""
     num_searched = 1 + config.muzero.unroll_steps if config.reanalyse.fresh_share else 1
     num_first = max(num_searched, 1 + consistency_steps(config.muzero))
-    return tuple(sorted({*range(num_first), *_bootstrap_offsets(config)}))
+    needed = {*range(num_first), *_bootstrap_offsets(config)}
+    # A memory has seen all positions up to the last one.
+    return tuple(sorted(needed) if config.muzero.memory == "none" else range(max(needed) + 1))
 
 
 def bootstraps(config: configs.Config) -> bool:
@@ -50,8 +51,8 @@ def _bootstrap_offsets(config: configs.Config) -> range:
     if not bootstraps(config):
         return range(0)
     n_step, first = config.muzero.n_step, config.muzero.n_step
-    if config.muzero.off_policy_correction:
-        first = 0
+    if config.muzero.off_policy_correction or config.muzero.memory != "none":
+        first = 0  # with a memory, what repeats the last observation would be seen once more
     elif config.league.on:
         first = 1
     return range(first, n_step + config.muzero.unroll_steps + 1)
@@ -131,9 +132,9 @@ def _network_opinions(
     """
     offsets = _bootstrap_offsets(parts.config)
     batch_shape = (len(windows.weight), len(offsets))
-    flat = observations.flat(windowing.observed(windows, slice(-len(offsets), None)))
     cast = parts.network.cast(params)
-    policy_logits, logits = parts.network.predict(cast, parts.network.represent(cast, flat))
+    hidden = muzero_memory.represent(parts, cast, windows, slice(-len(offsets), None))
+    policy_logits, logits = parts.network.predict(cast, hidden.reshape(-1, *hidden.shape[2:]))
     _, logits = muzero_model.on_and_value_logits(parts, logits)  # what was seen goes on, or is known to have ended
     values = muzero_model.unit(params) * muzero_model.decode(parts, logits).reshape(batch_shape)
     positions = jnp.arange(windows.reward.shape[1])
@@ -160,10 +161,10 @@ def loss_and_metrics(
     The values are [B, 1], or [B, K+1] in games against others. There, metrics of the first position leave theirs out.
     """
     config = parts.config.muzero
-    observation = windowing.observed(windows, 0)
     num_steps = config.unroll_steps
+    root = muzero_memory.represent(parts, parts.network.cast(params), windows, slice(1))[:, 0]
     actions, taken = windows.stored["action"][:, :num_steps], windows.valid[:, 1 : num_steps + 1]
-    policy_logits, value_logits, reward_logits, hidden = unroll(parts, params, observation, actions, taken, key)
+    policy_logits, value_logits, reward_logits, hidden = unroll(parts, params, root, actions, taken, key)
     legal = jax.tree.map(lambda x: x[:, : num_steps + 1], windows.stored.get("legal"))
     policy_errors, entropy = _policy_errors(parts, policy_logits, windows), _entropy(parts, policy_logits, legal)
     unit = muzero_model.unit(params)
@@ -279,10 +280,10 @@ def _consistency(
     """
     num_steps = consistency_steps(parts.config.muzero)
     params = parts.network.cast(params)
-    seen = windowing.observed(windows, slice(1, 1 + num_steps))
     batch_shape = (len(windows.weight), num_steps)
     fixed = jax.lax.stop_gradient(params)
-    target = projector.project(fixed, parts.network.represent(fixed, observations.flat(seen)))
+    seen = muzero_memory.represent(parts, fixed, windows, slice(1, 1 + num_steps))
+    target = projector.project(fixed, seen.reshape(-1, *seen.shape[2:]))
     imagined = hidden[:, 1 : 1 + num_steps]
     predicted = projector.predict(params, projector.project(params, imagined.reshape(-1, *imagined.shape[2:])))
     similarity = projection.cosine_similarity(predicted, target).reshape(batch_shape)
@@ -296,7 +297,7 @@ def _consistency(
 def unroll(
     parts: muzero_model.Parts,
     params: base.Params,
-    observation: Mapping[str, jax.Array],
+    hidden: jax.Array,
     actions: jax.Array,
     taken: jax.Array,
     key: jax.Array,
@@ -307,7 +308,7 @@ def unroll(
     dynamics does not grow with K. Where sums of rewards are predicted, the logits are of those.
 
     Args:
-      observation: {name: [B, ...]} stacked, at the first position.
+      hidden: [B, ...] of the first position.
       actions: [B, K] or [B, K, D] as stored.
       taken: [B, K] bool, true: the action was taken; elsewhere the episode was over, and one is drawn from the policy
         at the unrolled state.
@@ -315,7 +316,6 @@ def unroll(
     """
     network, params = parts.network, parts.network.cast(params)
     fixed = jax.lax.stop_gradient(params)
-    hidden = network.represent(params, observation)
     hiddens, rewards = [hidden], []
     noise = _noise(parts, key, actions)
     for k in range(actions.shape[1]):

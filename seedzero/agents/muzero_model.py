@@ -46,6 +46,8 @@ def make_parts(config: configs.Config, spec: types.EnvSpec, platform: str) -> Pa
         has_prefix=config.muzero.value_prefix,
         has_ends=config.muzero.predict_ends,
         has_turns=spec.moves_again,
+        memory=config.muzero.memory,
+        memory_width=config.muzero.memory_width,
     )
     return Parts(config, spec, network, make_optimizer(config.optimizer), make_schedule(config.optimizer))
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from seedzero import search as mcts
-from seedzero.agents import base, muzero_model, sampled
+from seedzero.agents import base, muzero_memory, muzero_model, sampled
 from seedzero.core import types
 from seedzero.networks import muzero_net
 
@@ -39,6 +39,7 @@ def find(
     action_mode: jax.Array,
     key: jax.Array,
     *,
+    hidden: jax.Array | None = None,
     return_tree: bool = False,
 ) -> RootSearch:
     """Returns the findings of a search from observations [B, ...]; stacked frames lie on the last axis.
@@ -47,11 +48,12 @@ def find(
       action_mask: [B, A] bool, true: legal; None: all are.
       action_mode: [B] int8, see `base.Inputs`: EXPLORE has noise at the root, SAMPLE draws from the search's policy.
       key: consumed.
+      hidden: [B, ...] of these observations, where a memory made them; None: they are represented here.
       return_tree: adds the tree to the result.
     """
     unit, params = muzero_model.unit(params), parts.network.cast(params)
     model = _model(parts)
-    embedding = model.represent(params, observation)
+    embedding = model.represent(params, observation) if hidden is None else hidden
     root = mcts.Root(*model.predict(params, embedding), embedding)
     if not parts.spec.is_continuous:
         result = mcts.search(
@@ -118,11 +120,19 @@ def _completed_q(root: mcts.Root, result: mcts.Result) -> jax.Array:
 
 
 def look(
-    parts: muzero_model.Parts, params: base.Params, inputs: base.Inputs, key: jax.Array, *, return_tree: bool
+    parts: muzero_model.Parts,
+    params: base.Params,
+    memory: base.Memory,
+    inputs: base.Inputs,
+    key: jax.Array,
+    *,
+    return_tree: bool,
 ) -> base.Searched:
     """Returns the findings of a search, in the units of the environment."""
     mask = inputs.action_mask if parts.spec.has_action_mask else None
-    found = find(parts, params, inputs.observation, mask, inputs.action_mode, key, return_tree=return_tree)
+    hidden = None if parts.network.memory is None else muzero_memory.see(parts, params, memory, inputs)[2]
+    looked = inputs.observation, mask, inputs.action_mode, key
+    found = find(parts, params, *looked, hidden=hidden, return_tree=return_tree)
     result, unit = found.result, found.unit
     tree = result.tree
     return base.Searched(
@@ -161,6 +171,7 @@ def model_functions(parts: muzero_model.Parts) -> base.Model:
         predict=predict,
         dynamics=dynamics,
         discount=muzero_model.signed_discount(parts),
+        remembers=parts.network.memory is not None,
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from seedzero import search as mcts
 from seedzero.config import configs
@@ -76,3 +77,12 @@ def to_environment(action: jax.Array, spec: types.EnvSpec) -> jax.Array:
     """Returns actions [B, D] of -1 to 1 in the environment's units."""
     low, high = jnp.asarray(spec.action_bounds)
     return jnp.clip(low + (action + 1.0) * 0.5 * (high - low), low, high)
+
+
+def from_environment(action: np.ndarray, spec: types.EnvSpec) -> np.ndarray:
+    """Returns actions [B, D] of -1 to 1 for actions in the environment's units; numbers [B] stay as they are."""
+    if not spec.is_continuous:
+        return action
+    low, high = np.asarray(spec.action_bounds)
+    scaled: np.ndarray = 2.0 * (action - low) / (high - low) - 1.0
+    return scaled

@@ -16,6 +16,7 @@ _OF_OWN_NETWORKS: Mapping[str, options.Value] = {
     "muzero.consistency_weight": 0.0,
     "muzero.value_prefix": False,
     "muzero.predict_ends": False,
+    "muzero.memory": "none",
 }
 """What a preset may ask of a network, and one of the user's own does not have."""
 _OF_ENVIRONMENTS: tuple[tuple[str, str, options.Value], ...] = (
@@ -59,12 +60,18 @@ def imply(
                 changes[name] = nothing
                 notes.append(f"--{name} is off: --network.module={config.network.module} has no such part")
     memory, setting = _MEMORY.fullmatch(config.env.id), config.agent.LEARNS_THROUGH
-    if memory and setting:
+    remembers = config.run.agent != "muzero" or config.muzero.memory != "none"
+    if memory and setting and remembers:
         name, needed = f"{config.section}.{setting}", min(2 * int(memory[1]), 1000)  # not every step goes forward
         if getattr(config.agent, setting) < needed and name not in explicit:
             changes[name] = needed
             notes.append(f"--{name}={needed}: {config.env.id} needs a memory of {memory[1]} steps")
-    if families.of(config.env.id).prefix == "memory":
+    if config.run.agent == "muzero" and not remembers:
+        notes += [
+            f"--{name} changes nothing: there is no memory; give --muzero.memory=lstm or gru too"
+            for name in sorted({"muzero.burn_in", "muzero.memory_width"} & explicit)
+        ]
+    if families.of(config.env.id).prefix in ("memory", "popgym"):
         notes += environment_notes.without_memory(config)
     decays = {"ppo.decay_clip", "optimizer.decay_updates"} & explicit  # a preset may have the one, the user the other
     if decays and config.run.agent == "ppo" and config.ppo.decay_clip and not config.optimizer.decay_updates:
@@ -244,10 +251,11 @@ def _replay_problems(config: configs.Config) -> Iterator[str]:
             )
         num_sharing, window = replay.num_sharing or worker.num_envs, config.agent.window_steps(config)
         if replay.capacity < window * num_sharing:
+            burn_in = config.muzero.burn_in if config.run.agent == "muzero" and config.muzero.num_before else 0
             yield (
                 f"--replay.capacity={replay.capacity} leaves {replay.capacity // num_sharing} steps to each of "
-                f"{num_sharing} environments; a window of the agent takes {window}; give at least "
-                f"{window * num_sharing}"
+                f"{num_sharing} environments; a window of the agent takes {window}"
+                f"{f', muzero.burn_in={burn_in} among them' if burn_in else ''}; give at least {window * num_sharing}"
             )
     if math.isfinite(config.run.stop_at_return) and config.evaluation.every_updates == 0:
         yield (

@@ -13,10 +13,12 @@ def without_memory(config: configs.Config) -> Iterator[str]:
     has_lstm, network = configs.is_read("network.lstm_width", config), config.network
     if (
         not (has_lstm and network.lstm_width)
+        and not (config.run.agent == "muzero" and config.muzero.memory != "none")
         and network.frame_stack == 1
         and config.run.agent in configs.agent_names()
     ):
-        way = "--network.lstm_width=64" if has_lstm else "--agent=r2d2, vtrace or ppo"
+        others = "--muzero.memory=lstm" if config.run.agent == "muzero" else "--agent=r2d2, vtrace or ppo"
+        way = "--network.lstm_width=64" if has_lstm else others
         yield (
             f"--agent={config.run.agent} has no memory here: it sees the newest observation alone, which does not "
             f"show what --env={config.env.id} asks for; give {way}"

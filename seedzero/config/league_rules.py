@@ -42,6 +42,11 @@ def problems(config: configs.Config) -> Iterator[str]:
             f"{league.asked}: rows of a league's games are moved by several players, and "
             "muzero.off_policy_correction=true corrects the returns of one; leave one of them out"
         )
+    if league.on and config.run.agent == "muzero" and (memory := config.muzero.memory) != "none":
+        yield (
+            f"--muzero.memory={memory}: in a league others move some rows of a player's games, and what its memory "
+            f"saw is then neither's; give --muzero.memory=none, or {league.off}"
+        )
     yield from _opponent_model_problems(config)
     numbers = {name: getattr(league, name) for name in ("main_players", "main_exploiters", "league_exploiters")}
     more = [name for name, number in numbers.items() if number > (name == "main_players")]

@@ -66,6 +66,9 @@ class MuZeroConfig(options.AgentSection):
     CHOICES: ClassVar = {"network.kind": ("auto", "mlp", "conv", "resnet")}
     MAX_PLAYERS = 2
     PLAYS_CONTINUOUS = True
+    LEARNS_THROUGH = "burn_in"
+    STATE_EVERY = 4
+    """Rows from one stored state of a memory to the next; a window begins at one, so its burn-in is up to 3 longer."""
 
     predict_ends: bool = options.at_creation(
         False, "the value head predicts whether the episode ends, too; values count as far as it goes on"
@@ -128,8 +131,27 @@ class MuZeroConfig(options.AgentSection):
         high=0.5,
     )
 
+    memory: str = options.at_creation(
+        "none",
+        "recurrent core behind the representation, whose state acting carries and searches begin with",
+        choices=("none", "lstm", "gru"),
+    )
+    memory_width: int = options.at_creation(64, "units of this core", low=1, high=4096)
+    burn_in: int = options.at_creation(
+        20,
+        "steps before a sampled one that bring the core's state up to date, and through which it learns what to keep",
+        "environment steps",
+        low=0,
+        high=1000,
+    )
+
+    @property
+    def num_before(self) -> int:
+        """Rows before a window that come along: the burn-in, with the row of its stored state."""
+        return 0 if self.memory == "none" else self.burn_in + self.STATE_EVERY - 1
+
     def window_steps(self, config: Any) -> int:
-        return int(config.network.frame_stack + self.unroll_steps + self.n_step + 1)
+        return int(config.network.frame_stack + self.num_before + self.unroll_steps + self.n_step + 1)
 
     def notes(self, config: Any) -> list[str]:
         notes = []
@@ -148,6 +170,14 @@ class MuZeroConfig(options.AgentSection):
                 if is_on
             ]
         return notes
+
+    def problems(self) -> list[str]:
+        if self.memory == "none" or not self.value_prefix:
+            return []
+        return [
+            f"--muzero.memory={self.memory} and --muzero.value_prefix=true: sums of rewards have an LSTM of their "
+            "own; leave one out"
+        ]
 
     def decay_end(self, config: Any) -> tuple[str, int]:
         optimizer = config.optimizer

@@ -92,6 +92,21 @@ _VECTOR = options.values(
     optimizer=dict(learning_rate=0.002),
     replay=dict(capacity=128_000, min_steps=1_280, batch_size=256, samples_per_insert=16.0),
 )
+# The reward says nothing but that the pole still stands, and a drift to the side ends the episode a hundred steps
+# later: long returns and the prediction of ends tell of it early. Few bins and unrolled steps make quick updates.
+_CARTPOLE = options.values(
+    search=dict(num_simulations=16, num_considered=2, value_scale=0.03),
+    network=dict(width=64, gated=True, num_bins=41, support_limit=20.0),
+    muzero=dict(unroll_steps=3, n_step=50, target_network_updates=100, predict_ends=True),
+    optimizer=dict(learning_rate=0.002),
+    replay=dict(capacity=64_000, min_steps=1_280, batch_size=256, samples_per_insert=16.0),
+)
+# Stored root values: a target network would look at each window's burn-in and all its positions once more.
+_MEMORY = options.values(
+    _VECTOR,
+    muzero=dict(memory="lstm", n_step=20, target_network_updates=0),
+    replay=dict(capacity=64_000, min_steps=2_000, batch_size=128, samples_per_insert=8.0),
+)
 
 PARTS: Mapping[str, options.Part] = {
     "catch": options.part(
@@ -100,15 +115,7 @@ PARTS: Mapping[str, options.Part] = {
         muzero=dict(n_step=9),
         replay=dict(capacity=32_000, min_steps=500, batch_size=128, samples_per_insert=16.0),
     ),
-    # The reward says nothing but that the pole still stands, and a drift to the side ends the episode a hundred steps
-    # later: long returns and the prediction of ends tell of it early. Few bins and unrolled steps make quick updates.
-    "cartpole": options.part(
-        search=dict(num_simulations=16, num_considered=2, value_scale=0.03),
-        network=dict(width=64, gated=True, num_bins=41, support_limit=20.0),
-        muzero=dict(unroll_steps=3, n_step=50, target_network_updates=100, predict_ends=True),
-        optimizer=dict(learning_rate=0.002),
-        replay=dict(capacity=64_000, min_steps=1_280, batch_size=256, samples_per_insert=16.0),
-    ),
+    "cartpole": options.part(_CARTPOLE),
     "tictactoe": options.part(_TICTACTOE),
     "connect_four": options.part(_CONNECT_FOUR),
     # 48 and 32 snapshots in the presets' budgets.
@@ -138,7 +145,9 @@ PARTS: Mapping[str, options.Part] = {
     # Repeated actions find rewards that single random ones do not: Acrobot needs some all along, MountainCar a start
     # of nothing else. LunarLander's training returns are lower for them, its evaluations are not.
     "vector": options.part(_VECTOR, explore=dict(epsilon=0.02, first_steps=500)),
-    **dict.fromkeys(("memory-cartpole", "memory-tmaze", "memory-repeat"), options.part(_VECTOR)),  # it has no memory
+    "memory-cartpole": options.part(_CARTPOLE, muzero=dict(memory="lstm", burn_in=10)),
+    "memory-tmaze": options.part(_MEMORY, muzero=dict(burn_in=40)),  # from the cue to the turn, with steps that stand
+    "memory-repeat": options.part(_MEMORY, muzero=dict(burn_in=8, n_step=5), reward=dict(discount=0.9)),
     # Numbers that look nothing alike, chance, and rewards that a random walk hardly meets. What each setting is for:
     # - the correction and fresh searches: returns and policies of the first, random steps stay in the replay, and make
     #   what was not tried lately look bad;

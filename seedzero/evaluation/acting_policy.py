@@ -116,7 +116,7 @@ class Policy:
 
         Args:
           observation: of `spec.observation_space`, or a batch of such.
-          reward: received on the way to the observation, one a row; needed by agents with an LSTM.
+          reward: received on the way to the observation, one a row; needed by agents with a recurrent memory.
           action_mask: [A] or [B, A] bool, or 0 and 1, true: legal, as the environment shows it in its info or by
             `action_masks()`; needed where the environment has one, unless it is a part of observations.
           explore: act with the noise of training; false: greedily, or by draws from the policy, as loaded.
@@ -147,6 +147,7 @@ class Policy:
         self,
         observation: Observation,
         *,
+        reward: npt.ArrayLike | None = None,
         action_mask: npt.ArrayLike | None = None,
         explore: bool = False,
         num_simulations: int | None = None,
@@ -160,7 +161,7 @@ class Policy:
         """
         if self._saved.agent.search is None:
             raise errors.UsageError(f"agent {self._saved.config.run.agent} does not search; call the policy itself")
-        seen, is_single = self._seen(observation, None, action_mask, explore)
+        seen, is_single = self._seen(observation, reward, action_mask, explore)
         search, rows = self._of(num_simulations).search, (self._saved.params, self._rows(seen), seen)
         on_device = search(*rows, self._seed, self._num_calls, return_tree=return_tree)
         found: base.Searched = jax.tree.map(np.asarray, on_device)
@@ -232,7 +233,7 @@ class Policy:
         saved, (frame, is_single) = self._saved, self._codec.encode(observation)
         num_rows = len(frame)
         if reward is None and saved.agent.reads_reward and num_rows == len(self._first) and not self._first.all():
-            raise errors.UsageError("reward is missing: this agent's LSTM reads the reward of the last step")
+            raise errors.UsageError("reward is missing: this agent's memory reads the reward of the last step")
         if action_mask is None and saved.spec.has_action_mask:
             action_mask = self._codec.shown_mask(observation)
         if saved.spec.has_action_mask != (action_mask is not None):

@@ -151,7 +151,7 @@ def functions(agent: base.Agent, spec: types.EnvSpec) -> Functions:
     ) -> base.Searched:
         assert agent.search is not None
         _, inputs = acting.look(agent, spec, len(seen.slot), carried, seen)
-        return agent.search(params, inputs, key_of(seed, call), return_tree)
+        return agent.search(params, carried.memory, inputs, key_of(seed, call), return_tree)
 
     @jax.jit
     def policy(params: base.Params, carried: acting.Carried, seen: batches.Batch) -> jax.Array:

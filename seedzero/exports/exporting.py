@@ -174,11 +174,12 @@ def _programs(
 
     action = jax.ShapeDtypeStruct((1, *spec.action_shape), np.dtype(np.float32 if spec.is_continuous else np.int32))
     hidden = _named("embedding", embedding)
+    if not model.remembers:  # else embeddings are of all that was seen, which `act` alone keeps
+        programs["represent"] = _Program(
+            "stacked observations, oldest frame first on the last axis -> embedding", represent, observation
+        )
     return {
         **programs,
-        "represent": _Program(
-            "stacked observations, oldest frame first on the last axis -> embedding", represent, observation
-        ),
         "predict": _Program("embedding -> logits of the policy, value in rewards", predict, hidden),
         "dynamics": _Program(
             "embedding, action (of -1 to 1 if it is a vector) -> embedding of the next state, reward on the way",

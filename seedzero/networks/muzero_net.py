@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from seedzero.config import kinds, shared
 from seedzero.core import errors, types, user_code
-from seedzero.networks import mlp, network_inputs, observations, prefixes, projection, resnet
+from seedzero.networks import actor_critic, mlp, network_inputs, observations, prefixes, projection, recurrence, resnet
 
 Params: TypeAlias = Any
 Hidden: TypeAlias = jax.Array
@@ -37,6 +37,15 @@ class Prefix(NamedTuple):
     step: Callable[[Params, Hidden, jax.Array, prefixes.Carry], tuple[Hidden, prefixes.Carry, jax.Array]]
 
 
+class Memory(NamedTuple):
+    """The representation with a recurrent core, as functions."""
+
+    initial_state: Callable[[int], jax.Array]  # batch size -> state [B, N] float32 before an episode
+    # (params, state [B, N], actor_critic.Steps of T steps, begins [B, T] bool or None, as `recurrence.Recurrence` has
+    # it) -> (state behind them, hidden [B, T, ...])
+    unroll: Callable[..., tuple[jax.Array, Hidden]]
+
+
 class Network(NamedTuple):
     """Pure functions of parameters. Shape letters: B batch, A actions, or D numbers of a continuous action."""
 
@@ -60,6 +69,7 @@ class Network(NamedTuple):
     add_moments: AddMoments = lambda moments, *_: moments
     projection: Projection | None = None  # for the consistency loss; None: no such parameters
     prefix: Prefix | None = None  # replaces `dynamics`; None: the model predicts rewards, not their sums
+    memory: Memory | None = None  # goes behind `represent`; None: an observation alone makes a hidden state
 
 
 class _Model(nn.Module):
@@ -72,6 +82,7 @@ class _Model(nn.Module):
     reward_head: nn.Module
     projector: nn.Module | None = None
     predictor: nn.Module | None = None
+    core: nn.Module | None = None
 
     def represent(self, *seen: jax.Array) -> Any:
         return self.representation(*seen)
@@ -87,6 +98,10 @@ class _Model(nn.Module):
         hidden = self.transition(hidden, action)
         carry, logits = self.reward_head(hidden, carry)
         return hidden, carry, logits
+
+    def remember(self, hidden: jax.Array, *past: Any) -> Any:
+        assert self.core is not None
+        return self.core(hidden, *past)
 
     def project(self, hidden: jax.Array) -> Any:
         assert self.projector is not None
@@ -106,6 +121,8 @@ def make(
     has_prefix: bool = False,
     has_ends: bool = False,
     has_turns: bool = False,
+    memory: str = "none",
+    memory_width: int = 0,
 ) -> Network:
     """Returns the network for an environment.
 
@@ -115,16 +132,18 @@ def make(
       has_prefix: predicts sums of rewards; `dynamics` then can't be called.
       has_ends: the value head's last logit is that of the episode's going on.
       has_turns: the reward head's last logit is that of the turn going to the other player.
+      memory: the core behind the representation, "lstm" or "gru" of `memory_width` units; "none": there is none.
 
     Raises:
       ConfigError: the kind does not fit the observation's shape.
     """
     kind = kinds.choose_kind("network.kind", config.kind, spec)
     dtype = observations.compute_dtype(config.compute_dtype, platform)
-    if config.module and (has_projection or has_prefix or has_ends):
+    if config.module and (has_projection or has_prefix or has_ends or memory != "none"):
         raise errors.ConfigError(
             f"--network.module={config.module} has representation, prediction and dynamics alone; give "
-            "--muzero.consistency_weight=0, --muzero.value_prefix=false and --muzero.predict_ends=false"
+            "--muzero.consistency_weight=0, --muzero.value_prefix=false, --muzero.predict_ends=false and "
+            "--muzero.memory=none"
         )
     if config.module and has_turns:
         raise errors.ConfigError(
@@ -139,6 +158,8 @@ def make(
     prefix_head = prefixes.Head(units, config.head_width, config.num_bins + has_turns, dtype)
     if has_prefix:
         model = model.clone(reward_head=prefix_head)
+    if memory != "none":
+        model = model.clone(core=recurrence.HiddenCore(memory, memory_width, spec.num_actions, dtype))
     inputs = network_inputs.InputFunctions(
         kind, spec, config.frame_stack, config.normalize_observations, pixels=config.normalize_pixels
     )
@@ -158,20 +179,37 @@ def make(
 
     if config.module:
         _check_shapes(model, first_inputs, config, _num_policy_logits(config, spec))
-    represent = method("represent")
+    of_features = method("represent")
+
+    def represent(params: Params, observation: network_inputs.Observation) -> Hidden:
+        hidden: Hidden = of_features(params, *inputs.features(params.get(network_inputs.MOMENTS), observation).given)
+        return hidden
+
     return Network(
         init=init,
         cast=(lambda params: params) if config.module else lambda params: _cast(params, kind, dtype),
-        represent=lambda params, observation: represent(
-            params, *inputs.features(params.get(network_inputs.MOMENTS), observation).given
-        ),
+        represent=represent,
         predict=method("predict"),
         dynamics=method("dynamics"),
         no_moments=inputs.no_moments,
         add_moments=inputs.add_moments,
         projection=Projection(method("project"), method("predict_projection")) if has_projection else None,
         prefix=Prefix(prefix_head.initial_carry, method("step")) if has_prefix else None,
+        memory=None if memory == "none" else _memory(memory, memory_width, represent, method("remember")),
     )
+
+
+def _memory(
+    kind: str, width: int, represent: Callable[..., Hidden], remember: Callable[..., tuple[jax.Array, Hidden]]
+) -> Memory:
+    def unroll(
+        params: Params, state: jax.Array, steps: actor_critic.Steps, begins: jax.Array | None = None
+    ) -> tuple[jax.Array, Hidden]:
+        hidden = represent(params, observations.flat(steps.observation))
+        hidden = hidden.reshape(*steps.first.shape, *hidden.shape[1:])
+        return remember(params, hidden, state, steps.first, steps.reward, steps.last_action, begins)
+
+    return Memory(lambda num_rows: jnp.zeros((num_rows, recurrence.state_width(kind, width))), unroll)
 
 
 def _cast(params: Params, kind: str, dtype: Any) -> Params:
@@ -217,6 +255,9 @@ def _call_all(model: Any, seen: observations.Features, action: jax.Array) -> Any
     if isinstance(model, _Model):
         if model.projector is not None:
             model.predict_projection(model.project(hidden))
+        if isinstance(model.core, recurrence.HiddenCore):
+            one, state = jnp.zeros((1, 1)), recurrence.state_width(model.core.kind, model.core.units)
+            model.remember(hidden[:, None], jnp.zeros((1, state)), one > 0, one, action[:, None])
         if isinstance(model.reward_head, prefixes.Head):
             carry = model.reward_head.initial_carry(len(action))
             return hidden, model.predict(hidden), model.step(hidden, action, carry)

@@ -246,8 +246,8 @@ def _decide(agent: base.Agent, spec: types.EnvSpec) -> Callable[..., tuple[actin
             memory, outputs = agent.act(params, carried.memory, inputs, key)
             policy = {} if agent.policy is None else {"policy": agent.policy(params, carried.memory, inputs)}
             return acting.Carried(past, memory), {"action": outputs.action, **policy}
-        # Memory of an agent that searches is of exploring alone.
-        found = agent.search(params, inputs, key, False)
+        memory, _ = agent.act(params, carried.memory, inputs, key)  # takes no time without a memory
+        found = agent.search(params, carried.memory, inputs, key, False)
         rows = {
             "action": found.action,
             "policy": found.policy,
@@ -259,7 +259,7 @@ def _decide(agent: base.Agent, spec: types.EnvSpec) -> Callable[..., tuple[actin
             "completed_q": found.completed_q,
         }
         sampled = {} if found.sampled is None else {"sampled": found.sampled}
-        return acting.Carried(past, carried.memory), {**rows, **sampled}
+        return acting.Carried(past, memory), {**rows, **sampled}
 
     return decide
 

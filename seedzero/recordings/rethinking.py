@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from seedzero.agents import base
+from seedzero.agents import base, sampled
 from seedzero.config import configs, options
 from seedzero.core import errors, packing, types
 from seedzero.device import acting, batches
@@ -86,10 +86,10 @@ class Rethinker:
     def nearest(self, record: records.Record, number: int, thought: search_traces.Thought) -> dict[int, Nearest]:
         """Returns for each node of a thought the nearest observation of the record by latent distance.
 
-        Empty without a model, and where actions are vectors: a node below the root has samples of its own.
+        Empty without a model, or with a memory, and where actions are vectors: nodes have samples of their own then.
         """
         model = self._saved.agent.model
-        if model is None or thought.root is None or self._saved.spec.is_continuous:
+        if model is None or model.remembers or thought.root is None or self._saved.spec.is_continuous:
             return {}
         places = np.arange(max(0, number - FRAMES_BEFORE), min(record.num_steps, number + FRAMES_AFTER) + 1)
         known = np.concatenate([self._represent(record, part)[1] for part in _parts(places)])[: len(places)]
@@ -159,11 +159,12 @@ class Rethinker:
         """Returns the memory before a step: past frames, and an LSTM's state if the agent has one."""
         agent, spec = self._saved.agent, self._saved.spec
         carried = acting.initial(agent, spec, 1)
-        if agent.search is None and jax.tree.leaves(carried.memory):
+        if agent.reads_reward:
             for step in range(number):
                 rows = (self._saved.params, carried, self._seen(record, step))
                 carried, _ = self._functions.act(*rows, seed, first_call + step)
-                memory = _with_action(carried.memory, record.arrays["action"][step])
+                action = sampled.from_environment(record.arrays["action"][step], spec)
+                memory = _with_action(carried.memory, action)
                 carried = acting.Carried(carried.past, memory)
         elif number and agent.stack > 1:
             past = self._stacked(record, np.array([number]), agent.stack - 1, last=1)

@@ -68,7 +68,8 @@ def test_rewards_of_the_search_sum_up_to_what_is_trained(monkeypatch: pytest.Mon
     def both(seen: jax.Array, actions: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         observation = {types.OBSERVATION: seen}
         taken = jnp.ones(actions.shape, bool)
-        logits = muzero_loss.unroll(parts, params, observation, actions, taken, jax.random.key(0))[2]
+        first = parts.network.represent(params, observation)
+        logits = muzero_loss.unroll(parts, params, first, actions, taken, jax.random.key(0))[2]
         embedding, rewards = muzero_search._model(parts).represent(params, observation), []
         first = embedding
         for k in range(3):
@@ -197,6 +198,7 @@ _CORRECTED: dict[str, options.Value] = {"muzero.off_policy_correction": True, "m
         (TWO, {"network.frame_stack": 4}, "network.frame_stack=4 "),
         (TWO, {"explore.epsilon": 1}, r"explore\.epsilon=1 .*--env\.random_opening"),
         (TWO, {"explore.first_steps": 1}, r"explore\.first_steps=1 .*--env\.random_opening"),
+        (TWO, {"muzero.memory": "gru"}, r"muzero\.memory=gru .* two players.*--muzero\.memory=none"),
         (cases.SPEC, {"muzero.shift_pixels": 2}, r"shift_pixels=2 .*\[4\]"),
         (cases.SPEC, {"muzero.intensity_scale": 0.1}, r"intensity_scale=0.1 .*\[4\]"),
         (GRID, {"muzero.shift_pixels": 4}, "shift_pixels=4 .* 4 pixels"),

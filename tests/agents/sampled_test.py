@@ -130,6 +130,9 @@ def test_actions_reach_the_environments_bounds_and_not_beyond() -> None:
     np.testing.assert_allclose(scaled, expected, rtol=1e-6)
     low, high = SPEC.action_bounds
     assert np.all((np.asarray(scaled) >= low) & (np.asarray(scaled) <= high))
+    np.testing.assert_allclose(sampled.from_environment(np.asarray(scaled[:3]), SPEC), action[:3], atol=1e-6)
+    numbers = np.array([2, 0])
+    assert sampled.from_environment(numbers, types.EnvSpec((4,), "float32", 3)) is numbers
 
 
 # The agent ---------------------------------------------------------------------------------------------------------

@@ -38,6 +38,18 @@ def _catch(**changes: options.Value) -> configs.Config:
             {"league__builder": "alphastar", "muzero__off_policy_correction": True},
             "--league.builder=alphastar.*muzero.off_policy_correction=true",
         ),
+        (
+            {"league__freeze_every": 500, "muzero__memory": "lstm"},
+            "--muzero.memory=lstm: in a league .*--muzero.memory=none.*--league.freeze_every=0",
+        ),
+        (
+            {"muzero__value_prefix": True, "muzero__memory": "gru"},
+            "--muzero.memory=gru and --muzero.value_prefix=true",
+        ),
+        (
+            {"muzero__memory": "lstm", "muzero__burn_in": 1000, "replay__capacity": 32_000},
+            "--replay.capacity=32000 .* 32 environments; .*muzero.burn_in=1000.*at least 32608",
+        ),
         ({"league__main_players": 2}, "--league.main_players=2 .*--league.builder=alphastar"),
         ({"league__league_exploiters": 1}, "--league.league_exploiters=1 .*--league.freeze_every=N"),
         ({"league__max_players": 3}, "--league.max_players=3 .*--league.builder=MODULE:FUNCTION"),
@@ -465,11 +477,17 @@ def test_presets_of_r2d2_begin_with_enough_steps(preset: str) -> None:
 
 
 def test_a_preset_leaves_out_what_an_own_network_lacks_a_user_may_not() -> None:
-    values = {"network.module": "module:function", "muzero.consistency_weight": 2.0, "muzero.predict_ends": True}
+    values = {
+        "network.module": "module:function",
+        "muzero.consistency_weight": 2.0,
+        "muzero.predict_ends": True,
+        "muzero.memory": "gru",
+    }
     asked = configs.override(_catch(), values)
     changed, notes = combinations.imply(asked, preset_env="catch", explicit={"network.module"})
     assert (changed.muzero.consistency_weight, changed.muzero.predict_ends) == (0.0, False)
-    off = ["--muzero.consistency_weight is off", "--muzero.predict_ends is off"]
+    assert changed.muzero.memory == "none"
+    off = ["--muzero.consistency_weight is off", "--muzero.predict_ends is off", "--muzero.memory is off"]
     assert [note.partition(":")[0] for note in notes] == off
     assert combinations.imply(asked, preset_env="catch", explicit=values.keys()) == (asked, [])
     plain = configs.override(asked, {"network.module": ""})
@@ -486,6 +504,10 @@ def test_a_preset_leaves_out_what_an_own_network_lacks_a_user_may_not() -> None:
         ("vtrace", "memory:repeat-32", "", ("vtrace.unroll_length", 64)),
         ("vtrace", "memory:repeat-32", "vtrace.unroll_length", None),
         ("ppo", "memory:cartpole", "", None),
+        ("muzero", "memory:tmaze-20", "", None),
+        ("muzero", "memory:tmaze-35", "", ("muzero.burn_in", 70)),
+        ("muzero", "memory:repeat-12", "", ("muzero.burn_in", 24)),
+        ("muzero", "memory:repeat-12", "muzero.burn_in", None),
     ],
 )
 def test_agents_with_an_lstm_learn_through_the_steps_of_a_memory_task(
@@ -517,11 +539,29 @@ def test_a_bonus_before_normalized_rewards_is_refused_at_the_start(said: golden.
         combinations.check(configs.override(asked, change))
 
 
+@pytest.mark.parametrize(
+    ("changes", "is_told"),
+    [
+        ({"muzero.burn_in": 5}, True),
+        ({"muzero.memory_width": 5}, True),
+        ({}, False),
+        ({"muzero.memory": "gru"}, False),
+    ],
+)
+def test_settings_of_a_memory_that_there_is_not_are_told(changes: dict[str, options.Value], is_told: bool) -> None:
+    asked = configs.override(_catch(), changes)
+    _, notes = combinations.imply(asked, preset_env="catch", explicit=changes.keys())
+    assert len(notes) == is_told
+    assert not is_told or notes[0].startswith(f"--{next(iter(changes))} changes nothing: there is no memory")
+    assert combinations.imply(asked, preset_env="catch", explicit=set())[1] == []  # a preset may have them
+
+
 @pytest.mark.parametrize("env", ["memory:tmaze-20", "memory:repeat-4", "memory:cartpole"])
 @pytest.mark.parametrize(
     ("agent", "changes", "way"),
     [
-        ("muzero", {}, "--agent=r2d2, vtrace or ppo"),
+        ("muzero", {"muzero.memory": "none"}, "--muzero.memory=lstm"),
+        ("muzero", {}, ""),
         ("apex", {}, "--agent=r2d2, vtrace or ppo"),
         ("ppo", {"network.lstm_width": 0}, "--network.lstm_width=64"),
         ("muzero", {"network.frame_stack": 5}, ""),

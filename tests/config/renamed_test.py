@@ -2,7 +2,7 @@
 
 `resolved.json` has the values of every preset and agent before settings of agents became shared ones, by the names of
 then: in row "" what all agents have, else what differs from it; a preset's row has values, those on a CPU over them,
-and those for other environments.
+and those for other environments. MuZero's presets of memory tasks are those of later: then it had no memory.
 """
 
 from __future__ import annotations

@@ -93,10 +93,15 @@ _CATCH = ("--preset=catch", "--worker.envs_per_group=4")
 _PPO = (*_CATCH, *harness.AGENTS["ppo"], "--optimizer.decay_updates=100")
 _VTRACE = (*_CATCH, *harness.AGENTS["vtrace"])
 _PRIORITIES = "--replay.priority_alpha=0.6"
+_MEMORY = ("--muzero.memory=gru", "--muzero.memory_width=8", "--muzero.burn_in=3", "--reanalyse.fresh_share=0.5")
 _LEAGUE = ("--preset=league-tictactoe", "--env=spiel:tic_tac_toe", "--batcher.max_batch=24")
 CASES = {
     "apex": Case((*_CATCH, *harness.AGENTS["apex"])),
     "r2d2": Case((*_CATCH, *harness.AGENTS["r2d2"])),
+    "memory": Case((*harness.TINY, *_MEMORY, "--reanalyse.per_insert=0.5", "--reanalyse.batch_size=8")),
+    "memory, apart": Case(
+        (*harness.TINY, *_MEMORY, "--replay.batch_size=12", "--network.frame_stack=2"), num_devices=2
+    ),
     "sac": Case(("--preset=continuous", "--worker.envs_per_group=4", *harness.AGENTS["sac"])),
     "ppo": Case(_PPO),
     "ppo apart": Case(_PPO, num_devices=2),

@@ -86,7 +86,7 @@ def test_a_reset_of_no_rows_changes_nothing_and_one_of_others_is_refused() -> No
 def test_an_lstm_carries_its_state_and_needs_rewards(said: golden.Said) -> None:
     policy = _policy(run__agent="vtrace", network__lstm_width=6)
     policy(_SEEN[0])
-    with said.raises(errors.UsageError, r"reward .*LSTM", "reward"):
+    with said.raises(errors.UsageError, r"reward .*memory", "reward"):
         policy(_SEEN[1])
     policy(_SEEN[1], reward=[0.5, 0.0])
     assert policy._carried is not None and np.abs(policy._carried.memory.state).sum() > 0
@@ -96,6 +96,22 @@ def test_an_lstm_carries_its_state_and_needs_rewards(said: golden.Said) -> None:
         policy.search(_SEEN[1])
     with pytest.raises(errors.UsageError, match="num_simulations=4: agent vtrace "):
         policy(_SEEN[1], reward=0.0, num_simulations=4)
+
+
+def test_a_search_with_a_memory_looks_back_and_a_reset_forgets() -> None:
+    policy = _policy(muzero__memory="lstm", muzero__memory_width=6)
+    begun = policy.search(_SEEN[1]).value
+    policy(_SEEN[0])
+    later = policy.search(_SEEN[1], reward=[0.0, 0.5])
+    assert np.all(later.value != begun)
+    again = policy.search(_SEEN[1], reward=[0.0, 0.5])
+    np.testing.assert_array_equal(again.value, later.value)  # a search remembers nothing
+    assert policy(_SEEN[1], reward=[0.0, 0.5]).tolist() == later.action.tolist()  # type: ignore[union-attr]
+    with pytest.raises(errors.UsageError, match=r"reward .*memory"):
+        policy.search(_SEEN[2])
+    policy.reset([1])
+    found = policy.search(_SEEN[1], reward=[0.0, 0.5]).value
+    assert found[1] == begun[1] and found[0] != begun[0]
 
 
 @pytest.mark.parametrize("agent", ["vtrace", "ppo", "r2d2"])

@@ -55,7 +55,7 @@ def load(folder, name):
 
 given = dict(np.load("given.npz"))
 found = {}
-for agent in ("muzero", "vtrace"):
+for agent in ("muzero", "vtrace", "memory"):
     act = load(agent, "act")
     inputs = json.load(open(f"{agent}/manifest.json"))["functions"]["act"]["inputs"]
     rows = given["seen"].shape[1]
@@ -90,6 +90,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     path = tmp_path_factory.mktemp("exported")
     _export(policies.saved(_MASKED, network__frame_stack=2), path / "muzero")
     _export(policies.saved(_VECTOR, run__agent="vtrace", network__lstm_width=6), path / "vtrace")
+    manifest = _export(policies.saved(_VECTOR, muzero__memory="gru", muzero__memory_width=6), path / "memory")
+    assert set(manifest["functions"]) == {"act", "predict", "dynamics"}  # embeddings come from all that was seen
     np.savez(path / "given.npz", seen=_SEEN, reward=_REWARD, legal=_LEGAL)
     package = str(pathlib.Path(flatbuffers.__file__).parents[1])
     done = subprocess.run(
@@ -112,9 +114,13 @@ def test_programs_act_like_the_policy_without_this_package(exported: pathlib.Pat
     assert found["reward"].shape == (_ROWS,) and np.isfinite(found["reward"]).all()
     actions = [searching(seen, action_mask=legal) for seen, legal in zip(_SEEN, _LEGAL, strict=True)]
     np.testing.assert_array_equal(found["muzero"], actions)
-    recurrent = acting_policy.Policy(policies.saved(_VECTOR, run__agent="vtrace", network__lstm_width=6))
-    actions = [recurrent(seen, reward=reward) for seen, reward in zip(_SEEN, _REWARD, strict=True)]
-    np.testing.assert_array_equal(found["vtrace"], actions)
+    for name, changes in (
+        ("vtrace", {"run__agent": "vtrace", "network__lstm_width": 6}),
+        ("memory", {"muzero__memory": "gru", "muzero__memory_width": 6}),
+    ):
+        recurrent = acting_policy.Policy(policies.saved(_VECTOR, **changes))
+        actions = [recurrent(seen, reward=reward) for seen, reward in zip(_SEEN, _REWARD, strict=True)]
+        np.testing.assert_array_equal(found[name], actions)
 
 
 _PARTS = types.EnvSpec.of_arrays(

@@ -32,6 +32,7 @@ _REPLAY: Mapping[str, options.Value] = {
     "replay.samples_per_insert": 1.0,
 }
 _PRIORITIES: Mapping[str, options.Value] = {**_REPLAY, "replay.priority_alpha": 0.6}
+_MEMORY: Mapping[str, options.Value] = {"muzero.memory": "lstm", "muzero.memory_width": 4, "muzero.burn_in": 2}
 _PPO: Mapping[str, options.Value] = {**loop_world.PPO, "optimizer.decay_updates": 50}
 
 
@@ -79,6 +80,13 @@ CASES: Mapping[str, Case] = {
     "muzero, with a long random start": Case({**loop_world.MUZERO, "explore.first_steps": 40}),
     "muzero, with priorities and learners apart": Case(
         {**loop_world.MUZERO, "replay.priority_alpha": 0.6}, num_learning=2
+    ),
+    "muzero, with a memory and learners apart": Case(
+        {**loop_world.MUZERO, **_MEMORY, "replay.priority_alpha": 0.6, "muzero.target_network_updates": 3},
+        num_learning=2,
+    ),
+    "muzero, with a memory, repetitions, frames and reanalysis": Case(
+        {**loop_world.MUZERO, **_MEMORY, "explore.epsilon": 0.2, "network.frame_stack": 2, "reanalyse.per_insert": 0.5}
     ),
     "vtrace, with learners apart": Case(loop_world.VTRACE, num_learning=2),
     "ppo": Case(_PPO),

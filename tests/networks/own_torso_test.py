@@ -139,7 +139,8 @@ def test_what_does_not_fit_is_refused_by_name(function: str, message: str, said:
 
 
 def test_losses_that_need_more_than_three_functions_are_refused(said: golden.Said) -> None:
-    for more in (dict(has_projection=True), dict(has_prefix=True), dict(has_ends=True)):
+    asked: list[dict[str, Any]] = [dict(has_projection=True), dict(has_prefix=True), dict(has_ends=True)]
+    for more in [*asked, dict(memory="lstm", memory_width=4)]:
         with pytest.raises(errors.ConfigError, match="own_network:make ") as raised:
             muzero_net.make(_muzero_config("own_network:make"), DISCRETE, "cpu", **more)
         said(raised.value)

@@ -89,6 +89,20 @@ def test_an_lstm_remembers_the_record_s_actions(tmp_path: pathlib.Path, monkeypa
     assert again.nearest(record, 4, shown) == {}
 
 
+def test_a_search_with_a_memory_begins_with_what_the_record_saw_and_did(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {"muzero__memory": "lstm", "muzero__memory_width": 4}
+    (record, _), again = _recorded(tmp_path, monkeypatch, "catch", mode=types.SAMPLE, **changes)
+    for step in (0, 4, 8):
+        thought = again.think(record, step)
+        np.testing.assert_allclose(thought.value or 0.0, record.arrays["value"][step], rtol=1e-5, atol=1e-6)
+        assert [choice.visits for choice in thought.choices] == record.arrays["visits"][step].tolist()
+    other = {**record.arrays, "action": (record.arrays["action"] + 1) % 3}
+    assert again.think(dataclasses.replace(record, arrays=other), 4).value != again.think(record, 4).value
+    assert again.nearest(record, 4, again.think(record, 4)) == {}
+
+
 def test_the_nearest_observation_is_so_by_latent_distance(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,8 @@ GAME
                      with continuous actions too: gym:Pendulum-v1; ends at its registered reward threshold, if it has one
   gym:MODULE:ID      the same, after importing your own module
   python:MODULE:FUNCTION   what your own function returns, a Gymnasium environment
-  memory:TASK        what was shown must be remembered: memory:tmaze-20, memory:repeat-4, memory:cartpole; for r2d2, ppo, vtrace
+  memory:TASK        what was shown must be remembered: memory:tmaze-20, memory:repeat-4, memory:cartpole; for muzero, r2d2, ppo, vtrace
+  popgym:ID          what was shown must be remembered: POPGym's tasks, e.g. popgym:RepeatPreviousEasy-v0
   envpool:ID         any environment of EnvPool for one player, e.g. envpool:MiniGrid-DoorKey-5x5-v0, envpool:CheetahRun-v1
   spiel:NAME         a game of OpenSpiel, e.g. spiel:othello, "spiel:breakthrough(rows=6,columns=6)"; spiel:leduc_poker
 AGENT                muzero unless the game needs another
@@ -75,7 +76,7 @@ wrong_game() {
         at* | *tari* | *ale* | pong | breakout) nearest="atari (for a game: ./run_local.sh atari --env=atari:Pong)" ;;
     esac
     nearest=${nearest:+; did you mean $nearest?}
-    die "unknown game '$1'${nearest:-.} The games are catch, cartpole, tictactoe, connect_four, league, atari, dmlab, football, mujoco, gym:ID, envpool:ID, spiel:NAME, atari:GAME, dmlab:LEVEL, football:SCENARIO, memory:TASK and python:MODULE:FUNCTION."
+    die "unknown game '$1'${nearest:-.} The games are catch, cartpole, tictactoe, connect_four, league, atari, dmlab, football, mujoco, gym:ID, envpool:ID, spiel:NAME, atari:GAME, dmlab:LEVEL, football:SCENARIO, memory:TASK, popgym:ID and python:MODULE:FUNCTION."
 }
 
 has_tpu() {
@@ -146,6 +147,10 @@ case "$game" in
     football)
         choice="--preset=$game"
         extras="${extras:+$extras,}envpool"
+        ;;
+    popgym:?*)
+        choice="--env=$game"
+        extras="${extras:+$extras,}popgym"
         ;;
     football:?* | envpool:?*)
         choice="--env=$game"

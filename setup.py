@@ -65,6 +65,7 @@ EXTRAS = {
     "minigrid": ["minigrid>=3.0,<4"],
     "mujoco": ["gymnasium[mujoco]>=1.4,<2", "mujoco>=3.3,<4"],
     "pettingzoo": PETTINGZOO,
+    "popgym": ["popgym>=1.0.7,<2"],
     "plot": PLOT,  # `seedzero plot`
     "page": PAGE,
     "procgen": [*ENVPOOL, "PyQt5-Qt5>=5.15.2,<6"],

@@ -309,6 +309,7 @@ def test_a_clone_that_was_moved_is_installed_anew(copy: pathlib.Path) -> None:
             "[minigrid]",
             "train --env=gym:minigrid:MiniGrid-Empty-8x8-v0",
         ),
+        (["popgym:CountRecallEasy-v0"], "cpu", "[popgym]", "train --env=popgym:CountRecallEasy-v0"),
         (["spiel:othello"], "cuda", "[cuda,games]", "train --env=spiel:othello"),
     ],
 )

@@ -141,6 +141,12 @@ FAMILIES = (
         frames_per_second=5.0, presets=("memory-cartpole", "memory-tmaze", "memory-repeat"),
     ),
     Family(
+        "popgym:ID", (Offer(
+            "POPGym: cards, codes, bandits and poles to remember", "popgym:RepeatPreviousEasy-v0", "popgym",
+        ),),
+        make="popgym_env:make", check="popgym_env:check_id", arguments=("settings", "render"), takes=_OF_GYMNASIUM,
+    ),
+    Family(
         "envpool:ID",
         (
             Offer(

@@ -14,7 +14,15 @@ from seedzero.cli import main as commands
 from seedzero.cli import parse
 from seedzero.core import errors
 
-_OF_OTHER_EXTRAS = ("envpool:", "football:", "gym:HalfCheetah", "gym:Hopper", "gym:minigrid:", "gym:vizdoom.")
+_OF_OTHER_EXTRAS = (
+    "envpool:",
+    "football:",
+    "gym:HalfCheetah",
+    "gym:Hopper",
+    "gym:minigrid:",
+    "gym:vizdoom.",
+    "popgym:",
+)
 """Environments whose packages tests have not."""
 
 ROOT = pathlib.Path(__file__).parents[2]

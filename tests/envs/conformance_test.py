@@ -96,6 +96,11 @@ SEEDED = [
         250,
         name="gym-minigrid",
     ),
+    with_package("popgym", "popgym:RepeatPreviousEasy-v0", {}, 60, name="popgym-numbers"),
+    with_package("popgym", "popgym:BattleshipEasy-v0", dict(max_episode_steps=20), 30, name="popgym-pairs"),
+    with_package(
+        "popgym", "popgym:PositionOnlyPendulumEasy-v0", dict(max_episode_steps=20), 50, name="popgym-vectors"
+    ),
     with_package("envpool", "envpool:CartPole-v1", {}, 150, name="envpool-cartpole"),
     with_package("envpool", "envpool:MiniGrid-Empty-Random-5x5-v0", {}, 250, name="envpool-minigrid"),
     with_package("envpool", "envpool:HalfCheetah-v5", dict(max_episode_steps=20), 50, name="envpool-mujoco"),

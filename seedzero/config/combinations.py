@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping, Set
 from seedzero.config import cluster_config, configs, environment_notes, families, league_rules, options
 from seedzero.core import env_ids, errors, opponents, types
 
-_MEMORY = re.compile(r"memory:[a-z]+-([1-9][0-9]*)")
-"""Tasks whose number is that of the steps to remember."""
 _OF_OWN_NETWORKS: Mapping[str, options.Value] = {
     "muzero.consistency_weight": 0.0,
     "muzero.value_prefix": False,
@@ -59,20 +57,9 @@ def imply(
             if given[name] != nothing and name not in explicit:
                 changes[name] = nothing
                 notes.append(f"--{name} is off: --network.module={config.network.module} has no such part")
-    memory, setting = _MEMORY.fullmatch(config.env.id), config.agent.LEARNS_THROUGH
-    remembers = config.run.agent != "muzero" or config.muzero.memory != "none"
-    if memory and setting and remembers:
-        name, needed = f"{config.section}.{setting}", min(2 * int(memory[1]), 1000)  # not every step goes forward
-        if getattr(config.agent, setting) < needed and name not in explicit:
-            changes[name] = needed
-            notes.append(f"--{name}={needed}: {config.env.id} needs a memory of {memory[1]} steps")
-    if config.run.agent == "muzero" and not remembers:
-        notes += [
-            f"--{name} changes nothing: there is no memory; give --muzero.memory=lstm or gru too"
-            for name in sorted({"muzero.burn_in", "muzero.memory_width"} & explicit)
-        ]
-    if families.of(config.env.id).prefix in ("memory", "popgym"):
-        notes += environment_notes.without_memory(config)
+    found, told = environment_notes.remembered(config, explicit)
+    changes |= found
+    notes += told
     decays = {"ppo.decay_clip", "optimizer.decay_updates"} & explicit  # a preset may have the one, the user the other
     if decays and config.run.agent == "ppo" and config.ppo.decay_clip and not config.optimizer.decay_updates:
         notes.append(

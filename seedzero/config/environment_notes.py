@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Set
 
-from seedzero.config import configs
+from seedzero.config import configs, families, options
 from seedzero.core import env_ids
 
+_MEMORY = re.compile(r"memory:[a-z]+-([1-9][0-9]*)")
+"""Tasks whose number is that of the steps to remember."""
 
-def without_memory(config: configs.Config) -> Iterator[str]:
+
+def remembered(config: configs.Config, explicit: Set[str]) -> tuple[dict[str, options.Value], list[str]]:
+    """Returns changes for a task of so many steps to remember, and notes on a memory that is too short or missing.
+
+    explicit: names SECTION.KEY of what the user set.
+    """
+    changes: dict[str, options.Value] = {}
+    task, setting, notes = _MEMORY.fullmatch(config.env.id), config.agent.LEARNS_THROUGH, []
+    remembers = config.run.agent != "muzero" or config.muzero.memory != "none"
+    if task and setting and remembers:
+        name, needed = f"{config.section}.{setting}", min(2 * int(task[1]), 1000)  # not every step goes forward
+        if getattr(config.agent, setting) < needed and name not in explicit:
+            changes[name] = needed
+            notes.append(f"--{name}={needed}: {config.env.id} needs a memory of {task[1]} steps")
+    unused = () if remembers else ("muzero.burn_in", "muzero.memory_width")
+    notes += [
+        f"--{name} changes nothing: there is no memory; give --muzero.memory=lstm or gru too"
+        for name in unused
+        if name in explicit
+    ]
+    if families.of(config.env.id).prefix in ("memory", "popgym"):
+        notes += _without_memory(config)
+    return changes, notes
+
+
+def _without_memory(config: configs.Config) -> Iterator[str]:
     """Yields a note if an agent of the package's acts on its newest observation alone."""
     has_lstm, network = configs.is_read("network.lstm_width", config), config.network
     if (

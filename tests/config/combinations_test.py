@@ -94,7 +94,7 @@ def _catch(**changes: options.Value) -> configs.Config:
         ({"replay__num_slots": 40, "replay__num_envs": 41}, "num_envs=41 .*replay.num_slots=40"),
         (
             {"env__kwargs": "{}"},
-            "--env.kwargs={} .* gym, python, dmlab, envpool, football, pettingzoo,",
+            "--env.kwargs={} .* gym, python, dmlab, popgym, envpool, football, pettingzoo,",
         ),
         (
             {"training__acting_devices": 2, "replay__placement": "host"},

@@ -34,9 +34,9 @@ def popgym(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     if not HAS_POPGYM:
         (tmp_path / "popgym.py").write_text(_STANDIN)
         monkeypatch.syspath_prepend(tmp_path)
-        monkeypatch.delitem(sys.modules, "popgym", raising=False)
     yield
     if not HAS_POPGYM:
+        sys.modules.pop("popgym", None)
         for added in set(gymnasium.registry) - before:
             del gymnasium.registry[added]
 

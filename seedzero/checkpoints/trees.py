@@ -67,10 +67,15 @@ def _plain(tree: Tree) -> Tree:
     return jax.tree.map(lambda x: jax.random.key_data(x) if hasattr(x, "dtype") and _is_key(x) else x, tree)
 
 
-@jax.jit
 def copy(tree: Tree) -> Tree:
     """Returns copies on the device, random keys as integers; the originals may be donated right afterwards."""
-    return jax.tree.map(jnp.copy, _plain(tree))
+    leaves, structure = jax.tree.flatten(tree)  # without the names of players, which a program would be compiled for
+    return jax.tree.unflatten(structure, _copy(leaves))
+
+
+@jax.jit
+def _copy(leaves: list[Any]) -> list[Any]:
+    return [jnp.copy(leaf) for leaf in _plain(leaves)]
 
 
 def num_bytes(tree: Tree) -> int:

@@ -55,3 +55,13 @@ def test_a_save_leaves_nothing_behind_in_memory(tmp_path: pathlib.Path) -> None:
         tracemalloc.stop()
     # Orbax left 40,000 bytes a save. The least growth counts: a cache may fill, or Python's tables grow, now and then.
     assert min(np.diff(num_bytes)) < 4000 * num_saves, num_bytes
+
+
+def test_copies_of_other_names_need_no_other_program() -> None:
+    one = {"players/main/params": {"w": jax.numpy.ones(7)}, "players/main/key": jax.random.key(3)}
+    copied = trees.copy(one)
+    size = trees._copy._cache_size()
+    other = trees.copy({name.replace("main", "main_1"): tree for name, tree in one.items()})
+    assert trees._copy._cache_size() == size
+    for name, tree in copied.items():
+        assert all(map(np.array_equal, jax.tree.leaves(tree), jax.tree.leaves(other[name.replace("main", "main_1")])))

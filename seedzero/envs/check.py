@@ -97,6 +97,9 @@ def look(
         if isinstance(env, gym_env.GymVectorEnv) and env.spec.has_action_mask:
             noted = f"{env.mask_place} masks the legal actions; agents take no other ({gym_masks.IGNORE})"
             judged = judged._replace(notes=(noted, *judged.notes))
+        if isinstance(env, pettingzoo_env.PettingZoo) and env.different_spaces:
+            noted = f"the spaces of agents differ, and are padded to the largest: {env.different_spaces}"
+            judged = judged._replace(notes=(noted, *judged.notes))
         found = Look(env.spec, findings, judged, None if space is None else str(space))
         tell(found)
         if isinstance(env, gym_env.GymVectorEnv | pettingzoo_env.PettingZoo):

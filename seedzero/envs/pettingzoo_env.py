@@ -101,6 +101,12 @@ class PettingZoo:
                 self._check_alike(another)
 
     @property
+    def different_spaces(self) -> str:
+        """The spaces of the agents, in words; "": all have the same."""
+        first, *others = self._spaces.values()
+        return "" if all(own == first for own in others) else pettingzoo_spaces.described(self._spaces)
+
+    @property
     def frames_per_second(self) -> float | None:
         """The declared speed of the environment's pictures, if any."""
         declared = self._envs[0].metadata.get("render_fps")

@@ -206,5 +206,8 @@ def test_it_tells_the_agents_of_an_environment(
     assert code == 0 and found["seats"] == [*own_agents.NAMES] and found["preset"] == "agents"
     assert found["actions"] == {"num_actions": 2, "has_mask": True}
     assert found["episodes"] > 9 and found["length"][0] == 1 and found["length"][2] <= 15
+    assert not any("padded" in note for note in found["notes"])
+    _, found = _check(capsys, "pettingzoo:own_agents:Herd", '--env.kwargs={"unequal": true}')
+    assert "ant: Box(" in found["notes"][0] and "padded" in found["notes"][0]
     assert commands.main(["check-env", "pettingzoo:own_agents:Round", "--steps=100"]) == 0
     assert re.search(r"agents +3 \(ant, bee, cat\), each a row of its own", capsys.readouterr().out)

@@ -71,24 +71,59 @@ def train(path: pathlib.Path, settings: Sequence[str], *, limit: float | None = 
       Failure: the process failed or did not end in time.
       SystemExit: it was interrupted.
     """
+    (run,) = _train({path: settings}, limit, resumes=resumes)
+    return run
+
+
+def train_side_by_side(jobs: Mapping[pathlib.Path, Sequence[str]]) -> list[Run]:
+    """Runs several `seedzero train` at the same time to their ends, as `train` does, anew.
+
+    jobs: settings by run directory. Raises as `train`, and ends the others.
+    """
+    return _train(jobs, None, resumes=False)
+
+
+def _train(jobs: Mapping[pathlib.Path, Sequence[str]], limit: float | None, *, resumes: bool) -> list[Run]:
+    with contextlib.ExitStack() as stack:
+        began = time.monotonic()
+        started = [stack.enter_context(_started(path, settings, resumes)) for path, settings in jobs.items()]
+        return [_finished(path, *of, limit, began) for path, of in zip(jobs, started, strict=True)]
+
+
+@contextlib.contextmanager
+def _started(
+    path: pathlib.Path, settings: Sequence[str], resumes: bool
+) -> Iterator[tuple[Sequence[str], subprocess.Popen[Any]]]:
+    """While entered, a training runs; a script that leaves early asks it to save and to leave."""
     if path.exists() and not resumes:
         shutil.rmtree(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    log = path.parent / f"{path.name}.log"
     command = [sys.executable, "-m", "seedzero.cli", "train", *settings, f"--run_dir={path}"]
-    began = time.monotonic()
-    with log.open("w") as output, tempfile.TemporaryDirectory() as cache:
+    with _log(path).open("w") as output, tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": cache}
         with subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment) as process:
-            code = _wait(process, limit)
+            try:
+                yield command, process
+            finally:
+                process.terminate()  # does nothing to one that ended
+
+
+def _finished(
+    path: pathlib.Path, command: Sequence[str], process: subprocess.Popen[Any], limit: float | None, began: float
+) -> Run:
+    code = _wait(process, limit)
     seconds = time.monotonic() - began
-    text = log.read_text()
+    text = _log(path).read_text()
     if code != 0:
         raise Failure(command, code, text)
     last_line = (text.splitlines() or [""])[-1]
     if last_line.startswith("stopped"):
         raise SystemExit(f"interrupted: {last_line}")
     return Run(seconds, last_line, path)
+
+
+def _log(path: pathlib.Path) -> pathlib.Path:
+    return path.parent / f"{path.name}.log"
 
 
 @contextlib.contextmanager

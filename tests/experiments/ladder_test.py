@@ -31,6 +31,37 @@ def test_what_an_interrupted_run_left_is_deleted(tmp_path: pathlib.Path, monkeyp
     assert not left.exists()
 
 
+def test_trainings_side_by_side_start_before_any_is_awaited_and_end_together(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = []
+
+    class Training:
+        def __init__(self, command: list[str], **_: Any) -> None:
+            self.code = int(command[4])
+            done.append(f"starts {self.code}")
+
+        def __enter__(self) -> Training:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def wait(self, limit: float | None) -> int:
+            done.append(f"waits for {self.code}")
+            return self.code
+
+        def terminate(self) -> None:
+            done.append(f"asks {self.code} to leave")
+
+    monkeypatch.setattr(runs.subprocess, "Popen", Training)
+    assert len(runs.train_side_by_side({tmp_path / "one": ["0"], tmp_path / "other": ["0"]})) == 2
+    assert done[:4] == ["starts 0", "starts 0", "waits for 0", "waits for 0"]
+    done.clear()
+    with pytest.raises(runs.Failure, match="ended with 2"):
+        runs.train_side_by_side({tmp_path / "fails": ["2"], tmp_path / "other": ["3"]})
+    assert done[:3] == ["starts 2", "starts 3", "waits for 2"] and "asks 3 to leave" in done
+
+
 def test_a_script_that_is_ended_ends_its_run() -> None:
     done = []
 

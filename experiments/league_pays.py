@@ -89,7 +89,7 @@ def main() -> None:
             ]
             names = {name: f"{str(pair).replace(', ', '-').replace(' ', '-')}-{seed}-{name}" for name in sides(pair)}
             jobs = {arguments.out / names[name]: [*shared, *RUNS[name]] for name in sides(pair)}
-            runs.train_side_by_side(jobs)
+            runs.train_side_by_side(jobs, arguments.out / "compiled")
             found = zip(sides(pair), map(judged, jobs), strict=True)
             results.append({**key, "runs": dict(found)})
             file.write_text(json.dumps(results))

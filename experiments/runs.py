@@ -71,41 +71,46 @@ def train(path: pathlib.Path, settings: Sequence[str], *, limit: float | None = 
       Failure: the process failed or did not end in time.
       SystemExit: it was interrupted.
     """
-    (run,) = _train({path: settings}, limit, resumes=resumes)
+    with tempfile.TemporaryDirectory() as cache:
+        (run,) = _train({path: settings}, pathlib.Path(cache), limit, resumes=resumes)
     return run
 
 
-def train_side_by_side(jobs: Mapping[pathlib.Path, Sequence[str]]) -> list[Run]:
+def train_side_by_side(jobs: Mapping[pathlib.Path, Sequence[str]], cache: pathlib.Path) -> list[Run]:
     """Runs several `seedzero train` at the same time to their ends, as `train` does, anew.
 
-    jobs: settings by run directory. Raises as `train`, and ends the others.
+    jobs: settings by run directory. cache: of compiled programs, for them all. Raises as `train`, and ends the others.
     """
-    return _train(jobs, None, resumes=False)
+    return _train(jobs, cache, None, resumes=False)
 
 
-def _train(jobs: Mapping[pathlib.Path, Sequence[str]], limit: float | None, *, resumes: bool) -> list[Run]:
+def _train(
+    jobs: Mapping[pathlib.Path, Sequence[str]], cache: pathlib.Path, limit: float | None, *, resumes: bool
+) -> list[Run]:
     with contextlib.ExitStack() as stack:
         began = time.monotonic()
-        started = [stack.enter_context(_started(path, settings, resumes)) for path, settings in jobs.items()]
+        started = [stack.enter_context(_started(path, settings, cache, resumes)) for path, settings in jobs.items()]
         return [_finished(path, *of, limit, began) for path, of in zip(jobs, started, strict=True)]
 
 
 @contextlib.contextmanager
 def _started(
-    path: pathlib.Path, settings: Sequence[str], resumes: bool
+    path: pathlib.Path, settings: Sequence[str], cache: pathlib.Path, resumes: bool
 ) -> Iterator[tuple[Sequence[str], subprocess.Popen[Any]]]:
     """While entered, a training runs; a script that leaves early asks it to save and to leave."""
     if path.exists() and not resumes:
         shutil.rmtree(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "seedzero.cli", "train", *settings, f"--run_dir={path}"]
-    with _log(path).open("w") as output, tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": cache}
-        with subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment) as process:
-            try:
-                yield command, process
-            finally:
-                process.terminate()  # does nothing to one that ended
+    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(cache)}
+    with (
+        _log(path).open("w") as output,
+        subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment) as process,
+    ):
+        try:
+            yield command, process
+        finally:
+            process.terminate()  # does nothing to one that ended
 
 
 def _finished(

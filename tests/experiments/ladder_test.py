@@ -54,11 +54,11 @@ def test_trainings_side_by_side_start_before_any_is_awaited_and_end_together(
             done.append(f"asks {self.code} to leave")
 
     monkeypatch.setattr(runs.subprocess, "Popen", Training)
-    assert len(runs.train_side_by_side({tmp_path / "one": ["0"], tmp_path / "other": ["0"]})) == 2
+    assert len(runs.train_side_by_side({tmp_path / "one": ["0"], tmp_path / "other": ["0"]}, tmp_path)) == 2
     assert done[:4] == ["starts 0", "starts 0", "waits for 0", "waits for 0"]
     done.clear()
     with pytest.raises(runs.Failure, match="ended with 2"):
-        runs.train_side_by_side({tmp_path / "fails": ["2"], tmp_path / "other": ["3"]})
+        runs.train_side_by_side({tmp_path / "fails": ["2"], tmp_path / "other": ["3"]}, tmp_path)
     assert done[:3] == ["starts 2", "starts 3", "waits for 2"] and "asks 3 to leave" in done
 
 

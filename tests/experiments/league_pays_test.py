@@ -51,7 +51,7 @@ def test_a_pair_is_trained_once_and_compared_within_itself(
         value = next(of_control if path.name.endswith("self-play") else of_league)
         return {**dict.fromkeys(league_pays.COLUMNS, value), "frames": 1e3, "snapshots": 4, "entropy": 0.01}
 
-    monkeypatch.setattr(league_pays.runs, "train_side_by_side", trained.append)
+    monkeypatch.setattr(league_pays.runs, "train_side_by_side", lambda jobs, _: trained.append(jobs))
     monkeypatch.setattr(league_pays, "judged", judged)
     command = ["league_pays.py", f"--out={tmp_path}", "--pair=blotto", "--ppo.num_epochs=1"]
     for _ in range(2):  # the second time it has all pairs

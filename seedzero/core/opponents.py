@@ -12,7 +12,14 @@ FORMS = "random|mcts-N"
 SIDES = ("first", "second")
 """A side's number is its place here: the mover of a match's first move after the opening is 0."""
 
+SPIEL = "spiel:"
+"""Begins the name of a bot of OpenSpiel's own, with or without parameters."""
+MEMBER_FORMS = "random|mcts-N|spiel:BOT|MODULE:FUNCTION"
+MAX_MEMBERS = 64
+
 _BOT = re.compile(r"mcts-([1-9][0-9]{0,6})")
+_COMMA = re.compile(r",(?![^()]*\))")
+_HAS_PARTS = re.compile(r"spiel:\w+(\([^()]*\))?|[\w.]+:\w+")
 
 
 def parse(text: str) -> tuple[str, ...]:
@@ -22,6 +29,31 @@ def parse(text: str) -> tuple[str, ...]:
     if unknown or len(set(names)) < len(names):
         raise ValueError(f"expected {FORMS}, several by commas, each once; N is a bot's simulations, up to 9999999")
     return names
+
+
+def parse_members(text: str) -> tuple[str, ...]:
+    """Returns the names of a league's scripted members in a text, separated by commas outside of brackets.
+
+    Raises ValueError for a name of no form of MEMBER_FORMS, for one twice, and for too many.
+    """
+    names = tuple(name.strip() for name in _COMMA.split(text)) if text else ()
+    unknown = [name for name in names if not is_member(name) or (":" in name and not _HAS_PARTS.fullmatch(name))]
+    if unknown or len(set(names)) < len(names) or len(names) > MAX_MEMBERS:
+        raise ValueError(
+            f"expected {MEMBER_FORMS}, several by commas, each once, at most {MAX_MEMBERS}; N is a bot's simulations, "
+            "up to 9999999"
+        )
+    return names
+
+
+def is_member(name: str) -> bool:
+    """Returns whether a league's player of this name is a scripted one."""
+    return name == RANDOM or num_simulations(name) > 0 or ":" in name
+
+
+def is_of_user(name: str) -> bool:
+    """Returns whether a scripted member is a function of a user's module."""
+    return ":" in name and not name.startswith(SPIEL)
 
 
 def num_simulations(name: str) -> int:

@@ -323,6 +323,7 @@ class EnvStep(NamedTuple):
       task: [E] int32, each environment's place in `EnvSpec.tasks`, the same in a whole episode; None: 0.
       shown: [E] bool, false: the row has no new observation: its other values mean nothing, and so does its action;
         None: all are true.
+      played: [E] int32, the actions that led here, of which a worker's bots chose some; None: the learner's did.
     """
 
     observation: np.ndarray
@@ -332,6 +333,7 @@ class EnvStep(NamedTuple):
     action_mask: np.ndarray | None = None
     task: np.ndarray | None = None
     shown: np.ndarray | None = None
+    played: np.ndarray | None = None
 
     @classmethod
     def first(cls, observation: np.ndarray) -> EnvStep:
@@ -370,3 +372,4 @@ class Assignment:
     # [num_groups * envs_per_group] the environments' places among all of the run with this role: spreads tasks evenly.
     # Empty: of a learner that does not tell.
     indices: tuple[int, ...] = ()
+    bots: tuple[str, ...] = ()  # names of bots that the worker may have to play, numbered from 1 in `messages.Actions`

@@ -19,13 +19,14 @@ from concurrent import futures
 from importlib import machinery
 from typing import Any
 
-from seedzero.core import errors
+from seedzero.core import errors, opponents
 
 AGENT = "run.agent"
 ENVIRONMENT = "env.id"
 NETWORKS = ("network.module", "ppo.bonus")
 """Settings that may name code of a user's."""
 BUILDER = "league.builder"
+MEMBERS = "league.members"
 ARGUMENTS = {ENVIRONMENT: "env.kwargs", BUILDER: "league.builder_args"}
 """Settings with the arguments of a setting's function."""
 
@@ -91,14 +92,25 @@ def named(values: Mapping[str, object]) -> dict[str, str]:
     env_id = str(values.get(ENVIRONMENT, ""))
     is_module = env_id.startswith("python:") or bool(module_of(env_id))
     others = (name for name in (BUILDER, AGENT) if ":" in str(values.get(name, "")))
-    names = (*NETWORKS, *([ENVIRONMENT] if is_module else []), *others)
+    of_members = [MEMBERS] if _of_members(str(values.get(MEMBERS, ""))) else []
+    names = (*NETWORKS, *([ENVIRONMENT] if is_module else []), *others, *of_members)
     return {name: str(values[name]) for name in names if values.get(name)}
 
 
 def modules(values: Mapping[str, object]) -> set[str]:
     """Returns the dotted names of the modules that the settings of `named` import."""
-    found = named(values).items()
-    return {module_of(value) if name == ENVIRONMENT else value.rpartition(":")[0] for name, value in found}
+    found = {name: value for name, value in named(values).items() if name != MEMBERS}
+    one = {module_of(value) if name == ENVIRONMENT else value.rpartition(":")[0] for name, value in found.items()}
+    return one | _of_members(str(values.get(MEMBERS, "")))
+
+
+def _of_members(text: str) -> set[str]:
+    """Returns the modules of a league's scripted members; none in a text that makes no sense."""
+    try:
+        names = opponents.parse_members(text)
+    except ValueError:
+        return set()
+    return {name.rpartition(":")[0] for name in names if opponents.is_of_user(name)}
 
 
 def moved(before: Mapping[str, object], now: Mapping[str, str]) -> dict[str, str]:
@@ -108,6 +120,8 @@ def moved(before: Mapping[str, object], now: Mapping[str, str]) -> dict[str, str
     """
     found = {}
     for name, value in named(before).items():
+        if name == MEMBERS:
+            continue  # it may name several modules
         (old,), (new,) = (modules({name: each}) or {""} for each in (value, now.get(name, "")))
         if old and new and old != new and value.replace(f"{old}:", f"{new}:", 1) == now[name] and not _is_here(old):
             found[name] = now[name]

@@ -1,20 +1,39 @@
-"""Opponents of games: random moves, and OpenSpiel's bot with a Monte Carlo tree search (UCT, random rollouts)."""
+"""Bots that play OpenSpiel's games: opponents of evaluations, and scripted members of a league.
+
+The tree search is OpenSpiel's (UCT, random rollouts).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from seedzero.core import opponents
+from seedzero.core import errors, opponents, user_code
+from seedzero.envs import env_base
 
 Bot: TypeAlias = Callable[[Any], int]
 """pyspiel.State, not terminal -> a legal action."""
 
+Function: TypeAlias = Callable[[Any, int, np.random.Generator], Any]
+"""A user's bot: (pyspiel.State, its player, generator) -> a legal action of that player."""
+
 _EXPLORATION = 2.0
 _MEMORY = 64
 """Most megabytes of a tree."""
+_MEMBER = 9
+"""Second number of the random keys of a league's bots."""
+
+
+class BotEnv(Protocol):
+    """A group of E environments in which a league's bots can move."""
+
+    def with_bots(self, actions: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        """Returns the actions [E] for the next step, by bots in rows that `names` [E] has one for and that have a turn.
+
+        EnvironmentFailure: a bot raised, or chose no legal action.
+        """
 
 
 def random_move(state: Any, generator: np.random.Generator) -> int:
@@ -39,6 +58,80 @@ def make(name: str, generator: np.random.Generator) -> Bot:
         return int(bot.step(state))
 
     return move
+
+
+class Members:
+    """The bots of a league in one game: each is made for a match, and draws by the game's seed and the match."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self.begin(0)
+
+    def begin(self, number: int) -> None:
+        """Begins the game's match of a number."""
+        self._number, self._bots = number, dict[tuple[str, int], Bot]()
+
+    def move(self, name: str, state: Any, player: int) -> int:
+        """Returns a bot's legal action for a player of a pyspiel.State; EnvironmentFailure: it has none."""
+        with env_base.failures_of(f"bot {name!r} of the league raised"):
+            if (name, player) not in self._bots:
+                generator = np.random.default_rng([self._seed, _MEMBER, self._number])
+                self._bots[name, player] = _member(name, state.get_game(), player, generator)
+            action = self._bots[name, player](state)
+        legal = state.legal_actions(player)
+        if isinstance(action, bool) or not isinstance(action, (int, np.integer)) or action not in legal:
+            raise errors.EnvironmentFailure(
+                f"bot {name!r} of the league chose {repr(action)[:100]}; expected a legal action, one of {legal}"
+            )
+        return int(action)
+
+
+def check_members(names: Sequence[str]) -> None:
+    """Imports the modules of a league's bots; EnvironmentFailure for one that cannot be imported here."""
+    for name in filter(opponents.is_of_user, names):
+        try:
+            user_code.load(name)
+        except errors.ConfigError as error:
+            raise errors.EnvironmentFailure(f"bot of the league: {error}") from None
+
+
+def check_plays(name: str, game: Any) -> None:
+    """Raises EnvironmentFailure for a bot of OpenSpiel's that does not play a pyspiel.Game."""
+    import pyspiel
+
+    kind = game.get_type()
+    if name.startswith(opponents.SPIEL):
+        short = name.removeprefix(opponents.SPIEL).partition("(")[0]
+        able = pyspiel.bots_that_can_play_game(game, 0)
+        if short not in able:
+            raise errors.EnvironmentFailure(
+                f"bot {name!r} of the league: OpenSpiel has no bot {short!r} for game {kind.short_name!r}; it has "
+                f"{', '.join(able)}; one of your own is MODULE:FUNCTION"
+            )
+    elif opponents.num_simulations(name):
+        is_open = kind.information == kind.Information.PERFECT_INFORMATION
+        if not is_open or kind.dynamics != kind.Dynamics.SEQUENTIAL:
+            raise errors.EnvironmentFailure(
+                f"bot {name!r} of the league: the tree search plays games of perfect information in turn, and game "
+                f"{kind.short_name!r} is none; give {opponents.RANDOM}, or a bot of your own as MODULE:FUNCTION"
+            )
+
+
+def _member(name: str, game: Any, player: int, generator: np.random.Generator) -> Bot:
+    """Returns a league's bot for a player of a game."""
+    if opponents.is_of_user(name):
+        function: Function = user_code.load(name)
+        return lambda state: function(state.clone(), player, generator)
+    if not name.startswith(opponents.SPIEL):
+        check_plays(name, game)
+        return make(name, generator)
+    import pyspiel
+
+    text = name.removeprefix(opponents.SPIEL)
+    given = {key: value for key, value in pyspiel.game_parameters_from_string(text).items() if key != "name"}
+    seed = int(generator.integers(2**31))  # bots without chance ignore it
+    made: Any = pyspiel.load_bot(text.partition("(")[0], game, player, {"seed": seed, **given})
+    return lambda state: made.step(state)
 
 
 def _in_python(game: Any, num_simulations: int, seed: int) -> Any:

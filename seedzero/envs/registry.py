@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from seedzero.config import families, sections
-from seedzero.core import env_ids, errors, types
+from seedzero.core import env_ids, errors, types, user_code
 from seedzero.envs import env_base
 
 LOCAL_KINDS = tuple(family.prefix for family in families.FAMILIES if family.make)
@@ -57,6 +57,19 @@ def check_id(env_id: str) -> None:
     except (errors.EnvironmentFailure, errors.ConfigError) as error:
         is_named = family.prefix == "gym"
         raise errors.ConfigError(str(error) if is_named else f"environment {env_id!r}: {error}") from None
+
+
+def check_bots(env_id: str, names: Sequence[str]) -> None:
+    """Raises ConfigError for a bot of a league that does not play a game; a user's modules stay unread."""
+    from seedzero.envs import bots, spiel
+
+    if not user_code.module_of(env_id):
+        game = spiel.load(env_id.partition(":")[2])
+        try:
+            for name in names:
+                bots.check_plays(name, game)
+        except errors.EnvironmentFailure as error:
+            raise errors.ConfigError(f"--league.members: {error}") from None
 
 
 def _family(env_id: str, refusal: type[errors.Error]) -> families.Family:

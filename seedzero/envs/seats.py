@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from seedzero.core import errors, types
-from seedzero.envs import env_base
+from seedzero.envs import bots, env_base
 
 State = Any
 """A state of a game, of the game's own type; no function here changes one."""
@@ -68,6 +68,7 @@ class _Table:
     rows: dict[int, int] = dataclasses.field(default_factory=dict)  # of each chair that has one
     paid: dict[int, float] = dataclasses.field(default_factory=dict)  # chair that has begun and goes on -> its rewards
     num_episodes: int = 0
+    members: bots.Members = dataclasses.field(default_factory=lambda: bots.Members(0))
 
 
 class SeatGames:
@@ -101,7 +102,10 @@ class SeatGames:
                 f"a group has {self.num_envs} rows, but game {self._game.name!r} has {size} seats, each of which is a "
                 f"row; give --worker.envs_per_group={sizes}"
             )
-        self._tables = [_Table(index, np.random.default_rng(seed)) for index, seed in enumerate(seeds[::size])]
+        self._tables = [
+            _Table(index, np.random.default_rng(seed), members=bots.Members(seed))
+            for index, seed in enumerate(seeds[::size])
+        ]
         with env_base.failures_of(f"game {self._game.name!r} raised"):
             return self._step([0] * self.num_envs)
 
@@ -110,6 +114,15 @@ class SeatGames:
         env_base.check_legal(actions, self._mask, self._game.name)
         with env_base.failures_of(f"game {self._game.name!r} raised"):
             return self._step(actions.tolist())
+
+    def with_bots(self, actions: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        """Returns the actions [E] for the next step, as of `bots.BotEnv`; for games with OpenSpiel's states."""
+        found: np.ndarray = actions.copy()
+        for table in self._tables:
+            for chair in table.moving:
+                if name := names[table.rows[chair]]:
+                    found[table.rows[chair]] = table.members.move(name, table.state, chair)
+        return found
 
     def render(self) -> np.ndarray:
         raise errors.EnvironmentFailure(
@@ -187,5 +200,6 @@ class SeatGames:
         table.rows = {(row + number) % self._game.num_seats: table.index * size + row for row in range(size)}
         for chair, row in table.rows.items():
             self._task[row] = chair
+        table.members.begin(table.num_episodes)
         table.paid, table.num_episodes = {}, table.num_episodes + 1
         return self._game.initial(table.generator)

@@ -182,6 +182,7 @@ class Games:
         self._random_opening = random_opening if not against and game.num_players == 2 else 0
         self._generators: list[np.random.Generator] = []
         self._bots: list[list[bots.Bot]] = []
+        self._members: list[bots.Members] = []
         self._opponent = [0] * num_envs
         self._side = [0] * num_envs
         self._player = [0] * num_envs  # whose turns the agent sees, where others move too
@@ -195,6 +196,7 @@ class Games:
         env_base.check_seeds(seeds, self.num_envs)
         self._generators = [np.random.default_rng(seed) for seed in seeds]
         self._bots = [[bots.make(name, generator) for name in self._against] for generator in self._generators]
+        self._members = [bots.Members(seed) for seed in seeds]
         self._num_episodes = [0] * self.num_envs
         with env_base.failures_of(self._raised):
             for index in range(self.num_envs):
@@ -212,6 +214,13 @@ class Games:
                 else:
                     reward[index] = self._play(index, action)
             return self._show(reward)
+
+    def with_bots(self, actions: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        found: np.ndarray = actions.copy()
+        for index, (name, state) in enumerate(zip(names, self.states, strict=True)):
+            if name and not self._game.is_terminal(state):
+                found[index] = self._members[index].move(name, state, self._game.mover(state))
+        return found
 
     def render(self) -> np.ndarray:
         board = self._game.observe(self.states[0])
@@ -242,6 +251,7 @@ class Games:
                 if self._game.is_terminal(opened):
                     break
                 state = opened
+        self._members[index].begin(self._num_episodes[index])
         self._num_episodes[index] += 1
         self.states[index] = state
         self._returns[index] = 0  # the opponent's opening counts in the next reward

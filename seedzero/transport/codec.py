@@ -68,6 +68,8 @@ def encode_step(group: int, sequence: int, step: types.EnvStep) -> bytes:
             fields.task = np.asarray(step.task, _INTEGER).tobytes()
         if step.shown is not None:
             fields.shown = np.asarray(step.shown, _BOOL).tobytes()
+        if step.played is not None:
+            fields.played = np.asarray(step.played, _INTEGER).tobytes()
     except (AttributeError, TypeError, ValueError) as error:
         raise errors.InvalidMessage(f"the step of group {group} is not made of arrays of numbers: {error}") from None
     return join(message.SerializeToString(), packed)
@@ -97,6 +99,7 @@ class StepLayout:
         self.mask_shape = (num_envs, spec.num_actions) if spec.has_action_mask else None
         self.num_tasks = spec.num_tasks
         self.has_seats = bool(spec.seats)
+        self.num_actions = spec.num_actions
 
 
 def step_of(fields: inference_pb2.Step, observation: memoryview, layout: StepLayout) -> types.EnvStep:
@@ -117,21 +120,26 @@ def step_of(fields: inference_pb2.Step, observation: memoryview, layout: StepLay
         terminated=flags("terminated", group, fields.terminated, num_envs),
         truncated=flags("truncated", group, fields.truncated, num_envs),
         action_mask=action_mask(group, fields.action_mask, layout.mask_shape),
-        task=task(group, fields.task, num_envs, layout.num_tasks),
+        task=numbers("task", group, fields.task, num_envs, layout.num_tasks),
         shown=shown(group, fields.shown, num_envs, has_seats=layout.has_seats),
+        played=numbers("played", group, fields.played, num_envs, layout.num_actions),
     )
 
 
 # --- a learner's messages -------------------------------------------------------------------------------------------
 
 
-def encode_actions(group: int, sequence: int, actions: np.ndarray, weights_version: int) -> bytes:
-    """Returns an Actions message. actions: [E] of any integer dtype, or [E, D] of any float dtype."""
+def encode_actions(
+    group: int, sequence: int, actions: np.ndarray, weights_version: int, bot: np.ndarray | None = None
+) -> bytes:
+    """Returns an Actions message. actions: [E] of any integer dtype, or [E, D] of any float dtype. bot: [E] uint8."""
     dtype = _FLOAT if actions.dtype.kind == "f" else _INTEGER
     packed = actions.astype(dtype, casting="same_kind", copy=False).tobytes()
     message = inference_pb2.LearnerMessage()
     fields = message.actions  # filled where it lies: half the time of a message made apart and copied
     fields.group, fields.sequence, fields.action, fields.weights_version = group, sequence, packed, weights_version
+    if bot is not None:
+        fields.bot = bot.tobytes()
     return message.SerializeToString()
 
 
@@ -144,7 +152,9 @@ def decode_learner(data: bytes) -> inference_pb2.LearnerMessage:
     return _parsed(inference_pb2.LearnerMessage, data, data)
 
 
-def actions_of(fields: inference_pb2.Actions, num_envs: int, spec: types.EnvSpec) -> messages.Actions:
+def actions_of(
+    fields: inference_pb2.Actions, num_envs: int, spec: types.EnvSpec, num_bots: int = 0
+) -> messages.Actions:
     """Returns the actions of a group; InvalidMessage for a number other than E, or one out of bounds."""
     shape, dtype = (num_envs, *spec.action_shape), _FLOAT if spec.is_continuous else _INTEGER
     check_length("action", fields.group, len(fields.action), 4 * math.prod(shape))
@@ -161,7 +171,17 @@ def actions_of(fields: inference_pb2.Actions, num_envs: int, spec: types.EnvSpec
         index = np.argwhere(~in_range)[0, 1]
         lowest, highest = spec.action_bounds[:, index]
         raise errors.InvalidMessage(f"{wrong} as number {index} of a vector; expected {lowest} to {highest}")
-    return messages.Actions(fields.group, actions, fields.weights_version)
+    return messages.Actions(fields.group, actions, fields.weights_version, _bot(fields, num_envs, num_bots))
+
+
+def _bot(fields: inference_pb2.Actions, num_envs: int, num_bots: int) -> np.ndarray | None:
+    """Returns [E] uint8; None for empty bytes."""
+    if not fields.bot:
+        return None
+    check_length("bot", fields.group, len(fields.bot), num_envs)
+    if (largest := max(fields.bot)) > num_bots:
+        raise errors.InvalidMessage(f"bot of group {fields.group} has a number {largest}; expected 0 to {num_bots}")
+    return np.frombuffer(fields.bot, np.uint8)
 
 
 # --- sizes and bytes ------------------------------------------------------------------------------------------------
@@ -295,14 +315,14 @@ def shown(group: int, data: bytes, length: int, *, has_seats: bool) -> np.ndarra
     return flags("shown", group, data, length if has_seats else 0) if data else None
 
 
-def task(group: int, data: bytes, length: int, num_tasks: int) -> np.ndarray | None:
-    """Returns [length] int32, each below `num_tasks`; None for empty bytes."""
+def numbers(name: str, group: int, data: bytes, length: int, end: int) -> np.ndarray | None:
+    """Returns [length] int32, each below `end`; None for empty bytes."""
     if not data:
         return None
-    check_length("task", group, len(data), 4 * length)
-    numbers = np.frombuffer(data, _INTEGER)
-    in_range = (numbers >= 0) & (numbers < num_tasks)
+    check_length(name, group, len(data), 4 * length)
+    found = np.frombuffer(data, _INTEGER)
+    in_range = (found >= 0) & (found < end)
     if not all_true(in_range):
-        wrong = numbers[~in_range][0]
-        raise errors.InvalidMessage(f"task of group {group} has a number {wrong}; expected 0 to {num_tasks - 1}")
-    return numbers
+        wrong = found[~in_range][0]
+        raise errors.InvalidMessage(f"{name} of group {group} has a number {wrong}; expected 0 to {end - 1}")
+    return found

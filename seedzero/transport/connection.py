@@ -219,7 +219,8 @@ class WorkerSide:
         if fields.sequence != sequence:
             step = f"step {fields.sequence} of group {group}"
             raise errors.InvalidMessage(f"the learner answered {step}, which waits for no such answer")
-        actions = codec.actions_of(fields, session.assignment.envs_per_group, session.spec)
+        assigned = session.assignment
+        actions = codec.actions_of(fields, assigned.envs_per_group, session.spec, len(assigned.bots))
         del session.unanswered[group]
         session.answered[group] = sequence
         self.deliver(actions)

@@ -27,6 +27,8 @@ _SPEC_LIMITS = dict(observation_shape=codec.MAX_AXES, **_BOUND_LIMITS, packed=1_
 
 _PLAIN = (bool, int, float, str)
 
+_MAX_BOTS = 255
+
 _ROLES = {types.Role.TRAIN: inference_pb2.ROLE_TRAIN, types.Role.EVALUATE: inference_pb2.ROLE_EVALUATE}
 _ROLE_OF = {number: role for role, number in _ROLES.items()}
 
@@ -140,13 +142,14 @@ def assignment_of(fields: inference_pb2.Assign) -> types.Assignment:
         raise errors.InvalidMessage(f"Assign has {len(fields.seeds)} seeds for {groups}")
     if len(fields.indices) not in (0, num_envs):
         raise errors.InvalidMessage(f"Assign has {len(fields.indices)} indices for {num_envs} environments")
+    codec.check_counts(errors.InvalidMessage, "Assign", fields, bots=_MAX_BOTS)
     return types.Assignment(**dict(_values(fields, types.Assignment), role=_ROLE_OF[fields.role]))
 
 
 def max_message_bytes(spec: types.EnvSpec, num_envs: int) -> int:
     """Returns the largest message of a session: a Step of E environments, and room for the rest."""
     per_env = spec.observation_bytes + 4 + 1 + 1 + spec.num_actions * spec.has_action_mask
-    per_env += 4 * bool(spec.tasks) + bool(spec.seats)
+    per_env += 4 * bool(spec.tasks) + bool(spec.seats) + 4 * (spec.num_players == 2 or bool(spec.seats))
     return _OVERHEAD_BYTES + num_envs * per_env
 
 

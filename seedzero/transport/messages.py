@@ -42,6 +42,7 @@ class Hello:
     environments: tuple[str, ...]
     max_envs: int  # in all groups together
     key: str = dataclasses.field(default="", repr=False)  # given by the learner that started the worker; "": none
+    knows_bots: bool = False  # it plays a league's bots, where it makes the games itself
 
 
 class StepRequest(NamedTuple):
@@ -81,6 +82,7 @@ class Actions(NamedTuple):
     group: int
     actions: np.ndarray  # [E] int32, each in 0 .. num_actions - 1, or [E, D] float32 within the spec's bounds
     weights_version: int  # of the network that chose them
+    bot: np.ndarray | None = None  # [E] uint8, not 0: number of the assignment's bot that moves instead; None: none
 
 
 @dataclasses.dataclass(frozen=True)

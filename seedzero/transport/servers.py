@@ -68,7 +68,7 @@ class Server:
         self._streams = streams.Streams(streams.LearnerSide(learner, settings, clock), elsewhere)
         self._service = Service(learner, self._streams, security.Guard(secured.token, clock), live)
         # Answers from other threads; bounded, since a group has at most one unanswered step.
-        self._mail: collections.deque[tuple[str, int, int, bytes]] = collections.deque()
+        self._mail: collections.deque[tuple[str, int, int, bytes, bool]] = collections.deque()
         self._mail_announced = False
         self._thread: loop_thread.LoopThread | None = None
         self._places: list[int | str] = []  # ports, and paths of unix sockets
@@ -89,10 +89,16 @@ class Server:
         self.has_started = True
         return self.address
 
-    def reply(self, request: messages.StepRequest, actions: np.ndarray, weights_version: int) -> None:
+    def reply(
+        self,
+        request: messages.StepRequest,
+        actions: np.ndarray,
+        weights_version: int,
+        bot: np.ndarray | None = None,
+    ) -> None:
         """Answers a step. Answers to a session that is over are dropped, and so are all after stop().
 
-        actions: [E] of any integer dtype, or [E, D] of any float dtype.
+        actions: [E] of any integer dtype, or [E, D] of any float dtype. bot: as of `messages.Actions`, not all 0.
         """
         num_axes = 2 if actions.dtype.kind == "f" else 1
         if actions.shape[:1] != request.first.shape or actions.ndim != num_axes:
@@ -100,10 +106,10 @@ class Server:
                 f"the actions for group {request.group} have shape {actions.shape}; expected {request.first.shape}, "
                 "continuous ones with one axis more"
             )
-        data = codec.encode_actions(request.group, request.sequence, actions, weights_version)
+        data = codec.encode_actions(request.group, request.sequence, actions, weights_version, bot)
         if (thread := self._thread) is None:
             return
-        answer = (request.session_id, request.group, request.sequence, data)
+        answer = (request.session_id, request.group, request.sequence, data, bot is not None)
         if thread.is_current():
             self._streams.side.deliver(*answer)
             return

@@ -72,6 +72,7 @@ class Group:
     next_sequence: int = 0  # number of the next new step
     pending: bool = False  # the step numbered next_sequence - 1 has no answer yet
     last_reply: bytes = b""  # answer to the step numbered next_sequence - 1, unless pending
+    asked_bots: bool = False  # the last reply names bots: the next step tells their actions
 
     def look_up(self, group: int, sequence: int) -> Repeat | bytes:
         """Returns NEW, PENDING, or the answer to a step of this number; SequenceError for other numbers."""
@@ -152,6 +153,11 @@ class LearnerSession(Generic[StreamT]):
             first, final = first & shown, np.where(shown, final, first)
         elif shown is not None:
             _refuse(place, ~shown, "a row that is not shown; expected all: an evaluation's rows are games")
+        if (step.played is not None) is not state.asked_bots:
+            fault = "does not tell" if state.asked_bots else "tells"
+            raise errors.InvalidMessage(
+                f"the step {place()} {fault} the played actions; expected them after Actions with a bot, and only then"
+            )
         _check_values(place, step, shown, self.spec.packed if self.spec else ())
         if state.any_final:
             _refuse(place, first & final, f"terminated or truncated {_ON_FIRST}")
@@ -163,12 +169,12 @@ class LearnerSession(Generic[StreamT]):
         state.owed_since = math.inf
         return messages.StepRequest(self.assignment.session_id, self.assignment.role, group, sequence, step, first)
 
-    def answer(self, group: int, sequence: int, reply: bytes, now: float) -> bool:
-        """Keeps the answer to the pending step; returns False if that step isn't pending."""
+    def answer(self, group: int, sequence: int, reply: bytes, now: float, *, asks_bots: bool = False) -> bool:
+        """Keeps the answer to the pending step; returns False if that step isn't pending. asks_bots: it names some."""
         state = self._groups[group]
         if not state.pending or sequence != state.next_sequence - 1:
             return False
-        state.pending, state.last_reply, state.owed_since = False, reply, now
+        state.pending, state.last_reply, state.owed_since, state.asked_bots = False, reply, now, asks_bots
         return True
 
 

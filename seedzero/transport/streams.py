@@ -151,10 +151,10 @@ class LearnerSide:
 
     # --- from the learner ---
 
-    def deliver(self, session_id: str, group: int, sequence: int, reply: bytes) -> None:
-        """Answers a step; does nothing for an ended session."""
+    def deliver(self, session_id: str, group: int, sequence: int, reply: bytes, asks_bots: bool = False) -> None:
+        """Answers a step; does nothing for an ended session. asks_bots: the reply names bots."""
         session = self.sessions.get(session_id)
-        is_new = session is not None and session.answer(group, sequence, reply, self.clock())
+        is_new = session is not None and session.answer(group, sequence, reply, self.clock(), asks_bots=asks_bots)
         if is_new and session and session.stream and session.stream.phase is sessions.STARTED:
             session.stream.put(reply)
 

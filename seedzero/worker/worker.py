@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from seedzero.config import configs, sections, worker_options
 from seedzero.core import env_ids, errors, exit_codes, types
-from seedzero.envs import env_base, registry
+from seedzero.envs import bots, env_base, registry
 from seedzero.transport import client, messages, security
 
 EnvFactory = Callable[[int], env_base.VectorEnv]
@@ -54,6 +54,7 @@ def run(
         environments=(env_ids.YOURS,) if env_factory else registry.LOCAL_KINDS,
         max_envs=options.num_envs,
         key=os.environ.pop(worker_options.KEY, ""),  # not for the programs that environments start
+        knows_bots=env_factory is None,
     )
     access = security.Access(options.token_file, options.ca_file, options.server_name)
     code = None
@@ -140,6 +141,7 @@ class _Groups:
             env_base.failures_of(f"environments {assignment.env!r} cannot be made"),
             env_base.closed_on_error() as groups,
         ):
+            bots.check_members(assignment.bots)
             for index in range(assignment.num_groups):
                 groups.append(self._make_group(assignment, index))
             _check_alike(groups, assignment)
@@ -183,7 +185,7 @@ def _serve(learner: client.Client, all_groups: _Groups) -> None:
         _begin(learner, assignment, groups)
         while isinstance(event := learner.receive(), messages.Actions):
             with env_base.failures_of(f"environments of group {event.group} raised in step"):
-                step = groups[event.group].step(event.actions)
+                step = _step(groups[event.group], event, assignment.bots)
             learner.send(event.group, step)
             num_steps += assignment.envs_per_group
         if isinstance(event, messages.End):
@@ -191,6 +193,17 @@ def _serve(learner: client.Client, all_groups: _Groups) -> None:
     last = learner.receive()  # an End comes again and again; join() told of it without its reason
     reason = (isinstance(last, messages.End) and last.reason) or "the learner ended it"
     _logger.info("done after %d steps in %.0f s: %s", num_steps, time.monotonic() - began, reason)
+
+
+def _step(group: env_base.VectorEnv, event: messages.Actions, names: Sequence[str]) -> types.EnvStep:
+    """Returns the next step of a group, in which bots of these names may move."""
+    if event.bot is None:
+        return group.step(event.actions)
+    if not hasattr(group, "with_bots"):
+        raise errors.EnvironmentFailure("the learner asks for a bot's move, and these environments are no games of it")
+    chosen = ["", *names]
+    actions = group.with_bots(event.actions, [chosen[number] for number in event.bot.tolist()])
+    return group.step(actions)._replace(played=actions)
 
 
 def _begin(learner: client.Client, assignment: types.Assignment, groups: Sequence[env_base.VectorEnv]) -> None:

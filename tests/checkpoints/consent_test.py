@@ -92,9 +92,14 @@ def test_an_agent_of_a_module_is_not_imported_without_consent(call: str, part: s
 
 
 @pytest.mark.parametrize("call", _CALLS)
-def test_a_builder_needs_consent_to_train_and_is_imported_by_nothing_else(call: str) -> None:
-    path = _directory({"league.builder": "their_module:build"})
-    named = r" here: --league.builder=their_module:build\. .*--trust_run_dir"
+@pytest.mark.parametrize(
+    "code", [{"league.builder": "their_module:build"}, {"league.members": "random,their_module:bot"}], ids=str
+)
+def test_a_league_s_code_needs_consent_to_train_and_is_imported_by_nothing_else(
+    call: str, code: Mapping[str, str]
+) -> None:
+    path, ((flag, value),) = _directory(code), code.items()
+    named = rf" here: --{flag}={value}\. .*--trust_run_dir"
     with pytest.raises((errors.ResumeError, errors.UsageError, errors.CheckpointError)) as raised:
         _CALLS[call](path)
     assert bool(re.search(named, str(raised.value))) is (call == "train")

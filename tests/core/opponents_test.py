@@ -36,3 +36,20 @@ def test_means_are_over_both_sides() -> None:
     by_task = {"random/first": 1.0, "random/second": 0.5, "mcts-9/first": -1.0, "mcts-9/second": 0.0}
     assert opponents.mean_returns(by_task) == {"random": 0.75, "mcts-9": -0.5}
     assert opponents.mean_returns({"rooms_watermaze": 1.0}) == {}
+
+
+def test_scripted_members_are_separated_by_commas_outside_of_brackets() -> None:
+    text = "random, mcts-50,spiel:fixed_action_preference(actions=4:3,x=1),a.b:bot"
+    names = ("random", "mcts-50", "spiel:fixed_action_preference(actions=4:3,x=1)", "a.b:bot")
+    assert opponents.parse_members(text) == names and opponents.parse_members("") == ()
+    assert all(map(opponents.is_member, names)) and not opponents.is_member("main-0123456789ab")
+    assert [opponents.is_of_user(name) for name in names] == [False, False, False, True]
+
+
+MANY = ",".join(f"mcts-{number}" for number in range(1, 66))
+
+
+@pytest.mark.parametrize("text", ["best", "mcts", "random,random", "random,", "spiel:", "a:", ":b", "spiel:x(", MANY])
+def test_other_members_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="MODULE:FUNCTION"):
+        opponents.parse_members(text)

@@ -41,6 +41,9 @@ def test_settings_that_name_code_are_known(env: str) -> None:
     assert user_code.named({**code, "ppo.bonus": "", "league.builder": "past", "run.seed": 1}) == code
     builder = {"league.builder": "a:build"}
     assert user_code.named({**builder, "league.builder_args": "{}"}) == builder
+    members = {"league.members": "random,a.b:bot,spiel:x"}
+    assert user_code.named(members) == members
+    assert user_code.named({"league.members": "random,mcts-5,spiel:x(y=a:b)"}) == {}
 
 
 @pytest.mark.parametrize(
@@ -59,6 +62,7 @@ def test_the_modules_of_settings_are_known() -> None:
     assert user_code.modules({"env.id": "pettingzoo:f.g"}) == {"f.g"}
     assert user_code.modules({"env.id": "pettingzoo:f.g:make"}) == {"f.g"}
     assert user_code.modules({"env.id": "gym:CartPole-v1"}) == set()
+    assert user_code.modules({"league.members": "a:bot,random,b.c:bot,spiel:x"}) == {"a", "b.c"}
 
 
 def test_a_package_in_a_folder_of_the_path_twice_is_found_once(

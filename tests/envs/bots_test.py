@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import golden
 import numpy as np
 import pytest
 
-from seedzero.envs import bots, spiel
+from seedzero.core import errors
+from seedzero.envs import bots, registry, spiel
 
 GAME = spiel.Game("tic_tac_toe")
 
@@ -62,3 +64,78 @@ def test_more_simulations_play_better() -> None:
             total += GAME.returns(state)[1]
         totals.append(total / 60)
     assert totals[0] > 0.4 and totals[1] > 0.1
+
+
+def _play(members: bots.Members, names: tuple[str, str], *, number: int = 0, game: spiel.Game = GAME) -> list[int]:
+    """Returns the moves of a match between two bots."""
+    members.begin(number)
+    state, moves = game.initial(), list[int]()
+    while not game.is_terminal(state):
+        player = game.mover(state)
+        moves.append(members.move(names[player], state, player))
+        state = game.apply(state, moves[-1])
+    return moves
+
+
+@pytest.mark.parametrize("name", ["mcts-5", "spiel:uniform_random", "own_bots:clever"])
+def test_a_league_s_bot_plays_equal_matches_for_equal_seeds_and_matches(name: str) -> None:
+    def first_moves(seed: int) -> list[list[int]]:
+        members = bots.Members(seed)
+        return [_play(members, (name, name), number=number) for number in range(6)]
+
+    found = first_moves(3)
+    assert found == first_moves(3) != first_moves(4)
+    assert len(set(map(tuple, found))) > 1, "matches of one game differ"
+    assert _play(bots.Members(3), (name, name), number=5) == found[5], "whatever was played before"
+
+
+def test_a_bot_of_openspiel_takes_its_parameters() -> None:
+    name = "spiel:fixed_action_preference(actions=4:0:1:2:3:5:6:7:8)"
+    assert _play(bots.Members(0), (name, name))[:3] == [4, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("own_bots:illegal", r"chose 9; expected a legal action, one of \[0, 1,"),
+        ("own_bots:nothing", "chose None"),
+        ("own_bots:fails", r"raised: KeyError: 'move' \(envs/own_bots.py, line \d+, in fails\)"),
+    ],
+)
+def test_a_bot_that_fails_is_named(name: str, named: str, said: golden.Said) -> None:
+    with said.raises(errors.EnvironmentFailure, named, name):
+        bots.Members(0).move(name, GAME.initial(), 0)
+
+
+def test_a_user_s_bot_cannot_change_the_game() -> None:
+    state = GAME.initial()
+    bots.Members(0).move("own_bots:moves_on", state, 0)
+    assert state.move_number() == 0
+
+
+def test_modules_of_bots_are_imported_before_the_first_match(said: golden.Said) -> None:
+    bots.check_members(("mcts-5", "own_bots:clever", "spiel:uniform_random"))
+    with said.raises(errors.EnvironmentFailure, "own_bots:cleverer"):
+        bots.check_members(("own_bots:cleverer",))
+
+
+@pytest.mark.parametrize(
+    ("name", "game"),
+    [
+        ("spiel:nobody", "tic_tac_toe"),
+        ("mcts-9", "kuhn_poker"),
+        ("mcts-9", "matrix_rps"),
+    ],
+)
+def test_a_bot_that_does_not_play_a_game_is_named_with_a_way_out(name: str, game: str, said: golden.Said) -> None:
+    with said.raises(errors.EnvironmentFailure, f"{name}.*'{game}'", (name, game)):
+        bots.check_plays(name, spiel.load(game))
+    with pytest.raises(errors.EnvironmentFailure):
+        bots.Members(0).move(name, spiel.load(game).new_initial_state(), 0)
+    with pytest.raises(errors.ConfigError, match=rf"--league\.members: .*{name}"):
+        registry.check_bots(f"spiel:{game}", ("own_bots:clever", name))
+
+
+@pytest.mark.parametrize(("name", "game"), [("mcts-9", "connect_four"), ("spiel:uniform_random", "matrix_rps")])
+def test_other_bots_play(name: str, game: str) -> None:
+    registry.check_bots(f"spiel:{game}", (name,))

@@ -5,8 +5,9 @@ import golden
 import numpy as np
 import pytest
 
+from seedzero.config import sections
 from seedzero.core import errors, types
-from seedzero.envs import seats
+from seedzero.envs import seats, spiel_seats
 from seedzero.transport import sessions
 
 NAMES = ("seat 1", "seat 2", "seat 3")
@@ -210,3 +211,14 @@ def test_other_seats_move_by_the_seed():
 
     assert moves(1) == moves(1) != moves(2)
     assert {action for actions in moves(1) for action in actions.values()} == {1, 2, 3}
+
+
+def test_bots_move_for_the_rows_that_have_a_turn():
+    game = spiel_seats.make("kuhn_poker", sections.EnvConfig(), 4)
+    step, name = game.reset([0, 1, 2, 3]), "spiel:fixed_action_preference(actions=1:0)"
+    for _ in range(6):
+        ends = step.terminated
+        played = game.with_bots(np.zeros(4, np.int32), ["", name, "", name])
+        assert step.shown is not None
+        assert played.tolist() == [int(row % 2 == 1 and step.shown[row] and not ends[row]) for row in range(4)]
+        step = game.step(played)

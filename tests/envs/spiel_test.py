@@ -481,3 +481,30 @@ def test_only_boards_can_be_drawn():
     vector.reset([0])
     with pytest.raises(errors.EnvironmentFailure, match="no board"):
         vector.render()
+
+
+# --- a league's bots -------------------------------------------------------------------------------------------------
+
+
+def test_bots_move_where_they_are_named_and_the_others_as_given():
+    games = spiel.Games(TIC_TAC_TOE, 3)
+    games.reset([0, 1, 2])
+    name = "spiel:fixed_action_preference(actions=4:0:1:2:3:5:6:7:8)"
+    given = actions(8, 7, 6)
+    assert games.with_bots(given, ["", name, ""]).tolist() == [8, 4, 6] and given.tolist() == [8, 7, 6]
+    games.step(games.with_bots(given, ["", name, ""]))
+    assert games.with_bots(actions(4, 1, 2), [name, name, name]).tolist() == [4, 0, 4]
+
+
+def test_a_bot_has_no_move_in_a_last_observation_and_each_match_has_bots_of_its_own():
+    games, drawn = spiel.Games(TIC_TAC_TOE, 1), []
+    step = games.reset([5])
+    for _ in range(40):
+        played = games.with_bots(actions(0), ["spiel:uniform_random"])
+        if step.terminated[0]:
+            assert played.tolist() == [0]  # as given; the step begins another match
+            drawn.append([])
+        elif drawn:
+            drawn[-1].append(int(played[0]))
+        step = games.step(played)
+    assert len(drawn) > 3 and len({tuple(moves[:3]) for moves in drawn[:-1]}) == len(drawn) - 1

@@ -31,6 +31,9 @@ def make_step(spec: types.EnvSpec, **changes: Any) -> types.EnvStep:
     return step._replace(**changes)
 
 
+PLAYED = np.array([1, 0, 1], np.int32)
+
+
 def decode(data: bytes, spec: types.EnvSpec) -> types.EnvStep:
     message, observation = codec.decode_worker(data)
     return codec.step_of(message.step, observation, codec.StepLayout(spec, E))
@@ -45,6 +48,8 @@ def assert_same(step: types.EnvStep, expected: types.EnvStep) -> None:
 @pytest.mark.parametrize("spec", [PIXELS, VECTORS, ARRAYS, TASKS, SEATS])
 def test_step_survives_the_wire(spec: types.EnvSpec) -> None:
     assert_same(decode(codec.encode_step(1, 7, make_step(spec)), spec), make_step(spec))
+    played = make_step(spec, played=PLAYED)
+    assert_same(decode(codec.encode_step(1, 7, played), spec), played)
 
 
 def test_encoded_step_is_what_the_protobuf_library_would_read() -> None:
@@ -176,7 +181,8 @@ DISCRETE, VECTOR = [0, 5, 2], [[0, 0], [-1, 2.5], [1, 0.125]]
 )
 def test_actions_survive_the_wire(spec: types.EnvSpec, sent: list[Any], dtype: type[np.generic]) -> None:
     fields = codec.decode_learner(codec.encode_actions(1, 9, np.array(sent, dtype), 77)).actions
-    group, actions, version = codec.actions_of(fields, E, spec)
+    group, actions, version, bot = codec.actions_of(fields, E, spec)
+    assert bot is None and not fields.bot
     assert (group, fields.sequence, version) == (1, 9, 77)
     np.testing.assert_array_equal(actions, sent)
     assert actions.dtype == (np.float32 if spec.is_continuous else np.int32)
@@ -286,3 +292,23 @@ def test_an_array_at_an_odd_place_is_copied() -> None:
     even = codec.aligned(odd)
     assert even.flags.aligned and even.tolist() == odd.tolist()
     assert codec.aligned(even) is even
+
+
+def test_the_bots_of_an_answer_survive_the_wire() -> None:
+    numbers = np.array([0, 2, 1], np.uint8)
+    fields = codec.decode_learner(codec.encode_actions(1, 9, np.array(DISCRETE), 77, numbers)).actions
+    np.testing.assert_array_equal(codec.actions_of(fields, E, PIXELS, num_bots=2).bot, numbers)
+    with pytest.raises(errors.InvalidMessage, match=r"bot of group 1 .* 2; expected 0 to 1"):
+        codec.actions_of(fields, E, PIXELS, num_bots=1)
+    fields.bot = bytes(2)
+    with pytest.raises(errors.InvalidMessage, match="bot of group 1 has 2 bytes; expected 3"):
+        codec.actions_of(fields, E, PIXELS, num_bots=2)
+
+
+@pytest.mark.parametrize(
+    ("played", "named"), [([0, 6, 1], "number 6; expected 0 to 5"), ([0, -1, 1], "-1"), ([0], " 4 ")]
+)
+def test_impossible_played_actions_are_refused(played: list[int], named: str) -> None:
+    data = codec.encode_step(1, 7, make_step(PIXELS, played=np.array(played, np.int32)))
+    with pytest.raises(errors.InvalidMessage, match=f"played of group 1 .*{named}"):
+        decode(data, PIXELS)

@@ -41,6 +41,7 @@ def hello_fields(**changes: Any) -> inference_pb2.Hello:
 
 def test_hello_survives_the_wire() -> None:
     assert handshake.hello_of(hello_fields()) == HELLO
+    assert not HELLO.knows_bots and handshake.hello_of(hello_fields(knows_bots=True)).knows_bots
 
 
 @pytest.mark.parametrize(
@@ -141,6 +142,11 @@ def test_assignment_survives_the_wire() -> None:
     fields = assign_fields()
     assert handshake.assignment_of(fields) == ASSIGNMENT
     assert (fields.heartbeat_seconds, fields.lease_seconds) == (5.0, 15.0)
+    fields.bots.extend(["mcts-9", "a:b"])
+    assert handshake.assignment_of(fields) == dataclasses.replace(ASSIGNMENT, bots=("mcts-9", "a:b"))
+    fields.bots.extend(["x"] * 254)
+    with pytest.raises(errors.InvalidMessage, match=r"Assign\.bots has 256 "):
+        handshake.assignment_of(fields)
 
 
 def test_an_older_learner_tells_no_places() -> None:

@@ -283,3 +283,18 @@ def test_rows_of_seats_that_make_no_game_are_refused(said: golden.Said) -> None:
     with pytest.raises(errors.SpecMismatch) as caught_spec:
         make_seated(num_rows=3)
     said(str(caught_spec.value), "odd group")
+
+
+def test_played_actions_follow_upon_an_answer_with_a_bot_and_upon_no_other(said: golden.Said) -> None:
+    session, told = make_session(), np.zeros(E, np.int32)
+    session.accept(0, 0, make_step())
+    assert session.answer(0, 0, b"with a bot", 0.0, asks_bots=True)
+    assert session.look_up(0, 0) == b"with a bot", "an answer that is sent again names the same bot"
+    with said.raises(errors.InvalidMessage, "does not tell", "none"):
+        session.accept(0, 1, make_step())
+    assert session.accept(0, 1, make_step()._replace(played=told)).step.played is told
+    assert session.answer(0, 1, b"without", 0.0)
+    with said.raises(errors.InvalidMessage, "tells", "some"):
+        session.accept(0, 2, make_step()._replace(played=told))
+    session.accept(0, 2, make_step())
+    session.accept(1, 0, make_step())  # each group by itself

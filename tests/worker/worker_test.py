@@ -305,6 +305,63 @@ def test_a_restart_with_another_role_makes_games_with_an_opponent_or_without(ser
     assert movers("session-2") == [[0, 1], [0, 1], [0, 1]]
 
 
+class Naming(Learner):
+    """Has bots move environments 0 and 2 in each odd step; others take the first legal action."""
+
+    def step(self, request):
+        self.requests.append(request)
+        self.events.put(("step", request))
+        asked = (np.array([1, 0, 2], np.uint8),) if request.sequence % 2 else ()
+        self.server.reply(request, request.step.action_mask.argmax(axis=1), 1, *asked)
+
+
+def test_bots_move_where_the_learner_names_them_and_their_actions_are_told(address, run):
+    names = ("spiel:fixed_action_preference(actions=8:7:6:5:4:3:2:1:0)", "mcts-3")
+    learner = Naming(dict(env="spiel:tic_tac_toe", num_groups=1, bots=names))
+    learner.serve(address)
+    run()
+    learner.await_steps(9)
+    learner.server.stop(finished=True, reason="enough")
+    assert learner.hellos[0].knows_bots
+    games = registry.make("spiel:tic_tac_toe", sections.EnvConfig(), 3)
+    step = games.reset((0, 1, 2))
+    for number, request in enumerate(learner.requests[:9]):
+        np.testing.assert_array_equal(request.step.observation, step.observation)
+        played = step.action_mask.argmax(axis=1).astype(np.int32)
+        if number % 2:
+            told = learner.requests[number + 1].step.played if number < 8 else None
+            played = games.with_bots(played, [names[0], "", names[1]])
+            assert told is None or told.tolist() == played.tolist()
+        else:
+            assert number == 8 or learner.requests[number + 1].step.played is None
+        step = games.step(played)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "reason"),
+    [
+        (dict(bots=("no_such_module:bot",)), "bot of the league: 'no_such_module:bot': there is no module"),
+        (dict(bots=("mcts-3",), env="catch"), "the learner asks for a bot's move"),
+    ],
+)
+def test_a_bot_that_cannot_be_played_is_told_to_the_learner(address, run, assignment, reason):
+    learner = Learner(dict(env="spiel:tic_tac_toe", num_groups=1) | assignment)
+    learner.choose = lambda request, action: action
+    learner.serve(address)
+    reply = learner.server.reply
+    learner.server.reply = lambda *answer: reply(*answer, np.ones(3, np.uint8))
+    running = run()
+    assert reason in learner.await_end() and running.code() == exit_codes.FAILED
+    learner.server.stop(finished=True, reason="enough")
+
+
+def test_a_worker_with_environments_of_its_own_plays_no_bots(serve, run):
+    learner = serve(dict(env="yours"))
+    run(env_factory=counted()[1])
+    learner.await_steps(2)
+    assert not learner.hellos[0].knows_bots
+
+
 def test_a_worker_outlives_its_learner_and_joins_the_next(serve, run, address):
     first = serve()
     running = run()

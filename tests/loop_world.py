@@ -178,6 +178,7 @@ def _make_setup(
         ahead=ahead,
         learners=learners,
         num_players=config.league.most_players,
+        amends=bool(config.league.scripted) and spec.num_players == 2,
     )
 
 
@@ -219,6 +220,7 @@ class World:
         self.people = rosters.Roster(config, device.setup.layout, device.setup.max_rows)
         self.inbox = inboxes.Inbox()
         self.replies: list[tuple[messages.StepRequest, list[int], int]] = []
+        self.bots: list[list[int]] = []  # of each reply, the numbers of its rows' bots; empty: none
         self.restarts: list[str] = []
         self.results: list[episodes.Scores] = []
         self.bests: list[int] = []
@@ -238,7 +240,7 @@ class World:
         workers = dispatchers.Workers(
             self.inbox,
             self.people,
-            lambda request, actions, version: self.replies.append((request, actions.tolist(), version)),
+            self._reply,
             lambda session_id, reason: self.restarts.append(session_id),
         )
         self.observer = observers.LiveObserver(lambda: self.now, newest_rows.NewestReader)
@@ -274,6 +276,10 @@ class World:
         )
         seed, train = self.config.run.seed, trees.copy(device.train)  # an update donates it
         return players.Player(name, seed, self.place, train, rate_limiter=rate_limiter, accounting=accounting)
+
+    def _reply(self, request: messages.StepRequest, actions: np.ndarray, version: int, *bot: np.ndarray) -> None:
+        self.replies.append((request, actions.tolist(), version))
+        self.bots.append([number for numbers in bot for number in numbers.tolist()])
 
     def _evaluated(self, ended: evaluators.Ended) -> None:
         self.results.append(ended.result)

@@ -134,10 +134,14 @@ def play(choice: agent_choice.AgentChoice, place: str, players: tuple[str, str],
     """
     pool = read(choice.path, place).pool
     try:
-        for name in players:
-            pool.of(name)
+        kinds = [pool.of(name).kind for name in players]
     except ValueError as error:
         raise errors.UsageError(f"{place}: {error}; `seedzero league show` lists them") from None
+    if members.SCRIPTED in kinds:
+        raise errors.UsageError(
+            f"{place}: player {players[kinds.index(members.SCRIPTED)]} is a scripted member without parameters; "
+            "`seedzero league payoff` has its results, and `seedzero evaluate --opponent=mcts-100` plays a bot"
+        )
     from seedzero.evaluation import scoring  # JAX
 
     names = [None if name == members.MAIN else name for name in players]

@@ -157,6 +157,10 @@ def check_early(asked: Request, *, has_environments: bool = True) -> Request:
         asked = asked._replace(config=config, notes=(*asked.notes, *notes, *combinations.uneven_rows(config, spec)))
         seated_by = asked.shown.seated_by if asked.shown else ""
         combinations.check_environment(config, spec, seated_by)
+        if "league" in config.agent.SECTIONS and config.league.bots:
+            from seedzero.envs import registry
+
+            registry.check_bots(config.env.id, config.league.bots)
     if config.transport.token_file or config.tls.cert_file:
         from seedzero.transport import security  # gRPC
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from seedzero.config import options
-from seedzero.core import errors
+from seedzero.core import errors, opponents
 from seedzero.evaluation import agent_choice
 from seedzero.league import members
 
@@ -260,6 +260,11 @@ def checked_player(player: str | None, step: Step | None) -> str | None:
         return None
     if not player:
         raise errors.UsageError("player= is empty; expected a name, as `seedzero league show` lists them")
+    if opponents.is_member(player):
+        raise errors.UsageError(
+            f"player={player}: a scripted member of a league has no parameters; as an opponent a bot plays in "
+            "`seedzero evaluate --opponent=mcts-100`"
+        )
     if step is not None and members.is_frozen(player):
         raise errors.UsageError(f"step={step} and player={player}: a frozen player is of one update; omit one of them")
     return player

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from seedzero.config import options
-from seedzero.core import errors, json_object
+from seedzero.core import errors, json_object, opponents
 
 MAIN = "main"
 """The name of a run's only player, and of the first one."""
@@ -147,6 +147,11 @@ class LeagueConfig(options.Section):
     self_play: float = options.on_resume(
         0.35, "probability that a drawn opponent is the player itself (AlphaStar: 0.35)", low=0, high=1
     )
+    members: str = options.at_creation(
+        "",
+        "players that never learn, met as frozen players are: random, uniform moves; mcts-N, OpenSpiel's tree search "
+        "of N simulations; spiel:BOT, another bot of OpenSpiel's; MODULE:FUNCTION, your own; several by commas",
+    )
     opponents: str = options.on_resume(
         "explore",
         "moves of frozen players: explore, as the learning player's in training; sample, from the policy; greedy",
@@ -176,6 +181,16 @@ class LeagueConfig(options.Section):
         if given and self.builder in BUILDERS:
             raise errors.ConfigError(f"{flag}: builder {self.builder} takes no arguments; leave it out")
         return {"freeze_every": self.freeze_every} if self.builder == "past" else given
+
+    @property
+    def scripted(self) -> tuple[str, ...]:
+        """The names of a league's scripted members; without a league none."""
+        return opponents.parse_members(self.members) if self.on else ()
+
+    @property
+    def bots(self) -> tuple[str, ...]:
+        """The names of the scripted members that workers move with the game's state."""
+        return tuple(name for name in self.scripted if name != opponents.RANDOM)
 
     @property
     def num_learning(self) -> int:

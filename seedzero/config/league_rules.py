@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Set
 
-from seedzero.config import configs, league_config, options
-from seedzero.core import errors, user_code
+from seedzero.config import configs, families, league_config, options
+from seedzero.core import errors, opponents, user_code
 
 
 def implied(config: configs.Config, explicit: Set[str]) -> tuple[dict[str, options.Value], list[str]]:
@@ -48,6 +48,7 @@ def problems(config: configs.Config) -> Iterator[str]:
             f"saw is then neither's; give --muzero.memory=none, or {league.off}"
         )
     yield from _opponent_model_problems(config)
+    yield from _member_problems(config)
     numbers = {name: getattr(league, name) for name in ("main_players", "main_exploiters", "league_exploiters")}
     more = [name for name, number in numbers.items() if number > (name == "main_players")]
     if more and not league.on:
@@ -83,6 +84,33 @@ def problems(config: configs.Config) -> Iterator[str]:
         league.arguments()
     except errors.ConfigError as error:
         yield str(error)
+
+
+def _member_problems(config: configs.Config) -> Iterator[str]:
+    league = config.league
+    if not league.members:
+        return
+    flag = f"--league.members={league.members}"
+    try:
+        names = opponents.parse_members(league.members)
+        for name in filter(opponents.is_of_user, names):
+            user_code.check(name)
+    except (ValueError, errors.ConfigError) as error:
+        yield f"{flag}: {error}"
+        return
+    if not league.on:
+        yield f"{flag} is for a league, and there is none; give --league.freeze_every=N, or leave it out"
+    others = [name for name in names if name != opponents.RANDOM]
+    if others and families.of(config.env.id).prefix != "spiel":
+        yield (
+            f"{flag}: {others[0]} moves with OpenSpiel's state of the game, but this is --env={config.env.id}; give "
+            f"--league.members={opponents.RANDOM}, or --env=spiel:GAME"
+        )
+    if league.opponent_model:
+        yield (
+            f"{flag}: --league.opponent_model=true learns opponents' moves from their probabilities, which scripted "
+            "members do not have; leave one of them out"
+        )
 
 
 def _opponent_model_problems(config: configs.Config) -> Iterator[str]:

@@ -42,7 +42,8 @@ def make_act(setup: setups.Setup) -> Callable[..., tuple[ActorState, Any]]:
 
     (seed, params, ActorState, Batch, Counters) -> (ActorState, action [R] int32 or [R, D] float32): pushes the new
     frames, lets the agent act with one version of the parameters, and writes rows into the rings that `Batch.ring`
-    names. Of an agent with `Outputs.metrics`, the second result is (action, metrics {name: [R]}).
+    names; the rows before get the actions of `Batch.played`. Of an agent with `Outputs.metrics`, the second result is
+    (action, metrics {name: [R]}).
     """
 
     def run(
@@ -57,8 +58,10 @@ def make_act(setup: setups.Setup) -> Callable[..., tuple[ActorState, Any]]:
         carried, outputs = act(setup.agent, setup.spec, setup.layout.num_train, params, carried, numbered, key)
         carried = put_carried(actor.carried, batch.slot, carried)
         row = _row(setup, batch, outputs, counters)
-        kept, crosses = setup.agent.num_kept, sources.crosses_episodes(setup.agent.data)
-        rings = ring_store.write(actor.rings, batch.ring, row, counters.num_inserts, kept, crosses_episodes=crosses)
+        kept, crosses, before = setup.agent.num_kept, sources.crosses_episodes(setup.agent.data), actor.rings
+        if batch.played is not None:
+            before = ring_store.amend(before, batch.ring, ring_store.ACTION, batch.played, batch.played >= 0)
+        rings = ring_store.write(before, batch.ring, row, counters.num_inserts, kept, crosses_episodes=crosses)
         if row.weight is not None and rings.max_weight is not None:  # every shard holds the same number
             rings = rings._replace(max_weight=jax.lax.pmax(rings.max_weight, meshes.AXIS))
         return ActorState(carried, rings), (outputs.action, outputs.metrics) if outputs.metrics else outputs.action

@@ -144,6 +144,8 @@ class Batch(NamedTuple):
     mover: Any = None  # [N] the player to move, 0 or 1; None: players alternate
     num_updates: Any = None  # scalar, of the acting parameters; None: 0
     own: Any = None  # scalar bool, as of `base.Inputs`; None: true
+    # [R] int32, the action that led to the row, where no call of this run chose it; -1: one did. None: everywhere
+    played: Any = None
 
     @property
     def final(self) -> np.ndarray:
@@ -163,6 +165,10 @@ def join(messages: Sequence[Message], spec: types.EnvSpec | None = None) -> Batc
     """
     steps = [message.request.step for message in messages]
     masks = [step.action_mask for step in steps if step.action_mask is not None]
+    played = None
+    if any(step.played is not None for step in steps):
+        nothing = [np.full(len(step.reward), -1, np.int32) if step.played is None else step.played for step in steps]
+        played = np.concatenate(nothing)
     return Batch(
         slot=np.concatenate([message.slots for message in messages]),
         reward=np.concatenate([step.reward for step in steps]),
@@ -174,6 +180,7 @@ def join(messages: Sequence[Message], spec: types.EnvSpec | None = None) -> Batc
         group=np.repeat([message.first_slot for message in messages], [len(message.slots) for message in messages]),
         game=np.concatenate([message.games for message in messages]),
         mover=np.concatenate([spec.movers(step.observation) for step in steps]) if spec and spec.moves_again else None,
+        played=played,
     )
 
 
@@ -187,6 +194,7 @@ def assemble(
     action_mode: np.int8,
     *,
     stored: bool = True,
+    amends: bool = False,
 ) -> tuple[Batch, np.ndarray]:
     """Packs rows of messages into the smallest sufficient compiled size.
 
@@ -195,6 +203,7 @@ def assemble(
       mine: [N] bool, true: the row belongs to the call; None: all do.
       action_mode: of all rows, as in `Batch`.
       stored: the rows go into rings, but those of evaluations.
+      amends: as of `padding`.
 
     Returns the call's batch, and [B] int64 the place of each row in it, in the order of the messages.
     """
@@ -205,7 +214,7 @@ def assemble(
         here = shard == index
         rank[here] = np.arange(np.count_nonzero(here))
     num_rows = next(size for size in sizes if size > rank.max())
-    rows, batch = shard * num_rows + rank, padding(spec, layout, num_rows)
+    rows, batch = shard * num_rows + rank, padding(spec, layout, num_rows, amends=amends)
 
     batch.slot[rows] = local
     if stored:
@@ -215,6 +224,8 @@ def assemble(
     batch.truncated[rows] = joined.truncated[chosen]
     batch.first[rows] = joined.first[chosen]
     batch.task[rows] = joined.task[chosen]
+    if amends and joined.played is not None:
+        batch.played[rows] = joined.played[chosen]
     batch.action_mode[:] = action_mode
     if spec.has_action_mask:
         batch.action_mask[rows] = joined.action_mask[chosen]
@@ -239,8 +250,8 @@ def batch_sizes(max_rows: int, min_rows: int, evaluation_rows: int) -> tuple[int
     return tuple(reversed(sizes))
 
 
-def padding(spec: types.EnvSpec, layout: Layout, num_rows: int) -> Batch:
-    """Returns a batch of padding alone: for compilation. num_rows: of each shard."""
+def padding(spec: types.EnvSpec, layout: Layout, num_rows: int, *, amends: bool = False) -> Batch:
+    """Returns a batch of padding alone: for compilation. num_rows: of each shard. amends: as of `setups.Setup`."""
     total = layout.num_shards * num_rows
     return Batch(
         slot=np.full(total, layout.slots_per_shard, np.int32),
@@ -253,4 +264,5 @@ def padding(spec: types.EnvSpec, layout: Layout, num_rows: int) -> Batch:
         action_mask=np.ones((total, spec.num_actions), bool),
         action_mode=np.full(total, types.GREEDY),
         task=np.zeros(total, np.int32),
+        played=np.full(total, -1, np.int32) if amends else None,
     )

@@ -23,7 +23,6 @@ MAX_ROWS = 512
 """Newest rows of one look."""
 MAX_WIDTH = 128
 """Numbers of a row; wider arrays are left out."""
-_ACTION = "action"
 _CANNOT = "the stored numbers of watched environments cannot be read"
 _log = logging.getLogger(__name__)
 
@@ -58,7 +57,7 @@ class NewestReader:
             if width.get(name, MAX_WIDTH) < MAX_WIDTH and rings.stored[name].shape[1] == length
         ]
         """Names and widths of the stored numbers, in their order."""
-        action = rings.stored.get(_ACTION)
+        action = rings.stored.get(ring_store.ACTION)
         self._has_action = action is not None and action.shape == (*rings.reward.shape,) and action.dtype == np.int32
         if not rings.reward.is_fully_addressable:  # of several hosts, which would have to look together
             self.columns = []
@@ -87,7 +86,7 @@ class NewestReader:
         return NewestRows(newest, num_written, self._has_action)
 
     def _arguments(self, rings: ring_store.Rings) -> tuple[Any, ...]:
-        names = [_ACTION] * self._has_action + [name for name, _ in self.columns]
+        names = [ring_store.ACTION] * self._has_action + [name for name, _ in self.columns]
         return rings.reward, rings.first, rings.cursor, [rings.stored[name] for name in names]
 
     def _compile(self, shapes: tuple[Any, ...]) -> None:

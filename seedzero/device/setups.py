@@ -35,6 +35,8 @@ class Setup(NamedTuple):
     learners: jax.sharding.Mesh | None = None  # devices that learn and do nothing else; None: those that act learn
     num_players: int = 1  # that learn; several share the rings, each with slots of its own
     num_hosts: int = 1  # of the run; each has a mesh like this, and they learn together
+    # Whether acting calls have `Batch.played`: scripted members of a league move in whole games
+    amends: bool = False
 
     @property
     def prioritization(self) -> sources.Prioritization | None:
@@ -102,6 +104,7 @@ def make(config: configs.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh) -
         learners=learners,
         num_players=config.league.most_players,
         num_hosts=config.cluster.num_hosts,
+        amends=bool(config.league.scripted) and spec.num_players == 2,
     )
 
 

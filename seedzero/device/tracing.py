@@ -77,7 +77,7 @@ class ProgramTracer:
         self._state_bytes = memory.device_bytes(actor) + setup.num_players * of_player
 
     def act(self, num_rows: int) -> UncompiledProgram:
-        batch = batches.padding(self.setup.spec, self.setup.layout, num_rows)
+        batch = batches.padding(self.setup.spec, self.setup.layout, num_rows, amends=self.setup.amends)
         placed = meshes.placed(batch, meshes.sharded(self.setup.mesh))
         return self.program("act", acting.make_act, (self.params, self.actor), (placed, self.counters), donate=(2,))
 

@@ -30,7 +30,7 @@ class BotEnv(Protocol):
     """A group of E environments in which a league's bots can move."""
 
     def with_bots(self, actions: np.ndarray, names: Sequence[str]) -> np.ndarray:
-        """Returns the actions [E] for the next step, by bots in rows that `names` [E] has one for and that have a turn.
+        """Returns the actions [E] for the next step: in rows that `names` [E] has a bot for, and that move, the bot's.
 
         EnvironmentFailure: a bot raised, or chose no legal action.
         """

@@ -9,7 +9,8 @@ AlphaStar's rules by kind of player, in shares of the draws:
                     players by win rate. (AlphaStar takes only exploiters' snapshots there, and only once they win.)
   main exploiter    a main player, or that player's past by win rate while it wins less than 0.1 against the player
   league exploiter  frozen players by win rate
-Without such an opponent a player meets the main players. A builder may give a player one opponent alone.
+Scripted members are drawn among frozen players. Without such an opponent a player meets the main players. A builder
+may give a player one opponent alone.
 """
 
 from __future__ import annotations
@@ -63,22 +64,22 @@ def branches(
     def pfsp(share: float, names: Sequence[str], weighting: str) -> Branch:
         return Branch(share, tuple(names), shares(_rates(payoff, home, names), weighting))
 
-    kind, past, mains = pool.of(home).kind, pool.past(), pool.learning_of(members.MAIN)
-    if (rival := pool.of(home).rival) in past:
+    kind, fixed, mains = pool.of(home).kind, members.fixed(pool), pool.learning_of(members.MAIN)
+    if (rival := pool.of(home).rival) in fixed:
         return (pfsp(1.0, (rival,), "uniform"),)
     if kind == members.LEAGUE_EXPLOITER:
-        return (pfsp(1.0, past, "linear_capped") if past else pfsp(1.0, mains, "uniform"),)
+        return (pfsp(1.0, fixed, "linear_capped") if fixed else pfsp(1.0, mains, "uniform"),)
     if kind == members.MAIN_EXPLOITER:
         is_behind = _rates(payoff, home, mains) <= _MAIN_EXPLOITER_FLOOR
         own = [pool.past(parent=main) if behind else () for main, behind in zip(mains, is_behind, strict=True)]
         return tuple(pfsp(1 / len(mains), own[at] or (main,), "variance") for at, main in enumerate(mains))
     exploiters = [one.name for one in pool.members if one.line != members.MAIN and not one.retired]
     of_exploiters = min(_EXPLOITERS, 1 - settings.self_play) if exploiters else 0.0
-    of_mains = settings.self_play if past else 1 - of_exploiters
+    of_mains = settings.self_play if fixed else 1 - of_exploiters
     rules = (
         pfsp(of_mains, mains, "uniform"),
         pfsp(of_exploiters, exploiters, settings.weighting),
-        pfsp(1 - of_mains - of_exploiters, past, settings.weighting),
+        pfsp(1 - of_mains - of_exploiters, fixed, settings.weighting),
     )
     return tuple(rule for rule in rules if rule.names)
 
@@ -106,7 +107,7 @@ def chances(
     payoff: payoffs.Payoff, pool: members.Pool, home: str, settings: league_config.LeagueConfig
 ) -> dict[str, float]:
     """Returns each player's share of a learning player's coming draws, its own first."""
-    found = dict.fromkeys((home, *pool.learning, *pool.frozen), 0.0)
+    found = dict.fromkeys((home, *pool.learning, *pool.frozen, *members.scripted(pool)), 0.0)
     for rule in branches(payoff, pool, home, settings):
         for name, share in zip(rule.names, rule.shares.tolist(), strict=True):
             found[name] += rule.share * share

@@ -1,4 +1,4 @@
-"""Players of a league: learning players, and their frozen past."""
+"""Players of a league: learning players, their frozen past, and scripted members."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 
 from seedzero.config import league_config
+from seedzero.core import opponents
 
 LEARNING, FROZEN = league_config.LEARNING, "frozen"
 MAIN, MAIN_EXPLOITER, LEAGUE_EXPLOITER = LEARNING
-KINDS = (*LEARNING, FROZEN)
+SCRIPTED = "scripted"
+"""Kind of a player without parameters, which moves at random, or is a bot that workers play."""
+KINDS = (*LEARNING, FROZEN, SCRIPTED)
 INITIAL = "initial"
 """Source of a player's parameters: new ones of its own seed, which a player that is reset began with."""
 
@@ -56,26 +59,27 @@ class Member:
 
     def __post_init__(self) -> None:
         """Raises ValueError for values that no player has, as of a damaged file."""
-        is_frozen = self.kind == FROZEN
+        is_frozen, is_scripted, is_learner = self.kind == FROZEN, self.kind == SCRIPTED, self.kind in LEARNING
+        is_name = opponents.is_member if is_scripted else _NAME.fullmatch
         expected = {
-            "name": isinstance(self.name, str) and bool(_NAME.fullmatch(self.name)),
+            "name": isinstance(self.name, str) and bool(is_name(self.name)),
             "kind": self.kind in KINDS,
-            "learns": self.learns is not (is_frozen or self.retired),
+            "learns": self.learns is (self.kind in LEARNING and not self.retired),
             "version": _is_count(self.version),
             "env_steps": _is_count(self.env_steps),
             "parent": isinstance(self.parent, str) and bool(self.parent) is is_frozen,
-            "line": self.line in LEARNING and (is_frozen or self.line == self.kind),
+            "line": self.line in LEARNING and (is_frozen or self.line == (MAIN if is_scripted else self.kind)),
             "retired": isinstance(self.retired, bool),
-            "frozen_version": _is_count(self.frozen_version) and (not is_frozen or not self.frozen_version),
-            "frozen_env_steps": _is_count(self.frozen_env_steps) and (not is_frozen or not self.frozen_env_steps),
+            "frozen_version": _is_count(self.frozen_version) and (is_learner or not self.frozen_version),
+            "frozen_env_steps": _is_count(self.frozen_env_steps) and (is_learner or not self.frozen_env_steps),
             "resets": _is_count(self.resets),
             "reset_version": _is_count(self.reset_version) and (self.resets > 0 or not self.reset_version),
             "reset_env_steps": _is_count(self.reset_env_steps) and (self.resets > 0 or not self.reset_env_steps),
             "source": isinstance(self.source, str) and bool(self.source) is (self.resets > 0),
             "reason": isinstance(self.reason, str),
             "rival": isinstance(self.rival, str) and (self.learns or not self.rival),
-            "number": _is_count(self.number) and (not is_frozen or not self.number),
-            "origin": isinstance(self.origin, str) and (not is_frozen or not self.origin),
+            "number": _is_count(self.number) and (is_learner or not self.number),
+            "origin": isinstance(self.origin, str) and (is_learner or not self.origin),
         }
         if wrong := [name for name, fits in expected.items() if not fits]:
             raise ValueError(f"a player's {wrong[0]} is {getattr(self, wrong[0])!r} in {repr(self)[:200]}")
@@ -175,10 +179,10 @@ class Pool:
         )
 
     def meet(self, name: str, rival: str) -> Pool:
-        """Returns the pool with a learning player that meets a frozen one alone; "": whom matchmaking draws."""
-        if rival and rival not in self.past():
+        """Returns the pool with a player that meets a frozen or scripted one alone; "": whom matchmaking draws."""
+        if rival and rival not in fixed(self):
             raise ValueError(
-                f"player {rival} is no frozen player that plays; there are {', '.join(self.past()) or '-'}"
+                f"player {rival} is no frozen or scripted player that plays; there are {', '.join(fixed(self)) or '-'}"
             )
         return _changed(self, dataclasses.replace(_learning(self, name, "given an opponent"), rival=rival))
 
@@ -188,7 +192,7 @@ class Pool:
         A learning player learns no more: its counts are those of its last snapshot. Raises ValueError for the first
         main player, which evaluations and the checkpoint `best` are of.
         """
-        if (member := self.of(name)).kind == FROZEN:
+        if (member := self.of(name)).kind not in LEARNING:
             return _changed(self, dataclasses.replace(member, retired=True))
         if _learning(self, name, "retired").name == MAIN:
             raise ValueError(f"player {MAIN} is evaluated, and can't retire; reset it, or retire another one")
@@ -258,6 +262,8 @@ def _learning(pool: Pool, name: str, change: str) -> Member:
 
 def _giver(pool: Pool, name: str) -> Member:
     """Returns a player that others can take parameters of."""
+    if pool.of(name).kind == SCRIPTED:
+        raise ValueError(f"player {name} is scripted, and has no parameters; expected another player, or {INITIAL}")
     if (member := pool.of(name)).kind in LEARNING and not member.learns:
         last = [one.name for one in pool.members if one.parent == name]
         raise ValueError(f"player {name} is retired; its parameters are those of {last[-1] if last else '-'}")
@@ -265,11 +271,22 @@ def _giver(pool: Pool, name: str) -> Member:
 
 
 def initial_pool(settings: league_config.LeagueConfig) -> Pool:
-    """Returns the learning players of a new run, main players first."""
+    """Returns the players of a new run: learning players, main players first, and scripted members."""
     counts = (settings.main_players, settings.main_exploiters, settings.league_exploiters)
     places = [(kind, at) for kind, count in zip(LEARNING, counts, strict=True) for at in range(count)]
     players = tuple(_learner(kind, at, number) for number, (kind, at) in enumerate(places))
-    return Pool(players, max_players=settings.most_players)
+    scripted_members = tuple(Member(name, SCRIPTED, learns=False) for name in settings.scripted)
+    return Pool((*players, *scripted_members), max_players=settings.most_players)
+
+
+def scripted(pool: Pool) -> tuple[str, ...]:
+    """Returns the names of the scripted members for matchmaking, without retired members."""
+    return tuple(member.name for member in pool.members if member.kind == SCRIPTED and not member.retired)
+
+
+def fixed(pool: Pool) -> tuple[str, ...]:
+    """Returns the names of all players for matchmaking that never change: frozen players and scripted members."""
+    return (*pool.past(), *scripted(pool))
 
 
 def in_checkpoint(counters: Mapping[str, Any], begun: Pool) -> Pool:
@@ -298,7 +315,7 @@ def labels(pool: Pool) -> dict[str, str]:
 
 def is_frozen(name: str) -> bool:
     """Returns whether a name is a frozen player's: its parent's, a hyphen, and digits."""
-    return "-" in name
+    return "-" in name and not opponents.is_member(name)
 
 
 def digits_of(seed: int, number: int) -> str:

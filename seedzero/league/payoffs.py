@@ -18,10 +18,10 @@ from seedzero.league import members
 
 SELF_PLAY, PAST, EVALUATION = "self_play", "past", "evaluation"
 MAINS, EXPLOITERS = "mains", "exploiters"
-BETWEEN = (PAST, MAINS, EXPLOITERS, members.MAIN_EXPLOITER, members.LEAGUE_EXPLOITER)
+BETWEEN = (PAST, MAINS, EXPLOITERS, members.MAIN_EXPLOITER, members.LEAGUE_EXPLOITER, members.SCRIPTED)
 """Types of a training's matches between two players, by the player at home: a main player against the past of main
 players, another main player that learns, or an exploiter and its past; a main exploiter, or a league exploiter,
-against anyone."""
+against any player; any player against a scripted one."""
 TYPES = (SELF_PLAY, *BETWEEN, EVALUATION)
 """Types of matches: a player against itself, two players, and matches of evaluations."""
 
@@ -123,7 +123,8 @@ class Payoff:
 
     def num_matches(self) -> dict[str, int]:
         """Returns the number of matches of each type."""
-        return {name: sum(row.games for key, row in self.rows.items() if key.type == name) // 2 for name in TYPES}
+        games = {name: sum(row.games for key, row in self.rows.items() if key.type == name) // 2 for name in TYPES}
+        return {name: number for name, number in games.items() if number or name != members.SCRIPTED}
 
     def win_rate(self, player: str, opponent: str) -> float:
         """Returns the decayed win rate, or mean score, for matchmaking; it begins at a half, worth one match."""
@@ -213,6 +214,8 @@ def type_of(home: members.Member, opponent: members.Member) -> str:
     """Returns the type of a training's match."""
     if home.name == opponent.name:
         return SELF_PLAY
+    if opponent.kind == members.SCRIPTED:
+        return members.SCRIPTED
     if home.line != members.MAIN:
         return home.line
     if opponent.line != members.MAIN:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,15 +65,25 @@ class Draws:
                 due.append(home)
         return due
 
-    def next(self, slot: int, group: int, slots: np.ndarray) -> str:
-        """Returns a slot's next opponent: the group's, which draws anew once all its slots [E] have it."""
+    def next(
+        self, slot: int, group: int, slots: np.ndarray, can_meet: Callable[[str], bool] = lambda name: True
+    ) -> str:
+        """Returns a slot's next opponent: the group's, which draws anew once all its slots [E] have it.
+
+        can_meet: tells whether the group's worker can play against a player; else the next entry is taken, or, without
+        another one, the home itself.
+        """
         home, (number, name) = self.homes[self._table[group]], self._drawn.get(group, (-1, ""))
-        if np.all(self._taken[slots] == number):
-            number, active = number + 1, home.active
-            turn = matchmaking.turn(
-                seed=self._seed, first_slot=group, epoch=self._epoch, number=number, size=len(active), home=home.number
-            )
-            name = active[turn]
+        if np.all(self._taken[slots] == number) or not can_meet(name):
+            size = len(home.active)
+            key = dict(seed=self._seed, first_slot=group, epoch=self._epoch, size=size, home=home.number)
+            for _ in range(size):
+                number += 1
+                name = home.active[matchmaking.turn(number=number, **key)]
+                if can_meet(name):
+                    break
+            else:
+                name = home.name
             self._drawn[group] = number, name
         self._taken[slot] = number
         return name

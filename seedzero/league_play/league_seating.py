@@ -1,10 +1,11 @@
-"""The seating of a league: matches of the learning players against themselves, each other and their frozen past.
+"""The seating of a league: matches of the learning players against themselves, each other, their past, and scripts.
 
 Matches are whole games, a slot each, or games of two seats, of which the home has the first row of each game.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,10 +13,10 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.config import configs
-from seedzero.core import errors, types
+from seedzero.core import errors, opponents, types
 from seedzero.device import batches, states
 from seedzero.league import matches, matchmaking, members, payoffs
-from seedzero.league_play import group_homes, league_draws, snapshot_pools
+from seedzero.league_play import group_homes, league_draws, scripts, snapshot_pools
 from seedzero.loop import players, seatings
 
 _SELF = -1
@@ -27,9 +28,9 @@ _LOST = -2
 class LeagueSeating(seatings.Seating):
     """A league: matches of two players in turn, of which the one at home learns.
 
-    A group has a home, and an opponent at a time: a frozen player, or another that learns and moves with the
-    parameters that act for it. Its slots take an opponent at their next match, so for a match's length a group may
-    have two.
+    A group has a home, and an opponent at a time: a frozen player, another that learns and moves with the parameters
+    that act for it, or a scripted member. Its slots take an opponent at their next match, so for a match's length a
+    group may have two.
     """
 
     def __init__(
@@ -41,9 +42,15 @@ class LeagueSeating(seatings.Seating):
         report: Callable[[str], None],
         *,
         has_seats: bool = False,
+        num_actions: int = 0,
+        knows_bots: Callable[[int], bool] = lambda slot: True,
     ) -> None:
-        """digits: of the name of the Nth snapshot, hexadecimal. report: shows the user a line."""
-        self._has_seats = has_seats
+        """digits: of the name of the Nth snapshot, hexadecimal. report: shows the user a line.
+
+        num_actions: of the game. knows_bots: tells whether the worker of a slot plays bots.
+        """
+        self._has_seats, self._knows_bots = has_seats, knows_bots
+        self._scripts = scripts.Scripts(config.league.bots, config.run.seed, num_slots, num_actions)
         self._settings = config.league
         self.pool, self.digits, self._report = pool, digits, report
         self.members = members.initial_pool(config.league)
@@ -68,6 +75,7 @@ class LeagueSeating(seatings.Seating):
         )  # place of a game's opponent in `_names`, by the game's slot
         self._names: list[str] = []
         self._draws.reset()
+        self._scripts.reset(sum(home.num_matches for home in self._draws.homes))
 
     # ------------------------------------------------------------------------------------ matches
 
@@ -86,6 +94,10 @@ class LeagueSeating(seatings.Seating):
         if summed_to_zero and not self._boards.sums_to_zero:
             self._report("league: returns of this game do not sum to zero; the own return of each side counts")
         self._num_void += int(np.count_nonzero(moves.void))
+
+        def can_meet(group: int, name: str) -> bool:
+            return name not in self._settings.bots or self._knows_bots(group)
+
         ended = []
         for row in order[moves.ended[order]].tolist():
             opponent = home if (place := self._opponent[games[row]]) == _SELF else self._names[place]
@@ -93,19 +105,22 @@ class LeagueSeating(seatings.Seating):
         self.count(ended)
         for row in order[moves.begins[order]].tolist():
             game, group = int(games[row]), int(joined.group[row])
-            name = self._draws.next(game, group, games[joined.group == group])
+            name = self._draws.next(game, group, games[joined.group == group], functools.partial(can_meet, group))
             self._opponent[game] = _SELF
-            if name != home and self.params(name) is not None:
+            if name != home and (opponents.is_member(name) or self.params(name) is not None):
                 if name not in self._names:
                     self._names.append(name)
                 self._opponent[game] = self._names.index(name)
-        opponents = np.where(moves.home, _SELF, self._opponent[games])
+        movers = np.where(moves.home, _SELF, self._opponent[games])
         hands = []
-        for place in sorted(set(opponents.tolist())):
+        for place in sorted(set(movers.tolist())):
+            mine, stored = movers == place, place == _SELF or not self._has_seats
+            if place >= 0 and opponents.is_member(self._names[place]):
+                hands.append(self._scripts.hand(self._names[place], joined, mine)._replace(stored=stored))
+                continue
             params = self.params(self._names[place]) if place >= 0 else None
             mode = types.EXPLORE if params is None else types.MODES[self._settings.opponents]
-            stored = place == _SELF or not self._has_seats
-            hands.append(seatings.Hand(opponents == place, params, mode, stored))
+            hands.append(seatings.Hand(mine, params, mode, stored))
         return hands if len(hands) > 1 else [hands[0]._replace(mine=None)]
 
     def count(self, ended: Sequence[payoffs.Match]) -> None:
@@ -189,7 +204,8 @@ class LeagueSeating(seatings.Seating):
     # ------------------------------------------------------------------------------------ counters
 
     def num_matches(self) -> Mapping[str, int]:
-        return {**self.payoff.num_matches(), "void": self._num_void}
+        of_members = dict.fromkeys([members.SCRIPTED] if self._settings.scripted else [], 0)
+        return {**of_members, **self.payoff.num_matches(), "void": self._num_void}
 
     def win_rate(self) -> float | None:
         first = self._draws.homes[0]
@@ -220,9 +236,8 @@ class LeagueSeating(seatings.Seating):
         self._num_void = found["num_void"]
         self._frozen_at = {name: self.members.since(name)[1] for name in self.members.learning}
         counts = self.payoff.num_matches()
-        self._draws.restore(
-            found, sum(counts[name] for name in (payoffs.SELF_PLAY, *payoffs.BETWEEN)), self.homes.table
-        )
+        num_matches = sum(counts.get(name, 0) for name in (payoffs.SELF_PLAY, *payoffs.BETWEEN))
+        self._draws.restore(found, num_matches, self.homes.table)
         self.reset()
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from seedzero.agents import base
 from seedzero.checkpoints import checkpoint, checkpointers, player_files, trees
 from seedzero.config import configs
-from seedzero.core import types
+from seedzero.core import opponents, types, user_code
 from seedzero.device import (
     across,
     acting,
@@ -31,7 +31,7 @@ from seedzero.league import members
 from seedzero.league_play import building, league_seating, snapshot_pools
 from seedzero.learner import alike, capacity, saving, together
 from seedzero.live import record
-from seedzero.loop import device_loop, dispatchers, other_hosts, places, players, seatings, step_accounting
+from seedzero.loop import device_loop, dispatchers, other_hosts, places, players, rosters, seatings, step_accounting
 from seedzero.metrics import aggregator
 
 FROZEN_ON_HOST = 16
@@ -98,7 +98,7 @@ def device_loop_for(
         if config.league.most_players > 1:
             for at, player in enumerate(learning):
                 player.mine = homes == at
-        seating = league(config, setup, train, saves, learning) if config.league.on else seatings.Seating()
+        seating = league(config, setup, train, saves, workers, learning) if config.league.on else seatings.Seating()
         if config.league.on and spec.seats:
             hooks = hooks._replace(judge=judge(config, setup))
         dispatcher = dispatchers.Dispatcher(
@@ -136,6 +136,7 @@ def league(
     setup: setups.Setup,
     train: base.TrainState,
     saves: saving.Saves,
+    workers: dispatchers.Workers,
     learning: Sequence[players.Player],
 ) -> league_seating.LeagueSeating:
     """Returns the seating of a league with its frozen players beside the checkpoints. train: a state."""
@@ -156,8 +157,17 @@ def league(
     def digits(number: int) -> str:
         return members.digits_of(config.run.seed, number) if config.run.deterministic else secrets.token_hex(6)
 
+    for name in filter(opponents.is_of_user, config.league.bots):
+        user_code.load(name)  # a missing function is named here, not by each worker
     seating = league_seating.LeagueSeating(
-        config, setup.layout.num_train, pool, digits, saves.report, has_seats=bool(setup.spec.seats)
+        config,
+        setup.layout.num_train,
+        pool,
+        digits,
+        saves.report,
+        has_seats=bool(setup.spec.seats),
+        num_actions=setup.spec.num_actions,
+        knows_bots=functools.partial(rosters.knows_bots, workers.roster),
     )
     seating.live = {player.name: player for player in learning}
     return seating

@@ -82,6 +82,9 @@ class Watched:
             task=int(rows.task[place]),
             action=None if acted.actions is None or is_final else acted.actions[place].tolist(),
         )
+        if rows.played is not None and rows.played[place] >= 0:  # a scripted member's move, which is known now
+            for before in self._steps.since(number - 1):
+                before.action = int(rows.played[place])
         self._steps.add(step, len(step.observation))
         if acted.looks and self.slot in acted.looks:
             self._look = acted.looks[self.slot], number

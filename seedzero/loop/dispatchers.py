@@ -7,7 +7,6 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from seedzero.agents import base
@@ -16,7 +15,18 @@ from seedzero.core import env_ids, errors, opponents, types
 from seedzero.device import batches, states, steps
 from seedzero.league import payoffs
 from seedzero.live import record
-from seedzero.loop import evaluators, in_flight_calls, inboxes, phase, places, players, rosters, seatings
+from seedzero.loop import (
+    evaluators,
+    in_flight_calls,
+    inboxes,
+    phase,
+    places,
+    players,
+    rosters,
+    scripted_moves,
+    seatings,
+    ticks,
+)
 from seedzero.metrics import aggregator, clipping, counts
 from seedzero.replay import ring_store
 
@@ -29,7 +39,8 @@ class Workers(NamedTuple):
 
     inbox: inboxes.Inbox
     roster: rosters.Roster
-    reply: Callable[[Any, np.ndarray, int], None]  # any thread: request, [E] actions, weights version
+    # Any thread: request, [E] actions, weights version; where bots move, their numbers [E] as of `messages.Actions`
+    reply: Callable[..., None]
     restart: Callable[[str, str], None]  # any thread: session id, reason
 
     def end_session(self, session: rosters.Session, reason: str) -> None:
@@ -59,38 +70,6 @@ class NewPlayer(NamedTuple):
     reason: str = ""
 
 
-class _Acted(NamedTuple):
-    """A call under way: the actions [R] of its rows; the row [B] of each environment, and which of [N] these are."""
-
-    actions: jax.Array
-    rows: np.ndarray
-    mine: np.ndarray | None  # [N] bool; None: all, B = N
-    metrics: Mapping[str, jax.Array] = {}  # {name: [R]} of the agent's own in training
-
-
-class _Dealt(NamedTuple):
-    """A home's part of a tick: its messages, of N environments, and their calls."""
-
-    rows: batches.Batch
-    messages: Sequence[batches.Message]
-    version: int  # of the home's parameters
-    age: int  # updates that these have not seen
-    calls: Sequence[_Acted]
-    looks: Mapping[int, Any] | None = None  # as of `record.Acted`
-
-    def actions(self) -> np.ndarray:
-        """Returns the actions [N, ...], after waiting for them."""
-        joined: np.ndarray
-        found = [np.asarray(call.actions)[call.rows] for call in self.calls]
-        if self.calls[0].mine is None:
-            (joined,) = found
-        else:
-            joined = np.zeros((len(self.calls[0].mine), *found[0].shape[1:]), found[0].dtype)
-            for call, actions in zip(self.calls, found, strict=True):
-                joined[call.mine] = actions
-        return joined
-
-
 class Dispatcher:
     """Submits acting, evaluation, updates and reanalyses. Used by the loop's thread, which owns the players."""
 
@@ -113,6 +92,7 @@ class Dispatcher:
         self.clock = clock
         self.seating = seating or seatings.Seating()
         self.observer = observer
+        self._moves = scripted_moves.ScriptedMoves(here[0].setup.layout.num_train) if config.league.scripted else None
         self._lock_step = config.run.deterministic
         # Of the first player. Deterministic runs read no clock.
         evaluation = config.evaluation
@@ -157,19 +137,21 @@ class Dispatcher:
             if place is self.places[0]:
                 self.evaluated_last = False
 
-    def _act_at(self, player: players.Player, messages: Sequence[batches.Message]) -> _Dealt:
+    def _act_at(self, player: players.Player, messages: Sequence[batches.Message]) -> ticks.Dealt:
         """Books the rows of a home, and submits a call for each of their movers."""
         num_inserts, joined = player.num_inserts, batches.join(messages, player.accounting.spec)
-        hands, cut = self.seating.deal(joined), None
+        hands, cut, bot = self.seating.deal(joined), None, None
         if (begins := self.begins_here[joined.slot]).any():
             cut = joined.slot[begins & ~joined.first]
             joined = joined._replace(first=joined.first | begins)
             self.begins_here[joined.slot] = False
+        if self._moves is not None:
+            joined, bot = self._moves.settle(joined, hands), scripted_moves.bots(hands, joined.final)
         player.accounting.record(seatings.stored(joined, hands), self.clock(), cut)
         self.gathered.add_means({"policy_age": player.num_updates - player.version})
         calls = [self._run_act(player, messages, joined, hand, player.version, num_inserts) for hand in hands]
         looks = self.observer.look(joined.slot, player.place.rings)
-        return _Dealt(joined, messages, player.version, player.num_updates - player.version, calls, looks)
+        return ticks.Dealt(joined, messages, player.version, player.num_updates - player.version, calls, looks, bot)
 
     def evaluate(self, *, is_last: bool) -> evaluators.Ended | None:
         """Acts for the waiting evaluation environments; returns a complete evaluation. is_last: it ends the run."""
@@ -184,7 +166,7 @@ class Dispatcher:
         if ended is None:
             hand = seatings.Hand(None, running.params, player.place.setup.spec.default_mode)
             call = self._run_act(player, messages, joined, hand, running.update, 0)
-            tick = [_Dealt(joined, messages, running.update, player.num_updates - running.update, [call])]
+            tick = [ticks.Dealt(joined, messages, running.update, player.num_updates - running.update, [call])]
             self.in_flight.add_call("evaluate", began, lambda: self._deliver(tick), player.place.acting)
         else:
             self.observer.see(record.Acted(joined, messages))
@@ -216,11 +198,21 @@ class Dispatcher:
         hand: seatings.Hand,
         version: int,
         num_inserts: int,
-    ) -> _Acted:
+    ) -> ticks.ActingCall:
         """Submits a call for a hand's rows of messages, of groups at home with a player."""
-        setup, sizes = player.place.setup, player.place.programs.sizes
+        if hand.is_scripted and not hand.stored:
+            return scripted_moves.acted(hand, len(joined.slot))
+        setup, sizes, stored = player.place.setup, player.place.programs.sizes, hand.stored
         batch, rows = batches.assemble(
-            messages, joined, hand.mine, setup.spec, setup.layout, sizes, hand.action_mode, stored=hand.stored
+            messages,
+            joined,
+            hand.mine,
+            setup.spec,
+            setup.layout,
+            sizes,
+            hand.action_mode,
+            stored=stored,
+            amends=setup.amends,
         )
         counters = steps.counters(num_inserts, version, self._num_acts, own=hand.own)
         self._num_acts += 1
@@ -229,16 +221,15 @@ class Dispatcher:
         actions, metrics = acted if isinstance(acted, tuple) else (acted, {})
         self.gathered.add_batch(len(rows), len(batch.slot), self.clock() - messages[0].arrived)
         trains = hand.own and hand.action_mode == types.EXPLORE
-        return _Acted(actions, rows, hand.mine, metrics if trains else {})
+        return ticks.ActingCall(actions, rows, hand.mine, metrics if trains else {}, hand.given)
 
-    def _deliver(self, tick: Sequence[_Dealt]) -> list[record.Acted]:
+    def _deliver(self, tick: Sequence[ticks.Dealt]) -> list[record.Acted]:
         """Completion thread: waits for the actions of a tick and sends the replies; returns the rows that acted."""
         told = []
         for dealt in tick:
             joined = dealt.actions()
-            ends = np.cumsum([len(message.slots) for message in dealt.messages])
-            for message, actions in zip(dealt.messages, np.split(joined, ends[:-1]), strict=True):
-                self.workers.reply(*message.answer(actions), dealt.version)
+            for answer in dealt.answers(joined):
+                self.workers.reply(*answer)
             size = sum(len(call.actions) for call in dealt.calls)
             told.append(record.Acted(dealt.rows, dealt.messages, joined, size, dealt.age, dealt.looks))
             for call in dealt.calls:

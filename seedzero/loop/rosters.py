@@ -34,6 +34,7 @@ class Session:
     started: bool = False  # the worker's spec was accepted
     tasks: tuple[str, ...] = ()  # of its spec
     num_seats: int = 0  # as `EnvSpec.num_seats`
+    knows_bots: bool = False  # the worker plays a league's bots
 
     @property
     def all_slots(self) -> np.ndarray:
@@ -99,7 +100,14 @@ class Roster:
             slots = self._reserve(role, hello)
             if not self._config.run.deterministic:  # there, a checkpoint must not tell how often workers joined
                 self.num_assigned += 1
-            session = Session(uuid.uuid4().hex, hello.worker_id, role, slots, hello.key == self._key)
+            session = Session(
+                uuid.uuid4().hex,
+                hello.worker_id,
+                role,
+                slots,
+                hello.key == self._key,
+                knows_bots=hello.knows_bots and role is types.Role.TRAIN,
+            )
             self._sessions[session.session_id] = session
             seeds = tuple(self._seed(role, int(slot)) for slot in session.all_slots)
             indices = tuple(_place(self._config.cluster, self._layout, int(slot)) for slot in session.all_slots)
@@ -116,6 +124,7 @@ class Roster:
             envs_per_group=len(slots[0]),
             seeds=seeds,
             indices=indices,
+            bots=self._config.league.bots if session.knows_bots else (),
         )
 
     def _choose_role(self, hello: messages.Hello) -> types.Role:
@@ -227,6 +236,11 @@ class Roster:
         """Returns the living sessions of a role with accepted environments."""
         with self._lock:
             return [session for session in self._sessions.values() if session.role is role and session.started]
+
+
+def knows_bots(roster: Roster, slot: int) -> bool:
+    """Returns whether the worker of a training slot plays a league's bots."""
+    return any(one.knows_bots and slot in one.all_slots for one in roster.started(types.Role.TRAIN))
 
 
 def _place(cluster: cluster_config.ClusterConfig, layout: batches.Layout, slot: int) -> int:

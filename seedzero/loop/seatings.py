@@ -26,11 +26,19 @@ class Hand(NamedTuple):
     stored: bool = (
         True  # in the home's rings and accounting; false: a seat of its opponent's, whose memory alone goes on
     )
+    # Of a scripted mover; the home's parameters then fill the stored arrays alone, and where none are, nothing acts.
+    given: np.ndarray | None = None  # [n] int32, the actions of its rows
+    bot: int = 0  # number of the worker's bot that chooses them, in `types.Assignment.bots` from 1
+
+    @property
+    def is_scripted(self) -> bool:
+        """Whether no parameters choose the actions."""
+        return self.given is not None or self.bot > 0
 
     @property
     def own(self) -> bool:
         """Whether the home moves."""
-        return self.params is None
+        return self.params is None and not self.is_scripted
 
 
 def homes(num_slots: int, envs_per_group: int, num_players: int) -> np.ndarray:

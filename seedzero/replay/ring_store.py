@@ -33,6 +33,9 @@ VERSION = "version"
 TARGET_VERSION = "target_version"
 """A stored array, int32, where targets are reanalysed: updates that the parameters behind the targets had seen."""
 
+ACTION = "action"
+"""A stored array, int32: the action of the row."""
+
 OWN = "own"
 """A stored array, bool, where others move too: true, the parameters of the rings' player moved."""
 
@@ -136,6 +139,21 @@ def forget(rings: Rings) -> Rings:
     """
     mine = True if rings.mine is None else rings.mine[:, None]
     return rings._replace(weight=jnp.where(mine, 0.0, rings.weight))
+
+
+def amend(rings: Rings, slot: jax.Array, name: str, values: jax.Array, chosen: jax.Array) -> Rings:
+    """Returns the rings with other values of a stored array, one of each row, in the newest rows of slots.
+
+    So a row gets what became known after it was written. slot: [B] int32, distinct; those that do not exist are left
+    out, as those that are not chosen, [B] bool. values: [B, ...].
+    """
+    num_slots, length = rings.weight.shape
+    exists = chosen & (slot >= 0) & (slot < num_slots)
+    slot = jnp.where(exists, slot, num_slots + jnp.arange(slot.shape[0], dtype=slot.dtype))
+    newest = (rings.cursor.at[slot].get(mode="fill", fill_value=0) - 1) % length
+    ring = rings.stored[name]
+    ring = ring.at[slot, newest].set(values.astype(ring.dtype), mode="drop", unique_indices=True)
+    return rings._replace(stored={**rings.stored, name: ring})
 
 
 def write(

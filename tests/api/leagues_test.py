@@ -21,7 +21,7 @@ from seedzero.config import configs
 from seedzero.core import errors
 from seedzero.envs import spiel
 from seedzero.evaluation import agent_choice
-from seedzero.league import members
+from seedzero.league import members, payoffs
 
 
 def _read(path: pathlib.Path) -> leagues.SavedLeague:
@@ -169,3 +169,20 @@ def test_all_of_a_league_is_one_object(tmp_path: pathlib.Path) -> None:
     assert [event["player"] for event in found["lineage"][0]["events"]] == [saved_league.OLD, saved_league.NEW]
     assert found["opponents"]["main"] == league.opponents() and found["payoff"] == league.payoff.table()
     assert found["ratings"].keys() == found["games"].keys()
+
+
+def test_a_scripted_member_has_results_and_no_parameters(tmp_path: pathlib.Path, said: golden.Said) -> None:
+    counters = saved_league.made_counters()
+    counters["league"]["pool"]["members"].append(members.Member("mcts-50", "scripted", learns=False).to_json())
+    match = payoffs.Match("scripted", "main", "mcts-50", 0, payoffs.LOSS, -1.0)
+    payoff = payoffs.record(payoffs.Payoff.from_json(counters["league"]["payoff"]), [match] * 8)
+    counters["league"]["payoff"] = payoff.to_json()
+    path = saved_league.make(tmp_path / "run", counters)
+    league = _read(path)
+    assert league.ratings()[0]["mcts-50"] > league.ratings()[0]["main"] and league.ratings()[1]["mcts-50"] == 8
+    assert league.to_json()["types"]["scripted"] == 8
+    assert {row["opponent"]: row["share"] for row in league.opponents()}["mcts-50"] > 0.2
+    with said.raises(errors.UsageError, "mcts-50", "match"):
+        leagues.play(agent_choice.AgentChoice(path), "runs/mine", ("main", "mcts-50"), 20)
+    with said.raises(errors.UsageError, "mcts-50", "load"):
+        seedzero.load(path, player="mcts-50")

@@ -242,3 +242,26 @@ def test_a_league_plays_a_game_whose_returns_do_not_sum_to_zero() -> None:
     pytest.importorskip("pyspiel")
     given = {"env.id": "spiel:matrix_pd", "league.freeze_every": "100", "league.score": "return"}
     assert request.check_early(request.make({"preset": "seats"}, given)).spec is not None
+
+
+@pytest.mark.parametrize(
+    ("game", "members", "named"),
+    [
+        ("kuhn_poker", "random,mcts-50", "'mcts-50'.*'kuhn_poker'"),
+        ("tic_tac_toe", "spiel:stockfish", "'stockfish'.*uniform_random"),
+        ("kuhn_poker(players=3)", "random", "two players .* 3 seats"),
+        ("tic_tac_toe", "random,mcts-50,spiel:uniform_random", ""),
+    ],
+)
+def test_scripted_members_that_cannot_play_a_game_are_refused_early(
+    game: str, members: str, named: str, said: golden.Said
+) -> None:
+    pytest.importorskip("pyspiel")
+    agent = {"run.agent": "ppo"} if game.startswith("kuhn") else {}
+    settings = {"env.id": f"spiel:{game}", "league.freeze_every": "1000", "league.members": members, **agent}
+    asked = request.make({}, settings)
+    if named:
+        with said.raises(errors.ConfigError, named, (game, members)):
+            request.check_early(asked)
+    else:
+        request.check_early(asked)

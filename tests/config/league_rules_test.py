@@ -135,3 +135,29 @@ def test_an_opponent_model_needs_a_search(said: golden.Said) -> None:
     with pytest.raises(errors.ConfigError, match="agent ppo has none") as raised:
         combinations.check(configs.override(presets.get("league-kuhn"), {"league.opponent_model": True}))
     said(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"league.members": "best"}, "best"),
+        ({"league.members": "random,random"}, "each once"),
+        ({"league.members": "os:getcwd"}, "Python's own"),
+        ({"league.freeze_every": 0}, r"--league\.freeze_every=N"),
+        ({"env.id": "remote", "worker.num": 0}, r"--league\.members=random"),
+        ({"league.opponent_model": True}, "opponent_model"),
+    ],
+)
+def test_scripted_members_exclude_settings_by_name(
+    changes: dict[str, options.Value], named: str, said: golden.Said
+) -> None:
+    asked = _league(league__members="random,mcts-50,my_bots:clever")
+    with said.raises(errors.ConfigError, named, str(changes)):
+        combinations.check(configs.override(asked, changes))
+    combinations.check(asked)
+    combinations.check(configs.override(asked, {"env.id": "remote", "worker.num": 0, "league.members": "random"}))
+
+
+def test_scripted_members_are_a_setting_of_agents_with_a_league(said: golden.Said) -> None:
+    with said.raises(errors.ConfigError, r"--league\.members .*muzero.*--agent=apex"):
+        configs.check_read(["league.members"], "apex")

@@ -112,6 +112,10 @@ CASES = {
     "seats, apex": _seats("apex", "goofspiel(num_cards=4)", _PRIORITIES),
     "seats, r2d2": _seats("r2d2", "kuhn_poker", "--r2d2.sequence_length=8", _PRIORITIES),
     "league": Case((*harness.TINY, *_LEAGUE, "--muzero.n_step=9", "--league.freeze_every=150"), quick=True),
+    "league, scripted": Case(
+        (*harness.TINY, *_LEAGUE, "--league.freeze_every=150", "--league.members=random,mcts-4,spiel:uniform_random"),
+        quick=True,
+    ),
 }
 
 

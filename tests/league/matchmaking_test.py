@@ -289,3 +289,30 @@ def test_learning_players_draw_independently() -> None:
         for home in (0, 1, 2)
     ]
     assert starts[0] != starts[1] != starts[2] != starts[0]
+
+
+def test_scripted_members_are_drawn_as_frozen_players_are() -> None:
+    """Of two frozen players and two members, with win rates of 0.5, 0.9, 0.2 and 0.7: shares of (1 - w)^2."""
+    settings = league_config.LeagueConfig(freeze_every=1, members="random,mcts-50", self_play=0.4)
+    pool = members.initial_pool(settings)
+    for digits in ("0a", "0b"):
+        pool, _ = pool.freeze("main", digits, version=1, env_steps=1)
+    rates = {"main-0a": 0.5, "main-0b": 0.9, "mcts-50": 0.2, "random": 0.7}
+    recent = {("main", name): payoffs.Recent(1e6 * rate, 1e6) for name, rate in rates.items()}
+    payoff, total = payoffs.Payoff({}, recent), 0.25 + 0.01 + 0.64 + 0.09
+    found = matchmaking.chances(payoff, pool, "main", settings)
+    expected = {"main": 0.4, **{name: 0.6 * (1 - rate) ** 2 / total for name, rate in rates.items()}}
+    assert found == pytest.approx(expected, abs=1e-5)
+    draws = collections.Counter[str]()
+    for number in range(2_000):
+        draws.update(matchmaking.active_set(payoff, pool, "main", settings, seed=1, number=number))
+    names = list(expected)
+    assert _pvalue([draws[name] for name in names], np.array([8_000 * found[name] for name in names])) > 0.01
+
+
+def test_a_league_exploiter_meets_scripted_members_and_a_main_exploiter_does_not() -> None:
+    settings = league_config.LeagueConfig(freeze_every=1, main_exploiters=1, league_exploiters=1, members="random")
+    pool = members.initial_pool(settings)
+    shares = {home: matchmaking.chances(payoffs.Payoff(), pool, home, settings) for home in pool.learning}
+    assert shares["league_exploiter_0"]["random"] == 1.0 and shares["main_exploiter_0"]["random"] == 0.0
+    assert "random" not in matchmaking.chances(payoffs.Payoff(), pool.retire("random"), "main", settings)

@@ -257,9 +257,38 @@ def test_changes_that_a_player_s_kind_forbids_are_refused(said: golden.Said) -> 
             (lambda: pool.reset("main-0a", source="initial", version=1, env_steps=1), "main-0a is frozen"),
             (lambda: pool.reset("main", source="main", version=1, env_steps=1), "its own"),
             (lambda: pool.reset("main", source="main-9", version=1, env_steps=1), "'main-9'"),
-            (lambda: pool.meet("main", "main_1"), "main_1 is no frozen player"),
+            (lambda: pool.meet("main", "main_1"), "main_1 is no frozen or scripted player"),
             (lambda: pool.meet("main-0a", "main-1b"), "main-0a is frozen"),
         ]
     ):
         with said.raises(ValueError, named, number):
             change()
+
+
+SCRIPTED = league_config.LeagueConfig(freeze_every=1, members="random,mcts-50,spiel:uniform_random(seed=1),a.b:bot")
+
+
+def test_scripted_members_begin_with_the_league_and_are_no_snapshots() -> None:
+    pool = members.initial_pool(SCRIPTED)
+    assert pool.learning == ("main",) and pool.frozen == pool.past() == ()
+    assert members.scripted(pool) == ("random", "mcts-50", "spiel:uniform_random(seed=1)", "a.b:bot")
+    frozen, _ = pool.freeze("main", "0a", version=1, env_steps=1)
+    assert members.fixed(frozen) == ("main-0a", *members.scripted(pool)) and frozen.past() == ("main-0a",)
+    assert members.Pool.from_json(json.loads(json.dumps(frozen.to_json()))) == frozen
+    assert [members.is_frozen(name) for name in ("main-0a", *members.scripted(pool))] == [True, *[False] * 4]
+    alone = league_config.LeagueConfig(members="random")
+    assert members.scripted(members.initial_pool(alone)) == (), "there is no league"
+
+
+def test_a_scripted_member_retires_and_may_be_an_only_opponent() -> None:
+    pool = members.initial_pool(SCRIPTED).meet("main", "mcts-50")
+    assert pool.of("main").rival == "mcts-50"
+    retired = pool.retire("mcts-50")
+    assert members.scripted(retired) == ("random", "spiel:uniform_random(seed=1)", "a.b:bot")
+    assert members.Pool.from_json(retired.to_json()) == retired
+    with pytest.raises(ValueError, match="random is scripted"):
+        pool.freeze("random", "0a", version=1, env_steps=1)
+    with pytest.raises(ValueError, match="mcts-50"):
+        retired.meet("main", "mcts-50")
+    with pytest.raises(ValueError, match="random is scripted, and has no parameters"):
+        pool.reset("main", source="random", version=1, env_steps=1)

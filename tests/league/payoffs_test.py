@@ -8,6 +8,7 @@ import golden
 import pytest
 import saved_league
 
+from seedzero.config import league_config
 from seedzero.league import members, payoffs
 
 
@@ -35,7 +36,8 @@ def test_a_match_gives_a_row_to_both_sides() -> None:
     assert found.rows[payoffs.Key(payoffs.PAST, "main", "main-1", 1)] == payoffs.Tally(1, 1, 0, 1.0)
     assert found.rows[payoffs.Key(payoffs.PAST, "main-1", "main", 0)] == payoffs.Tally(0, 1, 1, -1.0)
     counts = {payoffs.SELF_PLAY: 1, payoffs.PAST: 4, payoffs.EVALUATION: 1}
-    assert found.num_matches() == {name: counts.get(name, 0) for name in payoffs.TYPES}
+    always = [name for name in payoffs.TYPES if name != members.SCRIPTED]  # of leagues with scripted members alone
+    assert found.num_matches() == {name: counts.get(name, 0) for name in always}
     assert sum(row.games for row in found.rows.values()) == 2 * len(MATCHES)
 
 
@@ -207,10 +209,10 @@ def test_types_follow_from_the_home_and_the_opponent() -> None:
 def test_matches_of_all_types_between_two_players_tell_a_recent_win_rate() -> None:
     matches = [_won(type=name) for name in payoffs.BETWEEN]
     found = payoffs.record(payoffs.Payoff(), matches)
-    weight = pytest.approx(sum(0.99**age for age in range(5)))
+    weight = pytest.approx(sum(0.99**age for age in range(len(payoffs.BETWEEN))))
     assert found.recent == {("main", "main-1"): (weight, weight), ("main-1", "main"): (0.0, weight)}
-    assert found.since_reset("main", "main-1") == payoffs.Tally(wins=5, total=5.0)
-    assert found.pairs() == {("main", "main-1"): payoffs.Tally(wins=5, total=5.0)}
+    assert found.since_reset("main", "main-1") == payoffs.Tally(wins=6, total=6.0)
+    assert found.pairs() == {("main", "main-1"): payoffs.Tally(wins=6, total=6.0)}
     assert found.num_matches() == {"self_play": 0, "evaluation": 0} | dict.fromkeys(payoffs.BETWEEN, 1)
 
 
@@ -229,3 +231,16 @@ def test_a_reset_player_s_win_rates_begin_anew_and_counts_stay() -> None:
 
 def test_a_payoff_without_resets_is_saved_as_by_versions_without_them() -> None:
     assert _payoff().to_json().keys() == {"rows", "recent"}
+
+
+def test_matches_with_a_scripted_member_have_a_type_of_their_own() -> None:
+    settings = league_config.LeagueConfig(
+        freeze_every=1, main_exploiters=1, league_exploiters=1, members="random,mcts-9"
+    )
+    pool = members.initial_pool(settings)
+    for home in ("main", "main_exploiter_0", "league_exploiter_0"):
+        assert payoffs.type_of(pool.of(home), pool.of("mcts-9")) == "scripted"
+    found = payoffs.record(payoffs.Payoff(), [payoffs.Match("scripted", "main", "mcts-9", 1, payoffs.LOSS, -1.0)])
+    assert found.num_matches()["scripted"] == 1 and sum(row.games for row in found.rows.values()) == 2
+    assert found.pairs() == {("main", "mcts-9"): payoffs.Tally(0, 0, 1, -1.0)}  # rated, unlike an evaluation's
+    assert payoffs.Payoff.from_json(found.to_json()) == found

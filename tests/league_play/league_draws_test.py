@@ -93,3 +93,15 @@ def test_groups_that_change_their_home_begin_its_turns_and_the_others_go_on() ->
     again = league_draws.Draws(settings, 1, members.initial_pool(settings), TABLE)
     again.restore(json.loads(json.dumps(draws.to_json())), 0, TABLE)
     assert [dataclasses.asdict(home) for home in again.homes] == [dataclasses.asdict(home) for home in draws.homes]
+
+
+def test_a_group_whose_worker_cannot_play_against_an_opponent_takes_the_next_one() -> None:
+    draws, slots = _make(), np.array([0, 1])
+    draws.homes[0].active = ("a", "b", "c")
+    met = [[draws.next(slot, 0, slots, lambda name: name != "b") for slot in (0, 1)] for _ in range(4)]
+    assert {one for one, _ in met} == {"a", "c"} and all(one == other for one, other in met)
+    assert draws.next(0, 0, slots, lambda name: False) == "main", "without another one it plays against itself"
+    draws.homes[0].active = ("b",) * 3
+    assert draws.next(1, 0, slots) == "main" and draws.next(0, 0, slots) == "b"
+    draws.release(slots)  # another worker takes the slots
+    assert [draws.next(slot, 0, slots, lambda name: name != "b") for slot in (0, 1)] == ["main", "main"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import json
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from seedzero.core import errors, types
 from seedzero.device import batches, states
 from seedzero.league import matchmaking, members, payoffs
 from seedzero.league_play import league_seating, snapshot_pools
+from seedzero.loop import seatings
 
 NUM_SLOTS, SIZE = 8, 4
 GROUPS = np.repeat([0, 4], SIZE)
@@ -33,7 +35,7 @@ def _make(
     kept = snapshot_pools.ParamsPool(load, lambda params: params, on_devices=5, on_host=50)
     told = [] if reports is None else reports
     return league_seating.LeagueSeating(
-        config, NUM_SLOTS, kept, lambda number: f"{number:012x}", told.append, has_seats=has_seats
+        config, NUM_SLOTS, kept, lambda number: f"{number:012x}", told.append, has_seats=has_seats, num_actions=3
     )
 
 
@@ -52,12 +54,8 @@ class Games:
         self.row = np.zeros(NUM_SLOTS, int)
         self.length = 3 + np.arange(NUM_SLOTS) % 3
 
-    def step(self) -> np.ndarray:
-        """Shows a row of each slot; returns [S] the mover of each: a frozen player's parameters, or None."""
-        return self.step_of(range(NUM_SLOTS))
-
-    def step_of(self, slots: Sequence[int]) -> np.ndarray:
-        """Shows a row of some slots, of groups at home with one player; returns as `step`."""
+    def hands(self, slots: Sequence[int] = range(NUM_SLOTS)) -> list[tuple[np.ndarray, seatings.Hand]]:
+        """Shows a row of each of some slots; returns the hands, each with its slots, [S] bool."""
         final = self.row == self.length
         first_won = final & (np.arange(NUM_SLOTS) % 2 == 0)
         # The reward is that of the mover of the row before: the first mover's where that row's number is even.
@@ -73,14 +71,29 @@ class Games:
             first=(self.row == 0)[order],
             task=np.zeros(len(order), np.int32),
         )
-        movers, dealt = np.full(NUM_SLOTS, None, object), np.zeros(NUM_SLOTS, int)
+        found = []
         for hand in self.seating.deal(joined):
-            mine = joined.slot if hand.mine is None else joined.slot[hand.mine]
-            dealt[mine] += 1
-            for slot in mine.tolist():
+            mine = np.zeros(NUM_SLOTS, bool)
+            mine[joined.slot if hand.mine is None else joined.slot[hand.mine]] = True
+            found.append((mine, hand))
+        assert (np.sum([mine for mine, _ in found], axis=0) == np.isin(np.arange(NUM_SLOTS), slots)).all()
+        return found
+
+    def go_on(self, slots: Sequence[int] = range(NUM_SLOTS)) -> None:
+        chosen = np.isin(np.arange(NUM_SLOTS), slots)
+        self.row = np.where(chosen, np.where(self.row == self.length, 0, self.row + 1), self.row)
+
+    def step(self) -> np.ndarray:
+        """Shows a row of each slot; returns [S] the mover of each: a frozen player's parameters, or None."""
+        return self.step_of(range(NUM_SLOTS))
+
+    def step_of(self, slots: Sequence[int]) -> np.ndarray:
+        """Shows a row of some slots, of groups at home with one player; returns as `step`."""
+        movers = np.full(NUM_SLOTS, None, object)
+        for mine, hand in self.hands(slots):
+            for slot in np.flatnonzero(mine).tolist():
                 movers[slot] = hand.params
-        assert (dealt[order] == 1).all()
-        self.row[order] = np.where(final, 0, self.row + 1)[order]
+        self.go_on(slots)
         return movers
 
     def play(self, num_steps: int) -> list[np.ndarray]:
@@ -268,7 +281,8 @@ def test_matches_of_evaluations_are_counted_and_draw_no_opponents() -> None:
     before = seating.to_json()["league"]
     seating.count(payoffs.evaluated([("mcts-9/second", -1.0)] * 100))
     after = seating.to_json()["league"]
-    assert seating.num_matches() == {**dict.fromkeys(payoffs.TYPES, 0), "evaluation": 100, "void": 0}
+    always = [name for name in payoffs.TYPES if name != members.SCRIPTED]
+    assert seating.num_matches() == {**dict.fromkeys(always, 0), "evaluation": 100, "void": 0}
     assert {**after, "payoff": {}} == {**before, "payoff": {}}
     again = _make()
     again.restore(seating.to_json())
@@ -337,6 +351,49 @@ def test_other_groups_are_refused_where_several_players_have_homes_in_them() -> 
     assert [seating.home(np.array([4])) for seating in seatings] == [1, 0]
     with pytest.raises(errors.ResumeError, match=r"--worker\.envs_per_group=2: .*=4$"):
         seatings[1].restore(seatings[0].to_json())
+
+
+def test_scripted_members_move_their_side_and_their_matches_count() -> None:
+    seating = _make(self_play=0.0, members="random,mcts-9")
+    games, sides = Games(seating), np.zeros(NUM_SLOTS, int)
+    for _ in range(80):
+        first, final = games.row == 0, games.row == games.length
+        hands = games.hands()
+        scripted = np.any([mine for mine, hand in hands if hand.is_scripted], axis=0)
+        sides = np.where(first, scripted, sides)  # 1: the member moves first
+        assert not np.any(scripted & final)
+        np.testing.assert_array_equal(scripted, ((games.row + sides) % 2 == 1) & ~final)
+        assert {(hand.bot, hand.given is None) for _, hand in hands if hand.is_scripted} <= {(0, False), (1, True)}
+        assert all(hand.stored and hand.params is None for _, hand in hands)
+        games.go_on()
+    counts = seating.num_matches()
+    assert counts["scripted"] > 60 and counts["self_play"] == counts["past"] == 0
+    assert sum(row["games"] for row in seating.payoff.table()) == 2 * counts["scripted"]
+    found = {row["opponent"]: row["games"] for row in seating.payoff.table() if row["player"] == "main"}
+    assert found.keys() == {"random", "mcts-9"}
+    saved = json.loads(json.dumps(seating.to_json()))
+    again = _make(self_play=0.0, members="random,mcts-9")
+    again.restore(saved)
+    assert again.to_json() == seating.to_json() and again.num_matches() == counts
+
+
+def test_active_sets_of_a_run_match_the_shares_of_matchmaking() -> None:
+    """A chi-square test of all sets that were drawn while matches were played."""
+    from scipy import stats
+
+    seating = _make(members="random,mcts-9", weighting="uniform", redraw=1, active=1)
+    _freeze(seating, 2)
+    games, drawn, number = Games(seating), collections.Counter[str](), seating._draws.homes[0].num_sets
+    while number < 2_000:
+        games.step()
+        home = seating._draws.homes[0]
+        if home.num_sets > number:
+            number = home.num_sets
+            drawn.update(home.active)
+    shares = matchmaking.chances(seating.payoff, seating.members, "main", seating._settings)
+    assert shares == {"main": 0.25, **dict.fromkeys(("random", "mcts-9", *seating.frozen()), 0.75 / 4)}
+    expected = [share * drawn.total() for share in shares.values()]
+    assert stats.chisquare([drawn[name] for name in shares], expected).pvalue > 0.01
 
 
 class SeatGames:

@@ -256,3 +256,12 @@ def test_new_steps_wait_for_their_numbers_until_the_next_question() -> None:
         watched.take(record.Acted(batches.join(messages), messages, np.array([0], np.int32), looks=looks))
         numbers.append([step.number for step in watched.since(0, 100)[0]])
     assert numbers == [[0], [0], [0, 1]]
+
+
+def test_a_scripted_member_s_move_is_told_with_the_step_after_it() -> None:
+    watched, session = observers.Watched(0, 0, 0.0), loop_world.make_session([0])
+    for number, played in enumerate([-1, -1, 2]):
+        messages = [loop_world.message(session, 0, float(number), first=number == 0)]
+        rows = batches.join(messages)._replace(played=np.array([played], np.int32))
+        watched.take(record.Acted(rows, messages, np.array([1], np.int32)))
+    assert [step.action for step in watched._steps.since(0)] == [1, 2, 1]

@@ -174,3 +174,19 @@ def test_where_several_players_learn_a_group_is_whole(said: golden.Said) -> None
     assert _slots(roster, roster.assign(_hello()).session_id) == [0, 1, 2, 3]
     with said.raises(errors.SlotsExhausted, " 2 players learn"):
         roster.assign(_hello("b", max_envs=3))
+
+
+def test_bots_are_named_to_training_workers_that_know_them() -> None:
+    members = "random,mcts-9,spiel:uniform_random"
+    roster = _roster(**{"league.freeze_every": 100, "league.members": members})
+    knows = dataclasses.replace(_hello("b", BOTH), knows_bots=True)
+    without, with_bots = roster.assign(_hello()), roster.assign(knows)
+    assert without.bots == () and with_bots.bots == ("mcts-9", "spiel:uniform_random")
+    for session in (without, with_bots):
+        roster.begin(session.session_id)
+    assert [rosters.knows_bots(roster, slot) for slot in range(8)] == [False] * 4 + [True] * 4
+    evaluating = roster.assign(dataclasses.replace(knows, roles=(types.Role.EVALUATE,)))
+    assert evaluating.role is types.Role.EVALUATE and evaluating.bots == ()
+    roster.remove(with_bots.session_id)
+    assert not rosters.knows_bots(roster, 4)
+    assert _roster().assign(knows).bots == (), "there is no league"

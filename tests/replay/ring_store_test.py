@@ -162,3 +162,20 @@ def test_a_player_forgets_its_own_rows_and_draws_the_next_ones(mine: list[bool] 
     replay = harness.put(replay, 3, slot=1)  # completes the row that was pending then
     assert (harness.weights(replay), harness.weights(replay, slot=1)) == (other, [0, 0, 1, 0])
     assert np.asarray(replay.cursor).tolist() == [3, 4]
+
+
+def test_the_newest_row_of_chosen_slots_gets_another_value() -> None:
+    stored = {"action": sources.Stored((), np.dtype(np.int32))}
+    replay = ring_store.create(harness.spec(), stored, 3, 4)
+    write = jax.jit(lambda replay, slot, row: ring_store.write(replay, slot, row, np.int32(0), 1))
+    for number in range(5):  # slot 1 has rows of two rounds
+        replay = write(replay, np.array([1]), row_of(number, action=np.array([10 + number])))
+    replay = write(replay, np.array([2]), row_of(9, action=np.array([19])))
+    before = np.asarray(replay.stored["action"]).copy()
+    slots, values = np.array([1, 2, 3, -1], np.int32), np.array([7, 8, 9, 9], np.int32)
+    amend = jax.jit(lambda replay, chosen: ring_store.amend(replay, slots, "action", values, chosen))
+    found = amend(replay, np.array([True, False, True, True]))
+    expected = before.copy()
+    expected[1, 0] = 7  # row 4 lies at 4 % 4
+    np.testing.assert_array_equal(found.stored["action"], expected)
+    np.testing.assert_array_equal(found.cursor, replay.cursor)

@@ -71,6 +71,24 @@ def test_a_killed_run_repeats_the_players_that_come_and_go(host: harness.Host) -
 
 # ------------------------------------------------------------------------------------ a builder of a user's
 
+
+@pytest.mark.slow  # tests/league/builders_test.py has its decisions
+def test_the_builder_of_the_documentation_trains(host: harness.Host) -> None:
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "league.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r'```python\n("""my_rules\.py:.*?)```', page, re.DOTALL)
+    (host.directory / "my_rules.py").write_text(code)
+    words = [word for word in run_state.COMING if not word.startswith("--league.builder=")]
+    built = ("--league.builder=my_rules:build", '--league.builder_args={"every": 15}', "--league.build_every=5")
+    ended = host.train(host.directory / "own", *words, *built, "--max_updates=120").wait()
+    assert ended.code == 0, ended.err
+    run_state.check_league(host.directory / "own")
+    pool = leagues.read(host.directory / "own", "").pool
+    added = [member for member in pool.members if member.origin]
+    assert added and {(one.kind, one.origin, one.reason) for one in added} == {
+        ("main_exploiter", "main", "main stagnates")
+    }
+
+
 FAULTY = (
     *run_state.SEVERAL_PLAYERS,
     "--league.builder=e2e_builders:faulty",

@@ -69,8 +69,8 @@ def check_players(number: int, num_bytes: int, needed: checkpoint.Needed, device
         raise errors.CapacityError(
             f"{number} learning players need {num_bytes / _GIB:.2f} GiB each on {device.platform} beside "
             f"{others / _GIB:.2f} GiB for replay and checkpoints, and {free / _GIB:.2f} GiB are free: {fitting} would "
-            "fit; lower --league.main_players, --league.main_exploiters, --league.league_exploiters, the network, or "
-            "--replay.capacity"
+            "fit; lower --league.main_players, --league.main_exploiters, --league.league_exploiters, "
+            "--league.max_players, the network, or --replay.capacity"
         )
 
 

@@ -45,3 +45,8 @@ def test_actions_are_independent_of_the_environments_numbers(seed: int) -> None:
 def test_an_environment_that_cannot_be_made_is_refused_before_anything_starts() -> None:
     with pytest.raises(errors.EnvironmentFailure, match="nothing-v0"):
         environments.run(settings={"env.id": "gym:nothing-v0"})
+
+
+def test_rows_that_are_seats_are_measured_in_whole_games() -> None:
+    figures = environments.run(settings={"env.id": "spiel:kuhn_poker(players=3)", "worker.threads": 1}, seconds=0.2)
+    assert figures["environments"] == 2 * 18 and figures["steps_per_second"] > 0  # of 16 in each group

@@ -33,6 +33,21 @@ _ROLES = {types.Role.TRAIN: inference_pb2.ROLE_TRAIN, types.Role.EVALUATE: infer
 _ROLE_OF = {number: role for role, number in _ROLES.items()}
 
 
+def check_generated(kind: type[Any], generated: type[protobuf.Message]) -> None:
+    """Raises ImportError for a generated message without a field of a dataclass, as after an update of the sources."""
+    known = generated.DESCRIPTOR.fields_by_name
+    if missing := [field.name for field in dataclasses.fields(kind) if field.name not in known]:
+        raise ImportError(
+            f"seedzero/transport/inference_pb2.py is older than inference.proto: {generated.DESCRIPTOR.name} has no "
+            f"{missing[0]}; install seedzero again, as by `pip install -e .`, which generates it"
+        )
+
+
+check_generated(messages.Hello, inference_pb2.Hello)
+check_generated(types.Assignment, inference_pb2.Assign)
+check_generated(types.EnvSpec, inference_pb2.Spec)
+
+
 def encode_hello(hello: messages.Hello) -> bytes:
     roles = [_ROLES[role] for role in hello.roles]
     fields = dict(dataclasses.asdict(hello), roles=roles, protocol_version=PROTOCOL_VERSION)

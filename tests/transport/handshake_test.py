@@ -172,3 +172,8 @@ def test_impossible_assignment_is_refused(name: str, value: object, message: str
     setattr(fields, name, value)
     with pytest.raises(errors.InvalidMessage, match=message):
         handshake.assignment_of(fields)
+
+
+def test_a_generated_message_that_is_older_than_the_sources_is_named(said: golden.Said) -> None:
+    with said.raises(ImportError, "Assign has no worker_id"):
+        handshake.check_generated(messages.Hello, inference_pb2.Assign)

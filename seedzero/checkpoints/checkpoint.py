@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -63,7 +63,7 @@ class Restored(NamedTuple):
     step: int  # updates done
     state: dict[str, trees.Tree]
     counters: Mapping[str, Any]
-    rings: ring_store.Rings | None  # the replay; None: not saved, or not asked for
+    rings: ring_store.Replay | None  # the replay; None: not saved, or not asked for
     losses: list[str]  # one sentence for each newer checkpoint that is damaged, a replay, a frozen player
     newest: Newest  # the start of the next save, for `Checkpointer.continue_from`
     frozen: Mapping[str, manifest.Files] = types.MappingProxyType({})  # the whole frozen players, by name
@@ -123,9 +123,11 @@ def digest(state: Mapping[str, trees.Tree]) -> str:
     return trees.digest(parts_of(state))
 
 
-def described(frames: Any) -> dict[str, jax.ShapeDtypeStruct]:
-    """Returns the shape and dtype of the rings' observations as files have them, by name."""
-    return {OBSERVATION: jax.ShapeDtypeStruct(frames.shape, frames.dtype)}
+def described(rings: ring_store.Replay) -> dict[str, jax.ShapeDtypeStruct]:
+    """Returns the shape and dtype of the observations of all rings as files have them, by name."""
+    first, *_ = found = [one.observation for one in ring_store.each(rings)]
+    num_slots = sum(frames.shape[0] for frames in found)
+    return {OBSERVATION: jax.ShapeDtypeStruct((num_slots, *first.shape[1:]), first.dtype)}
 
 
 def all_but_observation(rings: ring_store.Rings) -> dict[str, Any]:
@@ -135,13 +137,19 @@ def all_but_observation(rings: ring_store.Rings) -> dict[str, Any]:
     return {_ON_DISK.get(name, name): field for name, field in fields.items()}
 
 
+def by_place(small: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the small arrays of the rings of all places as one tree, by the places' numbers if there are several."""
+    return small[0] if len(small) == 1 else {str(number): arrays for number, arrays in enumerate(small)}
+
+
 def restore(
     directory: pathlib.Path,
     like: Like | Mapping[str, trees.Tree] | None,
-    rings_like: ring_store.Rings | None,
+    rings_like: ring_store.Replay | None,
     step: saved_files.Step = "last",
     *,
     needs_replay: bool = False,
+    places: Sequence[int] = (),
 ) -> Restored | None:
     """Returns a checkpoint, found by `files.find`; None for an empty directory.
 
@@ -154,6 +162,7 @@ def restore(
         shardings are enough. None: the state is not read.
       rings_like: the same for the replay; None: it is not read.
       needs_replay: only a checkpoint with all of its replay and its frozen players will do.
+      places: the present `ring_store.PLACES`; (): there is one. The replay of other places is left out.
 
     Raises CheckpointError if no checkpoint is usable, ResumeError if the checkpoint does not fit, or lacks the state.
     """
@@ -168,7 +177,13 @@ def restore(
             path, found, wanted, tuple(name for name in found.arrays if name not in _REPLAY_PARTS)
         )
     rings, replay, losses = None, None, list(skipped.values())
-    if rings_like is not None and found.has_replay:
+    was, now = list(found.counters.get(ring_store.PLACES, ())), list(places)
+    if rings_like is not None and found.has_replay and was != now:
+        losses.append(
+            f"the replay of checkpoint {found.step} lies in {len(was) or 1} place(s) of devices, and now there are "
+            f"{len(now) or 1}{' of other sizes' * (len(was) == len(now))}: the players are dealt anew"
+        )
+    elif rings_like is not None and found.has_replay:
         try:
             saved_files.verified(directory, path, scope="replay")
             rings, replay = _load_replay(directory, path, found, rings_like)
@@ -180,8 +195,17 @@ def restore(
     return Restored(found.step, state, found.counters, rings, losses, newest, frozen, found.state_sha256)
 
 
-def _load_small(path: pathlib.Path, found: manifest.Manifest, like: ring_store.Rings) -> dict[str, Any]:
-    """Returns the small arrays of the rings, for a changed number of devices, too."""
+def _load_small(path: pathlib.Path, found: manifest.Manifest, like: ring_store.Replay) -> list[dict[str, Any]]:
+    """Returns the small arrays of the rings of each place, of the only one for a changed number of devices, too."""
+    first, *more = ring_store.each(like)
+    if more:
+        every = [all_but_observation(one) for one in (first, *more)]
+        arrays = saved_files.load(path, found, by_place(every), (saved_files.REPLAY,))
+        return [arrays[str(number)] for number in range(len(every))]
+    return [_load_small_of_one(path, found, first)]
+
+
+def _load_small_of_one(path: pathlib.Path, found: manifest.Manifest, like: ring_store.Rings) -> dict[str, Any]:
     wanted, largest = all_but_observation(like), like.max_weight
     saved = next((tuple(leaf.shape) for leaf in found.arrays[saved_files.REPLAY] if leaf.path == ["max_weight"]), None)
     if largest is None or saved is None or saved == largest.shape:
@@ -194,17 +218,26 @@ def _load_small(path: pathlib.Path, found: manifest.Manifest, like: ring_store.R
 
 
 def _load_replay(
-    directory: pathlib.Path, path: pathlib.Path, found: manifest.Manifest, like: ring_store.Rings
-) -> tuple[ring_store.Rings, segments.SavedReplay]:
-    trees.check_fits(found.arrays[OBSERVATION], described(like.observation))
-    small = _load_small(path, found, like)
+    directory: pathlib.Path, path: pathlib.Path, found: manifest.Manifest, like: ring_store.Replay
+) -> tuple[ring_store.Replay, segments.SavedReplay]:
+    trees.check_fits(found.arrays[OBSERVATION], described(like))
+    small, each = _load_small(path, found, like), ring_store.each(like)
     root = directory / saved_files.SEGMENTS
     saved = segments.SavedReplay(
-        np.asarray(small["cursor"]).astype(np.int64),
+        cursors(small),
         tuple(segments.read_index(root, name, checksums) for name, checksums in found.segments.items()),
     )
-    if missing := segments.num_missing(saved, like.weight.shape[1]):
+    if missing := segments.num_missing(saved, each[0].weight.shape[1]):
         raise errors.CheckpointError(f"its segments lack {missing} rows")  # zeros would take their place
     in_memory = {on_disk: name for name, on_disk in _ON_DISK.items()}
-    arrays = {in_memory.get(name, name): small[name] for name in all_but_observation(like)}
-    return ring_store.Rings(observation=segments.restore(root, saved, like.observation), **arrays), saved
+    parts = segments.by_place(saved, [len(one["cursor"]) for one in small])
+    rings = []
+    for one, arrays, part in zip(each, small, parts, strict=True):
+        named = {in_memory.get(name, name): arrays[name] for name in all_but_observation(one)}
+        rings.append(ring_store.Rings(observation=segments.restore(root, part, one.observation), **named))
+    return ring_store.together(rings), saved
+
+
+def cursors(small: Sequence[dict[str, Any]]) -> np.ndarray:
+    """Returns the cursors [S] int64 of the rings of all places, one after the other; small: the rings' arrays."""
+    return np.concatenate([np.asarray(arrays["cursor"]).astype(np.int64) for arrays in small])

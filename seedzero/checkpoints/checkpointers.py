@@ -142,7 +142,7 @@ class Checkpointer:
         step: int,
         state: Mapping[str, trees.Tree],
         counters: Mapping[str, Any],
-        rings: ring_store.Rings | None,
+        rings: ring_store.Replay | None,
         frozen: Collection[str] = (),
     ) -> None:
         """Starts writing a checkpoint of update `step`, after the end of a save in progress.
@@ -180,25 +180,24 @@ class Checkpointer:
         save.error = _Abandoned("given up, since the run ends")
         return True
 
-    def _copy_replay(self, save: _Save, rings: ring_store.Rings) -> None:
+    def _copy_replay(self, save: _Save, rings: ring_store.Replay) -> None:
         """Copies the rings' small arrays and new observations; the thread writes the observations meanwhile."""
-        small = trees.copy(checkpoint.all_but_observation(rings))
-        save.parts[saved_files.REPLAY] = small
-        save.observation = trees.describe(checkpoint.described(rings.observation))
+        each = ring_store.each(rings)
+        small = [trees.copy(checkpoint.all_but_observation(one)) for one in each]
+        save.parts[saved_files.REPLAY] = checkpoint.by_place(small)
+        save.observation = trees.describe(checkpoint.described(rings))
         # The only wait for the device: its cursors tell the new rows.
-        cursor = np.asarray(small["cursor"]).astype(np.int64)
-        length = rings.weight.shape[1]
+        cursor, length = checkpoint.cursors(small), each[0].weight.shape[1]
         if gone := self._directory.check_newest():
             self._on_error(f"the saved replay is damaged: {gone}; checkpoint {save.step} will hold all of it again")
         built_on = segments.base(self._directory.newest.replay, cursor, length)
         save.replay = segments.SavedReplay(cursor, built_on.segments)
         rows = segments.new_rows(built_on, cursor, length)
         waiting: collections.deque[tuple[int, concurrent.futures.Future[None]]] = collections.deque()
-        for chunk in segments.chunks(rings.observation, rows):
+        for observation, chunk, runs in segments.portions([one.observation for one in each], rows):
             if save.error is not None:
                 return
-            copied = segments.gather(rings.observation, chunk)
-            runs = segments.compress(segments.Rows(rows.slot[chunk.source], rows.number[chunk.source]))
+            copied = segments.gather(observation, chunk)
             waiting.append((copied.nbytes, self._thread.submit(self._write_segment, save, copied, chunk.used, runs)))
             del copied
             while len(waiting) > 1 and sum(num_bytes for num_bytes, _ in waiting) > self._max_copy_bytes:

@@ -15,7 +15,7 @@ import functools
 import json
 import math
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -90,6 +90,20 @@ def needed(saved: SavedReplay, cursor: np.ndarray, length: int) -> tuple[Segment
     return tuple(one for one in saved.segments if np.any(one.runs.start + one.runs.length > oldest[one.runs.slot]))
 
 
+def by_place(saved: SavedReplay, sizes: Sequence[int]) -> list[SavedReplay]:
+    """Returns the part of each of several places, whose rings, of these numbers, come one after the other.
+
+    No segment has rows of two places.
+    """
+    found, first = [], 0
+    for size in sizes:
+        own = [one for one in saved.segments if first <= one.runs.slot[0] < first + size]
+        shifted = tuple(one._replace(runs=one.runs._replace(slot=one.runs.slot - first)) for one in own)
+        found.append(SavedReplay(saved.cursor[first : first + size], shifted))
+        first += size
+    return found
+
+
 def base(saved: SavedReplay | None, cursor: np.ndarray, length: int) -> SavedReplay:
     """Returns the base of a save at `cursor`: the needed segments, or none once most of their rows are dead.
 
@@ -150,6 +164,20 @@ def chunks(observation: Any, rows: Rows) -> Iterator[Chunk]:
         slot[filled] = rows.slot[source] % slots_per_shard
         time[filled] = rows.number[source] % length
         yield Chunk(slot, time, used, source)
+
+
+def portions(observations: Sequence[Any], rows: Rows) -> Iterator[tuple[Any, Chunk, Runs]]:
+    """Yields portions of rows as of `chunks`, with the rings that they are in and their slots and numbers.
+
+    observations: rings [S, T, ...] of several places; their slots come one after the other in `rows`.
+    """
+    first = 0
+    for observation in observations:
+        here = (first <= rows.slot) & (rows.slot < first + observation.shape[0])
+        own = Rows(rows.slot[here] - first, rows.number[here])
+        for chunk in chunks(observation, own):
+            yield observation, chunk, compress(Rows(own.slot[chunk.source] + first, own.number[chunk.source]))
+        first += observation.shape[0]
 
 
 def _filled(num_rows: int, used: np.ndarray) -> np.ndarray:

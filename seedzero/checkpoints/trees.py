@@ -68,9 +68,15 @@ def _plain(tree: Tree) -> Tree:
 
 
 def copy(tree: Tree) -> Tree:
-    """Returns copies on the device, random keys as integers; the originals may be donated right afterwards."""
+    """Returns copies on the devices, random keys as integers; the originals may be donated right afterwards."""
     leaves, structure = jax.tree.flatten(tree)  # without the names of players, which a program would be compiled for
-    return jax.tree.unflatten(structure, _copy(leaves))
+    by_devices = collections.defaultdict[frozenset[Any], list[int]](list)
+    for index, leaf in enumerate(leaves):
+        by_devices[frozenset(leaf.devices() if isinstance(leaf, jax.Array) else ())].append(index)
+    for indices in by_devices.values():  # of several places: a program runs on the devices of one
+        for index, copied in zip(indices, _copy([leaves[index] for index in indices]), strict=True):
+            leaves[index] = copied
+    return jax.tree.unflatten(structure, leaves)
 
 
 @jax.jit

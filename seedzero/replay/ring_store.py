@@ -18,8 +18,8 @@ Shape letters: S slots, T rows of a ring, B batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -89,6 +89,22 @@ def slot_length(capacity: int, num_envs: int, margin: int, multiple: int = 1) ->
       multiple: the length is one of this number's.
     """
     return -(-(math.ceil(capacity / num_envs) + margin) // multiple) * multiple
+
+
+Replay: TypeAlias = Rings | tuple[Rings, ...]
+"""The rings of a run; of a run with several places those of each place."""
+PLACES = "places"
+"""In a checkpoint's counters: the number of devices of each of several places, by which slots lie in the rings."""
+
+
+def each(replay: Replay) -> tuple[Rings, ...]:
+    """Returns the rings of each place."""
+    return (replay,) if isinstance(replay, Rings) else replay
+
+
+def together(found: Sequence[Rings]) -> Replay:
+    """Returns the replay of places with these rings."""
+    return found[0] if len(found) == 1 else tuple(found)
 
 
 def create(

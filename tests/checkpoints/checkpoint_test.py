@@ -106,6 +106,67 @@ def test_rings_and_state_on_several_devices_come_back_to_their_places(disk: harn
     harness.assert_same(harness.restore(disk.open(), state, plain).rings, plain)
 
 
+class InPlaces:
+    """A replay and two players' states on three devices, in two places, one of which has two."""
+
+    def __init__(self) -> None:
+        meshes = [jax.sharding.Mesh(np.array(jax.devices()[a:b]), ("devices",)) for a, b in ((0, 2), (2, 3))]
+        self._sharded = [jax.NamedSharding(mesh, jax.P("devices")) for mesh in meshes]
+        self.plain = [harness.filled(5, num_slots=8), harness.filled(3, seed=1, num_slots=6)]
+        self.state = {
+            f"players/{name}/params": jax.device_put({"w": jnp.full(3, at)}, jax.NamedSharding(mesh, jax.P()))
+            for at, (name, mesh) in enumerate(zip(("main", "other"), meshes, strict=True))
+        }
+
+    @property
+    def rings(self) -> tuple[ring_store.Rings, ...]:
+        return tuple(jax.device_put(*one) for one in zip(self.plain, self._sharded, strict=True))
+
+    def go_on(self, *steps: int) -> None:
+        rng = np.random.default_rng(1)
+        self.plain = [harness.go_on(one, rng, number) for one, number in zip(self.plain, steps, strict=True)]
+
+    def restore(self, disk: harness.Disk, places: list[int]) -> checkpoint.Restored:
+        like = harness.abstract(self.state), tuple(map(harness.abstract, self.rings))
+        restored = checkpoint.restore(disk.path, *like, places=places)
+        assert restored is not None
+        return restored
+
+
+def test_the_replay_of_several_places_comes_back_to_each(disk: harness.Disk) -> None:
+    run, counters = InPlaces(), {ring_store.PLACES: [2, 1]}
+    disk.open()
+    disk.save(1, run.state, counters, run.rings)
+    first = disk.segments()
+    run.go_on(2, 1)
+    disk.save(2, run.state, counters, run.rings)
+    assert len(disk.segments()) == 4 and first < disk.segments()  # new rows of each place alone are written
+    for _ in range(2):
+        restored = run.restore(disk, [2, 1])
+        assert isinstance(restored.rings, tuple) and restored.losses == []
+        harness.assert_same(restored.rings, tuple(run.plain))
+        harness.assert_same(restored.state, run.state)
+        for found, wanted in zip(restored.rings, run.rings, strict=True):
+            assert found.observation.sharding.is_equivalent_to(wanted.observation.sharding, 2)
+        disk.open().continue_from(restored)
+        run.go_on(harness.LENGTH + 2, 0)  # one place's rings are written anew, and nothing of the other
+        disk.save(3, run.state, counters, run.rings)
+    assert disk.errors == []
+
+
+def test_players_dealt_over_other_devices_begin_with_an_empty_replay(disk: harness.Disk, said: golden.Said) -> None:
+    run = InPlaces()
+    disk.open()
+    disk.save(1, run.state, {ring_store.PLACES: [2, 1]}, run.rings)
+    restored = run.restore(disk, [1, 1])
+    assert restored.rings is None
+    harness.assert_same(restored.state, run.state)
+    said(*restored.losses)
+    alone = checkpoint.restore(disk.path, harness.abstract(run.state), harness.abstract(run.plain[0]))
+    assert alone is not None and alone.rings is None
+    said(*alone.losses, "one place")
+
+
 @pytest.mark.parametrize(("before", "after"), [(4, 2), (1, 4)])
 def test_other_numbers_of_devices_share_the_same_rings(disk: harness.Disk, before: int, after: int) -> None:
     """The largest weight lies once on each device."""

@@ -65,3 +65,11 @@ def test_copies_of_other_names_need_no_other_program() -> None:
     assert trees._copy._cache_size() == size
     for name, tree in copied.items():
         assert all(map(np.array_equal, jax.tree.leaves(tree), jax.tree.leaves(other[name.replace("main", "main_1")])))
+
+
+def test_a_tree_on_several_devices_is_copied_there() -> None:
+    first, second = jax.devices()[:2]
+    tree = {"a": jax.device_put(np.ones(2), first), "b": jax.device_put(np.zeros(3), second), "c": np.ones(1)}
+    copied = trees.copy(tree)
+    assert [copied[name].devices() for name in "ab"] == [{first}, {second}]
+    assert copied["a"] is not tree["a"] and np.array_equal(copied["b"], np.zeros(3)) and copied["c"][0] == 1

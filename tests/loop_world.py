@@ -135,8 +135,25 @@ def _make_device(
     layout: batches.Layout,
     sizes: tuple[int, ...],
 ) -> Device:
-    setup = _make_setup(dict(items), spec, num_learning, ahead, layout, sizes)
-    agent = setup.agent
+    return _compiled(items, _make_setup(dict(items), spec, num_learning, ahead, layout, sizes))
+
+
+@functools.cache
+def make_places(items: tuple[tuple[str, options.Value], ...]) -> tuple[Device, Device]:
+    """Returns an agent in two places of a device each, compiled once in a process: groups take them in turn."""
+    items, found = tuple({**SETTINGS, **dict(items)}.items()), list[Device]()
+    groups = np.arange(LAYOUT.num_train) // SIZE
+    for number in (0, 1):
+        numbers = np.where(groups == number, np.arange(LAYOUT.num_train) % SIZE, -1)
+        layout = batches.Layout(1, SIZE, LAYOUT.num_evaluate if number == 0 else 0, numbers)
+        setup = _make_setup(dict(items), SPEC, 0, True, layout, (SIZE,))
+        setup = setup._replace(mesh=meshes.part(meshes.make(2), (number,)))
+        found.append(_compiled(items, setup))
+    return found[0], found[1]
+
+
+def _compiled(items: tuple[tuple[str, options.Value], ...], setup: setups.Setup) -> Device:
+    agent, sizes = setup.agent, setup.sizes
     shapes = states.abstract_train(setup), states.abstract_actor(setup)
     ready = threading.Semaphore(0)
     _, programs = device_programs.prepare(setup, *shapes, on_ready=ready.release)
@@ -210,14 +227,27 @@ def replaced(device: Device, **functions: Any) -> Device:
     return device._replace(programs=cast(Any, _Replaced(device.programs, functions)))
 
 
+def _make_place(number: int, device: Device) -> places.Place:
+    strategy = device_programs.choose_strategy(device.setup, on_host=False, on_ready=lambda: None)
+    actor = trees.copy(device.actor)  # calls donate it
+    return places.Place(number, device.setup, device.programs, strategy, actor.rings, actor.carried)
+
+
 class World:
     """A loop, and what it told the workers and the runtime."""
 
-    def __init__(self, device: Device, seating: seatings.Seating | None = None, **settings: options.Value) -> None:
-        """seating: of two players; None: there is one."""
-        self._device, self.config = device, configured(device, settings)
-        config = self.config
-        self.people = rosters.Roster(config, device.setup.layout, device.setup.max_rows)
+    def __init__(
+        self,
+        device: Device,
+        seating: seatings.Seating | None = None,
+        elsewhere: Device | None = None,
+        **settings: options.Value,
+    ) -> None:
+        """seating: of two players; None: there is one. elsewhere: a place for the second one; None: they share one."""
+        self._devices = (device,) if elsewhere is None else (device, elsewhere)
+        self.config = config = configured(device, settings)
+        here, table = self._devices, None if elsewhere is None else np.where(device.setup.layout.is_here, 0, 1)
+        self.people = rosters.Roster(config, device.setup.layout, device.setup.max_rows, table=table)
         self.inbox = inboxes.Inbox()
         self.replies: list[tuple[messages.StepRequest, list[int], int]] = []
         self.bots: list[list[int]] = []  # of each reply, the numbers of its rows' bots; empty: none
@@ -231,11 +261,10 @@ class World:
         self.decisions: list[Any] = []
         self.gathered = aggregator.Aggregator()
         self.now = 0.0
-        strategy = device_programs.choose_strategy(device.setup, on_host=False, on_ready=lambda: None)
-        actor = trees.copy(device.actor)  # calls donate it
-        self.place = places.Place(0, device.setup, device.programs, strategy, actor.rings, actor.carried)
+        self.places = tuple(_make_place(number, one) for number, one in enumerate(here))
+        self.place = self.places[0]
         names = ("main",) if seating is None else ("main", "other")
-        self.players = tuple(self._player(device, name) for name in names)
+        self.players = tuple(self._player(here[at % len(here)], name, at % len(here)) for at, name in enumerate(names))
         self.player = self.players[0]
         workers = dispatchers.Workers(
             self.inbox,
@@ -246,7 +275,7 @@ class World:
         self.observer = observers.LiveObserver(lambda: self.now, newest_rows.NewestReader)
         self.dispatcher = dispatchers.Dispatcher(
             config,
-            (self.place,),
+            self.places,
             self.players,
             workers,
             self.gathered,
@@ -267,15 +296,15 @@ class World:
 
     def _added(self, name: str, number: int, place: places.Place) -> players.Player:
         """Returns a player that a builder adds; its seed is its number."""
-        return dataclasses.replace(self._player(self._device, name), seed=number)
+        return dataclasses.replace(self._player(self._devices[place.number], name, place.number), seed=number)
 
-    def _player(self, device: Device, name: str) -> players.Player:
+    def _player(self, device: Device, name: str, place: int) -> players.Player:
         setup, rate_limiter = device.setup, players.make_pacer(self.config, device.setup)
         accounting = step_accounting.StepAccounting(
             setup.layout, rate_limiter, self.gathered, setup.spec, self.config.league.homes_change
         )
         seed, train = self.config.run.seed, trees.copy(device.train)  # an update donates it
-        return players.Player(name, seed, self.place, train, rate_limiter=rate_limiter, accounting=accounting)
+        return players.Player(name, seed, self.places[place], train, rate_limiter=rate_limiter, accounting=accounting)
 
     def _reply(self, request: messages.StepRequest, actions: np.ndarray, version: int, *bot: np.ndarray) -> None:
         self.replies.append((request, actions.tolist(), version))

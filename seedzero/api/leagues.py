@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import pathlib
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +28,7 @@ class SavedLeague(NamedTuple):
     payoff: payoffs.Payoff
     active: Mapping[str, tuple[str, ...]]
     num_void: int
+    devices: Mapping[str, tuple[int, ...]] = types.MappingProxyType({})  # of each learning player; {}: all share them
 
     def opponents(self, player: str = members.MAIN) -> list[dict[str, Any]]:
         """Returns a learning player's opponents: itself, and each other player, with their shares of coming draws."""
@@ -170,9 +173,13 @@ def _parse(counters: Mapping[str, Any], settings: league_config.LeagueConfig) ->
     for member in pool.members:
         if member.learns:
             own = counters.get("players", {}).get(member.name, counters)  # of several learning players, each one's
-            numbers = dict(version=int(own["num_updates"]), env_steps=int(own["ledger"]["stored"]))
-            pool = pool.trained(member.name, **numbers)
+            totals = dict(version=int(own["num_updates"]), env_steps=int(own["ledger"]["stored"]))
+            pool = pool.trained(member.name, **totals)
     payoff = payoffs.Payoff.from_json(saved["payoff"])
     homes = saved.get("homes", [{"name": members.MAIN, "active": saved["active"]}])
     active = {home["name"]: tuple(home["active"]) for home in homes}
-    return SavedLeague(update, env_steps, settings, pool, payoff, active, int(saved["num_void"]))
+    devices, numbers = dict[str, tuple[int, ...]](), itertools.accumulate((0, *counters.get("places", ())))
+    for place, (first, end) in enumerate(itertools.pairwise(numbers)):
+        here = [name for name, own in counters["players"].items() if own["place"] == place]
+        devices |= dict.fromkeys(here, tuple(range(first, end)))
+    return SavedLeague(update, env_steps, settings, pool, payoff, active, int(saved["num_void"]), devices)

@@ -156,6 +156,9 @@ def _show(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
     learning = league.pool.learning
     opponents = [{"player": name, **row} for name in learning for row in league.opponents(name) if row["share"]]
     players = [{name: member.to_json()[name] for name in columns} for member in league.pool.members]
+    if league.devices:
+        players = [{**row, "devices": list(league.devices.get(row["name"], ()))} for row in players]
+    shown = [{**row, "devices": ", ".join(map(str, row["devices"]))} if league.devices else row for row in players]
     found = {
         "update": league.update,
         "env_steps": league.env_steps,
@@ -168,7 +171,7 @@ def _show(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
     }
     counted = ", ".join(f"{count:,} {name}" for name, count in types.items() if count) or "none yet"
     text = (
-        f"{output.table(players, num_left=2)}\n\n"
+        f"{output.table(shown, num_left=2)}\n\n"
         "opponents: entries in the active set, share of the next draws, "
         f"{'mean score by returns' if league.settings.score == 'return' else 'win rate'} for matchmaking\n"
         f"{output.table(opponents)}\n\n"
@@ -257,8 +260,9 @@ COMMAND = parse.Command(
 All is read from the newest whole checkpoint; the run may be training. docs/league.md explains the numbers.
 
 show: players, opponents of the learning ones with their shares of the next draws, matches by type. JSON: update,
-  env_steps, players (name, kind, learns, version, env_steps, parent), active (player: names), opponents (player,
-  opponent, active, share, recent_win_rate), matches, types (type: count), void.
+  env_steps, players (name, kind, learns, version, env_steps, parent; devices, where players learn on different ones),
+  active (player: names), opponents (player, opponent, active, share, recent_win_rate), matches, types (type: count),
+  void.
 payoff: results by type, player, opponent and side; each match stands in two rows, one for each of its sides, with its
   own return; a win is the larger one. win_rate counts a draw as half a win; low, high: its 95 % interval (Wilson).
   JSON: update, payoff (type, player, opponent,

@@ -171,11 +171,12 @@ def _several_players_problems(config: configs.Config) -> Iterator[str]:
             "--max_seconds=N"
         )
     if training.acting_devices:
-        yield f"--training.acting_devices={training.acting_devices}: {several}, on one device; leave it out"
-    if training.num_devices > 1:
-        yield f"--training.num_devices={training.num_devices}: {several}, on one device; give --training.num_devices=1"
+        yield (
+            f"--training.acting_devices={training.acting_devices}: {several}, each on devices that act and learn; "
+            "leave it out"
+        )
     if config.replay.placement == "host":
-        yield f"--replay.placement=host: {several}, and share a replay on the device; give --replay.placement=device"
+        yield f"--replay.placement=host: {several}, with a replay on their devices; give --replay.placement=device"
     if _num_workers(config) * worker.num_groups < number:
         yield (
             f"--worker.num_groups={worker.num_groups}: {several}, each in groups of environments of its own; give "

@@ -64,7 +64,7 @@ def resolve(
         notes.append(f"automatic, for {found}: {_listing(automatic)}")
     check_shares(config)
     num_shards, num_envs = config.training.acting_devices or config.training.num_devices, config.worker.num_envs
-    if num_envs < num_shards and not _may_join(config):
+    if num_envs < num_shards and not _may_join(config) and config.league.most_players == 1:
         notes.append(
             f"{num_envs} environments leave some of {num_shards} devices without any, and a new run learns nothing "
             "until each had one; give more --worker.envs_per_group or --workers, or fewer --training.num_devices"
@@ -85,7 +85,7 @@ def _automatic(config: configs.Config, machine: Machine) -> dict[str, options.Va
         most_rows = max(most_rows, env_ids.DMLAB30_LEVELS)  # an evaluation plays them all in one batch
     values = {
         "training.num_devices": num_devices,
-        "replay.num_slots": _round_up(num_slots, num_acting),
+        "replay.num_slots": num_slots if config.league.most_players > 1 else _round_up(num_slots, num_acting),
         **({"replay.num_envs": num_sharing} if num_sharing and config.agent.SAMPLES else {}),
         "batcher.max_batch": max(most_rows, config.worker.envs_per_group),
         "worker.threads": max(1, machine.num_cores // max(1, config.worker.num)),
@@ -132,6 +132,8 @@ def check_shares(config: configs.Config, *, is_begun: bool = False) -> None:
       ConfigError: with what would fit.
     """
     num_devices, num_acting = config.training.num_devices, config.training.acting_devices
+    if config.league.most_players > 1:  # each place has as many devices as its batches divide by
+        return
     if num_acting >= num_devices:
         fitting = f"{num_devices - 1} or less, or " if num_devices > 1 else ""
         raise errors.ConfigError(

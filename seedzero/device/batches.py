@@ -18,11 +18,42 @@ from seedzero.transport import messages
 
 
 class Layout(NamedTuple):
-    """Places of slots on the devices; every shard holds equal parts of both kinds."""
+    """Slots on the devices of a place; every shard holds equal parts of both kinds.
+
+    Global slots are numbered in the whole run: first those of training, behind them those of evaluation.
+    """
 
     num_shards: int  # devices that share the slots
-    num_train: int  # training slots over all shards; global slots 0 .. num_train - 1
-    num_evaluate: int  # evaluation slots over all shards; the global slots after them
+    num_train: int  # training slots over all shards
+    num_evaluate: int  # evaluation slots over all shards
+    numbers: np.ndarray | None = None
+    """[S] of a run with several places: number here of each global training slot, -1: it is elsewhere. None: the same
+    numbers."""
+
+    @property
+    def num_slots(self) -> int:
+        """Training slots of the run, in all its places."""
+        return self.num_train if self.numbers is None else len(self.numbers)
+
+    @property
+    def is_here(self) -> np.ndarray:
+        """[S] bool, true: the training slot lies in this place."""
+        return np.ones(self.num_train, bool) if self.numbers is None else self.numbers >= 0
+
+    def own(self, chosen: np.ndarray) -> np.ndarray:
+        """Returns a property [S] of global training slots for the rings of this place, [num_train]."""
+        if self.numbers is None:
+            return chosen
+        found = np.empty(self.num_train, chosen.dtype)
+        found[self.numbers[self.is_here]] = chosen[self.is_here]
+        return found
+
+    def ring(self, slots: np.ndarray) -> np.ndarray:
+        """Returns the numbers [B] here of global slots [B] of this place: a training slot's is that of its ring."""
+        if self.numbers is None:
+            return slots
+        behind = slots - len(self.numbers)
+        return np.where(behind >= 0, self.num_train + behind, self.numbers[np.minimum(slots, len(self.numbers) - 1)])
 
     @property
     def train_per_shard(self) -> int:
@@ -36,6 +67,7 @@ class Layout(NamedTuple):
 
     def place(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns shard [B] and local slot [B] of global slots [B], all int; evaluation slots lie behind the rings."""
+        slots = self.ring(slots)
         evaluate_per_shard = max(1, self.num_evaluate // self.num_shards)
         train = slots < self.num_train
         shard = np.where(train, slots // self.train_per_shard, (slots - self.num_train) // evaluate_per_shard)

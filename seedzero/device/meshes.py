@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -24,6 +24,11 @@ def make(num_devices: int) -> jax.sharding.Mesh:
             f"give --training.num_devices={len(devices)} in a new run directory"
         )
     return jax.sharding.Mesh(np.array(devices[: num_devices or len(devices)]), (AXIS,))
+
+
+def part(mesh: jax.sharding.Mesh, numbers: Sequence[int]) -> jax.sharding.Mesh:
+    """Returns the mesh of some devices of a mesh, by their numbers there."""
+    return jax.sharding.Mesh(mesh.devices.flatten()[list(numbers)], (AXIS,))
 
 
 def split(mesh: jax.sharding.Mesh, num_acting: int) -> tuple[jax.sharding.Mesh, jax.sharding.Mesh | None]:

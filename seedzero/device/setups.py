@@ -11,7 +11,7 @@ import numpy as np
 from seedzero.agents import agent_table, base
 from seedzero.config import configs
 from seedzero.core import errors, types
-from seedzero.device import batches, meshes
+from seedzero.device import batches, meshes, placements
 from seedzero.replay import ring_store, sources
 
 RING_MARGIN = 2
@@ -33,7 +33,7 @@ class Setup(NamedTuple):
     # whether acting goes on before an update's parameters and priorities are there.
     ahead: bool = True
     learners: jax.sharding.Mesh | None = None  # devices that learn and do nothing else; None: those that act learn
-    num_players: int = 1  # that learn; several share the rings, each with slots of its own
+    num_players: int = 1  # that learn here; several share the rings, each with slots of its own
     num_hosts: int = 1  # of the run; each has a mesh like this, and they learn together
     # Whether acting calls have `Batch.played`: scripted members of a league move in whole games
     amends: bool = False
@@ -60,20 +60,30 @@ class Setup(NamedTuple):
         return self.sizes[-1] * self.layout.num_shards
 
 
-def make(config: configs.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh) -> Setup:
-    """Returns the setup of a run on some devices, with automatic values resolved.
+def make_places(config: configs.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh) -> tuple[Setup, ...]:
+    """Returns the setup of each place of a run; arguments and errors as of `make`."""
+    acting, _ = meshes.split(mesh, config.training.acting_devices)
+    planned = placements.plan(config, acting.devices.size, has_seats=bool(spec.seats))
+    if len(planned) == 1:
+        return (make(config, spec, mesh, planned[0]),)
+    return tuple(make(config, spec, meshes.part(mesh, one.placement.devices), one) for one in planned)
+
+
+def make(
+    config: configs.Config,
+    spec: types.EnvSpec,
+    mesh: jax.sharding.Mesh,
+    planned: placements.PlannedPlace | None = None,
+) -> Setup:
+    """Returns the setup of a place on some devices, with automatic values resolved; planned: None: the only one.
 
     Raises ConfigError for an agent that does not go with these environments or devices.
     """
     agent = agent_table.make(config, spec, mesh.devices.flat[0].platform)
     mesh, learners = meshes.split(mesh, config.training.acting_devices)
-    layout, sizes = batches.plan(config, mesh.devices.size, has_seats=bool(spec.seats))
-    if config.league.most_players > 1 and layout.num_shards > 1:
-        raise errors.ConfigError(
-            f"{config.league.most_players} players learn, on one device, and there are {layout.num_shards}; give "
-            "--training.num_devices=1"
-        )
-    data = agent.data
+    if planned is None:
+        (planned,) = placements.plan(config, mesh.devices.size, has_seats=bool(spec.seats))
+    layout, data = planned.layout, agent.data
     for name, kept in agent.stored.items():
         stride = 1 if isinstance(data, sources.Queue) else data.stride  # after a cut, an unroll begins anywhere
         if stride % kept.every and not sources.num_before(data):  # rows before a window have a kept one among them
@@ -96,13 +106,13 @@ def make(config: configs.Config, spec: types.EnvSpec, mesh: jax.sharding.Mesh) -
         spec=spec,
         mesh=mesh,
         layout=layout,
-        sizes=sizes,
+        sizes=planned.sizes,
         slot_length=_slot_length(agent, config.replay.capacity, config.replay.num_sharing),
         batch_size=batch_size,
         capacity=2**31 - 1 if isinstance(data, sources.Queue) else config.replay.capacity,
         ahead=not config.run.deterministic,
         learners=learners,
-        num_players=config.league.most_players,
+        num_players=len(planned.placement.players),
         num_hosts=config.cluster.num_hosts,
         amends=bool(config.league.scripted) and spec.num_players == 2,
     )

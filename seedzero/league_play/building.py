@@ -99,6 +99,7 @@ class Building:
         player = self._make(member.name, member.number, place)
         player.train = begun(player, seating, source, self._hooks.report)
         player.publish()
+        seating.visitors.welcome(player, self._dispatcher.places)
         self._seat(seating, pool, (*learning, player))
         return member.name
 
@@ -111,7 +112,7 @@ class Building:
         last = dispatchers.NewPlayer(member.name, player.name, **counts, snapshot=snapshot, reason=reason)
         if not self._hooks.freeze(last):
             return False
-        seating.pool.add(member.name, snapshot)
+        seating.pool.add(member.name, snapshot, player.place.number)
         others = tuple(one for one in self._dispatcher.players if one is not player)
         self._seat(seating, pool.retire(player.name, reason), others)
         return True
@@ -120,6 +121,7 @@ class Building:
         self, seating: league_seating.LeagueSeating, pool: members.Pool, learning: tuple[players.Player, ...]
     ) -> None:
         """Has other players learn, each in groups of its own."""
+        seating.homes.where = {pool.of(player.name).number: player.place.number for player in learning}
         seating.change(pool, seating.payoff, live={player.name: player for player in learning})
         dispatchers.set_players(self._dispatcher, learning, seating.homes.mine())
 
@@ -136,13 +138,13 @@ def begun(
     train = states.init_train(setup, player.seed)
     if source == members.INITIAL:
         return train
-    if seating.params(source) is None:
+    if seating.params(source, player.place) is None:
         raise errors.CheckpointError(
             f"player {player.name} cannot begin as {source}: the parameters of {source} are lost; run the same "
             f"command again: the league goes on from the last checkpoint without {source}"
         )
     live = seating.live.get(source)
-    given = seating.pool.get(source) if live is None else players.snapshot(live)
+    given = seating.pool.get(source, player.place.number) if live is None else players.snapshot(live)
     if given.scales.keys() < set(setup.agent.scales):
         report(
             f"league: {source} was saved by an earlier version, without the statistics of its returns; "
@@ -166,7 +168,7 @@ def reset(
     """
     train = begun(player, seating, source, report)
     player.train = train._replace(num_updates=player.train.num_updates)
-    player.place.rings = states.forget(player.rings)
+    player.place.forget(player.mine)
     player.accounting.restart(player.num_updates)
     env_steps = player.accounting.ledger.counts.stored
     player.publish()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from seedzero.league import homes, members
-from seedzero.loop import seatings
+
+NOBODY = -1
+"""In tables: the groups of a place without learning players wait for one."""
 
 
 class GroupHomes:
@@ -15,41 +17,79 @@ class GroupHomes:
 
     Attributes:
       size: slots of a group.
-      table: [S] place of the player at home in each slot, among the learning players.
+      table: [S] index of the player at home in each slot, among the learning players.
+      where: numbers of places by numbers of players; groups stay in their place.
     """
 
-    def __init__(self, num_slots: int, size: int, pool: members.Pool) -> None:
-        self.size = size
-        self.table = seatings.homes(num_slots, size, len(pool.learning))
-        self._numbers = _numbers(pool)
+    def __init__(
+        self,
+        num_slots: int,
+        size: int,
+        pool: members.Pool,
+        places: np.ndarray | None = None,
+        where: Mapping[int, int] | None = None,
+    ) -> None:
+        """places: [S] as of `placements.table`; None: there is one. where: None: players take the places in turn."""
+        self.size, self._num_slots = size, num_slots
+        self._places = (np.zeros(num_slots, int) if places is None else places)[::size]  # of groups
+        num_places = int(self._places.max()) + 1
+        in_turn = {number: at % num_places for at, number in enumerate(_numbers(pool))}
+        self.where = in_turn if where is None else dict(where)
+        self._begin(pool)
 
     @property
     def of_groups(self) -> list[int]:
         """The numbers of the players at home in the groups [G], in the order of their slots."""
-        return [self._numbers[place] for place in self.table[:: self.size]]
+        return [NOBODY if at == NOBODY else self._numbers[at] for at in self.table[:: self.size]]
 
     def change(self, pool: members.Pool) -> np.ndarray:
         """Deals the groups to other learning players; returns the slots [B] that change their home."""
         before = self.of_groups
-        after = homes.deal(before, _numbers(pool))
+        after, learning = list(before), _numbers(pool)
+        for place, groups in self._by_place():
+            here = [number for number in learning if self.where.get(number, 0) == place]
+            dealt = homes.deal([before[group] for group in groups], here) if here else [NOBODY] * len(groups)
+            for group, home in zip(groups, dealt, strict=True):
+                after[group] = home
         self._seat(after, pool)
-        return np.flatnonzero(np.repeat(np.not_equal(before, after), self.size)[: len(self.table)])
+        return np.flatnonzero(np.repeat(np.not_equal(before, after), self.size)[: self._num_slots])
 
     def restore(self, of_groups: Sequence[int] | None, pool: members.Pool) -> None:
-        """Continues a checkpoint's table; None: of a run whose groups stay. Raises ValueError for a damaged one."""
-        found = self.of_groups if of_groups is None else of_groups
-        if len(found) != len(self.of_groups) or set(found) - set(_numbers(pool)):
-            raise ValueError(f"the homes of groups are {found}; expected {len(self.of_groups)} of {_numbers(pool)}")
-        self._seat(found, pool)
+        """Continues a checkpoint's table; None: of a run whose groups stay. Raises ValueError for a damaged one.
+
+        Where the places are others, groups take the players in turn.
+        """
+        self._begin(pool)
+        if of_groups is None:
+            return
+        known = {*_numbers(pool), *([NOBODY] if len(set(self._places)) > 1 else [])}
+        if len(of_groups) != len(self._places) or set(of_groups) - known:
+            raise ValueError(f"the homes of groups are {of_groups}; expected {len(self._places)} of {sorted(known)}")
+        places = zip(of_groups, self._places.tolist(), strict=True)
+        if all(home == NOBODY or self.where.get(home, 0) == place for home, place in places):
+            self._seat(of_groups, pool)
 
     def mine(self) -> list[np.ndarray]:
         """Returns for each learning player its slots, [S] bool."""
-        return [self.table == place for place in range(len(self._numbers))]
+        return [self.table == at for at in range(len(self._numbers))]
+
+    def _by_place(self) -> list[tuple[int, list[int]]]:
+        """Returns each place and its groups."""
+        return [(place, np.flatnonzero(self._places == place).tolist()) for place in range(self._places.max() + 1)]
+
+    def _begin(self, pool: members.Pool) -> None:
+        """Has groups take the players of their place in turn."""
+        found = [NOBODY] * len(self._places)
+        for place, groups in self._by_place():
+            here = [number for number in _numbers(pool) if self.where.get(number, 0) == place]
+            for turn, group in enumerate(groups if here else []):
+                found[group] = here[turn % len(here)]
+        self._seat(found, pool)
 
     def _seat(self, of_groups: Sequence[int], pool: members.Pool) -> None:
         self._numbers = _numbers(pool)
-        places = [self._numbers.index(number) for number in of_groups]
-        self.table = np.repeat(places, self.size)[: len(self.table)]
+        found = [NOBODY if number == NOBODY else self._numbers.index(number) for number in of_groups]
+        self.table = np.repeat(found, self.size)[: self._num_slots]
 
 
 def _numbers(pool: members.Pool) -> list[int]:

@@ -16,8 +16,8 @@ from seedzero.config import configs
 from seedzero.core import errors, opponents, types
 from seedzero.device import batches, states
 from seedzero.league import matches, matchmaking, members, payoffs
-from seedzero.league_play import group_homes, league_draws, scripts, snapshot_pools
-from seedzero.loop import players, seatings
+from seedzero.league_play import group_homes, league_draws, scripts, snapshot_pools, visitors
+from seedzero.loop import places, players, seatings
 
 _SELF = -1
 """In place of an opponent's number: the home plays against itself."""
@@ -44,10 +44,12 @@ class LeagueSeating(seatings.Seating):
         has_seats: bool = False,
         num_actions: int = 0,
         knows_bots: Callable[[int], bool] = lambda slot: True,
+        places: np.ndarray | None = None,
     ) -> None:
         """digits: of the name of the Nth snapshot, hexadecimal. report: shows the user a line.
 
-        num_actions: of the game. knows_bots: tells whether the worker of a slot plays bots.
+        num_actions: of the game. knows_bots: tells whether the worker of a slot plays bots. places: [S] as of
+        `placements.table`; None: there is one.
         """
         self._has_seats, self._knows_bots = has_seats, knows_bots
         self._scripts = scripts.Scripts(config.league.bots, config.run.seed, num_slots, num_actions)
@@ -56,7 +58,8 @@ class LeagueSeating(seatings.Seating):
         self.members = members.initial_pool(config.league)
         self.payoff = payoffs.Payoff()
         self.live: Mapping[str, players.Player] = {}  # the learning players, by name; set once they are there
-        self.homes = group_homes.GroupHomes(num_slots, config.worker.envs_per_group, self.members)
+        self.visitors = visitors.Visitors(lock_step=config.run.deterministic)
+        self.homes = group_homes.GroupHomes(num_slots, config.worker.envs_per_group, self.members, places)
         self._draws = league_draws.Draws(config.league, config.run.seed, self.members, self.homes.table)
         self._num_void = 0
         # Steps at the newest snapshot, though it may be refused or lost
@@ -82,6 +85,7 @@ class LeagueSeating(seatings.Seating):
     def deal(self, joined: batches.Batch) -> Sequence[seatings.Hand]:
         order, games = np.argsort(joined.slot), joined.game
         home, summed_to_zero = self._draws.homes[self.home(joined.slot)].name, self._boards.sums_to_zero
+        where = self.live[home].place if home in self.live else None
         self._boards, moves = self._boards.advance(
             joined.slot,
             reward=joined.reward,
@@ -107,7 +111,7 @@ class LeagueSeating(seatings.Seating):
             game, group = int(games[row]), int(joined.group[row])
             name = self._draws.next(game, group, games[joined.group == group], functools.partial(can_meet, group))
             self._opponent[game] = _SELF
-            if name != home and (opponents.is_member(name) or self.params(name) is not None):
+            if name != home and (opponents.is_member(name) or self.params(name, where) is not None):
                 if name not in self._names:
                     self._names.append(name)
                 self._opponent[game] = self._names.index(name)
@@ -118,7 +122,7 @@ class LeagueSeating(seatings.Seating):
             if place >= 0 and opponents.is_member(self._names[place]):
                 hands.append(self._scripts.hand(self._names[place], joined, mine)._replace(stored=stored))
                 continue
-            params = self.params(self._names[place]) if place >= 0 else None
+            params = self.params(self._names[place], where) if place >= 0 else None
             mode = types.EXPLORE if params is None else types.MODES[self._settings.opponents]
             hands.append(seatings.Hand(mine, params, mode, stored))
         return hands if len(hands) > 1 else [hands[0]._replace(mine=None)]
@@ -130,16 +134,17 @@ class LeagueSeating(seatings.Seating):
             if due := self._draws.count(ended):
                 self._draws.redraw(self.payoff, self.members, due)
 
-    def params(self, name: str) -> base.Params | None:
-        """Returns an opponent's parameters; None: a frozen player's are lost, and the league goes on without it.
+    def params(self, name: str, where: places.Place | None = None) -> base.Params | None:
+        """Returns an opponent's parameters on the devices of a place, None: of the first; None: they are lost.
 
-        Its matches under way are void, and the home makes all moves until they end.
+        Then the league goes on without it: its matches under way are void, and the home moves alone until they end.
         """
         if name in self.live:
-            return self.live[name].params
+            player = self.live[name]
+            return self.visitors.params(player, where or player.place)
         try:
             if name in self.members.frozen:
-                return self.pool.get(name).params
+                return self.pool.get(name, where.number if where else 0).params
         except errors.CheckpointError as error:
             self._report(f"the league goes on without player {name}: {error}")
             self.remove(name)
@@ -189,7 +194,7 @@ class LeagueSeating(seatings.Seating):
         name, digits = self._draws.homes[home].name, self.digits(self.members.num_frozen)
         pool, member = self.members.freeze(name, digits, version=version, env_steps=env_steps, reason=reason)
         self._frozen_at[name] = env_steps
-        self.pool.add(member.name, snapshot)
+        self.pool.add(member.name, snapshot, self.live[name].place.number if name in self.live else 0)
         self.change(pool, self.payoff)
         return member.name
 

@@ -1,4 +1,4 @@
-"""The snapshots that are frozen players: few on the devices, more on the host, all in files."""
+"""The snapshots that are frozen players: few on the devices of each place, more on the host, all in files."""
 
 from __future__ import annotations
 
@@ -13,44 +13,50 @@ from seedzero.device import states
 class ParamsPool:
     """Caches of snapshots by name; the least recently used go first. Used by the loop's thread.
 
-    load: reads a player's snapshot from its files; raises CheckpointError. place: puts one onto the devices.
-    on_devices, on_host: most players of each cache.
+    load: reads a player's snapshot from its files; raises CheckpointError. put: each puts one onto the devices of a
+    place. on_devices, on_host: most players of each cache; each place has one on its devices.
     """
 
     def __init__(
         self,
         load: Callable[[str], states.PlayerSnapshot],
-        place: Callable[[states.PlayerSnapshot], states.PlayerSnapshot],
-        *,
+        *put: Callable[[states.PlayerSnapshot], states.PlayerSnapshot],
         on_devices: int,
         on_host: int,
     ) -> None:
-        self._load, self._place = load, place
+        self._load, self._put = load, put
         self._on_devices, self._on_host = on_devices, on_host
-        self._devices: collections.OrderedDict[str, states.PlayerSnapshot] = collections.OrderedDict()
+        self._devices: list[collections.OrderedDict[str, states.PlayerSnapshot]] = [
+            collections.OrderedDict() for _ in put
+        ]
         self._host: collections.OrderedDict[str, states.PlayerSnapshot] = collections.OrderedDict()
 
-    def add(self, name: str, snapshot: states.PlayerSnapshot) -> None:
-        """Keeps a snapshot that is on the devices; a call of its own may follow before it is computed."""
-        self._devices[name] = snapshot
-        self._devices.move_to_end(name)
-        while len(self._devices) > self._on_devices:
-            oldest, found = self._devices.popitem(last=False)
-            self._host[oldest] = jax.device_get(found)
+    def add(self, name: str, snapshot: states.PlayerSnapshot, place: int = 0) -> None:
+        """Keeps a snapshot that is on a place's devices; a call of its own may follow before it is computed."""
+        here = self._devices[place]
+        here[name] = snapshot
+        here.move_to_end(name)
+        while len(here) > self._on_devices:
+            oldest, found = here.popitem(last=False)
+            if oldest not in self._host:  # another place may have put it there
+                self._host[oldest] = jax.device_get(found)
             self._host.move_to_end(oldest)
         while len(self._host) > self._on_host:
             self._host.popitem(last=False)
 
-    def get(self, name: str) -> states.PlayerSnapshot:
-        """Returns a player's snapshot on the devices. Raises CheckpointError for damaged or missing files."""
-        found = self._devices.get(name)
+    def get(self, name: str, place: int = 0) -> states.PlayerSnapshot:
+        """Returns a player's snapshot on a place's devices. Raises CheckpointError for damaged or missing files."""
+        found = self._devices[place].get(name)
         if found is None:
             kept = self._host.pop(name, None)
-            found = self._place(self._load(name) if kept is None else kept)
-        self.add(name, found)
+            if kept is None:
+                kept = next((cache[name] for cache in self._devices if name in cache), None)
+            found = self._put[place](self._load(name) if kept is None else kept)
+        self.add(name, found, place)
         return found
 
     def forget(self, name: str) -> None:
         """Drops a player."""
-        self._devices.pop(name, None)
+        for cache in self._devices:
+            cache.pop(name, None)
         self._host.pop(name, None)

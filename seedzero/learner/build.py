@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -21,6 +22,7 @@ from seedzero.device import (
     device_programs,
     host_frames,
     meshes,
+    placements,
     setups,
     slow_compile,
     states,
@@ -28,11 +30,12 @@ from seedzero.device import (
 )
 from seedzero.equilibria import tabular
 from seedzero.league import members
-from seedzero.league_play import building, league_seating, snapshot_pools
+from seedzero.league_play import building, group_homes, league_seating, snapshot_pools
 from seedzero.learner import alike, capacity, saving, together
 from seedzero.live import record
 from seedzero.loop import device_loop, dispatchers, other_hosts, places, players, rosters, seatings, step_accounting
 from seedzero.metrics import aggregator
+from seedzero.replay import ring_store
 
 FROZEN_ON_HOST = 16
 """Frozen players with their parameters in the host's memory, beside the devices', at least."""
@@ -56,53 +59,78 @@ def device_loop_for(
       CheckpointError, ResumeError: the checkpoint is damaged, or does not fit.
     """
     config, hosts = saves.config, saves.hosts
-    setup = setups.make(config, spec, meshes.make(config.training.num_devices))
-    train, actor = states.abstract_train(setup), states.abstract_actor(setup)
-    is_saved, on_host, text = place_replay(config, setup, train, actor)
-    if text:
-        hooks.report(text)
-    platform = setup.mesh.devices.flat[0].platform
+    here = setups.make_places(config, spec, meshes.make(config.training.num_devices))
+    pool, shapes = members.initial_pool(config.league), [_Shapes.of(setup) for setup in here]
+    is_saved, on_host, text = place_replay(config, here, shapes)
+    num_devices = meshes.make(config.training.num_devices).devices.size
+    dealt = placements.text(placements.of(config, num_devices), pool.learning, num_devices)
+    for line in filter(None, (dealt, text)):
+        hooks.report(line)
+    agent, platform = here[0].agent, here[0].mesh.devices.flat[0].platform
     hooks.report(compilation_cache.expectation(platform, has_images=types.shown(spec.arrays) == "images"))
-    strategy, programs = device_programs.prepare(
-        setup, train, actor, seed=config.run.seed, on_host=on_host, on_ready=workers.inbox.news.tell
-    )
+    prepared = [
+        device_programs.prepare(setup, *shape, seed=config.run.seed, on_host=on_host, on_ready=workers.inbox.news.tell)
+        for setup, shape in zip(here, shapes, strict=True)
+    ]
+    sizes = [setup.layout.num_shards for setup in here] if len(here) > 1 else []
+
+    def spots(counters: Mapping[str, Any]) -> dict[str, int]:
+        """Returns the numbers of the places of the players of a checkpoint; {}: of a new run."""
+        names, kept = members.in_checkpoint(counters, pool).learning if counters else pool.learning, {}
+        if counters.get(ring_store.PLACES, []) == sizes:
+            kept = {name: own.get(players.PLACE, 0) for name, own in counters.get("players", {}).items()}
+        return {name: kept.get(name, at % len(here)) for at, name in enumerate(names)}
+
     try:
-        pool = members.initial_pool(config.league)
+        whole = [strategy.whole(shape.actor.rings) for (strategy, _), shape in zip(prepared, shapes, strict=True)]
         with slow_compile.without_alarm():
-            resumed = saves.restore(setup.agent, train, strategy.whole(actor.rings) if is_saved else None, pool)
+            resumed = saves.restore(
+                agent,
+                lambda counters: {name: shapes[place].train for name, place in spots(counters).items()},
+                ring_store.together(whole) if is_saved else None,
+                sizes,
+            )
             trains, restored = resumed or ({}, None)
+            where = spots({} if restored is None else restored.counters)
             if restored is not None:
                 pool = members.in_checkpoint(restored.counters, pool)
             trains = trains or {
-                name: states.init_train(setup, seed_of(config.run.seed, pool.of(name).number))
+                name: states.init_train(here[where[name]], seed_of(config.run.seed, pool.of(name).number))
                 for name in pool.learning
             }
             if hosts is not None:  # the others may have no checkpoint, or no worker so far
                 hosts.link.agreed.begin(max(0, hosts.step), hosts.resolved)
+                ((strategy, _),) = prepared
                 assert isinstance(strategy, across.AcrossHosts)
                 trains = {name: strategy.spread(state) for name, state in trains.items()}
-                saving.check_same(setup.agent, trains, restored, saves.directory)
-            carried, rings = first_actor(setup, restored, strategy, is_deterministic=config.run.deterministic)
-        place = places.Place(0, setup, programs, strategy, rings, carried)
-        homes = seatings.homes(setup.layout.num_train, config.worker.envs_per_group, len(pool.learning))
+                saving.check_same(agent, trains, restored, saves.directory)
+            made = []
+            for number, (setup, (strategy, programs)) in enumerate(zip(here, prepared, strict=True)):
+                actor = first_actor(setup, restored, strategy, is_deterministic=config.run.deterministic, place=number)
+                made.append(places.Place(number, setup, programs, strategy, actor.rings, actor.carried))
 
-        def make(name: str, number: int, here: places.Place, state: base.TrainState | None = None) -> players.Player:
+        def make(name: str, number: int, place: places.Place, state: base.TrainState | None = None) -> players.Player:
             """Returns a learning player; state: None: it begins."""
-            seed, rate_limiter = seed_of(together.own_seed(config), number), players.make_pacer(config, here.setup)
+            seed, rate_limiter = seed_of(together.own_seed(config), number), players.make_pacer(config, place.setup)
             changes = config.league.homes_change
-            accounting = step_accounting.StepAccounting(here.setup.layout, rate_limiter, gathered, spec, changes)
-            train = states.init_train(here.setup, seed) if state is None else state
-            return players.Player(name, seed, here, train, rate_limiter=rate_limiter, accounting=accounting)
+            accounting = step_accounting.StepAccounting(place.setup.layout, rate_limiter, gathered, spec, changes)
+            train = states.init_train(place.setup, seed) if state is None else state
+            return players.Player(name, seed, place, train, rate_limiter=rate_limiter, accounting=accounting)
 
-        learning = [make(name, pool.of(name).number, place, trains[name]) for name in pool.learning]
+        learning = [make(name, pool.of(name).number, made[where[name]], trains[name]) for name in pool.learning]
         if config.league.most_players > 1:
-            for at, player in enumerate(learning):
-                player.mine = homes == at
-        seating = league(config, setup, train, saves, workers, learning) if config.league.on else seatings.Seating()
+            by_number = {pool.of(name).number: place for name, place in where.items()}
+            layouts = [setup.layout for setup in here]
+            homes = group_homes.GroupHomes(
+                layouts[0].num_slots, config.worker.envs_per_group, pool, placements.table(layouts), by_number
+            )
+            for player, own in zip(learning, homes.mine(), strict=True):
+                player.mine = own
+        seating = league(config, made, saves, workers, learning, pool) if config.league.on else seatings.Seating()
         if config.league.on and spec.seats:
-            hooks = hooks._replace(judge=judge(config, setup))
+            hooks = hooks._replace(judge=judge(config, here[0]))
         dispatcher = dispatchers.Dispatcher(
-            config, (place,), tuple(learning), workers, gathered, time.monotonic, seating, observer
+            config, tuple(made), tuple(learning), workers, gathered, time.monotonic, seating, observer
         )
         if restored is None and hosts is not None and hosts.step > 0:
             for player in learning:
@@ -116,7 +144,8 @@ def device_loop_for(
             if isinstance(seating, league_seating.LeagueSeating) and config.league.homes_change:
                 players.restore_homes(learning, seating.homes.mine())
     except Exception:
-        programs.close()
+        for _, programs in prepared:
+            programs.close()
         raise
     agreed, kept = None, other_hosts.ALONE
     if hosts is not None:
@@ -131,26 +160,57 @@ def device_loop_for(
     return loop
 
 
+class _Shapes(NamedTuple):
+    """Shapes, dtypes and shardings of a player's train state and of the acting state, in a place."""
+
+    train: base.TrainState
+    actor: acting.ActorState
+
+    @classmethod
+    def of(cls, setup: setups.Setup) -> _Shapes:
+        return cls(states.abstract_train(setup), states.abstract_actor(setup))
+
+
+def first_actor(
+    setup: setups.Setup,
+    restored: checkpoint.Restored | None,
+    strategy: strategies.Strategy,
+    *,
+    is_deterministic: bool,
+    place: int = 0,
+) -> acting.ActorState:
+    """Returns the acting state of a place: empty, or with the rings of a checkpoint."""
+    # A deterministic run goes on as after any of its checkpoints, which do not begin anew either.
+    begins = restored is None or not is_deterministic
+    if restored is None or restored.rings is None:
+        return states.init_actor(setup, holds_frames=strategy.holds_frames, begins=begins)
+    rings = ring_store.each(restored.rings)[place]
+    return acting.ActorState(states.init_carried(setup, begins=begins), strategy.begin(rings))
+
+
 def league(
     config: configs.Config,
-    setup: setups.Setup,
-    train: base.TrainState,
+    here: Sequence[places.Place],
     saves: saving.Saves,
     workers: dispatchers.Workers,
     learning: Sequence[players.Player],
+    members_now: members.Pool,
 ) -> league_seating.LeagueSeating:
-    """Returns the seating of a league with its frozen players beside the checkpoints. train: a state."""
-    like = jax.eval_shape(lambda state: states.snapshot(setup.agent, state), train)
-    everywhere = meshes.replicated(setup.mesh)
+    """Returns the seating of a league with its frozen players beside the checkpoints."""
+    setup = here[0].setup
+    like = jax.eval_shape(lambda state: states.snapshot(setup.agent, state), states.abstract_train(setup))
 
     def load(name: str) -> states.PlayerSnapshot:
         found = player_files.read(saves.directory.checkpoints, name, like.params, like.scales)
         return states.PlayerSnapshot(found.params, found.scales)
 
+    def put(place: places.Place) -> Callable[[states.PlayerSnapshot], states.PlayerSnapshot]:
+        return functools.partial(jax.device_put, device=meshes.replicated(place.setup.mesh))
+
     pool = snapshot_pools.ParamsPool(
         load,
-        lambda snapshot: jax.device_put(snapshot, everywhere),
-        on_devices=frozen_on_devices(config),
+        *map(put, here),
+        on_devices=frozen_on_devices(config, max(place.setup.num_players for place in here)),
         on_host=frozen_on_host(config),
     )
 
@@ -161,15 +221,19 @@ def league(
         user_code.load(name)  # a missing function is named here, not by each worker
     seating = league_seating.LeagueSeating(
         config,
-        setup.layout.num_train,
+        setup.layout.num_slots,
         pool,
         digits,
         saves.report,
         has_seats=bool(setup.spec.seats),
         num_actions=setup.spec.num_actions,
         knows_bots=functools.partial(rosters.knows_bots, workers.roster),
+        places=placements.table([place.setup.layout for place in here]),
     )
     seating.live = {player.name: player for player in learning}
+    seating.homes.where |= {members_now.of(player.name).number: player.place.number for player in learning}
+    for player in learning:
+        seating.visitors.welcome(player, here)
     return seating
 
 
@@ -181,14 +245,14 @@ def judge(config: configs.Config, setup: setups.Setup) -> Callable[[base.Params]
     return lambda params: make()(params)
 
 
-def frozen_on_devices(config: configs.Config) -> int:
-    """Returns the most frozen players on the devices: of the active sets and matches under way."""
-    return config.league.active * config.league.most_players + 2
+def frozen_on_devices(config: configs.Config, num_players: int) -> int:
+    """Returns the largest number of frozen players on a place's devices: of active sets and matches under way."""
+    return config.league.active * num_players + 2
 
 
 def frozen_on_host(config: configs.Config) -> int:
     """Returns the most frozen players in the host's memory, beside the devices'."""
-    return max(FROZEN_ON_HOST, frozen_on_devices(config))
+    return max(FROZEN_ON_HOST, frozen_on_devices(config, config.league.most_players))
 
 
 def seed_of(run_seed: int, number: int) -> int:
@@ -200,52 +264,62 @@ def seed_of(run_seed: int, number: int) -> int:
 
 def check(config: configs.Config, spec: types.EnvSpec) -> None:
     """Raises the ConfigError or CapacityError of `device_loop_for` for these environments; allocates nothing."""
-    setup = setups.make(config, spec, meshes.make(config.training.num_devices))
-    place_replay(config, setup, states.abstract_train(setup), states.abstract_actor(setup))
+    here = setups.make_places(config, spec, meshes.make(config.training.num_devices))
+    place_replay(config, here, [_Shapes.of(setup) for setup in here])
 
 
 def place_replay(
-    config: configs.Config, setup: setups.Setup, train: base.TrainState, actor: acting.ActorState
+    config: configs.Config, here: Sequence[setups.Setup], shapes: Sequence[_Shapes]
 ) -> tuple[bool, bool, str]:
     """Returns whether checkpoints include the replay, whether the host keeps its frames, and a line about its size."""
-    device = setup.mesh.devices.flat[0]
-    if not setup.agent.samples:  # the rings of a queue hold nothing that a resumed run could use
-        capacity.check_queue(trees.num_bytes(actor.rings) // setup.layout.num_shards, device, setup.slot_length)
+    agent = here[0].agent
+    if not agent.samples:  # the rings of a queue hold nothing that a resumed run could use
+        for setup, shape in zip(here, shapes, strict=True):
+            num_bytes = trees.num_bytes(shape.actor.rings) // setup.layout.num_shards
+            capacity.check_queue(num_bytes, setup.mesh.devices.flat[0], setup.slot_length)
         return False, False, ""
-    is_small = checkpoint.saves_replay(config.checkpoint, trees.num_bytes(actor.rings))
-    is_saved = config.run.deterministic or is_small
-    parts, number = states.parts(setup.agent, train), config.league.most_players
-    of_all = checkpoint.by_player({str(at): parts for at in range(number)})
-    needed = checkpoint.needed_bytes(of_all, actor.rings, is_saved=is_saved)
-    if config.league.on:
-        # Also those that wait for the disk; a CPU's device shares the memory of the host.
-        most = (
-            frozen_on_devices(config) + checkpointers.MAX_FREEZES + frozen_on_host(config) * (device.platform == "cpu")
+    is_small = checkpoint.saves_replay(config.checkpoint, sum(trees.num_bytes(shape.actor.rings) for shape in shapes))
+    is_saved, train = config.run.deterministic or is_small, shapes[0].train
+    loads = [_load(config, setup, shape, is_saved=is_saved) for setup, shape in zip(here, shapes, strict=True)]
+    if len(loads) > 1 and here[0].mesh.devices.flat[0].platform == "cpu":  # they share the memory of the host
+        needed = checkpoint.Needed(*map(sum, zip(*(load.needed for load in loads), strict=True)))
+        loads = [loads[0]._replace(num_players=sum(load.num_players for load in loads), needed=needed, num_devices=1)]
+    found = []
+    for load in loads:
+        of_player = trees.num_bytes(train) + 2 * trees.num_bytes(agent.acting(train))  # copies act and evaluate
+        capacity.check_players(load.num_players, of_player, load.needed, load.device)
+        may_be_host = here[0].learners is None and config.league.most_players == 1  # else windows have their frames
+        found.append(
+            capacity.place(
+                config.replay, load.needed, load.device, num_devices=load.num_devices, may_be_host=may_be_host
+            )
         )
-        copies = needed.state_copies + most * trees.num_bytes(setup.agent.acting(train))
-        needed = needed._replace(state_copies=copies)
-    of_player = trees.num_bytes(train) + 2 * trees.num_bytes(setup.agent.acting(train))  # copies act and evaluate
-    capacity.check_players(number, of_player, needed, device)
-    on_host, text = capacity.place(
-        config.replay,
-        needed,
-        device,
-        num_devices=setup.layout.num_shards,
-        may_be_host=setup.learners is None and number == 1,  # else windows are drawn with their frames
-    )
+    on_host, text = found[0]
     if config.checkpoint.replay == "auto" and not is_saved:
         text += "; checkpoints leave it out and a resume fills it anew (--checkpoint.replay=on saves it)"
     if on_host:
-        host_frames.check_length(setup.slot_length, setup.agent.num_kept, ahead=setup.ahead)
+        host_frames.check_length(here[0].slot_length, agent.num_kept, ahead=here[0].ahead)
     return is_saved, on_host, text
 
 
-def first_actor(
-    setup: setups.Setup, restored: checkpoint.Restored | None, strategy: strategies.Strategy, *, is_deterministic: bool
-) -> acting.ActorState:
-    """Returns the acting state: empty, or with the rings of a checkpoint."""
-    # A deterministic run goes on as after any of its checkpoints, which do not begin anew either.
-    begins = restored is None or not is_deterministic
-    if restored is None or restored.rings is None:
-        return states.init_actor(setup, holds_frames=strategy.holds_frames, begins=begins)
-    return acting.ActorState(states.init_carried(setup, begins=begins), strategy.begin(restored.rings))
+class _Load(NamedTuple):
+    """The load of a place: learning players at most, bytes over all devices, the first device, and their number."""
+
+    num_players: int
+    needed: checkpoint.Needed
+    device: jax.Device
+    num_devices: int
+
+
+def _load(config: configs.Config, setup: setups.Setup, shape: _Shapes, *, is_saved: bool) -> _Load:
+    num_players, device = setup.num_players, setup.mesh.devices.flat[0]
+    parts = dict.fromkeys(map(str, range(num_players)), states.parts(setup.agent, shape.train))
+    needed = checkpoint.needed_bytes(checkpoint.by_player(parts), shape.actor.rings, is_saved=is_saved)
+    if config.league.on:
+        # Frozen players, also those that wait for the disk, and copies of players that learn in other places.
+        most = frozen_on_devices(config, num_players) + checkpointers.MAX_FREEZES
+        most += config.league.most_players - num_players
+        most += frozen_on_host(config) * (device.platform == "cpu")
+        copies = needed.state_copies + most * trees.num_bytes(setup.agent.acting(shape.train))
+        needed = needed._replace(state_copies=copies)
+    return _Load(num_players, needed, device, setup.layout.num_shards)

@@ -12,7 +12,7 @@ from seedzero.bucket import mirrors
 from seedzero.checkpoints import run_dirs
 from seedzero.config import configs, worker_options
 from seedzero.core import env_ids, types
-from seedzero.device import batches, meshes
+from seedzero.device import meshes, placements
 from seedzero.learner import build, callbacks, endings, filming, receptions, reports, saving, stages, together
 from seedzero.loop import device_loop, dispatchers, rosters
 from seedzero.metrics import aggregator
@@ -65,14 +65,16 @@ def make(
     """
     config, say = directory.config, screen.message
     acting, _ = meshes.split(meshes.make(config.training.num_devices), config.training.acting_devices)
-    layout, sizes = batches.plan(config, acting.devices.size)
+    planned = placements.plan(config, acting.devices.size)
     ending, gathered, key = endings.Ending(), aggregator.Aggregator(), secrets.token_hex()
     called = callbacks.Callbacks(functions or {}, ending)
     log = metrics_log.MetricsLog(directory.path, tensorboard=config.metrics.tensorboard, report=say, config=config)
     history = league_log.LeagueLog(directory.path, say) if config.league.on else None
     saves = saving.Saves(together.budgeted(config), directory, log, say, mirrored, history, hosts=hosts)
     own = configs.override(config, {"run.seed": together.own_seed(config)})  # of environments
-    roster = rosters.Roster(own, layout, sizes[-1] * layout.num_shards, key)
+    max_group = min(one.sizes[-1] * one.layout.num_shards for one in planned)
+    table = placements.table([one.layout for one in planned]) if len(planned) > 1 else None
+    roster = rosters.Roster(own, planned[0].layout, max_group, key, table)
     progress = progress_lines.RunProgress(time.monotonic)
     view = views.View(
         config,
@@ -88,7 +90,7 @@ def make(
         history=history,
         on_row=functools.partial(called.note, "on_row"),
     )
-    workers = _workers(directory, local, key, ending, screen, has_evaluator=layout.num_evaluate > 0)
+    workers = _workers(directory, local, key, ending, screen, has_evaluator=roster.has_evaluation)
     check = functools.partial(build.check, config)
     reception = receptions.Reception(config, roster, view, say, ending.notify, workers.restart, check)
     server = _server(config, reception, local, hosts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any
 
@@ -18,7 +18,6 @@ from seedzero.checkpoints import checkpoint, checkpointers, migrations, run_dirs
 from seedzero.config import configs
 from seedzero.core import errors
 from seedzero.device import meshes, states
-from seedzero.league import members
 from seedzero.learner import together
 from seedzero.loop import dispatchers, evaluators, phase, replay_rate
 from seedzero.metrics import counts
@@ -106,33 +105,33 @@ class Saves:
     def restore(
         self,
         agent: base.Agent,
-        train: base.TrainState,
-        rings: ring_store.Rings | None,
-        begun: members.Pool | None = None,
+        shapes: Callable[[Mapping[str, Any]], Mapping[str, base.TrainState]],
+        rings: ring_store.Replay | None,
+        places: Sequence[int] = (),
     ) -> tuple[dict[str, base.TrainState], checkpoint.Restored] | None:
         """Returns the newest verified checkpoint, with the states of its learning players, and reports it.
 
-        None for a new run; of several hosts, host 0 alone has states, and the others {}. train, rings: shapes, dtypes
-        and shardings of a player's state, and of the replay with its frames; None: this run's checkpoints leave the
-        replay out. begun: the players of a new run; None: one.
+        None for a new run; of several hosts, host 0 alone has states, and the others {}. shapes: returns the shapes,
+        dtypes and shardings of the players' states, given a checkpoint's counters. rings: those of the replay with its
+        frames; None: this run's checkpoints leave the replay out. places: as of `checkpoint.restore`.
         """
         self._includes_replay = rings is not None
         hosts, checkpoints = self.hosts, self.directory.checkpoints
         has_states = hosts is None or hosts.index == 0
 
-        def names(counters: Mapping[str, Any]) -> tuple[str, ...]:
+        def trains(counters: Mapping[str, Any]) -> Mapping[str, base.TrainState]:
             with reading_counters(int(counters.get("num_updates", 0))):
-                return members.in_checkpoint(counters, begun or members.Pool()).learning if has_states else ()
+                return shapes(counters) if has_states else {}
 
         def like(counters: Mapping[str, Any]) -> dict[str, trees.Tree]:
-            return checkpoint.by_player(dict.fromkeys(names(counters), states.parts(agent, train)))
+            return checkpoint.by_player({name: states.parts(agent, train) for name, train in trains(counters).items()})
 
         restored = None
         if hosts is None or (hosts.has_part and hosts.step in saved_files.finished(checkpoints / saved_files.STEPS)):
             step: saved_files.Step = "last" if hosts is None else hosts.step
             needs_replay = self.config.run.deterministic
             restored = checkpoint.restore(
-                checkpoints, like if has_states else None, rings, step, needs_replay=needs_replay
+                checkpoints, like if has_states else None, rings, step, needs_replay=needs_replay, places=places
             )
         if restored is None:
             self._truncate(0, -1, 0)
@@ -151,8 +150,10 @@ class Saves:
         self._truncate(num_bytes, num_steps, int(counters.get(_LEAGUE_BYTES, 0)))
         is_kept = restored.rings is not None or not agent.samples
         self.report(f"resumed at update {restored.step}{'' if is_kept else '; the replay fills anew'}")
-        of_players = {name: checkpoint.of_player(restored.state, name) for name in names(restored.counters)}
-        return {name: states.from_parts(agent, train, found) for name, found in of_players.items()}, restored
+        return {
+            name: states.from_parts(agent, train, checkpoint.of_player(restored.state, name))
+            for name, train in trains(restored.counters).items()
+        }, restored
 
     def _truncate(self, size_bytes: int, env_steps: int, league_bytes: int) -> None:
         """Cuts the metrics, and the history of a league, back to a checkpoint's. Raises ResumeError."""
@@ -184,7 +185,7 @@ class Saves:
     def save_state(self, state: dispatchers.CheckpointState) -> None:
         """Saves the small state at once before a long save of the replay: an interrupted process may be killed."""
         self.directory.check_ours()
-        frames = () if state.rings is None else state.rings.observation
+        frames = [] if state.rings is None else [one.observation for one in ring_store.each(state.rings)]
         is_long = self._includes_replay and trees.num_bytes(frames) > SMALL_REPLAY_BYTES
         if is_long and state.counters["num_updates"] != self.durable_update:
             self._mark = None  # the replay is still to come

@@ -154,7 +154,7 @@ class LiveObserver(record.Observer):
     """The newest calls of the loop, and the environments that are watched."""
 
     def __init__(self, clock: Callable[[], float], make_reader: Callable[[Any], Any]) -> None:
-        """make_reader: returns a `device.newest_rows.NewestReader` of a run's rings."""
+        """make_reader: returns a `device.newest_rows.NewestReader` of a place's rings."""
         self.is_on = False
         """Whether anyone watches."""
         self._clock = clock
@@ -164,7 +164,7 @@ class LiveObserver(record.Observer):
         self._watches = itertools.count()
         self._watched: dict[int, Watched] = {}
         self._make_reader = make_reader
-        self._reader: Any = None
+        self._readers: dict[int, Any] = {}  # by the number of a place
 
     # ------------------------------------------------------------------------------------ any thread
 
@@ -205,7 +205,7 @@ class LiveObserver(record.Observer):
                 watched = alive[slot] = Watched(slot, next(self._watches), now)
             watched.asked = now
             self._watched = alive  # a new one: other threads go through the old one
-            columns = () if self._reader is None else self._reader.columns
+            columns = next((reader.columns for reader in self._readers.values()), ())  # all have the same
             steps, are_too_large = watched.since(number, most_bytes)
             return Kept(steps, columns, watched.watch, are_too_large)
 
@@ -223,13 +223,14 @@ class LiveObserver(record.Observer):
             self._take(acted)
 
     @_harmless
-    def look(self, slots: np.ndarray, rings: Any) -> Mapping[int, Any]:
-        looks = {}
+    def look(self, slots: np.ndarray, place: Any) -> Mapping[int, Any]:
+        looks, layout = {}, place.setup.layout
         for watched in self._watched.values():
-            if watched.wants_look and watched.slot < len(rings.cursor) and np.any(slots == watched.slot):
-                if self._reader is None:
-                    self._reader = self._make_reader(rings)
-                if self._reader.is_ready and (look := self._reader.look(rings, watched.slot)) is not None:
+            if watched.wants_look and watched.slot < layout.num_slots and np.any(slots == watched.slot):
+                if place.number not in self._readers:
+                    self._readers[place.number] = self._make_reader(place.rings)
+                reader, ring = self._readers[place.number], int(layout.ring(np.array(watched.slot)))
+                if reader.is_ready and (look := reader.look(place.rings, ring)) is not None:
                     looks[watched.slot], watched.wants_look = look, False
         return looks
 

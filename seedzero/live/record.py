@@ -55,8 +55,8 @@ class Observer:
         """Returns the time, in seconds."""
         return 0.0
 
-    def look(self, slots: np.ndarray, rings: Any) -> Mapping[int, Any] | None:
-        """Loop's thread, after a call that acted for slots [N]: begins looks at `replay.rings.Rings`."""
+    def look(self, slots: np.ndarray, place: Any) -> Mapping[int, Any] | None:
+        """Loop's thread, after a call that acted for slots [N] of a `loop.places.Place`: begins looks at its rings."""
 
     def see(self, acted: Acted) -> None:
         """Loop's thread: takes rows that get no call, at the end of an evaluation."""

@@ -90,6 +90,9 @@ class DeviceLoop:
         self._asked_to_stop: str | None = None
         self._asked_to_end = ""
         self._is_submitting = False
+        self._last_place = -1  # number of the place of the last call
+        # A place's of the seconds that pass while it waits; in lock step all wait together.
+        self._share = 1.0 if config.run.deterministic else 1.0 / len(dispatcher.places)
 
     # ------------------------------------------------------------------------------------ driving
 
@@ -108,7 +111,10 @@ class DeviceLoop:
                     self.dispatcher.observer.note(
                         record.CallRecord(record.WAIT, started, started, ended, held=decision.held)
                     )
-                    self.dispatcher.gathered.add_totals(dict.fromkeys(decision.held, ended - started))
+                    waited = (ended - started) * self._share
+                    self.dispatcher.gathered.add_totals(
+                        {name: waited * decision.held.count(name) for name in decision.held}
+                    )
             in_flight.settle()
         finally:
             in_flight.stop()
@@ -178,11 +184,19 @@ class DeviceLoop:
     def decide(self) -> scheduler.Call | scheduler.Wait:
         """Returns the next call, by the present facts."""
         awaits_end = self.agreed is not None and self.agreed.awaits_end
-        if awaits_end or self.run_phase.over is not None or not self.dispatcher.in_flight.has_room:
+        turns = facts.turns(self._config, self.dispatcher, self._last_place)
+        if awaits_end or self.run_phase.over is not None or not turns:
             return scheduler.Wait(facts.last_until(self.dispatcher, self.run_phase))  # a call's return is news
 
         def alone(may_update: bool) -> scheduler.Call | scheduler.Wait:
-            return scheduler.decide(facts.gather(self._config, self.dispatcher, self.run_phase, may_update=may_update))
+            waits = []
+            for turn in turns:
+                given = facts.gather(self._config, self.dispatcher, self.run_phase, turn, may_update=may_update)
+                decision = scheduler.decide(given)
+                if isinstance(decision, scheduler.Call):
+                    return decision._replace(players=tuple(turn[number] for number in decision.players))
+                waits.append(decision)
+            return scheduler.Wait(min(wait.until for wait in waits), sum((wait.held for wait in waits), ()))
 
         if self.agreed is None:
             return alone(True)
@@ -196,6 +210,7 @@ class DeviceLoop:
 
     def _submit(self, call: scheduler.Call) -> None:
         """Submits a call, possibly after waiting for earlier calls."""
+        self._last_place = self.dispatcher.players[call.players[0]].place.number
         if call.kind is rate_limiting.Work.ACT:
             self.dispatcher.act(call.players)
             dispatchers.freeze_due(self.dispatcher, self._hooks.freeze)

@@ -54,7 +54,7 @@ class CheckpointState(NamedTuple):
     """A checkpoint's content."""
 
     parts: dict[str, dict[str, base.Params]]  # of the train states, by player and name
-    rings: ring_store.Rings | None  # the replay with its frames; None: a queue, which keeps none
+    rings: ring_store.Replay | None  # the replay with its frames; None: a queue, which keeps none
     counters: dict[str, Any]  # counters, as JSON
     frozen: tuple[str, ...] = ()  # names of the league's frozen players
 
@@ -92,7 +92,7 @@ class Dispatcher:
         self.clock = clock
         self.seating = seating or seatings.Seating()
         self.observer = observer
-        self._moves = scripted_moves.ScriptedMoves(here[0].setup.layout.num_train) if config.league.scripted else None
+        self._moves = scripted_moves.ScriptedMoves(here[0].setup.layout.num_slots) if config.league.scripted else None
         self._lock_step = config.run.deterministic
         # Of the first player. Deterministic runs read no clock.
         evaluation = config.evaluation
@@ -109,7 +109,7 @@ class Dispatcher:
         self.update_times = in_flight_calls.UpdateTimes(clock)
         self.evaluated_last = False
         """Whether the last acting call was an evaluation's: it and training alternate."""
-        self.begins_here = np.zeros(here[0].setup.layout.num_train, bool)  # slots whose next row is a cut
+        self.begins_here = np.zeros(here[0].setup.layout.num_slots, bool)  # slots whose next row is a cut
         self._num_acts = 0
         self._config = config
         self._publish_every = config.training.publish_every
@@ -150,7 +150,7 @@ class Dispatcher:
         player.accounting.record(seatings.stored(joined, hands), self.clock(), cut)
         self.gathered.add_means({"policy_age": player.num_updates - player.version})
         calls = [self._run_act(player, messages, joined, hand, player.version, num_inserts) for hand in hands]
-        looks = self.observer.look(joined.slot, player.place.rings)
+        looks = self.observer.look(joined.slot, player.place)
         return ticks.Dealt(joined, messages, player.version, player.num_updates - player.version, calls, looks, bot)
 
     def evaluate(self, *, is_last: bool) -> evaluators.Ended | None:
@@ -280,7 +280,7 @@ class Dispatcher:
 
     def discard(self, slots: np.ndarray, reason: str) -> None:
         """Ends the histories of slots without environments, for one of the ledger's reasons."""
-        if slots[0] < self.places[0].setup.layout.num_train:
+        if slots[0] < self.places[0].setup.layout.num_slots:
             self.seating.lose(slots)
             for player in self.players:
                 player.accounting.cut(slots, reason)
@@ -346,9 +346,10 @@ class Dispatcher:
             **self.workers.roster.to_json(),
             **self.seating.to_json(),
             **run_phase.to_json(),
+            **places.to_json(self.places),
         }
         parts = {player.name: player.state() for player in self.players}
-        return CheckpointState(parts, self.places[0].whole(), counters, self.seating.frozen())
+        return CheckpointState(parts, places.whole(self.places), counters, self.seating.frozen())
 
     def restore(self, counters: Mapping[str, Any], *, has_replay: bool) -> None:
         """Continues a checkpoint's counters; without its replay, updates wait until new steps are stored."""

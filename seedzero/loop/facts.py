@@ -15,25 +15,51 @@ _MAX_DUE = 8
 """Updates that are promised to the other hosts, at most: a save or a stop comes after the decided ones."""
 
 
+def turns(config: configs.Config, dispatcher: dispatchers.Dispatcher, last: int) -> list[list[int]]:
+    """Returns the players' numbers of each decision to take, of one place each, the first after the last one served.
+
+    In lock step one decision is of all players, and awaits room in all places: no order depends on the ends of calls.
+    last: number of a place; -1: none was served.
+    """
+    flight, number = dispatcher.in_flight, len(dispatcher.places)
+    in_turn = [dispatcher.places[(last + 1 + index) % number] for index in range(number)]
+    rooms = [place for place in in_turn if flight.has_room_in(*place.lanes)]
+    if config.run.deterministic or number == 1:
+        return [list(range(len(dispatcher.players)))] if len(rooms) == number else []
+    found = [[at for at, player in enumerate(dispatcher.players) if player.place is place] for place in rooms]
+    return list(filter(None, found))
+
+
 def gather(
-    config: configs.Config, dispatcher: dispatchers.Dispatcher, run_phase: phase.RunPhase, *, may_update: bool = True
+    config: configs.Config,
+    dispatcher: dispatchers.Dispatcher,
+    run_phase: phase.RunPhase,
+    turn: Sequence[int],
+    *,
+    may_update: bool = True,
 ) -> scheduler.Facts:
-    """Returns the facts for the next decision; may_update: false where an update awaits the run's other hosts."""
+    """Returns the facts for the next decision.
+
+    Args:
+      turn: numbers of the players that it is about.
+      may_update: false where an update awaits the run's other hosts.
+    """
     now, evaluator, flight = dispatcher.clock(), dispatcher.evaluator, dispatcher.in_flight
+    learning = [dispatcher.players[number] for number in turn]
     waiting = dispatcher.workers.inbox.waiting(types.Role.TRAIN)
     all_wait = sum(message.num_envs for message in waiting) == config.worker.num_envs
     can_fill = _can_fill(config, dispatcher, waiting)
-    rates = tuple(player.rate_limiter.rate() for player in dispatcher.players)
+    rates = tuple(player.rate_limiter.rate() for player in learning)
     return scheduler.Facts(
         now=now,
         players=tuple(
             _progress(config, dispatcher, player, can_fill=can, all_wait=all_wait, may_update=may_update)
-            for player, can in zip(dispatcher.players, can_fill, strict=True)
+            for player, can in zip(learning, (can_fill[number] for number in turn), strict=True)
         ),
         rates=rates,
         only_evaluates=run_phase.ends or now < evaluator.pause_until,
         lock_step=config.run.deterministic,
-        is_idle=flight.is_empty,
+        is_idle=all(flight.is_empty_in(*player.place.lanes) for player in learning),
         deadlines=(last_until(dispatcher, run_phase), evaluator.pause_until, *(rate.until for rate in rates)),
     )
 
@@ -50,13 +76,15 @@ def _can_fill(
 ) -> list[bool]:
     """Returns for each player whether its waiting messages are a batch; in lock step only all messages are."""
     seating = dispatcher.seating
-    num_rows = [0] * len(dispatcher.players)
+    num_rows, num_waiting = [0] * len(dispatcher.players), 0
     for message in messages:
         home = seating.home(message.slots)
-        if not dispatcher.players[home].rate_limiter.holds(message.slots):
+        if home < 0:  # nobody learns in that place: they wait
+            num_waiting += message.num_envs
+        elif not dispatcher.players[home].rate_limiter.holds(message.slots):
             num_rows[home] += message.num_envs
     if config.run.deterministic:
-        return [sum(num_rows) == config.worker.num_envs] * len(num_rows)
+        return [sum(num_rows) + num_waiting == config.worker.num_envs] * len(num_rows)
     return [rows > 0 for rows in num_rows]
 
 
@@ -79,7 +107,7 @@ def _progress(
     only_learns = config.run.has_all_steps(num_inserts)
     may_act = ready and not only_learns and can_fill
     can_act = may_act and has_room and not (place.strategy.takes_turns and not may_learn)
-    waits = evaluating and bool(dispatcher.workers.inbox.waiting(types.Role.EVALUATE))
+    waits = evaluating and place.number == 0 and bool(dispatcher.workers.inbox.waiting(types.Role.EVALUATE))
     return rate_limiting.Progress(
         num_inserts=num_inserts,
         num_kept=accounting.num_kept,

@@ -1,8 +1,8 @@
 """The device calls in flight, and the thread waiting for each in turn.
 
 JAX's dispatch does not block. The completion thread waits for the oldest call, hands its actions to the server and
-fetches its metrics. Where other devices learn than act, the calls of each have a lane and a thread of their own:
-actions do not wait for an update.
+fetches its metrics. Each place has a lane and a thread of its own, so that no player waits for another's call. Where
+other devices learn than act, the calls of each have one: actions do not wait for an update.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from seedzero.live import record
 from seedzero.loop import inboxes
 
 ACTING, UPDATING = 0, -1
-"""Lanes: the first and the last one; they are the same where all devices do all."""
+"""Lanes of a run with one place: the first and the last one; they are the same where all devices do all."""
 
 
 _SLOW_SECONDS = 0.05
@@ -93,15 +93,15 @@ class InFlight:
             lane.waiting.put(None)
             thread.join()
 
-    @property
-    def has_room(self) -> bool:
-        """Whether another call may be dispatched in any lane."""
-        return any(map(self.has_room_in, range(len(self.lanes))))
-
-    def has_room_in(self, lane: int) -> bool:
-        """Returns whether another call of a lane may be dispatched."""
+    def has_room_in(self, *lanes: int) -> bool:
+        """Returns whether another call may be dispatched in one of these lanes."""
         with self._news:
-            return self.lanes[lane].number < self.lanes[lane].maximum
+            return any(self.lanes[lane].number < self.lanes[lane].maximum for lane in lanes)
+
+    def is_empty_in(self, *lanes: int) -> bool:
+        """Returns whether no call of some lanes is on its way."""
+        with self._news:
+            return not any(self.lanes[lane].number for lane in lanes)
 
     @property
     def is_empty(self) -> bool:

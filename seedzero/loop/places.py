@@ -53,18 +53,38 @@ class Place:
         return actions
 
     def rings_of(self, mine: np.ndarray | None) -> ring_store.Rings:
-        """Returns the rings, whose rows of a player's slots are drawn."""
-        return self.rings._replace(mine=mine)
+        """Returns the rings, whose rows of a player's slots are drawn; mine: as of `Player`."""
+        own = None if mine is None or self.setup.num_players == 1 else self.setup.layout.own(mine)
+        return self.rings._replace(mine=own)
+
+    def forget(self, slots: np.ndarray | None) -> None:
+        """Has rows so far of some slots, [S] bool, never be drawn; None: of all."""
+        own = None if slots is None else self.setup.layout.own(slots)
+        if own is None or own.any():
+            self.rings = states.forget(self.rings._replace(mine=own))
+
+    def num_rows(self, slots: np.ndarray) -> np.ndarray:
+        """Returns the rows [B] ever written for slots [B] here, after waiting for the calls in flight."""
+        found: np.ndarray = np.asarray(self.rings.cursor)[self.setup.layout.ring(slots)]
+        return found
 
     def forget_environments(self) -> None:
         """All environments begin anew."""
         self.carried = states.init_carried(self.setup, begins=False)
 
-    def whole(self) -> ring_store.Rings | None:
-        """Returns the replay with its frames, for a checkpoint; None for a queue (keeps none)."""
-        return self.strategy.whole(self.rings) if self.setup.agent.samples else None
-
     def close(self) -> None:
         """Ends the preparation of further calls."""
         self.programs.close()
         self.strategy.close()
+
+
+def whole(here: Sequence[Place]) -> ring_store.Replay | None:
+    """Returns the replay of all places with its frames, for a checkpoint; None for a queue (keeps none)."""
+    if not here[0].setup.agent.samples:
+        return None
+    return ring_store.together([place.strategy.whole(place.rings) for place in here])
+
+
+def to_json(here: Sequence[Place]) -> dict[str, list[int]]:
+    """Returns the part of a checkpoint's counters: of several places the numbers of devices."""
+    return {ring_store.PLACES: [place.setup.layout.num_shards for place in here]} if len(here) > 1 else {}

@@ -108,6 +108,8 @@ class Player:
     def to_json(self) -> dict[str, Any]:
         """Returns the player's part of a checkpoint's counters."""
         counters = {"num_updates": self.num_updates, "num_reanalyses": self.num_reanalyses}  # the name in checkpoints
+        if self.place.setup.layout.numbers is not None:
+            counters[PLACE] = self.place.number
         return {**counters, **self.accounting.to_json(), **self.rate_limiter.to_json()}
 
     def restore(self, saved: Mapping[str, Any], *, has_replay: bool) -> None:
@@ -188,25 +190,42 @@ class Everyone(NamedTuple):
         return Everyone(learning, retired)
 
 
+_SAME = -2
+"""In place of an index of players: the slot keeps its home."""
+
+
 def change_homes(before: Sequence[Player], after: Sequence[Player], mine: Sequence[np.ndarray]) -> np.ndarray:
     """Gives slots another home; returns which do, [S] bool. mine: of the players afterwards, as of `Player`.
 
-    The steps that the homes before have stored there are nobody's any more. Of both, each has a home.
+    The steps that the homes before have stored there are nobody's any more, as slots of a place without players.
     """
-    moved = np.zeros_like(mine[0])
-    for old in before:
-        for new, own in zip(after, mine, strict=True):
-            assert old.mine is not None
-            slots = np.flatnonzero(old.mine & own)
-            if new is not old and slots.size:
-                old.accounting.leave(slots)
-                new.accounting.take(slots, old.accounting)
-                moved[slots] = True
+    was, now = _table([player.mine for player in before if player.mine is not None]), _table(mine)
+    for at, to in sorted(set(zip(was.tolist(), now.tolist(), strict=True))):
+        old, new = before[at] if at >= 0 else None, after[to] if to >= 0 else None
+        slots = np.flatnonzero((was == at) & (now == to))
+        if old is new:
+            was[slots] = now[slots] = _SAME
+            continue
+        if old is not None:
+            old.accounting.leave(slots)
+        if new is not None and old is not None:
+            new.accounting.take(slots, old.accounting)
+        elif new is not None:
+            new.accounting.rate_limiter.take(slots, new.place.num_rows(slots))
     for new, own in zip(after, mine, strict=True):
         new.mine = own
-    for place in {id(player.place): player.place for player in after}.values() if moved.any() else ():
-        place.rings = states.forget(place.rings_of(moved))
+    moved: np.ndarray = was != _SAME
+    for place in {id(player.place): player.place for player in (*before, *after)}.values():
+        place.forget(moved)
     return moved
+
+
+def _table(mine: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns the index [S] of the player of each slot; -1: nobody's."""
+    found = np.full(len(mine[0]), -1)
+    for at, own in enumerate(mine):
+        found[own] = at
+    return found
 
 
 def restore_homes(learning: Sequence[Player], mine: Sequence[np.ndarray]) -> None:
@@ -218,9 +237,11 @@ def restore_homes(learning: Sequence[Player], mine: Sequence[np.ndarray]) -> Non
     for player, own in zip(learning, mine, strict=True):
         player.mine = own
         lost = own & (player.accounting.num_stored() == 0)
-        player.place.rings = states.forget(player.place.rings_of(lost))
+        player.place.forget(lost)
 
 
+PLACE = "place"
+"""In the counters of a player that learns in one of several places: the place's number."""
 _PLAYERS, _RETIRED = "players", "retired"
 """In a checkpoint's counters: each of several players' own by name, beside the sums of all; sums of retired ones."""
 

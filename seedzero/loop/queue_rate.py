@@ -67,12 +67,13 @@ class QueueRateLimiter(rate_limiting.RateLimiter):
         self._layout = layout
         self._slot_length = slot_length
         self._lock_step = lock_step
-        self._row = np.zeros(layout.num_train, np.int64)  # number of a slot's next row
-        self._begin = np.zeros(layout.num_train, np.int64)  # first row of its open unroll
-        self._num_open = np.zeros(layout.num_train, np.int64)  # steps in that
-        self._num_ready = np.zeros(layout.num_train, np.int64)  # its complete unrolls
-        self._is_live = np.zeros(layout.num_train, bool)
-        self._group = np.zeros(layout.num_train, np.int64)  # first slot of the message that it was in
+        self._row = np.zeros(layout.num_slots, np.int64)  # number of a slot's next row
+        self._begin = np.zeros(layout.num_slots, np.int64)  # first row of its open unroll
+        self._num_open = np.zeros(layout.num_slots, np.int64)  # steps in that
+        self._num_ready = np.zeros(layout.num_slots, np.int64)  # its complete unrolls
+        self._is_live = np.zeros(layout.num_slots, bool)
+        self._group = np.zeros(layout.num_slots, np.int64)  # first slot of the message that it was in
+        self._shard, self._local = layout.place(np.arange(layout.num_slots))
         # Complete unrolls of each shard in the order of acting: slot, first row, steps in it.
         self._ready: list[collections.deque[tuple[int, int, int]]] = [
             collections.deque() for _ in range(layout.num_shards)
@@ -109,7 +110,7 @@ class QueueRateLimiter(rate_limiting.RateLimiter):
                 taken, row, num_steps = ready.popleft()
                 self._num_ready[taken] -= 1
                 self._num_waiting -= num_steps
-                slot[shard, index] = taken % self._layout.train_per_shard
+                slot[shard, index] = self._local[taken]
                 time[shard, index] = row % self._slot_length
                 weight[shard, index] = 1.0
         self._waiting_since = now if any(self._ready) else None
@@ -141,8 +142,7 @@ class QueueRateLimiter(rate_limiting.RateLimiter):
         self._num_open[slots] += is_inside
         self._num_waiting += int(np.count_nonzero(is_inside))
         for slot in slots[row == self._begin[slots] + self._data.length].tolist():
-            shard = slot // self._layout.train_per_shard
-            self._ready[shard].append((slot, int(self._begin[slot]), int(self._num_open[slot])))
+            self._ready[self._shard[slot]].append((slot, int(self._begin[slot]), int(self._num_open[slot])))
             self._begin[slot] += self._data.length
             self._num_open[slot] = 0
             self._num_ready[slot] += 1
@@ -169,9 +169,10 @@ class QueueRateLimiter(rate_limiting.RateLimiter):
         self._waiting_since = self._waiting_since if any(self._ready) else None
         return num_open + num_complete
 
-    def take(self, slots: np.ndarray, before: rate_limiting.RateLimiter) -> None:
-        assert isinstance(before, QueueRateLimiter)
-        self._row[slots] = self._begin[slots] = before._row[slots]  # rows of the rings, which go on
+    def take(self, slots: np.ndarray, before: rate_limiting.RateLimiter | np.ndarray) -> None:
+        assert isinstance(before, (QueueRateLimiter, np.ndarray))
+        rows = before if isinstance(before, np.ndarray) else before._row[slots]
+        self._row[slots] = self._begin[slots] = rows  # of the rings, which go on
 
     def drop(self) -> int:
         num_dropped = self._forget()

@@ -88,8 +88,11 @@ class RateLimiter(Protocol):
         """Ends the histories of slots that another player takes; returns the number of steps lost to updates."""
         return 0
 
-    def take(self, slots: np.ndarray, before: RateLimiter) -> None:
-        """Begins the histories of slots that another player left; before: its rate limiter."""
+    def take(self, slots: np.ndarray, before: RateLimiter | np.ndarray) -> None:
+        """Begins the histories of slots that another player left.
+
+        before: its rate limiter, or of slots that were nobody's the rows [B] that their rings have had.
+        """
         return None
 
     def drop(self) -> int:

@@ -1,6 +1,7 @@
 """The roster of workers: sessions, the slots of their environments, and the assignments of joining workers.
 
-A new environment goes to the emptiest shard. Used by the server's thread and the loop's; a lock guards the tables.
+A new environment goes to the emptiest shard; of several places, a group goes to the least filled one. Used by the
+server's thread and the loop's; a lock guards the tables.
 """
 
 from __future__ import annotations
@@ -45,20 +46,29 @@ class Session:
 class Roster:
     """Assigns slots and seeds to sessions.
 
-    max_group: most environments of a group, over all shards. key: of the workers that the learner starts. A name tells
-    nothing: any worker may be called local-0.
+    layout: of the first place. max_group: most environments of a group, over all shards. key: of the workers that the
+    learner starts. A name tells nothing: any worker may be called local-0. table: [S] number of the place of each
+    training slot, as of `placements.table`; None: there is one.
     """
 
-    def __init__(self, config: configs.Config, layout: batches.Layout, max_group: int, key: str = "") -> None:
+    def __init__(
+        self,
+        config: configs.Config,
+        layout: batches.Layout,
+        max_group: int,
+        key: str = "",
+        table: np.ndarray | None = None,
+    ) -> None:
         self._config = config
         self._key = key
         self._layout = layout
         self._max_group = max_group
+        self._table = table
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
         self._free = {
-            types.Role.TRAIN: set(range(layout.num_train)),
-            types.Role.EVALUATE: set(range(layout.num_train, layout.num_train + layout.num_evaluate)),
+            types.Role.TRAIN: set(range(layout.num_slots) if table is None else np.flatnonzero(table >= 0).tolist()),
+            types.Role.EVALUATE: set(range(layout.num_slots, layout.num_slots + layout.num_evaluate)),
         }
         self.has_evaluation = layout.num_evaluate > 0
         self.num_assigned = 0
@@ -161,15 +171,18 @@ class Roster:
         if number == 0 or number > len(free):
             raise errors.SlotsExhausted(
                 f"worker {hello.worker_id} needs {number} {role.value} slots and {len(free)} are free; "
-                f"raise --replay.num_slots (now {self._layout.num_train}) in a new run directory, or lower "
+                f"raise --replay.num_slots (now {self._layout.num_slots}) in a new run directory, or lower "
                 f"--worker.envs_per_group"
             )
         if self._config.run.deterministic and role is types.Role.TRAIN:
             chosen = self._fixed_block(hello, number)
+        elif self._table is not None and role is types.Role.TRAIN:
+            chosen = _least_filled_first(self._table, free, num_groups, size)
         else:
             chosen = _emptiest_first(self._layout, free, number)
         groups = np.array(chosen, np.int32).reshape(num_groups, size)
-        _check_shards(self._layout, self._max_group, hello, groups)
+        if self._table is None or role is types.Role.EVALUATE:  # else groups are whole, and spread evenly
+            _check_shards(self._layout, self._max_group, hello, groups)
         free.difference_update(chosen)
         return tuple(groups)
 
@@ -245,8 +258,8 @@ def knows_bots(roster: Roster, slot: int) -> bool:
 
 def _place(cluster: cluster_config.ClusterConfig, layout: batches.Layout, slot: int) -> int:
     """Returns the place of an environment in the run; hosts take turns, since each may have any number."""
-    if slot >= layout.num_train:
-        return slot - layout.num_train  # in evaluations, of host 0 alone
+    if slot >= layout.num_slots:
+        return slot - layout.num_slots  # in evaluations, of host 0 alone
     return slot * cluster.num_hosts + max(0, cluster.index)
 
 
@@ -268,3 +281,21 @@ def _emptiest_first(layout: batches.Layout, free: set[int], number: int) -> list
     for slot, shard in zip(slots.tolist(), layout.place(slots)[0].tolist(), strict=True):
         by_shard[shard].append(slot)
     return [max(by_shard, key=len).pop() for _ in range(number)]
+
+
+def _least_filled_first(table: np.ndarray, free: set[int], num_groups: int, size: int) -> list[int]:
+    """Returns the slots of free groups, each from the place with the smallest share taken then, lowest first.
+
+    table: as of `Roster`. size: of all groups.
+    """
+    places = table[: len(table) // size * size : size]  # of each group
+    total = np.bincount(places[places >= 0])
+    left = [group for group in range(len(places)) if group * size in free]
+    taken = total - np.bincount(places[left], minlength=len(total))
+    chosen: list[int] = []
+    for _ in range(num_groups):
+        group = min(left, key=lambda group: taken[places[group]] / total[places[group]])
+        left.remove(group)
+        taken[places[group]] += 1
+        chosen += range(group * size, (group + 1) * size)
+    return chosen

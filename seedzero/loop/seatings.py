@@ -62,7 +62,7 @@ class Seating:
     """One player, at home everywhere, who moves every row. Used by the loop's thread."""
 
     def home(self, slots: np.ndarray) -> int:
-        """Returns the number of the player at home in the group of these slots [E]."""
+        """Returns the number of the player at home in the group of these slots [E]; -1: nobody."""
         return 0
 
     def deal(self, joined: batches.Batch) -> Sequence[Hand]:

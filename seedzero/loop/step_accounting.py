@@ -29,11 +29,11 @@ class StepAccounting:
     homes_change: bool = False  # groups may come and go
 
     def __post_init__(self) -> None:
-        self.ledger = ledger.Ledger(self.layout.num_train)
-        self._episodes = episodes.Episodes(self.layout.num_train, self.spec.num_players)
+        self.ledger = ledger.Ledger(self.layout.num_slots)
+        self._episodes = episodes.Episodes(self.layout.num_slots, self.spec.num_players)
         self._stored_per_shard = np.zeros(self.layout.num_shards, np.int64)
-        self._stored_per_slot = np.zeros(self.layout.num_train, np.int64)  # where homes change
-        self._is_partial = np.zeros(self.layout.num_train, bool)  # another player began the slot's episode
+        self._stored_per_slot = np.zeros(self.layout.num_slots, np.int64)  # where homes change
+        self._is_partial = np.zeros(self.layout.num_slots, bool)  # another player began the slot's episode
 
     @property
     def num_kept(self) -> int:
@@ -143,11 +143,11 @@ class StepAccounting:
             if STORED_PER_SLOT in saved:
                 self._stored_per_slot = np.array(saved[STORED_PER_SLOT], np.int64)
             elif self.homes_change:  # an earlier version saved sums alone
-                self._spread(np.ones(self.layout.num_train, bool) if mine is None else mine)
+                self._spread(np.ones(self.layout.num_slots, bool) if mine is None else mine)
 
     def _spread(self, mine: np.ndarray) -> None:
         """Divides the steps of each shard among its slots at home here, [S] bool."""
-        shard, _ = self.layout.place(np.arange(self.layout.num_train))
+        shard, _ = self.layout.place(np.arange(self.layout.num_slots))
         for number, stored in enumerate(self._stored_per_shard.tolist()):
             slots = np.flatnonzero(mine & (shard == number))
             self._stored_per_slot[slots] = stored // max(1, len(slots))

@@ -14,7 +14,7 @@ from seedzero.api import approximation
 from seedzero.cli import main as commands
 from seedzero.equilibria import exploiter
 from seedzero.evaluation import agent_choice, scoring
-from seedzero.league import payoffs
+from seedzero.league import members, payoffs
 from seedzero.page import league_view
 
 
@@ -68,6 +68,24 @@ def test_the_run_directory_may_be_a_word(
     assert f"{saved_league.OLD} (#1, update 30)" in out or "'nobody'" in err
     assert commands.main(["league", *words]) == 2  # it is missing, and no player is taken for it
     assert "--run_dir" in capsys.readouterr().err
+
+
+def test_show_tells_the_devices_of_players_that_learn_on_different_ones(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counters = saved_league.made_counters()
+    pool = members.Pool(
+        (*members.Pool().members, members.Member("main_exploiter_0", "main_exploiter", True, line="main_exploiter"))
+    )
+    pool, _ = pool.freeze("main", "0" * 12, version=1, env_steps=1)
+    own = {"num_updates": 45, "ledger": {"stored": 1_250}}
+    counters["league"] |= {"pool": pool.to_json(), "payoff": payoffs.Payoff().to_json()}
+    counters |= {"places": [2, 1], "players": {"main": {**own, "place": 0}, "main_exploiter_0": {**own, "place": 1}}}
+    run = saved_league.make(tmp_path / "run", counters)
+    found = {row["name"]: row["devices"] for row in _json(capsys, "show", f"--run_dir={run}")["players"]}
+    assert found == {"main": [0, 1], "main_exploiter_0": [2], "main-000000000000": []}
+    assert commands.main(["league", "show", f"--run_dir={run}"]) == 0
+    assert "0, 1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("view", ["show", "payoff", "elo", "lineage"])

@@ -184,3 +184,12 @@ def test_the_unrolls_of_an_update_are_shared_by_the_devices() -> None:
         machines.resolve(asked, preset="catch", explicit={"vtrace.batch_size"}, machine=TPUS)
     whole = configs.override(asked, {"vtrace.batch_size": 32})
     machines.resolve(whole, preset="catch", explicit={"vtrace.batch_size"}, machine=TPUS)
+
+
+def test_several_players_of_a_league_need_no_numbers_that_all_devices_divide() -> None:
+    league = configs.override(presets.get("league-tictactoe"), {"league.main_exploiters": 1, "worker.num_groups": 3})
+    resolved, notes = machines.resolve(league, preset="league-tictactoe", explicit=set(), machine=EIGHT)
+    num_slots = 3 * league.worker.envs_per_group
+    assert (resolved.training.num_devices, resolved.replay.num_slots) == (8, num_slots) and num_slots % 7
+    machines.check_shares(configs.override(resolved, {"training.num_devices": 7}))
+    assert not any("leave some of" in note for note in notes)

@@ -69,6 +69,24 @@ def test_a_killed_run_repeats_the_players_that_come_and_go(host: harness.Host) -
     assert run_state.state(run_state.killed_and_resumed(host, *words, checkpoint=2)) == state
 
 
+@pytest.mark.slow  # tests/loop/places_test.py has places in lock step, checkpoint_test.py their replay
+@pytest.mark.parametrize("comes", [False, True], ids=["all stay", "come and go"])
+def test_players_on_several_devices_repeat_their_bits_though_killed(
+    host: harness.Host, tmp_path: pathlib.Path, *, comes: bool
+) -> None:
+    """Two devices for three players, and three for as many as may come: one place may have none."""
+    host.make_devices(3 if comes else 2)
+    words = (*run_state.COMING, *harness.lock_step(UPDATES, EVERY), "--league.build_every=6") if comes else LEAGUE
+    ended = host.train(tmp_path / "whole", *words).wait()
+    assert ended.code == 0, ended.err
+    state = run_state.state(tmp_path / "whole")
+    assert state["counters"]["places"] == [1] * (3 if comes else 2) and state["step"] == UPDATES
+    events = [json.loads(line)["event"] for line in state["history"].splitlines()]
+    assert min(events.count("add"), events.count("retire")) >= (5 if comes else 0)
+    assert run_state.state(run_state.killed_and_resumed(host, *words, checkpoint=2)) == state
+    run_state.check_league(tmp_path / "whole")
+
+
 # ------------------------------------------------------------------------------------ a builder of a user's
 
 

@@ -45,3 +45,37 @@ def test_a_run_whose_groups_stay_saves_no_homes() -> None:
     found = group_homes.GroupHomes(8, 2, _pool())
     found.restore(None, _pool())
     assert found.of_groups == [0, 1, 0, 1]
+
+
+PLACES = np.repeat([0, 1, 0, 1, 0, 1, -1], [2, 2, 2, 2, 2, 2, 1])
+"""Six groups of two slots, which two places take in turn, and a slot in none."""
+
+
+def test_groups_stay_in_their_place_as_players_come_and_go() -> None:
+    pool = _pool()
+    found = group_homes.GroupHomes(13, 2, pool, PLACES)
+    assert found.of_groups == [0, 1, 0, 1, 0, 1, -1]
+    pool, _ = members.add(pool, "main")
+    found.where[2] = 0
+    assert found.change(pool).tolist() == [4, 5] and found.of_groups == [0, 1, 2, 1, 0, 1, -1]
+    pool = pool.retire("main_exploiter_0")
+    del found.where[1]
+    assert found.change(pool).tolist() == [2, 3, 6, 7, 10, 11]  # nobody is left in the second place
+    assert found.of_groups == [0, -1, 2, -1, 0, -1, -1]
+    assert [np.flatnonzero(mine).tolist() for mine in found.mine()] == [[0, 1, 8, 9], [4, 5]]
+    again = group_homes.GroupHomes(13, 2, _pool(), PLACES)
+    again.where = {0: 0, 2: 0}
+    again.restore(found.of_groups, pool)
+    assert again.of_groups == found.of_groups
+    pool, _ = members.add(pool, "main_exploiter")
+    found.where[3] = 1
+    assert found.change(pool).tolist() == [2, 3, 6, 7, 10, 11] and found.of_groups == [0, 3, 2, 3, 0, 3, -1]
+
+
+def test_where_players_are_dealt_over_other_devices_their_groups_begin_anew() -> None:
+    pool = _pool()
+    saved = group_homes.GroupHomes(8, 2, pool)
+    assert saved.of_groups == [0, 1, 0, 1]
+    found = group_homes.GroupHomes(8, 2, pool, np.repeat([0, 0, 1, 1], 2))
+    found.restore(saved.of_groups, pool)
+    assert found.of_groups == [0, 0, 1, 1]

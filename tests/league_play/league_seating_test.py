@@ -110,6 +110,7 @@ def _seated(**settings: options.Value) -> league_seating.LeagueSeating:
 class _Player(NamedTuple):
     name: str
     params: str
+    place: None = None
 
 
 def _player(name: str) -> Any:

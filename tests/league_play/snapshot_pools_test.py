@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -55,3 +57,24 @@ def test_damaged_files_are_named_and_a_forgotten_player_is_read_again() -> None:
     world.pool.forget("main-1")
     world.pool.get("main-1")
     assert world.loaded == ["main-1", "main-1"]
+
+
+def test_each_place_has_its_own_players_and_all_share_the_hosts() -> None:
+    placed, loaded = [], []
+
+    def put(place: int) -> Any:
+        return lambda params: placed.append((place, float(params))) or params
+
+    def load(name: str) -> Any:
+        loaded.append(name)
+        return np.array(float(name.removeprefix("main-")))
+
+    pool = snapshot_pools.ParamsPool(load, put(0), put(1), on_devices=1, on_host=9)
+    pool.add("main-1", np.array(1.0), 1)
+    assert pool.get("main-1", 1) == 1 and not placed
+    assert pool.get("main-1", 0) == 1 and placed == [(0, 1.0)] and not loaded  # from the other place's devices
+    assert pool.get("main-2", 0) == 2 and loaded == ["main-2"]
+    assert pool.get("main-2", 1) == 2 and loaded == ["main-2"]
+    assert pool.get("main-1", 1) == 1 and loaded == ["main-2"] and placed[-1] == (1, 1.0)  # from the host
+    pool.forget("main-2")
+    assert pool.get("main-2", 0) == 2 and loaded == ["main-2", "main-2"]

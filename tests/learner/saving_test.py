@@ -138,7 +138,7 @@ def test_metrics_that_cannot_be_written_refuse_the_resume_by_name(
     monkeypatch.setattr(checkpoint, "restore", lambda *args, **options: None)
     monkeypatch.setattr(states, "parts", lambda agent, train: {})
     with pytest.raises(errors.ResumeError, match="Permission denied") as raised:
-        saved.restore(cast(Any, None), cast(Any, None), cast(Any, None))
+        saved.restore(cast(Any, None), lambda counters: {}, cast(Any, None))
     said(raised.value)
 
 
@@ -200,7 +200,7 @@ def _part_of_host(index: int | None, path: pathlib.Path) -> None:
 
 def _resumed(index: int, path: pathlib.Path, step: int = 4, *, has_part: bool = True) -> Any:
     saved = _saves(path, lambda text: None, hosts={"index": index, "has_part": has_part, "step": step})
-    found = saved.restore(AGENT, TRAIN, None)
+    found = saved.restore(AGENT, lambda counters: {"main": TRAIN}, None)
     saved.checkpointer.close()
     return found
 
@@ -302,7 +302,7 @@ def test_a_resume_knows_the_best_but_repeats_evaluations_in_deterministic_mode(
     monkeypatch.setattr(states, "from_parts", lambda agent, train, parts: train)
     agent = cast(Any, _Named(samples=False))
     monkeypatch.setattr(states, "parts", lambda agent, train: {})
-    restored = saved.restore(agent, cast(Any, None), cast(Any, None))
+    restored = saved.restore(agent, lambda counters: {"main": cast(Any, None)}, cast(Any, None))
     saved.checkpointer.close()
     assert restored is not None and restored[1].counters["best_return"] == expected
     assert cut_at == [11]  # points up to here stay in TensorBoard

@@ -16,7 +16,7 @@ from seedzero.loop import facts, phase, replay_rate, scheduler, seatings
 
 
 def _gather(world: loop_world.World) -> scheduler.Facts:
-    return facts.gather(world.config, world.dispatcher, world.loop.run_phase)
+    return facts.gather(world.config, world.dispatcher, world.loop.run_phase, range(len(world.players)))
 
 
 def test_acting_keeps_to_its_own_room_where_other_devices_learn() -> None:
@@ -26,7 +26,7 @@ def test_acting_keeps_to_its_own_room_where_other_devices_learn() -> None:
     world.show_all(session, 0.0, first=True)
     assert world.step() and acting.number == 1
     world.show(session, 0, 1.0)
-    assert world.dispatcher.in_flight.has_room  # for an update
+    assert world.dispatcher.in_flight.has_room_in(*world.place.lanes)  # for an update
     assert not world.step() and acting.number == 1
     assert _gather(world).players[0].waits_to_act
     world.complete()

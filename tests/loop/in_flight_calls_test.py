@@ -21,12 +21,12 @@ def _fail(error: Exception) -> None:
 
 def test_there_is_room_for_as_many_as_the_settings_say() -> None:
     calls = _make(2)
-    assert calls.is_empty and calls.has_room
+    assert calls.is_empty and calls.has_room_in(*range(len(calls.lanes)))
     calls.add(lambda: None)
-    assert not calls.is_empty and calls.has_room
+    assert not calls.is_empty and calls.has_room_in(*range(len(calls.lanes)))
     calls.add(lambda: None)
-    assert not calls.has_room
-    assert calls.complete_next() and calls.has_room and not calls.is_empty
+    assert not calls.has_room_in(*range(len(calls.lanes)))
+    assert calls.complete_next() and calls.has_room_in(*range(len(calls.lanes))) and not calls.is_empty
     assert calls.complete_next() and calls.is_empty
 
 
@@ -104,7 +104,7 @@ def test_calls_of_one_lane_do_not_wait_for_those_of_another() -> None:
         calls.add(lambda number=number: done.append(number))  # type: ignore[misc]
         with calls._news:
             assert calls._news.wait_for(lambda: calls.lanes[0].number == 0, timeout=60)
-    assert done == [0, 1] and not calls.is_empty and calls.has_room
+    assert done == [0, 1] and not calls.is_empty and calls.has_room_in(*range(len(calls.lanes)))
     may_end.set()
     calls.settle()
     calls.stop()
@@ -114,10 +114,15 @@ def test_calls_of_one_lane_do_not_wait_for_those_of_another() -> None:
 def test_there_is_room_while_any_lane_has_some() -> None:
     calls = in_flight_calls.InFlight(inboxes.News(), 1, 2)
     calls.add(lambda: None)
-    assert calls.has_room and not calls.has_room_in(0)
+    assert calls.has_room_in(*range(len(calls.lanes))) and not calls.has_room_in(0)
     calls.add(lambda: None, 1)
     calls.add(lambda: None, 1)
-    assert not calls.has_room and calls.complete_next(1) and calls.has_room_in(1) and not calls.has_room_in(0)
+    assert (
+        not calls.has_room_in(*range(len(calls.lanes)))
+        and calls.complete_next(1)
+        and calls.has_room_in(1)
+        and not calls.has_room_in(0)
+    )
 
 
 def test_a_failure_in_one_lane_stops_the_other() -> None:

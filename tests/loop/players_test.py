@@ -12,7 +12,8 @@ import pytest
 from seedzero.checkpoints import trees
 from seedzero.core import types
 from seedzero.device import apart, batches, states, steps
-from seedzero.loop import players
+from seedzero.loop import places, players
+from seedzero.replay import ring_store
 
 
 def _make(device: loop_world.Device, **functions: Any) -> players.Player:
@@ -146,7 +147,7 @@ def test_a_batch_of_one_shard_asks_for_the_program_of_its_size(device: loop_worl
     player = _make(device)
     actions = _act(device, player)
     assert actions.shape == (4,) and set(actions.tolist()) <= {0, 1, 2}
-    assert player.place.whole().cursor.tolist() == [1, 1, 1, 1]  # type: ignore[union-attr]
+    assert places.whole((player.place,)).cursor.tolist() == [1, 1, 1, 1]  # type: ignore[union-attr]
 
 
 def test_a_checkpoint_holds_the_replay_with_its_frames(
@@ -155,13 +156,13 @@ def test_a_checkpoint_holds_the_replay_with_its_frames(
     frames = np.ones(3)
     player = _make(device)
     monkeypatch.setattr(player.place.strategy, "whole", lambda rings: rings._replace(observation=frames))
-    rings = player.place.whole()
-    assert rings is not None and rings.observation is frames
+    rings = places.whole((player.place,))
+    assert isinstance(rings, ring_store.Rings) and rings.observation is frames
     assert player.state().keys() == states.parts(device.setup.agent, device.train).keys()
 
 
 def test_a_queues_rings_hold_nothing_to_keep(queued: loop_world.Device) -> None:
-    assert _make(queued).place.whole() is None
+    assert places.whole((_make(queued).place,)) is None
 
 
 def test_counters_come_back_and_acting_takes_the_newest_parameters(reanalysing: loop_world.Device) -> None:

@@ -190,3 +190,14 @@ def test_bots_are_named_to_training_workers_that_know_them() -> None:
     roster.remove(with_bots.session_id)
     assert not rosters.knows_bots(roster, 4)
     assert _roster().assign(knows).bots == (), "there is no league"
+
+
+def test_whole_groups_go_to_the_place_with_the_smallest_share_taken() -> None:
+    table = np.repeat([0, 1, 0, 1, 0, -1], 2)  # three groups of the first place, two of the second
+    roster = rosters.Roster(_config(), batches.Layout(1, 6, 0, np.arange(12)), 16, table=table)
+    first, second = roster.assign(_hello()), roster.assign(_hello("b"))
+    assert _slots(roster, first.session_id) == [0, 1, 2, 3]
+    assert _slots(roster, second.session_id) == [4, 5, 6, 7]
+    roster.remove(first.session_id)
+    assert _slots(roster, roster.assign(_hello("c")).session_id) == [0, 1, 2, 3]
+    roster.remove(second.session_id)

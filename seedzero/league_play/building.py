@@ -115,6 +115,7 @@ class Building:
         seating.pool.add(member.name, snapshot, player.place.number)
         others = tuple(one for one in self._dispatcher.players if one is not player)
         self._seat(seating, pool.retire(player.name, reason), others)
+        seating.visitors.forget(player.name)
         return True
 
     def _seat(

@@ -46,3 +46,7 @@ class Visitors:
             copied = jax.device_put(player.params, meshes.replicated(place.setup.mesh))
             found = self._copies[player.name, place.number] = _Visitor(copied, weakref.ref(newest))
         return found.params
+
+    def forget(self, name: str) -> None:
+        """Drops the copies of a player that has retired."""
+        self._copies = {key: copy for key, copy in self._copies.items() if key[0] != name}

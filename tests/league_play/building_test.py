@@ -306,6 +306,8 @@ def test_a_player_that_retires_is_saved_and_another_takes_its_groups(
     world = World(device, monkeypatch, max_players=3)
     exploiter = world.exploiter
     exploiter.num_updates, exploiter.num_reanalyses = 7, 3
+    forgotten: list[str] = []
+    monkeypatch.setattr(world.seating.visitors, "forget", forgotten.append)
     world.build(builders.Action("add", "league_exploiter"))
     assert _at_home(world) == [[0, 1], [2, 3], []]  # there are as many groups as two players have
     expected = _numbers(exploiter.train.params)
@@ -314,6 +316,7 @@ def test_a_player_that_retires_is_saved_and_another_takes_its_groups(
     assert world.world.frozen == [name] and world.seating.members.of(name).reason == "beaten"
     assert np.array_equal(_numbers(world.seating.params(name)), expected)
     assert [player.name for player in world.world.dispatcher.players] == ["main", "league_exploiter_0"]
+    assert "main_exploiter_0" in forgotten  # copies in other places
     assert _at_home(world) == [[0, 1], [2, 3]] and not world.seating.members.of("main_exploiter_0").learns
     *_, decision = world.world.decisions
     assert decision == {"event": "retire", "player": exploiter.name, "version": 7, "env_steps": 0, "reason": "beaten"}

@@ -56,3 +56,12 @@ def test_in_lock_step_a_match_elsewhere_takes_the_newest_parameters(monkeypatch:
     for number in range(3):
         world.publish(number)
         assert world.seen() == number
+
+
+def test_copies_of_a_player_that_has_retired_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, lock_step=False)
+    world.seen()
+    world.visitors.forget("main_1")
+    assert world.visitors._copies.keys() == {("main", 1)}
+    world.visitors.forget("main")
+    assert not world.visitors._copies

@@ -52,6 +52,17 @@ def test_four_times_the_players_take_four_times_the_work() -> None:
     assert many < 6 * few
 
 
+def test_mean_returns_are_shown_where_they_are_the_scores_of_matches() -> None:
+    league = _league_of(2)
+    assert "shares" not in league_view.view(league)["win_rates"]
+    found = league_view.view(league._replace(settings=league_config.LeagueConfig(score="return")))["win_rates"]
+    assert found["returns"][0] == [None, 0.0, 0.0] and found["shares"] == [
+        [None, 0.5, 0.5],
+        [0.5, None, None],
+        [0.5, None, None],
+    ]
+
+
 def _league_of(number: int) -> leagues.SavedLeague:
     """Returns a league in which main met each of many frozen players."""
     frozen = [members.Member(f"main-{place:x}", "frozen", False, parent="main") for place in range(number)]

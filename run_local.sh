@@ -31,8 +31,11 @@ GAME
   popgym:ID          what was shown must be remembered: POPGym's tasks, e.g. popgym:RepeatPreviousEasy-v0
   envpool:ID         any environment of EnvPool for one player, e.g. envpool:MiniGrid-DoorKey-5x5-v0, envpool:CheetahRun-v1
   spiel:NAME         a game of OpenSpiel, e.g. spiel:othello, "spiel:breakthrough(rows=6,columns=6)"; spiel:leduc_poker
+  hex, othello, go9  board games of Pgx, whose rules are searched: hex on 5x5, Go on 9x9; any other: pgx:GAME, as pgx:chess.
+                     connect_four with alphazero has its board of 6 rows and 7 columns
 AGENT                muzero unless the game needs another
   muzero             plans with a learned model: the most from each step
+  alphazero          plans by the rules of the game itself, in board games: the strongest play there
   vtrace             IMPALA's actor-critic: many more steps a second, learns from each once
   apex               Ape-X DQN: Q-learning from a prioritized replay
   r2d2               Ape-X with an LSTM, for environments that need a memory
@@ -76,7 +79,7 @@ wrong_game() {
         at* | *tari* | *ale* | pong | breakout) nearest="atari (for a game: ./run_local.sh atari --env=atari:Pong)" ;;
     esac
     nearest=${nearest:+; did you mean $nearest?}
-    die "unknown game '$1'${nearest:-.} The games are catch, cartpole, tictactoe, connect_four, league, atari, dmlab, football, mujoco, gym:ID, envpool:ID, spiel:NAME, atari:GAME, dmlab:LEVEL, football:SCENARIO, memory:TASK, popgym:ID and python:MODULE:FUNCTION."
+    die "unknown game '$1'${nearest:-.} The games are catch, cartpole, tictactoe, connect_four, hex, othello, go9, league, atari, dmlab, football, mujoco, gym:ID, envpool:ID, spiel:NAME, pgx:GAME, atari:GAME, dmlab:LEVEL, football:SCENARIO, memory:TASK, popgym:ID and python:MODULE:FUNCTION."
 }
 
 has_tpu() {
@@ -160,9 +163,17 @@ case "$game" in
         choice="--preset=$game"
         extras="${extras:+$extras,}mujoco"
         ;;
+    hex | othello | go9)
+        choice="--preset=$game"
+        extras="${extras:+$extras,}pgx"
+        ;;
+    pgx:?*)
+        choice="--env=$game"
+        extras="${extras:+$extras,}pgx"
+        ;;
     tictactoe | connect_four | league-*)
         choice="--preset=$game"
-        extras="${extras:+$extras,}games"
+        [ "$agent" = alphazero ] && extras="${extras:+$extras,}pgx" || extras="${extras:+$extras,}games"
         ;;
     spiel:?*)
         choice="--env=$game"

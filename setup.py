@@ -37,6 +37,7 @@ LEARNER = [
 GAMES = ["open_spiel>=2.0.2,<3"]
 TENSORBOARD = ["tensorboard>=2.20,<3"]
 WANDB = ["wandb>=0.31,<1"]
+PGX = ["pgx>=2.6,<3"]  # games whose rules are JAX functions: on workers, too, which need JAX for them
 MINATAR = ["MinAtar>=1.0.15,<2"]  # its licence is the GPL, so it comes only where it is asked for
 ENVPOOL = ["envpool==1.2.5"]  # 325 MB with its assets: for workers, not for tests
 PETTINGZOO = ["mpe2>=1.1.1,<2", "pettingzoo>=1.27,<2"]
@@ -65,6 +66,7 @@ EXTRAS = {
     "minigrid": ["minigrid>=3.0,<4"],
     "mujoco": ["gymnasium[mujoco]>=1.4,<2", "mujoco>=3.3,<4"],
     "pettingzoo": PETTINGZOO,
+    "pgx": PGX,
     "popgym": ["popgym>=1.0.7,<2"],
     "plot": PLOT,  # `seedzero plot`
     "page": PAGE,
@@ -95,6 +97,7 @@ EXTRAS = {
         *MINATAR,
         *PAGE,
         *PETTINGZOO,
+        *PGX,
         "gymnasium[box2d]>=1.4,<2",
         "grpc-stubs>=1.53.0.6",
         "httpx>=0.28,<1",  # asks the page of runs in tests

@@ -32,8 +32,8 @@ RUN --mount=type=secret,id=pip_conf --mount=type=secret,id=pip_ca --mount=type=c
     && locks=/opt/requirements/worker.txt \
     && for extra in $(echo "$EXTRAS" | tr , " "); do \
         case "$extra" in \
-            envpool) locks="$locks /opt/requirements/worker-$extra.txt" ;; \
-            *) echo "EXTRAS=$EXTRAS: expected envpool, or nothing" >&2; exit 1 ;; \
+            envpool | pgx) locks="$locks /opt/requirements/worker-$extra.txt" ;; \
+            *) echo "EXTRAS=$EXTRAS: expected envpool, pgx, or nothing" >&2; exit 1 ;; \
         esac; \
     done \
     && for lock in $locks; do \

@@ -93,6 +93,7 @@ LOCKS = {
     "build": {"setuptools", "grpcio-tools"},
     "worker": {"ale-py", "grpcio", "gymnasium", "numpy", "protobuf"},
     "worker-envpool": {"envpool", "envpool-assets", "dm-env", "optree"},
+    "worker-pgx": {"pgx", "jax", "jaxlib"},
     "learner": {"jax", "jaxlib", "flax", "grpcio", "tensorboard"},
     "learner-cuda": {"jax-cuda12-plugin", "nvidia-cudnn-cu12"},
     "learner-ray": {"ray"},
@@ -122,6 +123,7 @@ def test_a_lock_pins_and_hashes_every_package_and_names_no_host(name: str) -> No
         ("WORKER", "worker"),
         ("WORKER", "learner"),
         ("ENVPOOL", "worker-envpool"),
+        ("PGX", "worker-pgx"),
         ("LEARNER", "learner"),
         ("TENSORBOARD", "learner"),
         ("RAY", "learner-ray"),
@@ -148,7 +150,7 @@ def test_what_worker_and_learner_both_have_they_have_in_the_same_version() -> No
     assert {pin for pin, package in learner.items() if package in worker.values()} <= set(worker)
 
 
-@pytest.mark.parametrize("name", ["learner-cuda", "learner-ray", "learner-tpu", "worker-envpool"])
+@pytest.mark.parametrize("name", ["learner-cuda", "learner-ray", "learner-tpu", "worker-envpool", "worker-pgx"])
 def test_an_extra_s_lock_comes_on_top_of_the_learner_s_or_the_worker_s(name: str) -> None:
     assert not set(_locked(name).values()) & set(_locked(name.partition("-")[0]).values())
 

@@ -324,7 +324,7 @@ class World:
         return jax.tree.map(np.asarray, self.player.rings)
 
     def join(self, role: types.Role = types.Role.TRAIN, name: str = "local-0") -> rosters.Session:
-        assignment = self.people.assign(messages.Hello(name, "", (role,), ("catch",), 99))
+        assignment = self.people.assign(messages.Hello(name, "", (role,), ("catch", "pgx"), 99))
         return self.people.begin(assignment.session_id)
 
     def show(self, session: rosters.Session, group: int, value: float, **shown: Any) -> None:

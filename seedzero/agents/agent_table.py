@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from seedzero.agents import apex, base, muzero, own, ppo, r2d2, sac, vtrace
+from seedzero.agents import alphazero, apex, base, muzero, own, ppo, r2d2, sac, vtrace
 from seedzero.config import combinations, configs
 from seedzero.core import types
 
 AGENTS: Mapping[str, Callable[[configs.Config, types.EnvSpec, str], base.Agent]] = {
     "muzero": muzero.make,
+    "alphazero": alphazero.make,
     "vtrace": vtrace.make,
     "apex": apex.make,
     "r2d2": r2d2.make,

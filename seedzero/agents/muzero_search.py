@@ -67,7 +67,7 @@ def find(
             return_tree=return_tree,
             opponent_model=parts.config.league.opponent_model,
         )
-        result = _sample(result, action_mode, key)
+        result = draw(result, action_mode, key)
         return RootSearch(result.action, result, root, unit, None)
     result, root = sampled.search(
         params,
@@ -79,12 +79,12 @@ def find(
         explore=action_mode == types.EXPLORE,
         return_tree=return_tree,
     )
-    result = _sample(result, action_mode, key)
+    result = draw(result, action_mode, key)
     _, actions = root.embedding
     return RootSearch(sampled.pick(actions, result.action), result, root, unit, actions)
 
 
-def _sample(result: mcts.Result, action_mode: jax.Array, key: jax.Array) -> mcts.Result:
+def draw(result: mcts.Result, action_mode: jax.Array, key: jax.Array) -> mcts.Result:
     """Returns the result with actions drawn from the search's policy in rows that sample."""
     drawn = jax.random.categorical(jax.random.fold_in(key, _SAMPLE_KEY), jnp.log(result.action_weights))
     samples = action_mode == types.SAMPLE
@@ -110,10 +110,10 @@ def search_value(parts: muzero_model.Parts, root: mcts.Root, result: mcts.Result
     """
     if parts.config.muzero.stored_value == "root":
         return result.root_value
-    return jnp.sum(result.action_weights * _completed_q(root, result), axis=-1)
+    return jnp.sum(result.action_weights * completed_q(root, result), axis=-1)
 
 
-def _completed_q(root: mcts.Root, result: mcts.Result) -> jax.Array:
+def completed_q(root: mcts.Root, result: mcts.Result) -> jax.Array:
     """Returns the completed Q values [B, A] of root actions, in the unit of the network."""
     visits = result.visit_counts.astype(jnp.float32)
     return mcts.completed_q(jax.nn.softmax(root.prior_logits).T, root.value, visits.T, result.q_values.T).T
@@ -143,7 +143,7 @@ def look(
         network_value=unit * found.root.value,
         visit_counts=result.visit_counts,
         q_values=unit * result.q_values,
-        completed_q=unit * _completed_q(found.root, result),
+        completed_q=unit * completed_q(found.root, result),
         max_depth=result.max_depth,
         mean_depth=result.mean_depth,
         sampled=None if found.sampled is None else sampled.to_environment(found.sampled, parts.spec),

@@ -98,7 +98,8 @@ def look(
 
 def _is_of_user(settings: sections.EnvConfig) -> bool:
     is_named = bool(user_code.named({user_code.ENVIRONMENT: settings.id}))
-    return is_named or bool(_registered_here(settings))
+    # Pgx is JAX: its rules are not loaded before the learner has chosen its devices.
+    return is_named or settings.id.startswith("pgx:") or bool(_registered_here(settings))
 
 
 def _registered_here(settings: sections.EnvConfig) -> str:

@@ -63,7 +63,7 @@ def _sample_rows(subject: subjects.Subject, rings: ring_store.Rings, seconds: fl
 
     def gather_windows(rings: ring_store.Rings, slot: jax.Array, time: jax.Array) -> windowing.Windows:
         windows = windowing.from_data(rings, slot, time, setup.agent.data, setup.agent.stack)
-        return windowing.read(rings, windows, setup.spec.packed)
+        return windowing.read(rings, windows, setup.spec.kept.packed)
 
     gather = meshes.over_devices(gather_windows, setup.mesh, meshes.SHARDED, meshes.SHARDED)
     calls = itertools.count()
@@ -82,7 +82,7 @@ def sampler(subject: subjects.Subject) -> Any:
 
     def sample(rings: ring_store.Rings, num_inserts: jax.Array, call: jax.Array) -> windowing.Windows:
         windows = steps.draw(setup, jnp.int32(subject.config.run.seed), rings, call, num_inserts)
-        return windowing.read(rings, windows, setup.spec.packed)
+        return windowing.read(rings, windows, setup.spec.kept.packed)
 
     in_specs = (meshes.SHARDED, meshes.REPLICATED, meshes.REPLICATED)
     return meshes.over_devices(sample, setup.mesh, in_specs, meshes.SHARDED)

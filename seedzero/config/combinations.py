@@ -65,6 +65,8 @@ def imply(
         notes.append(
             "--ppo.decay_clip=true changes nothing: the learning rate does not fall; give --optimizer.decay_updates=N"
         )
+    if config.run.agent == "alphazero" and families.of(config.env.id).prefix == "pgx":
+        changes["env.game_state"] = True
     if "league" in config.agent.SECTIONS:
         found, told = league_rules.implied(config, explicit)
         changes |= found
@@ -129,12 +131,14 @@ def _environment_problems(config: configs.Config) -> Iterator[str]:
         if (value := getattr(config.env, name)) and name not in taken:
             form = families.taking(name)[0].form
             yield f"--dmlab.{name}={value} is for environments {form}, not --env={config.env.id}; leave it out"
-    for name in ("kwargs", "wrappers", "max_episode_steps"):
+    for name in ("kwargs", "wrappers", "max_episode_steps", "game_state"):
         if (value := getattr(config.env, name)) and name not in taken:
             yield (
                 f"--env.{name}={value} is for environments {families.taking_text(name)}, but this is "
                 f"--env={config.env.id}; leave it out"
             )
+    if config.env.game_state and config.run.agent != "alphazero":
+        yield f"--env.game_state is for --agent=alphazero, but this is --agent={config.run.agent}; leave it out"
     if config.env.checkpoint_rewards and "checkpoint_rewards" not in taken:
         form = families.taking("checkpoint_rewards")[0].form
         yield f"--env.checkpoint_rewards is for {form}, but this is --env={config.env.id}; leave it out"
@@ -380,15 +384,16 @@ def check_environment(config: configs.Config, spec: types.EnvSpec, seated_by: st
     def has_actions(agent: options.AgentSection) -> bool:
         return agent.PLAYS_CONTINUOUS if spec.is_continuous else agent.PLAYS_DISCRETE
 
-    actions = "continuous actions" if spec.is_continuous else "discrete actions"
+    actions, kind = (
+        "continuous actions" if spec.is_continuous else "discrete actions",
+        families.of(config.env.id).prefix,
+    )
     seats = seated_by or "chance, hidden information, simultaneous moves or several players"
     for what, can_play in ((f"{spec.num_players} players", has_players), (seats, has_seats), (actions, has_actions)):
         if not can_play(config.agent):
-            able = [
-                name
-                for name in configs.agent_names()
-                if can_play(getattr(config, name)) and has_actions(getattr(config, name))
-            ]
+            sections = {name: getattr(config, name) for name in configs.agent_names()}
+            able = [name for name, agent in sections.items() if can_play(agent) and has_actions(agent)]
+            able = [name for name in able if not (only := sections[name].FAMILIES) or kind in only]
             raise errors.ConfigError(
                 f"agent {config.run.agent} plays no environments with {what}, as --env={config.env.id} has; "
                 + (f"give --agent={'|'.join(able)}" if able else "no agent does")

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, cast
 
 from seedzero.config import (
+    alphazero_config,
     apex_config,
     cluster_config,
     league_config,
@@ -52,6 +53,7 @@ class Config:
     explore: muzero_config.ExploreConfig = muzero_config.ExploreConfig()
     network: shared.NetworkConfig = shared.NetworkConfig()
     muzero: muzero_config.MuZeroConfig = muzero_config.MuZeroConfig()
+    alphazero: alphazero_config.AlphaZeroConfig = alphazero_config.AlphaZeroConfig()
     optimizer: shared.OptimizerConfig = shared.OptimizerConfig()
     reward: shared.RewardConfig = shared.RewardConfig()
     vtrace: vtrace_config.VTraceConfig = vtrace_config.VTraceConfig()

@@ -147,6 +147,16 @@ FAMILIES = (
         make="popgym_env:make", check="popgym_env:check_id", arguments=("settings", "render"), takes=_OF_GYMNASIUM,
     ),
     Family(
+        "pgx:GAME",
+        (Offer(
+            "Pgx's games of perfect information, whose rules --agent=alphazero searches; one of your own by "
+            "pgx:MODULE:OBJECT", "pgx:connect_four", "pgx",
+        ),),
+        make="pgx_env:make", check="pgx_rules:check", arguments=("settings", "role"),
+        frames_per_second=1.0, presets=("hex", "othello", "go9", "pgx"),
+        reads=("random_opening", "opponents"), takes=("game_state",), forms="pgx:GAME | pgx:module:OBJECT",
+    ),
+    Family(
         "envpool:ID",
         (
             Offer(

@@ -121,13 +121,16 @@ PARTS: Mapping[str, options.Part] = {
     # 48 and 32 snapshots in the presets' budgets.
     "league-tictactoe": options.part(_TICTACTOE, league=dict(freeze_every=10_000)),
     "league-connect-four": options.part(_CONNECT_FOUR, league=dict(freeze_every=50_000)),
-    "spiel": options.part(
-        search=dict(num_simulations=32, num_considered=16, gumbel_scale=2.0, min_value_range=1.0),
-        network=dict(width=256, head_width=128, num_bins=121, support_limit=6.0),
-        muzero=dict(n_step=4),
-        reward=dict(discount=1.0),
-        optimizer=dict(learning_rate=0.001),
-        replay=dict(capacity=256_000, min_steps=2_000, batch_size=256, samples_per_insert=8.0),
+    **dict.fromkeys(
+        ("spiel", "pgx"),
+        options.part(
+            search=dict(num_simulations=32, num_considered=16, gumbel_scale=2.0, min_value_range=1.0),
+            network=dict(width=256, head_width=128, num_bins=121, support_limit=6.0),
+            muzero=dict(n_step=4),
+            reward=dict(discount=1.0),
+            optimizer=dict(learning_rate=0.001),
+            replay=dict(capacity=256_000, min_steps=2_000, batch_size=256, samples_per_insert=8.0),
+        ),
     ),
     # Stored root values, not a target network: its six observations a window would take most of an update's time.
     # The smallest range of values and the entropy keep the policy undecided where all actions are alike: without

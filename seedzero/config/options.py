@@ -149,6 +149,8 @@ class AgentSection(Section):
     """Whether it plays games whose rows are seats (`EnvSpec.seats`)."""
     PLAYS_CONTINUOUS = False
     PLAYS_DISCRETE = True
+    FAMILIES: tuple[str, ...] = ()
+    """The families of environments that it plays, by their prefixes; (): all."""
     LEARNS_THROUGH = ""
     """The setting of the steps through which an LSTM learns what to keep."""
 

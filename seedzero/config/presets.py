@@ -10,6 +10,7 @@ from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from seedzero.config import (
+    alphazero_config,
     apex_config,
     configs,
     families,
@@ -25,6 +26,7 @@ from seedzero.core import errors, types
 
 PARTS: Mapping[str, Mapping[str, options.Part]] = {
     "muzero": muzero_presets.PARTS,
+    "alphazero": alphazero_config.PARTS,
     "vtrace": vtrace_config.PARTS,
     "apex": apex_config.PARTS,
     "r2d2": r2d2_config.PARTS,
@@ -57,6 +59,11 @@ _CONNECT_FOUR = options.values(
     env=dict(id="spiel:connect_four(rows=4,columns=5)", random_opening=12),
     run=dict(max_updates=50_000),
     evaluation=dict(every_updates=2_000, episodes=200, num_envs=100),
+)
+_PGX = options.values(
+    run=dict(agent="alphazero"),
+    worker=dict(num=1, envs_per_group=64),
+    evaluation=dict(every_updates=2_000, episodes=100, num_envs=50),
 )
 _BOTS = "random,mcts-100"
 _SEATS = options.values(
@@ -150,6 +157,14 @@ PRESETS: Mapping[str, Preset] = {
         env=dict(id="spiel:connect_four"),
         evaluation=dict(every_updates=2_000, episodes=100, num_envs=50),
     ),
+    "pgx": _preset(
+        "any board game of Pgx for two players (or one), against itself, connect four unless told",
+        _PGX,
+        env=dict(id="pgx:connect_four"),
+    ),
+    "hex": _preset("hex on a board of 5x5, against itself", _PGX, env=dict(id="pgx:hex(size=5)", random_opening=4)),
+    "othello": _preset("othello, against itself", _PGX, env=dict(id="pgx:othello", random_opening=8)),
+    "go9": _preset("Go on a board of 9x9, against itself", _PGX, env=dict(id="pgx:go", random_opening=4)),
     "minatar": _preset(
         "MinAtar, Atari's games on a grid of 10x10",
         env=dict(id="gym:MinAtar/Breakout-v1"),

@@ -106,6 +106,9 @@ class EnvConfig(options.Section):
         "observations, a method action_masks(), or info['action_mask']",
         earlier=False,
     )
+    game_state: bool = options.at_creation(
+        False, "pgx: workers send the game's state, too, for an agent that searches by the game's rules", earlier=False
+    )
     level_cache: str = options.any_time(
         "", "DMLab: DIR or gs://BUCKET/PATH that keeps compiled levels for all workers and runs; empty: none"
     )

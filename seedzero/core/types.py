@@ -63,6 +63,7 @@ class ArraySpec:
       high: largest value of any element (inf if unbounded).
       text: whether it is UTF-8 in [N] uint8, with bytes of 0 behind its end (`packing.encode_texts`). Networks that
         read no text leave it out.
+      acting_only: acting alone sees it: it is never stored, so no update reads it.
     """
 
     name: str
@@ -71,6 +72,7 @@ class ArraySpec:
     low: float = -np.inf
     high: float = np.inf
     text: bool = False
+    acting_only: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", _dtype_name(self.dtype))
@@ -188,6 +190,11 @@ class EnvSpec:
                 f"observations have the shape {self.observation_shape} and dtype {self.observation_dtype}; expected "
                 f"the {num_bytes} bytes of {', '.join(names)}"
             )
+        flags = [array.acting_only for array in self.packed]
+        if flags != sorted(flags) or (flags and all(flags)):
+            raise errors.SpecMismatch(
+                f"the arrays {', '.join(names)} are for acting alone: {flags}; expected such arrays behind the others"
+            )
         if self.num_states and self.observation_shape != (self.num_states,):
             raise errors.SpecMismatch(
                 f"num_states is {self.num_states}, but observations have the shape {self.observation_shape}; expected "
@@ -241,6 +248,18 @@ class EnvSpec:
     def movers(self, observation: Any) -> Any:
         """Returns the players to move [B] of observations [B, ...], of numpy or JAX; None if players alternate."""
         return observation.reshape(len(observation), -1)[:, -1] if self.moves_again else None
+
+    @property
+    def kept(self) -> EnvSpec:
+        """The spec of stored observations, for rings and updates: without the arrays that are for acting alone.
+
+        These are the last, so a stored observation is the first bytes of acting's.
+        """
+        arrays = tuple(array for array in self.packed if not array.acting_only)
+        if len(arrays) == len(self.packed):
+            return self
+        num_bytes = sum(array.num_bytes for array in arrays)
+        return dataclasses.replace(self, observation_shape=(num_bytes,), packed=arrays)
 
     @property
     def num_tasks(self) -> int:

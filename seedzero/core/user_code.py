@@ -83,8 +83,8 @@ def module_of(env_id: str) -> str:
     kind, _, rest = env_id.partition(":")
     if kind == "pettingzoo":  # its own modules are named, too
         return rest.partition(":")[0]
-    name = rest.partition("(")[0] if kind == "spiel" else rest  # a game's parameters may have colons
-    return name.rpartition(":")[0] if kind in ("gym", "python", "spiel") else ""
+    name = rest.partition("(")[0] if kind in ("spiel", "pgx") else rest  # a game's parameters may have colons
+    return name.rpartition(":")[0] if kind in ("gym", "python", "spiel", "pgx") else ""
 
 
 def named(values: Mapping[str, object]) -> dict[str, str]:

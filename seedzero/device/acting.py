@@ -78,8 +78,11 @@ def _row(setup: setups.Setup, batch: batches.Batch, outputs: base.Outputs, count
     stored = {**outputs.stored, **dict.fromkeys(setups.version_names(setup.agent), versions)}
     if ring_store.OWN in setup.stored:
         stored[ring_store.OWN] = jnp.full(batch.slot.shape, counters.own, bool)
+    kept, observation = setup.spec.kept, batch.observation
+    if kept != setup.spec:
+        observation = observation[:, : kept.observation_bytes]
     return ring_store.Row(
-        observation=batch.observation,
+        observation=observation,
         reward=batch.reward,
         terminated=batch.terminated,
         truncated=batch.truncated,

@@ -129,5 +129,5 @@ def choose_strategy(
         return apart.Apart(setup)
     if not on_host:
         return strategies.Strategy()
-    frames = host_frames.HostFrames(setup.spec, setup.layout, setup.slot_length, meshes.sharded(setup.mesh))
+    frames = host_frames.HostFrames(setup.spec.kept, setup.layout, setup.slot_length, meshes.sharded(setup.mesh))
     return host_frames.FramesWithHost(frames, ahead=setup.ahead, on_ready=on_ready)

@@ -55,7 +55,10 @@ class HostFrames:
         num_rows = len(batch.slot) // self._layout.num_shards
         stored = np.flatnonzero(batch.ring < self._layout.train_per_shard)
         slot = stored // num_rows * self._layout.train_per_shard + batch.ring[stored]
-        self.array[slot, self._cursor[slot] % self.array.shape[1]] = batch.observation[stored]
+        frames = batch.observation[stored]
+        if frames.shape[1:] != self.array.shape[2:]:  # of the arrays that are not for acting alone
+            frames = frames[:, : self.array.shape[2]]
+        self.array[slot, self._cursor[slot] % self.array.shape[1]] = frames
         self._cursor[slot] += 1
 
     def mark(self) -> np.ndarray:

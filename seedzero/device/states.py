@@ -18,7 +18,7 @@ from seedzero.replay import frame_rows, ring_store
 def _create_actor(setup: setups.Setup, *, holds_frames: bool = True, begins: bool = True) -> acting.ActorState:
     layout = setup.layout
     rings = ring_store.create(
-        setup.spec,
+        setup.spec.kept,
         setup.stored,
         layout.num_train,
         setup.slot_length,

@@ -141,7 +141,7 @@ def learn(
 def _seen(
     setup: setups.Setup, rings: ring_store.Rings, windows: windowing.Windows, frames: jax.Array | None
 ) -> windowing.Windows:
-    packed = setup.spec.packed
+    packed = setup.spec.kept.packed
     return windowing.read(rings, windows, packed) if frames is None else windowing.with_frames(windows, frames, packed)
 
 

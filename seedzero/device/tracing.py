@@ -124,6 +124,6 @@ class ProgramTracer:
     ) -> tuple[windowing.Windows, jax.ShapeDtypeStruct]:
         """Returns the shapes of a draw without frames, and of the frames at its places, spread over the devices."""
         windows: windowing.Windows = self.results(make, state, others)
-        shape = (*windows.places.shape, *self.setup.spec.observation_shape)
+        shape = (*windows.places.shape, *self.setup.spec.kept.observation_shape)
         sharding = meshes.sharded(self.setup.mesh)
         return windows, jax.ShapeDtypeStruct(shape, self.setup.spec.observation_dtype, sharding=sharding)

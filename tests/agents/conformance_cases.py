@@ -12,6 +12,7 @@ from seedzero.agents import agent_table
 from seedzero.api import conformance
 from seedzero.config import configs, options
 from seedzero.core import types
+from seedzero.envs import pgx_rules
 
 _MUZERO: Mapping[str, options.Value] = {
     "run.agent": "muzero",
@@ -46,6 +47,15 @@ _PPO: Mapping[str, options.Value] = {
     "ppo.num_epochs": 2,
 }
 _SAC: Mapping[str, options.Value] = {"run.agent": "sac", "network.width": 8}
+_ALPHAZERO: Mapping[str, options.Value] = {
+    "run.agent": "alphazero",
+    "env.id": "pgx:jax_nim:NIM",
+    "network.width": 8,
+    "network.head_width": 8,
+    "network.num_bins": 11,
+    "search.num_simulations": 3,
+    "alphazero.n_step": 3,
+}
 VARIANTS: Mapping[str, Mapping[str, options.Value]] = {
     "muzero": _MUZERO,
     "muzero with everything": {
@@ -112,6 +122,8 @@ VARIANTS: Mapping[str, Mapping[str, options.Value]] = {
         "ppo.decay_clip": True,
     },
     "sac": _SAC,
+    "alphazero": _ALPHAZERO,
+    "alphazero with everything": {**_ALPHAZERO, "replay.priority_alpha": 0.6, "search.policy": "puct"},
     "sac with everything": {**_SAC, "network.frame_stack": 3, "optimizer.clip_norm": 1.0},
 }
 """Each agent at its plainest, and with all that changes the shapes of what it stores, carries or looks at."""
@@ -123,6 +135,7 @@ SPECS: Mapping[str, types.EnvSpec] = {
     "image and vector": types.EnvSpec.of_arrays(_ARRAYS, num_actions=3),
     "text": types.EnvSpec.of_arrays([*_ARRAYS, _TEXT], num_actions=3),
     "masked": types.EnvSpec((3,), "float32", 4, has_action_mask=True),
+    "rules": pgx_rules.game("jax_nim:NIM").spec(has_state=True),
     "continuous": types.EnvSpec((3,), "float32", 0, **_VECTORS),
     "image and vector, continuous": types.EnvSpec.of_arrays(_ARRAYS, num_actions=0, **_VECTORS),
 }

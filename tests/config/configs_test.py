@@ -87,7 +87,7 @@ def test_a_configuration_cannot_be_changed_in_place() -> None:
 
 def test_the_agent_that_runs_has_the_section_of_its_name() -> None:
     found = configs.Config()
-    assert configs.agent_names()[:2] == ["muzero", "vtrace"] and found.agent is found.muzero
+    assert configs.agent_names()[:3] == ["muzero", "alphazero", "vtrace"] and found.agent is found.muzero
     other = configs.override(found, {"agent": "vtrace"})
     assert other.agent is other.vtrace
 
@@ -115,10 +115,10 @@ def test_an_unknown_agent_is_told_with_the_nearest_one_and_all(agent: str, messa
         ("replay.num_slots", configs.agent_names()),
         ("replay.capacity", SAMPLING),
         ("replay.priority_beta", SAMPLING),
-        ("search.num_simulations", ["muzero"]),
+        ("search.num_simulations", ["muzero", "alphazero"]),
         ("explore.epsilon", ["muzero"]),
         ("network.width", configs.agent_names()),
-        ("network.num_bins", ["muzero"]),
+        ("network.num_bins", ["muzero", "alphazero"]),
         ("network.lstm_width", ["vtrace", "r2d2", "ppo"]),
         ("optimizer.learning_rate", configs.agent_names()),
         ("optimizer.kind", ["vtrace", "apex", "r2d2"]),
@@ -142,7 +142,7 @@ def test_a_setting_of_another_agent_is_refused_by_name(said: golden.Said) -> Non
     with pytest.raises(errors.ConfigError) as caught:
         configs.check_read(["run.seed", "search.num_simulations"], "vtrace")
 
-    assert re.match("--search.num_simulations .*muzero, .*--agent=vtrace; .*--agent=muzero", str(caught.value))
+    assert re.match("--search.num_simulations .*muzero .*--agent=vtrace; .*--agent=muzero", str(caught.value))
     said(caught.value)
     with pytest.raises(errors.ConfigError, match=r"--vtrace\.max_lag .*vtrace, .*--agent=muzero"):
         configs.check_read(["vtrace.max_lag"], "muzero")

@@ -79,11 +79,9 @@ def test_only_presets_of_leagues_have_one() -> None:
     found = {name for name in presets.PRESETS if presets.get(name).league != configs.Config().league}
     seats = {"league-brps", "league-kuhn", "league-leduc"}
     assert found == {"league-tictactoe", "league-connect-four", *seats}
-    assert {name for name in presets.PRESETS if presets.agent_of(name) != "muzero"} == {
-        presets.SEATS,
-        presets.AGENTS,
-        *seats,
-    }
+    boards = {"pgx", "hex", "othello", "go9"}
+    others = {presets.SEATS, presets.AGENTS, *seats, *boards}
+    assert {name for name in presets.PRESETS if presets.agent_of(name) != "muzero"} == others
 
 
 @pytest.mark.parametrize("agent", ["apex", "r2d2"])
@@ -91,7 +89,8 @@ def test_prioritized_agents_have_priorities_with_every_preset_of_theirs(agent: s
     two_players = {"tictactoe", "connect_four", "spiel", "league-tictactoe", "league-connect-four"}
     vectors = {"continuous", "mujoco"}
     seats = {"seats", "league-brps", "league-kuhn", "league-leduc"}
-    others = {*two_players, *vectors, *seats, "atari-100k", "atari-large"}
+    boards = {"pgx", "hex", "othello", "go9"}
+    others = {*two_players, *vectors, *seats, *boards, "atari-100k", "atari-large"}
     for name in presets.PRESETS.keys() - others:
         assert presets.get(name, agent).replay.priority_alpha > 0, name
 

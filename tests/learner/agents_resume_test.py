@@ -19,6 +19,7 @@ from seedzero.checkpoints import checkpoint, checkpointers
 from seedzero.config import options, sections
 from seedzero.core import types
 from seedzero.device import batches, states, strategies
+from seedzero.envs import pgx_env, pgx_rules
 from seedzero.learner import build
 from seedzero.transport import messages
 
@@ -92,6 +93,17 @@ CASES: Mapping[str, Case] = {
     "ppo": Case(_PPO),
     "ppo, with learners apart": Case(_PPO, num_learning=2),
     "ppo, continuous, with an LSTM": Case({**_PPO, "network.lstm_width": 4}, CONTINUOUS),
+    "alphazero": Case(
+        {
+            "run.agent": "alphazero",
+            "env.id": "pgx:jax_nim:NIM",
+            "network.width": 8,
+            "search.num_simulations": 4,
+            "alphazero.n_step": 3,
+            **_REPLAY,
+        },
+        pgx_rules.game("jax_nim:NIM").spec(has_state=True),
+    ),
     "sac": Case({"run.agent": "sac", "network.width": 8, **_REPLAY}, CONTINUOUS),
 }
 
@@ -124,9 +136,24 @@ class Drift:
         return types.EnvStep(observation, reward.astype(np.float32), terminated, ~terminated & (self._time == 5))
 
 
+class Piles:
+    """A group of games by rules, which acting sees as states beside the observations."""
+
+    def __init__(self, spec: types.EnvSpec, slots: np.ndarray, epoch: int) -> None:
+        settings = sections.EnvConfig(id="pgx:jax_nim:NIM", game_state=True)
+        self._env = pgx_env.make("jax_nim:NIM", settings, len(slots))
+        self.first = np.ones(len(slots), bool)
+        self.seen = self._env.reset([1000 * epoch + int(slot) for slot in slots])
+
+    def step(self, actions: np.ndarray) -> None:
+        self.first = self.seen.final
+        self.seen = self._env.step(actions)
+
+
 def _play_to_a_checkpoint(world: loop_world.World, spec: types.EnvSpec) -> None:
     session, num_saved = world.join(), len(world.saved)
-    games = [Drift(spec, slots, world.people.epoch) for slots in session.slots]
+    kind = Piles if spec.packed else Drift
+    games = [kind(spec, slots, world.people.epoch) for slots in session.slots]
     with world.completions():
         for _ in range(200):
             num_answered = len(world.replies)

@@ -1,0 +1,246 @@
+"""AlphaZero (Silver et al. 2018) with Gumbel or PUCT search: the game's own rules take the place of a learned model.
+
+A worker shows a game's state beside what its player sees. The search steps states by the rules, in the program of the
+acting call; terminal nodes have no value, and illegal moves no probability. Rows keep what was seen, the search's
+policy and the moves, and no states: targets are those policies and the games' results.
+
+Shape letters: B batch, A actions.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedzero import search as mcts
+from seedzero.agents import base, learning, muzero_model, muzero_search
+from seedzero.config import configs
+from seedzero.core import errors, types
+from seedzero.envs import pgx_rules
+from seedzero.networks import actor_critic
+from seedzero.ops import nstep
+from seedzero.replay import priorities, sources, windowing
+
+_OF_MODELS = ("transition", "reward_head")
+"""Parts of MuZero's network that rules replace."""
+
+
+_OF_RESULTS = {"reward.clip": 0.0, "reward.normalize": False}
+"""Settings of MuZero's parts; a game's result is a number of its own."""
+
+
+class _Parts(NamedTuple):
+    rules: pgx_rules.GameRules
+    model: muzero_model.Parts  # network, units and optimizer, of what is stored
+    symmetries: tuple[pgx_rules.Symmetry, ...]
+
+
+def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
+    """Returns the agent; of the configuration it reads search, network, alphazero, optimizer, reward and replay.
+
+    Raises:
+      ConfigError: the environment has no rules to search by.
+    """
+    rules = _rules(config, spec)
+    own = config.alphazero
+    config = configs.override(config, _OF_RESULTS)
+    found = pgx_rules.symmetries(rules.name) if own.symmetries else ()
+    parts = _Parts(rules, muzero_model.make_parts(config, spec.kept, platform), found)
+    stored = {
+        "action": sources.Stored((), np.dtype(np.int32)),
+        "policy": sources.Stored((spec.num_actions,), np.dtype(np.float32)),
+        "value": sources.Stored((), np.dtype(np.float32)),
+    }
+    return base.Agent(
+        data=sources.Replay(
+            length=own.n_step + 1, observe=(0,), prioritization=priorities.prioritization(config.replay)
+        ),
+        stack=1,
+        stored=stored,
+        init=functools.partial(_init, parts),
+        acting=lambda state: state.params,
+        initial_memory=lambda num_slots: (),
+        act=functools.partial(_act, parts),
+        update=functools.partial(_update, parts),
+        search=functools.partial(_look, parts),
+    )
+
+
+def _rules(config: configs.Config, spec: types.EnvSpec) -> pgx_rules.GameRules:
+    """Returns the game's rules. Raises ConfigError for environments without rules, or with chance in them."""
+    family, _, name = config.env.id.partition(":")
+    if family != "pgx":
+        raise errors.ConfigError(
+            f"agent alphazero searches by the rules of Pgx's games, and --env={config.env.id} has none; give "
+            "--env=pgx:GAME, or --agent=muzero, which learns a model of any environment"
+        )
+    try:
+        rules = pgx_rules.game(name)
+    except errors.EnvironmentFailure as error:
+        raise errors.ConfigError(f"--env={config.env.id}: {error}") from None
+    if rules.has_chance:
+        raise errors.ConfigError(
+            f"agent alphazero searches games without chance, and --env={config.env.id} has some; give --agent=muzero "
+            "or ppo"
+        )
+    if pgx_rules.STATE not in {array.name for array in spec.packed}:
+        raise errors.ConfigError("the environments do not show the game's state; leave --env.game_state out")
+    return rules
+
+
+def _init(parts: _Parts, key: jax.Array) -> learning.TrainState:
+    params = muzero_model.init(parts.model, key)
+    params = {name: value for name, value in params.items() if name not in _OF_MODELS}
+    return learning.init(params, parts.model.optimizer)
+
+
+# Acting ------------------------------------------------------------------------------------------------------------
+
+
+def _act(
+    parts: _Parts, params: base.Params, memory: Any, inputs: base.Inputs, key: jax.Array
+) -> tuple[Any, base.Outputs]:
+    root, result = _find(parts, params, inputs, key, return_tree=False)
+    value = muzero_search.search_value(parts.model, root, result)
+    return memory, base.Outputs(
+        result.action, {"action": result.action, "policy": result.action_weights, "value": value}
+    )
+
+
+def _find(
+    parts: _Parts, params: base.Params, inputs: base.Inputs, key: jax.Array, *, return_tree: bool
+) -> tuple[mcts.Root, mcts.Result]:
+    """Returns the roots, and the findings of searches from them by the rules."""
+    rules, params = parts.rules, parts.model.network.cast(params)
+    states = rules.decode(inputs.observation[pgx_rules.STATE], inputs.action_mask)
+    logits, value = _predict(parts, params, inputs.observation[types.OBSERVATION])
+    root = mcts.Root(logits, value, rules.without_shown(states))
+    result = mcts.search(
+        params,
+        key,
+        root,
+        recurrent_fn(parts),
+        config=parts.model.config.search,
+        invalid_actions=~inputs.action_mask,
+        explore=inputs.action_mode == types.EXPLORE,
+        return_tree=return_tree,
+    )
+    return root, muzero_search.draw(result, inputs.action_mode, key)
+
+
+def recurrent_fn(parts: _Parts) -> mcts.RecurrentFn:
+    """Returns the rules, with the network's opinion of the states that they lead to, in the engine's form."""
+    rules, discount = parts.rules, parts.model.config.reward.discount
+
+    def step(params: base.Params, action: jax.Array, parent: Any) -> tuple[mcts.Prediction, Any]:
+        before = rules.with_nothing_shown(parent)
+        after, reward = rules.step(before, action)
+        is_over = pgx_rules.is_over(after)
+        logits, value = _predict(parts, params, rules.show(after))
+        logits = actor_critic.masked(logits, after.legal_action_mask)
+        is_own = after.current_player == before.current_player
+        turn = jnp.where(is_own, discount, -discount)  # the value of the other one's turn is its own
+        prediction = mcts.Prediction(reward, jnp.where(is_over, 0.0, turn), logits, jnp.where(is_over, 0.0, value))
+        return prediction, rules.without_shown(after)
+
+    return step
+
+
+def _predict(parts: _Parts, params: base.Params, seen: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns the network's policy logits [B, A] and values [B] of boards [B, ...]."""
+    network = parts.model.network
+    logits, value_logits = network.predict(params, network.represent(params, {types.OBSERVATION: seen}))
+    return logits, muzero_model.decode(parts.model, value_logits)
+
+
+def _look(
+    parts: _Parts, params: base.Params, memory: Any, inputs: base.Inputs, key: jax.Array, return_tree: bool
+) -> base.Searched:
+    """Returns the findings of a search, for people."""
+    root, result = _find(parts, params, inputs, key, return_tree=return_tree)
+    return base.Searched(
+        action=result.action,
+        policy=result.action_weights,
+        value=muzero_search.search_value(parts.model, root, result),
+        prior=jax.nn.softmax(root.prior_logits),
+        network_value=root.value,
+        visit_counts=result.visit_counts,
+        q_values=result.q_values,
+        completed_q=muzero_search.completed_q(root, result),
+        max_depth=result.max_depth,
+        mean_depth=result.mean_depth,
+        tree=result.tree,
+    )
+
+
+# Learning ----------------------------------------------------------------------------------------------------------
+
+
+def _update(
+    parts: _Parts, state: learning.TrainState, windows: windowing.Windows, key: jax.Array, axis_name: str | None
+) -> tuple[learning.TrainState, jax.Array | None, base.Metrics]:
+    model, own = parts.model, parts.model.config.alphazero
+    before = state.params
+    state = state._replace(params=muzero_model.observe(model, before, windows, axis_name))
+    targets = _targets(parts, windows)
+    seen, policy = _turned(parts, windows, key)
+
+    def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, jax.Array]]:
+        cast = model.network.cast(params)
+        hidden = model.network.represent(cast, {types.OBSERVATION: seen})
+        logits, value_logits = model.network.predict(cast, hidden)
+        errors_of = {
+            "loss_policy": (-jnp.sum(policy * jax.nn.log_softmax(logits), axis=-1), targets.policy_mask[:, 0]),
+            "loss_value": (
+                -jnp.sum(muzero_model.encode(model, targets.value[:, 0]) * jax.nn.log_softmax(value_logits), axis=-1),
+                targets.value_mask[:, 0],
+            ),
+        }
+        terms = {name: jnp.mean(windows.weight * jnp.where(m, e, 0.0)) for name, (e, m) in errors_of.items()}
+        value = muzero_model.decode(model, value_logits)
+        total = terms["loss_policy"] + own.value_loss_weight * terms["loss_value"]
+        metrics = {
+            "loss": total,
+            **terms,
+            "value_mean": jnp.mean(value),
+            "value_target_mean": jnp.mean(targets.value[:, 0]),
+            "policy_entropy": jnp.mean(-jnp.sum(jax.nn.softmax(logits) * jax.nn.log_softmax(logits), axis=-1)),
+        }
+        return total, (metrics, value)
+
+    gradients, metrics, value = learning.gradients(loss, state.params, axis_name)
+    state, metrics = learning.apply_gradients(
+        state, gradients, metrics, optimizer=model.optimizer, schedule=model.schedule, refused=before
+    )
+    error = jnp.abs(value - targets.value[:, 0])
+    return state, jnp.where(targets.value_mask[:, 0], error, jnp.nan), metrics
+
+
+def _targets(parts: _Parts, windows: windowing.Windows) -> nstep.Targets:
+    """Returns the results of games, or a search's value behind `n_step` moves, at the first position of windows."""
+    model = parts.model
+    seen = nstep.Experience(
+        muzero_model.clip_rewards(model, windows.reward),
+        windows.stored["value"],
+        windows.terminated,
+        windows.truncated,
+        windows.valid,
+    )
+    discount = muzero_model.signed_discount(model)
+    return nstep.n_step_targets(seen, discount=discount, n=model.config.alphazero.n_step, num_positions=1)
+
+
+def _turned(parts: _Parts, windows: windowing.Windows, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns the first boards [B, ...] of windows and their policies [B, A], each changed by a random symmetry."""
+    seen, policy = windowing.observed(windows, 0)[types.OBSERVATION], windows.stored["policy"][:, 0]
+    if not parts.symmetries:
+        return seen, policy
+    chosen = jax.random.randint(key, (len(seen),), 0, len(parts.symmetries))
+    boards = jnp.stack([symmetry.board(seen) for symmetry in parts.symmetries])
+    policies = jnp.stack([policy[:, symmetry.actions] for symmetry in parts.symmetries])
+    rows = jnp.arange(len(seen))
+    return boards[chosen, rows], policies[chosen, rows]

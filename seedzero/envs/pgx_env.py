@@ -1,0 +1,197 @@
+"""Pgx's games as environments: a group of games is stepped by one compiled program.
+
+A worker of these needs JAX, on its CPU alone. Shape letters: E environments of one group, A actions, N bytes of a
+state.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+# isort: off
+from seedzero.envs import pgx_rules  # before JAX, which it keeps off the accelerator in a worker
+
+import jax
+import jax.numpy as jnp
+
+# isort: on
+
+from seedzero.config import sections
+from seedzero.core import errors, opponents, packing, types
+from seedzero.envs import env_base, pictures
+
+State: TypeAlias = pgx_rules.State
+
+
+class PgxGames:
+    """E copies of one game, stepped by one program. A step's reward is the acting player's, since its last step."""
+
+    def __init__(
+        self,
+        rules: pgx_rules.GameRules,
+        num_envs: int,
+        *,
+        has_state: bool = False,
+        against: Sequence[str] = (),
+        random_opening: int = 0,
+    ) -> None:
+        """Makes the games; against, random_opening: as of `spiel.Games`, but an opponent moves at random alone.
+
+        has_state: shows the state beside the observation.
+        """
+        self._rules, self.num_envs, self._has_state = rules, num_envs, has_state
+        two_players = rules.num_players == 2
+        self._has_opponent = bool(against) and two_players
+        self._opening = random_opening if two_players and not against else 0
+        self.spec = rules.spec(has_state=has_state)
+        self._raised = f"game {rules.name!r} raised"
+        self._keys: Any = None
+        self._number = np.zeros(num_envs, np.int64)  # of the key's next use
+        self._episodes = np.zeros(num_envs, np.int64)
+        self._states: State = None
+        self._mask = np.ones((num_envs, rules.num_actions), bool)
+
+    def reset(self, seeds: Sequence[int]) -> types.EnvStep:
+        env_base.check_seeds(seeds, self.num_envs)
+        with env_base.failures_of(self._raised), pgx_rules.on_cpu():
+            self._keys = jax.vmap(jax.random.key)(np.array(seeds, np.uint32))
+            self._number[:], self._episodes[:] = 0, 0
+            self._begin(np.ones(self.num_envs, bool))
+            return self._show(np.zeros(self.num_envs, np.float32))
+
+    def step(self, actions: np.ndarray) -> types.EnvStep:
+        env_base.check_actions(actions, self.num_envs, self.spec)
+        env_base.check_legal(actions, self._mask, self._rules.name)
+        with env_base.failures_of(self._raised), pgx_rules.on_cpu():
+            was_over = np.asarray(pgx_rules.is_over(self._states))
+            reward = self._move(actions, ~was_over)
+            if self._has_opponent:
+                reward -= self._reply(~was_over & ~np.asarray(pgx_rules.is_over(self._states)))
+            if was_over.any():
+                self._begin(was_over)
+            return self._show(np.where(was_over, np.float32(0.0), reward))
+
+    def render(self) -> np.ndarray:
+        board = np.asarray(self._states.observation[0])
+        if board.ndim != 3:
+            raise errors.EnvironmentFailure(f"game {self._rules.name!r} cannot be drawn: its observation is no board")
+        return pictures.paint(board.astype(np.float32)[..., :2])
+
+    def close(self) -> None:
+        pass
+
+    def _next_keys(self) -> jax.Array:
+        keys: jax.Array = _fold(self._keys, self._number.astype(np.uint32))
+        self._number += 1
+        return keys
+
+    def _begin(self, where: np.ndarray) -> None:
+        """Starts a game in some environments, [E] bool, perhaps with the opponent's first move."""
+        fresh = _programs(self._rules).begin(self._next_keys(), self._opening)
+        self._states = fresh if self._states is None else _merge(where, fresh, self._states)
+        if self._has_opponent:
+            second = (np.arange(self.num_envs) + self._episodes) % 2 == 1
+            self._reply(where & second)
+        self._episodes += where
+
+    def _move(self, actions: np.ndarray, where: np.ndarray) -> np.ndarray:
+        """Makes moves in some environments, [E] bool; returns the movers' rewards [E], 0 elsewhere."""
+        after, reward = _programs(self._rules).step(self._states, jnp.asarray(actions, jnp.int32), self._next_keys())
+        if self._rules.num_players == 2:
+            again = where & (after.current_player == self._states.current_player) & ~pgx_rules.is_over(after)
+            if np.any(again):
+                raise errors.EnvironmentFailure(
+                    f"in game {self._rules.name!r} a player moves twice in a row; supported are games whose players "
+                    "take turns"
+                )
+        self._states = _merge(where, after, self._states)
+        return np.where(where, np.asarray(reward, np.float32), np.float32(0.0))
+
+    def _reply(self, where: np.ndarray) -> np.ndarray:
+        """Makes random moves in some environments; returns the movers' rewards [E]."""
+        if not where.any():
+            return np.zeros(self.num_envs, np.float32)
+        return self._move(np.asarray(_random_moves(self._next_keys(), self._states)), where)
+
+    def _show(self, reward: np.ndarray) -> types.EnvStep:
+        states = self._states
+        self._mask = np.array(states.legal_action_mask, bool)
+        terminated = np.array(states.terminated, bool)
+        self._mask[terminated | np.asarray(states.truncated)] = True
+        seen = self._rules.observation
+        observation = np.asarray(states.observation).astype(seen.dtype)
+        if self._has_state:
+            values = {seen.name: observation, pgx_rules.STATE: self._rules.encode(states)}
+            observation = packing.pack(self.spec.packed, values)
+        truncated = np.array(states.truncated, bool) & ~terminated
+        return types.EnvStep(observation, reward, terminated, truncated, self._mask.copy())
+
+
+class _Programs(NamedTuple):
+    """The compiled functions of a game."""
+
+    begin: Callable[[jax.Array, int], State]  # (keys [E], most random moves) -> states [E]
+    step: Callable[[State, jax.Array, jax.Array], tuple[State, jax.Array]]  # as of `pgx_rules.GameRules.step`
+
+
+@functools.cache
+def _programs(rules: pgx_rules.GameRules) -> _Programs:
+    def opened(key: jax.Array, most: int) -> State:
+        """Returns the state after up to `most` random moves, each number equally likely; no move ends the game."""
+        begin_key, number_key, move_key = jax.random.split(key, 3)
+        state, number = rules.env.init(begin_key), jax.random.randint(number_key, (), 0, most + 1)
+
+        def move(carry: tuple[State, jax.Array], index: jax.Array) -> tuple[tuple[State, jax.Array], None]:
+            state, goes_on = carry
+            action_key, chance_key = jax.random.split(jax.random.fold_in(move_key, index))
+            after = rules.env.step(state, _random_move(action_key, state), chance_key)
+            goes_on &= (index < number) & ~pgx_rules.is_over(after)
+            return (jax.tree.map(lambda new, old: jnp.where(goes_on, new, old), after, state), goes_on), None
+
+        (state, _), _ = jax.lax.scan(move, (state, jnp.array(True)), jnp.arange(most))
+        return state
+
+    @functools.partial(jax.jit, static_argnums=1)
+    def begin(keys: jax.Array, most: int) -> State:
+        return jax.vmap(opened if most else lambda key, _: rules.env.init(key), (0, None))(keys, most)
+
+    return _Programs(begin, jax.jit(rules.step))
+
+
+def _random_move(key: jax.Array, state: State) -> jax.Array:
+    """Returns a legal action, each with the same probability."""
+    return jax.random.categorical(key, jnp.where(state.legal_action_mask, 0.0, -jnp.inf))
+
+
+_random_moves = jax.jit(jax.vmap(_random_move))
+_fold = jax.jit(jax.vmap(jax.random.fold_in))
+
+
+@jax.jit
+def _merge(where: jax.Array, new: State, old: State) -> State:
+    """Returns new states [E] at true places [E] bool, and old ones elsewhere."""
+    return jax.tree.map(lambda a, b: jnp.where(where.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, old)
+
+
+def make(name: str, settings: sections.EnvConfig, num_envs: int, *, role: types.Role = types.Role.TRAIN) -> PgxGames:
+    """Returns E copies of a game by its name: self-play, or evaluation against random moves.
+
+    Errors as in `pgx_rules.GameRules`; EnvironmentFailure for other opponents.
+    """
+    against = opponents.parse(settings.opponents) if role is types.Role.EVALUATE else ()
+    if others := [other for other in against if other != opponents.RANDOM]:
+        raise errors.EnvironmentFailure(
+            f"--env.opponents={settings.opponents}: {others[0]} plays OpenSpiel's games, and this is {name!r} of Pgx; "
+            "give --env.opponents=random"
+        )
+    return PgxGames(
+        pgx_rules.game(name),
+        num_envs,
+        has_state=settings.game_state,
+        against=against,
+        random_opening=settings.random_opening,
+    )

@@ -1,0 +1,322 @@
+"""Pgx's games: their rules are JAX functions, which the worker steps, and a search on the learner may follow.
+
+These workers need JAX, on the CPU alone; no other module of a worker imports it. Games of perfect information for one
+player, or for two in turn with zero-sum returns. Shape letters: E environments of one group, A actions, H height, W
+width.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+if "jax" not in sys.modules:  # a worker's: an accelerator is the learner's
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+import jax
+import jax.numpy as jnp
+
+from seedzero.core import errors, packages, types, user_code
+from seedzero.envs import env_base
+
+State: TypeAlias = Any
+"""pgx.State: a pytree of arrays, or of arrays [E, ...]."""
+
+STATE = "state"
+"""Name of the array with a game's state as bytes."""
+_CHANCE = ("2048", "backgammon", "minatar")
+_HIDDEN = ("bridge_bidding", "kuhn_poker", "leduc_holdem", "sparrow_mahjong")
+_REMADE = ("observation", "legal_action_mask")
+"""Fields of a state that are no part of its bytes: acting sees the one anyway, and its mask is the other."""
+
+
+class StateArray(NamedTuple):
+    """An array of a state among its bytes."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def num_bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class GameRules:
+    """The rules of a game as pure functions of single states, for `jax.vmap`."""
+
+    def __init__(self, name: str) -> None:
+        """Makes a game: GAME or GAME(size=5) of Pgx, or a user's MODULE:OBJECT with Pgx's interface.
+
+        EnvironmentFailure: Pgx is missing, or the game is unknown or unsupported.
+        """
+        self.name = name
+        self.env = _load(name)
+        key = jax.random.key(0)
+        with env_base.failures_of(f"game {name!r} cannot be started"), on_cpu():
+            self._example = jax.eval_shape(self.env.init, key)
+            self.num_players, self.num_actions = int(self.env.num_players), int(self.env.num_actions)
+        leaves, self._structure = jax.tree_util.tree_flatten_with_path(self._example)
+        self._is_remade = [_field(path) in _REMADE for path, _ in leaves]
+        self.leaves = tuple(
+            StateArray(tuple(leaf.shape), np.dtype(leaf.dtype))
+            for (_, leaf), remade in zip(leaves, self._is_remade, strict=True)
+            if not remade
+        )
+        """The arrays of a state's bytes, in their order."""
+        if self.num_players > 2:
+            raise errors.EnvironmentFailure(f"game {name!r} has {self.num_players} players; supported are 1 and 2")
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of a state."""
+        return sum(leaf.num_bytes for leaf in self.leaves)
+
+    @property
+    def observation(self) -> types.ArraySpec:
+        """The observation of the player to move."""
+        seen = self._example.observation
+        is_binary = seen.dtype == jnp.bool_
+        dtype = "uint8" if is_binary else "int32" if jnp.issubdtype(seen.dtype, jnp.integer) else "float32"
+        bounds = (0.0, 1.0) if is_binary else (-math.inf, math.inf)
+        return types.ArraySpec(types.OBSERVATION, tuple(seen.shape), dtype, *bounds)
+
+    def spec(self, *, has_state: bool) -> types.EnvSpec:
+        """Returns the interface of the game's environments; has_state: with the state beside what is seen."""
+        players: dict[str, Any] = dict(
+            num_actions=self.num_actions, num_players=self.num_players, has_action_mask=True
+        )
+        seen = self.observation
+        if has_state:
+            state = types.ArraySpec(STATE, (self.num_bytes,), "uint8", 0, 255, acting_only=True)
+            return types.EnvSpec.of_arrays((seen, state), **players)
+        return types.EnvSpec(seen.shape, seen.dtype, observation_low=seen.low, observation_high=seen.high, **players)
+
+    def encode(self, states: State) -> np.ndarray:
+        """Returns the bytes [E, N] uint8 of states [E]."""
+        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(states)]
+        kept = [leaf for leaf, remade in zip(leaves, self._is_remade, strict=True) if not remade]
+        rows = [np.ascontiguousarray(leaf).reshape(len(leaf), -1) for leaf in kept]
+        return np.concatenate([row.view(np.uint8) for row in rows if row.size], axis=1)
+
+    def decode(self, states: jax.Array, mask: jax.Array) -> State:
+        """Returns the states [E] of bytes [E, N] uint8 and masks [E, A], with observations of 0."""
+        start, found, others = 0, [], {"legal_action_mask": mask.astype(bool)}
+        leaves = iter(self.leaves)
+        for path, like in jax.tree_util.tree_leaves_with_path(self._example):
+            if (field := _field(path)) in _REMADE:
+                found.append(others.get(field, jnp.zeros((states.shape[0], *like.shape), like.dtype)))
+                continue
+            leaf = next(leaves)
+            part = states[:, start : start + leaf.num_bytes]
+            start += leaf.num_bytes
+            found.append(_from_bytes(part, leaf).reshape(states.shape[0], *leaf.shape))
+        return jax.tree.unflatten(self._structure, found)
+
+    @property
+    def has_chance(self) -> bool:
+        """Whether chance has a part in the game; a user's object says so by an attribute of this name."""
+        of_pgx = not _module(self.name) and self.name.startswith(_CHANCE)
+        return of_pgx or bool(getattr(self.env, "has_chance", False))
+
+    def without_shown(self, states: State) -> tuple[jax.Array, ...]:
+        """Returns the arrays [E, ...] of states, but for the observations."""
+        leaves = jax.tree_util.tree_leaves_with_path(states)
+        return tuple(leaf for path, leaf in leaves if _field(path) != types.OBSERVATION)
+
+    def with_nothing_shown(self, arrays: Sequence[jax.Array]) -> State:
+        """Returns the states [E] of `without_shown`, with observations of 0."""
+        rest, found = iter(arrays), []
+        for path, like in jax.tree_util.tree_leaves_with_path(self._example):
+            is_shown = _field(path) == types.OBSERVATION
+            found.append(jnp.zeros((arrays[0].shape[0], *like.shape), like.dtype) if is_shown else next(rest))
+        return jax.tree.unflatten(self._structure, found)
+
+    def show(self, states: State) -> jax.Array:
+        """Returns the observations [E, ...] of the players to move in states [E], in `observation`'s dtype."""
+        shown: jax.Array = jax.vmap(self.env.observe)(states)
+        return shown.astype(self.observation.dtype)
+
+    def step(self, states: State, actions: jax.Array, keys: jax.Array | None = None) -> tuple[State, jax.Array]:
+        """Returns the states [E] after actions [E], and the rewards [E] of the movers; keys: of chance."""
+        movers = jnp.clip(states.current_player, 0, self.num_players - 1)  # a worker's bytes may be anything
+        if keys is None:
+            after = jax.vmap(self.env.step)(states, actions)
+        else:
+            after = jax.vmap(self.env.step)(states, actions, keys)
+        return after, jnp.take_along_axis(after.rewards, movers[:, None], axis=1)[:, 0]
+
+
+def is_over(states: State) -> Any:
+    """Returns whether games are over, [E] bool."""
+    return states.terminated | states.truncated
+
+
+def _field(path: Any) -> str:
+    return str(getattr(path[0], "name", getattr(path[0], "key", "")))
+
+
+def _from_bytes(part: jax.Array, leaf: StateArray) -> jax.Array:
+    """Returns the numbers [E, ...] of bytes [E, N]."""
+    if leaf.dtype == np.bool_:
+        return part.astype(bool)
+    size = leaf.dtype.itemsize
+    unsigned = np.dtype(f"uint{8 * size}")
+    # Joined by shifts, as of `unpacking.unpack`: an exported program of any number of rows cannot cast bytes.
+    parts = part.reshape(part.shape[0], leaf.num_bytes // size, size).astype(unsigned)
+    whole = functools.reduce(jnp.bitwise_or, (parts[..., i] << unsigned.type(8 * i) for i in range(size)))
+    return jax.lax.bitcast_convert_type(whole, leaf.dtype)
+
+
+def on_cpu() -> Any:
+    """Returns a context in which new arrays lie in the host's memory, also in the learner's process."""
+    return jax.default_device(jax.local_devices(backend="cpu")[0])
+
+
+@functools.cache
+def game(name: str) -> GameRules:
+    """Returns the rules of a game by its name; errors as of `GameRules`."""
+    return GameRules(name)
+
+
+def check(name: str) -> None:
+    """Raises EnvironmentFailure for names that no game has; imports neither Pgx nor a user's module."""
+    _parsed(name)
+
+
+def _parsed(name: str) -> tuple[str, dict[str, Any]]:
+    """Returns the name of a game and its arguments: GAME, or GAME(size=5, ...)."""
+    if _module(name):
+        return name, {}
+    game_name, bracket, rest = name.partition("(")
+    if not bracket:
+        return name, {}
+    try:
+        call = ast.parse(f"f({rest}", mode="eval").body
+        assert isinstance(call, ast.Call) and not call.args
+        return game_name, {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+    except (SyntaxError, ValueError, AssertionError):
+        raise errors.EnvironmentFailure(f"{name!r} is no game; expected a form as hex, or hex(size=5)") from None
+
+
+def _module(name: str) -> str:
+    return user_code.module_of(f"pgx:{name}")
+
+
+def _load(name: str) -> Any:
+    """Returns the object with a game's functions."""
+    game_name, arguments = _parsed(name)
+    if _module(name):
+        found = _find_own(name)
+        _check_own(name, found)
+        return found
+    try:
+        import pgx  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    except ImportError as error:
+        raise errors.EnvironmentFailure(
+            f"game {name!r} needs the missing package pgx ({error}); install it on this machine and on every "
+            f"worker's: {packages.install_command('pgx')}"
+        ) from error
+    known = pgx.available_envs()
+    if game_name == "go":
+        game_name, arguments = "go_9x9", {"size": 9, **arguments}
+    if game_name not in known:
+        raise env_base.no_such("Pgx has no game", game_name, [*known, "go"], f"it has {', '.join(known)}")
+    if game_name in _HIDDEN:
+        raise errors.EnvironmentFailure(
+            f"game {name!r} hides cards from its players; PPO and V-trace learn such games as spiel:{name}"
+        )
+    made = pgx.make(game_name)
+    with env_base.failures_of(f"Pgx cannot make {name!r}"):
+        made = type(made)(**arguments) if arguments else made
+    return _mended_hex(made) if game_name == "hex" else made
+
+
+def _mended_hex(made: Any) -> Any:
+    """Returns Pgx's hex, which begins with a board of 11x11 whatever its size is (version 2.6), with its own board."""
+    begin = made._init
+
+    def init(key: jax.Array) -> State:
+        state = begin(key)
+        board = state._x._replace(board=jnp.zeros(made.size**2, jnp.int32))
+        return state.replace(_x=board, legal_action_mask=jnp.append(jnp.ones(made.size**2, bool), False))
+
+    made._init = init
+    return made
+
+
+def _find_own(name: str) -> Any:
+    """Returns a user's object; EnvironmentFailure: there is none."""
+    try:
+        user_code.check(name)
+        found = user_code.find(name)
+    except errors.ConfigError as error:
+        raise errors.EnvironmentFailure(str(error)) from None
+    if found is None:
+        raise errors.EnvironmentFailure(f"pgx:{name}: {user_code.missing(name, 'object')}")
+    return found
+
+
+def _check_own(name: str, found: Any) -> None:
+    """Raises EnvironmentFailure unless a user's object has Pgx's interface, for a game of perfect information."""
+    names = ("init", "step", "observe", "num_players", "num_actions")
+    if missing := [each for each in names if not hasattr(found, each)]:
+        raise errors.EnvironmentFailure(
+            f"pgx:{name} is a {type(found).__name__} without {missing[0]}; expected an object with Pgx's "
+            f"{', '.join(names)}"
+        )
+    if getattr(found, "perfect_information", False) is not True:
+        raise errors.EnvironmentFailure(
+            f"pgx:{name} does not say that its players see everything, and a search by its rules would; set its "
+            "attribute perfect_information to True, if that is so"
+        )
+
+
+# Symmetries --------------------------------------------------------------------------------------------------------
+
+
+class Symmetry(NamedTuple):
+    """A change of the board after which the game is the same."""
+
+    board: Callable[[Any], Any]  # [..., H, W, C] -> the same shape
+    actions: np.ndarray  # [A] int, for each action after the change the one that it was before
+
+
+def _turned(number: int, *, mirrored: bool) -> Callable[[Any], Any]:
+    def change(board: Any) -> Any:
+        board = jnp.rot90(board, number, axes=(-3, -2))
+        return jnp.flip(board, axis=-2) if mirrored else board
+
+    return change
+
+
+_DIHEDRAL = tuple((number, mirrored) for mirrored in (False, True) for number in range(4))
+_SYMMETRIES: Mapping[str, tuple[tuple[int, bool], ...]] = {
+    "tic_tac_toe": _DIHEDRAL,
+    "go": _DIHEDRAL,
+    "othello": ((0, False), (2, False), (1, True), (3, True)),  # its first four discs lie askew
+    "hex": ((0, False), (2, False)),
+    "connect_four": ((0, False), (0, True)),
+}
+"""Game -> quarter turns and mirror images of its board, the first of which changes nothing."""
+
+
+def symmetries(name: str) -> tuple[Symmetry, ...]:
+    """Returns the changes of a game's board that leave the game the same; none is known: ()."""
+    kind = "go" if name.startswith("go") else _parsed(name)[0]
+    rules = game(name)
+    found = []
+    for number, mirrored in _SYMMETRIES.get(kind, ()):
+        board = _turned(number, mirrored=mirrored)
+        height, width = rules.observation.shape[:2]
+        actions = np.arange(rules.num_actions)
+        places = width if kind == "connect_four" else height * width
+        rows = 1 if kind == "connect_four" else height
+        moved = np.asarray(board(actions[:places].reshape(rows, width, 1))).reshape(-1)
+        found.append(Symmetry(board, np.concatenate([moved, actions[places:]])))
+    return tuple(found)

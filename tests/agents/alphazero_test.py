@@ -1,0 +1,263 @@
+"""AlphaZero: searches by true rules against solved games, targets against a loop, what is stored, refusals."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import jax_nim
+import numpy as np
+import pytest
+from jax import export
+
+from seedzero.agents import agent_table, alphazero, base
+from seedzero.config import combinations, configs, presets
+from seedzero.core import errors, types
+from seedzero.device import batches, meshes, setups, states
+from seedzero.envs import pgx_rules
+from seedzero.ops import unpacking
+from seedzero.replay import windowing
+
+NIM = "jax_nim:NIM"
+_SMALL = {
+    "run.agent": "alphazero",
+    "network.width": 8,
+    "network.head_width": 8,
+    "network.channels": 4,
+    "network.num_bins": 5,
+    "network.support_limit": 1.0,
+    "reward.discount": 1.0,
+    "search.min_value_range": 1.0,
+    "replay.batch_size": 4,
+}
+
+
+def config(name: str = NIM, **settings) -> configs.Config:
+    values = {key.replace("__", "."): value for key, value in settings.items()}
+    return configs.override(configs.Config(), {**_SMALL, "env.id": f"pgx:{name}", **values})
+
+
+@functools.cache
+def agent(name: str = NIM, **settings) -> base.Agent:
+    return agent_table.make(config(name, **settings), pgx_rules.game(name).spec(has_state=True), "cpu")
+
+
+def inputs(rules: pgx_rules.GameRules, found: pgx_rules.State, mode: np.int8 = types.GREEDY) -> base.Inputs:
+    """Returns what acting sees of games [B] in these states."""
+    spec, number = rules.spec(has_state=True), len(found.terminated)
+    shown = np.asarray(found.observation).astype(rules.observation.dtype).reshape(number, -1).view(np.uint8)
+    packed = jnp.asarray(np.concatenate([shown, rules.encode(found)], axis=1))
+    return base.Inputs(
+        observation=unpacking.unpack(spec.packed, packed),
+        reward=jnp.zeros(number),
+        first=jnp.zeros(number, bool),
+        terminated=jnp.zeros(number, bool),
+        action_mask=jnp.asarray(found.legal_action_mask),
+        action_mode=jnp.full(number, mode),
+        slot=jnp.arange(number),
+        num_slots=number,
+        task=jnp.zeros(number, jnp.int32),
+    )
+
+
+# Search ------------------------------------------------------------------------------------------------------------
+
+
+def piles() -> pgx_rules.State:
+    """Returns Nim with each pile from one to the largest."""
+    rules = jax_nim.NIM
+    state = jax.vmap(rules.init)(jax.random.split(jax.random.key(0), jax_nim.LARGEST))
+    pile = jnp.arange(1, jax_nim.LARGEST + 1)
+    state = state.replace(pile=pile, legal_action_mask=jnp.arange(3) < pile[:, None])
+    return state.replace(observation=jax.vmap(rules.observe)(state))
+
+
+@pytest.mark.parametrize("number", [256, pytest.param(1024, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("policy", ["gumbel", "puct"])
+def test_a_search_by_the_rules_finds_the_move_and_the_result_of_every_position(policy: str, number: int) -> None:
+    found, rules = piles(), pgx_rules.game(NIM)
+    learner = agent(NIM, search__policy=policy, search__num_simulations=number, search__num_considered=3)
+    params = learner.acting(learner.init(jax.random.key(0)))  # whose heads say nothing
+    assert learner.search is not None
+    searched = jax.jit(lambda seen: learner.search(params, (), seen, jax.random.key(1), False))(inputs(rules, found))
+    pile = np.asarray(found.pile)
+    is_won = pile % 4 != 0
+    assert np.array_equal(np.asarray(searched.action)[is_won] + 1, pile[is_won] % 4)
+    best = np.max(np.where(found.legal_action_mask, searched.q_values, -np.inf), axis=1)
+    least = 0.8 if number == 1024 else 0.5  # deep piles are searched less far
+    assert np.all(best[is_won] > least) and np.all(best[~is_won] < -least)
+
+
+def test_a_tree_has_no_illegal_move_and_nothing_below_an_end() -> None:
+    found, rules = piles(), pgx_rules.game(NIM)
+    learner = agent(NIM, search__num_simulations=64, search__num_considered=3)
+    params = learner.acting(learner.init(jax.random.key(0)))
+    assert learner.search is not None
+    tree = learner.search(params, (), inputs(rules, found), jax.random.key(1), True).tree
+    assert tree is not None
+    for row, pile in enumerate(np.asarray(found.pile).tolist()):
+        piles_of: dict[int, int] = {0: pile}
+        for node in range(1, tree.parent.shape[1]):
+            if tree.num_visits[row, node] == 0:
+                continue
+            parent, taken = int(tree.parent[row, node]), int(tree.action[row, node]) + 1
+            before = piles_of[parent]
+            assert taken <= before or before == 0
+            piles_of[node] = max(0, before - taken) if before else 0
+            has_won = before > 0 and piles_of[node] == 0
+            assert tree.reward[row, node] == (1.0 if has_won else 0.0)
+            assert tree.discount[row, node] == (-1.0 if piles_of[node] else 0.0)
+            if piles_of[node] == 0:
+                assert tree.value[row, node] == 0.0 if tree.num_visits[row, node] == 1 else True
+        assert len(piles_of) > 2 or pile == 1
+
+
+def test_acting_takes_legal_moves_and_stores_no_state() -> None:
+    found, rules, learner = piles(), pgx_rules.game(NIM), agent()
+    params = learner.acting(learner.init(jax.random.key(0)))
+    act = jax.jit(learner.act)
+    for seed in range(3):
+        _, outputs = act(params, (), inputs(rules, found, types.EXPLORE), jax.random.key(seed))
+        mask = np.asarray(found.legal_action_mask)
+        assert mask[np.arange(len(mask)), np.asarray(outputs.action)].all()
+        assert not np.asarray(outputs.stored["policy"])[~mask].any()
+        assert outputs.stored.keys() == learner.stored.keys() == {"action", "policy", "value"}
+
+
+def test_rings_hold_what_was_seen_and_no_states() -> None:
+    spec, settings = pgx_rules.game(NIM).spec(has_state=True), {"replay.num_slots": 4, "batcher.max_batch": 4}
+    given = configs.override(config(), {**settings, "training.num_devices": 1, "replay.capacity": 64})
+    actor = states.abstract_actor(setups.make(given, spec, meshes.make(1)))
+    assert actor.rings.observation.shape[2:] == spec.kept.observation_shape
+    assert spec.kept.observation_bytes < spec.observation_bytes
+    layout, _ = batches.plan(given, 1)
+    assert batches.padding(spec, layout, 4).observation.shape == (4, spec.observation_bytes)
+
+
+def test_acting_is_exported_for_any_number_of_rows() -> None:
+    learner, rules = agent(), pgx_rules.game(NIM)
+    params = learner.acting(learner.init(jax.random.key(0)))
+    seen = inputs(rules, piles())
+    (rows,) = export.symbolic_shape("rows")
+    shapes = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct((rows, *x.shape[1:]), x.dtype), (seen.observation, seen.action_mask)
+    )
+
+    def act(observation: dict[str, jax.Array], mask: jax.Array) -> jax.Array:
+        whole = seen._replace(
+            observation=observation, action_mask=mask, action_mode=jnp.zeros(mask.shape[0], jnp.int8)
+        )
+        return learner.act(params, (), whole, jax.random.key(0))[1].action
+
+    exported = export.export(jax.jit(act))(*shapes)
+    expected = jax.jit(act)(seen.observation, seen.action_mask)
+    assert np.array_equal(exported.call(seen.observation, seen.action_mask), expected)
+
+
+# Learning ----------------------------------------------------------------------------------------------------------
+
+
+def windows(learner: base.Agent, seed: int = 0) -> windowing.Windows:
+    """Returns windows of four games of random results, ended or not, of different lengths."""
+    generator, length = np.random.default_rng(seed), learner.data.length
+    ends = np.array([2, 3, length - 1, length - 1])
+    positions = np.arange(length)
+    terminated = (positions == ends[:, None]) & np.array([[True], [True], [True], [False]])
+    policy = generator.dirichlet(np.ones(3), (4, length)).astype(np.float32)
+    seen = np.eye(jax_nim.LARGEST + 1, dtype=np.uint8)[generator.integers(0, 9, (4, 1))]
+    return windowing.Windows(
+        observation={types.OBSERVATION: jnp.asarray(seen)},
+        places=jnp.zeros((4, 1, 1), jnp.int32),
+        reward=jnp.asarray(np.where(terminated, [[1.0], [-1.0], [1.0], [0.0]], 0.0), jnp.float32),
+        terminated=jnp.asarray(terminated),
+        truncated=jnp.zeros((4, length), bool),
+        first=jnp.zeros((4, length), bool),
+        stored={
+            "action": jnp.zeros((4, length), jnp.int32),
+            "policy": jnp.asarray(policy),
+            "value": jnp.asarray(generator.uniform(-1, 1, (4, length)), jnp.float32),
+            "version": jnp.zeros((4, length), jnp.int32),
+        },
+        valid=jnp.asarray(positions <= ends[:, None]),
+        weight=jnp.ones(4),
+        slot=jnp.arange(4),
+        time=jnp.zeros(4, jnp.int32),
+    )
+
+
+def test_targets_are_the_movers_results_or_search_values_of_unfinished_games() -> None:
+    learner = agent(NIM, alphazero__n_step=4)
+    found = windows(learner)
+    _, _, metrics = jax.jit(lambda w: learner.update(learner.init(jax.random.key(0)), w, jax.random.key(1), None))(
+        found
+    )
+    expected = []
+    for row in range(4):
+        last = int(np.flatnonzero(found.valid[row])[-1])
+        m, sign, total = min(4, last), 1.0, 0.0
+        for step in range(1, m + 1):
+            total += sign * float(found.reward[row, step])
+            sign = -sign
+        total += sign * float(found.stored["value"][row, m]) * (not bool(found.terminated[row, m]))
+        expected.append(total)
+    assert expected[:3] == [-1.0, -1.0, -1.0]  # a win of the other one, a loss of this one, a win of the other one
+    assert metrics["value_target_mean"] == pytest.approx(np.mean(expected), abs=1e-6)
+
+
+def test_updates_learn_the_stored_policy_and_the_result() -> None:
+    learner = agent(NIM, optimizer__learning_rate=0.01)
+    found, state = windows(learner), learner.init(jax.random.key(0))
+    update = jax.jit(learner.update, static_argnums=3)
+    losses = []
+    for number in range(200):
+        state, priority, metrics = update(state, found, jax.random.key(number), None)
+        losses.append((float(metrics["loss_policy"]), float(metrics["loss_value"])))
+    policy = np.asarray(found.stored["policy"])[:, 0]
+    entropy = float(np.mean(-np.sum(policy * np.log(policy), axis=1)))
+    assert losses[-1][0] < entropy + 0.1 < losses[0][0] and losses[-1][1] < 0.6 < losses[0][1]
+    assert priority is not None and priority.shape == (4,)
+
+
+def test_windows_are_turned_with_their_policies() -> None:
+    name = "tic_tac_toe"
+    learner, rules = agent(name), pgx_rules.game(name)
+    assert learner.data.length > 9 and len(pgx_rules.symmetries(name)) == 8
+    parts = learner.update.args[0]
+    board = jnp.zeros((64, 1, 3, 3, 2), jnp.uint8).at[:, 0, 0, 1, 0].set(1)
+    policy = jnp.zeros((64, 1, rules.num_actions)).at[:, 0, 1].set(1.0)
+    base_windows = windows(agent())._replace(observation={types.OBSERVATION: board}, stored={"policy": policy})
+    seen, turned = alphazero._turned(parts, base_windows, jax.random.key(0))
+    places = np.asarray(seen)[..., 0].reshape(64, 9)
+    assert np.array_equal(places, np.asarray(turned)) and {1, 3, 5, 7} == set(np.argmax(places, axis=1).tolist())
+
+
+# Settings ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_agent_asks_workers_for_states_and_no_other_agent_takes_them(said) -> None:
+    implied, _ = combinations.imply(config(), preset_env="", explicit=set())
+    assert implied.env.game_state
+    for agent_name, env in (("muzero", f"pgx:{NIM}"), ("alphazero", "spiel:tic_tac_toe")):
+        wrong = configs.override(config(), {"run.agent": agent_name, "env.id": env, "env.game_state": True})
+        with said.raises(errors.ConfigError, label=agent_name):
+            combinations.check(wrong)
+
+
+@pytest.mark.parametrize("env", ["catch", "pgx:2048", "pgx:kuhn_poker"])
+def test_environments_without_rules_to_search_by_are_refused_by_name(env: str, said) -> None:
+    wrong = configs.override(config(), {"env.id": env})
+    with said.raises(errors.ConfigError, label=env):
+        agent_table.make(wrong, types.EnvSpec((3,), "float32", 4), "cpu")
+
+
+def test_environments_that_hide_their_state_are_refused_by_name(said) -> None:
+    with said.raises(errors.ConfigError):
+        agent_table.make(config(), pgx_rules.game(NIM).spec(has_state=False), "cpu")
+
+
+def test_every_preset_of_a_board_game_is_an_alphazero_s() -> None:
+    for name in ("pgx", "hex", "othello", "go9"):
+        assert presets.get(name).run.agent == "alphazero" and presets.get(name).env.id.startswith("pgx:")
+    assert presets.get("connect_four", "alphazero").env.id == "pgx:connect_four"
+    assert presets.choose("pgx:othello", None) == ("othello", "") and presets.choose("pgx:chess", None)[0] == "pgx"

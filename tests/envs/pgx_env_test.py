@@ -1,0 +1,203 @@
+"""Games whose rules are JAX functions: states as bytes, turns, opponents, openings, symmetries, refusals."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax_nim
+import numpy as np
+import pytest
+
+from seedzero.config import sections
+from seedzero.core import errors, packing, types
+from seedzero.envs import pgx_env, pgx_rules
+
+NIM = "jax_nim:NIM"
+GAMES = (NIM, "tic_tac_toe", "connect_four")
+
+
+def make(name: str, num_envs: int = 4, role: types.Role = types.Role.TRAIN, **settings) -> pgx_env.PgxGames:
+    return pgx_env.make(name, sections.EnvConfig(id=f"pgx:{name}", **settings), num_envs, role=role)
+
+
+def moves(step: types.EnvStep, generator: np.random.Generator) -> np.ndarray:
+    """Returns a random legal action of each environment, [E]."""
+    assert step.action_mask is not None
+    return np.array([generator.choice(np.flatnonzero(mask)) for mask in step.action_mask], np.int32)
+
+
+@functools.cache
+def played(name: str, num_steps: int = 30) -> tuple[pgx_env.PgxGames, list[types.EnvStep], list[np.ndarray]]:
+    """Returns random games with their states shown, the steps, and the actions that led from one to the next."""
+    env, generator = make(name, game_state=True), np.random.default_rng(0)
+    steps, actions = [env.reset([0, 1, 2, 3])], []
+    for _ in range(num_steps):
+        actions.append(moves(steps[-1], generator))
+        steps.append(env.step(actions[-1]))
+    return env, steps, actions
+
+
+# States ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_a_shown_state_goes_on_by_the_rules_as_the_game_itself(name: str) -> None:
+    env, steps, actions = played(name)
+    rules = pgx_rules.game(name)
+    follow = jax.jit(lambda state, mask, action: rules.step(rules.decode(state, mask), action))
+    show = jax.jit(rules.show)
+    for before, action, after in zip(steps, actions, steps[1:], strict=False):
+        state = packing.unpack(env.spec.packed, before.observation)[pgx_rules.STATE]
+        found, reward = follow(state, before.action_mask, action)
+        goes_on = ~before.final  # elsewhere the next game begins
+        assert goes_on.any()
+        expected = packing.unpack(env.spec.packed, after.observation)[types.OBSERVATION]
+        assert np.array_equal(np.asarray(show(found))[goes_on], expected[goes_on])
+        assert np.array_equal(np.asarray(reward)[goes_on], after.reward[goes_on])
+        assert np.array_equal(np.asarray(pgx_rules.is_over(found))[goes_on], after.final[goes_on])
+        assert after.action_mask is not None
+        assert np.array_equal(np.asarray(found.legal_action_mask)[goes_on], after.action_mask[goes_on])
+
+
+def test_every_number_of_a_state_survives_its_bytes() -> None:
+    env, steps, _ = played(NIM)
+    state = packing.unpack(env.spec.packed, steps[-1].observation)[pgx_rules.STATE]
+    found = pgx_rules.game(NIM).decode(state, steps[-1].action_mask)
+    expected = env._states.replace(observation=np.zeros_like(env._states.observation))
+    for got, wanted in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert got.dtype == wanted.dtype and np.array_equal(got, wanted)
+    assert np.asarray(found.flags).tolist() == [[3, -2]] * 4
+
+
+def test_a_state_is_for_acting_alone_and_shown_only_where_asked() -> None:
+    env, steps, _ = played(NIM)
+    assert [array.acting_only for array in env.spec.packed] == [False, True]
+    assert env.spec.kept.observation_shape == (jax_nim.LARGEST + 1,) and len(env.spec.kept.packed) == 1
+    plain = make(NIM)
+    assert plain.spec.packed == () and plain.spec.kept is plain.spec
+    shown = plain.reset([0, 1, 2, 3]).observation
+    assert np.array_equal(shown, packing.unpack(env.spec.packed, steps[0].observation)[types.OBSERVATION])
+
+
+# Turns -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_reward_is_the_movers_and_a_finished_game_is_followed_by_a_new_one() -> None:
+    env, generator = make(NIM), np.random.default_rng(1)
+    step, num_ends = env.reset([0, 1, 2, 3]), 0
+    for _ in range(40):
+        piles, was_over = np.argmax(step.observation, axis=1), step.final
+        action = moves(step, generator)
+        step = env.step(action)
+        takes_last = (piles == action + 1) & ~was_over
+        assert np.array_equal(step.reward, np.where(takes_last, 1.0, 0.0).astype(np.float32))
+        assert np.array_equal(step.terminated, takes_last)
+        assert np.all(np.argmax(step.observation, axis=1)[was_over] >= jax_nim.LARGEST - 2)
+        num_ends += int(takes_last.sum())
+    assert num_ends > 10
+
+
+def test_in_evaluation_the_agent_has_every_turn_and_moves_first_in_every_other_game() -> None:
+    env, generator = make(NIM, role=types.Role.EVALUATE), np.random.default_rng(2)
+    step = env.reset([0, 1, 2, 3])
+    first = np.argmax(step.observation, axis=1)
+    # 7 to 9 lie there at first: 6 or fewer where an opponent has moved, unless it took one or two of 9 or 8.
+    assert np.all(first[[0, 2]] >= jax_nim.LARGEST - 2)
+    totals = []
+    for _ in range(60):
+        piles, was_over = np.argmax(step.observation, axis=1), step.final
+        action = moves(step, generator)
+        step = env.step(action)
+        after = np.argmax(step.observation, axis=1)
+        goes_on = ~was_over & ~step.final
+        assert np.all(piles[goes_on] - after[goes_on] >= action[goes_on] + 2)  # the opponent took some, too
+        wins = ~was_over & (piles == action + 1)
+        assert np.all(step.reward[wins] == 1.0) and np.all(step.reward[~wins & ~was_over & step.final] == -1.0)
+        assert np.all(step.reward[was_over] == 0.0)
+        totals += step.reward[step.final & ~was_over].tolist()
+    assert {1.0, -1.0} == set(totals)
+
+
+def test_openings_are_random_moves_that_end_no_game() -> None:
+    env = make("tic_tac_toe", num_envs=64, random_opening=9)
+    step = env.reset(list(range(64)))
+    numbers = step.observation.sum(axis=(1, 2, 3))
+    assert not step.final.any() and set(numbers.tolist()) >= {0, 1, 2, 3, 4, 5, 6} and numbers.max() <= 8
+    assert not make("tic_tac_toe", num_envs=8).reset(list(range(8))).observation.any()
+
+
+def test_the_same_seeds_and_actions_give_the_same_steps() -> None:
+    one, other = make(NIM, random_opening=2), make(NIM, random_opening=2)
+    step, again, generator = one.reset([5, 6, 7, 8]), other.reset([5, 6, 7, 8]), np.random.default_rng(0)
+    for _ in range(20):
+        assert all(np.array_equal(a, b) for a, b in zip(step[:5], again[:5], strict=True))
+        action = moves(step, generator)
+        step, again = one.step(action), other.step(action)
+
+
+def test_a_player_that_moves_twice_in_a_row_is_refused_by_name(said) -> None:
+    env = make("jax_nim:AGAIN")
+    env.reset([0, 1, 2, 3])
+    with said.raises(errors.EnvironmentFailure):
+        env.step(np.full(4, 2, np.int32))
+
+
+# Symmetries --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tic_tac_toe",
+        "connect_four",
+        "hex(size=3)",
+        pytest.param("othello", marks=pytest.mark.slow),
+        pytest.param("go(size=5)", marks=pytest.mark.slow),
+    ],
+)
+def test_a_game_played_in_a_mirror_stays_the_mirror_image(name: str) -> None:
+    rules, generator = pgx_rules.game(name), np.random.default_rng(0)
+    start = jax.jit(jax.vmap(rules.env.init))(jax.random.split(jax.random.key(0), 1))
+    step = jax.jit(rules.step)
+    found = pgx_rules.symmetries(name)
+    assert np.array_equal(found[0].actions, np.arange(rules.num_actions)) and len(found) > 1
+    for symmetry in found:
+        state, image = start, start
+        for _ in range(12):
+            mask = np.asarray(state.legal_action_mask[0])
+            assert np.array_equal(np.asarray(image.legal_action_mask[0]), mask[symmetry.actions])
+            assert np.array_equal(image.observation, symmetry.board(state.observation))
+            if bool(state.terminated[0]):
+                break
+            action = generator.choice(np.flatnonzero(mask))
+            state, reward = step(state, np.array([action]))
+            image, other = step(image, np.array([np.flatnonzero(symmetry.actions == action)[0]]))
+            assert reward == other and bool(state.terminated[0]) == bool(image.terminated[0])
+
+
+# Refusals ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "conect_four",
+        "kuhn_poker",
+        "sparrow_mahjong",
+        "hex(size=five)",
+        "hex(width=5)",
+        "hex(",
+        "jax_nim:HIDDEN",
+        "jax_nim:LARGEST",
+        "jax_nim:NOTHING",
+    ],
+)
+def test_impossible_games_are_refused_by_name(name: str, said) -> None:
+    with said.raises(errors.EnvironmentFailure, label=name):
+        make(name)
+
+
+def test_other_opponents_than_random_ones_are_refused_by_name(said) -> None:
+    with said.raises(errors.EnvironmentFailure):
+        make(NIM, role=types.Role.EVALUATE, opponents="random,mcts-10")

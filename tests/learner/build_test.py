@@ -27,7 +27,7 @@ def test_a_replay_that_is_too_large_for_checkpoints_is_told(
     assert checkpoint.saves_replay(configs.Config().checkpoint, size)
     monkeypatch.setattr(checkpoint, "_REPLAY_LIMIT_BYTES", size - 1)
     config = configs.override(configs.Config(), {**device.settings, **settings})
-    found, _, text = build.place_replay(config, device.setup, device.train, device.actor)
+    found, _, text = build.place_replay(config, [device.setup], [build._Shapes(device.train, device.actor)])
     assert (found, "--checkpoint.replay=on saves it" in text) == (is_saved, told)
 
 
@@ -39,7 +39,7 @@ def test_frozen_players_count_in_the_memory_that_is_needed(monkeypatch: pytest.M
     for every in (0, 100):
         settings: dict[str, options.Value] = {"league.freeze_every": every, "league.active": 3}
         config = configs.override(configs.Config(), {**device.settings, **settings})
-        build.place_replay(config, device.setup, device.train, device.actor)
+        build.place_replay(config, [device.setup], [build._Shapes(device.train, device.actor)])
     without, needed = found
     size = trees.num_bytes(device.setup.agent.acting(device.train))
     most = 3 + 2 + checkpointers.MAX_FREEZES + build.FROZEN_ON_HOST

@@ -93,7 +93,7 @@ _CATCH = ("--preset=catch", "--worker.envs_per_group=4")
 _PPO = (*_CATCH, *harness.AGENTS["ppo"], "--optimizer.decay_updates=100")
 _VTRACE = (*_CATCH, *harness.AGENTS["vtrace"])
 _PRIORITIES = "--replay.priority_alpha=0.6"
-_MEMORY = ("--muzero.memory=gru", "--muzero.memory_width=8", "--muzero.burn_in=3", "--reanalyse.fresh_share=0.5")
+_MEMORY = ("--muzero.memory=gru", "--muzero.burn_in=3", "--reanalyse.fresh_share=0.5", "--batcher.max_batch=8")
 _LEAGUE = ("--preset=league-tictactoe", "--env=spiel:tic_tac_toe", "--batcher.max_batch=24")
 CASES = {
     "apex": Case((*_CATCH, *harness.AGENTS["apex"])),

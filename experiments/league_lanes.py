@@ -6,8 +6,9 @@ Trains Kuhn poker with two players, main and an exploiter, on virtual devices of
 sleeps in a callback on the host, or not; main's updates a second and the 99th percentile of its replies' times are
 compared. While the exploiter sleeps, it leaves its share of the cores to main.
 
-On a CPU, JAX runs a program with a callback on the thread that dispatches it: the device loop itself waits then, so the
-runs on two devices show less than an accelerator would. `tests/loop/places_test.py` shows the loop's part alone.
+On a CPU, JAX runs a program with a callback on the thread that dispatches it, so the device loop itself waits
+then, and the runs on two devices show less than an accelerator would. `tests/loop/places_test.py` shows the loop's
+part alone.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
 """Whether a slow player delays another one: two players of a league on one device, and on two.
 
-    python experiments/league_lanes.py [--seconds=120] [--sleep=2]
+    python experiments/league_lanes.py [--seconds=60] [--slow=2]
 
 Trains Kuhn poker with two players, main and an exploiter, on virtual devices of a CPU. Each update of the exploiter
-sleeps in a callback on the host, or not; main's updates a second and the 99th percentile of its replies' times are
-compared. While the exploiter sleeps, it leaves its share of the cores to main.
-
-On a CPU, JAX runs a program with a callback on the thread that dispatches it, so the device loop itself waits
-then, and the runs on two devices show less than an accelerator would. `tests/loop/places_test.py` shows the loop's
-part alone.
+takes some seconds more, or not; main's updates a second and the 99th percentile of its replies' times are compared.
+The time goes into multiplications on the exploiter's device, of one core: JAX runs a CPU's programs with a callback,
+which could sleep, on the thread that dispatches them, and so the device loop itself would wait.
 """
 
 from __future__ import annotations
@@ -35,16 +32,25 @@ from seedzero.loop import dispatchers, players
 _SEED = 1
 
 
-def slowed(make: Any, sleep: float) -> Any:
-    """Returns the maker of an agent whose updates sleep, but for those of the first player.
+def multiplied(x: jax.Array, number: Any) -> jax.Array:
+    """Returns a matrix after a number of multiplications."""
+    return jax.lax.fori_loop(0, number, lambda _, y: (y @ y) * 1e-3, x)
+
+
+def number_in(seconds: float) -> int:
+    """Returns how many multiplications take so many seconds here."""
+    run, x, number = jax.jit(multiplied), jnp.ones((64, 64)), 20_000
+    run(x, number).block_until_ready()
+    began = time.monotonic()
+    run(x, number).block_until_ready()
+    return int(number * seconds / (time.monotonic() - began))
+
+
+def slowed(make: Any, number: int) -> Any:
+    """Returns the maker of an agent whose updates multiply so often, but for those of the first player.
 
     The first player is known by the run's seed, from which the keys of its updates follow (`device/steps.py`).
     """
-
-    def wait(is_slow: Any) -> np.ndarray:
-        if np.any(is_slow):
-            time.sleep(sleep)
-        return np.zeros((), np.float32)
 
     def made(*args: Any) -> base.Agent:
         agent: base.Agent = make(*args)
@@ -54,7 +60,7 @@ def slowed(make: Any, sleep: float) -> Any:
             own = jax.random.split(jax.random.fold_in(own, jax.lax.axis_index(axis_name)))[1]
             is_slow = jnp.any(jax.random.key_data(key) != jax.random.key_data(own))
             train, priority, metrics = agent.update(train, windows, key, axis_name)
-            zero = jax.pure_callback(wait, jax.ShapeDtypeStruct((), jnp.float32), is_slow)
+            zero = 0.0 * multiplied(jnp.ones((64, 64)), jnp.where(is_slow, number, 0))[0, 0]
             params = jax.tree.map(lambda x: x + zero.astype(x.dtype), train.params)  # which wait for it
             return train._replace(params=params), priority, metrics
 
@@ -72,7 +78,7 @@ class Seen:
         self.began = 0.0
 
 
-def measure(num_devices: int, sleep: float, seconds: float) -> tuple[float, float, float]:
+def measure(num_devices: int, number: int, seconds: float) -> tuple[float, float, float]:
     """Returns main's and the exploiter's updates a second, and the 99th percentile of main's replies in seconds."""
     seen, run_update, deliver = Seen(), players.Player.run_update, dispatchers.Dispatcher._deliver
 
@@ -94,7 +100,7 @@ def measure(num_devices: int, sleep: float, seconds: float) -> tuple[float, floa
         return told
 
     table = dict(agent_table.AGENTS)
-    agent_table.AGENTS["ppo"] = slowed(table["ppo"], sleep)  # type: ignore[index]
+    agent_table.AGENTS["ppo"] = slowed(table["ppo"], number)  # type: ignore[index]
     players.Player.run_update, dispatchers.Dispatcher._deliver = counted, timed  # type: ignore[method-assign]
     try:
         with tempfile.TemporaryDirectory() as directory:
@@ -124,14 +130,14 @@ def measure(num_devices: int, sleep: float, seconds: float) -> tuple[float, floa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=120.0, help="of each of four runs")
-    parser.add_argument("--sleep", type=float, default=2.0, help="seconds that each update of the exploiter sleeps")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each of four runs")
+    parser.add_argument("--slow", type=float, default=2.0, help="seconds that each update of the exploiter takes more")
     options = parser.parse_args()
     for num_devices in (1, 2):
-        for sleep in (0.0, options.sleep):
-            fast, slow, p99 = measure(num_devices, sleep, options.seconds)
+        for more in (0.0, options.slow):
+            fast, slow, p99 = measure(num_devices, number_in(more) if more else 0, options.seconds)
             print(
-                f"{num_devices} device(s), sleep {sleep:g} s: main {fast:.2f} updates/s, exploiter {slow:.2f}; "
+                f"{num_devices} device(s), {more:g} s more: main {fast:.2f} updates/s, exploiter {slow:.2f}; "
                 f"replies to main's groups p99 {1000 * p99:.0f} ms",
                 flush=True,
             )

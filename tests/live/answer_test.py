@@ -77,7 +77,15 @@ def test_an_environments_steps_come_with_their_observations() -> None:
     assert np.frombuffer(observations, np.float32).tolist() == [1, 2, 3, 4]
     assert found["steps"]["action"] == [1, 1] and found["steps"]["reward"] == [1.0, 2.0]
     assert found["spec"]["arrays"] == [
-        {"name": "observation", "shape": [2], "dtype": "float32", "text": False, "low": None, "high": None}
+        {
+            "name": "observation",
+            "shape": [2],
+            "dtype": "float32",
+            "text": False,
+            "acting_only": False,
+            "low": None,
+            "high": None,
+        }
     ]
     found, observations = world.ask(1, step=1)
     assert found["steps"]["number"] == [1] and len(observations) == 8

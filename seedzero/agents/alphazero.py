@@ -208,6 +208,7 @@ def _update(
             **terms,
             "value_mean": jnp.mean(value),
             "value_target_mean": jnp.mean(targets.value[:, 0]),
+            types.TARGETS_CLIPPED: jnp.mean(muzero_model.exceeds(model, targets.value[:, 0])),
             "policy_entropy": jnp.mean(-jnp.sum(jax.nn.softmax(logits) * jax.nn.log_softmax(logits), axis=-1)),
         }
         return total, (metrics, value)

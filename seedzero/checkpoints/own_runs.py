@@ -25,7 +25,7 @@ from seedzero.core import json_object, plain_files, user_code
 
 MOST = 1000
 """Records kept: of the runs that were started last."""
-_OF_CODE = (user_code.AGENT, "env.", "network.", "vtrace.", *user_code.NETWORKS, user_code.BUILDER)
+_OF_CODE = (user_code.AGENT, "env.", "network.", "vtrace.", *user_code.NETWORKS, user_code.BUILDER, user_code.MEMBERS)
 """Beginnings of the settings that name code, or are arguments of it."""
 _MOST_BYTES = 2**20
 """Longest record that is read."""

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from seedzero.config import options, shared
+from seedzero.config import muzero_config, options, shared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +61,8 @@ class AlphaZeroConfig(options.AgentSection):
     symmetries: bool = options.on_resume(
         True, "training turns and mirrors the boards of games that stay the same by it"
     )
+
+    decay_end = muzero_config.MuZeroConfig.decay_end
 
     def window_steps(self, config: Any) -> int:
         return int(self.n_step + 2)

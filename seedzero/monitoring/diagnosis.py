@@ -55,7 +55,8 @@ _APART = (
 )
 _SINCE = "now, or earlier in a run whose return has not risen since"
 _LOWER_RATE = "a new run with a tenth of {learning_rate}"
-_ACTORS, _CRITICS = ("muzero", "vtrace", "ppo", "sac"), ("apex", "r2d2")
+_SEARCHERS, _CRITICS = ("muzero", "alphazero"), ("apex", "r2d2")
+_ACTORS = (*_SEARCHERS, "vtrace", "ppo", "sac")
 
 RULES = (
     Rule(
@@ -101,7 +102,7 @@ RULES = (
     ),
     Rule(
         "clipped targets",
-        ("muzero",),
+        _SEARCHERS,
         (types.TARGETS_CLIPPED,),
         f"above {symptoms.CLIPPED_SHARE:g}",
         "a new run with a larger {support_limit} and {num_bins}, `--network.value_transform=symlog` or "
@@ -143,7 +144,7 @@ RULES = (
     ),
     Rule(
         "policy loss",
-        ("muzero",),
+        _SEARCHERS,
         ("loss_policy",),
         f"above {symptoms.LARGEST_POLICY_LOSS:g} times the first row's, that of equal probabilities: {_SINCE}; "
         "in self-play: now",

@@ -20,7 +20,7 @@ MISTAKES = [
     (["train", "--preset=catch", "--seed=x"], "seed=x: "),
     (
         ["train", "--preset=catch", "--agent=vtrace", "--search.num_simulations=4"],
-        "--search.num_simulations .*muzero, .*--agent=vtrace; ",
+        "--search.num_simulations .*muzero .*--agent=vtrace; ",
     ),
     (
         ["train", "--preset=catch", "--vtrace.max_lag=4"],

@@ -49,7 +49,9 @@ def test_the_cases_are_all_agents_with_discrete_actions() -> None:
     discrete = {
         name
         for name in configs.agent_names()
-        if isinstance(section := getattr(sections, name), options.AgentSection) and section.PLAYS_DISCRETE
+        if isinstance(section := getattr(sections, name), options.AgentSection)
+        and section.PLAYS_DISCRETE
+        and not section.FAMILIES
     }
     assert discrete == _OWN.keys()
 

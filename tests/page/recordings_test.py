@@ -58,7 +58,15 @@ def test_a_record_has_facts_arrays_and_curves(client: page_client.Client, root: 
     page_records.write(root / "a")
     found = _get(client, "/api/record")
     assert (found["steps"], found["has_choices"], found["searches"], found["env"]) == (5, True, True, "catch")
-    shown = {"name": "observation", "dtype": "uint8", "shape": [4, 4, 1], "low": 0, "high": 255, "text": False}
+    shown = {
+        "name": "observation",
+        "dtype": "uint8",
+        "shape": [4, 4, 1],
+        "low": 0,
+        "high": 255,
+        "text": False,
+        "acting_only": False,
+    }
     assert found["arrays"] == [shown]
     assert found["series"]["value"] == {"x": [0, 1, 2, 3, 4], "y": [0, 0.5, 1, 1.5, 2]}
     assert found["series"]["network_value"]["y"] == [None] * 5

@@ -87,8 +87,11 @@ def _rules(config: configs.Config, spec: types.EnvSpec) -> pgx_rules.GameRules:
             f"agent alphazero searches games without chance, and --env={config.env.id} has some; give --agent=muzero "
             "or ppo"
         )
-    if pgx_rules.STATE not in {array.name for array in spec.packed}:
-        raise errors.ConfigError("the environments do not show the game's state; leave --env.game_state out")
+    if rules.state_name not in {array.name for array in spec.packed}:
+        raise errors.ConfigError(
+            f"the environments show no state with the layout of this machine's rules ({rules.state_name}); have the same "
+            "version of pgx, or of your module, here and on every worker's machine, and leave --env.game_state out"
+        )
     return rules
 
 
@@ -116,7 +119,7 @@ def _find(
 ) -> tuple[mcts.Root, mcts.Result]:
     """Returns the roots, and the findings of searches from them by the rules."""
     rules, params = parts.rules, parts.model.network.cast(params)
-    states = rules.decode(inputs.observation[pgx_rules.STATE], inputs.action_mask)
+    states = rules.decode(inputs.observation[rules.state_name], inputs.action_mask)
     logits, value = _predict(parts, params, inputs.observation[types.OBSERVATION])
     root = mcts.Root(logits, value, rules.without_shown(states))
     result = mcts.search(

@@ -10,19 +10,13 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
-
-# isort: off
-from seedzero.envs import pgx_rules  # before JAX, which it keeps off the accelerator in a worker
-
 import jax
 import jax.numpy as jnp
-
-# isort: on
+import numpy as np
 
 from seedzero.config import sections
 from seedzero.core import errors, opponents, packing, types
-from seedzero.envs import env_base, pictures
+from seedzero.envs import env_base, pgx_rules, pictures
 
 State: TypeAlias = pgx_rules.State
 
@@ -125,7 +119,7 @@ class PgxGames:
         seen = self._rules.observation
         observation = np.asarray(states.observation).astype(seen.dtype)
         if self._has_state:
-            values = {seen.name: observation, pgx_rules.STATE: self._rules.encode(states)}
+            values = {seen.name: observation, self._rules.state_name: self._rules.encode(states)}
             observation = packing.pack(self.spec.packed, values)
         truncated = np.array(states.truncated, bool) & ~terminated
         return types.EnvStep(observation, reward, terminated, truncated, self._mask.copy())

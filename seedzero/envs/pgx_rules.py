@@ -7,29 +7,22 @@ width.
 
 from __future__ import annotations
 
-import ast
 import functools
+import hashlib
 import math
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
-
-if "jax" not in sys.modules:  # a worker's: an accelerator is the learner's
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from seedzero.core import errors, packages, types, user_code
-from seedzero.envs import env_base
+from seedzero.envs import env_base, pgx_ids
 
 State: TypeAlias = Any
 """pgx.State: a pytree of arrays, or of arrays [E, ...]."""
 
-STATE = "state"
-"""Name of the array with a game's state as bytes."""
 _CHANCE = ("2048", "backgammon", "minatar")
 _HIDDEN = ("bridge_bidding", "kuhn_poker", "leduc_holdem", "sparrow_mahjong")
 _REMADE = ("observation", "legal_action_mask")
@@ -73,6 +66,13 @@ class GameRules:
             raise errors.EnvironmentFailure(f"game {name!r} has {self.num_players} players; supported are 1 and 2")
 
     @property
+    def state_name(self) -> str:
+        """The name of the array with a game's state as bytes: another layout of the state has another name."""
+        paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(self._example)]
+        layout = repr((paths, [(leaf.shape, leaf.dtype.str) for leaf in self.leaves]))
+        return f"state {hashlib.sha256(layout.encode()).hexdigest()[:8]}"
+
+    @property
     def num_bytes(self) -> int:
         """Bytes of a state."""
         return sum(leaf.num_bytes for leaf in self.leaves)
@@ -93,7 +93,7 @@ class GameRules:
         )
         seen = self.observation
         if has_state:
-            state = types.ArraySpec(STATE, (self.num_bytes,), "uint8", 0, 255, acting_only=True)
+            state = types.ArraySpec(self.state_name, (self.num_bytes,), "uint8", 0, 255, acting_only=True)
             return types.EnvSpec.of_arrays((seen, state), **players)
         return types.EnvSpec(seen.shape, seen.dtype, observation_low=seen.low, observation_high=seen.high, **players)
 
@@ -121,7 +121,7 @@ class GameRules:
     @property
     def has_chance(self) -> bool:
         """Whether chance has a part in the game; a user's object says so by an attribute of this name."""
-        of_pgx = not _module(self.name) and self.name.startswith(_CHANCE)
+        of_pgx = not pgx_ids.module(self.name) and self.name.startswith(_CHANCE)
         return of_pgx or bool(getattr(self.env, "has_chance", False))
 
     def without_shown(self, states: State) -> tuple[jax.Array, ...]:
@@ -184,34 +184,10 @@ def game(name: str) -> GameRules:
     return GameRules(name)
 
 
-def check(name: str) -> None:
-    """Raises EnvironmentFailure for names that no game has; imports neither Pgx nor a user's module."""
-    _parsed(name)
-
-
-def _parsed(name: str) -> tuple[str, dict[str, Any]]:
-    """Returns the name of a game and its arguments: GAME, or GAME(size=5, ...)."""
-    if _module(name):
-        return name, {}
-    game_name, bracket, rest = name.partition("(")
-    if not bracket:
-        return name, {}
-    try:
-        call = ast.parse(f"f({rest}", mode="eval").body
-        assert isinstance(call, ast.Call) and not call.args
-        return game_name, {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
-    except (SyntaxError, ValueError, AssertionError):
-        raise errors.EnvironmentFailure(f"{name!r} is no game; expected a form as hex, or hex(size=5)") from None
-
-
-def _module(name: str) -> str:
-    return user_code.module_of(f"pgx:{name}")
-
-
 def _load(name: str) -> Any:
     """Returns the object with a game's functions."""
-    game_name, arguments = _parsed(name)
-    if _module(name):
+    game_name, arguments = pgx_ids.parsed(name)
+    if pgx_ids.module(name):
         found = _find_own(name)
         _check_own(name, found)
         return found
@@ -308,7 +284,7 @@ _SYMMETRIES: Mapping[str, tuple[tuple[int, bool], ...]] = {
 
 def symmetries(name: str) -> tuple[Symmetry, ...]:
     """Returns the changes of a game's board that leave the game the same; none is known: ()."""
-    kind = "go" if name.startswith("go") else _parsed(name)[0]
+    kind = "go" if name.startswith("go") else pgx_ids.parsed(name)[0]
     rules = game(name)
     found = []
     for number, mirrored in _SYMMETRIES.get(kind, ()):

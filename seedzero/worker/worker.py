@@ -159,6 +159,8 @@ class _Groups:
         places = slice(group * size, (group + 1) * size)
         indices = assignment.indices[places] or range(assignment.num_groups * size)[places]
         settings = _settings_of(assignment.env_settings)
+        if env.startswith("pgx:"):  # its rules are JAX functions, and an accelerator is the learner's
+            os.environ.setdefault("JAX_PLATFORMS", "cpu")
         return registry.make(env, settings, size, role=role, threads=self._threads, indices=indices)
 
 

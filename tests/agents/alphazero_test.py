@@ -251,9 +251,12 @@ def test_environments_without_rules_to_search_by_are_refused_by_name(env: str, s
         agent_table.make(wrong, types.EnvSpec((3,), "float32", 4), "cpu")
 
 
-def test_environments_that_hide_their_state_are_refused_by_name(said) -> None:
-    with said.raises(errors.ConfigError):
-        agent_table.make(config(), pgx_rules.game(NIM).spec(has_state=False), "cpu")
+def test_environments_that_show_no_state_or_another_layout_are_refused_by_name(said) -> None:
+    other = pgx_rules.game("tic_tac_toe").spec(has_state=True)  # as of rules of another version
+    layout = {pgx_rules.game(NIM).state_name: "state LAYOUT"}
+    for number, spec in enumerate((pgx_rules.game(NIM).spec(has_state=False), other)):
+        with said.raises(errors.ConfigError, label=number, replace=layout):
+            agent_table.make(config(), spec, "cpu")
 
 
 def test_every_preset_of_a_board_game_is_an_alphazero_s() -> None:

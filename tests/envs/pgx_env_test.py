@@ -48,7 +48,7 @@ def test_a_shown_state_goes_on_by_the_rules_as_the_game_itself(name: str) -> Non
     follow = jax.jit(lambda state, mask, action: rules.step(rules.decode(state, mask), action))
     show = jax.jit(rules.show)
     for before, action, after in zip(steps, actions, steps[1:], strict=False):
-        state = packing.unpack(env.spec.packed, before.observation)[pgx_rules.STATE]
+        state = packing.unpack(env.spec.packed, before.observation)[rules.state_name]
         found, reward = follow(state, before.action_mask, action)
         goes_on = ~before.final  # elsewhere the next game begins
         assert goes_on.any()
@@ -62,7 +62,7 @@ def test_a_shown_state_goes_on_by_the_rules_as_the_game_itself(name: str) -> Non
 
 def test_every_number_of_a_state_survives_its_bytes() -> None:
     env, steps, _ = played(NIM)
-    state = packing.unpack(env.spec.packed, steps[-1].observation)[pgx_rules.STATE]
+    state = packing.unpack(env.spec.packed, steps[-1].observation)[pgx_rules.game(NIM).state_name]
     found = pgx_rules.game(NIM).decode(state, steps[-1].action_mask)
     expected = env._states.replace(observation=np.zeros_like(env._states.observation))
     for got, wanted in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):

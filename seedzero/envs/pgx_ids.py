@@ -1,0 +1,54 @@
+"""Names of Pgx's games, and their environments on request: without JAX, which the rules of these games need.
+
+The learner reads names before it has chosen its devices, and a worker of other environments has no JAX.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from typing import Any
+
+from seedzero.config import sections
+from seedzero.core import errors, packages, types, user_code
+from seedzero.envs import env_base
+
+
+def check(name: str) -> None:
+    """Raises EnvironmentFailure for names that no game has; imports neither Pgx nor a user's module."""
+    parsed(name)
+
+
+def module(name: str) -> str:
+    """Returns the module of a user's MODULE:OBJECT; "": a game of Pgx."""
+    return user_code.module_of(f"pgx:{name}")
+
+
+def parsed(name: str) -> tuple[str, dict[str, Any]]:
+    """Returns the name of a game and its arguments: GAME, or GAME(size=5, ...); EnvironmentFailure for other forms."""
+    if module(name):
+        return name, {}
+    game_name, bracket, rest = name.partition("(")
+    if not bracket:
+        return name, {}
+    try:
+        call = ast.parse(f"f({rest}", mode="eval").body
+        assert isinstance(call, ast.Call) and not call.args
+        return game_name, {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+    except (SyntaxError, ValueError, AssertionError):
+        raise errors.EnvironmentFailure(f"{name!r} is no game; expected a form as hex, or hex(size=5)") from None
+
+
+def make(
+    name: str, settings: sections.EnvConfig, num_envs: int, *, role: types.Role = types.Role.TRAIN
+) -> env_base.VectorEnv:
+    """As `pgx_env.make`; EnvironmentFailure, too, where JAX is missing."""
+    try:
+        pgx_env = importlib.import_module("seedzero.envs.pgx_env")
+    except ModuleNotFoundError as error:
+        raise errors.EnvironmentFailure(
+            f"game {name!r} needs the missing package {error.name}, since its rules are JAX functions; install it on "
+            f"this machine and on every worker's: {packages.install_command('pgx')}"
+        ) from error
+    made: env_base.VectorEnv = pgx_env.make(name, settings, num_envs, role=role)
+    return made

@@ -6,7 +6,7 @@ import functools
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -60,19 +60,85 @@ def device_loop_for(
     """
     config, hosts = saves.config, saves.hosts
     here = setups.make_places(config, spec, meshes.make(config.training.num_devices))
-    pool, shapes = members.initial_pool(config.league), [_Shapes.of(setup) for setup in here]
+    shapes = [_Shapes.of(setup) for setup in here]
     is_saved, on_host, text = place_replay(config, here, shapes)
-    num_devices = meshes.make(config.training.num_devices).devices.size
-    dealt = placements.text(placements.of(config, num_devices), pool.learning, num_devices)
-    for line in filter(None, (dealt, text)):
-        hooks.report(line)
-    agent, platform = here[0].agent, here[0].mesh.devices.flat[0].platform
-    hooks.report(compilation_cache.expectation(platform, has_images=types.shown(spec.arrays) == "images"))
+    _tell(config, here, spec, text, hooks.report)
     prepared = [
         device_programs.prepare(setup, *shape, seed=config.run.seed, on_host=on_host, on_ready=workers.inbox.news.tell)
         for setup, shape in zip(here, shapes, strict=True)
     ]
-    sizes = [setup.layout.num_shards for setup in here] if len(here) > 1 else []
+    try:
+        with slow_compile.without_alarm():
+            begun = _begin(saves, here, prepared, shapes, is_saved=is_saved)
+            made = _make_places(config, here, prepared, begun.restored)
+        make = functools.partial(_make_player, config, spec, gathered)
+        learning = [make(name, begun.pool.of(name).number, made[at], begun.trains[name]) for name, at in begun.where]
+        if config.league.most_players > 1:
+            _give_homes(config, made, learning, begun)
+        seating = (
+            league(config, made, saves, workers, learning, begun.pool) if config.league.on else seatings.Seating()
+        )
+        if config.league.on and spec.seats:
+            hooks = hooks._replace(judge=judge(config, here[0]))
+        dispatcher = dispatchers.Dispatcher(
+            config, tuple(made), tuple(learning), workers, gathered, time.monotonic, seating, observer
+        )
+        if begun.restored is not None:
+            _continue(config, dispatcher, seating, begun.restored)
+        elif hosts is not None and hosts.step > 0:
+            for player in learning:
+                player.num_updates = player.version = hosts.step
+                player.rate_limiter.restart(hosts.step, 0)  # nothing is owed for the time before
+    except Exception:
+        for _, programs in prepared:
+            programs.close()
+        raise
+    agreed, kept = (
+        (None, other_hosts.ALONE) if hosts is None else (hosts.link.agreed, _alike(config, dispatcher, hosts, hooks))
+    )
+    after_update = building.Building(config, dispatcher, hooks, make).after_update
+    loop = device_loop.DeviceLoop(config, dispatcher, hooks, agreed, kept, after_update)
+    if begun.restored is not None:
+        loop.others.restore(begun.restored.counters, () if hosts is None else hosts.parts)
+    return loop
+
+
+def _tell(
+    config: configs.Config, here: Sequence[setups.Setup], spec: types.EnvSpec, text: str, report: Callable[[str], None]
+) -> None:
+    """Reports the players' devices, the replay's size (text), and the expected time of compilation."""
+    num_devices, names = meshes.make(config.training.num_devices).devices.size, members.initial_pool(config.league)
+    dealt = placements.text(placements.of(config, num_devices), names.learning, num_devices)
+    platform, has_images = here[0].mesh.devices.flat[0].platform, types.shown(spec.arrays) == "images"
+    for line in filter(None, (dealt, text, compilation_cache.expectation(platform, has_images=has_images))):
+        report(line)
+
+
+_Prepared: TypeAlias = Sequence[tuple[strategies.Strategy, device_programs.Programs]]
+"""Of each place."""
+
+
+class _Begun(NamedTuple):
+    """The players as a run begins or goes on: all, the number of each learning player's place, and its state."""
+
+    pool: members.Pool
+    where: Sequence[tuple[str, int]]
+    trains: Mapping[str, base.TrainState]
+    restored: checkpoint.Restored | None  # None: a new run
+
+
+def _begin(
+    saves: saving.Saves,
+    here: Sequence[setups.Setup],
+    prepared: _Prepared,
+    shapes: Sequence[_Shapes],
+    *,
+    is_saved: bool,
+) -> _Begun:
+    """Returns the players of the newest checkpoint, or new ones. is_saved: checkpoints include the replay."""
+    config, hosts, agent = saves.config, saves.hosts, here[0].agent
+    pool, sizes = members.initial_pool(config.league), [setup.layout.num_shards for setup in here]
+    sizes = sizes if len(here) > 1 else []
 
     def spots(counters: Mapping[str, Any]) -> dict[str, int]:
         """Returns the numbers of the places of the players of a checkpoint; {}: of a new run."""
@@ -81,83 +147,92 @@ def device_loop_for(
             kept = {name: own.get(players.PLACE, 0) for name, own in counters.get("players", {}).items()}
         return {name: kept.get(name, at % len(here)) for at, name in enumerate(names)}
 
-    try:
-        whole = [strategy.whole(shape.actor.rings) for (strategy, _), shape in zip(prepared, shapes, strict=True)]
-        with slow_compile.without_alarm():
-            resumed = saves.restore(
-                agent,
-                lambda counters: {name: shapes[place].train for name, place in spots(counters).items()},
-                ring_store.together(whole) if is_saved else None,
-                sizes,
-            )
-            trains, restored = resumed or ({}, None)
-            where = spots({} if restored is None else restored.counters)
-            if restored is not None:
-                pool = members.in_checkpoint(restored.counters, pool)
-            trains = trains or {
-                name: states.init_train(here[where[name]], seed_of(config.run.seed, pool.of(name).number))
-                for name in pool.learning
-            }
-            if hosts is not None:  # the others may have no checkpoint, or no worker so far
-                hosts.link.agreed.begin(max(0, hosts.step), hosts.resolved)
-                ((strategy, _),) = prepared
-                assert isinstance(strategy, across.AcrossHosts)
-                trains = {name: strategy.spread(state) for name, state in trains.items()}
-                saving.check_same(agent, trains, restored, saves.directory)
-            made = []
-            for number, (setup, (strategy, programs)) in enumerate(zip(here, prepared, strict=True)):
-                actor = first_actor(setup, restored, strategy, is_deterministic=config.run.deterministic, place=number)
-                made.append(places.Place(number, setup, programs, strategy, actor.rings, actor.carried))
-
-        def make(name: str, number: int, place: places.Place, state: base.TrainState | None = None) -> players.Player:
-            """Returns a learning player; state: None: it begins."""
-            seed, rate_limiter = seed_of(together.own_seed(config), number), players.make_pacer(config, place.setup)
-            changes = config.league.homes_change
-            accounting = step_accounting.StepAccounting(place.setup.layout, rate_limiter, gathered, spec, changes)
-            train = states.init_train(place.setup, seed) if state is None else state
-            return players.Player(name, seed, place, train, rate_limiter=rate_limiter, accounting=accounting)
-
-        learning = [make(name, pool.of(name).number, made[where[name]], trains[name]) for name in pool.learning]
-        if config.league.most_players > 1:
-            by_number = {pool.of(name).number: place for name, place in where.items()}
-            layouts = [setup.layout for setup in here]
-            homes = group_homes.GroupHomes(
-                layouts[0].num_slots, config.worker.envs_per_group, pool, placements.table(layouts), by_number
-            )
-            for player, own in zip(learning, homes.mine(), strict=True):
-                player.mine = own
-        seating = league(config, made, saves, workers, learning, pool) if config.league.on else seatings.Seating()
-        if config.league.on and spec.seats:
-            hooks = hooks._replace(judge=judge(config, here[0]))
-        dispatcher = dispatchers.Dispatcher(
-            config, tuple(made), tuple(learning), workers, gathered, time.monotonic, seating, observer
-        )
-        if restored is None and hosts is not None and hosts.step > 0:
-            for player in learning:
-                player.num_updates = player.version = hosts.step
-                player.rate_limiter.restart(hosts.step, 0)  # nothing is owed for the time before
-        if restored is not None:
-            with saving.reading_counters(restored.step):
-                dispatcher.restore(restored.counters, has_replay=restored.rings is not None)
-            for name in set(seating.frozen()) - restored.frozen.keys():
-                seating.remove(name)  # damaged: it was reported
-            if isinstance(seating, league_seating.LeagueSeating) and config.league.homes_change:
-                players.restore_homes(learning, seating.homes.mine())
-    except Exception:
-        for _, programs in prepared:
-            programs.close()
-        raise
-    agreed, kept = None, other_hosts.ALONE
-    if hosts is not None:
-        kinds = {device.process_index: device.device_kind for device in jax.devices() if device.platform != "cpu"}
-        named = [kinds.get(index, name) for index, name in enumerate(hosts.processors)]
-        agreed, deterministic = hosts.link.agreed, config.run.deterministic
-        kept = alike.Alike(dispatcher, named, hooks.report, hosts.link.leave, deterministic=deterministic)
-    after_update = building.Building(config, dispatcher, hooks, make).after_update
-    loop = device_loop.DeviceLoop(config, dispatcher, hooks, agreed, kept, after_update)
+    whole = [strategy.whole(shape.actor.rings) for (strategy, _), shape in zip(prepared, shapes, strict=True)]
+    resumed = saves.restore(
+        agent,
+        lambda counters: {name: shapes[place].train for name, place in spots(counters).items()},
+        ring_store.together(whole) if is_saved else None,
+        sizes,
+    )
+    trains, restored = resumed or ({}, None)
+    where = spots({} if restored is None else restored.counters)
     if restored is not None:
-        loop.others.restore(restored.counters, () if hosts is None else hosts.parts)
-    return loop
+        pool = members.in_checkpoint(restored.counters, pool)
+    trains = trains or {
+        name: states.init_train(here[where[name]], seed_of(config.run.seed, pool.of(name).number))
+        for name in pool.learning
+    }
+    if hosts is not None:  # the others may have no checkpoint, or no worker so far
+        hosts.link.agreed.begin(max(0, hosts.step), hosts.resolved)
+        ((strategy, _),) = prepared
+        assert isinstance(strategy, across.AcrossHosts)
+        trains = {name: strategy.spread(state) for name, state in trains.items()}
+        saving.check_same(agent, trains, restored, saves.directory)
+    return _Begun(pool, [(name, where[name]) for name in pool.learning], trains, restored)
+
+
+def _make_places(
+    config: configs.Config, here: Sequence[setups.Setup], prepared: _Prepared, restored: checkpoint.Restored | None
+) -> list[places.Place]:
+    """Returns the places with their acting states on the devices."""
+    made = []
+    for number, (setup, (strategy, programs)) in enumerate(zip(here, prepared, strict=True)):
+        actor = first_actor(setup, restored, strategy, is_deterministic=config.run.deterministic, place=number)
+        made.append(places.Place(number, setup, programs, strategy, actor.rings, actor.carried))
+    return made
+
+
+def _make_player(
+    config: configs.Config,
+    spec: types.EnvSpec,
+    gathered: aggregator.Aggregator,
+    name: str,
+    number: int,
+    place: places.Place,
+    state: base.TrainState | None = None,
+) -> players.Player:
+    """Returns a learning player; number: as of `members.Member`. state: None: it begins."""
+    seed, rate_limiter = seed_of(together.own_seed(config), number), players.make_pacer(config, place.setup)
+    changes = config.league.homes_change
+    accounting = step_accounting.StepAccounting(place.setup.layout, rate_limiter, gathered, spec, changes)
+    train = states.init_train(place.setup, seed) if state is None else state
+    return players.Player(name, seed, place, train, rate_limiter=rate_limiter, accounting=accounting)
+
+
+def _give_homes(
+    config: configs.Config, made: Sequence[places.Place], learning: Sequence[players.Player], begun: _Begun
+) -> None:
+    """Deals the groups of environments to the players, at the beginning of a run."""
+    layouts = [place.setup.layout for place in made]
+    by_number = {begun.pool.of(name).number: place for name, place in begun.where}
+    size, table = config.worker.envs_per_group, placements.table(layouts)
+    homes = group_homes.GroupHomes(layouts[0].num_slots, size, begun.pool, table, by_number)
+    for player, own in zip(learning, homes.mine(), strict=True):
+        player.mine = own
+
+
+def _continue(
+    config: configs.Config,
+    dispatcher: dispatchers.Dispatcher,
+    seating: seatings.Seating,
+    restored: checkpoint.Restored,
+) -> None:
+    """Continues the counters of a checkpoint, and leaves out its frozen players without parameters."""
+    with saving.reading_counters(restored.step):
+        dispatcher.restore(restored.counters, has_replay=restored.rings is not None)
+    for name in set(seating.frozen()) - restored.frozen.keys():
+        seating.remove(name)  # damaged: it was reported
+    if isinstance(seating, league_seating.LeagueSeating) and config.league.homes_change:
+        players.restore_homes(dispatcher.players, seating.homes.mine())
+
+
+def _alike(
+    config: configs.Config, dispatcher: dispatchers.Dispatcher, hosts: together.Together, hooks: device_loop.Hooks
+) -> alike.Alike:
+    """Returns the comparison of states with the run's other hosts."""
+    kinds = {device.process_index: device.device_kind for device in jax.devices() if device.platform != "cpu"}
+    named = [kinds.get(index, name) for index, name in enumerate(hosts.processors)]
+    return alike.Alike(dispatcher, named, hooks.report, hosts.link.leave, deterministic=config.run.deterministic)
 
 
 class _Shapes(NamedTuple):

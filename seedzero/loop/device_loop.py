@@ -9,7 +9,7 @@
                         v
                       Dispatcher.act | evaluate | update | reanalyse: submits a call   dispatchers.py, players.py
                         |
-                        |  Programs.run_act, Strategy.run_update: a program runs     device/device_programs.py
+                        |  Place.run_act, Strategy.run_update: a program runs        places.py, device/strategies.py
                         v
                       InFlight: a completion thread waits for each call, replies and counts;
                         its notice wakes the loop ==> inbox.News

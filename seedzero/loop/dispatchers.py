@@ -217,7 +217,7 @@ class Dispatcher:
         counters = steps.counters(num_inserts, version, self._num_acts, own=hand.own)
         self._num_acts += 1
         params = player.params if hand.params is None else hand.params
-        acted = player.run_act(batch, params, counters)
+        acted = player.place.run_act(player.seed, params, player.mine, batch, counters)
         actions, metrics = acted if isinstance(acted, tuple) else (acted, {})
         self.gathered.add_batch(len(rows), len(batch.slot), self.clock() - messages[0].arrived)
         trains = hand.own and hand.action_mode == types.EXPLORE

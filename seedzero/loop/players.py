@@ -14,7 +14,7 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.config import configs
-from seedzero.device import batches, meshes, setups, states, steps, strategies
+from seedzero.device import meshes, setups, states, steps, strategies
 from seedzero.loop import places, queue_rate, rate_limiting, replay_rate, step_accounting
 from seedzero.metrics import counts
 from seedzero.replay import ring_store, sources
@@ -71,10 +71,6 @@ class Player:
     def num_inserts(self) -> int:
         """The steps stored so far, for sampling; a queue needs none."""
         return self.accounting.ledger.counts.stored if self.place.setup.agent.samples else 0
-
-    def run_act(self, batch: batches.Batch, params: base.Params, counters: steps.Counters) -> Any:
-        """Acts on a batch of its groups; returns the results of `acting.make_act` for its rows."""
-        return self.place.run_act(self.seed, params, self.mine, batch, counters)
 
     @property
     def can_update(self) -> bool:

@@ -24,7 +24,7 @@ def _act(device: loop_world.Device, player: players.Player, num_inserts: int = 0
     """Acts on a batch in fresh memory; returns its actions."""
     player.place.carried = trees.copy(device.actor.carried)
     counters = steps.counters(num_inserts, 0, num_calls)
-    return np.asarray(player.run_act(_batch(), player.params, counters))
+    return np.asarray(player.place.run_act(player.seed, player.params, player.mine, _batch(), counters))
 
 
 def _batch() -> batches.Batch:

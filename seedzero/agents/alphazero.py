@@ -84,8 +84,8 @@ def _rules(config: configs.Config, spec: types.EnvSpec) -> pgx_rules.GameRules:
         raise errors.ConfigError(f"--env={config.env.id}: {error}") from None
     if rules.has_chance:
         raise errors.ConfigError(
-            f"agent alphazero searches games without chance, and --env={config.env.id} has some; give --agent=muzero or ppo "
-            "for a game of one player, and for one of two a game of OpenSpiel, as --env=spiel:backgammon"
+            f"agent alphazero searches games without chance, and --env={config.env.id} has some; give --agent=muzero "
+            "or ppo for a game of one player, and for one of two a game of OpenSpiel, as --env=spiel:backgammon"
         )
     if rules.state_name not in {array.name for array in spec.packed}:
         raise errors.ConfigError(

@@ -80,7 +80,6 @@ OLD_PAGES: set[str] = {
     "docs/deploy.md",
     "docs/dmlab.md",
     "docs/environments.md",
-    "docs/guide.md",
     "docs/hosts.md",
     "docs/judge.md",
     "docs/lab.md",

@@ -373,7 +373,7 @@ def network_cut() -> str:
         promised(proxy.num_cuts == 200, f"{proxy.num_cuts} cuts within 180 s")
         before = worker.num_steps
         await asyncio.sleep(3.0)
-        promised(worker.num_steps > before, "the worker does not go on")
+        promised(worker.num_steps > before, "the worker does not continue")
         return f"200 cuts, {worker.num_steps} steps, lives: {worker.num_lives}, none twice, none mixed"
 
     return _through(beside)
@@ -391,7 +391,7 @@ def network_hole(seconds: float, most_lives: int) -> str:
             await asyncio.sleep(0.05)
         promised(worker.num_steps >= before + 10, "no step within 30 s")
         promised(worker.num_lives <= most_lives, f"{worker.num_lives} lives")
-        return f"goes on {time.monotonic() - began:.1f} s after, lives: {worker.num_lives}"
+        return f"continues {time.monotonic() - began:.1f} s after, lives: {worker.num_lives}"
 
     return _through(beside)
 
@@ -464,8 +464,8 @@ def input_mutated(number: int = 20_000) -> str:
     except Exception as error:
         if isinstance(error, Broken):
             raise
-        raise Broken(f"not refused by name: {type(error).__name__}: {error}") from error
-    return f"{refused} refused by name, {number - refused} taken"
+        raise Broken(f"not rejected with a reason: {type(error).__name__}: {error}") from error
+    return f"{refused} rejected with a reason, {number - refused} taken"
 
 
 WRONG_SETTINGS = """
@@ -494,7 +494,7 @@ def input_settings() -> str:
             promised(code == 2, f"{setting}: exit status {code}: {text[-300:]}")
             promised(short in text, f"{setting}: its name is not in the error: {text[-300:]}")
             promised(not (path / "config.json").exists(), f"{setting}: a run directory was written")
-    return f"{len(WRONG_SETTINGS.split())} refused by name, nothing written"
+    return f"{len(WRONG_SETTINGS.split())} rejected with a reason, nothing written"
 
 
 # --- storage -------------------------------------------------------------------------------

@@ -60,19 +60,19 @@ ROWS = (
     Row(
         "load-refused",
         "four times as many workers as are allowed",
-        "each is refused by name within 1 s; health answers",
+        "each is rejected with a reason within 1 s; health answers",
     ),
-    Row("load-reset", "200 connections are reset at once", "the other workers go on, 99 % within 100 ms"),
+    Row("load-reset", "200 connections are reset at once", "the other workers continue, 99 % within 100 ms"),
     Row(
         "load-reader",
         "a worker that asks and never reads",
-        "it is refused by name",
+        "it is rejected with a reason",
         (WIRE + "server_client_test.py::test_worker_that_asks_on_without_reading_is_refused",),
     ),
     Row(
         "load-slow",
         "an environment that stands still for seconds",
-        "the others go on; heartbeats keep its place",
+        "the others continue; heartbeats keep its place",
         (
             E2E + "worker_loss_test.py::test_a_worker_that_stands_still_does_not_slow_the_others",
             WIRE + "server_client_test.py::test_heartbeats_keep_a_slow_environment_alive",
@@ -130,7 +130,7 @@ ROWS = (
     Row(
         "process-host-cpu",
         "two learner hosts whose processors compute different bits",
-        "named; equal parameters in all checkpoints, a resume goes on; a deterministic run ends by name",
+        "named; equal parameters in all checkpoints, a resume continues; a deterministic run ends with a reason",
         (
             E2E + "hosts_run_test.py::test_hosts_of_other_processors_go_on_from_the_same_checkpoints",
             E2E + "hosts_run_test.py::test_a_deterministic_run_on_other_processors_ends_by_name",
@@ -139,7 +139,7 @@ ROWS = (
     Row(
         "process-signals",
         "SIGINT, SIGTERM, SIGHUP; a second Ctrl-C",
-        "saved, exit, and the same command goes on",
+        "saved, exit, and the same command continues",
         (
             E2E + "stopping_test.py::test_one_signal_saves_and_leaves_and_the_same_command_goes_on_from_there",
             E2E + "running_learner_test.py::test_a_second_ctrl_c_leaves_at_once",
@@ -149,7 +149,7 @@ ROWS = (
     Row(
         "process-stop",
         "SIGSTOP of the learner",
-        "workers notice, and go on with it",
+        "workers notice, and continue with it",
         (
             WIRE + "server_client_test.py::test_client_notices_a_learner_that_stands_still",
             WIRE + "streams_test.py::test_learner_that_stood_still_itself_blames_no_worker",
@@ -194,7 +194,7 @@ ROWS = (
     Row(
         "process-second",
         "a second learner in the same directory, or at the same port",
-        "refused by name, with the process's id",
+        "rejected with a reason, with the process's id",
         (
             E2E + "running_learner_test.py::test_an_occupied_run_directory_is_refused_with_the_pid",
             E2E + "running_learner_test.py::test_a_port_in_use_is_refused",
@@ -215,14 +215,14 @@ ROWS = (
     Row(
         "cluster-ray-learner",
         "kill -9 of the learner's actor, then of its program",
-        "the run goes on at its last checkpoint with all workers",
+        "the run continues from its last checkpoint with all workers",
         (E2E + "ray_run_test.py::test_catch_is_learned_though_actors_are_killed_and_a_node_is_lost",),
         needs="ray",
     ),
     Row(
         "cluster-ray-node",
         "the loss of the learner's node",
-        "named; the run goes on once there is room",
+        "named; the run continues once there is room",
         (E2E + "ray_run_test.py::test_catch_is_learned_though_actors_are_killed_and_a_node_is_lost",),
         needs="ray",
     ),
@@ -234,9 +234,11 @@ ROWS = (
         "the connection is cut after a random number of bytes, 200 times",
         "no step lost, doubled or mixed",
     ),
-    Row("network-hole-12", "nothing comes through for 12 s", "the worker goes on where it was"),
+    Row("network-hole-12", "nothing comes through for 12 s", "the worker continues where it was"),
     Row(
-        "network-hole-40", "nothing comes through for 40 s", "the worker begins a new session, mixes nothing, goes on"
+        "network-hole-40",
+        "nothing comes through for 40 s",
+        "the worker begins a new session, mixes nothing, continues",
     ),
     Row(
         "network-seeds",
@@ -256,18 +258,18 @@ ROWS = (
         "they meet, and add up their gradients",
         (E2E + "two_machines_test.py",),
     ),
-    Row("input-mutated", "20,000 mutated messages", "each taken or refused by name"),
+    Row("input-mutated", "20,000 mutated messages", "each taken or rejected with a reason"),
     Row("input-settings", "40 wrong settings", "each refused by its name, exit status 2"),
     Row(
         "input-resume",
         "a resume with each setting changed",
-        "taken, refused by name, or kept with a line",
+        "taken, rejected with a reason, or kept with a message",
         ("tests/checkpoints/run_dirs_test.py::test_every_changed_setting_is_taken_refused_or_kept_by_name",),
     ),
     Row(
         "input-messages",
         "messages out of place, of wrong shapes, sizes and values",
-        "that worker alone is refused, by name",
+        "that worker alone is rejected, with a reason",
         (
             WIRE + "server_client_test.py::test_what_cannot_be_sent_or_taken_ends_that_worker_only",
             WIRE + "server_client_test.py::test_bad_first_message_is_refused",
@@ -290,7 +292,7 @@ ROWS = (
     Row(
         "storage-full",
         "a full disk",
-        "training goes on and says so; the next save counts",
+        "training continues and reports it; the next save counts",
         (
             E2E + "stopping_test.py::test_a_full_disk_does_not_end_training",
             E2E + "league_run_test.py::test_a_full_disk_is_named_once_a_snapshot_and_a_resume_goes_on",
@@ -306,7 +308,7 @@ ROWS = (
     Row(
         "storage-read-only",
         "a read-only run directory, a file in its place, a link",
-        "refused by name",
+        "rejected with a reason",
         (
             "tests/checkpoints/run_dirs_test.py::test_read_only_directory_is_refused",
             "tests/checkpoints/run_dirs_test.py::test_file_in_place_of_a_directory_is_refused",
@@ -317,7 +319,7 @@ ROWS = (
     Row(
         "storage-older",
         "a checkpoint with a flipped bit",
-        "a resume takes the older one and says so",
+        "a resume takes the older one and reports it",
         (E2E + "catch_run_test.py::test_a_flipped_bit_makes_a_resume_take_the_older_checkpoint_and_say_so",),
     ),
     Row(
@@ -329,7 +331,7 @@ ROWS = (
     Row(
         "storage-bucket",
         "a bucket that is away, or takes long for each answer; a machine that is lost",
-        "an outage stops nothing; the run goes on elsewhere",
+        "an outage stops nothing; the run continues elsewhere",
         (E2E + "bucket_run_test.py", "tests/bucket"),
     ),
     Row(
@@ -355,7 +357,7 @@ ROWS = (
     ),
     Row(
         "storage-neighbour",
-        "files of yours beside an export whose names look like temporary ones; a link in place of its mark",
+        "your own files beside an export whose names look like temporary ones; a link instead of its mark",
         "they stay",
         (
             "tests/exports/exporting_test.py::test_an_export_leaves_its_neighbours_alone",
@@ -367,7 +369,7 @@ ROWS = (
     Row(
         "storage-two-records",
         "two recordings into one directory; two videos, files or exports of one name",
-        "the second recording is refused by name; each file is whole",
+        "the second recording is rejected with a reason; each file is whole",
         (
             "tests/recordings/recording_test.py::test_two_processes_do_not_record_into_one_directory",
             "tests/recordings/videos_test.py::test_of_two_videos_of_one_name_each_is_whole",
@@ -378,7 +380,7 @@ ROWS = (
     Row(
         "storage-wandb",
         "Weights & Biases is away, breaks off, is slow, or fails at the end",
-        "training goes on and says so; metrics.jsonl has all rows",
+        "training continues and reports it; metrics.jsonl has all rows",
         (
             WANDB + "test_without_a_network_the_rows_are_kept_on_the_disk",
             WANDB + "test_a_failure_ends_no_training_and_is_told_once",
@@ -388,7 +390,7 @@ ROWS = (
     Row(
         "learning-stall",
         "no worker, too few environments, a budget that ends too early",
-        "the reason on the screen and in the status",
+        "the reason on the console and in the status",
         (
             E2E + "stopping_test.py::test_a_budget_that_is_over_before_anybody_joins_is_a_failure",
             E2E + "vtrace_run_test.py::test_fewer_environments_than_a_batch_has_unrolls_are_no_reason_to_wait",
@@ -398,13 +400,13 @@ ROWS = (
     Row(
         "learning-nan",
         "losses and gradients that are no numbers",
-        "the update is refused and counted; the run ends by name after too many",
+        "the update is refused and counted; the run ends with a reason after too many",
         ("tests/agents/learning_test.py",),
     ),
     Row(
         "learning-reward",
         "a single reward of 1e30, and of -3e38, for each agent",
-        "learned or refused; learning goes on",
+        "learned or refused; learning continues",
         (
             "tests/agents/conformance_test.py::test_a_single_reward_of_any_size_is_learned_or_refused_and_learning_goes_on",
         ),
@@ -412,7 +414,7 @@ ROWS = (
     Row(
         "security-token",
         "no token, a wrong one; a token in files, process lists and core files",
-        "refused before anything is read; it stands in its file alone",
+        "refused before anything is read; it is only in its file",
         (
             E2E + "fleet_test.py::test_workers_that_are_refused_say_why_and_end",
             E2E + "fleet_test.py::test_the_token_is_in_its_file_and_nowhere_else",
@@ -441,7 +443,7 @@ ROWS = (
     Row(
         "security-page",
         "hostile readers of a run's page; names with markup",
-        "named answers; training goes on",
+        "named answers; training continues",
         (
             E2E + "watched_run_test.py::test_hostile_readers_get_named_answers_and_training_goes_on",
             E2E + "watched_run_test.py::test_a_hostile_worker_s_name_stays_a_text",
@@ -450,7 +452,7 @@ ROWS = (
     Row(
         "security-lock",
         "another user who would hold or read a run's lock; a pipe, a link or a directory in its place",
-        "the lock is its user's alone; others are told that nothing is known",
+        "the lock is its user's alone; others learn only that nothing is known",
         (
             "tests/checkpoints/run_lock_test.py::test_a_lock_is_its_user_s_alone_and_an_earlier_one_becomes_so",
             "tests/checkpoints/run_lock_test.py::test_whoever_may_not_read_a_lock_does_not_know",
@@ -460,7 +462,7 @@ ROWS = (
     ),
     Row(
         "security-pipes",
-        "a pipe, a socket or an endless device in place of any file of a stranger's run; files without end",
+        "a pipe, a socket or an endless device instead of any file of someone else's run; files without end",
         "nobody waits: it is named or left out",
         ("tests/core/plain_files_test.py",),
     ),

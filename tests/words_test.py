@@ -65,7 +65,6 @@ OLD_PHRASES = {
 }
 """Phrases that puzzled readers, and what to write instead."""
 OLD_PAGES: set[str] = {
-    "CONTRIBUTING.md",
     "README.md",
     "docs/README.md",
     "docs/agents/alphazero.md",
@@ -91,16 +90,6 @@ OLD_PAGES: set[str] = {
     "docs/scripted.md",
     "docs/search.md",
     "docs/several_agents.md",
-    "docs/testing.md",
-    "docs/troubleshooting.md",
-    "docs/tuning.md",
-    "docs/tutorials/README.md",
-    "docs/tutorials/compare_settings.md",
-    "docs/tutorials/own_agent.md",
-    "docs/tutorials/own_bonus.md",
-    "docs/tutorials/own_environment.md",
-    "docs/tutorials/own_family.md",
-    "docs/tutorials/two_machines.md",
     "examples/javascript/README.md",
 }
 OLD_HELP: set[str] = {

@@ -49,8 +49,8 @@ def run(arguments: parse.Arguments) -> int:
         )
     else:
         head = f"{place}: {config.run.agent}, update {curve.update:,}, {curve.env_steps:,} steps, {curve.num_rows}"
-        unjudged = [verdict.rule.name for verdict in found if verdict.state == diagnosis.NOT_JUDGED]
-        rest = f", but for {', '.join(unjudged)}, which this run's rows cannot tell" if unjudged else ""
+        unchecked = [verdict.rule.name for verdict in found if verdict.state == diagnosis.NOT_CHECKED]
+        rest = f", but for {', '.join(unchecked)}, which this run's rows cannot tell" if unchecked else ""
         end = f"not healthy: {', '.join(sick)}; docs/troubleshooting.md says more" if sick else f"healthy{rest}"
         output.show("\n".join([f"{head} rows", *_lines(found), end]))
     return exit_codes.FAILED if sick else exit_codes.DONE
@@ -74,7 +74,7 @@ COMMAND = parse.Command(
     details="""
 A row for each symptom of the table in docs/troubleshooting.md that concerns the run's agent: healthy; not healthy,
 with the numbers and the setting to change first; not recorded, with the missing metrics (a run of an earlier version,
-or one without episodes yet); too early, with too few updates or rows; not judged, where the training return shows no
+or one without episodes yet); too early, with too few updates or rows; not checked, where the training return shows no
 progress, as in self-play. The run may be running. Exit code 0: healthy, as far as the rows tell; 1: not; 2: no run, or
 no rows.
 

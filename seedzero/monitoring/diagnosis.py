@@ -13,7 +13,7 @@ from seedzero.metrics import clipping
 from seedzero.monitoring import learning_curves, symptoms
 
 HEALTHY, UNHEALTHY, NOT_RECORDED, TOO_EARLY = "healthy", "not healthy", "not recorded", "too early"
-NOT_JUDGED = "not judged"
+NOT_CHECKED = "not checked"
 """Of rules by the training return, where that shows no progress: in self-play."""
 
 
@@ -37,7 +37,7 @@ class Rule:
 class RuleVerdict(NamedTuple):
     """A rule's verdict on a run.
 
-    seen: the symptom in numbers, the missing metrics, or the reason of NOT_JUDGED; change: the first settings to
+    seen: the symptom in numbers, the missing metrics, or the reason of NOT_CHECKED; change: the first settings to
     change; else empty.
     """
 
@@ -156,8 +156,7 @@ RULES = (
         "gradients",
         (),
         (clipping.GRAD_CLIPPED, "grad_norm"),
-        f"all clipped, and {symptoms.LARGEST_NORM:g} times as large as the limit (V-trace, of sums: so "
-        f"many times for {symptoms.SUMMED_STEPS} steps)",
+        f"all clipped, and {symptoms.LARGEST_NORM:g} times as large as the limit (V-trace, of sums: " f"this many times for {symptoms.SUMMED_STEPS} steps)",
         "a larger {clip_norm}; huge rewards; a tenth of {learning_rate}",
         symptoms.clipped_gradients,
         min_steps=100,
@@ -238,7 +237,7 @@ def rules(config: configs.Config) -> Iterator[Rule]:
 def judge(rule: Rule, case: symptoms.RunCase) -> RuleVerdict:
     curve = case.curve
     if rule.by_return and not symptoms.tells_by_return(case):
-        return RuleVerdict(rule, NOT_JUDGED, "in self-play the training return shows no progress; read evaluations")
+        return RuleVerdict(rule, NOT_CHECKED, "in self-play the training return shows no progress; read evaluations")
     is_early = symptoms.num_steps(case) < rule.min_steps or len(curve.recent) < rule.min_rows
     if is_early or rule.is_early(case):
         return RuleVerdict(rule, TOO_EARLY)

@@ -71,8 +71,8 @@ def test_self_play_is_not_called_healthy_by_rules_that_cannot_tell(
     said(capsys.readouterr().out)
     assert commands.main(["diagnose", str(path), "--json"]) == 0
     states = _states(capsys)
-    unjudged = {name for name, state in states.items() if state == diagnosis.NOT_JUDGED}
-    assert unjudged == {"rewards", "return", "undecided policy", "greedy play"}
+    unchecked = {name for name, state in states.items() if state == diagnosis.NOT_CHECKED}
+    assert unchecked == {"rewards", "return", "undecided policy", "greedy play"}
     assert states["certain policy"] == diagnosis.HEALTHY and diagnosis.NOT_RECORDED not in states.values()
 
 

@@ -38,6 +38,7 @@ ALLOWED = {
     "monitoring": {"core", "config", "transport", "checkpoints", "bucket", "metrics"},
     "evaluation": {*_DEVICE, "envs", "device", "checkpoints", "metrics"},
     "recordings": {*_DEVICE, "envs", "device", "checkpoints", "metrics", "evaluation"},
+    "play": {*_DEVICE, "envs", "device", "checkpoints", "metrics", "evaluation", "recordings"},
     "equilibria": {*_DEVICE, "envs", "device", "checkpoints", "evaluation"},
     "exports": {*_DEVICE, "envs", "device", "checkpoints", "evaluation"},
     "loop": {*_DEVICE, "device", "league", "metrics", "live"},
@@ -52,7 +53,7 @@ _RULES = "seedzero.envs.pgx_rules"
 WITH_JAX = (_RULES, "seedzero.envs.pgx_env")
 ALLOWED["api"] = {*ALLOWED["learner"], "envs", "learner", "recordings", "exports"}
 ALLOWED["page"] = {"core", "config", "checkpoints", "processes", "live", "monitoring", "evaluation", "recordings"}
-ALLOWED["page"] |= {"api"}
+ALLOWED["page"] |= {"api", "play"}
 ALLOWED["cli"] = set(ALLOWED)
 """Layer -> the layers that it may import from, besides itself."""
 

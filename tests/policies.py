@@ -60,7 +60,7 @@ def programs_are_shared() -> Iterator[None]:
     """JAX finds the programs of a function by the function: those of the same agent are the same here."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(greedy, "functions", _once(greedy.functions))
-        patched.setattr(recording, "_decide", _once(recording._decide))
+        patched.setattr(recording, "decide", _once(recording.decide))
         yield
 
 

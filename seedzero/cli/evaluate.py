@@ -128,6 +128,12 @@ def _report(deed: str, choice: agent_choice.AgentChoice, result: Mapping[str, An
 def play(arguments: parse.Arguments) -> int:
     """Plays one episode into a video, or into a record on the page; returns the exit code."""
     choice = read_choice(arguments)
+    if arguments.flags.get("human", "false") != "false":
+        from seedzero.cli import play_human
+
+        return play_human.run(arguments, choice)
+    if "simulations" in arguments.flags:
+        raise errors.UsageError("--simulations is for --human; give both, or omit it")
     if arguments.switch("page"):
         from seedzero.cli import play_page
 
@@ -228,19 +234,26 @@ A run with --env=remote has its environment in a worker: `--listen=127.0.0.1:0` 
     run=run,
 )
 PLAY = parse.Command(
-    summary="Plays one episode with a saved agent and writes it as a video, or shows it on the page.",
-    usage="--run_dir=DIR [--video=FILE.mp4|FILE.gif|--page] [--step=N|best|last] [--seed=N]",
+    summary="Plays one episode with a saved agent as a video or on the page, or lets you play against the agent.",
+    usage="--run_dir=DIR [--video=FILE.mp4|FILE.gif|--page|--human[=SEAT]] [--step=N|best|last] [--seed=N]",
     flags={
         **parse.RUN_DIR,
         "video=FILE.mp4|FILE.gif": f"file to write (default {_VIDEO}, play-2.mp4 and so on where that is taken)",
         "page": "in place of a video: record the episode, with the search's findings, into records/ of the run "
         "directory, and open the page at it (docs/page.md); Ctrl-C ends the page",
+        "human": "you play against the agent, in any game of two or more seats; --human=second, or the name or number "
+        "of a seat, in place of the first one. Each game is recorded as records/human-N.npz of the run directory",
+        "simulations=N": "with --human: of the agent's search; default: as in training",
         **CHECKPOINT,
         "seed=N": "of the environment, of drawn actions (default 0)",
         **LIMIT,
         **parse.TRUST,
     },
     required=("run_dir",),
+    details="""
+With --human a line is a move, by its number or its name, or one of undo, hint, think, resign, new, sides, help and
+quit. You see your seat's view alone. Moves can be taken back where nothing is hidden. The last line on standard
+output: step, chosen, player and policy as of `evaluate`, wins, draws, losses, and records, the files of all games.""",
     run=play,
 )
 EXPORT = parse.Command(

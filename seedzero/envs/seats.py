@@ -88,6 +88,11 @@ class SeatGames:
         self._task = np.zeros(num_envs, np.int32)
         self._mask = np.ones((num_envs, self.spec.num_actions), bool)
 
+    @property
+    def states(self) -> list[State]:
+        """The games' states, behind a reset."""
+        return [table.state for table in self._tables]
+
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
         """Starts a new game everywhere, by the seed of its first row.
 

@@ -221,17 +221,17 @@ class GroupPlayer:
         saved, frames, mask = self._saved, step.observation, step.action_mask
         shown = seen(saved.spec, frames, step.reward, first, mask, action_mode=saved.mode, task=step.tasks)
         carried, action = self._functions.act(saved.params, self._carried, shown, self._seed, self._num_calls)
-        self._carried = carried if step.shown is None else _chosen(step.shown, carried, self._carried)
+        self._carried = carried if step.shown is None else chosen(step.shown, carried, self._carried)
         self._num_calls += 1
         return np.asarray(action)
 
 
 @jax.jit
-def _chosen(chosen: jax.Array, new: acting.Carried, old: acting.Carried) -> acting.Carried:
-    """Returns the new rows where chosen, [E] bool, and the old ones elsewhere."""
+def chosen(where: jax.Array, new: acting.Carried, old: acting.Carried) -> acting.Carried:
+    """Returns the new rows at true places, [E] bool, and the old ones elsewhere."""
 
     def choose(one: jax.Array, other: jax.Array) -> jax.Array:
-        return jnp.where(chosen.reshape(-1, *[1] * (one.ndim - 1)), one, other)
+        return jnp.where(where.reshape(-1, *[1] * (one.ndim - 1)), one, other)
 
     found: acting.Carried = jax.tree.map(choose, new, old)
     return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -302,6 +302,13 @@ def choices(
         )
         for row in rows
     )
+
+
+def renamed(shown: Thought, names: Mapping[int, str]) -> Thought:
+    """Returns a thought without a tree with other names of some actions, by their numbers."""
+    number = next(choice.number for choice in shown.choices if choice.name == shown.name)
+    choices = (dataclasses.replace(one, name=names.get(one.number, one.name)) for one in shown.choices)
+    return dataclasses.replace(shown, choices=tuple(choices), name=names.get(number, shown.name))
 
 
 def with_search(shown: Thought, found: base.Searched, names: Sequence[str], place: GamePlace | None) -> Thought:

@@ -68,9 +68,7 @@ def record(
     simulations of an agent without a search; CheckpointError.
     """
     choice, directory = choice.absolute(), pathlib.Path(out).absolute()
-    config = scoring.read_config(choice, _REMOTE)
-    if num_simulations is not None:
-        config = configs.override(config, {"search.num_simulations": num_simulations})
+    config = with_simulations(scoring.read_config(choice, _REMOTE), num_simulations)
     game = scoring.game_of(config)
     role = types.Role.EVALUATE if game is None else types.Role.TRAIN
     settings = dataclasses.replace(config.env.of_evaluation, random_opening=0)
@@ -85,10 +83,7 @@ def record(
     with env_base.closing(env), contextlib.ExitStack() as alone:
         begun = env.reset(seeds[:1])  # completes the spec
         saved = greedy.load(choice, config, env.spec)
-        if num_simulations is not None and saved.agent.search is None:
-            raise errors.UsageError(
-                f"--simulations={num_simulations}: agent {config.run.agent} does not search; omit it"
-            )
+        check_searches(saved, num_simulations)
         if env.spec.num_players == 2 and saved.mode == types.GREEDY and num_episodes > 1:
             printable.say("without draws all games of two players are equal; --policy=sample draws the moves")
         try:
@@ -96,17 +91,7 @@ def record(
             alone.enter_context(_alone(directory))
             if present := sorted(directory.glob("episode-*.npz")):
                 raise errors.UsageError(f"--out={directory} has {present[0].name} already; give a new directory")
-            header = {
-                "run": choice.path.name,
-                "env": config.env.id,
-                "agent": config.run.agent,
-                **saved.to_json(),
-                "policy": "sample" if saved.mode == types.SAMPLE else "greedy",
-                "seed": choice.seed,
-                "num_simulations": config.search.num_simulations if saved.agent.search else None,
-                "spec": dataclasses.asdict(env.spec),
-                "actions": _actions(env.spec),
-            }
+            facts_of_run = header(choice, saved, config)
             limit = choice.most_steps(config)
             total = 0
             with patience.telling(lambda: "" if total else "playing the first episode"):
@@ -118,12 +103,40 @@ def record(
                         "cut_off": episode.cut_off,
                         "first_call": total,
                     }
-                    records.write(directory / episode.file, {**header, **facts, "task": episode.task}, arrays)
+                    records.write(directory / episode.file, {**facts_of_run, **facts, "task": episode.task}, arrays)
                     total += episode.length
                     recorded(episode)
         except OSError as error:
             raise errors.UsageError(f"--out={directory} cannot be written: {error.strerror}; give another") from None
     return {**saved.to_json(), "out": os.fspath(out), "episodes": num_episodes, "steps": total}
+
+
+def with_simulations(config: configs.Config, num_simulations: int | None) -> configs.Config:
+    """Returns a configuration with other simulations of the search; None: as in training."""
+    return config if num_simulations is None else configs.override(config, {"search.num_simulations": num_simulations})
+
+
+def check_searches(saved: greedy.SavedAgent, num_simulations: int | None) -> None:
+    """Raises UsageError for simulations of an agent without a search."""
+    if num_simulations is not None and saved.agent.search is None:
+        raise errors.UsageError(
+            f"--simulations={num_simulations}: agent {saved.config.run.agent} does not search; omit it"
+        )
+
+
+def header(choice: agent_choice.AgentChoice, saved: greedy.SavedAgent, config: configs.Config) -> dict[str, Any]:
+    """Returns the facts about run and agent in the header of each of its records."""
+    return {
+        "run": choice.path.name,
+        "env": config.env.id,
+        "agent": config.run.agent,
+        **saved.to_json(),
+        "policy": "sample" if saved.mode == types.SAMPLE else "greedy",
+        "seed": choice.seed,
+        "num_simulations": config.search.num_simulations if saved.agent.search else None,
+        "spec": dataclasses.asdict(saved.spec),
+        "actions": _actions(saved.spec),
+    }
 
 
 def _made(env_id: str, settings: sections.EnvConfig, role: types.Role) -> env_base.VectorEnv:
@@ -188,7 +201,7 @@ def _episodes(
 
     Draws follow from seed and call. step: the first. seeds: of the episodes. limit: of steps. game: of two players.
     """
-    decide = _decide(saved.agent, env.spec)
+    act = decide(saved.agent, env.spec)
     carried = acting.initial(saved.agent, env.spec, 1)
     calls = itertools.count()
     for number in range(len(seeds)):
@@ -198,7 +211,7 @@ def _episodes(
         pictures.take()
         followed.record(np.zeros(1, int), step.reward, first, step.final, movers=env.spec.movers(step.observation))
         while not step.final[0] and followed.so_far(0).length < limit:
-            shown = greedy.seen(
+            seen = greedy.seen(
                 env.spec,
                 step.observation,
                 step.reward,
@@ -207,7 +220,7 @@ def _episodes(
                 action_mode=saved.mode,
                 task=step.tasks,
             )
-            carried, found = decide(saved.params, carried, shown, seed, next(calls))
+            carried, found = act(saved.params, carried, seen, seed, next(calls))
             row = {name: np.asarray(value)[0] for name, value in found.items()}
             if step.action_mask is not None:
                 row["action_mask"] = step.action_mask[0]
@@ -224,7 +237,7 @@ def _episodes(
             observations.append(step.observation[0])
             pictures.take()
         arrays = {name: np.stack([row[name] for row in rows]) for name in rows[0]} if rows else {}
-        arrays |= _shown(env.spec, np.stack(observations)) | pictures.arrays()
+        arrays |= shown(env.spec, np.stack(observations)) | pictures.arrays()
         so_far, task = followed.so_far(0), env.spec.tasks[int(step.tasks[0])] if env.spec.tasks else ""
         yield arrays, RecordedEpisode(file_name(number), so_far.total, so_far.length, not step.final[0], task)
         if number + 1 < len(seeds):
@@ -233,11 +246,11 @@ def _episodes(
             step = env.step(ignored) if step.final[0] else env.reset(seeds[number + 1 : number + 2])
 
 
-def _decide(agent: base.Agent, spec: types.EnvSpec) -> Callable[..., tuple[acting.Carried, dict[str, jax.Array]]]:
+def decide(agent: base.Agent, spec: types.EnvSpec) -> Callable[..., tuple[acting.Carried, dict[str, jax.Array]]]:
     """Returns the jitted function (params, carried, seen, seed, number of the call) -> (carried, rows by name)."""
 
     @jax.jit
-    def decide(
+    def act(
         params: base.Params, carried: acting.Carried, seen: batches.Batch, seed: jax.Array, call: jax.Array
     ) -> tuple[acting.Carried, dict[str, jax.Array]]:
         key = jax.random.fold_in(jax.random.key(seed), call)
@@ -261,10 +274,10 @@ def _decide(agent: base.Agent, spec: types.EnvSpec) -> Callable[..., tuple[actin
         sampled = {} if found.sampled is None else {"sampled": found.sampled}
         return acting.Carried(past, memory), {**rows, **sampled}
 
-    return decide
+    return act
 
 
-def _shown(spec: types.EnvSpec, observations: np.ndarray) -> dict[str, np.ndarray]:
+def shown(spec: types.EnvSpec, observations: np.ndarray) -> dict[str, np.ndarray]:
     """Returns observations [T + 1, ...] as arrays by their names in the file."""
     if not spec.packed:
         return {records.OBSERVATION: observations}

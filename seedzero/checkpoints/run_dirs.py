@@ -193,7 +193,7 @@ def open_run_dir(
         # Without a checkpoint there is nothing to resume; the settings of a refused start do not bind.
         resumed = (path / CONFIG_FILE).exists() and bool(durable.numbered(path / "checkpoints" / "steps"))
         saved, notes = _resume(path, read_saved(path), asked) if resumed else (asked, ())
-        if resumed and saved.config.training.num_devices != options.AUTO:
+        if resumed and options.AUTO not in (saved.config.training.num_devices, saved.config.replay.num_slots):
             machines.check_shares(saved.config, is_begun=True)  # with the slots that the directory keeps
         with run_lock.as_resume_errors(path):
             earlier = json_object.parse(plain_files.read(path / CONFIG_FILE)) if resumed else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import os
 import pathlib
@@ -126,7 +127,7 @@ def check_shares(config: configs.Config, *, is_begun: bool = False) -> None:
 
     Args:
       config: its automatic values are resolved.
-      is_begun: a run that goes on keeps its slots and devices, so only the groups can be others.
+      is_begun: a run that goes on keeps its slots, so only its devices can be others.
 
     Raises:
       ConfigError: with what would fit.
@@ -143,8 +144,7 @@ def check_shares(config: configs.Config, *, is_begun: bool = False) -> None:
     for name, number, multiple, groups in _unshared(config, num_acting):
         remedy = f"try --{name}={_round_up(number, multiple)}"
         if is_begun:
-            numbers = [str(other) for other in range(num_devices) if not _unshared(config, other)]
-            remedy = f"this run can go on with --training.acting_devices={' or '.join(numbers)}" if numbers else remedy
+            remedy = f"this run can continue with {_fitting(config)}"
         raise errors.ConfigError(f"--{name}={number} can't be shared evenly by {groups}; {remedy}")
     num_shards, num_envs = num_acting or num_devices, config.worker.num_envs
     num_filled = -(-num_envs // (config.replay.num_slots // num_shards))
@@ -154,6 +154,19 @@ def check_shares(config: configs.Config, *, is_begun: bool = False) -> None:
             f"replay.num_slots={config.replay.num_slots} on {num_shards}; give --worker.envs_per_group so that "
             f"environments are a multiple of {num_shards}, or --training.num_devices={num_filled}"
         )
+
+
+def _fitting(config: configs.Config) -> str:
+    """Returns the settings of devices that share the slots and batches of a run: one device always does."""
+    num_devices = config.training.num_devices
+    if numbers := [str(other) for other in range(num_devices) if not _unshared(config, other)]:
+        return f"--training.acting_devices={' or '.join(numbers)}"
+    fewer = (
+        dataclasses.replace(config, training=dataclasses.replace(config.training, num_devices=number))
+        for number in range(num_devices - 1, 0, -1)
+    )
+    found = next(other for other in fewer if not _unshared(other, 0))
+    return f"--training.num_devices={found.training.num_devices} --training.acting_devices=0"
 
 
 def _unshared(config: configs.Config, num_acting: int) -> list[tuple[str, int, int, str]]:

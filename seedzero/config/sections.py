@@ -253,7 +253,7 @@ class TrainingConfig(options.Section):
         low=1,
         high=8,
     )
-    num_devices: int = options.at_creation(options.AUTO, "local devices to use, data-parallel; 0: all", low=0)
+    num_devices: int = options.on_resume(options.AUTO, "local devices to use, data-parallel; 0: all", low=0)
     acting_devices: int = options.on_resume(
         0, "so many of the devices act and hold the rings, the others learn; 0: all do both", low=0
     )

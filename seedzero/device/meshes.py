@@ -21,7 +21,7 @@ def make(num_devices: int) -> jax.sharding.Mesh:
     if num_devices > len(devices):
         raise errors.ConfigError(
             f"--training.num_devices={num_devices}: this host has {len(devices)} {devices[0].platform} device(s); "
-            f"give --training.num_devices={len(devices)} in a new run directory"
+            f"give --training.num_devices={len(devices)}, or fewer"
         )
     return jax.sharding.Mesh(np.array(devices[: num_devices or len(devices)]), (AXIS,))
 

@@ -305,6 +305,9 @@ def test_what_another_machine_would_choose_stays_as_it_was(tmp_path: pathlib.Pat
             assert run.config.replay.num_slots == 32 and run.config.training.num_devices == 4
             assert re.match("--replay.num_slots .* 32 .* 64", run.notes[0])
     assert run_dirs.read_saved(tmp_path).config.replay.num_slots == 32
+    chosen = {"replay.num_slots": 32, "training.num_devices": 2}
+    with open_with(tmp_path, {"seed": 3, "training.num_devices": 2}, chosen=chosen) as run:  # somebody asks for it
+        assert run.config.training.num_devices == 2 and "num_devices was 4, is 2 from now on" in run.notes[0]
 
 
 def test_devices_that_cannot_share_the_rings_are_refused_before_a_save(tmp_path: pathlib.Path) -> None:

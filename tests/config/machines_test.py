@@ -139,6 +139,15 @@ def test_a_run_that_goes_on_is_told_which_groups_share_its_slots(said: golden.Sa
     said(raised.value)
 
 
+def test_a_run_that_goes_on_is_told_how_many_devices_share_its_slots(said: golden.Said) -> None:
+    changes = {"training.num_devices": 5, "replay.num_slots": 9, "replay.batch_size": 21}
+    with pytest.raises(
+        errors.ConfigError, match=r"batch_size=21 .*=5; .* --training\.num_devices=3 --training\.acting_devices=0$"
+    ) as raised:
+        machines.check_shares(configs.override(presets.get("catch"), changes), is_begun=True)
+    said(raised.value)
+
+
 @pytest.mark.parametrize(
     ("found", "num_acting", "message"),
     [

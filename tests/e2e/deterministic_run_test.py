@@ -11,6 +11,7 @@ import pytest
 import run_state
 
 UPDATES, EVERY = 60, 20
+ALL = "--training.acting_devices=0"
 EVALUATED = ("--evaluation.every_updates=25", "--evaluation.episodes=6", "--evaluation.num_envs=4")
 RUN = (*harness.TINY, *harness.lock_step(UPDATES, EVERY), *EVALUATED, "--batcher.max_batch=24", "--seed=3")
 OPTIONAL = (
@@ -69,9 +70,14 @@ def test_a_run_on_devices_apart_has_the_same_bits_and_metrics_though_killed(
     run = run_state.killed_and_resumed(host, *settings)
     assert run_state.state(run) == run_state.state(tmp_path / "whole")
     if num_acting == 4:  # a larger budget, and then all eight do everything
-        longer = host.train(run, *settings, f"--max_updates={UPDATES + EVERY}", "--training.acting_devices=0")
+        longer = host.train(run, *settings, f"--max_updates={UPDATES + EVERY}", ALL)
         assert longer.says(r"training\.acting_devices was 4, is 0 from now on")
         assert longer.wait().code == 0 and harness.saved_steps(run)[-1] == UPDATES + EVERY
+        fewer = host.train(run, *settings, f"--max_updates={UPDATES + 2 * EVERY}", "--training.num_devices=2", ALL)
+        assert fewer.says(r"training\.num_devices was 8, is 2 from now on")
+        ended = fewer.wait()
+        assert ended.code == 0 and harness.saved_steps(run)[-1] == UPDATES + 2 * EVERY
+        assert "is lost" not in ended.err and "dealt anew" not in ended.err  # the replay comes along
 
 
 class Case(NamedTuple):

@@ -85,6 +85,17 @@ def test_players_on_several_devices_repeat_their_bits_though_killed(
     assert min(events.count("add"), events.count("retire")) >= (5 if comes else 0)
     assert run_state.state(run_state.killed_and_resumed(host, *words, checkpoint=2)) == state
     run_state.check_league(tmp_path / "whole")
+    if comes:
+        return
+    for number in (1, 2):  # dealt anew: the players go on, the replay fills anew
+        words = (*LEAGUE, f"--training.num_devices={number}", f"--max_updates={UPDATES + number * EVERY}")
+        ended = host.train(tmp_path / "whole", *words).wait()
+        assert ended.code == 0, ended.err
+        assert re.search(rf"training\.num_devices was {3 - number}, is {number} from now on", ended.err)
+        assert re.search(r"the replay of checkpoint \d+ lies in .* the players are dealt anew", ended.err)
+        later = run_state.state(tmp_path / "whole")
+        assert later["step"] == UPDATES + number * EVERY and later["counters"].get("places", [1]) == [1] * number
+    run_state.check_league(tmp_path / "whole")
 
 
 # ------------------------------------------------------------------------------------ a builder of a user's

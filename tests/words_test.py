@@ -76,7 +76,6 @@ OLD_PAGES: set[str] = {
     "docs/agents/vtrace.md",
     "docs/architecture.md",
     "docs/dmlab.md",
-    "docs/environments.md",
     "docs/judge.md",
     "docs/lab.md",
     "docs/league.md",
@@ -84,13 +83,11 @@ OLD_PAGES: set[str] = {
     "docs/league_lab.md",
     "docs/libraries.md",
     "docs/page.md",
-    "docs/python.md",
     "docs/reference.md",
     "docs/results.md",
     "docs/scripted.md",
     "docs/search.md",
     "docs/several_agents.md",
-    "examples/javascript/README.md",
 }
 OLD_HELP: set[str] = {
     "env",

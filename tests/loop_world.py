@@ -16,7 +16,7 @@ import numpy as np
 
 from seedzero.agents import agent_table, base
 from seedzero.checkpoints import trees
-from seedzero.config import configs, options
+from seedzero.config import configs, options, seats_config
 from seedzero.core import types
 from seedzero.device import batches, device_programs, meshes, newest_rows, setups, states
 from seedzero.league_play import building
@@ -194,7 +194,7 @@ def _make_setup(
         capacity=CAPACITY,
         ahead=ahead,
         learners=learners,
-        num_players=config.league.most_players,
+        num_players=len(set(seats_config.policies(config, spec.seats))) or config.league.most_players,
         amends=bool(config.league.scripted) and spec.num_players == 2,
     )
 
@@ -241,9 +241,13 @@ class World:
         device: Device,
         seating: seatings.Seating | None = None,
         elsewhere: Device | None = None,
+        names: Sequence[str] = ("main", "other"),
         **settings: options.Value,
     ) -> None:
-        """seating: of two players; None: there is one. elsewhere: a place for the second one; None: they share one."""
+        """seating: of players of these names; None: there is one.
+
+        elsewhere: a place for the second one; None: they share one.
+        """
         self._devices = (device,) if elsewhere is None else (device, elsewhere)
         self.config = config = configured(device, settings)
         here, table = self._devices, None if elsewhere is None else np.where(device.setup.layout.is_here, 0, 1)
@@ -263,7 +267,7 @@ class World:
         self.now = 0.0
         self.places = tuple(_make_place(number, one) for number, one in enumerate(here))
         self.place = self.places[0]
-        names = ("main",) if seating is None else ("main", "other")
+        names = ("main",) if seating is None else names
         self.players = tuple(self._player(here[at % len(here)], name, at % len(here)) for at, name in enumerate(names))
         self.player = self.players[0]
         workers = dispatchers.Workers(

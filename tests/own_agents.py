@@ -18,13 +18,13 @@ class Herd(pettingzoo.ParallelEnv):
     """
 
     metadata: ClassVar = {"render_modes": ["rgb_array"], "render_fps": 5}
+    names: ClassVar = NAMES
 
     def __init__(self, unequal=False, masks=False, late=False, limit=15, render_mode=None):
-        self.possible_agents = list(NAMES)
+        self.possible_agents = list(self.names)
         self.render_mode = render_mode
         self._masks, self._late, self._limit = masks, late, limit
-        sizes = range(3) if unequal else (0, 0, 0)
-        self._actions = {name: 2 + size for name, size in zip(NAMES, sizes, strict=True)}
+        self._actions = {name: 2 + unequal * number for number, name in enumerate(self.names)}
 
     def observation_space(self, agent):
         return spaces.Box(0, 100, (self._actions[agent],), np.float32)
@@ -34,14 +34,14 @@ class Herd(pettingzoo.ParallelEnv):
 
     def reset(self, seed=None, options=None):
         self._random, self._age = np.random.default_rng(seed), 0
-        self.agents = list(NAMES[:-1] if self._late else NAMES)
+        self.agents = list(self.names[:-1] if self._late else self.names)
         return self._shown(self.agents), self._infos(self.agents)
 
     def step(self, actions):
         assert set(actions) == set(self.agents)
         self._age += 1
         ends = {name: bool(self._random.random() < (0.05 if action else 0.25)) for name, action in actions.items()}
-        born = [NAMES[-1]] if self._late and self._age == 2 else []
+        born = [self.names[-1]] if self._late and self._age == 2 else []
         rewards = {name: 1.0 + action for name, action in actions.items()} | dict.fromkeys(born, 0.5)
         seen = [*actions, *born]
         cuts = dict.fromkeys(seen, self._age >= self._limit)
@@ -55,7 +55,7 @@ class Herd(pettingzoo.ParallelEnv):
         pass
 
     def _shown(self, agents):
-        full = {name: np.full(self._actions[name], NAMES.index(name), np.float32) for name in agents}
+        full = {name: np.full(self._actions[name], self.names.index(name), np.float32) for name in agents}
         for seen in full.values():
             seen[0] = self._age
         return full
@@ -67,6 +67,16 @@ class Herd(pettingzoo.ParallelEnv):
         for mask in legal.values():
             mask[0] = self._age % 2 == 0
         return {name: {"action_mask": mask} for name, mask in legal.items()}
+
+
+class Pack(Herd):
+    """Four agents, of which the later ones live longer: they end their episodes less often."""
+
+    names: ClassVar = (*NAMES, "dog")
+
+    def step(self, actions):
+        safe = {name: max(action, min(1, self.names.index(name))) for name, action in actions.items()}
+        return super().step(safe)
 
 
 class Round(pettingzoo.AECEnv):

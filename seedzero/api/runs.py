@@ -98,14 +98,15 @@ def load(
         if there is none, and in games of two players.
       seed: of drawn actions and of the noise when the policy explores, 0 to 2^31 - 1.
       player: name of a player of the run's league: a frozen one, in place of a step, or one that learns; "main", None:
-        the first one.
+        the first one. Of a run with --seats.policies one of its policies.
       policy: "greedy", the best action, or "sample", a draw from the agent's policy; None: draws in games of seats
         (hidden information or simultaneous moves), else greedy.
       trust_run_dir: import the network's module that the run names, where it names one; it may do anything here.
 
     Raises:
       UsageError: not a run directory, or one without a checkpoint; no such step, seed or policy; a step beside a
-        frozen player; draws of an agent that learns values alone; a module without trust.
+        frozen player; several policies and no player; draws of an agent that learns values alone; a module without
+        trust.
       CheckpointError: a missing or damaged checkpoint or frozen player.
       BucketError: the bucket cannot be read.
     """

@@ -29,7 +29,7 @@ Setting: TypeAlias = options.Value | os.PathLike[str] | Mapping[str, Any] | Sequ
 """A value of a setting, of a call: JSON's too, where the setting's text is JSON."""
 RUNS = pathlib.Path("runs")
 """Directory of new runs, below the current one."""
-_JSON = (*user_code.ARGUMENTS.values(), "env.wrappers")
+_JSON = (*user_code.ARGUMENTS.values(), "env.wrappers", "seats.policies")
 """Settings whose text is JSON."""
 _CALLBACKS = ("callback", "callbacks")
 """Other libraries' names of `on_row` and `on_evaluation`."""

@@ -226,15 +226,15 @@ class CheckpointDir:
             found = {step for step in steps if step > after}
             self.newest = self.newest._replace(unusable=self.newest.unusable | found)
 
-    def write_best(self, step: int, params: trees.Tree, info: Mapping[str, Any]) -> None:
-        """Writes parameters as the best, in place of all others. Errors: as `write`."""
+    def write_best(self, step: int, parts: Mapping[str, Mapping[str, trees.Tree]], info: Mapping[str, Any]) -> None:
+        """Writes the parts of parameters as the best, in place of all others. Errors: as `write`."""
         root = self.path / saved_files.BEST
         # Later ones go first: they belong to an abandoned past, and the latest one counts.
         for other in saved_files.finished(root):
             if other > step:
                 durable.remove(root / f"{other:012d}")
         described = manifest.Manifest(step, self._clock(), 0, counters=info)
-        manifest.write_directory(root / f"{step:012d}", {saved_files.PARAMS: {saved_files.PARAMS: params}}, described)
+        manifest.write_directory(root / f"{step:012d}", parts, described)
         for other in saved_files.finished(root)[:-1]:
             durable.remove(root / f"{other:012d}")
 

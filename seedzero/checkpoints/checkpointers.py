@@ -121,8 +121,8 @@ class Checkpointer:
         self._copying: _Save | None = None
         self._saving: concurrent.futures.Future[Any] | None = None
         self._saving_best: concurrent.futures.Future[None] | None = None
-        # (step, params, info) of the best checkpoint that waits: a later one replaces it.
-        self._best: collections.deque[tuple[int, trees.Tree, Mapping[str, Any]]] = collections.deque(maxlen=1)
+        # (step, parts, info) of the best checkpoint that waits: a later one replaces it.
+        self._best: collections.deque[tuple[int, Any, Mapping[str, Any]]] = collections.deque(maxlen=1)
         self._freezing: collections.deque[concurrent.futures.Future[None]] = collections.deque()
 
     @property
@@ -223,13 +223,15 @@ class Checkpointer:
         if not problem and self._peers is None:
             self._on_durable(step)
 
-    def save_best(self, step: int, params: trees.Tree, info: Mapping[str, Any]) -> concurrent.futures.Future[None]:
-        """Starts writing parameters as the best so far, in place of earlier parameters; `info` is a JSON object.
+    def save_best(
+        self, step: int, params: Mapping[str, trees.Tree], info: Mapping[str, Any]
+    ) -> concurrent.futures.Future[None]:
+        """Starts writing parameters, as of `by_player`, as the best so far, in place of earlier ones; info: JSON.
 
         Returns what is done once they, or later ones in their place, are written, or a failure is reported.
         The next checkpoint takes them into the bucket: evaluations may be a hundred times as frequent.
         """
-        self._best.append((step, trees.copy(params), info))
+        self._best.append((step, checkpoint.parts_of(trees.copy(dict(params))), info))
         self._saving_best = self._thread.submit(self._write_best)
         return self._saving_best
 
@@ -329,9 +331,9 @@ class Checkpointer:
     def _write_best(self) -> None:
         if not self._best:  # an earlier call has written a later one
             return
-        step, params, info = self._best.pop()
+        step, parts, info = self._best.pop()
         try:
-            self._directory.write_best(step, params, info)
+            self._directory.write_best(step, parts, info)
         except _FAILURES as error:
             self._on_error(_failure(self._directory, f"the best checkpoint, {step},", error))
 

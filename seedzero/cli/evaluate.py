@@ -180,7 +180,8 @@ def export(arguments: parse.Arguments) -> int:
 
 
 _PLAYER = {
-    "player=NAME": "a frozen player of the run's league, in place of --step; `seedzero league show` lists them",
+    "player=NAME": "a frozen player of the run's league, in place of --step; `seedzero league show` lists them; or "
+    "one of the policies of --seats.policies",
 }
 _POLICY = {
     "policy=greedy|sample": "the best action, or a draw from the agent's policy (MuZero: the search's; Ape-X and R2D2 "

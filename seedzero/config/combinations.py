@@ -7,7 +7,16 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Set
 
-from seedzero.config import cluster_config, configs, environment_notes, families, league_rules, options
+from seedzero.config import (
+    cluster_config,
+    configs,
+    environment_notes,
+    families,
+    league_rules,
+    options,
+    seat_rules,
+    seats_config,
+)
 from seedzero.core import env_ids, errors, opponents, types
 
 _OF_OWN_NETWORKS: Mapping[str, options.Value] = {
@@ -108,6 +117,7 @@ def _problems(config: configs.Config) -> Iterator[str]:
     yield from _replay_problems(config)
     yield from _search_problems(config)
     yield from league_rules.problems(config)
+    yield from seats_config.problems(config)
     yield from config.agent.problems()
     yield from _actor_critic_problems(config)
     yield from _video_problems(config)
@@ -310,38 +320,6 @@ def is_of_this_machine(listen: str) -> bool:
         return host == "localhost"
 
 
-def whole_games(
-    config: configs.Config, spec: types.EnvSpec, *, explicit: Set[str]
-) -> tuple[configs.Config, list[str]]:
-    """Returns the configuration with groups of whole games, for rows that are seats, and a note for each change."""
-    number = len(spec.seats)
-    whole = {
-        name: -(-size // number) * number
-        for name, size in _sizes_of_groups(config, spec).items()
-        if size % number and name not in explicit
-    }
-    notes = [f"--{name}={size}: a row is a seat, and a game has {number}" for name, size in whole.items()]
-    return configs.override(config, whole), notes
-
-
-def _sizes_of_groups(config: configs.Config, spec: types.EnvSpec) -> dict[str, int]:
-    """Returns the settings that count rows of whole games, with their values; none for rows that are no seats."""
-    names = ["worker.envs_per_group"] if spec.seats else []
-    names += ["evaluation.num_envs", "evaluation.episodes"] if spec.fixed_seats else []
-    return {name: int(configs.flatten(config)[name]) for name in names}
-
-
-def uneven_rows(config: configs.Config, spec: types.EnvSpec) -> list[str]:
-    """Returns a note on rows of seats, which come unevenly, if one whole unroll of a row holds its group."""
-    agent = config.section
-    if not spec.seats or getattr(config.agent, "max_lag", 0) != 1:
-        return []
-    return [
-        f"--{agent}.max_lag=1: rows are seats, which come unevenly, and one with a whole unroll waits for an update "
-        f"with all its group: batches are mostly padding, and steps become old; give --{agent}.max_lag=4"
-    ]
-
-
 def check_environment(config: configs.Config, spec: types.EnvSpec, seated_by: str = "") -> None:
     """Refuses environments beyond the agent's abilities, or a league's.
 
@@ -368,12 +346,7 @@ def check_environment(config: configs.Config, spec: types.EnvSpec, seated_by: st
             f"{asked}: players of a league change chairs from game to game, and the agents of --env={config.env.id} "
             f"keep theirs; give --env=spiel:GAME, or {config.league.off}: no league"
         )
-    for name, size in _sizes_of_groups(config, spec).items():
-        if size % num_seats:
-            raise errors.ConfigError(
-                f"--{name}={size}: a row is a seat, and a game of --env={config.env.id} has {num_seats}; "
-                f"give a multiple of {num_seats}, such as {-(-size // num_seats) * num_seats}"
-            )
+    seat_rules.check(config, spec)
 
     def has_players(agent: options.AgentSection) -> bool:
         return spec.num_players <= agent.MAX_PLAYERS

@@ -24,6 +24,7 @@ from seedzero.config import (
     removed,
     renamed,
     sac_config,
+    seats_config,
     sections,
     shared,
     vtrace_config,
@@ -64,6 +65,7 @@ class Config:
     replay: sections.ReplayConfig = sections.ReplayConfig()
     reanalyse: muzero_config.ReanalyseConfig = muzero_config.ReanalyseConfig()
     league: league_config.LeagueConfig = league_config.LeagueConfig()
+    seats: seats_config.SeatsConfig = seats_config.SeatsConfig()
     cluster: cluster_config.ClusterConfig = cluster_config.ClusterConfig()
     training: sections.TrainingConfig = sections.TrainingConfig()
     evaluation: sections.EvaluationConfig = sections.EvaluationConfig()

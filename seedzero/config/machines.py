@@ -11,7 +11,7 @@ import platform
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
-from seedzero.config import configs, options, presets
+from seedzero.config import configs, options, presets, seats_config
 from seedzero.core import env_ids, errors
 
 MAX_AUTO_BATCH = 1024
@@ -78,7 +78,8 @@ def _listing(values: Mapping[str, options.Value]) -> str:
 
 
 def _automatic(config: configs.Config, machine: Machine) -> dict[str, options.Value]:
-    num_devices = config.training.num_devices or machine.num_devices
+    one = bool(seats_config.of_config(config).asked)  # whose policies share a device
+    num_devices = config.training.num_devices or (1 if one else machine.num_devices)
     num_acting = config.training.acting_devices or num_devices
     num_slots, num_sharing = _slots(config)
     most_rows = num_slots if config.run.deterministic else min(MAX_AUTO_BATCH, num_slots)

@@ -17,7 +17,7 @@ from seedzero.core import errors
 @dataclasses.dataclass(frozen=True)
 class PPOConfig(options.AgentSection):
     SUMMARY = "learns several times from its newest steps: quick environments, little tuning"
-    SECTIONS = ("league",)
+    SECTIONS = ("league", "seats")
     SAMPLES = False
     PLAYS_CONTINUOUS = True
     LEARNS_THROUGH = "unroll_length"

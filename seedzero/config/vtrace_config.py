@@ -12,7 +12,7 @@ from seedzero.config import options, shared
 @dataclasses.dataclass(frozen=True)
 class VTraceConfig(options.AgentSection):
     SUMMARY = "IMPALA's actor-critic, learns once from each step: many steps a second, many or slow workers"
-    SECTIONS = ("league",)
+    SECTIONS = ("league", "seats")
     SAMPLES = False
     LEARNS_THROUGH = "unroll_length"
 

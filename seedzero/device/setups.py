@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from seedzero.agents import agent_table, base
-from seedzero.config import configs
+from seedzero.config import configs, seats_config
 from seedzero.core import errors, types
 from seedzero.device import batches, meshes, placements
 from seedzero.replay import ring_store, sources
@@ -83,7 +83,7 @@ def make(
     mesh, learners = meshes.split(mesh, config.training.acting_devices)
     if planned is None:
         (planned,) = placements.plan(config, mesh.devices.size, has_seats=bool(spec.seats))
-    layout, data = planned.layout, agent.data
+    layout, data, policies = planned.layout, agent.data, seats_config.policies(config, spec.seats)
     for name, kept in agent.stored.items():
         stride = 1 if isinstance(data, sources.Queue) else data.stride  # after a cut, an unroll begins anywhere
         if stride % kept.every and not sources.num_before(data):  # rows before a window have a kept one among them
@@ -112,7 +112,7 @@ def make(
         capacity=2**31 - 1 if isinstance(data, sources.Queue) else config.replay.capacity,
         ahead=not config.run.deterministic,
         learners=learners,
-        num_players=len(planned.placement.players),
+        num_players=len(set(policies)) or len(planned.placement.players),
         num_hosts=config.cluster.num_hosts,
         amends=bool(config.league.scripted) and spec.num_players == 2,
     )

@@ -22,8 +22,8 @@ class AgentChoice:
       run_dir: run directory, or its URL until `api.runs.opened` has made a copy.
       step: update number of a checkpoint, "best" or "last"; None: the best, or the last if there is none, and in games
         of two players, because an evaluation against random moves does not distinguish good agents.
-      player: name of a frozen player of the run's league, in place of a checkpoint, or of a learning one; None: the
-        first one that learns.
+      player: name of a frozen player of the run's league, in place of a checkpoint, or of a learning one, or of a
+        policy; None: the first one that learns.
       policy: "greedy" or "sample", a draw from the agent's policy; None: by the kind of game, `EnvSpec.default_mode`.
       trusted: as of `consent.check`.
       seed: of the environments and of drawn actions.
@@ -51,6 +51,10 @@ class AgentChoice:
     def or_last(self) -> AgentChoice:
         """Returns the choice with the last checkpoint in place of none."""
         return dataclasses.replace(self, step="last") if self.step is None else self
+
+    def of(self, player: str) -> AgentChoice:
+        """Returns the choice of another player."""
+        return dataclasses.replace(self, player=player)
 
     def config(self, *, makes_environments: bool = True) -> configs.Config:
         """Returns the run's configuration; errors and arguments as of `consent.check`."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from seedzero.agents import agent_table, base
 from seedzero.checkpoints import player_files, saved_files, spec_file, trees
-from seedzero.config import configs, league_config
+from seedzero.config import configs, league_config, seats_config
 from seedzero.core import errors, printable, types
 from seedzero.device import acting, batches, compilation_cache, patience, slow_compile
 from seedzero.evaluation import agent_choice
@@ -63,8 +63,13 @@ def load(choice: agent_choice.AgentChoice, config: configs.Config, spec: types.E
     """Returns the chosen agent of a run, for environments of a spec.
 
     Raises SpecMismatch if the run had environments with another spec, UsageError for draws of an agent without a
-    policy, CheckpointError.
+    policy and for another player than the policies that there are, CheckpointError.
     """
+    policies = dict.fromkeys(seats_config.policies(config, spec.seats))
+    if policies and choice.player not in policies:
+        raise errors.UsageError(
+            f"{choice.path} has {len(policies)} policies; give player= (--player=NAME), one of {', '.join(policies)}"
+        )
     saved = load_players(choice, config, spec, (choice.player,))[0]
     if choice.policy == "sample" and not saved.agent.has_policy:
         raise errors.UsageError(
@@ -94,20 +99,25 @@ def load_players(
         step = choice.step
         if step is None and saved_spec.num_players == 2:
             step = "last"  # returns against a fixed opponent say little of the best
-        loaded = [_load(choice.path / "checkpoints", template, step, player) for player in players]
+        directory, by_seat = choice.path / "checkpoints", bool(seats_config.of_config(config).asked)
+        loaded = [_load(directory, template, step, player, by_seat=by_seat) for player in players]
         pairs = zip(loaded, players, strict=True)
         return [SavedAgent(agent, *found, config, spec, player or "") for found, player in pairs]
 
 
 def _load(
-    directory: pathlib.Path, template: base.Params, step: saved_files.Step | None, player: str | None
+    directory: pathlib.Path, template: base.Params, step: saved_files.Step | None, player: str | None, *, by_seat: bool
 ) -> tuple[base.Params, int, Chosen]:
-    """Returns the parameters of a player, the update that made them, and why they were taken."""
+    """Returns the parameters of a player, the update that made them, and why they were taken.
+
+    by_seat: agents have policies of their own, which the best checkpoint has; of a league it has the first player.
+    """
     if player is not None and "-" in player:  # no learning player's name has it
         frozen = player_files.read(directory, player, template)
         return trees.place(jax.tree.leaves(frozen.params), template), frozen.step, "given"
     if step is None:
-        step = "last" if player else "best" if saved_files.finished(directory / saved_files.BEST) else "last"
+        has_best = (by_seat or not player) and saved_files.finished(directory / saved_files.BEST)
+        step = "best" if has_best else "last"
     params, found = saved_files.restore_params(directory, step, template, player or league_config.MAIN)
     return params, found.step, "given" if isinstance(step, int) else step
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from seedzero.checkpoints import spec_file
-from seedzero.config import configs
+from seedzero.config import configs, seats_config
 from seedzero.core import env_ids, errors, opponents, types
 from seedzero.device import patience
 from seedzero.envs import env_base, registry, seats, spiel, spiel_seats
-from seedzero.evaluation import agent_choice, greedy, match, seat_match
+from seedzero.evaluation import agent_choice, greedy, match, saved_group, seat_match
 from seedzero.metrics import episodes, human_scores
 
 MAX_ENVS = 32
@@ -58,8 +58,8 @@ class EnvPlayer:
         with contextlib.ExitStack() as undo:
             undo.callback(self.env.close)
             self.step = self.env.reset(greedy.seeds(choice.seed, num_envs))  # completes the spec
-            self.saved = greedy.load(choice, config, self.env.spec)
-            self._group = greedy.GroupPlayer(self.saved, num_envs, choice.seed)
+            self.saved, player = saved_group.load(choice, config, self.env.spec)
+            self._group = player(num_envs, choice.seed)
             undo.pop_all()
         self.first = np.ones(num_envs, bool)
 
@@ -96,7 +96,7 @@ def evaluate(
     game, seated = game_of(config), seat_game_of(config)
     if game is None and seated is None:
         for flag, given in (("opponent", opponent), ("player", choice.player)):
-            if given is not None:
+            if given is not None and (flag == "opponent" or not seats_config.of_config(config).asked):
                 raise errors.UsageError(f"--{flag}={given}: {path} was trained in no game of two players; omit it")
     if game is None and opponent in (None, opponents.RANDOM):
         return _evaluate_alone(choice, config, num_episodes, progress)

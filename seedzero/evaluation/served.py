@@ -14,7 +14,7 @@ import numpy as np
 from seedzero.checkpoints import consent, run_dirs, spec_file
 from seedzero.config import configs, sections
 from seedzero.core import env_ids, errors, types
-from seedzero.evaluation import agent_choice, greedy, scoring
+from seedzero.evaluation import agent_choice, greedy, saved_group, scoring
 from seedzero.metrics import episodes
 from seedzero.transport import invitation, messages, security, servers
 
@@ -44,7 +44,7 @@ def evaluate(
     spec = spec_file.read(choice.path)
     if spec is None:
         raise errors.UsageError(f"{choice.path} has no spec.json: no worker has joined the run yet; train it first")
-    saved = greedy.load(choice, config, spec)
+    group = saved_group.load(choice, config, spec)
     # No larger messages than training's.
     num_envs = scoring.whole_games(min(num_episodes, scoring.MAX_ENVS, config.worker.envs_per_group), spec)
     host = Host(config.env, spec, num_envs, choice.seed, reports.line)
@@ -56,11 +56,11 @@ def evaluate(
     try:
         waits = invitation.waiting(config, " with the environment of the run")
         reports.line(f"{waits} {invitation.to_worker(config, address)}")
-        result = _play(host, listening, saved, num_episodes, choice.most_steps(config), reports.progress)
+        result = _play(host, listening, group, num_episodes, choice.most_steps(config), reports.progress)
         finished = True
     finally:
         listening.stop(finished=finished, reason="the evaluation is over")
-    return episodes.with_error({**saved.to_json(), **result.to_json()}, spec.num_seats(types.Role.EVALUATE))
+    return episodes.with_error({**group.saved.to_json(), **result.to_json()}, spec.num_seats(types.Role.EVALUATE))
 
 
 def _read_config(choice: agent_choice.AgentChoice, access: configs.Config) -> configs.Config:
@@ -79,7 +79,7 @@ def _read_config(choice: agent_choice.AgentChoice, access: configs.Config) -> co
 def _play(
     host: Host,
     listening: servers.Server,
-    saved: greedy.SavedAgent,
+    group: saved_group.SavedGroup,
     num_episodes: int,
     max_steps: int,
     progress: episodes.Progress,
@@ -92,14 +92,14 @@ def _play(
         slots = np.arange(len(first))
         if request.session_id != session_id:
             session_id = request.session_id
-            group = greedy.GroupPlayer(saved, len(first), host.seed)
+            player = group.player(len(first), host.seed)
             seats = host.spec.num_seats(types.Role.EVALUATE)
             played = episodes.Played(slots, num_episodes, host.spec.tasks, max_steps=max_steps, num_seats=seats)
         played.record(slots, step, first)
         progress(played.num_finished, played.num_expected)
         if played.done:
             return played.result()
-        listening.reply(request, group.act(step, first), saved.update)
+        listening.reply(request, player.act(step, first), group.saved.update)
 
 
 class Host:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ INITIAL = "initial"
 _FROZEN_SEED = 4
 """Second number of the random keys of names."""
 _NUM_DIGITS = 12
-_NAME = re.compile(r"[a-z][a-z0-9_]*(-[0-9a-f]+)?")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(-[0-9a-f]+)?")
 
 
 def _is_count(value: Any) -> bool:
@@ -277,6 +277,11 @@ def initial_pool(settings: league_config.LeagueConfig) -> Pool:
     players = tuple(_learner(kind, at, number) for number, (kind, at) in enumerate(places))
     scripted_members = tuple(Member(name, SCRIPTED, learns=False) for name in settings.scripted)
     return Pool((*players, *scripted_members), max_players=settings.most_players)
+
+
+def of_policies(names: Sequence[str]) -> Pool:
+    """Returns the players of a run whose agents have policies of these names, without a league."""
+    return Pool(tuple(Member(name, MAIN, learns=True, number=at) for at, name in enumerate(names)))
 
 
 def scripted(pool: Pool) -> tuple[str, ...]:

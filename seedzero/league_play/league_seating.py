@@ -82,9 +82,9 @@ class LeagueSeating(seatings.Seating):
 
     # ------------------------------------------------------------------------------------ matches
 
-    def deal(self, joined: batches.Batch) -> Sequence[seatings.Hand]:
+    def deal(self, joined: batches.Batch, at: int) -> Sequence[seatings.Hand]:
         order, games = np.argsort(joined.slot), joined.game
-        home, summed_to_zero = self._draws.homes[self.home(joined.slot)].name, self._boards.sums_to_zero
+        home, summed_to_zero = self._draws.homes[at].name, self._boards.sums_to_zero
         where = self.live[home].place if home in self.live else None
         self._boards, moves = self._boards.advance(
             joined.slot,

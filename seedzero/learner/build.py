@@ -31,7 +31,7 @@ from seedzero.device import (
 from seedzero.equilibria import tabular
 from seedzero.league import members
 from seedzero.league_play import building, group_homes, league_seating, snapshot_pools
-from seedzero.learner import alike, capacity, saving, together
+from seedzero.learner import alike, capacity, saving, seating, together
 from seedzero.live import record
 from seedzero.loop import device_loop, dispatchers, other_hosts, places, players, rosters, seatings, step_accounting
 from seedzero.metrics import aggregator
@@ -75,16 +75,16 @@ def device_loop_for(
         learning = [make(name, begun.pool.of(name).number, made[at], begun.trains[name]) for name, at in begun.where]
         if config.league.most_players > 1:
             _give_homes(config, made, learning, begun)
-        seating = (
-            league(config, made, saves, workers, learning, begun.pool) if config.league.on else seatings.Seating()
-        )
-        if config.league.on and spec.seats:
-            hooks = hooks._replace(judge=judge(config, here[0]))
+        if not config.league.on:
+            seats = seating.without_league(config, spec, learning)
+        else:
+            seats = league(config, made, saves, workers, learning, begun.pool)
+            hooks = hooks._replace(judge=judge(config, here[0])) if spec.seats else hooks
         dispatcher = dispatchers.Dispatcher(
-            config, tuple(made), tuple(learning), workers, gathered, time.monotonic, seating, observer
+            config, tuple(made), tuple(learning), workers, gathered, time.monotonic, seats, observer
         )
         if begun.restored is not None:
-            _continue(config, dispatcher, seating, begun.restored)
+            _continue(config, dispatcher, seats, begun.restored)
         elif hosts is not None and hosts.step > 0:
             for player in learning:
                 player.num_updates = player.version = hosts.step
@@ -107,7 +107,7 @@ def _tell(
     config: configs.Config, here: Sequence[setups.Setup], spec: types.EnvSpec, text: str, report: Callable[[str], None]
 ) -> None:
     """Reports the players' devices, the replay's size (text), and the expected time of compilation."""
-    num_devices, names = meshes.make(config.training.num_devices).devices.size, members.initial_pool(config.league)
+    num_devices, names = meshes.make(config.training.num_devices).devices.size, seating.pool(config, spec)
     dealt = placements.text(placements.of(config, num_devices), names.learning, num_devices)
     platform, has_images = here[0].mesh.devices.flat[0].platform, types.shown(spec.arrays) == "images"
     for line in filter(None, (dealt, text, compilation_cache.expectation(platform, has_images=has_images))):
@@ -137,7 +137,7 @@ def _begin(
 ) -> _Begun:
     """Returns the players of the newest checkpoint, or new ones. is_saved: checkpoints include the replay."""
     config, hosts, agent = saves.config, saves.hosts, here[0].agent
-    pool, sizes = members.initial_pool(config.league), [setup.layout.num_shards for setup in here]
+    pool, sizes = seating.pool(config, here[0].spec), [setup.layout.num_shards for setup in here]
     sizes = sizes if len(here) > 1 else []
 
     def spots(counters: Mapping[str, Any]) -> dict[str, int]:
@@ -214,16 +214,16 @@ def _give_homes(
 def _continue(
     config: configs.Config,
     dispatcher: dispatchers.Dispatcher,
-    seating: seatings.Seating,
+    seats: seatings.Seating,
     restored: checkpoint.Restored,
 ) -> None:
     """Continues the counters of a checkpoint, and leaves out its frozen players without parameters."""
     with saving.reading_counters(restored.step):
         dispatcher.restore(restored.counters, has_replay=restored.rings is not None)
-    for name in set(seating.frozen()) - restored.frozen.keys():
-        seating.remove(name)  # damaged: it was reported
-    if isinstance(seating, league_seating.LeagueSeating) and config.league.homes_change:
-        players.restore_homes(dispatcher.players, seating.homes.mine())
+    for name in set(seats.frozen()) - restored.frozen.keys():
+        seats.remove(name)  # damaged: it was reported
+    if isinstance(seats, league_seating.LeagueSeating) and config.league.homes_change:
+        players.restore_homes(dispatcher.players, seats.homes.mine())
 
 
 def _alike(
@@ -294,7 +294,7 @@ def league(
 
     for name in filter(opponents.is_of_user, config.league.bots):
         user_code.load(name)  # a missing function is named here, not by each worker
-    seating = league_seating.LeagueSeating(
+    found = league_seating.LeagueSeating(
         config,
         setup.layout.num_slots,
         pool,
@@ -305,11 +305,11 @@ def league(
         knows_bots=functools.partial(rosters.knows_bots, workers.roster),
         places=placements.table([place.setup.layout for place in here]),
     )
-    seating.live = {player.name: player for player in learning}
-    seating.homes.where |= {members_now.of(player.name).number: player.place.number for player in learning}
+    found.live = {player.name: player for player in learning}
+    found.homes.where |= {members_now.of(player.name).number: player.place.number for player in learning}
     for player in learning:
-        seating.visitors.welcome(player, here)
-    return seating
+        found.visitors.welcome(player, here)
+    return found
 
 
 def judge(config: configs.Config, setup: setups.Setup) -> Callable[[base.Params], float]:

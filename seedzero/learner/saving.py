@@ -222,8 +222,9 @@ class Saves:
     def save_best(self, ended: evaluators.Ended) -> futures.Future[None]:
         """Begins to save the parameters of the best evaluation so far; the result as of `Checkpointer.save_best`."""
         self.directory.check_ours()
-        update, params = ended.running.update, ended.running.params
-        return self.checkpointer.save_best(update, params, {"update": update, **ended.result.to_json()})
+        update, by_player = ended.running.update, ended.running.params
+        parts = checkpoint.by_player({name: {saved_files.PARAMS: params} for name, params in by_player.items()})
+        return self.checkpointer.save_best(update, parts, {"update": update, **ended.result.to_json()})
 
     def check(self) -> None:
         """Raises CheckpointError if the last state could not be saved."""

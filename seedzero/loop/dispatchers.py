@@ -120,53 +120,61 @@ class Dispatcher:
     def act(self, homes: Sequence[int]) -> None:
         """Acts for waiting training environments at home with some players: a tick of each place, completed as one."""
 
-        def home_that_acts(slots: np.ndarray) -> int | None:
-            home = self.seating.home(slots)
-            return home if home in homes and not self.players[home].rate_limiter.holds(slots) else None
+        def homes_that_act(slots: np.ndarray) -> Mapping[int, np.ndarray]:
+            found, learning = self.seating.rows(slots), self.players
+            waits = any(home not in homes or learning[home].rate_limiter.holds(own) for home, own in found.items())
+            return {} if waits else found
 
         for player in self.players:
             player.receive()
         for place in dict.fromkeys(self.players[home].place for home in homes):
-            began, dealt = self.observer.clock(), dict[int, list[batches.Message]]()
-            for message in self._take(types.Role.TRAIN, place, home_that_acts):
-                dealt.setdefault(self.seating.home(message.slots), []).append(message)
-            if not dealt:
+            began = self.observer.clock()
+            parties = self.seating.parties(self._take(types.Role.TRAIN, place, homes_that_act))
+            if not parties:
                 continue  # their session ended a moment ago
-            tick = [self._act_at(self.players[home], dealt[home]) for home in sorted(dealt)]
+            tick = [self._act_at(*party) for party in parties]
             self.in_flight.add_call("act", began, functools.partial(self._deliver, tick), place.acting)
             if place is self.places[0]:
                 self.evaluated_last = False
 
-    def _act_at(self, player: players.Player, messages: Sequence[batches.Message]) -> ticks.Dealt:
-        """Books the rows of a home, and submits a call for each of their movers."""
-        num_inserts, joined = player.num_inserts, batches.join(messages, player.accounting.spec)
-        hands, cut, bot = self.seating.deal(joined), None, None
+    def _act_at(self, homes: Sequence[int], messages: Sequence[batches.Message]) -> ticks.Dealt:
+        """Books the rows of messages at their homes, of one place, and submits a call for each home and mover."""
+        here, cut, bot = [self.players[home] for home in homes], None, None
+        inserts, joined = [player.num_inserts for player in here], batches.join(messages, here[0].accounting.spec)
+        dealt = [self.seating.deal(joined, home) for home in homes]
         if (begins := self.begins_here[joined.slot]).any():
             cut = joined.slot[begins & ~joined.first]
             joined = joined._replace(first=joined.first | begins)
             self.begins_here[joined.slot] = False
         if self._moves is not None:
+            (hands,) = dealt
             joined, bot = self._moves.settle(joined, hands), scripted_moves.bots(hands, joined.final)
-        player.accounting.record(seatings.stored(joined, hands), self.clock(), cut)
-        self.gathered.add_means({"policy_age": player.num_updates - player.version})
-        calls = [self._run_act(player, messages, joined, hand, player.version, num_inserts) for hand in hands]
-        looks = self.observer.look(joined.slot, player.place)
-        return ticks.Dealt(joined, messages, player.version, player.num_updates - player.version, calls, looks, bot)
+        calls = list[ticks.ActingCall]()
+        for player, hands, num_inserts in zip(here, dealt, inserts, strict=True):
+            player.accounting.record(seatings.stored(joined, hands), self.clock(), cut)
+            self.gathered.add_means({"policy_age": player.num_updates - player.version})
+            calls += [self._run_act(player, messages, joined, hand, player.version, num_inserts) for hand in hands]
+        looks = self.observer.look(joined.slot, here[0].place)
+        age = max(player.num_updates - player.version for player in here)
+        return ticks.Dealt(joined, messages, min(player.version for player in here), age, calls, looks, bot)
 
     def evaluate(self, *, is_last: bool) -> evaluators.Ended | None:
         """Acts for the waiting evaluation environments; returns a complete evaluation. is_last: it ends the run."""
         running, player, began = self.evaluator.running, self.players[0], self.observer.clock()
         assert running is not None
-        messages = self._take(types.Role.EVALUATE, player.place, lambda slots: 0)
+        messages = self._take(types.Role.EVALUATE, player.place, lambda slots: {0: slots})
         if not messages:
             return None  # their session ended a moment ago
         self.evaluated_last = True
         joined = batches.join(messages)
         ended = self.evaluator.record(messages, player.num_updates, self.clock(), is_last=is_last)
         if ended is None:
-            hand = seatings.Hand(None, running.params, player.place.setup.spec.default_mode)
-            call = self._run_act(player, messages, joined, hand, running.update, 0)
-            tick = [ticks.Dealt(joined, messages, running.update, player.num_updates - running.update, [call])]
+            calls, mode = list[ticks.ActingCall](), player.place.setup.spec.default_mode
+            for home, rows in self.seating.evaluating(joined):
+                one = self.players[home]
+                hand = seatings.Hand(rows, running.params[one.name], mode)
+                calls.append(self._run_act(one, messages, joined, hand, running.update, 0))
+            tick = [ticks.Dealt(joined, messages, running.update, player.num_updates - running.update, calls)]
             self.in_flight.add_call("evaluate", began, lambda: self._deliver(tick), player.place.acting)
         else:
             self.observer.see(record.Acted(joined, messages))
@@ -178,14 +186,14 @@ class Dispatcher:
             self.workers.end_session(running.session, reason)
         return ended
 
-    def _take(self, role: types.Role, place: places.Place, home: inboxes.Home) -> list[batches.Message]:
+    def _take(self, role: types.Role, place: places.Place, homes: inboxes.Homes) -> list[batches.Message]:
         """Takes the messages of a tick in a place, in lock step in the order of their slots."""
 
-        def home_here(slots: np.ndarray) -> int | None:
-            at = home(slots)
-            return at if at is not None and self.players[at].place is place else None
+        def homes_here(slots: np.ndarray) -> Mapping[int, np.ndarray]:
+            found = homes(slots)
+            return found if all(self.players[home].place is place for home in found) else {}
 
-        messages = self.workers.inbox.take(role, place.setup.layout, place.programs.sizes[-1], home_here)
+        messages = self.workers.inbox.take(role, place.setup.layout, place.programs.sizes[-1], homes_here)
         if self._lock_step:
             messages.sort(key=lambda message: message.first_slot)
         return messages
@@ -199,7 +207,7 @@ class Dispatcher:
         version: int,
         num_inserts: int,
     ) -> ticks.ActingCall:
-        """Submits a call for a hand's rows of messages, of groups at home with a player."""
+        """Submits a call for a hand's rows of messages, which are at home with a player."""
         if hand.is_scripted and not hand.stored:
             return scripted_moves.acted(hand, len(joined.slot))
         setup, sizes, stored = player.place.setup, player.place.programs.sizes, hand.stored
@@ -242,7 +250,7 @@ class Dispatcher:
     def update(self, player: players.Player) -> None:
         """Learns once, and publishes due parameters."""
         began = self.observer.clock()
-        values = player.run_update(self.clock())
+        metrics = player.run_update(self.clock())
         if player.num_updates % self._publish_every == 0:
             player.publish()
         strategy = player.place.strategy
@@ -250,9 +258,12 @@ class Dispatcher:
         ended = self.update_times.begin()
 
         def collect() -> None:
-            fetched = dict(zip(names, np.asarray(values).tolist(), strict=True))
+            fetched = dict(zip(names, np.asarray(metrics).tolist(), strict=True))
             ended()
-            self.gathered.add_means({**fetched, **clipping.share(self._clip_norm, fetched)})
+            values = {**fetched, **clipping.share(self._clip_norm, fetched)}
+            self.gathered.add_means(values)
+            if self.seating.by_seat:
+                self.gathered.add_means({f"{name}/{player.name}": value for name, value in values.items()})
             if fetched["num_rejected"] >= _MAX_REJECTED:
                 raise errors.TrainingFailure(
                     f"the loss or its gradient was not finite in {_MAX_REJECTED} updates in a row; resume from the "
@@ -309,7 +320,8 @@ class Dispatcher:
             return
         for session in self.workers.roster.started(types.Role.EVALUATE)[:1]:
             player, now = self.players[0], self.clock()
-            params = player.copy_params()
+            acting = self.players if self.seating.by_seat else self.players[:1]
+            params = {one.name: one.copy_params() for one in acting}
             env_steps = sum(found.env_steps for found in (*self.everyone.counts(), *others))
             self.evaluator.begin(session, player.num_updates, params, now=now, env_steps=env_steps)
 

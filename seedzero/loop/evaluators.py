@@ -20,7 +20,7 @@ class Running(NamedTuple):
     session: rosters.Session
     update: int  # of the run when it began
     env_steps: int  # likewise
-    params: base.Params
+    params: Mapping[str, base.Params]  # of the players that act, by name
     played: episodes.Played
     began: float  # in seconds
 
@@ -79,9 +79,15 @@ class Evaluator:
         return self.last_step + phase.SILENCE_SECONDS if waits else -math.inf
 
     def begin(
-        self, session: rosters.Session, num_updates: int, params: base.Params, *, now: float, env_steps: int = 0
+        self,
+        session: rosters.Session,
+        num_updates: int,
+        params: Mapping[str, base.Params],
+        *,
+        now: float,
+        env_steps: int = 0,
     ) -> None:
-        """Starts an evaluation in the environments of a session; the parameters are a copy.
+        """Starts an evaluation in the environments of a session; the parameters, by player, are copies.
 
         env_steps: training steps stored so far.
         """

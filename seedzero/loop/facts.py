@@ -75,16 +75,17 @@ def _can_fill(
     config: configs.Config, dispatcher: dispatchers.Dispatcher, messages: Sequence[inboxes.Waiting]
 ) -> list[bool]:
     """Returns for each player whether its waiting messages are a batch; in lock step only all messages are."""
-    seating = dispatcher.seating
-    num_rows, num_waiting = [0] * len(dispatcher.players), 0
+    seating, learning = dispatcher.seating, dispatcher.players
+    num_rows, num_ready = [0] * len(learning), 0
     for message in messages:
-        home = seating.home(message.slots)
-        if home < 0:  # nobody learns in that place: they wait
-            num_waiting += message.num_envs
-        elif not dispatcher.players[home].rate_limiter.holds(message.slots):
+        at_home = seating.rows(message.slots)
+        if any(learning[home].rate_limiter.holds(slots) for home, slots in at_home.items()):
+            continue
+        num_ready += message.num_envs  # also where nobody learns in that place: they wait
+        for home in at_home:
             num_rows[home] += message.num_envs
     if config.run.deterministic:
-        return [sum(num_rows) + num_waiting == config.worker.num_envs] * len(num_rows)
+        return [num_ready == config.worker.num_envs] * len(num_rows)
     return [rows > 0 for rows in num_rows]
 
 
@@ -202,7 +203,7 @@ def look(
     num_reanalyses = dispatcher.everyone.num_reanalyses
     sessions = dispatcher.workers.roster.started(types.Role.TRAIN)
     groups = [slots for session in sessions for slots in session.slots]
-    at_home = [[slots for slots in groups if one.mine is None or one.mine[slots[0]]] for one in learning]
+    at_home = [[slots for slots in groups if one.mine is None or one.mine[slots].any()] for one in learning]
     lacking = [player.accounting.lacking(groups) for player, groups in zip(learning, at_home, strict=True)]
     away = [player.name for player, groups in zip(learning, at_home, strict=True) if not groups]
     if away and len(sessions) >= max(1, config.worker.num):  # else local workers are on their way
@@ -210,6 +211,10 @@ def look(
             f"no updates of {', '.join(away)}: no environments are at home there; have another worker join, or give "
             "more --worker.num_groups"
         )
+    policies = {
+        player.name: counts.PolicyCounts(player.num_updates, player.accounting.ledger.counts.env_steps)
+        for player in (learning if dispatcher.seating.by_seat else ())
+    }
     return counts.Snapshot(
         counts=found,
         num_updates=dispatcher.everyone.num_updates,
@@ -224,5 +229,6 @@ def look(
         matches=dispatcher.seating.num_matches(),
         win_rate=dispatcher.seating.win_rate(),
         num_frozen=len(dispatcher.seating.frozen()),
+        policies=policies,
         is_compiled=all(place.programs.sizes and place.programs.update.done() for place in dispatcher.places),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,8 +13,8 @@ from seedzero.device import batches
 from seedzero.loop import rosters
 from seedzero.transport import messages
 
-Home: TypeAlias = Callable[[np.ndarray], int | None]
-"""Returns the player at home in a group of slots [E]; None: the group must wait."""
+Homes: TypeAlias = Callable[[np.ndarray], Mapping[int, np.ndarray]]
+"""Returns the slots of each player at home in a message's slots [E]; {}: the group must wait."""
 
 
 class News(threading.Condition):
@@ -94,29 +94,32 @@ class Inbox:
         with self.news:
             return [Waiting(one.slots, one.num_envs) for one in self._waiting[role]]
 
-    def take(self, role: types.Role, layout: batches.Layout, max_rows: int, home: Home) -> list[batches.Message]:
+    def take(self, role: types.Role, layout: batches.Layout, max_rows: int, homes: Homes) -> list[batches.Message]:
         """Returns messages that fit into an acting call of each home, the oldest first; the others keep their places.
+
+        A message of several homes needs room in the calls of all.
 
         Args:
           max_rows: of a call, on each shard.
-          home: tells the homes.
+          homes: tells the homes.
         """
         with self.news:
             taken: list[batches.Message] = []
             left: list[batches.Message] = []
             counts: dict[int, np.ndarray | int] = {}  # rows of each home by shard
-            full = set()
+            full = set[int]()
             for message in self._waiting[role]:
-                at = home(message.slots)
-                if at is None or at in full:
+                at_home = homes(message.slots)
+                if not at_home or not full.isdisjoint(at_home):
+                    full.update(at_home)  # else later messages would overtake it
                     left.append(message)
                     continue
-                more = counts.get(at, 0) + _rows(message.slots, layout)
-                if np.max(more) > max_rows:
-                    full.add(at)
+                more = {home: counts.get(home, 0) + _rows(slots, layout) for home, slots in at_home.items()}
+                if any(np.max(number) > max_rows for number in more.values()):
+                    full.update(at_home)
                     left.append(message)
                     continue
-                counts[at] = more
+                counts |= more
                 taken.append(message)
             self._waiting[role] = left
             return taken

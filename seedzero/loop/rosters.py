@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from seedzero.config import cluster_config, configs
+from seedzero.config import cluster_config, configs, seats_config
 from seedzero.core import env_ids, errors, opponents, types
 from seedzero.device import batches
 from seedzero.transport import messages
@@ -162,10 +162,12 @@ class Roster:
             num_groups = min(worker.num_groups, hello.max_envs)
             size = min(worker.envs_per_group, hello.max_envs // num_groups, self._max_group)
         number, num_players = num_groups * size, self._config.league.most_players
-        if num_players > 1 and role is types.Role.TRAIN and size != worker.envs_per_group:
+        by_seat = seats_config.of_config(self._config).asked
+        if (num_players > 1 or by_seat) and role is types.Role.TRAIN and size != worker.envs_per_group:
+            who = f"the policies of {by_seat}" if by_seat else f"{num_players} players"
             raise errors.SlotsExhausted(
-                f"worker {hello.worker_id} takes groups of {size} environments, but {num_players} players learn, each "
-                f"at home in groups of worker.envs_per_group={worker.envs_per_group}; let it take "
+                f"worker {hello.worker_id} takes groups of {size} environments, but {who} learn, each at home in "
+                f"groups of worker.envs_per_group={worker.envs_per_group}; let it take "
                 f"{num_groups * worker.envs_per_group} environments"
             )
         if number == 0 or number > len(free):

@@ -1,7 +1,7 @@
-"""Seating: the player at home in a group of environments, and the movers of its rows.
+"""Seating: the players at home in the rows of a group of environments, and the movers of these.
 
-The home's rings and accounting get the rows, and its rate limiter allows the group's acting; a mover's parameters act
-on a row.
+A home's rings and accounting get its rows, and its rate limiter allows the group's acting; a mover's parameters act on
+a row.
 """
 
 from __future__ import annotations
@@ -49,25 +49,42 @@ def homes(num_slots: int, envs_per_group: int, num_players: int) -> np.ndarray:
 
 def stored(joined: batches.Batch, hands: Sequence[Hand]) -> batches.Batch:
     """Returns the rows that the home's rings and accounting get."""
-    if all(hand.stored for hand in hands):
-        return joined
     chosen = np.zeros(len(joined.slot), bool)
     for hand in hands:
         if hand.stored:
             chosen[slice(None) if hand.mine is None else hand.mine] = True
-    return joined.those(chosen)
+    return joined if chosen.all() else joined.those(chosen)
 
 
 class Seating:
     """One player, at home everywhere, who moves every row. Used by the loop's thread."""
 
+    by_seat = False
+    """Whether players are at home in seats: then a group has rows of several, and all of them play evaluations."""
+
     def home(self, slots: np.ndarray) -> int:
-        """Returns the number of the player at home in the group of these slots [E]; -1: nobody."""
+        """Returns the number of the player at home in the group of these slots [E]; -1: nobody. Not by seat."""
         return 0
 
-    def deal(self, joined: batches.Batch) -> Sequence[Hand]:
-        """Returns the hands of the rows of a home's messages; each row is in one of them."""
+    def rows(self, slots: np.ndarray) -> Mapping[int, np.ndarray]:
+        """Returns the slots of each player at home in a message's slots [E], by its number; {}: nobody is."""
+        home = self.home(slots)
+        return {} if home < 0 else {home: slots}
+
+    def parties(self, messages: Sequence[batches.Message]) -> list[tuple[tuple[int, ...], list[batches.Message]]]:
+        """Returns the messages of a tick by their homes, all of which wait for each other's calls."""
+        found = dict[tuple[int, ...], list[batches.Message]]()
+        for message in messages:
+            found.setdefault(tuple(self.rows(message.slots)), []).append(message)
+        return sorted(found.items(), key=lambda party: party[0])
+
+    def deal(self, joined: batches.Batch, home: int) -> Sequence[Hand]:
+        """Returns the hands of a home's rows among those of its messages; each row of it is in one of them."""
         return (Hand(),)
+
+    def evaluating(self, joined: batches.Batch) -> Sequence[tuple[int, np.ndarray | None]]:
+        """Returns the players that act in an evaluation, by number, with their rows, [N] bool; None: all."""
+        return ((0, None),)
 
     def count(self, ended: Sequence[payoffs.Match]) -> None:
         """Counts finished matches, in their order."""

@@ -58,6 +58,13 @@ def env_steps_of(saved: Mapping[str, Any]) -> int:
     return sum(Counts(**each).env_steps for each in found)
 
 
+class PolicyCounts(NamedTuple):
+    """The counters of one of the policies of agents that share an environment."""
+
+    update: int  # done
+    env_steps: int
+
+
 class Snapshot(NamedTuple):
     """A consistent view of the counters for other threads."""
 
@@ -76,4 +83,5 @@ class Snapshot(NamedTuple):
     matches: Mapping[str, int] = {}  # finished ones of a league by type, and void ones; {}: there is no league
     num_frozen: int = 0  # frozen players of a league
     win_rate: float | None = None  # lately against the league's active frozen players; None: there are none
+    policies: Mapping[str, PolicyCounts] = {}  # by name; {}: one policy plays for all
     is_compiled: bool = False  # acting and updating have their programs

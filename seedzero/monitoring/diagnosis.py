@@ -156,7 +156,8 @@ RULES = (
         "gradients",
         (),
         (clipping.GRAD_CLIPPED, "grad_norm"),
-        f"all clipped, and {symptoms.LARGEST_NORM:g} times as large as the limit (V-trace, of sums: " f"this many times for {symptoms.SUMMED_STEPS} steps)",
+        f"all clipped, and {symptoms.LARGEST_NORM:g} times as large as the limit (V-trace, of sums: "
+        f"this many times for {symptoms.SUMMED_STEPS} steps)",
         "a larger {clip_norm}; huge rewards; a tenth of {learning_rate}",
         symptoms.clipped_gradients,
         min_steps=100,

@@ -19,8 +19,8 @@ def tag(name: str) -> str:
         return f"eval/{name.removeprefix(_EVALUATION)}"
     if name.startswith(MATCHES):
         return name
-    if name.partition("/")[0] in _ROLLOUT:
+    if (counter := name.partition("/")[0]) in _ROLLOUT:
         return f"rollout/{name}"
-    if name in _TIME or name.endswith(("_seconds", "_per_second")):
+    if counter in _TIME or name.endswith(("_seconds", "_per_second")):
         return f"time/{name}"
     return f"train/{name}"

@@ -176,6 +176,7 @@ class View:
         """Returns the status for `seedzero status`; finished: why the run is, None: it is not."""
         snapshot, workers = self.progress.snapshot(), self.workers()
         steps, rates = snapshot.counts, self._rates(snapshot)
+        policies = {name: policy._asdict() for name, policy in snapshot.policies.items()}
         return {
             "env_steps": steps.env_steps,
             "updates": snapshot.num_updates,
@@ -192,6 +193,7 @@ class View:
             "last_evaluation": snapshot.last_evaluation,
             "finished": finished,
             **({"matches": dict(snapshot.matches)} if snapshot.matches else {}),
+            **({"policies": policies} if policies else {}),
             **({"hosts": list(lines)} if (lines := self.others()) else {}),
         }
 
@@ -227,6 +229,8 @@ class View:
                 usual["refreshed_per_second"] = self.progress.per_second(lambda snapshot: snapshot.num_reanalysed or 0)
                 usual["refreshed_per_insert"] = snapshot.num_reanalysed / max(1, snapshot.counts.stored)
             usual |= {f"{tags.MATCHES}{name}": count for name, count in snapshot.matches.items()}
+            for name, policy in snapshot.policies.items():
+                usual |= {f"{counter}/{name}": number for counter, number in policy._asdict().items()}
             if self.history is not None:
                 self.history.count(snapshot.matches, update=snapshot.num_updates, env_steps=env_steps)
         row = {**usual, **values}

@@ -617,7 +617,7 @@ def test_a_save_is_durable_when_it_is_in_the_bucket(here: Machine, there: Machin
         saver.wait()
         assert done == [1] == steps(gcs)
         with gcs.failing(403, kind="write"):
-            saver.save_best(2, with_best, {})
+            saver.save_best(2, {"params": with_best}, {})
             saver.save(2, trees.copy(_params(2)), {}, None)
             saver.wait()
         assert done == [1] == steps(gcs)

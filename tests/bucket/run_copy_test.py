@@ -36,7 +36,7 @@ def run(gcs: fake_gcs.FakeGcs, tmp_path: pathlib.Path) -> pathlib.Path:
         )
         for step in (10, 20):
             saver.save(step, {"params": trees.copy(_params(step)), "rest": trees.copy(_params(0))}, {}, None)
-        saver.save_best(15, trees.copy(_params(15)), {})
+        saver.save_best(15, {"params": trees.copy(_params(15))}, {})
         saver.close()
         opened.write_status({"updates": 20})
     for file in path.rglob("*"):

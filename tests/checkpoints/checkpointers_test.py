@@ -402,7 +402,9 @@ def test_a_step_is_durable_only_when_the_rename_is_flushed(
 def test_one_best_is_kept_and_read_alone(disk: harness.Disk) -> None:
     checkpointer = disk.open()
     for step, mean_return in ((7, 1.0), (20, 3.0), (9, 4.0)):
-        checkpointer.save_best(step, {"w": jnp.full(2, mean_return)}, {"mean_return": mean_return}).result(60)
+        checkpointer.save_best(step, {"params": {"w": jnp.full(2, mean_return)}}, {"mean_return": mean_return}).result(
+            60
+        )
         assert saved_files.restore_params(disk.path, "best", {"w": jnp.zeros(2)})[1].step == step
     params, found = saved_files.restore_params(disk.path, "best", {"w": jnp.zeros(2)})
     assert (found.step, found.counters) == (9, {"mean_return": 4.0})
@@ -417,7 +419,7 @@ def test_only_the_newest_waiting_best_is_written(disk: harness.Disk, monkeypatch
     checkpointer = disk.open()
     checkpointer.save(1, {"params": jnp.zeros(1)}, {}, None)
     for step in (1, 2, 3):
-        checkpointer.save_best(step, {"w": jnp.zeros(1)}, {})
+        checkpointer.save_best(step, {"params": {"w": jnp.zeros(1)}}, {})
     writing.open()
     checkpointer.wait()
     assert {directory.parent.name[:12] for directory, _ in writing.calls} == {"000000000001", "000000000003"}

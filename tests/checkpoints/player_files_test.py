@@ -236,7 +236,7 @@ def test_a_player_that_the_best_checkpoint_names_stays(disk: harness.Disk) -> No
     checkpointer = disk.open(keep=1)
     checkpointer.freeze(ONE, 1, params(1), {})
     checkpointer.save(1, STATE, {}, None, [ONE])
-    checkpointer.save_best(1, params(1), {})
+    checkpointer.save_best(1, {"params": params(1)}, {})
     checkpointer.wait()
     best, step = disk.path / "best" / f"{1:012d}", disk.step(1)
     manifest.write(best, dataclasses.replace(manifest.read(best), frozen=manifest.read(step).frozen))

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import math
 import re
@@ -376,38 +375,6 @@ def test_games_of_seats_need_an_agent_for_them_and_whole_games_in_a_group(said: 
     with pytest.raises(errors.ConfigError, match=r"--worker.envs_per_group=16: .* such as 18") as raised:
         combinations.check_environment(_of_agent("ppo", "spiel:kuhn_poker"), _spec(1, False, (*seats, "third")))
     said(raised.value, "groups")
-
-
-def test_groups_take_whole_games_unless_told_otherwise() -> None:
-    three, config = _spec(1, False, ("a", "b", "c")), _of_agent("ppo")
-    found, notes = combinations.whole_games(config, three, explicit=set())
-    assert (config.worker.envs_per_group, found.worker.envs_per_group) == (16, 18) and "=18: " in notes[0]
-    assert combinations.whole_games(found, three, explicit=set()) == (found, [])
-    assert combinations.whole_games(config, three, explicit={"worker.envs_per_group"}) == (config, [])
-    assert combinations.whole_games(config, _spec(1, False), explicit=set()) == (config, [])
-
-
-def test_agents_play_whole_games_in_evaluations_too(said: golden.Said) -> None:
-    agents, config = dataclasses.replace(_spec(1, False, ("a", "b", "c")), fixed_seats=True), _of_agent("ppo")
-    found, notes = combinations.whole_games(config, agents, explicit=set())
-    sizes = found.worker.envs_per_group, found.evaluation.num_envs, found.evaluation.episodes
-    assert len(notes) == 3 and all(size % 3 == 0 for size in sizes) and sizes[1] <= sizes[2]
-    combinations.check_environment(found, agents)
-    for name in ("evaluation.num_envs", "evaluation.episodes"):
-        with pytest.raises(errors.ConfigError, match=f"--{name}=10: .* such as 12"):
-            combinations.check_environment(configs.override(found, {name: 10}), agents)
-    two = dataclasses.replace(_spec(1, False, ("a", "b")), fixed_seats=True)
-    with said.raises(errors.ConfigError, "--league.freeze_every=500"):
-        combinations.check_environment(configs.override(config, {"league.freeze_every": 500}), two)
-
-
-def test_unrolls_of_seats_that_hold_their_group_are_told(said: golden.Said) -> None:
-    seats, config = _spec(1, False, ("a", "b")), _of_agent("ppo")
-    (note,) = combinations.uneven_rows(config, seats)
-    said(note)
-    assert "--ppo.max_lag=4" in note and not combinations.uneven_rows(config, _spec(1, False))
-    for other in (configs.override(config, {"ppo.max_lag": 2}), _of_agent("vtrace"), _of_agent("apex")):
-        assert not combinations.uneven_rows(other, seats)
 
 
 def test_environments_that_no_agent_plays_are_refused_too(said: golden.Said) -> None:

@@ -224,7 +224,7 @@ def test_the_parameters_before_any_update_are_a_choice_too(
 ) -> None:
     asked: list[Any] = []
 
-    def load(path: pathlib.Path, template: Any, step: Any, player: None) -> None:
+    def load(path: pathlib.Path, template: Any, step: Any, player: None, *, by_seat: bool) -> None:
         asked.append(step)
         raise errors.CheckpointError("enough")
 

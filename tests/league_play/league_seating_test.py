@@ -72,7 +72,7 @@ class Games:
             task=np.zeros(len(order), np.int32),
         )
         found = []
-        for hand in self.seating.deal(joined):
+        for hand in self.seating.deal(joined, self.seating.home(joined.slot)):
             mine = np.zeros(NUM_SLOTS, bool)
             mine[joined.slot if hand.mine is None else joined.slot[hand.mine]] = True
             found.append((mine, hand))
@@ -323,7 +323,7 @@ def test_opponents_move_by_the_setting(mode: str, expected: np.int8) -> None:
         group=GROUPS,
         game=slots,
     )
-    modes = {hand.params: hand.action_mode for hand in seating.deal(joined)}
+    modes = {hand.params: hand.action_mode for hand in seating.deal(joined, 0)}
     assert modes == {None: types.EXPLORE, "old": expected}
 
 
@@ -427,7 +427,7 @@ class SeatGames:
         )
         self.time += 1
         found: dict[int, tuple[str | None, bool]] = {}
-        for hand in self.seating.deal(joined):
+        for hand in self.seating.deal(joined, self.seating.home(joined.slot)):
             mine = slots if hand.mine is None else slots[hand.mine]
             assert not found.keys() & set(mine.tolist())
             found |= dict.fromkeys(mine.tolist(), (hand.params, hand.stored))  # type: ignore[arg-type]
@@ -505,7 +505,8 @@ def test_each_seat_s_own_return_counts_where_they_do_not_sum_to_zero(score: str)
                     task=slots % 2,
                     group=GROUPS[slots],
                     game=slots // 2 * 2,
-                )
+                ),
+                0,
             )
 
     play(5.0, 5.0)

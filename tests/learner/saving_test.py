@@ -278,7 +278,7 @@ def test_a_best_that_is_newer_than_the_checkpoint_must_be_exceeded(
 ) -> None:
     writer = checkpoint_dir.CheckpointDir(tmp_path, configs.Config().checkpoint, lambda: 0.0)
     if info is not None:
-        writer.write_best(5, {"w": np.zeros(1)}, info)
+        writer.write_best(5, {"params": {"params": {"w": np.zeros(1)}}}, info)
     assert saving.best_return_of(tmp_path, {"best_return": known}) == expected
 
 
@@ -297,7 +297,7 @@ def test_a_resume_knows_the_best_but_repeats_evaluations_in_deterministic_mode(
         run__deterministic=deterministic,
     )
     writer = checkpoint_dir.CheckpointDir(tmp_path, saved.config.checkpoint, lambda: 0.0)
-    writer.write_best(5, {"w": np.zeros(1)}, {"mean_return": 9.0})
+    writer.write_best(5, {"params": {"params": {"w": np.zeros(1)}}}, {"mean_return": 9.0})
     monkeypatch.setattr(checkpoint, "restore", lambda *args, **options: found)
     monkeypatch.setattr(states, "from_parts", lambda agent, train, parts: train)
     agent = cast(Any, _Named(samples=False))

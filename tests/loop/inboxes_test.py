@@ -21,9 +21,12 @@ def _message(slots: list[int], session_id: str = "r") -> batches.Message:
 
 
 def _take(
-    inbox: inboxes.Inbox, max_rows: int, layout: batches.Layout = ONE, home: inboxes.Home = lambda slots: 0
+    inbox: inboxes.Inbox,
+    max_rows: int,
+    layout: batches.Layout = ONE,
+    homes: inboxes.Homes = lambda slots: {0: slots},
 ) -> list[list[int]]:
-    return [message.slots.tolist() for message in inbox.take(types.Role.TRAIN, layout, max_rows, home)]
+    return [message.slots.tolist() for message in inbox.take(types.Role.TRAIN, layout, max_rows, homes)]
 
 
 def _waiting(inbox: inboxes.Inbox) -> list[list[int]]:
@@ -50,7 +53,7 @@ def test_messages_on_hold_keep_their_place_and_let_others_pass() -> None:
     inbox = inboxes.Inbox()
     for slots in ([0, 1], [2, 3], [4, 5], [6, 7]):
         inbox.put(_message(slots))
-    assert _take(inbox, 2, home=lambda slots: None if slots[0] in (0, 4) else 0) == [[2, 3]]
+    assert _take(inbox, 2, homes=lambda slots: {} if slots[0] in (0, 4) else {0: slots}) == [[2, 3]]
     assert _take(inbox, 8) == [[0, 1], [4, 5], [6, 7]]
 
 
@@ -58,8 +61,20 @@ def test_each_home_has_a_call_with_room_of_its_own() -> None:
     inbox = inboxes.Inbox()
     for slots in ([0, 1], [2, 3], [4, 5], [6, 7]):
         inbox.put(_message(slots))
-    assert _take(inbox, 2, home=lambda slots: int(slots[0] >= 4)) == [[0, 1], [4, 5]]
+    assert _take(inbox, 2, homes=lambda slots: {int(slots[0] >= 4): slots}) == [[0, 1], [4, 5]]
     assert _waiting(inbox) == [[2, 3], [6, 7]]
+
+
+def test_a_message_of_several_homes_needs_room_in_the_calls_of_all() -> None:
+    inbox = inboxes.Inbox()
+    for slots in ([0], [1, 3], [2, 5], [4], [6]):
+        inbox.put(_message(slots))
+
+    def by_parity(slots: np.ndarray) -> dict[int, np.ndarray]:
+        return {home: slots[slots % 2 == home] for home in np.unique(slots % 2).tolist()}
+
+    assert _take(inbox, 2, homes=by_parity) == [[0], [1, 3]]  # the even one waits behind [2, 5], which needs both
+    assert _take(inbox, 2, homes=by_parity) == [[2, 5], [4]]
 
 
 def test_messages_of_a_run_that_ended_are_dropped_and_its_slots_reported_once() -> None:

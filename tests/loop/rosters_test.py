@@ -176,6 +176,13 @@ def test_where_several_players_learn_a_group_is_whole(said: golden.Said) -> None
         roster.assign(_hello("b", max_envs=3))
 
 
+def test_where_agents_have_policies_a_group_is_whole(said: golden.Said) -> None:
+    roster = _roster(**{"run.agent": "ppo", "seats.policies": "each"})
+    assert _slots(roster, roster.assign(_hello()).session_id) == [0, 1, 2, 3]
+    with said.raises(errors.SlotsExhausted, "--seats.policies=each learn"):
+        roster.assign(_hello("b", max_envs=3))
+
+
 def test_bots_are_named_to_training_workers_that_know_them() -> None:
     members = "random,mcts-9,spiel:uniform_random"
     roster = _roster(**{"league.freeze_every": 100, "league.members": members})

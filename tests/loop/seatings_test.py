@@ -43,10 +43,10 @@ class ByParity(seatings.Seating):
     def home(self, slots: np.ndarray) -> int:
         return int(slots[0]) // self._group_size % 2
 
-    def deal(self, joined: batches.Batch) -> Sequence[seatings.Hand]:
+    def deal(self, joined: batches.Batch, home: int) -> Sequence[seatings.Hand]:
         movers = (joined.slot - joined.group) % 2
         hands = [seatings.Hand(movers == number, player.params) for number, player in enumerate(self.sharing)]
-        return hands or super().deal(joined)
+        return hands or super().deal(joined, home)
 
 
 @pytest.fixture(scope="module")
@@ -234,9 +234,9 @@ class AgainstOther(seatings.Seating):
 
     params: Any = None
 
-    def deal(self, joined: batches.Batch) -> Sequence[seatings.Hand]:
-        home = joined.slot == joined.game
-        hands = (seatings.Hand(home), seatings.Hand(~home, self.params, types.SAMPLE, stored=False))
+    def deal(self, joined: batches.Batch, home: int) -> Sequence[seatings.Hand]:
+        own = joined.slot == joined.game
+        hands = (seatings.Hand(own), seatings.Hand(~own, self.params, types.SAMPLE, stored=False))
         return [hand for hand in hands if hand.mine is not None and hand.mine.any()]
 
 

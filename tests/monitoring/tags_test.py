@@ -14,6 +14,8 @@ from seedzero.monitoring import tags
         ("episode_return/rooms_watermaze", "rollout/episode_return/rooms_watermaze"),
         ("matches/self_play", "matches/self_play"),
         ("env_steps", "time/env_steps"),
+        ("env_steps/wolf", "time/env_steps/wolf"),
+        ("loss/wolf", "train/loss/wolf"),
         ("updates_per_second", "time/updates_per_second"),
         ("batch_wait_seconds", "time/batch_wait_seconds"),
         ("loss_value", "train/loss_value"),

@@ -246,6 +246,19 @@ def test_a_league_s_matches_are_in_status_rows_history_and_console(tmp_path: pat
     assert [text for text in screen.messages if text.startswith("league: ")]
 
 
+def test_policies_have_counters_of_their_own_in_status_and_rows(tmp_path: pathlib.Path) -> None:
+    shown, _, _ = _view(tmp_path)
+    policies = {"wolf": counts.PolicyCounts(3, 40), "sheep": counts.PolicyCounts(4, 50)}
+    shown.progress.follow(lambda: counts.Snapshot(num_updates=7, policies=policies))
+    assert shown.status()["policies"] == {
+        "wolf": {"update": 3, "env_steps": 40},
+        "sheep": {"update": 4, "env_steps": 50},
+    }
+    shown.write_row({})
+    (row,) = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert (row["update"], row["update/wolf"], row["env_steps/sheep"]) == (7, 3, 50)
+
+
 def test_steps_that_a_queue_gave_up_stay_in_every_count_of_environment_steps(tmp_path: pathlib.Path) -> None:
     shown, _, _ = _view(tmp_path)
     given_up = counts.Counts(acknowledged=90, stored=60, discarded={counts.UNFINISHED_UNROLL: 30})
@@ -263,5 +276,6 @@ def test_without_a_league_no_view_mentions_one(tmp_path: pathlib.Path) -> None:
     shown.progress.follow(lambda: counts.Snapshot(counts=counts.Counts(stored=90), num_updates=7))
     shown.write_row({})
     shown.observe(1.0)
-    assert "matches" not in shown.status() and "matches" not in (tmp_path / "metrics.jsonl").read_text()
+    assert shown.status().keys().isdisjoint({"matches", "policies"})
+    assert "matches" not in (tmp_path / "metrics.jsonl").read_text()
     assert not (tmp_path / "league.jsonl").exists() and not screen.messages

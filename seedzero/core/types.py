@@ -292,6 +292,7 @@ class EnvSpec:
 
     @property
     def observation_bytes(self) -> int:
+        """Bytes of one observation as it travels."""
         return math.prod(self.observation_shape) * np.dtype(self.observation_dtype).itemsize
 
 

@@ -63,10 +63,12 @@ class Record:
 
     @property
     def num_steps(self) -> int:
+        """Number of actions, T."""
         return len(self.arrays["action"])
 
     @property
     def spec(self) -> types.EnvSpec:
+        """The interface of the recorded environment."""
         return types.EnvSpec.from_json(self.header["spec"])
 
 

@@ -1,0 +1,235 @@
+"""Writes the generated parts of the documents: tables of settings, and the functions of the Python API.
+
+`.venv/bin/python scripts/reference.py` writes all of them; `--check` changes nothing, and exits with 1 if a part is
+old. A part lies between `<!-- NAME -->` and `<!-- end -->`; the text around it is yours.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import math
+import pathlib
+import re
+import sys
+import textwrap
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import seedzero
+from seedzero.config import configs, options
+from seedzero.core import errors
+
+ROOT = pathlib.Path(__file__).parents[1]
+WIDTH = 100
+SHARED = ("network", "optimizer", "reward")
+"""Sections whose defaults each agent has for itself; they are on its page."""
+PART = re.compile(r"^<!-- (?P<name>(?:settings|:::) \S+) -->\n.*?^<!-- end -->$", re.DOTALL | re.MULTILINE)
+
+
+def written(text: str) -> str:
+    """Returns a document with all its generated parts as they should be."""
+    makers: dict[str, Callable[[str], str]] = {"settings": settings, ":::": function}
+
+    def part(found: re.Match[str]) -> str:
+        kind, _, name = found["name"].partition(" ")
+        gap = "\n\n" if kind == "settings" else "\n"  # the site renders these tables, and replaces the other parts
+        return gap.join([f"<!-- {found['name']} -->", makers[kind](name), "<!-- end -->"])
+
+    return PART.sub(part, text)
+
+
+def settings(name: str) -> str:
+    """Returns the settings of a section that all agents have, or of an agent: its own and those with its defaults."""
+    if name not in configs.agent_names():
+        return table(name, configs.Config())
+    config = configs.of_agent(name)
+    others = [section for section in (*config.agent.SECTIONS, *SHARED) if section != "league"]
+    sections = dict.fromkeys([name, *others])
+    parts = [table(section, config) for section in sections]
+    return "\n\n".join(f"### `{section}`\n\n{rows}" for section, rows in zip(sections, parts, strict=True) if rows)
+
+
+def table(section: str, config: configs.Config) -> str:
+    """Returns a table of the settings of a section that the configuration's agent reads; "": it reads none."""
+    values = configs.flatten(config)
+    rows = [
+        _row(name, values[name], field, config.agent.CHOICES.get(name, ()))
+        for name, field in configs.fields().items()
+        if name.partition(".")[0] == section and configs.is_read(name, config)
+    ]
+    head = ["| setting | default | unit | range | may change | meaning |", "|---|---|---|---|---|---|"]
+    return "\n".join([*head, *rows]) if rows else ""
+
+
+def _row(name: str, value: options.Value, field: dataclasses.Field[Any], choices: tuple[str, ...]) -> str:
+    metadata = field.metadata
+    default = "" if value == "" else f"`{options.shown(value)}`"
+    cells = [
+        f"`{configs.flag(name)}`",
+        default,
+        metadata["unit"],
+        _range(value, choices or metadata["choices"], metadata["low"], metadata["high"]),
+        metadata["resumable"] or "no",
+        metadata["help"],
+    ]
+    return f"| {' | '.join(_cell(cell) for cell in cells)} |"
+
+
+def _range(value: options.Value, choices: tuple[str, ...], low: float, high: float) -> str:
+    if choices:
+        return ", ".join(f"`{choice}`" for choice in choices)
+    if isinstance(value, bool):
+        return "`true`, `false`"
+    if isinstance(value, str):
+        return "text"
+    if high in (math.inf, options.LARGEST, options.LARGEST_COUNT):
+        return "any number" if low == -math.inf else f"at least {_number(low)}"
+    return f"{_number(low)} to {_number(high)}"
+
+
+def _number(value: float) -> str:
+    return f"{int(value):,}" if value == int(value) else f"{value:g}"
+
+
+def _cell(text: str) -> str:
+    """Returns text for a cell of Markdown: outside code, signs that would be read as markup are escaped."""
+    parts = re.split(r"(`[^`]*`)", text.replace("|", "\\|"))
+    return "".join(part if part.startswith("`") else re.sub(r"([*<])", r"\\\1", part) for part in parts)
+
+
+def function(path: str) -> str:
+    """Returns signature and first paragraph of a function or class; of a module its classes, or its tree of errors."""
+    found = _find(path)
+    if not inspect.ismodule(found):
+        return _entry(_public(path), found)
+    if found is errors:
+        tree = _doc(found).split("\n\n")[1]
+        return f"```\n{textwrap.dedent(tree)}\n```"
+    members = [member for member in vars(found).values() if inspect.isclass(member) and member.__module__ == path]
+    rows = [f"| `{path}.{member.__name__}` | {_fields(member)} | {_cell(_first(member))} |" for member in members]
+    return "\n".join(["| class | fields | meaning |", "|---|---|---|", *rows])
+
+
+def _fields(kind: type) -> str:
+    return ", ".join(f"`{name}`" for name in inspect.signature(kind).parameters)
+
+
+def _find(path: str) -> Any:
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError:
+        module, _, name = path.rpartition(".")
+        return getattr(importlib.import_module(module), name)
+
+
+def _public(path: str) -> str:
+    """Returns the name under which a user imports a function of the package."""
+    short = f"seedzero.{path.rpartition('.')[2]}"
+    return short if getattr(seedzero, short.partition(".")[2], None) is _find(path) else path
+
+
+def _entry(name: str, found: Any) -> str:
+    lines = [f"```text\n{_signature(name, found)}\n```"]
+    if first := _first(found):
+        lines.append(textwrap.fill(first, WIDTH, break_long_words=False, break_on_hyphens=False))
+    if methods := list(_methods(found)):
+        lines.append("\n".join(["| method | meaning |", "|---|---|", *methods]))
+    return "\n\n".join(lines)
+
+
+def _signature(name: str, found: Any) -> str:
+    """Returns a signature: a line, or as many parameters in each line as fit."""
+    if getattr(found, "_is_protocol", False):
+        return f"class {name}"
+    parameters, result = _parameters(found)
+    lines = [""]
+    if len(f"{name}({', '.join(parameters)}){result}") <= WIDTH:
+        return f"{name}({', '.join(parameters)}){result}"
+    for parameter in parameters:
+        if len(lines[-1]) + len(parameter) > WIDTH - 6:
+            lines.append("")
+        lines[-1] += f"{parameter}, "
+    return f"{name}(\n" + "".join(f"    {line.rstrip()}\n" for line in lines) + f"){result}"
+
+
+def _parameters(found: Any) -> tuple[list[str], str]:
+    signature = inspect.signature(found)
+    names: list[str] = []
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and kind not in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL):
+            names.append("*")
+        kind = parameter.kind
+        names.append(_plain(parameter))
+    result = signature.return_annotation
+    return names, "" if inspect.isclass(found) or result is signature.empty else f" -> {result}"
+
+
+def _plain(parameter: inspect.Parameter) -> str:
+    """Returns a parameter with its annotation as it is written in the source."""
+    star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    annotation = parameter.annotation
+    text = star + parameter.name
+    if annotation is not parameter.empty:
+        written = annotation.__forward_arg__ if isinstance(annotation, typing.ForwardRef) else annotation
+        text += f": {written if isinstance(written, str) else inspect.formatannotation(written)}"
+    if parameter.default is parameter.empty:
+        return text
+    return f"{text} = {parameter.default!r}" if annotation is not parameter.empty else f"{text}={parameter.default!r}"
+
+
+def _methods(found: Any) -> Iterator[str]:
+    """Yields a row for each public method and property of a class, in the order of the source."""
+    if not inspect.isclass(found):
+        return
+    for name, member in vars(found).items():
+        is_property = isinstance(member, property)
+        plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+        if name[0] == "_" or not (is_property or inspect.isfunction(plain)):
+            continue
+        first = re.split(r"(?<=[.;])\s", _first(member), maxsplit=1)[0].rstrip(";")
+        if first.startswith("The former name"):
+            continue
+        shown = name if is_property else f"{name}({', '.join(_arguments(plain))})"
+        yield f"| `{shown}` | {_cell(first)} |"
+
+
+def _arguments(method: Any) -> Iterator[str]:
+    """Yields the arguments of a method without their types; what has a default is named with it."""
+    for parameter in list(inspect.signature(method).parameters.values())[1:]:
+        yield _plain(parameter.replace(annotation=parameter.empty))
+
+
+def _doc(found: Any) -> str:
+    return inspect.cleandoc(found.__doc__ or "")
+
+
+def _first(found: Any) -> str:
+    """Returns the first paragraph of a docstring as a line."""
+    first = " ".join(_doc(found).partition("\n\n")[0].split())
+    is_made = inspect.isclass(found) and first.startswith(f"{found.__name__}(")  # by dataclasses
+    return "" if is_made else first
+
+
+def documents() -> dict[pathlib.Path, str]:
+    """Returns the documents with generated parts, and their texts as they should be."""
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").rglob("*.md"))}
+    return {path: written(text) for path, text in texts.items() if PART.search(text)}
+
+
+def main() -> int:
+    old = {path: text for path, text in documents().items() if path.read_text(encoding="utf-8") != text}
+    for path, text in old.items():
+        if "--check" in sys.argv:
+            print(f"old: {path.relative_to(ROOT)}")
+        else:
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {path.relative_to(ROOT)}")
+    return int(bool(old) and "--check" in sys.argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

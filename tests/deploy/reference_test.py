@@ -1,0 +1,68 @@
+"""The generated parts of the documents are those that `scripts/reference.py` writes today."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import types
+
+import deploy_files
+import pytest
+
+import seedzero
+from seedzero.config import configs
+
+ROOT = deploy_files.ROOT
+COMMAND = "write them by `.venv/bin/python scripts/reference.py`, and review `git diff docs`"
+
+
+@pytest.fixture(scope="module")
+def reference() -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "scripts" / "reference.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_generated_parts_are_new(reference: types.ModuleType) -> None:
+    documents = reference.documents()
+    assert len(documents) >= 9
+    old = [path.name for path, text in documents.items() if path.read_text(encoding="utf-8") != text]
+    assert not old, COMMAND
+
+
+def test_every_setting_has_a_row(reference: types.ModuleType) -> None:
+    text = "".join(reference.documents().values())
+    assert not [name for name in configs.fields() if f"| `{configs.flag(name)}` |" not in text]
+    for agent in configs.agent_names():
+        page = (ROOT / "docs" / "agents" / f"{agent}.md").read_text(encoding="utf-8")
+        assert f"<!-- settings {agent} -->" in page
+
+
+def test_every_public_name_has_an_entry() -> None:
+    page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^(?:seedzero\.|<!-- ::: seedzero\.(?:core\.)?)(\w+)", page, re.MULTILINE))
+    assert not {*seedzero.__all__} - named
+
+
+def test_a_row_has_the_agent_s_default_and_choices(reference: types.ModuleType) -> None:
+    rows = reference.settings("apex").splitlines()
+    assert "### `replay`" not in rows and "### `apex`" in rows
+    (row,) = [row for row in rows if row.startswith("| `--optimizer.kind`")]
+    assert row.split(" | ")[1:5] == ["`rmsprop`", "", "`adam`, `rmsprop`", "no"]
+    (row,) = [row for row in rows if row.startswith("| `--network.kind`")]
+    assert row.split(" | ")[3] == "`auto`, `mlp`, `conv`, `nature`, `deep`"
+    (row,) = [row for row in reference.settings("run").splitlines() if row.startswith("| `--seed`")]
+    assert row.split(" | ")[1:5] == ["`0`", "", "at least 0", "no"]
+
+
+def test_signs_of_markup_are_escaped_outside_code(reference: types.ModuleType) -> None:
+    assert reference._cell("a*b | `c*d|e` <f>") == "a\\*b \\| `c*d\\|e` \\<f>"
+
+
+def test_a_part_is_replaced_and_the_text_around_it_stays(reference: types.ModuleType) -> None:
+    text = "before\n\n<!-- settings tls -->\nold\n<!-- end -->\n\nafter\n"
+    new = reference.written(text)
+    assert new.startswith("before\n\n<!-- settings tls -->\n\n| setting |") and new.endswith("-->\n\nafter\n")
+    assert "\nold\n" not in new and reference.written(new) == new

@@ -81,28 +81,7 @@ OLD_PAGES: set[str] = {
     "docs/several_agents.md",
 }
 OLD_HELP: set[str] = {
-    "env",
-    "evaluation",
-    "league",
-    "muzero",
-    "network",
-    "r2d2",
-    "reanalyse",
-    "seedzero benchmark",
-    "seedzero checkpoint",
-    "seedzero compare",
-    "seedzero diagnose",
-    "seedzero evaluate",
-    "seedzero export",
-    "seedzero launch",
-    "seedzero league",
-    "seedzero page",
     "seedzero play",
-    "seedzero plot",
-    "seedzero record",
-    "seedzero sweep",
-    "seedzero train",
-    "training",
 }
 """Sections of settings, and commands."""
 OLD_MESSAGES: set[str] = {

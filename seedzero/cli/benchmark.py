@@ -130,8 +130,9 @@ COMMAND = parse.Command(
         f"batch={_listing(ROWS['batch'])}": "search: only these rows (default: all, on a CPU without 512)",
         f"network={_listing(ROWS['network'])}": "search: only these rows (default: all, on a CPU without middle)",
         f"policy={_listing(ROWS['policy'])}": "search: only these rows",
-        f"players={_listing(PLAYERS)}": "acting: a call for each of so many players, with parameters of its own and "
-        "an equal part of 32, 128 and 512 rows, against one call of all rows; for MuZero and PPO, or --agent",
+        f"players={_listing(PLAYERS)}": "acting: one call for each of N players, with its own parameters "
+        "and an equal part of 32, 128 and 512 rows, against one call of all "
+        "rows; for MuZero and PPO, or --agent",
         "json": "end with one line of JSON",
     },
     takes_settings=True,

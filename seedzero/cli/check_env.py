@@ -183,10 +183,11 @@ def _number(value: float) -> str:
 
 
 COMMAND = parse.Command(
-    summary="Steps an environment at random; prints its spaces, episodes and fitting settings; trains nothing.",
+    summary="Checks an environment with random steps and prints its spaces, "
+    "episodes and fitting settings; trains nothing.",
     usage="ENV [--preset=NAME] [--agent=NAME] [--env.KEY=VALUE ...] [--json]",
     flags={
-        parse.PRESET: "preset to judge by (default: the one that suits the environment)",
+        parse.PRESET: "preset to check for (default: the one that suits the environment)",
         "steps=N": f"random steps (default: {NUM_STEPS}, or as many as {MAX_SECONDS:g} s allow)",
         "json": "print one line of JSON",
     },
@@ -194,9 +195,9 @@ COMMAND = parse.Command(
     takes_settings=True,
     details="""
 It makes the environment as a worker would and prints its arrays, the range of their values, lengths and returns of
-episodes, rewards, speed, the preset and network that `seedzero train --env=ENV` takes, and advice.
+episodes, rewards, speed, the preset and network that `seedzero train --env=ENV` chooses, and advice.
 
-The exit code is 1 for an environment that training would refuse.
+The exit code is 1 for an environment that training would reject.
 
 Examples:
   seedzero check-env gym:LunarLander-v3

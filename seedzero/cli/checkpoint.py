@@ -79,12 +79,12 @@ COMMAND = parse.Command(
     words=(("list", "verify"),),
     flags={
         **parse.RUN_DIR,
-        "json": "print one line of JSON in place of the table: sizes in bytes, times since the epoch",
+        "json": "print one line of JSON instead of the table: sizes in bytes, times since the epoch",
     },
     required=("run_dir",),
     details="""
-A row a checkpoint, oldest first, the best one by evaluation last. verify ends with 1 if one is damaged; a resume
-takes the newest that is whole. The JSON is a list of step, best, ok, reason, bytes, time, has_replay and
+One row for each checkpoint, oldest first, the best one by evaluation last. verify ends with 1 if one is damaged; a
+resume takes the newest undamaged one. The JSON is a list of step, best, ok, reason, bytes, time, has_replay and
 kept_for_good.""",
     run=run,
 )

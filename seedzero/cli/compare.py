@@ -125,13 +125,13 @@ COMMAND = parse.Command(
     usage="RUN [RUN ...] [--by=SETTING,...] [--json]",
     words=((),),
     more_words=10_000,
-    flags={**plot.BY, "json": "print one line of JSON in place of the tables"},
+    flags={**plot.BY, "json": "print one line of JSON instead of the tables"},
     details="""
 RUN is as for `seedzero plot`: a run directory, a directory of runs, a pattern, or gs://BUCKET/PATH of a run. Runs with
-equal settings but for the seed are a group; --by names the settings by which to part them instead.
+equal settings except for the seed are a group; --by names other settings to group them by.
 
-Scores are those of the evaluations while training: last and best, the first one left out as a baseline. steps/s are
-those of the whole run, compilation included. `seedzero evaluate` scores a checkpoint with more episodes.
+Scores are those of the evaluations while training, last and best; the first one is only a baseline. steps/s are those
+of the whole run, compilation included. `seedzero evaluate` scores a checkpoint with more episodes.
 
 The JSON has settings (name, values and given by group), runs (group, run_dir, seed, state, finished, env_steps,
 updates, seconds, env_steps_per_second, last and best: mean, stderr, episodes, update, env_steps), groups (settings,

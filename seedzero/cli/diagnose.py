@@ -67,9 +67,9 @@ def _lines(found: Sequence[diagnosis.RuleVerdict]) -> Iterator[str]:
 
 
 COMMAND = parse.Command(
-    summary="Reads a run's metrics for symptoms of runs that do not learn: healthy or not, and the setting to change.",
+    summary="Checks a run's metrics for symptoms of runs that do not learn, and names the setting to change.",
     usage="--run_dir=DIR [--json]",
-    flags={**parse.RUN_DIR, "json": "print one line of JSON in place of the table"},
+    flags={**parse.RUN_DIR, "json": "print one line of JSON instead of the table"},
     required=("run_dir",),
     details="""
 A row for each symptom of the table in docs/troubleshooting.md that concerns the run's agent: healthy; not healthy,

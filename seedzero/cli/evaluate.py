@@ -180,22 +180,26 @@ def export(arguments: parse.Arguments) -> int:
 
 
 _PLAYER = {
-    "player=NAME": "a frozen player of the run's league, in place of --step; `seedzero league show` lists them; or "
-    "one of the policies of --seats.policies",
+    "player=NAME": "a frozen player of the run's league, instead of --step; `seedzero league show` lists them; or one "
+    "of the policies of --seats.policies",
 }
 _POLICY = {
-    "policy=greedy|sample": "the best action, or a draw from the agent's policy (MuZero: the search's; Ape-X and R2D2 "
-    "have none); default: sample in games of seats (hidden information or simultaneous moves), else greedy",
+    "policy=greedy|sample": "greedy: the best action; sample: a draw from the agent's policy "
+    "(for MuZero the search's; Ape-X and R2D2 have no policy); default: "
+    "sample in games of seats (hidden information or simultaneous "
+    "moves), otherwise greedy",
 }
 CHECKPOINT = {
-    "step=N|best|last": "which checkpoint: an update's number, best (by evaluation while training, the first one left "
-    "out) or last; default: best if there is one, else last; in games of two players last",
+    "step=N|best|last": "checkpoint: an update's number, best (by evaluations while "
+    "training, except for the first), or last; default: best if there "
+    "is one, otherwise last; in games of two players last",
     **_PLAYER,
     **_POLICY,
 }
 LIMIT = {
-    "max_episode_steps=N": "longer episodes end there, and count with their rewards so far (default: the run's "
-    "evaluation.max_episode_steps); `evaluate` refuses it in games of two players, which it plays to their end",
+    "max_episode_steps=N": "end longer episodes here, and count their rewards so far (default: "
+    "the run's evaluation.max_episode_steps); `evaluate` rejects it in "
+    "games of two players, which it plays to the end",
 }
 COMMAND = parse.Command(
     summary="Plays episodes with a saved agent and prints their mean return as JSON.",
@@ -204,13 +208,16 @@ COMMAND = parse.Command(
         **parse.RUN_DIR,
         **CHECKPOINT,
         "episodes=N": f"number of episodes (default {_EPISODES})",
-        "seed=N": "of the environments, of random moves, of drawn actions (default 0)",
+        "seed=N": "seed of the environments, of random moves and of drawn actions (default 0)",
         **LIMIT,
-        "opponent=random|mcts-N|exhaustive|RUN_DIR": "games of two players: random moves (the default); mcts-N: "
-        "OpenSpiel's bot with N simulations; exhaustive: every line of play that the other side has, once, in small "
-        "games; or the last checkpoint of another run of the same game. Games of two seats: random, or RUN_DIR",
+        "opponent=random|mcts-N|exhaustive|RUN_DIR": "games of two players: random moves (the default); mcts-N, "
+        "OpenSpiel's bot with N simulations; exhaustive, every line of play "
+        "of the other side once, in small games; or the last checkpoint of "
+        "another run of the same game. Games of two seats: random, or "
+        "RUN_DIR",
         **parse.TRUST,
-        "listen=HOST:PORT|unix:PATH": "runs with --env=remote: plays in the environments of a worker that joins here",
+        "listen=HOST:PORT|unix:PATH": "runs with --env=remote: play in the environments of a worker that "
+        "connects here",
         **{
             flag: f"with --listen: {configs.fields()[setting].metadata['help']}"
             for flag, setting in _OF_SERVER.items()
@@ -239,14 +246,15 @@ PLAY = parse.Command(
     usage="--run_dir=DIR [--video=FILE.mp4|FILE.gif|--page|--human[=SEAT]] [--step=N|best|last] [--seed=N]",
     flags={
         **parse.RUN_DIR,
-        "video=FILE.mp4|FILE.gif": f"file to write (default {_VIDEO}, play-2.mp4 and so on where that is taken)",
-        "page": "in place of a video: record the episode, with the search's findings, into records/ of the run "
-        "directory, and open the page at it (docs/page.md); Ctrl-C ends the page",
+        "video=FILE.mp4|FILE.gif": f"file to write (default {_VIDEO}, or play-2.mp4 and so on if that exists)",
+        "page": "instead of a video: record the episode, with the search's "
+        "findings, into records/ of the run directory, and open the page at "
+        "it (docs/page.md); Ctrl-C ends the page",
         "human": "you play against the agent, in any game of two or more seats; --human=second, or the name or number "
         "of a seat, in place of the first one. Each game is recorded as records/human-N.npz of the run directory",
         "simulations=N": "with --human: of the agent's search; default: as in training",
         **CHECKPOINT,
-        "seed=N": "of the environment, of drawn actions (default 0)",
+        "seed=N": "seed of the environment and of drawn actions (default 0)",
         **LIMIT,
         **parse.TRUST,
     },
@@ -258,7 +266,7 @@ output: step, chosen, player and policy as of `evaluate`, wins, draws, losses, a
     run=play,
 )
 EXPORT = parse.Command(
-    summary="Writes a saved agent as StableHLO programs that need JAX alone.",
+    summary="Writes a saved agent as StableHLO programs that need only JAX.",
     usage="--run_dir=DIR --out=DIR [--step=N|best|last] [--format=stablehlo] [--platforms=cpu,cuda,tpu]",
     flags={
         **parse.RUN_DIR,
@@ -267,7 +275,7 @@ EXPORT = parse.Command(
         **_PLAYER,
         **_POLICY,
         "format=stablehlo": "stablehlo (the default): programs of jax.export",
-        "platforms=NAMES": "that the programs run on, of cpu, cuda, rocm, tpu (default cpu)",
+        "platforms=NAMES": "platforms that the programs run on, of cpu, cuda, rocm, tpu (default cpu)",
         "batch_size=N": "rows of all inputs (default: any number)",
         **parse.TRUST,
     },

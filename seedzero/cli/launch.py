@@ -137,19 +137,22 @@ COMMAND = parse.Command(
     words=(("ray",),),
     flags={
         "num_workers=N": "workers that step environments, each an actor",
-        "num_learners=N": "learner hosts of the run, each an actor; they share the workers evenly (default: the run's "
-        "number, else 1)",
-        "run_dir=DIR": "as for `seedzero train`; every node that may hold the learner must see it",
-        "address=HOST:PORT|local": "of the cluster's head, or local: start Ray on this machine (default: RAY_ADDRESS, "
-        "else the Ray that runs on this machine, else local)",
+        "num_learners=N": "learner hosts of the run, each an actor; they share the workers "
+        "evenly (default: the run's number, or 1)",
+        "run_dir=DIR": "as for `seedzero train`; every node that may run the learner must see it",
+        "address=HOST:PORT|local": "address of the cluster's head, or local to start Ray on this "
+        "machine (default: RAY_ADDRESS, or the Ray that runs on this "
+        "machine, or local)",
         "preset=NAME": "as for `seedzero train`",
         **parse.TRUST,
-        "accelerator=auto|none|GPU[:N]|TPU[:N]": "of the learner (default: auto, all of the node that has most)",
-        "learner_cpus=X": "cores of the learner and of the worker that evaluates beside it (default: 2, and "
-        "--worker.threads more where it evaluates; fewer where the cluster has no more)",
-        "port=N": "that the learner listens on (default: any free one); of several, the next on the next port",
+        "accelerator=auto|none|GPU[:N]|TPU[:N]": "the learner's accelerators (default: auto, all of the node that "
+        "has most)",
+        "learner_cpus=X": "cores of the learner and of the worker that evaluates beside it "
+        "(default: 2, and --worker.threads more if it evaluates; fewer if "
+        "the cluster has no more)",
+        "port=N": "port of the learner (default: any free one); several learners take the following ports, too",
         "tls.ca_file=FILE": "certificates by which workers trust the learner's --tls.cert_file",
-        "tls.server_name=NAME": "name that the learner's certificate is for, as workers reach it by its address",
+        "tls.server_name=NAME": "name that the learner's certificate is for, since workers reach it by its address",
     },
     required=("num_workers", "run_dir"),
     takes_settings=True,
@@ -159,12 +162,12 @@ Programs without room on a node wait, and an autoscaler adds nodes for them. In 
 "learner of DIR" and "worker-I of DIR".
 
 Several learners (--num_learners) are hosts of one run, each with these resources; their actors are "learner-I of
-DIR". Give a shared directory that all their nodes see. A directory of that name on each node's own disk does, too,
-as long as every learner comes back to its node. After the loss of one, all go on from the last common checkpoint.
+DIR". Give a shared directory that all their nodes see. A directory of that name on each node's own disk works, too,
+if every learner comes back to its node. After the loss of one, all resume from the last common checkpoint.
 
-Every node needs the same version of seedzero with Ray (ray[default]). The learner listens on its node's
-address and asks for a token, a random one, or that of --token_file=FILE with which `seedzero status --server=...
---token_file=FILE` may ask too; files named here are read on the node that uses them, the token's where this runs.
+Every node needs the same version of seedzero with Ray (ray[default]). The learner listens on its node's address and
+asks for a token: a random one, or that of --token_file=FILE, which `seedzero status --server=... --token_file=FILE`
+can then use, too. Files named here are read on the node that uses them, the token's where this runs.
 
 Examples:
   seedzero launch ray --num_workers=1 --run_dir=runs/catch --preset=catch
@@ -172,6 +175,6 @@ Examples:
   seedzero launch ray --num_learners=2 --num_workers=8 --run_dir=/shared/two --preset=atari --accelerator=GPU:1
   ray job submit --address=http://HEAD:8265 --no-wait -- seedzero launch ray --num_workers=8 ...
 
-Ctrl-C saves and leaves; the same command resumes. When this process dies, all its programs end too.""",
+Ctrl-C saves and ends; the same command resumes. When this process dies, all its programs end too.""",
     run=run,
 )

@@ -238,32 +238,34 @@ _VIEWS: Mapping[str, Callable[[leagues.SavedLeague], tuple[str, dict[str, Any]]]
 }
 
 COMMAND = parse.Command(
-    summary="Shows a run's league: players and matches, results, ratings; plays matches; judges its players.",
+    summary="Shows a run's league (players, results, ratings), plays matches, and measures exploitability.",
     usage="show|payoff|elo|lineage|export|heatmap|nash|match A B DIR [--out=FILE] [--json]",
     words=((*_VIEWS, *_ENDINGS, "nash", "match"),),
     more_words=2,
     flags={
         **parse.RUN_DIR,
-        "games=N": f"match: number of games (default {_GAMES}); nash --approximate: for the error (default 4,000)",
-        "seed=N": "match: of the random openings, or of chance and drawn moves (default 0); nash --approximate",
-        "approximate": "nash: a response is learned, in games that are too large for an exact one",
+        "games=N": f"match: number of games (default {_GAMES}); "
+        "nash --approximate: games that measure the response (default 4,000)",
+        "seed=N": "match: seed of the random openings, or of chance and drawn moves "
+        "(default 0); also for nash --approximate",
+        "approximate": "nash: learn a response, in games that are too large for an exact one",
         "moves=N": "nash --approximate: moves to learn from (default 200,000)",
         "mixture=last|league|uniform": "nash --approximate: the mixture to respond to (default last)",
         "out=FILE": "export, heatmap: file to write, FILE.json; FILE.svg or FILE.png",
         "policies": "export: the players' policies and their mixture, for programs with OpenSpiel",
         "step=N|last": "nash, export --policies: the checkpoint (default last)",
-        "json": "print one line of JSON in place of the tables",
+        "json": "print one line of JSON instead of the tables",
         **parse.TRUST,
     },
     required=("run_dir",),
     details="""
-All is read from the newest whole checkpoint; the run may be training. docs/league.md explains the numbers.
+Everything is read from the newest complete checkpoint; the run may be training. docs/league.md explains the numbers.
 
 show: players, opponents of the learning ones with their shares of the next draws, matches by type. JSON: update,
   env_steps, players (name, kind, learns, version, env_steps, parent; devices, where players learn on different ones),
   active (player: names), opponents (player, opponent, active, share, recent_win_rate), matches, types (type: count),
   void.
-payoff: results by type, player, opponent and side; each match stands in two rows, one for each of its sides, with its
+payoff: results by type, player, opponent and side; each match has two rows, one for each of its sides, with its
   own return; a win is the larger one. win_rate counts a draw as half a win; low, high: its 95 % interval (Wilson).
   JSON: update, payoff (type, player, opponent,
   side, games, wins, draws, losses, mean_return, win_rate, low, high).
@@ -273,16 +275,16 @@ lineage: the learning players, each with its snapshots and resets: updates, trai
   env_steps, players (all fields, and events: freeze or reset, player or source, version, env_steps, reason).
 export: writes all of that and the settings, win rates and history (league.jsonl) as JSON.
 export --policies: writes game (for pyspiel.load_game), players (name: information state string: action:
-  probability) and mixture (name: weight, by seat), of the judge below.
+  probability) and mixture (name: weight, by seat), as measured by nash below.
 heatmap: draws win rates of all training's matches, rows against columns; white is 0.5, grey no match. With
   --league.score=return it draws mean returns, from the smallest to the largest.
-nash: judges the players exactly, in OpenSpiel's games of two seats with hidden information, chance or simultaneous
-  moves: the NashConv of mixtures. equilibrium: by a linear programme on all returns, if these sum to zero; league:
-  main's next opponents,
-  itself included; uniform: all frozen players; last: main now, alone in a run without a league. JSON: update,
-  env_steps, players, nash_conv (of the equilibrium, else of main), mixtures (name: NashConv), weights (name: weight,
-  by seat), support (players with a weight, by seat), cycles (three players of whom each beats the next one).
-nash --approximate: learns a response to one mixture by PPO, and plays new games with it. What it wins is, but for
+nash: measures the players' exploitability exactly, in OpenSpiel's games of two seats with hidden information, chance
+  or simultaneous moves: the NashConv of mixtures. equilibrium: by a linear programme on all returns, if these sum to
+  zero; league: main's next opponents, itself included; uniform: all frozen players; last: main now, alone in a run
+  without a league. JSON: update, env_steps, players, nash_conv (of the equilibrium, else of main), mixtures (name:
+  NashConv), weights (name: weight, by seat), support (players with a weight, by seat), cycles (three players of whom
+  each beats the next one).
+nash --approximate: learns a response to one mixture by PPO, and plays new games with it. What it wins is, except for
   chance, a lower bound of NashConv. JSON: update, mixture, nash_conv_at_least, stderr, moves, exploiter (seat: mean,
   stderr, num_games), own (likewise of the mixture against itself, where returns do not sum to zero, else null).
 match A B: plays games of two players here, greedily; each pair of games begins with the same 2 random moves, and the

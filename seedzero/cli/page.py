@@ -67,22 +67,22 @@ COMMAND = parse.Command(
     summary="Serves a web page of the runs in a directory: curves, comparisons, leagues, recorded episodes, settings.",
     usage="--run_dir=DIR|gs://BUCKET/PATH [--port=N] [--host=ADDRESS] [--token_file=FILE] [--page.root=PATH]",
     flags={
-        "run_dir=DIR|gs://BUCKET/PATH": "of a training run, running or ended, or a directory with many of them below; "
-        "of a bucket, one run",
-        "port=N": "to listen on; 0, the default: any free port, which is printed",
-        "host=ADDRESS": "to listen on (default 127.0.0.1, this machine alone); any other needs --token_file",
-        "token_file=FILE": "file with the token that browsers must give, once (default: none is asked for)",
+        "run_dir=DIR|gs://BUCKET/PATH": "directory of a training run, running or ended, or one with many "
+        "runs below it; in a bucket, one run",
+        "port=N": "port to listen on; 0, the default: any free port, which is printed",
+        "host=ADDRESS": "address to listen on (default 127.0.0.1, only this machine); any other needs --token_file",
+        "token_file=FILE": "file with the token that browsers must give, once (default: no token)",
         **parse.PAGE_ROOT,
         **parse.TRUST,
-        "supervised": "leave when standard input is closed: for a program that starts this one",
+        "supervised": "end when standard input is closed; for a program that starts this one",
     },
     required=("run_dir",),
     details="""
-A process of its own that only reads: training pays nothing for it, and runs may start and end meanwhile. Pages: all
-runs, newest first, several in one plot; a run's returns, losses and any other metric, live; the calls and workers of
-a run that trains, and one of its environments as the network sees it; a league's results, ratings, lineage and
-decisions; recorded episodes (`seedzero record`, `seedzero play --page`), replayed and thought
-over again under any checkpoint; settings. A browser exchanges the token once for a cookie. From another machine:
+The page is a separate process that only reads: it costs training nothing, and runs may start and end meanwhile.
+Pages: all runs, newest first, several in one plot; a run's returns, losses and any other metric, live; the calls and
+workers of a run that trains, and one of its environments as the network sees it; a league's results, ratings, lineage
+and decisions; recorded episodes (`seedzero record`, `seedzero play --page`), replayed, with the search of any
+checkpoint at every step; settings. A browser exchanges the token once for a cookie. From another machine:
 ssh -L PORT:127.0.0.1:PORT MACHINE, and no token. docs/page.md says more. Ctrl-C ends it with exit code 0.""",
     run=run,
 )

@@ -18,14 +18,16 @@ PRESET = "preset=NAME|FILE"
 """The flag of commands that take a preset from a file, too."""
 
 
-RUN_DIR = {"run_dir=DIR|gs://BUCKET/PATH": "of the training run; DIR alone means the same"}
+RUN_DIR = {"run_dir=DIR|gs://BUCKET/PATH": "directory of the training run; DIR alone means the same"}
 PAGE_ROOT = {
-    "page.root=PATH": "of the page behind a proxy, as Jupyter's: /proxy/8000; or its whole address there, "
-    "https://NAME/proxy/8000, if NAME is another machine's"
+    "page.root=PATH": "path of the page behind a proxy, such as Jupyter's /proxy/8000; or "
+    "its whole address, https://NAME/proxy/8000, if NAME is another "
+    "machine's"
 }
 TRUST = {
-    "trust_run_dir": "import and run the modules that the run directory names (environment, agent, network in "
-    "Python), which may do anything here: for directories of makers you trust; runs that you trained here need none"
+    "trust_run_dir": "import and run the Python modules that the run directory names "
+    "(environment, agent, network). They may do anything here, so trust "
+    "the directory's maker; runs that you trained here do not need this"
 }
 
 

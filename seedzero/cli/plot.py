@@ -25,8 +25,9 @@ _Y = {"evaluation": "evaluation_mean_return", "training": "episode_return"}
 _TITLES = {"evaluation": "mean return of evaluations", "training": "mean return of training episodes"}
 _OUT = "plot.png"
 BY = {
-    "by=SETTING[,SETTING...]": "part runs by these settings, as agent,optimizer.learning_rate (default: by all "
-    "settings of learning that differ)"
+    "by=SETTING[,SETTING...]": "group runs by these settings, such as "
+    "agent,optimizer.learning_rate (default: by all settings of "
+    "learning that differ)"
 }
 
 
@@ -169,20 +170,21 @@ COMMAND = parse.Command(
     usage="RUN [RUN ...] [--by=SETTING,...] [--x=steps] [--y=evaluation] [--smooth=N] [--out=FILE.png] [--json]",
     flags={
         **BY,
-        "x=steps|updates|seconds|frames": "the axis below (default steps); seconds go on where a run was resumed",
-        "y=evaluation|training|METRIC": "mean return of evaluations (default) or of training episodes, or a number of "
-        "metrics.jsonl",
+        "x=steps|updates|seconds|frames": "the horizontal axis (default steps); seconds continue when a run "
+        "is resumed",
+        "y=evaluation|training|METRIC": "the vertical axis: mean return of evaluations (default) or of "
+        "training episodes, or a metric of metrics.jsonl",
         "smooth=N": "moving mean of each run's newest N points (default 1: none)",
         "out=FILE.png|svg|pdf": f"file to write (default {_OUT} here, replaced; with --json none)",
         "json": "print one line of JSON with the numbers; needs no matplotlib",
     },
     details="""
 RUN is a run directory, a directory of runs (all below it), a pattern in quotes, or gs://BUCKET/PATH of a run. Runs
-with equal settings but for the seed are one curve; --by names the settings by which to part them instead. Ends of runs
-and settings of files, network and evaluations do not part runs. The legend names only the settings that differ.
+that differ only in the seed are one curve; --by names other settings to group them by. Ends of runs and settings of
+files, addresses and evaluations never split a group. The legend names only the settings that differ.
 
 A run that trains is drawn as far as it is. A curve of several runs begins and ends where all of them have points,
-linear between points; the interval is Student's. Of two runs both are dots, and one run is its curve alone.
+linear between points; the interval is Student's. Two runs are shown as dots, and one run as its curve.
 
 Examples:
   seedzero plot runs/sweep

@@ -56,18 +56,18 @@ COMMAND = parse.Command(
     flags={
         **parse.RUN_DIR,
         "episodes=N": f"number of episodes, a file for each (default {_EPISODES})",
-        "out=DIR": "directory for the files, without episodes so far; default: records in the run directory",
+        "out=DIR": "directory for the files, which must not have episodes yet; default: records in the run directory",
         **evaluate.CHECKPOINT,
-        "seed=N": "of the environment, of drawn actions (default 0)",
-        "simulations=N": "of the search at every step; default: as in training",
+        "seed=N": "seed of the environment and of drawn actions (default 0)",
+        "simulations=N": "simulations of the search at every step; default: as in training",
         **evaluate.LIMIT,
         **parse.TRUST,
-        "json": "print one line of JSON in place of the table",
+        "json": "print one line of JSON instead of the table",
     },
     required=("run_dir",),
     details="""
 OUT/episode-000000.npz and so on; docs/python.md has their arrays, seedzero.read_record(FILE) checks and reads them.
-Ctrl-C leaves all finished files. An environment plays one episode after the other.
+Ctrl-C keeps all finished files. One environment plays one episode after the other.
 
 In games of two players the agent moves for both; without draws all games are equal, so give --policy=sample. In games
 of seats a file has the turns of one seat, and the others move at random.

@@ -59,8 +59,8 @@ COMMAND = parse.Command(
     summary="Prints counters and state of a learner as JSON.",
     usage="--run_dir=DIR|gs://BUCKET/PATH | --server=HOST:PORT|unix:PATH [--token_file=FILE] [--tls.ca_file=FILE]",
     flags={
-        "run_dir=DIR|gs://BUCKET/PATH": "of the training run, running or ended; in a bucket the last status that was "
-        "uploaded",
+        "run_dir=DIR|gs://BUCKET/PATH": "directory of the training run, running or ended; in a bucket, the "
+        "last status that was uploaded is shown",
         "server=HOST:PORT|unix:PATH": "address of a running learner",
         **_flags(*_ACCESS),
     },

@@ -238,32 +238,33 @@ def _tell(rows: Sequence[Mapping[str, Any]], names: Sequence[str], root: pathlib
 
 
 COMMAND = parse.Command(
-    summary="Trains every combination of settings' values and seeds, some runs at a time; the same command goes on.",
+    summary="Trains every combination of settings and seeds, several runs at a time; the same command resumes.",
     usage="--SECTION.KEY=VALUE,VALUE... --seeds=1,2,3 [--jobs=N] [--run_dir=DIR] -- --env=ENV [--key=value ...]",
     flags={
-        "seeds=N,N...": "of the runs of each combination (default: the setting's, one run)",
+        "seeds=N,N...": "seeds of the runs of each combination (default: one run with the setting's seed)",
         "preset=NAME,NAME...": "as for `seedzero train`",
-        "jobs=N": "runs at a time, with an equal share of the cores each (default: half as many as cores; with a TPU "
-        "give 1)",
-        "run_dir=DIR": "directory of the runs, one below it each (default: one in runs/ by environment and settings)",
-        "ray": "run on the nodes of a Ray cluster, which share the directory; a run whose node is lost fails, and "
-        "starts again with the same command",
-        "address=HOST:PORT": "of the cluster, as for `seedzero launch ray`",
-        "cpus=N": f"cores of a run on Ray (default {_CPUS}); --jobs is as many as its nodes have room for",
+        "jobs=N": "runs at the same time, each with an equal share of the cores "
+        "(default: half as many as cores; with a TPU give 1)",
+        "run_dir=DIR": "directory with a subdirectory for each run (default: one in runs/, "
+        "named after environment and settings)",
+        "ray": "run on the nodes of a Ray cluster, which share the directory; a "
+        "run whose node is lost fails, and resumes with the same command",
+        "address=HOST:PORT": "address of the cluster, as for `seedzero launch ray`",
+        "cpus=N": f"cores of a run on Ray (default {_CPUS}); --jobs defaults to what the nodes have room for",
         "gpus=N": "GPUs of a run on Ray (default 0)",
-        "json": "print one line of JSON in place of the tables",
+        "json": "print one line of JSON instead of the tables",
     },
     takes_settings=True,
     takes_lists=True,
     takes_rest=True,
     details="""
-Before --, a comma separates values; a value with a comma stands in double quotes, as in CSV:
+Before --, a comma separates values; put a value with a comma in double quotes, as in CSV:
 --env='"spiel:connect_four(rows=4,columns=5)",catch'. After -- are settings of every run, as for `seedzero train`, and
 commas there separate nothing.
 
-Each run has a directory with a speaking name, such as optimizer.learning_rate=0.001_seed=1, and a log beside it. Wrong
-settings are refused before a run starts. Ctrl-C saves and ends all runs; the same command goes on with them, begins
-the others and skips the finished ones. A run that fails stops no other, and is named at the end (exit code 1).
+Each run's directory is named after its values, such as optimizer.learning_rate=0.001_seed=1, with a log beside it.
+Wrong settings are rejected before any run starts. Ctrl-C saves and ends all runs; the same command resumes them,
+starts the others and skips the finished ones. A run that fails stops no other, and is named at the end (exit code 1).
 
 Examples:
   seedzero sweep --optimizer.learning_rate=1e-3,1e-4 --seeds=1,2,3 -- --preset=cartpole --agent=ppo

@@ -69,17 +69,17 @@ def _preset_rows() -> str:
 
 
 COMMAND = parse.Command(
-    summary="Trains an agent: the learner with its accelerator, and local workers beside it.",
+    summary="Trains an agent, with a learner on this machine's accelerator and local workers.",
     usage="--preset=NAME|--env=ENV|--run_dir=DIR [--key=value ...]",
     flags={
-        parse.PRESET: "settings that work together, see below; or your own, a file with one --setting=value a line",
+        parse.PRESET: "one of the presets below, or your own: a file with one --setting=value on each line",
         "run_dir=DIR|gs://BUCKET/PATH": "directory of the run; an existing run resumes (default: a new one in "
         f"{training.RUNS}/)",
-        "page=PORT": "serve `seedzero page` of this run on this machine until it ends; 0: any free port, which is "
-        "printed",
+        "page=PORT": "serve the page of this run (`seedzero page`) on this machine until "
+        "it ends; 0: any free port, which is printed",
         **parse.PAGE_ROOT,
         **parse.TRUST,
-        "supervised": "save and leave when standard input is closed: for a program that starts this one",
+        "supervised": "save and end when standard input is closed; for a program that starts this one",
     },
     takes_settings=True,
     details=f"""
@@ -94,22 +94,22 @@ Examples:
   seedzero train --preset=atari --workers=0 --listen=0.0.0.0:7777 --token_file=token   # workers on other machines
   seedzero train --preset=catch --cluster.num_hosts=2                          # two learner hosts (docs/hosts.md)
   seedzero train --run_dir=runs/breakout                               # resumes that run
-  seedzero train --preset=atari --run_dir=gs://BUCKET/breakout         # goes on after the loss of this machine, too
+  seedzero train --preset=atari --run_dir=gs://BUCKET/breakout         # survives the loss of this machine
 
-With a bucket everything is written in a local copy (in $SEEDZERO_SCRATCH, or the user's cache directory) and uploaded
+With a bucket, everything is written to a local copy (in $SEEDZERO_SCRATCH, or the user's cache directory) and uploaded
 with every checkpoint; a checkpoint counts once it is in the bucket.
 
-While it trains, a line shows: time since the start; training steps so far; frames (of emulators, else steps) and
+While it trains, the console shows: time since the start; training steps so far; frames (of emulators, else steps) and
 updates a second; mean return of the last 100 training episodes and of the last evaluation; spi, samples per insert:
 windows trained on for each step; fill: share of an acting batch that environments fill; age: updates between the
 acting and the newest parameters; budget: time until the nearest of --max_seconds, --max_env_steps and --max_updates is
 spent, - without one (a return may end the run sooner); saved: update of the newest checkpoint.
 
-It ends at the first budget that is reached, or at --stop_at_return; where neither command line nor preset names an
-end, at the environment's own reward threshold or budget, which the start names. Ctrl-C, SIGTERM and SIGHUP save and
-leave; a second Ctrl-C leaves at once, and so does a call on the device that has not returned 10 s after --max_seconds:
-with the newest checkpoint.
-`seedzero config --preset=NAME` lists every setting with its value, unit and help; each is set by
+It ends at the first budget that is reached, or at --stop_at_return. If neither the command line nor the preset names
+an end, it ends at the environment's own reward threshold or budget, which it prints at the start. Ctrl-C, SIGTERM and
+SIGHUP save and end. A second Ctrl-C ends it at once, and so does a call on the device that has not returned 10 s
+after --max_seconds; the newest checkpoint is kept. `seedzero config --preset=NAME` lists every setting with its
+value, unit and help; each is set by
 --SECTION.KEY=VALUE.""",
     run=run,
 )

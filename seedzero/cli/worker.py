@@ -22,15 +22,15 @@ COMMAND = parse.Command(
     required=("server",),
     details="""
 Start the learner with `seedzero train --listen=HOST:PORT ...`; workers may come and go at any time. A worker that
-loses the learner tries again until it is back, and ends by itself when training is over. It looks a name up anew each
-time: a learner may move, as long as its name moves with it. Permanent errors, a wrong token or a wrong certificate
-above all, end it with exit code 1.
+loses the learner tries again until it is back, and ends by itself when training is over. It resolves the name each
+time, so a learner may move if its name moves with it. Permanent errors, above all a wrong token or a wrong
+certificate, end it with exit code 1.
 
-A run with several learner hosts: give all workers the same list, --server=A:7777,B:7777; token and TLS are the same
+If a run has several learner hosts, give all workers the same list, --server=A:7777,B:7777; token and TLS are the same
 for all hosts. A hash of --worker_id and address spreads the workers evenly. A full host sends a worker to another host
-of the list. A host that does not answer for its --transport.lease_seconds (15) loses its workers to the others, where
-they reset their environments and begin new sessions.
+of the list. If a host does not answer for its --transport.lease_seconds (15), its workers move to the others, reset
+their environments and begin new sessions.
 
-SIGTERM: it says Goodbye to the learner and ends with exit code 0.""",
+At SIGTERM it takes leave of the learner and ends with exit code 0.""",
     run=run,
 )

@@ -53,13 +53,13 @@ class AlphaZeroConfig(options.AgentSection):
 
     n_step: int = options.on_resume(
         50,
-        "moves before the value target bootstraps from the search; a whole game's: its result",
+        "moves before the value target bootstraps from the search; a whole game's length: its result",
         low=1,
         high=1000,
     )
     value_loss_weight: float = shared.value_loss_weight(1.0)
     symmetries: bool = options.on_resume(
-        True, "training turns and mirrors the boards of games that stay the same by it"
+        True, "turn and mirror boards in training, in games that this does not change"
     )
 
     decay_end = muzero_config.MuZeroConfig.decay_end

@@ -21,34 +21,37 @@ ALL = -1
 class ClusterConfig(options.Section):
     num_hosts: int = options.on_resume(
         1,
-        "learner hosts of the run, each a process of `seedzero train`; every other setting is of each host",
+        "learner hosts of the run, each a process of `seedzero train`; every other setting is for each host",
         low=1,
         high=64,
     )
     index: int = options.any_time(
         ALL,
-        "this process among them, 0 to cluster.num_hosts - 1; -1: starts all of them on this machine",
+        "number of this host, 0 to cluster.num_hosts - 1; -1: start all of them on this machine",
         low=ALL,
         high=63,
     )
-    coordinator: str = options.any_time(
-        "", "HOST:PORT of host 0, where all meet: host 0 listens there, the others call"
+    coordinator: str = options.any_time("", "HOST:PORT where all hosts meet; host 0 listens there, the others connect")
+    ca_file: str = options.any_time(
+        "", "PEM certificates of the authority that signed host 0's tls.cert_file, or `system`"
     )
-    ca_file: str = options.any_time("", "PEM certificates that vouch for host 0's tls.cert_file, or `system`")
     worker_address: str = options.any_time(
         "",
-        "HOST:PORT by which workers name this host (`seedzero worker --server=A,B`); empty: --listen",
+        "HOST:PORT by which workers reach this host (`seedzero worker --server=A,B`); empty: --listen",
     )
     interface: str = options.any_time(
         "",
-        "network interface of this machine, such as eth1, by which the other hosts reach it for sums on CPUs; "
-        "empty: that of its connection to the coordinator",
+        "network interface of this machine, such as eth1, by which the other hosts reach it to sum "
+        "gradients on CPUs; empty: that of its connection to the coordinator",
     )
     join_seconds: float = options.any_time(
-        60.0, "all hosts must have met within this", "s", low=1, high=options.LONGEST_WAIT
+        60.0, "time within which all hosts must have met", "s", low=1, high=options.LONGEST_WAIT
     )
     silence_seconds: float = options.any_time(
-        20.0, "a host that says nothing for this long counts as dead: all end, and start again together", "s", low=3
+        20.0,
+        "a host that sends nothing for this long counts as dead; then all end and start again together",
+        "s",
+        low=3,
     )
 
 

@@ -103,8 +103,8 @@ _ARGUMENTS: Mapping[str, type[_Arguments]] = {"alphastar": AlphaStarArguments, "
 class LeagueConfig(options.Section):
     freeze_every: int = options.at_creation(
         0,
-        "games of two players: training steps between snapshots of the player, which then plays against them too; "
-        "0: no league, it plays against itself alone",
+        "games of two players: training steps between snapshots of the player, which it then plays against, "
+        "too; 0: no league, only self-play",
         "environment steps",
         low=0,
         high=options.LARGEST_COUNT,
@@ -113,13 +113,16 @@ class LeagueConfig(options.Section):
     main_exploiters: int = options.at_creation(0, "players that learn to beat the main players", low=0, high=16)
     league_exploiters: int = options.at_creation(0, "players that learn to beat frozen players", low=0, high=16)
     max_players: int = options.at_creation(
-        0, "learning players at a time, with those that the builder adds; 0: as many as begin", low=0, high=64
+        0,
+        "largest number of learning players, including those that the builder adds; 0: the number at the start",
+        low=0,
+        high=64,
     )
     builder: str = options.at_creation(
         "past",
-        "rules for new snapshots and resets: self_play, none; past, a snapshot of each learning player every "
-        "freeze_every steps; alphastar, by win rates; biased, first learns against one fixed player; MODULE:FUNCTION, "
-        "your own",
+        "rules for new snapshots and resets. self_play: none; past: a snapshot of each learning player "
+        "every freeze_every steps; alphastar: by win rates; biased: first learns against one fixed player; "
+        "MODULE:FUNCTION: your own",
     )
     builder_args: str = options.at_creation(
         "", "JSON object of the builder's arguments, such as '{\"win_rate\": 0.7}'"
@@ -127,11 +130,11 @@ class LeagueConfig(options.Section):
     build_every: int = options.on_resume(100, "updates between runs of the builder", "updates", low=1)
     active: int = options.on_resume(
         4,
-        "opponents at a time, drawn one by one: more of them vary the games, fewer make wider batches",
+        "opponents at the same time, drawn one by one; more of them vary the games, fewer make wider batches",
         low=1,
         high=64,
     )
-    redraw: int = options.on_resume(128, "matches between draws of these opponents", "matches", low=1)
+    redraw: int = options.on_resume(128, "matches after which the active opponents are drawn again", "matches", low=1)
     weighting: str = options.on_resume(
         "squared",
         "weight of an opponent by the player's win rate w (AlphaStar): linear, 1 - w; linear_capped, at most 0.5; "
@@ -140,8 +143,8 @@ class LeagueConfig(options.Section):
     )
     score: str = options.at_creation(
         "win",
-        "the score of a match, for matchmaking and builders: win, 1 for more than the other side, 0.5 for as much; "
-        "return, the player's own return, from 0, the smallest one of the run, to 1, the largest",
+        "score of a match, for matchmaking and builders. win: 1 for more than the other side, 0.5 for as "
+        "much; return: the player's own return, from 0, the smallest of the run, to 1, the largest",
         choices=("win", "return"),
     )
     self_play: float = options.on_resume(
@@ -149,18 +152,19 @@ class LeagueConfig(options.Section):
     )
     members: str = options.at_creation(
         "",
-        "players that never learn, met as frozen players are: random, uniform moves; mcts-N, OpenSpiel's tree search "
-        "of N simulations; spiel:BOT, another bot of OpenSpiel's; MODULE:FUNCTION, your own; several by commas",
+        "opponents that never learn, met like frozen players, separated by commas: random, uniform moves; "
+        "mcts-N, OpenSpiel's tree search of N simulations; spiel:BOT, another bot of OpenSpiel; "
+        "MODULE:FUNCTION, your own",
     )
     opponents: str = options.on_resume(
         "explore",
-        "moves of frozen players: explore, as the learning player's in training; sample, from the policy; greedy",
+        "moves of frozen players: explore, with the noise of training; sample, drawn from the policy; greedy",
         choices=("explore", "sample", "greedy"),
     )
     opponent_model: bool = options.at_creation(
         False,
-        "the player learns its opponents' moves too, from the rows that they move: its search then expects these of "
-        "the other side, in place of its own best ones",
+        "also learn the opponents' moves, from the rows that they move, so that the player's search expects "
+        "these from the other side instead of its own best ones",
     )
 
     def arguments(self) -> dict[str, Any]:

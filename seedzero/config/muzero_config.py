@@ -10,24 +10,31 @@ from seedzero.config import options, shared
 
 @dataclasses.dataclass(frozen=True)
 class SearchSection(options.Section):
-    policy: str = options.on_resume("gumbel", "root policy and policy target", choices=("gumbel", "puct"))
-    num_simulations: int = options.on_resume(16, "simulations a move; Gumbel batches them", low=1, high=10_000)
-    num_considered: int = options.on_resume(16, "Gumbel: root actions at the start of sequential halving", low=1)
+    policy: str = options.on_resume(
+        "gumbel", "search at the root: its choice of actions and the policy target", choices=("gumbel", "puct")
+    )
+    num_simulations: int = options.on_resume(
+        16, "simulations for each move; Gumbel runs them in batches", low=1, high=10_000
+    )
+    num_considered: int = options.on_resume(
+        16, "Gumbel: root actions considered when sequential halving begins", low=1
+    )
     num_sampled: int = options.at_creation(
         16,
-        "continuous actions: samples at each node; Gumbel considers at most num_considered of them at the root",
+        "continuous actions: actions sampled at each node; Gumbel considers at most num_considered of them "
+        "at the root",
         low=2,
         high=1000,
     )
-    gumbel_scale: float = options.on_resume(1.0, "Gumbel: scale of the root noise while training", low=0)
+    gumbel_scale: float = options.on_resume(1.0, "Gumbel: scale of the root noise in training", low=0)
     value_scale: float = options.on_resume(0.1, "Gumbel: scale of completed Q values", low=0)
     min_value_range: float = options.on_resume(
         0.01,
-        "lower bound of the range that scales a node's Q values: noise in equal values is no preference",
+        "smallest range by which a node's Q values are scaled, so that noise in equal values is no preference",
         "usual rewards, see reward.normalize",
         low=1e-8,
     )
-    temperature: float = options.on_resume(1.0, "PUCT: temperature of the visit counts while training", low=0)
+    temperature: float = options.on_resume(1.0, "PUCT: temperature of the visit counts in training", low=0)
 
     # The papers' constants: fields of `seedzero.search.SearchConfig`, no settings.
     max_depth = 0
@@ -41,20 +48,24 @@ class SearchSection(options.Section):
 @dataclasses.dataclass(frozen=True)
 class ExploreConfig(options.Section):
     epsilon: float = options.on_resume(
-        0.0, "probability that a training step begins to repeat a random action; 0: off", low=0, high=1
+        0.0, "probability that a training step starts a repetition of a random action; 0: off", low=0, high=1
     )
     spread: bool = options.on_resume(
-        False, "each environment has an epsilon of its own, 1 to epsilon^2; epsilon is the geometric mean"
+        False, "give each environment its own epsilon, from 1 to epsilon^2, with epsilon as the geometric mean"
     )
     first_steps: int = options.on_resume(
         0,
-        "steps for which each environment begins one random repetition after the other, until it has a reward above "
-        "0 or ends an episode in a terminal state, not at a time limit; 0: off",
+        "each environment begins with at most this many steps of repeated random actions; they end at its "
+        "first reward above 0, or at its first terminal state (not at a time limit); 0: off",
         "environment steps",
         low=0,
     )
-    exponent: float = options.on_resume(2.0, "probability of n repetitions in proportion to n ^ -this", low=0)
-    max_length: int = options.on_resume(100, "most repetitions in a row", "environment steps", low=1, high=10_000)
+    exponent: float = options.on_resume(
+        2.0, "an action is repeated n times with a probability proportional to n ^ -exponent", low=0
+    )
+    max_length: int = options.on_resume(
+        100, "largest number of repetitions in a row", "environment steps", low=1, high=10_000
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,75 +82,78 @@ class MuZeroConfig(options.AgentSection):
     """Rows from one stored state of a memory to the next; a window begins at one, so its burn-in is up to 3 longer."""
 
     predict_ends: bool = options.at_creation(
-        False, "the value head predicts whether the episode ends, too; values count as far as it goes on"
+        False, "also predict whether the episode ends, and weight values by the probability that it continues"
     )
-    unroll_steps: int = options.on_resume(5, "steps that training unrolls the model for (K)", low=1, high=64)
-    n_step: int = options.on_resume(5, "rewards before the value target bootstraps (n)", low=1, high=1000)
+    unroll_steps: int = options.on_resume(5, "steps for which training unrolls the model (K)", low=1, high=64)
+    n_step: int = options.on_resume(5, "rewards in a value target before it bootstraps (n)", low=1, high=1000)
     value_loss_weight: float = shared.value_loss_weight(0.25)
     entropy_weight: float = options.on_resume(
         0.0, "weight of the entropy bonus, which keeps the policy undecided between actions of equal value", low=0
     )
     policy_gradient_weight: float = options.at_creation(
         0.0,
-        "weight of the policy gradient by the returns that followed, beside the search's policy: what the model does "
-        "not tell apart, returns do; 0: off",
+        "weight of a policy gradient by the actual returns, in addition to the search's policy; it helps if "
+        "the model does not distinguish actions; 0: off",
         low=0,
     )
     target_network_updates: int = options.at_creation(
         0,
-        "bootstrap from a network copied every so many updates; 0: from root values stored when acting",
+        "bootstrap from a target network, copied every this many updates; 0: from root values stored when acting",
         "updates",
         low=0,
     )
     off_policy_correction: bool = options.at_creation(
         False,
-        "V-trace: rewards of value targets count as far as the bootstrapping network's policy would take the stored "
-        "actions too, to the end of the window",
+        "correct value targets by V-trace: weight rewards by how likely the bootstrapping network's policy "
+        "would take the stored actions, to the end of the window",
     )
     search_value_age: int = options.on_resume(
         0,
-        "steps this old or older take the stored search value as target, not the n-step return (EfficientZero V2); "
-        "0: off",
+        "for steps at least this old, use the stored search value as the target instead of the n-step "
+        "return (EfficientZero V2); 0: off",
         "updates",
         low=0,
     )
     search_value_start: int = options.on_resume(
-        0, "updates before this begins (EfficientZero V2: 30000)", "updates", low=0
+        0, "updates before search_value_age applies (EfficientZero V2: 30000)", "updates", low=0
     )
     stored_value: str = options.at_creation(
         "policy",
-        "stored search value: policy, the expected Q under the improved policy; root, the mean over all simulations, "
-        "which counts moves that the search had to try",
+        "stored search value: policy, the expected Q under the improved policy; root, the mean over all "
+        "simulations, including moves that the search only tried",
         choices=("root", "policy"),
     )
     shift_pixels: int = options.on_resume(0, "largest random shift of images in training; 0: off", "pixels", low=0)
     value_prefix: bool = options.at_creation(
-        False, "predict sums of rewards along unrolled steps by an LSTM, instead of each reward (EfficientZero)"
+        False, "predict sums of rewards along unrolled steps with an LSTM, instead of each reward (EfficientZero)"
     )
     consistency_weight: float = options.at_creation(
         0.0,
-        "weight of the consistency loss of unrolled states and later observations (EfficientZero: 2); 0: off",
+        "weight of the consistency loss between unrolled states and later observations (EfficientZero: 2); 0: off",
         low=0,
     )
     consistency_steps: int = options.on_resume(
-        0, "unrolled steps with that loss, each costs an observation to represent; 0: all", low=0, high=64
+        0,
+        "unrolled steps with the consistency loss, each of which encodes one more observation; 0: all",
+        low=0,
+        high=64,
     )
     intensity_scale: float = options.on_resume(
         0.0,
-        "images are multiplied by 1 + this * noise in training, normal and clipped at 2; 0: off; 0.05 is usual",
+        "multiply images in training by 1 + this * noise, normal and clipped at 2; 0: off; 0.05 is usual",
         low=0,
         high=0.5,
     )
 
     memory: str = options.at_creation(
         "none",
-        "recurrent core behind the representation, whose state acting carries and searches begin with",
+        "recurrent core behind the representation; acting carries its state, and searches begin with it",
         choices=("none", "lstm", "gru"),
     )
-    memory_width: int = options.at_creation(64, "units of this core", low=1, high=4096)
+    memory_width: int = options.at_creation(64, "units of the recurrent core", low=1, high=4096)
     burn_in: int = options.at_creation(
         20,
-        "steps before a sampled one that bring the core's state up to date, and through which it learns what to keep",
+        "steps before a sampled one that update the core's state and through which it learns what to keep",
         "environment steps",
         low=0,
         high=1000,
@@ -194,19 +208,20 @@ class MuZeroConfig(options.AgentSection):
 class ReanalyseConfig(options.Section):
     fresh_share: float = options.at_creation(
         0.0,
-        "share of each batch's windows that an update searches anew before it learns from them (EfficientZero V2: 1), "
-        "with the target network or else the newest parameters; all windows then bootstrap from that network",
+        "fraction of each batch's windows that an update searches again before it learns from them "
+        "(EfficientZero V2: 1), with the target network, or without one with the newest parameters; all "
+        "windows then bootstrap from that network",
         low=0,
         high=1,
     )
     per_insert: float = options.at_creation(  # rings store more arrays where it is above 0
         0.0,
-        "replayed positions searched anew with the newest parameters for each stored step; 0: none",
+        "replayed positions that are searched again with the newest parameters for each stored step; 0: none",
         low=0,
         high=1000,
     )
     batch_size: int = options.at_creation(
         128,
-        "positions of one call: more cost hardly more time on an accelerator, but acting waits longer on a CPU",
+        "positions in one call; more cost hardly more time on an accelerator, but delay acting on a CPU",
         low=1,
     )

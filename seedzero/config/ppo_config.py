@@ -31,23 +31,25 @@ class PPOConfig(options.AgentSection):
 
     unroll_length: int = shared.unroll_length(128, high=10_000)
     batch_size: int = options.at_creation(
-        32, "unrolls of one update: as many as there are environments, or acting outruns learning", low=1
+        32, "unrolls in one update: the number of environments, or acting outruns learning", low=1
     )
     max_lag: int = shared.max_lag(1)
     wait_seconds: float = shared.wait_seconds(10.0)
     num_epochs: int = options.on_resume(4, "times that an update learns from each of its steps", low=1, high=1000)
     num_minibatches: int = options.on_resume(
-        4, "parts of an epoch, in random order, with an optimizer step each; with an LSTM, of whole unrolls", low=1
+        4, "parts of an epoch, in random order, each with one optimizer step; with an LSTM, of whole unrolls", low=1
     )
     clip_ratio: float = options.on_resume(0.2, "clip range of the probability ratio (epsilon)", low=0)
     trace_decay: float = options.on_resume(0.95, "lambda of generalized advantage estimation", low=0, high=1)
     entropy_weight: float = shared.entropy_weight(0.01)
     value_loss_weight: float = shared.value_loss_weight(0.5)
     clip_value: float = options.on_resume(
-        0.0, "values change at most so much in one update; 0: no limit", "scaled return", low=0
+        0.0, "largest change of a value in one update; 0: no limit", "scaled return", low=0
     )
-    normalize_advantages: bool = options.on_resume(True, "advantages of a minibatch get mean 0 and variance 1")
-    bonus: str = options.at_creation("", "MODULE:FUNCTION of your own that returns a bonus on rewards; empty: none")
+    normalize_advantages: bool = options.on_resume(
+        True, "normalize the advantages of each minibatch to mean 0 and variance 1"
+    )
+    bonus: str = options.at_creation("", "your own MODULE:FUNCTION that returns a bonus on rewards; empty: none")
     bonus_place: str = options.at_creation(
         "after",
         "before: the bonus is in the environment's units, and scaled and clipped with its rewards, which are not "
@@ -55,13 +57,13 @@ class PPOConfig(options.AgentSection):
         choices=("before", "after"),
     )
     initial_std: float = options.at_creation(
-        1.0, "continuous actions: first standard deviation, within bounds of -1 and 1", low=1e-3, high=10
+        1.0, "continuous actions: first standard deviation, where the bounds are -1 and 1", low=1e-3, high=10
     )
     squash: bool = options.at_creation(
-        False, "continuous actions: tanh keeps them within the bounds; else they are clipped"
+        False, "continuous actions: keep them within the bounds by tanh, instead of clipping"
     )
     decay_clip: bool = options.on_resume(
-        False, "ppo.clip_ratio falls like the learning rate, in optimizer.decay_updates"
+        False, "let ppo.clip_ratio fall like the learning rate, over optimizer.decay_updates"
     )
 
     def __post_init__(self) -> None:

@@ -158,7 +158,7 @@ PRESETS: Mapping[str, Preset] = {
         evaluation=dict(every_updates=2_000, episodes=100, num_envs=50),
     ),
     "pgx": _preset(
-        "any board game of Pgx for two players (or one), against itself, connect four unless told",
+        "any board game of Pgx for two players (or one), against itself, connect four by default",
         _PGX,
         env=dict(id="pgx:connect_four"),
     ),
@@ -200,25 +200,25 @@ PRESETS: Mapping[str, Preset] = {
         evaluation=dict(every_updates=2_000, episodes=100, num_envs=50),
     ),
     "continuous": _preset(
-        "any Gymnasium environment of continuous actions, Pendulum unless told: ends there at a mean return of -170",
+        "any Gymnasium environment of continuous actions, Pendulum by default: ends there at a mean return of -170",
         env=dict(id="gym:Pendulum-v1"),
         run=dict(stop_at_return=-170.0),
         evaluation=dict(every_updates=250, episodes=40, num_envs=40),
     ),
     "mujoco": _preset(
-        "MuJoCo's robots, HalfCheetah unless told: one million steps",
+        "MuJoCo's robots, HalfCheetah by default: one million steps",
         env=dict(id="gym:HalfCheetah-v5"),
         run=dict(max_env_steps=1_000_000),
         evaluation=dict(every_updates=2_000, episodes=5, num_envs=5),
     ),
     "football": _preset(
-        "Google Research Football by EnvPool, rewards for goals; academy_empty_goal unless told",
+        "Google Research Football by EnvPool, rewards for goals; academy_empty_goal by default",
         _FOOTBALL,
         env=dict(id="football:academy_empty_goal"),
         on_cpu=_FOOTBALL_ON_CPU,
     ),
     "football-checkpoints": _preset(
-        "the same with rewards for the ball's way to the goal, too; 11 against 11 unless told",
+        "the same with rewards for the ball's way to the goal, too; 11 against 11 by default",
         _FOOTBALL,
         env=dict(id="football:11_vs_11_easy_stochastic", checkpoint_rewards=True),
         on_cpu=_FOOTBALL_ON_CPU,

@@ -30,7 +30,7 @@ class R2D2Config(options.AgentSection):
     )
     period: int = options.at_creation(
         40,
-        "sequences begin every so many steps; the LSTM's state is stored there",
+        "steps between the starts of two sequences, where the LSTM's state is stored",
         "environment steps",
         low=1,
         high=1000,

@@ -22,11 +22,11 @@ class SACConfig(options.AgentSection):
     )
 
     target_rate: float = options.on_resume(
-        0.005, "share of the newest critics that enters the target critics at each update (tau)", low=0, high=1
+        0.005, "weight of the newest critics in the target critics, at each update (tau)", low=0, high=1
     )
     initial_temperature: float = options.at_creation(1.0, "first weight of the policy's entropy (alpha)", low=1e-6)
     entropy_per_dimension: float = options.on_resume(
-        -1.0, "entropy that the temperature aims at, for each of an action's numbers, in bounds of -1 and 1", "nats"
+        -1.0, "target entropy for each dimension of an action, where the bounds are -1 and 1", "nats"
     )
 
     def window_steps(self, config: Any) -> int:

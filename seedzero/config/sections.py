@@ -11,10 +11,10 @@ from seedzero.core import opponents
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig(options.Section):
-    agent: str = options.at_creation("muzero", "learning algorithm; MODULE:OBJECT: one of your own")
-    seed: int = options.at_creation(0, "seed of everything random", low=0, high=2**31 - 1)
+    agent: str = options.at_creation("muzero", "learning algorithm, or your own as MODULE:OBJECT")
+    seed: int = options.at_creation(0, "seed of all random numbers", low=0, high=2**31 - 1)
     deterministic: bool = options.at_creation(
-        False, "acting and training in lock step: the same bits every time on a CPU"
+        False, "act and learn in lock step, so that a run repeats bit for bit on a CPU"
     )
     max_env_steps: int = options.any_time(
         0,
@@ -28,13 +28,13 @@ class RunConfig(options.Section):
     )
     max_seconds: float = options.any_time(
         0.0,
-        "end after this time and a last evaluation of at most a tenth of it, or 10 s; each resume counts from 0; 0: no"
-        " limit",
+        "end after this time and a last evaluation, which takes at most a tenth of it, or 10 s; each resume "
+        "counts from 0; 0: no limit",
         "s",
         low=0,
     )
     stop_at_return: float = options.any_time(
-        math.inf, "end when an evaluation's mean return is at least this; inf: never", "return"
+        math.inf, "end when an evaluation's mean return reaches this; inf: never", "return"
     )
 
     def has_all_steps(self, num_env_steps: int) -> bool:
@@ -58,62 +58,68 @@ class EnvConfig(options.Section):
     id: str = options.at_creation("catch", families.FORMS)
     frame_size: int = options.at_creation(96, "Atari: height and width of a frame", "pixels", low=16, high=210)
     frame_skip: int = options.at_creation(
-        4, "Atari, DMLab: frames an action is held; of Atari's the last two are max-pooled", "frames", low=1, high=64
+        4,
+        "Atari, DMLab: frames for which an action is held; of Atari's, the last two are max-pooled",
+        "frames",
+        low=1,
+        high=64,
     )
     sticky_actions: float = options.at_creation(
         0.25, "Atari: probability that an emulator frame repeats the previous action", low=0, high=1
     )
-    full_action_space: bool = options.at_creation(True, "Atari: all 18 actions, not only the game's own")
-    noop_max: int = options.at_creation(0, "Atari: at most so many no-op frames after a reset", "frames", low=0)
-    life_loss: bool = options.at_creation(False, "Atari: losing a life terminates the training episode")
+    full_action_space: bool = options.at_creation(True, "Atari: offer all 18 actions, not only the game's own")
+    noop_max: int = options.at_creation(0, "Atari: largest number of no-op frames after a reset", "frames", low=0)
+    life_loss: bool = options.at_creation(False, "Atari: a lost life terminates the training episode")
     checkpoint_rewards: bool = options.at_creation(
-        False, "Football: training rewards 0.1 for each tenth of the way to the goal, too; evaluation counts goals"
+        False,
+        "Football: also reward 0.1 in training for each tenth of the way to the goal; evaluation counts only goals",
     )
     random_opening: int = options.at_creation(
-        0, "games of two players: training games begin with up to so many random moves", "moves", low=0
+        0, "games of two players: training games begin with up to this many random moves", "moves", low=0
     )
     by_turns: bool = options.at_creation(
         False,
-        "games of two players with chance where nothing is hidden: a row is a game whose players take turns, as "
-        "MuZero plays, and not a seat",
+        "games of two players with chance and no hidden information: a row is a whole game whose players "
+        "take turns, as MuZero needs, instead of a seat",
     )
     opponents: str = options.at_creation(
         opponents.RANDOM,
-        "games of two players: opponents of evaluations, several by commas: random moves, and mcts-N, OpenSpiel's bot "
-        "with a tree search of N simulations. The score against the last of them chooses the best checkpoint",
+        "games of two players: opponents of evaluations, separated by commas: random, or mcts-N "
+        "(OpenSpiel's tree search of N simulations); the score against the last one selects the best "
+        "checkpoint",
     )
     max_episode_steps: int = options.at_creation(
         0,
-        f"{families.taking_text('max_episode_steps')}: episodes are truncated after this many steps; 0: the "
-        "environment's own limit, Atari's of 108,000 frames",
+        f"{families.taking_text('max_episode_steps')}: truncate episodes after this many steps; 0: the "
+        "environment's own limit, for Atari 108,000 frames",
         "environment steps",
         low=0,
     )
     kwargs: str = options.at_creation(
         "",
-        f"{families.taking_text('kwargs')}: the environment's arguments, a JSON object as "
-        "'{\"continuous\": true}'; of dmlab Lab's config, and its renderer; empty: none",
+        f"{families.taking_text('kwargs')}: arguments of the environment, a JSON object such as "
+        "'{\"continuous\": true}'; for dmlab, Lab's config and its renderer; empty: none",
     )
     wrappers: str = options.at_creation(
         "",
         "gym, python: Gymnasium's wrappers around the environment, innermost first, a JSON list such as "
-        '\'["GrayscaleObservation", {"ResizeObservation": {"shape": [64, 64]}}]\'; empty: none. envpool: '
-        "BoundAction and FilterObservation alone",
+        '\'["GrayscaleObservation", {"ResizeObservation": {"shape": [64, 64]}}]\'; empty: none. envpool: only '
+        "BoundAction and FilterObservation",
     )
     action_mask: bool = options.at_creation(
         True,
-        "gym, python: take legal actions alone where the environment shows a mask of them: a part action_mask of its "
-        "observations, a method action_masks(), or info['action_mask']",
+        "gym, python: take only legal actions if the environment exposes an action mask: a part action_mask "
+        "of its observations, a method action_masks(), or info['action_mask']",
         earlier=False,
     )
     game_state: bool = options.at_creation(
-        False, "pgx: workers send the game's state, too, for an agent that searches by the game's rules", earlier=False
+        False, "pgx: workers also send the game's state, for an agent that searches by the game's rules", earlier=False
     )
     level_cache: str = options.any_time(
         "", "DMLab: DIR or gs://BUCKET/PATH that keeps compiled levels for all workers and runs; empty: none"
     )
     level_seeds: int = options.at_creation(
-        0, "DMLab: number of different seeds of episodes, so that a cache holds all levels; 0: no limit", low=0
+        0, "DMLab: number of different seeds of episodes, so that a cache can hold all levels; 0: no limit", low=0
     )
 
     @property
@@ -129,17 +135,19 @@ class EnvConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class WorkerConfig(options.Section):
-    num: int = options.any_time(1, "local training workers; 0: remote ones only", low=0, high=4096)
+    num: int = options.any_time(1, "local training workers; 0: only remote ones", low=0, high=4096)
     num_remote: int = options.any_time(
-        0, "training workers expected from other machines: they share the replay's capacity", low=0, high=4096
+        0, "training workers expected from other machines; they share the replay buffer's capacity", low=0, high=4096
     )
     envs_per_group: int = options.any_time(16, "environments that step together", low=1, high=4096)
-    num_groups: int = options.any_time(2, "groups of a worker: one steps while the others wait", low=1, high=16)
+    num_groups: int = options.any_time(
+        2, "groups in a worker: one steps while the others wait for their actions", low=1, high=16
+    )
     threads: int = options.any_time(
         options.AUTO, "Atari, EnvPool: threads in a worker; 0: by the machine's cores", low=0
     )
     close_seconds: float = options.any_time(
-        10.0, "a worker's environments must close within this at the end, or are killed", "s", low=0.1
+        10.0, "when a worker ends, its environments have this long to close; then they are killed", "s", low=0.1
     )
 
     @property
@@ -150,17 +158,20 @@ class WorkerConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class TransportConfig(options.Section):
-    listen: str = options.any_time("", "HOST:PORT or unix:PATH; empty: a unix socket in the run directory")
+    listen: str = options.any_time(
+        "", "address to listen on, HOST:PORT or unix:PATH; empty: a unix socket in the run directory"
+    )
     lease_seconds: float = options.any_time(
-        15.0, "a silent worker's environments are abandoned after this", "s", low=0.1
+        15.0, "abandon a worker's environments after this long without a message", "s", low=0.1
     )
     step_seconds: float = options.any_time(
         600.0,
-        "a worker must make its environments, and then send each step, within this, or loses its session; 0: no limit",
+        "a worker loses its session if it takes longer than this to make its environments, or for one step; "
+        "0: no limit",
         "s",
         low=0,
     )
-    max_workers: int = options.any_time(1024, "streams accepted at a time", low=1)
+    max_workers: int = options.any_time(1024, "workers served at the same time", low=1)
     max_message_bytes: int = options.any_time(
         64 * 2**20,
         "largest message of a worker; the environments' spec sets a lower limit",
@@ -168,8 +179,10 @@ class TransportConfig(options.Section):
         low=4 * 2**20,
         high=2**31 - 1,
     )
-    token_file: str = options.any_time("", "file with the workers' bearer token; needed unless HOST is this machine")
-    insecure: bool = options.any_time(False, "listen beyond this machine without a token: anybody may join")
+    token_file: str = options.any_time(
+        "", "file with the token that workers must present; needed unless HOST is this machine"
+    )
+    insecure: bool = options.any_time(False, "listen beyond this machine without a token, so that anybody may join")
 
     @property
     def limit_seconds(self) -> float:
@@ -185,38 +198,42 @@ class TransportConfig(options.Section):
 
 @dataclasses.dataclass(frozen=True)
 class TlsConfig(options.Section):
-    cert_file: str = options.any_time("", "PEM file with the learner's certificate chain: HOST:PORT speaks TLS alone")
+    cert_file: str = options.any_time(
+        "", "PEM file with the learner's certificate chain; HOST:PORT then speaks only TLS"
+    )
     key_file: str = options.any_time("", "PEM file with the key of tls.cert_file, without a passphrase")
 
 
 @dataclasses.dataclass(frozen=True)
 class BatcherConfig(options.Section):
     max_batch: int = options.any_time(
-        options.AUTO, "most environments in one acting batch; 0: as many as replay.num_slots, at most 1024", low=0
+        options.AUTO, "largest number of environments in one acting batch; 0: replay.num_slots, at most 1024", low=0
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class ReplayConfig(options.Section):
     capacity: int = options.at_creation(
-        64_000, "training steps kept", "environment steps", low=64, high=options.LARGEST_COUNT
+        64_000, "training steps kept in the replay buffer", "environment steps", low=64, high=options.LARGEST_COUNT
     )
     num_slots: int = options.at_creation(
         options.AUTO,
-        "rings, one for each training environment; fixed for a run directory; 0: for the local and announced workers, "
-        "and one more where any may join; for four where none is known",
+        "number of training environments that the replay buffer has room for, one ring each; a run keeps "
+        "it. 0: those of the local and announced workers, plus one worker if others may join; four workers "
+        "if none is announced",
         low=0,
     )
     num_envs: int = options.at_creation(
         options.AUTO,
-        "training environments that share the capacity; other rings, as long, wait for more to join; fixed for a run "
-        "directory; 0: those of the local and announced workers, else one for each ring",
+        "number of training environments that share replay.capacity; rings beyond them have the same length "
+        "and wait for workers that join later; a run keeps it. 0: those of the local and announced workers, "
+        "otherwise one for each ring",
         low=0,
     )
     placement: str = options.any_time(
         "auto",
-        "memory of the observations: device; host: the machine's, copied to the device for each update; auto: "
-        "host if the device has no room",
+        "memory for observations. device: the accelerator's; host: the machine's, copied to the device for "
+        "each update; auto: host if the device has no room",
         choices=("auto", "device", "host"),
     )
     min_steps: int = options.any_time(1_000, "steps stored before training starts", "environment steps", low=1)
@@ -224,18 +241,18 @@ class ReplayConfig(options.Section):
     samples_per_insert: float = options.any_time(4.0, "windows trained on for each stored step", low=1e-3, high=1e6)
     final_updates: int = options.any_time(
         0,
-        "updates after the last of --max_env_steps, from the replay alone (EfficientZero V2: 20000)",
+        "updates from the replay buffer after the last of --max_env_steps (EfficientZero V2: 20000)",
         "updates",
         low=0,
     )
     priority_alpha: float = options.at_creation(
-        0.0, "steps are sampled in proportion to priority ^ alpha; 0: uniformly", low=0, high=1
+        0.0, "sample steps in proportion to priority ^ alpha; 0: uniformly", low=0, high=1
     )
     priority_beta: float = options.on_resume(
-        0.4, "factor of the loss: sampling probability ^ -beta; 1 removes the bias", low=0, high=1
+        0.4, "weight the loss by sampling probability ^ -beta; 1 removes the bias", low=0, high=1
     )
     importance_min: float = options.on_resume(
-        0.0, "least factor of the loss by priority_beta, as a share of the largest one", low=0, high=1
+        0.0, "smallest weight by priority_beta, as a fraction of the largest", low=0, high=1
     )
 
     @property
@@ -249,13 +266,13 @@ class TrainingConfig(options.Section):
     publish_every: int = options.on_resume(1, "updates between copies of the parameters for acting", "updates", low=1)
     max_in_flight: int = options.any_time(
         2,
-        "device calls at a time: more of them hide the host's work, fewer shorten the wait for an action",
+        "device calls in flight: more hide the host's work, fewer shorten the wait for an action",
         low=1,
         high=8,
     )
     num_devices: int = options.on_resume(options.AUTO, "local devices to use, data-parallel; 0: all", low=0)
     acting_devices: int = options.on_resume(
-        0, "so many of the devices act and hold the rings, the others learn; 0: all do both", low=0
+        0, "number of devices that act and hold the rings, while the others learn; 0: all do both", low=0
     )
 
 
@@ -263,33 +280,34 @@ class TrainingConfig(options.Section):
 class EvaluationConfig(options.Section):
     every_updates: int = options.any_time(
         500,
-        "most updates between evaluations; a baseline comes before, a last one at the end of a budget; 0: none",
+        "largest number of updates between evaluations; a baseline comes first, and a last one when a "
+        "budget ends the run; 0: none",
         "updates",
         low=0,
     )
     every_seconds: float = options.any_time(
         30.0,
-        "an evaluation comes so long after the last one, or four times as long as that took, where every_updates come"
-        " later; 0, and in deterministic mode: updates alone count",
+        "time from one evaluation to the next, at least four times as long as the last one took, unless "
+        "every_updates comes first; 0, and in deterministic mode: only every_updates counts",
         "s",
         low=0,
     )
-    episodes: int = options.any_time(20, "episodes of one evaluation", "episodes", low=1)
+    episodes: int = options.any_time(20, "episodes in one evaluation", "episodes", low=1)
     num_envs: int = options.any_time(
-        20, "environments that evaluate in parallel, no more than episodes or batcher.max_batch", low=1, high=4096
+        20, "environments that evaluate in parallel, at most episodes and batcher.max_batch", low=1, high=4096
     )
     max_episode_steps: int = options.any_time(
-        30_000, "an evaluation ends longer episodes, and counts their rewards so far", "steps", low=1
+        30_000, "an evaluation ends longer episodes here, and counts their rewards so far", "steps", low=1
     )
     video_every: int = options.any_time(
         0,
-        "every Nth evaluation has a video in TensorBoard: a process beside training plays an episode with the newest "
-        "checkpoint; 0: none",
+        "add a video to every Nth evaluation in TensorBoard; a process beside training plays an episode "
+        "with the newest checkpoint; 0: none",
         "evaluations",
         low=0,
     )
     pauses_training: bool = options.any_time(
-        False, "training waits for an evaluation to end, in place of alternating; for short, quick episodes"
+        False, "training pauses until an evaluation ends, instead of alternating with it; for short, quick episodes"
     )
 
 
@@ -300,14 +318,14 @@ class CheckpointConfig(options.Section):
     )
     every_updates: int = options.at_creation(
         1_000,
-        "deterministic mode: updates between checkpoints; a row of metrics comes ten times as often",
+        "deterministic mode: updates between checkpoints; rows of metrics come ten times as often",
         "updates",
         low=1,
     )
-    keep: int = options.any_time(3, "newest checkpoints kept", low=1)
-    keep_every: int = options.any_time(0, "every Nth checkpoint is kept for good; 0: none", low=0)
+    keep: int = options.any_time(3, "number of newest checkpoints to keep", low=1)
+    keep_every: int = options.any_time(0, "keep every Nth checkpoint permanently; 0: none", low=0)
     replay: str = options.any_time(
-        "auto", "save the replay too; auto: if it has at most 4 GiB", choices=("auto", "on", "off")
+        "auto", "save the replay buffer, too; auto: if it has at most 4 GiB", choices=("auto", "on", "off")
     )
 
     @property
@@ -320,8 +338,9 @@ class CheckpointConfig(options.Section):
 class BucketConfig(options.Section):
     lease_seconds: float = options.any_time(
         30.0,
-        "run in a bucket: a learner without renewal of its lease for so long counts as dead; renewed three times as "
-        "often. Logs and metrics are uploaded every two such times; failing requests are repeated for four",
+        "run in a bucket: a learner that does not renew its lease for this long counts as dead; it renews "
+        "three times as often. Logs and metrics are uploaded every two such times, and failing requests are "
+        "repeated for four",
         "s",
         low=1,
         high=options.LONGEST_WAIT,
@@ -342,13 +361,15 @@ class BucketConfig(options.Section):
 class MetricsConfig(options.Section):
     every_seconds: float = options.any_time(10.0, "time between rows of metrics.jsonl and TensorBoard", "s", low=0.1)
     console: str = options.any_time(
-        "", "more metrics for the console's line, by their names: epsilon,loss; empty: none"
+        "", "more metrics on the console, by their names, such as epsilon,loss; empty: none"
     )
     tensorboard: bool = options.any_time(True, "write TensorBoard files into the run directory")
     wandb: str = options.any_time(
-        "", "send metrics to Weights & Biases too, as a run of this PROJECT or ENTITY/PROJECT; empty: off"
+        "", "also send metrics to Weights & Biases, as a run of this PROJECT or ENTITY/PROJECT; empty: off"
     )
     port: int = options.any_time(
         -1, "serve metrics to Prometheus at http://HOST:PORT/metrics; 0: any free port; -1: off", low=-1, high=65535
     )
-    host: str = options.any_time("127.0.0.1", "address of metrics.port; 0.0.0.0: all of this machine's")
+    host: str = options.any_time(
+        "127.0.0.1", "address on which metrics.port listens; 0.0.0.0: all addresses of this machine"
+    )

@@ -18,7 +18,7 @@ def _declared(kind: Callable[..., Any], help_text: str, unit: str = "", **limits
     return functools.partial(kind, help_text=help_text, unit=unit, **limits)
 
 
-discount = _declared(options.at_creation, "discount of one environment step", low=0, high=1)
+discount = _declared(options.at_creation, "discount for one environment step", low=0, high=1)
 reward_scale = _declared(options.at_creation, "factor of rewards in training", low=1e-6)
 clip_reward = _declared(options.at_creation, "largest absolute reward, after scaling; 0: no limit", "reward", low=0)
 entropy_weight = _declared(options.on_resume, "weight of the entropy bonus", low=0)
@@ -28,35 +28,35 @@ value_loss_weight = _declared(options.on_resume, "weight of the value loss", low
 unroll_length = _declared(options.at_creation, "steps of one unroll", "environment steps", low=1)
 max_lag = _declared(
     options.at_creation,
-    "complete unrolls of an environment that may wait to be learned from; acting holds it until one is used",
+    "complete unrolls of an environment that may wait to be learned; acting then stops until one is used",
     "unrolls",
     low=1,
     high=64,
 )
 wait_seconds = _declared(
     options.any_time,
-    "a batch with too few unrolls waits this long for more, then it is padded with weight 0",
+    "a batch with too few unrolls waits this long for more; then it is padded with rows of weight 0",
     "s",
     low=0,
     high=options.LONGEST_WAIT,
 )
 
 # Q-learning.
-n_step = _declared(options.on_resume, "steps of a return", "environment steps", low=1, high=1000)
+n_step = _declared(options.on_resume, "steps in a return", "environment steps", low=1, high=1000)
 epsilon = _declared(
     options.on_resume,
     "probability of a random action: environment i of N has epsilon ^ (1 + 7 i / (N - 1))",
     low=0,
     high=1,
 )
-target_updates = _declared(options.on_resume, "updates between copies of the target network", "updates", low=1)
-learning_rate = _declared(options.on_resume, "learning rate, of a schedule the largest", low=0)
+target_updates = _declared(options.on_resume, "updates between copies to the target network", "updates", low=1)
+learning_rate = _declared(options.on_resume, "learning rate; with a schedule, the largest", low=0)
 decay_updates = _declared(
     options.on_resume, "updates for the learning rate to fall linearly to 0; 0: constant", "updates", low=0
 )
 clip_norm = _declared(options.on_resume, "largest global norm of the gradients; 0: no limit", low=0)
 
-width = _declared(options.at_creation, "numbers of a hidden state, units of a hidden layer", low=1)
+width = _declared(options.at_creation, "size of a hidden state, units of a hidden layer", low=1)
 frame_stack = _declared(options.at_creation, "newest frames in one observation", "frames", low=1, high=16)
 
 TORSO: Mapping[str, options.Value] = dict(
@@ -68,29 +68,34 @@ TORSO: Mapping[str, options.Value] = dict(
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig(options.Section):
     kind: str = options.at_creation(
-        "adam", "optimizer; rmsprop: of Ape-X and R2D2 the centered one", choices=("adam", "rmsprop")
+        "adam", "optimizer; for Ape-X and R2D2 rmsprop is the centered one", choices=("adam", "rmsprop")
     )
     learning_rate: float = learning_rate(2e-3)
     clip_norm: float = clip_norm(5.0)
     schedule: str = options.on_resume(
         "constant",
-        "course of the learning rate after the warm-up",
+        "how the learning rate changes after the warm-up",
         choices=("constant", "cosine", "exponential", "linear"),
     )
-    warmup_updates: int = options.on_resume(0, "linear warm-up", "updates", low=0)
+    warmup_updates: int = options.on_resume(
+        0, "updates over which the learning rate rises linearly to its full value", "updates", low=0
+    )
     decay_updates: int = options.on_resume(
         1_000_000,
-        "updates for the learning rate to fall: linearly to 0; of MuZero by optimizer.schedule to the end, where "
-        "exponential of a decay by decay_rate; 0: constant",
+        "updates over which the learning rate falls linearly to 0; for MuZero it follows optimizer.schedule "
+        "until then, or with exponential falls by decay_rate every this many updates; 0: constant",
         "updates",
         low=0,
     )
     decay_rate: float = options.on_resume(
-        0.1, "cosine and linear: final share of the rate; exponential: factor every decay_updates", low=0, high=1
+        0.1,
+        "cosine and linear: final share of the learning rate; exponential: factor every decay_updates",
+        low=0,
+        high=1,
     )
     epsilon: float = options.on_resume(
         1e-8,
-        "added to the divisor of a step; of V-trace's RMSProp to the mean square, and to nothing of its Adam",
+        "added to the divisor of a step; V-trace's RMSProp adds it to the mean square, and its Adam ignores it",
         low=1e-12,
     )
     rmsprop_decay: float = options.on_resume(0.99, "RMSProp: decay of its averages", low=0, high=1)
@@ -107,14 +112,14 @@ class NetworkConfig(options.Section):
 
     kind: str = options.at_creation(
         "auto",
-        "layers for observations; auto: mlp for vectors (of PPO one network for the policy, one for the value), conv "
-        "for small grids, and for images resnet (MuZero), deep (V-trace: IMPALA's residual network) or nature (DQN's "
-        "three convolutions); shallow: two convolutions; patches: two for small images, the first of patches of 4x4 "
-        "pixels",
+        "layers for observations. auto: mlp for vectors (PPO: separate networks for policy and value), conv "
+        "for small grids, and for images resnet (MuZero), deep (V-trace: IMPALA's residual network) or "
+        "nature (DQN's three convolutions). shallow: two convolutions. patches: two for small images, the "
+        "first on patches of 4x4 pixels",
         choices=("auto", "mlp", "conv", "resnet", "nature", "deep", "shallow", "patches"),
     )
     module: str = options.at_creation(
-        "", "MODULE:FUNCTION of your own that returns MuZero's network, or another agent's torso; empty: none"
+        "", "your own MODULE:FUNCTION that returns MuZero's network, or another agent's torso; empty: none"
     )
     frame_stack: int = frame_stack(1)
     width: int = width(64)
@@ -129,11 +134,12 @@ class NetworkConfig(options.Section):
         high=16,
     )
     pooled: bool = options.at_creation(
-        False, "conv: the largest value of each channel over the grid enters the hidden state too"
+        False, "conv: add the largest value of each channel over the grid to the hidden state"
     )
     gated: bool = options.at_creation(
         False,
-        "mlp and conv: actions scale and shift the dynamics' hidden units, in place of being inputs of their layer",
+        "mlp and conv: actions scale and shift the hidden units of the dynamics, instead of being inputs of "
+        "their layer",
     )
     resnet_size: str = options.at_creation(
         "small",
@@ -143,21 +149,23 @@ class NetworkConfig(options.Section):
     head_width: int = options.at_creation(64, "units of the heads' hidden layer", low=1)
     normalize_observations: bool = options.at_creation(
         True,
-        "scale each feature without finite bounds (of PPO: without bounds within -1 to 1) by its running mean and "
-        "variance",
+        "scale each feature without finite bounds (PPO: without bounds within -1 to 1) by its running mean "
+        "and variance",
         earlier=False,
     )
     normalize_pixels: bool = options.at_creation(
         False,
-        "each pixel of an image of bytes is normalized by its own running mean and variance: the background becomes "
-        "0, and a small thing that moves stands out",
+        "scale each pixel of an image of bytes by its own running mean and variance, so that the background "
+        "becomes 0 and a small moving object stands out",
     )
     num_bins: int = options.at_creation(121, "bins of the categorical value and reward", low=3)
-    support_limit: float = options.at_creation(30.0, "largest transformed value and reward, on both sides", low=1)
+    support_limit: float = options.at_creation(
+        30.0, "largest absolute value and reward that the bins represent, after the transform", low=1
+    )
     value_transform: str = options.at_creation(
         "hyperbolic",
-        "transform of values and rewards: hyperbolic, about a square root (MuZero); symlog (DreamerV3), with a "
-        "support_limit of 10 up to 22 thousand usual rewards",
+        "transform of values and rewards: hyperbolic, about a square root (MuZero); symlog (DreamerV3), "
+        "which with a support_limit of 10 reaches 22 thousand usual rewards",
         choices=("hyperbolic", "symlog"),
     )
     compute_dtype: str = options.on_resume(
@@ -172,7 +180,7 @@ class RewardConfig(options.Section):
     clip: float = clip_reward(0.0)
     normalize: bool = options.at_creation(
         True,
-        "learn in units of a running size of rewards: MuZero of the root mean square of those that are not 0, PPO of "
+        "divide rewards by their running size: for MuZero the root mean square of nonzero rewards, for PPO "
         "the standard deviation of discounted returns",
         earlier=False,
     )

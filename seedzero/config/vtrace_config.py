@@ -26,7 +26,7 @@ class VTraceConfig(options.AgentSection):
     CHOICES: ClassVar = {"network.kind": ("auto", "mlp", "conv", "deep", "shallow")}
 
     unroll_length: int = shared.unroll_length(20, high=1000)
-    batch_size: int = options.at_creation(32, "unrolls of one update", low=1)
+    batch_size: int = options.at_creation(32, "unrolls in one update", low=1)
     max_lag: int = shared.max_lag(2)
     wait_seconds: float = shared.wait_seconds(1.0)
     entropy_weight: float = shared.entropy_weight(0.01)
@@ -35,10 +35,10 @@ class VTraceConfig(options.AgentSection):
     clip_c: float = options.on_resume(1.0, "largest importance weight of a trace (c-bar)", low=0)
     trace_decay: float = options.on_resume(1.0, "lambda of the traces", low=0, high=1)
     popart: bool = options.at_creation(
-        False, "PopArt: a value for each task, in units of that task's returns; off: one value for all"
+        False, "PopArt: learn a value for each task, in units of that task's returns; off: one value for all"
     )
     popart_step: float = options.on_resume(
-        3e-4, "PopArt: share of one return in the mean and variance of its task's returns", low=1e-9, high=0.5
+        3e-4, "PopArt: weight of one return in the running mean and variance of its task", low=1e-9, high=0.5
     )
 
     def notes(self, config: Any) -> list[str]:

@@ -24,19 +24,25 @@ def _option(default: bool | int | float | str, help_text: str, placeholder: str 
 
 @dataclasses.dataclass(frozen=True)
 class WorkerOptions:
-    server: str = _option("", "address of the learner, as it prints it, or of its hosts: A,B", "HOST:PORT|unix:PATH")
+    server: str = _option(
+        "", "address of the learner, as it prints it, or of several learner hosts: A,B", "HOST:PORT|unix:PATH"
+    )
     token_file: str = _option("", "file with the learner's token", "FILE")
     ca_file: str = _option(
         "",
-        "PEM file with the certificates that may vouch for the learner's, or the word system: the public authorities "
-        "(default: plain text)",
+        "PEM file with the authority's certificate that signed the "
+        "learner's, or the word system for public authorities (default: "
+        "plain text)",
         "FILE",
     )
     server_name: str = _option(
         "", "name that the learner's certificate is for (default: the host in --server)", "NAME"
     )
     num_envs: int = _option(
-        _UNLIMITED_ENVS, "most environments here (default: as many as the learner asks for)", "N", minimum=1
+        _UNLIMITED_ENVS,
+        "largest number of environments here (default: as many as the learner asks for)",
+        "N",
+        minimum=1,
     )
     threads: int = _option(
         0,
@@ -47,12 +53,12 @@ class WorkerOptions:
     role: str = _option("any", "purpose of the environments (default: any)", "|".join(ROLES), choices=ROLES)
     worker_id: str = _option("", "name in reports (default: host and process id)", "NAME")
     close_seconds: float = _option(
-        sections.WorkerConfig().close_seconds, "once told to stop, environments must close within this", "X"
+        sections.WorkerConfig().close_seconds, "when the worker ends, environments have this long to close", "X"
     )
     verbosity: int = _option(
-        0, "messages: -2 errors alone, -1 warnings too, 0 what it does, 1 more than you want", "N", minimum=-2
+        0, "messages to print: -2 errors, -1 warnings, too, 0 what it does, 1 debugging", "N", minimum=-2
     )
-    supervised: bool = _option(False, "end when standard input is closed: for a program that starts this one")
+    supervised: bool = _option(False, "end when standard input is closed; for a program that starts this one")
 
 
 FLAGS: Mapping[str, dataclasses.Field[Any]] = {

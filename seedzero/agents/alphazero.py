@@ -17,13 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from seedzero import search as mcts
-from seedzero.agents import base, learning, muzero_model, muzero_search
+from seedzero.agents import base, learning, muzero_model, muzero_search, turns
 from seedzero.config import configs
 from seedzero.core import errors, types
 from seedzero.envs import pgx_rules
 from seedzero.networks import actor_critic
 from seedzero.ops import nstep
-from seedzero.replay import priorities, sources, windowing
+from seedzero.replay import priorities, ring_store, sources, windowing
 
 _OF_MODELS = ("transition", "reward_head")
 """Parts of MuZero's network that rules replace."""
@@ -54,6 +54,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         "action": sources.Stored((), np.dtype(np.int32)),
         "policy": sources.Stored((spec.num_actions,), np.dtype(np.float32)),
         "value": sources.Stored((), np.dtype(np.float32)),
+        **turns.stored(config, spec),
     }
     return base.Agent(
         data=sources.Replay(
@@ -220,8 +221,10 @@ def _update(
     state, metrics = learning.apply_gradients(
         state, gradients, metrics, optimizer=model.optimizer, schedule=model.schedule, refused=before
     )
-    error = jnp.abs(value - targets.value[:, 0])
-    return state, jnp.where(targets.value_mask[:, 0], error, jnp.nan), metrics
+    error = jnp.where(targets.value_mask[:, 0], jnp.abs(value - targets.value[:, 0]), jnp.nan)
+    if ring_store.OWN in windows.stored:
+        error = jnp.where(windows.stored[ring_store.OWN][:, 0], error, 0.0)  # nothing is learned from others' moves
+    return state, error, metrics
 
 
 def _targets(parts: _Parts, windows: windowing.Windows) -> nstep.Targets:
@@ -233,6 +236,7 @@ def _targets(parts: _Parts, windows: windowing.Windows) -> nstep.Targets:
         windows.terminated,
         windows.truncated,
         windows.valid,
+        windows.stored.get(ring_store.OWN),
     )
     discount = muzero_model.signed_discount(model)
     return nstep.n_step_targets(seen, discount=discount, n=model.config.alphazero.n_step, num_positions=1)

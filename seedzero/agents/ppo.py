@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped]
 
-from seedzero.agents import base, bonus, learning, sampled
+from seedzero.agents import base, bonus, learning, sampled, turns
 from seedzero.config import configs, ppo_config
 from seedzero.core import types
 from seedzero.networks import actor_critic, observations, own_torso
@@ -91,6 +91,7 @@ class _Parts(NamedTuple):
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
+    turns.check(config, spec)
     settings = config.ppo
     network = actor_critic.ppo(
         config.network,
@@ -128,7 +129,7 @@ def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.St
         stored["return"] = sources.Stored((), number)
     if lstm_width := config.network.lstm_width:
         stored |= {"state": sources.Stored((2 * lstm_width,), number), "last_action": action}
-    return stored
+    return stored | turns.stored(config, spec)
 
 
 def _init(parts: _Parts, key: jax.Array) -> PpoTrainState:
@@ -167,7 +168,8 @@ def _act(
         stored["legal"] = legal
     if rewards.normalize:
         reward = nstep.scaled_reward(inputs.reward, rewards.scale, rewards.clip)
-        returns = rewards.discount * jnp.where(inputs.first, 0.0, returns) + reward
+        discount = rewards.discount if spec.num_players == 1 else -rewards.discount  # the last reward was the other's
+        returns = discount * jnp.where(inputs.first, 0.0, returns) + reward
         stored["return"] = returns
     if spec.is_continuous:
         action = jnp.tanh(action) if parts.config.ppo.squash else jnp.clip(action, -1.0, 1.0)
@@ -276,16 +278,17 @@ def _steps(parts: _Parts, returns: Any, windows: windowing.Windows, extra: jax.A
         reward = jnp.clip(reward, -_LARGEST_REWARD, _LARGEST_REWARD)
     if extra is not None and config.bonus_place == "after":
         reward = reward + extra
-    is_step = ~(windows.terminated | windows.truncated)[:, :-1]
-    value, discount = stored["value"], rewards.discount * ~windows.terminated[:, 1:]
-    advantage = gae.advantages(value, reward, discount, is_step, trace_decay=config.trace_decay)
+    discount = turns.discounts(parts.spec, windows, rewards.discount)
+    course = turns.course(windows, stored["value"], reward, discount, trace_decay=config.trace_decay)
+    value = course.value
+    advantage = gae.advantages(value, reward, discount, course.is_step, trace_decay=course.trace_decay)
 
     past = Past(stored["state"][:, 0], stored["last_action"]) if parts.config.network.lstm_width else None
     last_action = jnp.zeros_like(stored["action"]) if past is None else past.action
     seen = actor_critic.Steps(windows.observation, windows.first, windows.reward, last_action)
     rows = (seen, stored["action"], stored["log_prob"], value, stored.get("legal"))
     rows = jax.tree.map(lambda x: x[:, :-1], rows)
-    counted = is_step & windows.counts[:, None]
+    counted = course.learned & windows.counts[:, None]
     of_unrolls = (*rows, advantage, advantage + value[:, :-1], counted.astype(jnp.float32))
     if past is not None:
         return _Steps(past.state, *of_unrolls)

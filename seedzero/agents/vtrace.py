@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped]
 
-from seedzero.agents import base, learning
+from seedzero.agents import base, learning, turns
 from seedzero.config import configs
 from seedzero.core import types
 from seedzero.networks import actor_critic, own_torso
@@ -51,6 +51,7 @@ class _Parts(NamedTuple):
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
+    turns.check(config, spec)
     settings = config.vtrace
     network = actor_critic.actor_critic(
         config.network,
@@ -88,7 +89,7 @@ def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.St
     if lstm_width := config.network.lstm_width:
         stored["state"] = sources.Stored((2 * lstm_width,), number)
         stored["last_action"] = sources.Stored((), whole)
-    return stored
+    return stored | turns.stored(config, spec)
 
 
 def _init(parts: _Parts, key: jax.Array) -> learning.TrainState | PopArtState:
@@ -148,10 +149,10 @@ def _update(
     windows = learning.clear_padding(windows)
     returns = state.returns if parts.config.vtrace.popart else None
 
-    def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, jax.Array]]:
+    def loss(params: base.Params) -> tuple[jax.Array, tuple[base.Metrics, tuple[jax.Array, jax.Array]]]:
         return _loss_and_metrics(parts, params, windows, returns)
 
-    gradients, metrics, target = learning.gradients(loss, state.params, axis_name)
+    gradients, metrics, (target, learned_steps) = learning.gradients(loss, state.params, axis_name)
     # Sums over the steps of all devices, which may hold differently many.
     num_steps = jnp.maximum(metrics.pop("num_steps"), 1.0)
     metrics = {name: x if name == "loss" else x / num_steps for name, x in metrics.items()}
@@ -162,7 +163,7 @@ def _update(
     learned = learning.add_moments(parts.network, learned, windows, axis_name)
     if returns is None:
         return learned, None, metrics
-    counted = _is_step(windows) & windows.counts[:, None]
+    counted = learned_steps & windows.counts[:, None]
     task = windows.stored["task"][:, :-1]
     step_size = parts.config.vtrace.popart_step
     after = popart.update(returns, target, task, counted, step_size=step_size, axis_name=axis_name)
@@ -173,15 +174,12 @@ def _update(
     return PopArtState(*learned._replace(params=params), after), None, metrics | scales
 
 
-def _is_step(windows: windowing.Windows) -> jax.Array:
-    """Returns [B, L] bool; false: the action on an episode's last observation is none."""
-    return ~(windows.terminated | windows.truncated)[:, :-1]
-
-
 def _loss_and_metrics(
     parts: _Parts, params: base.Params, windows: windowing.Windows, returns: popart.Statistics | None = None
-) -> tuple[jax.Array, tuple[base.Metrics, jax.Array]]:
-    """Returns loss, metrics and the values' targets [B, L]; loss and metrics are sums as in the paper (section 4.2).
+) -> tuple[jax.Array, tuple[base.Metrics, tuple[jax.Array, jax.Array]]]:
+    """Returns loss, metrics and the values' targets [B, L], with a mask of the learned ones.
+
+    Loss and metrics are sums as in the paper (section 4.2).
 
     The sums are over the batches of all hosts, once their mean over all devices is taken.
 
@@ -197,22 +195,23 @@ def _loss_and_metrics(
     action = stored["action"][:, :-1]
     log_chosen = q_learning.of_action(log_pi, action)
     log_rho = log_chosen - q_learning.of_action(log_mu, action)
-    is_step = _is_step(windows)
     reward = nstep.scaled_reward(windows.reward[:, 1:], rewards.scale, rewards.clip)
+    discount = turns.discounts(parts.spec, windows, rewards.discount)
+    course = turns.course(windows, jax.lax.stop_gradient(value), reward, discount, trace_decay=config.trace_decay)
     targets = vtrace.targets(
-        jax.lax.stop_gradient(value),
+        course.value,
         reward,
-        rewards.discount * ~windows.terminated[:, 1:],
-        jax.lax.stop_gradient(log_rho),
-        is_step,
+        discount,
+        jax.lax.stop_gradient(jnp.where(course.learned, log_rho, 0.0)),
+        course.is_step,
         clip_rho=config.clip_rho,
         clip_c=config.clip_c,
-        trace_decay=config.trace_decay,
+        trace_decay=course.trace_decay,
     )
     entropy = -jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1)
 
     def total(x: jax.Array) -> jax.Array:
-        summed = jnp.sum(jnp.where(is_step, x, 0.0), axis=1)
+        summed = jnp.sum(jnp.where(course.learned, x, 0.0), axis=1)
         return parts.config.cluster.num_hosts * config.batch_size * jnp.mean(windows.weight * summed)
 
     wanted, advantage = targets.value, targets.advantage
@@ -233,7 +232,7 @@ def _loss_and_metrics(
         "importance_mean": total(jnp.exp(log_rho)),
         "num_steps": total(jnp.ones_like(entropy)),
     }
-    return loss, (metrics, targets.value)
+    return loss, (metrics, (targets.value, course.learned))
 
 
 def _unroll(parts: _Parts, params: base.Params, windows: windowing.Windows) -> tuple[jax.Array, jax.Array]:

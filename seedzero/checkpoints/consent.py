@@ -49,7 +49,7 @@ def _check(
     sources = (saved.given, configs.flatten(saved.config))
     found = {item for values in sources for item in user_code.named(values).items()} - (asked or {}).items()
     unused = {user_code.ENVIRONMENT} if not makes_environments else set()
-    unused |= {user_code.BUILDER, user_code.MEMBERS} if asked is None else set()
+    unused |= {user_code.BUILDER, user_code.MEMBERS, user_code.OPPONENTS} if asked is None else set()
     found = {(name, value) for name, value in found if name not in unused}
     if not found:
         return

@@ -210,11 +210,10 @@ COMMAND = parse.Command(
         "episodes=N": f"number of episodes (default {_EPISODES})",
         "seed=N": "seed of the environments, of random moves and of drawn actions (default 0)",
         **LIMIT,
-        "opponent=random|mcts-N|exhaustive|RUN_DIR": "games of two players: random moves (the default); mcts-N, "
-        "OpenSpiel's bot with N simulations; exhaustive, every line of play "
-        "of the other side once, in small games; or the last checkpoint of "
-        "another run of the same game. Games of two seats: random, or "
-        "RUN_DIR",
+        "opponent=random|mcts-N|gtp:COMMAND|exhaustive|RUN_DIR": "games of two players: random moves (the default); "
+        "mcts-N, OpenSpiel's bot with N simulations; gtp:COMMAND, a program that speaks the Go Text Protocol; "
+        "exhaustive, every line of play of the other side once, in small games; or the last checkpoint of another "
+        "run of the same game. Games of two seats: random, or RUN_DIR",
         **parse.TRUST,
         "listen=HOST:PORT|unix:PATH": "runs with --env=remote: play in the environments of a worker that "
         "connects here",

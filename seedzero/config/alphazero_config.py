@@ -13,9 +13,10 @@ from seedzero.config import muzero_config, options, shared
 class AlphaZeroConfig(options.AgentSection):
     SUMMARY = "plans by the rules of the game itself: the strongest play in board games of perfect information"
     PLAYS_SEATS = False
-    SECTIONS = ("search", "network", "optimizer", "reward")
+    SECTIONS = ("search", "network", "optimizer", "reward", "league")
     UNREAD = (
         "search.num_sampled",
+        "league.opponent_model",
         *(
             f"network.{name}"
             for name in ("frame_stack", "first_stride", "gated", "lstm_width", "module", "normalize_pixels")

@@ -19,6 +19,7 @@ class PPOConfig(options.AgentSection):
     SUMMARY = "learns several times from its newest steps: quick environments, little tuning"
     SECTIONS = ("league", "seats")
     SAMPLES = False
+    MAX_PLAYERS = 2
     PLAYS_CONTINUOUS = True
     LEARNS_THROUGH = "unroll_length"
 
@@ -142,7 +143,22 @@ _SEATS = options.values(
 # With less entropy the player becomes deterministic, snapshots are alike, and their mixture is no better than one.
 _PAST = options.values(_SEATS, ppo=dict(entropy_weight=0.1), league=dict(self_play=0.5, weighting="uniform"))
 
+# Boards: results are -1, 0 and 1 already, and lie at most some dozen moves ahead.
+_BOARD = options.values(
+    worker=dict(envs_per_group=64),
+    ppo=dict(batch_size=128, unroll_length=32, num_minibatches=8, trace_decay=0.9, entropy_weight=0.02),
+    reward=dict(discount=1.0, normalize=False),
+    network=dict(width=128),
+    optimizer=dict(learning_rate=1e-3),
+    evaluation=dict(every_updates=50),
+)
+
 PARTS: Mapping[str, options.Part] = {
+    **dict.fromkeys(("hex", "othello", "go9"), options.part(_BOARD)),
+    "tictactoe": options.part(_BOARD, run=dict(max_updates=500)),
+    "connect_four": options.part(_BOARD, run=dict(max_updates=3_000)),
+    "league-tictactoe": options.part(_BOARD, run=dict(max_updates=500), league=dict(freeze_every=100_000)),
+    "league-connect-four": options.part(_BOARD, run=dict(max_updates=3_000), league=dict(freeze_every=500_000)),
     "seats": options.part(_SEATS),
     # Agents move by turns in some environments, or end early: rows come unevenly there.
     "agents": options.part(

@@ -75,7 +75,7 @@ class EnvConfig(options.Section):
         "Football: also reward 0.1 in training for each tenth of the way to the goal; evaluation counts only goals",
     )
     random_opening: int = options.at_creation(
-        0, "games of two players: training games begin with up to this many random moves", "moves", low=0
+        0, "games of two players: training games begin with up to this many random moves", "moves", low=0, high=40
     )
     by_turns: bool = options.at_creation(
         False,
@@ -84,9 +84,9 @@ class EnvConfig(options.Section):
     )
     opponents: str = options.at_creation(
         opponents.RANDOM,
-        "games of two players: opponents of evaluations, separated by commas: random, or mcts-N "
-        "(OpenSpiel's tree search of N simulations); the score against the last one selects the best "
-        "checkpoint",
+        "games of two players: opponents of evaluations, separated by commas: random, mcts-N "
+        "(OpenSpiel's tree search of N simulations), or gtp:COMMAND (a program that speaks the Go Text Protocol); "
+        "the score against the last one selects the best checkpoint",
     )
     max_episode_steps: int = options.at_creation(
         0,

@@ -14,6 +14,7 @@ class VTraceConfig(options.AgentSection):
     SUMMARY = "IMPALA's actor-critic, learns once from each step: many steps a second, many or slow workers"
     SECTIONS = ("league", "seats")
     SAMPLES = False
+    MAX_PLAYERS = 2
     LEARNS_THROUGH = "unroll_length"
 
     DEFAULTS = options.values(
@@ -82,7 +83,19 @@ _FOOTBALL_ON_CPU = options.values(
     optimizer=dict(learning_rate=5e-4, clip_norm=40.0),
 )
 
+_BOARD = options.values(
+    _SMALL,
+    worker=dict(envs_per_group=64),
+    vtrace=dict(batch_size=16, entropy_weight=0.02),
+    reward=dict(discount=1.0),
+    network=dict(width=128),
+    optimizer=dict(kind="adam", learning_rate=1e-3),
+)
+
 PARTS: Mapping[str, options.Part] = {
+    **dict.fromkeys(("tictactoe", "connect_four", "hex", "othello", "go9"), options.part(_BOARD)),
+    "league-tictactoe": options.part(_BOARD, league=dict(freeze_every=100_000)),
+    "league-connect-four": options.part(_BOARD, league=dict(freeze_every=500_000)),
     "catch": options.part(_SMALL, vtrace=dict(unroll_length=10)),
     # Values up to 100 take several hundred thousand steps to learn, values up to 5 one hundred thousand.
     "cartpole": options.part(_SMALL, reward=dict(scale=0.05)),

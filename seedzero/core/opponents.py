@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 CHANCE = "chance"
 """A property of games, for messages: such a game may be played by seats, or by turns."""
 RANDOM = "random"
-FORMS = "random|mcts-N"
+FORMS = "random|mcts-N|gtp:COMMAND"
 SIDES = ("first", "second")
 """A side's number is its place here: the mover of a match's first move after the opening is 0."""
 
+ENGINE = "gtp:"
+"""Begins the name of another program, which speaks the Go Text Protocol: its command follows."""
 SPIEL = "spiel:"
 """Begins the name of a bot of OpenSpiel's own, with or without parameters."""
 MEMBER_FORMS = "random|mcts-N|spiel:BOT|MODULE:FUNCTION"
@@ -25,10 +27,22 @@ _HAS_PARTS = re.compile(r"spiel:\w+(\([^()]*\))?|[\w.]+:\w+")
 def parse(text: str) -> tuple[str, ...]:
     """Returns the names in a text, separated by commas. Raises ValueError for an unknown one, or one twice."""
     names = tuple(name.strip() for name in text.split(","))
-    unknown = [name for name in names if name != RANDOM and not num_simulations(name)]
-    if unknown or len(set(names)) < len(names):
-        raise ValueError(f"expected {FORMS}, several by commas, each once; N is a bot's simulations, up to 9999999")
+    if not all(map(is_known, names)) or len(set(names)) < len(names):
+        raise ValueError(
+            f"expected {FORMS}, several by commas, each once; N is a bot's simulations, up to 9999999, and COMMAND a "
+            "program that speaks the Go Text Protocol"
+        )
     return names
+
+
+def is_known(name: str) -> bool:
+    """Returns whether a name has one of FORMS."""
+    return name == RANDOM or num_simulations(name) > 0 or bool(command(name))
+
+
+def command(name: str) -> str:
+    """Returns the command of a program that plays; "": the name is none of such an opponent."""
+    return name.removeprefix(ENGINE).strip() if name.startswith(ENGINE) else ""
 
 
 def parse_members(text: str) -> tuple[str, ...]:
@@ -79,5 +93,4 @@ def mean_returns(by_task: Mapping[str, float]) -> dict[str, float]:
 def of_task(task: str) -> tuple[str, int]:
     """Returns the opponent and the agent's side of a task; "" and 0: it is none of `tasks`."""
     name, _, side = task.rpartition("/")
-    is_known = side in SIDES and (name == RANDOM or num_simulations(name) > 0)
-    return (name, SIDES.index(side)) if is_known else ("", 0)
+    return (name, SIDES.index(side)) if side in SIDES and is_known(name) else ("", 0)

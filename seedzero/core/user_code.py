@@ -27,6 +27,8 @@ NETWORKS = ("network.module", "ppo.bonus")
 """Settings that may name code of a user's."""
 BUILDER = "league.builder"
 MEMBERS = "league.members"
+OPPONENTS = "env.opponents"
+"""May name programs, which are started."""
 ARGUMENTS = {ENVIRONMENT: "env.kwargs", BUILDER: "league.builder_args"}
 """Settings with the arguments of a setting's function."""
 
@@ -88,18 +90,19 @@ def module_of(env_id: str) -> str:
 
 
 def named(values: Mapping[str, object]) -> dict[str, str]:
-    """Returns the settings with modules to import, of values by SECTION.KEY."""
+    """Returns the settings with modules to import, or programs to start, of values by SECTION.KEY."""
     env_id = str(values.get(ENVIRONMENT, ""))
     is_module = env_id.startswith("python:") or bool(module_of(env_id))
     others = (name for name in (BUILDER, AGENT) if ":" in str(values.get(name, "")))
     of_members = [MEMBERS] if _of_members(str(values.get(MEMBERS, ""))) else []
-    names = (*NETWORKS, *([ENVIRONMENT] if is_module else []), *others, *of_members)
+    of_programs = [OPPONENTS] if opponents.ENGINE in str(values.get(OPPONENTS, "")) else []
+    names = (*NETWORKS, *([ENVIRONMENT] if is_module else []), *others, *of_members, *of_programs)
     return {name: str(values[name]) for name in names if values.get(name)}
 
 
 def modules(values: Mapping[str, object]) -> set[str]:
     """Returns the dotted names of the modules that the settings of `named` import."""
-    found = {name: value for name, value in named(values).items() if name != MEMBERS}
+    found = {name: value for name, value in named(values).items() if name not in (MEMBERS, OPPONENTS)}
     one = {module_of(value) if name == ENVIRONMENT else value.rpartition(":")[0] for name, value in found.items()}
     return one | _of_members(str(values.get(MEMBERS, "")))
 
@@ -120,8 +123,8 @@ def moved(before: Mapping[str, object], now: Mapping[str, str]) -> dict[str, str
     """
     found = {}
     for name, value in named(before).items():
-        if name == MEMBERS:
-            continue  # it may name several modules
+        if name in (MEMBERS, OPPONENTS):
+            continue  # it may name several modules, or none
         (old,), (new,) = (modules({name: each}) or {""} for each in (value, now.get(name, "")))
         if old and new and old != new and value.replace(f"{old}:", f"{new}:", 1) == now[name] and not _is_here(old):
             found[name] = now[name]

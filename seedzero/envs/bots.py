@@ -1,4 +1,4 @@
-"""Bots that play OpenSpiel's games: opponents of evaluations, and scripted members of a league.
+"""Bots that play games of OpenSpiel and Pgx: opponents of evaluations, and scripted members of a league.
 
 The tree search is OpenSpiel's (UCT, random rollouts).
 """
@@ -10,8 +10,8 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from seedzero.core import errors, opponents, user_code
-from seedzero.envs import env_base
+from seedzero.core import errors, opponents, packages, user_code
+from seedzero.envs import env_base, gtp_boards, gtp_engines
 
 Bot: TypeAlias = Callable[[Any], int]
 """pyspiel.State, not terminal -> a legal action."""
@@ -45,13 +45,21 @@ def random_move(state: Any, generator: np.random.Generator) -> int:
 def make(name: str, generator: np.random.Generator) -> Bot:
     """Returns an opponent by its name, as of `opponents.parse`; equal numbers of the generator make equal moves."""
     num_simulations = opponents.num_simulations(name)
+    if command := opponents.command(name):
+        return lambda state: gtp_engines.engine(command, gtp_boards.of(state.get_game())).move(state)
     if not num_simulations:
         return lambda state: random_move(state, generator)
-    import pyspiel  # type: ignore[import-not-found, unused-ignore]
+    try:
+        import pyspiel  # type: ignore[import-not-found, unused-ignore]
+    except ImportError as error:
+        raise errors.EnvironmentFailure(
+            f"opponent {name} is a bot of the missing package open_spiel ({error}); install it on this machine: "
+            f"{packages.install_command('open_spiel')}"
+        ) from error
 
     def move(state: Any) -> int:
         seed, game = int(generator.integers(2**31)), state.get_game()
-        if type(game).__module__.partition(".")[0] != "pyspiel":  # a game in Python: the bot in C++ crashes
+        if type(game).__module__.partition(".")[0] != "pyspiel":  # a game in Python, or of Pgx: no bot in C++ plays it
             return int(_in_python(game, num_simulations, seed).step(state))
         rollouts = pyspiel.RandomRolloutEvaluator(1, seed)
         bot = pyspiel.MCTSBot(game, rollouts, _EXPLORATION, num_simulations, _MEMORY, True, seed, False)
@@ -139,5 +147,6 @@ def _in_python(game: Any, num_simulations: int, seed: int) -> Any:
     from open_spiel.python.algorithms import mcts  # type: ignore[import-untyped, unused-ignore]
 
     random = np.random.RandomState(seed)
-    rollouts = mcts.RandomRolloutEvaluator(1, random)
+    own = getattr(game, "rollouts", None)
+    rollouts = mcts.RandomRolloutEvaluator(1, random) if own is None else own(random)
     return mcts.MCTSBot(game, _EXPLORATION, num_simulations, rollouts, random_state=random)

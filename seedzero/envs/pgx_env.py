@@ -16,7 +16,7 @@ import numpy as np
 
 from seedzero.config import sections
 from seedzero.core import errors, opponents, packing, types
-from seedzero.envs import env_base, pgx_rules, pictures
+from seedzero.envs import env_base, pgx_games, pgx_rules, pictures, spiel
 
 State: TypeAlias = pgx_rules.State
 
@@ -171,19 +171,19 @@ def _merge(where: jax.Array, new: State, old: State) -> State:
     return jax.tree.map(lambda a, b: jnp.where(where.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, old)
 
 
-def make(name: str, settings: sections.EnvConfig, num_envs: int, *, role: types.Role = types.Role.TRAIN) -> PgxGames:
-    """Returns E copies of a game by its name: self-play, or evaluation against random moves.
+def make(
+    name: str, settings: sections.EnvConfig, num_envs: int, *, role: types.Role = types.Role.TRAIN
+) -> PgxGames | spiel.Games:
+    """Returns E copies of a game by its name: self-play, or evaluation against the opponents of the settings.
 
-    Errors as in `pgx_rules.GameRules`; EnvironmentFailure for other opponents.
+    Opponents that look at single states play single games. Errors as in `pgx_rules.GameRules`.
     """
-    against = opponents.parse(settings.opponents) if role is types.Role.EVALUATE else ()
-    if others := [other for other in against if other != opponents.RANDOM]:
-        raise errors.EnvironmentFailure(
-            f"--env.opponents={settings.opponents}: {others[0]} plays OpenSpiel's games, and this is {name!r} of Pgx; "
-            "give --env.opponents=random"
-        )
+    against, rules = opponents.parse(settings.opponents) if role is types.Role.EVALUATE else (), pgx_rules.game(name)
+    if rules.num_players == 2 and set(against) - {opponents.RANDOM}:
+        game = pgx_games.PgxGame(name, has_state=settings.game_state)
+        return spiel.Games(game, num_envs, against=against)
     return PgxGames(
-        pgx_rules.game(name),
+        rules,
         num_envs,
         has_state=settings.game_state,
         against=against,

@@ -16,7 +16,7 @@ import numpy as np
 
 from seedzero.config import sections
 from seedzero.core import errors, opponents, packages, types, user_code
-from seedzero.envs import bots, env_base, pictures
+from seedzero.envs import bots, env_base, pictures, turn_games
 
 State = Any
 """pyspiel.State, which has no types."""
@@ -163,7 +163,9 @@ class Game:
 class Games:
     """E copies of one game. A step's reward is the acting player's, since the previous step."""
 
-    def __init__(self, game: Game, num_envs: int, *, against: Sequence[str] = (), random_opening: int = 0) -> None:
+    def __init__(
+        self, game: turn_games.TurnGame, num_envs: int, *, against: Sequence[str] = (), random_opening: int = 0
+    ) -> None:
         """Makes the games.
 
         Args:

@@ -15,11 +15,11 @@ import numpy as np
 
 from seedzero.core import errors, opponents
 from seedzero.device import acting
-from seedzero.envs import bots, spiel
+from seedzero.envs import bots, turn_games
 from seedzero.evaluation import greedy
 from seedzero.metrics import episodes
 
-Player: TypeAlias = Callable[[Sequence[spiel.State]], np.ndarray]
+Player: TypeAlias = Callable[[Sequence[turn_games.State]], np.ndarray]
 """States [B], none terminal -> legal actions [B] int64."""
 
 MAX_POSITIONS = 1_000_000
@@ -44,33 +44,33 @@ class FinishedGame(NamedTuple):
     outcome: int | None = None
 
 
-def saved_player(game: spiel.Game, saved: greedy.SavedAgent, seed: int) -> Player:
-    """Returns an agent as a player. Observations must be single frames.
+def saved_player(game: turn_games.TurnGame, saved: greedy.SavedAgent, seed: int, *, size: int = _BATCH_SIZE) -> Player:
+    """Returns an agent as a player. Observations must be single frames. size: rows of its compiled call.
 
     Greedily, equal states have equal moves; moves that are drawn follow from seed and call.
     """
     act = jax.jit(functools.partial(acting.act, saved.agent, game.spec, 0))
-    carried, key, calls = acting.initial(saved.agent, game.spec, _BATCH_SIZE), jax.random.key(seed), itertools.count()
+    carried, key, calls = acting.initial(saved.agent, game.spec, size), jax.random.key(seed), itertools.count()
 
-    def play_batch(states: Sequence[spiel.State]) -> np.ndarray:
-        padded = [*states, *[states[0]] * (_BATCH_SIZE - len(states))]
+    def play_batch(states: Sequence[turn_games.State]) -> np.ndarray:
+        padded = [*states, *[states[0]] * (size - len(states))]
         frames = np.stack([game.observe(state) for state in padded])
         masks = np.stack([game.legal_mask(state) for state in padded])
-        rewards, first = np.zeros(_BATCH_SIZE, np.float32), np.ones(_BATCH_SIZE, bool)
+        rewards, first = np.zeros(size, np.float32), np.ones(size, bool)
         seen = greedy.seen(game.spec, frames, rewards, first, masks, action_mode=saved.mode)
         _, outputs = act(saved.params, carried, seen, jax.random.fold_in(key, next(calls)))
         return np.asarray(outputs.action, np.int64)[: len(states)]
 
-    def play(states: Sequence[spiel.State]) -> np.ndarray:
-        batches = [states[begin : begin + _BATCH_SIZE] for begin in range(0, len(states), _BATCH_SIZE)]
+    def play(states: Sequence[turn_games.State]) -> np.ndarray:
+        batches = [states[begin : begin + size] for begin in range(0, len(states), size)]
         return np.concatenate([play_batch(batch) for batch in batches])
 
     return play
 
 
 def play_games(
-    game: spiel.Game,
-    states: Sequence[spiel.State],
+    game: turn_games.TurnGame,
+    states: Sequence[turn_games.State],
     agent: Player,
     opponent: Player,
     generator: np.random.Generator | None = None,
@@ -90,18 +90,20 @@ def play_games(
     return [_finished(game, state, first) for state, first in zip(states, is_first, strict=True)]
 
 
-def against_bot(game: spiel.Game, agent: Player, name: str, num_games: int, seed: int) -> list[FinishedGame]:
+def against_bot(game: turn_games.TurnGame, agent: Player, name: str, num_games: int, seed: int) -> list[FinishedGame]:
     """Plays against random moves, or a bot that searches; name: as of `opponents.parse`."""
     generator = np.random.default_rng(seed)
     bot = bots.make(name, generator)
 
-    def opponent(states: Sequence[spiel.State]) -> np.ndarray:
+    def opponent(states: Sequence[turn_games.State]) -> np.ndarray:
         return np.array([bot(state) for state in states], np.int64)
 
     return play_games(game, [game.initial(generator) for _ in range(num_games)], agent, opponent, generator)
 
 
-def against_agent(game: spiel.Game, agent: Player, opponent: Player, num_games: int, seed: int) -> list[FinishedGame]:
+def against_agent(
+    game: turn_games.TurnGame, agent: Player, opponent: Player, num_games: int, seed: int
+) -> list[FinishedGame]:
     """Plays pairs of games with equal random openings; each side has the first move once."""
     generator = np.random.default_rng(seed)
     begun = [opening(game, generator) for _ in range(-(-num_games // 2))]
@@ -109,7 +111,7 @@ def against_agent(game: spiel.Game, agent: Player, opponent: Player, num_games: 
     return play_games(game, states, agent, opponent, generator)
 
 
-def opening(game: spiel.Game, generator: np.random.Generator) -> spiel.State:
+def opening(game: turn_games.TurnGame, generator: np.random.Generator) -> turn_games.State:
     """Returns the state after OPENING_MOVES random moves, or before a move that ends the game."""
     state = game.initial(generator)
     for _ in range(OPENING_MOVES):
@@ -120,7 +122,7 @@ def opening(game: spiel.Game, generator: np.random.Generator) -> spiel.State:
     return state
 
 
-def every_line(game: spiel.Game, agent: Player, *, max_positions: int = MAX_POSITIONS) -> list[FinishedGame]:
+def every_line(game: turn_games.TurnGame, agent: Player, *, max_positions: int = MAX_POSITIONS) -> list[FinishedGame]:
     """Plays all possible games against an agent: the other side makes every legal move once.
 
     The agent must depend on the state alone. Raises UsageError for a game of more positions than `max_positions`, over
@@ -155,11 +157,11 @@ def every_line(game: spiel.Game, agent: Player, *, max_positions: int = MAX_POSI
     return finished
 
 
-def _has_turn(game: spiel.Game, state: spiel.State, is_first: bool) -> bool:
+def _has_turn(game: turn_games.TurnGame, state: turn_games.State, is_first: bool) -> bool:
     return (game.mover(state) == game.first_mover) is is_first
 
 
-def _finished(game: spiel.Game, state: spiel.State, is_first: bool) -> FinishedGame:
+def _finished(game: turn_games.TurnGame, state: turn_games.State, is_first: bool) -> FinishedGame:
     player = game.first_mover if is_first else 1 - game.first_mover
     length = sum(move.player >= 0 for move in state.full_history()) if game.has_chance else int(state.move_number())
     return FinishedGame(is_first, game.returns(state)[player], length)

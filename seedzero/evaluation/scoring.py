@@ -14,7 +14,7 @@ from seedzero.checkpoints import spec_file
 from seedzero.config import configs, seats_config
 from seedzero.core import env_ids, errors, opponents, types
 from seedzero.device import patience
-from seedzero.envs import env_base, registry, seats, spiel, spiel_seats
+from seedzero.envs import env_base, pgx_games, pgx_rules, registry, seats, spiel, spiel_seats, turn_games
 from seedzero.evaluation import agent_choice, greedy, match, saved_group, seat_match
 from seedzero.metrics import episodes, human_scores
 
@@ -114,7 +114,7 @@ def evaluate(
             f"--policy=sample: --opponent={EXHAUSTIVE} plays every line against an agent with one move in a position; "
             "omit one of them"
         )
-    is_bot = opponent == opponents.RANDOM or opponents.num_simulations(opponent) > 0
+    is_bot = opponents.is_known(opponent)
     rival = None if is_bot or opponent == EXHAUSTIVE else _rival(choice, config, opponent)
     with patience.telling(lambda: "playing the games"):
         mine, theirs = greedy.seeds(choice.seed, 2)
@@ -130,9 +130,13 @@ def evaluate(
     return found if opponent == EXHAUSTIVE else episodes.with_error(found)
 
 
-def game_of(config: configs.Config) -> spiel.Game | None:
+def game_of(config: configs.Config) -> turn_games.TurnGame | None:
     """Returns the game of a run; None without two players in turn, as in games by seats."""
     kind, _, name = config.env.id.partition(":")
+    if kind == "pgx":
+        found = pgx_rules.game(name)
+        is_known = found.num_players == 2 and not found.has_chance
+        return pgx_games.PgxGame(name, has_state=config.env.game_state) if is_known else None
     if kind != "spiel" or spiel_seats.has_seats(spiel.load(name), by_turns=config.env.by_turns):
         return None
     game = spiel.Game(name)
@@ -151,7 +155,7 @@ def _evaluate_seats(
     choice: agent_choice.AgentChoice, config: configs.Config, game: seats.SeatGame, num_games: int, opponent: str
 ) -> dict[str, Any]:
     """Returns the result of `evaluate` in a game of two seats against the agent of another run."""
-    if opponent == EXHAUSTIVE or opponents.num_simulations(opponent):
+    if opponent == EXHAUSTIVE or opponents.is_known(opponent):
         raise errors.UsageError(
             f"--opponent={opponent}: {choice.path} was trained in a game of seats, where nobody sees the other's part "
             f"of the state, and that opponent looks at all of it; give --opponent={opponents.RANDOM} or "
@@ -195,11 +199,36 @@ def against_each_other(
 
 
 def load_player(
-    game: spiel.Game, choice: agent_choice.AgentChoice, config: configs.Config, seed: int = 0
+    game: turn_games.TurnGame, choice: agent_choice.AgentChoice, config: configs.Config, seed: int = 0
 ) -> tuple[match.Player, dict[str, int | str]]:
     """Returns the agent of a run of this game, and the checkpoint's name. seed: of drawn moves."""
     saved = greedy.load(choice, config, game.spec)
     return match.saved_player(game, saved, seed), saved.to_json()
+
+
+def engine(
+    choice: agent_choice.AgentChoice, num_simulations: int | None = None
+) -> tuple[turn_games.TurnGame, match.Player]:
+    """Returns a run's game of two players in turn, and its agent as a player of one game at a time.
+
+    num_simulations: of a search; None: as in training. Errors as of `evaluate`.
+    """
+    choice = choice.absolute()
+    config = read_config(choice, "engines play games that this machine makes itself")
+    if num_simulations is not None:
+        if "search" not in config.agent.SECTIONS:
+            raise errors.UsageError(
+                f"--simulations={num_simulations}: agent {config.run.agent} does not search; leave it out"
+            )
+        config = configs.override(config, {"search.num_simulations": num_simulations})
+    game = game_of(config)
+    if game is None:
+        raise errors.UsageError(
+            f"{choice.path} was trained with --env={config.env.id}, which is no game of two players in turn; give a "
+            "run of Go, Hex, Othello or chess"
+        )
+    saved = greedy.load(choice, config, game.spec)
+    return game, match.saved_player(game, saved, choice.seed, size=1)
 
 
 def _rival(
@@ -212,7 +241,7 @@ def _rival(
     if other.env.id != config.env.id:
         raise errors.UsageError(
             f"--opponent={path} was trained with --env={other.env.id}, this run with --env={config.env.id}; give a "
-            f"run of the same game, {opponents.RANDOM}, mcts-N or {EXHAUSTIVE}"
+            f"run of the same game, {opponents.FORMS} or {EXHAUSTIVE}"
         )
     return rival, other
 

@@ -125,6 +125,6 @@ def _advice(config: configs.Config, spec: types.EnvSpec, num_steps: int, steps_p
         *(["--muzero.target_network_updates=0"] if target else []),
         f"a smaller --network.{size[0]}={size[1]}",
         f"a smaller --replay.batch_size={config.replay.batch_size}",
-        *(["--agent=ppo"] if spec.num_players == 1 else []),
+        "--agent=ppo",
     ]
     return f"; quicker in a new run: {', '.join(changes[:-1])} or {changes[-1]}"

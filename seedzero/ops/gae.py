@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 
 def advantages(
-    value: jax.Array, reward: jax.Array, discount: jax.Array, is_step: jax.Array, *, trace_decay: float
+    value: jax.Array, reward: jax.Array, discount: jax.Array, is_step: jax.Array, *, trace_decay: float | jax.Array
 ) -> jax.Array:
     """Returns the advantages [B, T] of T steps in a row (equation 16); the value targets are these plus the values.
 
@@ -20,9 +20,9 @@ def advantages(
     Args:
       value: [B, T + 1] of the policy that acted.
       reward: [B, T] of step t, received on the way to t + 1.
-      discount: [B, T] of what follows step t; 0 where t + 1 is terminal.
+      discount: [B, T] of what follows step t; 0 where t + 1 is terminal, negative where it is another player's turn.
       is_step: [B, T] bool; false: nothing was done at t.
-      trace_decay: lambda.
+      trace_decay: lambda, or that of each step [B, T].
     """
     difference = jnp.where(is_step, reward + discount * value[:, 1:] - value[:, :-1], 0.0)
     decay = jnp.where(is_step, discount * trace_decay, 0.0)

@@ -30,7 +30,7 @@ def targets(
     *,
     clip_rho: float = 1.0,
     clip_c: float = 1.0,
-    trace_decay: float = 1.0,
+    trace_decay: float | jax.Array = 1.0,
 ) -> VtraceTargets:
     """Returns the targets of T steps in a row.
 
@@ -40,12 +40,12 @@ def targets(
     Args:
       value: [B, T + 1] of the target policy.
       reward: [B, T] of step t, received on the way to t + 1.
-      discount: [B, T] of what follows step t; 0 where t + 1 is terminal.
+      discount: [B, T] of what follows step t; 0 where t + 1 is terminal, negative where it is another player's turn.
       log_rho: [B, T] log of pi(a | x) / mu(a | x).
       is_step: [B, T] bool; false: nothing was done at t.
       clip_rho: largest importance weight of a temporal difference (rho-bar), and of the policy gradient.
       clip_c: largest importance weight of a trace (c-bar).
-      trace_decay: lambda.
+      trace_decay: lambda, or that of each step [B, T].
     """
     rho = jnp.minimum(clip_rho, jnp.exp(log_rho))
     trace = trace_decay * jnp.minimum(clip_c, jnp.exp(log_rho))
@@ -54,7 +54,8 @@ def targets(
     decay = jnp.where(is_step, discount * trace, 0.0)
     target = now + gae.decayed_sums(difference, decay)
     # Beyond step t the estimate mixes target and value by lambda, as the targets themselves do.
-    mixed = trace_decay * target[:, 1:] + (1.0 - trace_decay) * value[:, 1:-1]
+    share = jnp.asarray(trace_decay)[:, :-1] if jnp.ndim(trace_decay) else trace_decay
+    mixed = share * target[:, 1:] + (1.0 - share) * value[:, 1:-1]
     bootstrap = jnp.concatenate([mixed, value[:, -1:]], axis=1)
     q_estimate = reward + discount * bootstrap
     advantage = jnp.where(is_step, rho * (q_estimate - now), 0.0)

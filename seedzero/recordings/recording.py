@@ -21,7 +21,7 @@ from seedzero.checkpoints import run_lock, spec_file
 from seedzero.config import configs, sections
 from seedzero.core import errors, packing, printable, types
 from seedzero.device import acting, batches, patience
-from seedzero.envs import env_base, registry, spiel
+from seedzero.envs import env_base, registry, spiel, turn_games
 from seedzero.evaluation import agent_choice, codecs, greedy, scoring
 from seedzero.metrics import episodes
 from seedzero.recordings import records, videos
@@ -195,7 +195,7 @@ def _episodes(
     seed: int,
     seeds: Sequence[int],
     limit: int,
-    game: spiel.Game | None,
+    game: turn_games.TurnGame | None,
 ) -> Iterator[tuple[dict[str, np.ndarray], RecordedEpisode]]:
     """Yields the arrays of each episode.
 
@@ -224,8 +224,7 @@ def _episodes(
             row = {name: np.asarray(value)[0] for name, value in found.items()}
             if step.action_mask is not None:
                 row["action_mask"] = step.action_mask[0]
-            if game is not None:
-                assert isinstance(env, spiel.Games)
+            if game is not None and isinstance(env, spiel.Games):
                 state = env.states[0]
                 row["mover"] = np.int8(game.mover(state))
                 row["move"] = str(state.action_to_string(game.mover(state), int(row["action"])))

@@ -29,7 +29,7 @@ MISTAKES = [
     (["train", "--preset=catch", "--ppo.learning_rat=1"], "--optimizer.learning_rate"),
     (["train", "--preset=catch", "--learning_rat=1", "--agent=ppo"], "--optimizer.learning_rate"),
     (["train", "--preset=catch", "--agent=vtrac"], "'vtrac'; .*vtrace"),
-    (["train", "--preset=tictactoe", "--agent=vtrace"], "vtrace .* 2 players"),
+    (["train", "--preset=tictactoe", "--agent=apex"], "apex .* 2 players"),
     (["train", "--env=gym:Pendulum-v1", "--agent=vtrace"], "vtrace .*continuous"),
     (["train", "--env=remote", "--workers=2"], "--workers=2"),
     (["train", "--env=atari:Pongg"], "pong"),

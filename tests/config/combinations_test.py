@@ -319,10 +319,11 @@ def test_every_agent_but_sac_plays_one_player_with_discrete_actions(agent: str) 
 
 
 def test_environments_that_the_agent_cannot_play_are_refused_with_an_agent_that_can(said: golden.Said) -> None:
-    game = _of_agent("vtrace", "spiel:tic_tac_toe")
+    game = _of_agent("apex", "spiel:tic_tac_toe")
     with pytest.raises(errors.ConfigError) as caught:
         combinations.check_environment(game, _spec(2, False))
-    assert "vtrace" in str(caught.value) and " 2 players, " in str(caught.value)
+    assert "apex" in str(caught.value) and " 2 players, " in str(caught.value)
+    assert "--agent=muzero|vtrace|ppo" in str(caught.value)
     said(caught.value, "players")
     with pytest.raises(errors.ConfigError) as caught:
         combinations.check_environment(_of_agent("vtrace", "gym:Pendulum-v1"), _spec(1, True))

@@ -142,10 +142,10 @@ def test_presets_of_papers_that_play_with_all_actions_do_so(agent: str) -> None:
 
 
 def test_an_agent_without_a_part_keeps_its_defaults_beside_the_shared_values() -> None:
-    assert "tictactoe" not in presets.PARTS["vtrace"]
-    found = presets.get("tictactoe", "vtrace")
-    assert found.vtrace == configs.Config().vtrace
-    assert (found.run.agent, found.env.random_opening) == ("vtrace", 6)
+    assert "tictactoe" not in presets.PARTS["apex"]
+    found = presets.get("tictactoe", "apex")
+    assert found.apex == configs.Config().apex
+    assert (found.run.agent, found.env.random_opening) == ("apex", 6)
 
 
 def test_an_unknown_agent_is_told_with_the_nearest_one() -> None:

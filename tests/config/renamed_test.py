@@ -23,6 +23,8 @@ from seedzero.config import configs, options, preset_files, presets, removed, re
 from seedzero.core import errors
 
 AGENTS = ("muzero", "vtrace", "apex", "r2d2", "ppo", "sac")
+BOARDS = {"tictactoe", "connect_four", "league-tictactoe", "league-connect-four"}
+"""Presets of games that PPO and V-trace did not play then."""
 Values = Mapping[str, options.Value]
 
 
@@ -50,7 +52,7 @@ def _differences(then: Values, now: Values) -> dict[str, tuple[options.Value, op
 @pytest.mark.parametrize("agent", AGENTS)
 def test_every_preset_has_the_values_of_before(agent: str) -> None:
     assert not _differences(_defaults(agent), configs.flatten(configs.of_agent(agent)))
-    for preset in [name for name in _frozen()[""] if name]:
+    for preset in _frozen()[""].keys() - {""} - (BOARDS if agent in ("ppo", "vtrace") else set()):
         (values, on_cpu), own = _frozen()[""][preset], [*_frozen()[agent].get(preset, []), {}, {}, {}]
         then = {**_defaults(agent), **values, **own[0]}
         now = presets.get(preset, agent)

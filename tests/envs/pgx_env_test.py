@@ -198,6 +198,14 @@ def test_impossible_games_are_refused_by_name(name: str, said) -> None:
         make(name)
 
 
-def test_other_opponents_than_random_ones_are_refused_by_name(said) -> None:
-    with said.raises(errors.EnvironmentFailure):
-        make(NIM, role=types.Role.EVALUATE, opponents="random,mcts-10")
+def test_a_tree_search_plays_games_of_a_user_s_own_as_well_as_they_can_be_played() -> None:
+    env, generator = (
+        make(NIM, role=types.Role.EVALUATE, opponents="mcts-300", game_state=True),
+        np.random.default_rng(0),
+    )
+    step, total = env.reset([0, 1, 2, 3]), []
+    assert env.spec.tasks == ("mcts-300/first", "mcts-300/second") and env.spec.packed
+    for _ in range(24):
+        total += step.reward[step.final].tolist()
+        step = env.step(moves(step, generator))
+    assert len(total) > 8 and sum(total) < -0.5 * len(total)  # random moves lose

@@ -124,5 +124,7 @@ def test_a_network_of_one_s_own_learns(host: harness.Host) -> None:
 def test_agents_have_policies_of_their_own(host: harness.Host) -> None:
     run = host.directory / "carts"
     output = _run(host, "four_carts.py", str(run))
-    assert re.search(rf"^--max_updates={BUDGET} reached; cart_0 \d+, cart_1 \d+, cart_2 \d+, cart_3 \d+$", output, re.M)
+    assert re.search(
+        rf"^--max_updates={BUDGET} reached; cart_0 \d+, cart_1 \d+, cart_2 \d+, cart_3 \d+$", output, re.M
+    )
     assert '"seats.policies": "each"' in (run / "config.json").read_text()

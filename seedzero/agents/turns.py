@@ -1,0 +1,118 @@
+"""Games of two players in turn, for agents that learn from unrolls: a row is a position, and its value the mover's.
+
+A gain of one player is a loss of the other, so a discount is negative if the turn passes. In a league other players
+move in some rows. These are no steps of the learner: its returns run through them, from one of its own turns to the
+next, and no value or policy is learned there.
+
+Shape letters: B batch, T steps.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedzero.config import configs
+from seedzero.core import errors, types
+from seedzero.replay import ring_store, sources, windowing
+
+
+def check(config: configs.Config, spec: types.EnvSpec) -> None:
+    """Raises ConfigError for settings that do not go with games of two players in turn."""
+    if spec.num_players == 1:
+        return
+    agent, place, network = config.run.agent, "in a game of two players", config.network
+    both = "training shows both players' positions one after the other, an evaluation one player's alone"
+    bonus = config.ppo.bonus if agent == "ppo" else ""
+    for is_wrong, message in (
+        (
+            network.frame_stack > 1,
+            f"network.frame_stack={network.frame_stack} {place}: {both}; give --network.frame_stack=1",
+        ),
+        (
+            network.lstm_width > 0,
+            f"network.lstm_width={network.lstm_width} {place}: {both}, and nothing is hidden there; give "
+            "--network.lstm_width=0",
+        ),
+        (
+            bool(bonus),
+            f"ppo.bonus={bonus} {place}: what one player gains the other loses, and a bonus is nobody's loss; leave "
+            "it out",
+        ),
+        (
+            spec.moves_again and config.league.on,
+            f"{config.league.asked}: a league counts matches of players who alternate, but in this game one may move "
+            f"several times in a row; give {config.league.off}",
+        ),
+    ):
+        if is_wrong:
+            raise errors.ConfigError(f"agent {agent}: {message}")
+
+
+def stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.Stored]:
+    """Returns the array that marks the learner's own rows, in games with moves of other players."""
+    meets_others = spec.num_players == 2 and config.league.on
+    return {ring_store.OWN: sources.Stored((), np.dtype(bool))} if meets_others else {}
+
+
+def discounts(spec: types.EnvSpec, windows: windowing.Windows, discount: float) -> jax.Array:
+    """Returns [B, T], the factor of the next row's value: negative if the other player moves there, 0 at an end."""
+    following = discount * ~windows.terminated[:, 1:]
+    if spec.num_players == 1:
+        return following
+    if not spec.moves_again:
+        return -following
+    seen = windows.observation[types.OBSERVATION]
+    mover = seen.reshape(*seen.shape[:2], -1)[..., -1]
+    return jnp.where(mover[:, 1:] == mover[:, :-1], following, -following)
+
+
+class Returns(NamedTuple):
+    """Rows as the learner's returns go through them."""
+
+    value: jax.Array  # [B, T + 1]; in a row of another player's, what the rows behind it are worth
+    is_step: jax.Array  # [B, T] bool, false: no return goes from here to the next row
+    trace_decay: float | jax.Array  # lambda; 1 in rows of others, which estimate nothing
+    learned: jax.Array  # [B, T] bool, true: a step of the learner's own
+
+
+def course(
+    windows: windowing.Windows, value: jax.Array, reward: jax.Array, discount: jax.Array, *, trace_decay: float
+) -> Returns:
+    """Returns the course of windows.
+
+    The values in other players' rows are theirs, or were never learned. Such a row is worth the reward on the way to
+    the next row and that one's value. If it is the last of the window, or of an episode cut off by a limit, its value
+    is unknown, and no return goes there.
+
+    Args:
+      value: [B, T + 1] of the learner, for the mover.
+      reward: [B, T] of step t, received on the way to t + 1.
+      discount: [B, T] as of `discounts`.
+      trace_decay: lambda.
+    """
+    is_step = ~(windows.terminated | windows.truncated)[:, :-1]
+    own = windows.stored.get(ring_store.OWN)
+    if own is None:
+        return Returns(value, is_step, trace_decay, is_step)
+    has_end = own | windows.terminated
+
+    def back(
+        following: tuple[jax.Array, jax.Array], row: tuple[jax.Array, ...]
+    ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
+        next_value, next_known = following
+        value, reward, discount, own, has_end, is_step = row
+        found = (jnp.where(own, value, reward + discount * next_value), has_end | (is_step & next_known))
+        return found, found
+
+    rows = (value[:, :-1], reward, discount, own[:, :-1], has_end[:, :-1], is_step)
+    last = (value[:, -1], has_end[:, -1])
+    _, (through, known) = jax.lax.scan(back, last, jax.tree.map(lambda x: x.T, rows), reverse=True)
+    known = jnp.concatenate([known.T, has_end[:, -1:]], axis=1)
+    is_step &= known[:, 1:]
+    decay = jnp.where(own[:, :-1], trace_decay, 1.0)
+    value = jnp.concatenate([through.T, value[:, -1:]], axis=1)
+    return Returns(value, is_step, decay, is_step & own[:, :-1])

@@ -1,0 +1,226 @@
+"""Pgx's games as single states, for matches, and for opponents with a look at a state: OpenSpiel's search, engines.
+
+A state has methods of `pyspiel.State`, and a game those of `spiel.Game`: `spiel.Games` and matches play either. Shape
+letters: A actions.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from seedzero.core import errors, packing
+from seedzero.envs import env_base, pgx_ids, pgx_rules
+
+
+class _Facts(NamedTuple):
+    """The facts about a state, in the host's memory."""
+
+    observation: Any
+    legal: Any  # [A] bool
+    mover: Any  # scalar int
+    rewards: Any  # [players] of the step that led here
+    is_over: Any  # scalar bool
+
+
+class State:
+    """A state of a game, with the moves that led there."""
+
+    def __init__(
+        self, game: PgxGame, state: pgx_rules.State, facts: _Facts, returns: np.ndarray, moves: tuple[int, ...]
+    ):
+        self._game, self.arrays, self.facts, self._returns, self._moves = game, state, facts, returns, moves
+
+    def get_game(self) -> PgxGame:
+        return self._game
+
+    def clone(self) -> State:
+        return State(self._game, self.arrays, self.facts, self._returns, self._moves)
+
+    def is_terminal(self) -> bool:
+        return bool(self.facts.is_over)
+
+    def is_chance_node(self) -> bool:
+        return False
+
+    def current_player(self) -> int:
+        return int(self.facts.mover)
+
+    def legal_actions(self, player: int | None = None) -> list[int]:
+        """Returns the mover's legal actions, of another player none, and none in a terminal state."""
+        is_free = not self.is_terminal() and player in (None, self.current_player())
+        found: list[int] = np.flatnonzero(self.facts.legal).tolist() if is_free else []
+        return found
+
+    def apply_action(self, action: int) -> None:
+        """Makes a legal move."""
+        after = self.child(action)
+        self.arrays, self.facts, self._returns, self._moves = after.arrays, after.facts, after._returns, after._moves
+
+    def child(self, action: int) -> State:
+        """Returns the state after a legal move."""
+        if action not in self.legal_actions():
+            raise ValueError(f"action {action} is illegal")
+        with pgx_rules.on_cpu():
+            arrays, found = self._game.run.step(self.arrays, np.int32(action))
+            facts = _Facts(*map(np.asarray, found))
+        return State(self._game, arrays, facts, self._returns + facts.rewards, (*self._moves, int(action)))
+
+    def returns(self) -> list[float]:
+        """Returns each player's sum of rewards since the first move."""
+        found: list[float] = self._returns.tolist()
+        return found
+
+    def history(self) -> list[int]:
+        """Returns the moves since the start, chance's choices left out."""
+        return list(self._moves)
+
+    def move_number(self) -> int:
+        return len(self._moves)
+
+
+class _Programs(NamedTuple):
+    """The compiled functions of a game, on single states."""
+
+    begin: Any  # seed -> state, facts
+    step: Any  # (state, action) -> state, facts
+    rollout: Any  # (state, seed) -> each player's sum of rewards in a game of random moves
+
+
+class _Type(NamedTuple):
+    """The parts of a `pyspiel.GameType` that a search reads."""
+
+    short_name: str
+    reward_model: Any
+    dynamics: Any
+
+
+class _Rollouts(NamedTuple):
+    """Values of states for OpenSpiel's tree search: the outcome of one game of random moves, as one compiled loop."""
+
+    run: _Programs
+    random: np.random.RandomState
+
+    def evaluate(self, state: State) -> np.ndarray:
+        """Returns each player's return."""
+        with pgx_rules.on_cpu():
+            rest: np.ndarray = np.asarray(self.run.rollout(state.arrays, np.uint32(self.random.randint(2**31))))
+        return rest + state.returns()
+
+    def prior(self, state: State) -> list[tuple[int, float]]:
+        """Returns the legal actions, each with the same probability."""
+        legal = state.legal_actions()
+        return [(action, 1 / len(legal)) for action in legal]
+
+
+class PgxGame:
+    """The rules of a game of two players without chance, as functions of single states, like `spiel.Game`."""
+
+    has_chance = False
+
+    def __init__(self, name: str, *, has_state: bool = False) -> None:
+        """name, errors: as of `pgx_rules.GameRules`; has_state: observations hold the game's state."""
+        self._rules = pgx_rules.game(name)
+        self.name, self._has_state, self.spec = name, has_state, self._rules.spec(has_state=has_state)
+        if self._rules.num_players != 2 or self._rules.has_chance:
+            raise errors.EnvironmentFailure(
+                f"game {name!r}: matches, and opponents that search, are for games of two players without chance"
+            )
+        self.num_players, self.num_actions = 2, self._rules.num_actions
+        self._kind = pgx_ids.parsed(name)[0].partition("_")[0] if name.startswith("go") else pgx_ids.parsed(name)[0]
+        self.run = _programs(self._rules)
+        self.first_mover = self.mover(self.initial())
+
+    def initial(self, generator: np.random.Generator | None = None) -> State:
+        """Returns the state before the first move; nothing is drawn."""
+        with env_base.failures_of(f"game {self.name!r} cannot be started"), pgx_rules.on_cpu():
+            arrays, facts = self.run.begin(np.uint32(0))
+            return State(self, arrays, _Facts(*map(np.asarray, facts)), np.zeros(2), ())
+
+    def mover(self, state: State) -> int:
+        """Returns the player to move, 0 or 1; in a terminal state the one whose turn it would be."""
+        return state.current_player()
+
+    def observe(self, state: State) -> np.ndarray:
+        """Returns the observation of the player to move, of the spec's dtype."""
+        seen = self._rules.observation
+        observation: np.ndarray = state.facts.observation.astype(seen.dtype)
+        if not self._has_state:
+            return observation
+        states = jax.tree.map(lambda leaf: np.asarray(leaf)[None], state.arrays)
+        values = {seen.name: observation[None], self._rules.state_name: self._rules.encode(states)}
+        found: np.ndarray = packing.pack(self.spec.packed, values)[0]
+        return found
+
+    def legal_mask(self, state: State) -> np.ndarray:
+        """Returns [A] bool, true: legal; all true in a terminal state, which ignores every action."""
+        return np.ones(self.num_actions, bool) if state.is_terminal() else state.facts.legal.copy()
+
+    def apply(self, state: State, action: int, generator: np.random.Generator | None = None) -> State:
+        """Returns the state after a legal move; EnvironmentFailure for an illegal one."""
+        with env_base.failures_of(f"game {self.name!r} refuses action {action}"):
+            return state.child(action)
+
+    def is_terminal(self, state: State) -> bool:
+        return state.is_terminal()
+
+    def returns(self, state: State) -> tuple[float, ...]:
+        """Returns each player's sum of rewards since the first move."""
+        return tuple(state.returns())
+
+    def get_type(self) -> Any:
+        """Returns OpenSpiel's kind of such a game: its name, rewards at the end, players in turn."""
+        import pyspiel  # type: ignore[import-not-found, unused-ignore]
+
+        kind = pyspiel.GameType
+        return _Type(self._kind, kind.RewardModel.TERMINAL, kind.Dynamics.SEQUENTIAL)
+
+    def get_parameters(self) -> dict[str, Any]:
+        """Returns the size of a square board, and Go's komi, by OpenSpiel's names."""
+        game = getattr(self._rules.env, "_game", None)
+        found = {"board_size": getattr(game, "size", None), "komi": getattr(game, "komi", None)}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def max_utility(self) -> float:
+        return 1.0
+
+    def rollouts(self, random: np.random.RandomState) -> _Rollouts:
+        """Returns the evaluator of states for OpenSpiel's tree search in Python; random: for its moves."""
+        return _Rollouts(self.run, random)
+
+
+@functools.cache
+def _programs(rules: pgx_rules.GameRules) -> _Programs:
+    env = rules.env
+
+    def facts(state: pgx_rules.State) -> _Facts:
+        mover = jnp.clip(state.current_player, 0, rules.num_players - 1)
+        return _Facts(state.observation, state.legal_action_mask, mover, state.rewards, pgx_rules.is_over(state))
+
+    def begin(seed: jax.Array) -> tuple[pgx_rules.State, _Facts]:
+        state = env.init(jax.random.key(seed))
+        return state, facts(state)
+
+    def step(state: pgx_rules.State, action: jax.Array) -> tuple[pgx_rules.State, _Facts]:
+        after = env.step(state, action)
+        return after, facts(after)
+
+    def rollout(state: pgx_rules.State, seed: jax.Array) -> jax.Array:
+        def move(carry: tuple[pgx_rules.State, jax.Array, jax.Array]) -> tuple[pgx_rules.State, jax.Array, jax.Array]:
+            state, key, total = carry
+            key, action_key = jax.random.split(key)
+            logits = jnp.where(state.legal_action_mask, 0.0, -jnp.inf)
+            after = env.step(state, jax.random.categorical(action_key, logits))
+            return after, key, total + after.rewards
+
+        zero = jnp.zeros(rules.num_players)
+        _, _, total = jax.lax.while_loop(
+            lambda carry: ~pgx_rules.is_over(carry[0]), move, (state, jax.random.key(seed), zero)
+        )
+        return total
+
+    return _Programs(jax.jit(begin), jax.jit(step), jax.jit(rollout))

@@ -1,0 +1,111 @@
+"""A saved player as an engine by the Go Text Protocol (GTP, version 2): Go, Hex and Othello."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+import seedzero
+from seedzero.envs import gtp_boards, turn_games
+from seedzero.evaluation import match
+
+_FINISHED = "the game is over"
+
+
+class Refusal(Exception):
+    """A command that the engine answers with an error."""
+
+
+Command: TypeAlias = Callable[[Sequence[str]], str]
+"""Its words -> the answer's text; raises `Refusal`, or ValueError for words that make no sense."""
+
+
+class GtpSession:
+    """A game under way, and the protocol's commands."""
+
+    def __init__(self, game: turn_games.TurnGame, board: gtp_boards.GtpBoard, player: match.Player) -> None:
+        self._game, self._board, self._player = game, board, player
+        self._states = [game.initial()]
+        self.commands: Mapping[str, Command] = {
+            "protocol_version": lambda words: "2",
+            "name": lambda words: "seedzero",
+            "version": lambda words: seedzero.__version__,
+            "known_command": lambda words: str(words[:1] and words[0] in self.commands).lower(),
+            "list_commands": lambda words: "\n".join(self.commands),
+            "boardsize": self._boardsize,
+            "komi": self._komi,
+            "clear_board": self._clear,
+            "play": self._play,
+            "genmove": self._move,
+            "undo": self._undo,
+            "quit": lambda words: "",
+        }
+
+    def answer(self, line: str) -> str:
+        """Returns the answer to a line with a command, its empty line included; "" for a line without one."""
+        words = "".join(c for c in line.partition("#")[0] if c.isprintable() or c == "\t").split()
+        number = words.pop(0) if words and words[0].isdecimal() else ""
+        if not words:
+            return f"?{number} unknown command\n\n" if number else ""
+        name, *given = words
+        try:
+            if name not in self.commands:
+                raise Refusal("unknown command")
+            return f"={number} {self.commands[name](given)}".rstrip() + "\n\n"
+        except (Refusal, ValueError) as error:
+            return f"?{number} {error}\n\n"
+
+    def _boardsize(self, words: Sequence[str]) -> str:
+        if set(words) != {str(self._board.size)} or len(words) > 2:  # Hex's programs give both sides
+            raise Refusal(f"unacceptable size: the player has learned on a board of size {self._board.size}")
+        return self._clear(())
+
+    def _komi(self, words: Sequence[str]) -> str:
+        if self._board.komi is not None and list(map(float, words)) != [self._board.komi]:
+            raise Refusal(f"unacceptable komi: the player has learned with {self._board.komi:g}")
+        return ""
+
+    def _clear(self, words: Sequence[str]) -> str:
+        self._states = [self._game.initial()]
+        return ""
+
+    def _play(self, words: Sequence[str]) -> str:
+        if len(words) != 2:
+            raise Refusal("syntax error: expected a color and a move, as play black A1")
+        state, action = self._at_turn(words[0]), self._board.action(words[1])
+        if action not in state.legal_actions():
+            raise Refusal("illegal move")
+        self._states.append(self._game.apply(state, action))
+        return ""
+
+    def _move(self, words: Sequence[str]) -> str:
+        if len(words) != 1:
+            raise Refusal("syntax error: expected a color, as genmove black")
+        state = self._at_turn(words[0])
+        action = int(self._player([state])[0])
+        self._states.append(self._game.apply(state, action))
+        return self._board.vertex(action)
+
+    def _at_turn(self, text: str) -> turn_games.State:
+        """Returns the state in which a color, by its name, has the turn."""
+        color, state = gtp_boards.color(text), self._states[-1]
+        if self._game.is_terminal(state):
+            raise Refusal(_FINISHED)
+        if (self._game.mover(state) == self._game.first_mover) is (color == 1):
+            raise Refusal(f"illegal move: it is the turn of {gtp_boards.COLORS[1 - color]}")
+        return state
+
+    def _undo(self, words: Sequence[str]) -> str:
+        if len(self._states) == 1:
+            raise Refusal("cannot undo")
+        self._states.pop()
+        return ""
+
+
+def serve(session: GtpSession, lines: Iterable[str], write: Callable[[str], object]) -> None:
+    """Answers the commands in some lines until quit, or the last line."""
+    for line in lines:
+        if answer := session.answer(line):
+            write(answer)
+        if line.split()[-1:] == ["quit"] and answer.startswith("="):
+            return

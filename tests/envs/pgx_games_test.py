@@ -1,0 +1,60 @@
+"""Pgx's games as single states: against groups of games, OpenSpiel's rules of the same game, and its tree search."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from seedzero.config import sections
+from seedzero.core import errors, packing, types
+from seedzero.envs import bots, pgx_env, pgx_games, pgx_rules, spiel
+
+
+@pytest.mark.parametrize("name", ["tic_tac_toe", "connect_four", "othello"])
+def test_games_are_those_of_openspiel_with_the_same_actions(name: str) -> None:
+    ours, theirs, generator = pgx_games.PgxGame(name), spiel.load(name), np.random.default_rng(0)
+    for _ in range(3):
+        state, other = ours.initial(), theirs.new_initial_state()
+        first = ours.mover(state)
+        while not other.is_terminal():
+            assert state.legal_actions() == other.legal_actions() and not state.is_terminal()
+            assert (ours.mover(state) == first) == (other.current_player() == 0)
+            assert state.legal_actions(1 - ours.mover(state)) == []
+            action = bots.random_move(state, generator)
+            state = ours.apply(state, action)
+            other.apply_action(action)
+        assert state.is_terminal() and state.history() == other.history()
+        assert (state.returns()[first], state.returns()[1 - first]) == tuple(other.returns())
+        assert ours.legal_mask(state).all()
+
+
+def test_observations_are_those_of_a_group_with_the_game_s_state() -> None:
+    name = "connect_four"
+    game = pgx_games.PgxGame(name, has_state=True)
+    group = pgx_env.make(name, sections.EnvConfig(id=f"pgx:{name}", game_state=True), 1)
+    step, state = group.reset([0]), game.initial()
+    for action in (3, 3, 2, 6):
+        step, state = group.step(np.array([action])), game.apply(state, action)
+        named = [packing.unpack(game.spec.packed, seen[None]) for seen in (step.observation[0], game.observe(state))]
+        assert np.array_equal(*(found[types.OBSERVATION] for found in named))
+        mask = game.legal_mask(state)[None]
+        decoded = pgx_rules.game(name).decode(named[1][pgx_rules.game(name).state_name], mask)
+        assert decoded._x.board[0].tolist() == state.arrays._x.board.tolist()
+
+
+def test_a_tree_search_takes_a_win_and_prevents_a_loss() -> None:
+    game, bot = pgx_games.PgxGame("tic_tac_toe"), bots.make("mcts-200", np.random.default_rng(0))
+    for moves, expected in (((0, 3, 1, 4), 2), ((0, 3, 1), 2)):
+        state = game.initial()
+        for move in moves:
+            state = game.apply(state, move)
+        before = state.history()
+        assert bot(state) == expected and state.history() == before
+
+
+def test_what_is_no_move_and_games_that_are_no_matches_are_refused_by_name(said) -> None:
+    game = pgx_games.PgxGame("tic_tac_toe")
+    with said.raises(errors.EnvironmentFailure, label="illegal"):
+        game.apply(game.apply(game.initial(), 4), 4)
+    with said.raises(errors.EnvironmentFailure, label="alone"):
+        pgx_games.PgxGame("2048")

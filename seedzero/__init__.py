@@ -1,8 +1,8 @@
 """Distributed reinforcement learning: thin environment workers, one accelerator host.
 
-`train`, `load`, `evaluate` and `export` are what the command line uses; `read_record` reads its recorded episodes;
-`search` is the tree search alone; `errors` are all that these functions raise on purpose. Nothing is imported before
-it is asked for.
+`train`, `load`, `evaluate` and `export` are what the command line uses; `connect` asks a policy server, and
+`read_record` reads recorded episodes; `search` is the tree search alone; `errors` are all that these functions raise
+on purpose. Nothing is imported before it is asked for.
 """
 
 import importlib
@@ -16,8 +16,10 @@ __all__ = [
     "Evaluation",
     "Policy",
     "Record",
+    "RemotePolicy",
     "Result",
     "Thought",
+    "connect",
     "errors",
     "evaluate",
     "export",
@@ -38,13 +40,16 @@ if TYPE_CHECKING:
     from seedzero.evaluation.search_traces import Thought
     from seedzero.learner.result import Result
     from seedzero.recordings.records import Record, read_record
+    from seedzero.remote.remote_policy import RemotePolicy, connect
 else:
     _PLACES = {
         "Evaluation": "seedzero.api.runs",
         "Policy": "seedzero.evaluation.acting_policy",
         "Record": "seedzero.recordings.records",
+        "RemotePolicy": "seedzero.remote.remote_policy",
         "Result": "seedzero.learner.result",
         "Thought": "seedzero.evaluation.search_traces",
+        "connect": "seedzero.remote.remote_policy",
         "errors": "seedzero.core.errors",
         "evaluate": "seedzero.api.runs",
         "export": "seedzero.api.runs",

@@ -39,6 +39,8 @@ ALLOWED = {
     "evaluation": {*_DEVICE, "envs", "device", "checkpoints", "metrics"},
     "recordings": {*_DEVICE, "envs", "device", "checkpoints", "metrics", "evaluation"},
     "play": {*_DEVICE, "envs", "device", "checkpoints", "metrics", "evaluation", "recordings"},
+    "serving": {*_DEVICE, "device", "checkpoints", "processes", "monitoring", "evaluation", "recordings"},
+    "remote": {"core", "config", "envs", "transport", "evaluation"},
     "equilibria": {*_DEVICE, "envs", "device", "checkpoints", "evaluation"},
     "exports": {*_DEVICE, "envs", "device", "checkpoints", "evaluation"},
     "loop": {*_DEVICE, "device", "league", "metrics", "live"},
@@ -51,13 +53,13 @@ ALLOWED = {
 _RULES = "seedzero.envs.pgx_rules"
 """The rules of games are JAX functions: an agent searches by them, and the workers that step such games need JAX."""
 WITH_JAX = (_RULES, "seedzero.envs.pgx_env", "seedzero.envs.pgx_games")
-ALLOWED["api"] = {*ALLOWED["learner"], "envs", "learner", "recordings", "exports"}
+ALLOWED["api"] = {*ALLOWED["learner"], "envs", "learner", "recordings", "exports", "remote"}
 ALLOWED["page"] = {"core", "config", "checkpoints", "processes", "live", "monitoring", "evaluation", "recordings"}
 ALLOWED["page"] |= {"api", "play"}
 ALLOWED["cli"] = set(ALLOWED)
 """Layer -> the layers that it may import from, besides itself."""
 
-WORKER_SIDE = {"core", "config", "envs", "transport", "worker"}
+WORKER_SIDE = {"core", "config", "envs", "transport", "worker", "remote"}
 PURE = {"ops", "networks", "search", "replay", "agents", "league"}
 JAX = {"jax", "jaxlib", "flax", "optax", "mctx", "orbax", "chex"}
 IMPURE = {"threading", "queue", "asyncio", "multiprocessing", "subprocess", "socket", "time", "os", "pathlib", "grpc"}

@@ -80,9 +80,7 @@ OLD_PAGES: set[str] = {
     "docs/search.md",
     "docs/several_agents.md",
 }
-OLD_HELP: set[str] = {
-    "seedzero play",
-}
+OLD_HELP: set[str] = set()
 """Sections of settings, and commands."""
 OLD_MESSAGES: set[str] = {
     "agents",

@@ -250,7 +250,7 @@ PLAY = parse.Command(
         "findings, into records/ of the run directory, and open the page at "
         "it (docs/page.md); Ctrl-C ends the page",
         "human": "you play against the agent, in any game of two or more seats; --human=second, or the name or number "
-        "of a seat, in place of the first one. Each game is recorded as records/human-N.npz of the run directory",
+        "of a seat, instead of the first one. Each game is recorded as records/human-N.npz of the run directory",
         "simulations=N": "with --human: of the agent's search; default: as in training",
         **CHECKPOINT,
         "seed=N": "seed of the environment and of drawn actions (default 0)",

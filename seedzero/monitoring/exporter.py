@@ -51,12 +51,19 @@ _OWN_BEGINNINGS = ("evaluation_", "task_")
 
 @contextlib.contextmanager
 def serving(host: str, port: int, read: Callable[[], Scrape]) -> Iterator[str]:
-    """While entered, serves metrics; yields the URL. read: called on a thread for each request; port 0: any free one.
+    """While entered, serves a learner's metrics; yields the URL. The rest is as of `serving_from`."""
+    with serving_from(host, port, _Collector(read)) as url:
+        yield url
 
-    Raises UsageError if the address cannot be bound.
+
+@contextlib.contextmanager
+def serving_from(host: str, port: int, collector: registry.Collector) -> Iterator[str]:
+    """While entered, serves the metrics of a collector, called on a thread for each request; yields the URL.
+
+    port: 0: any free one. Raises UsageError if the address cannot be bound.
     """
     collectors = registry.CollectorRegistry()
-    collectors.register(_Collector(read))
+    collectors.register(collector)
     prometheus_client.ProcessCollector(registry=collectors)
     try:
         server = _Server((host, port), _Handler)

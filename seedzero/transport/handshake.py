@@ -84,7 +84,12 @@ def hello_of(fields: inference_pb2.Hello) -> messages.Hello:
 
 def encode_spec(spec: types.EnvSpec) -> bytes:
     """Returns a worker's spec; what is false is left out, as it is on the wire, and needs no stub that knows it."""
-    return codec.from_worker(spec={name: x for name, x in dataclasses.asdict(spec).items() if x is not False})
+    return codec.from_worker(spec=spec_fields(spec))
+
+
+def spec_fields(spec: types.EnvSpec) -> dict[str, Any]:
+    """Returns the fields of a Spec message."""
+    return {name: x for name, x in dataclasses.asdict(spec).items() if x is not False}
 
 
 def spec_of(fields: inference_pb2.Spec, num_envs: int, limit: int) -> types.EnvSpec:

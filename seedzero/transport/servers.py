@@ -5,37 +5,28 @@ from __future__ import annotations
 import asyncio
 import collections
 import json
-import os
 import time
 from collections.abc import Callable
 
 import grpc
 import numpy as np
-from grpc import aio
-from grpc_health.v1 import health_pb2
 
 from seedzero.config import sections
-from seedzero.core import errors, forks
+from seedzero.core import errors
 from seedzero.transport import (
-    addresses,
     codec,
     grpc_status,
     inference_pb2,
+    listeners,
     loop_thread,
     messages,
-    options,
     security,
     streams,
 )
 
-_MAX_WATCHING = 2
-"""Streams of strangers that stay: each may hold some megabytes that nobody reads."""
 _MAX_ASKING = 8
 """Live calls at a time; each is answered at once when its request is there."""
 _ASK_SECONDS = 5.0
-_HEALTH_SERVICE = "grpc.health.v1.Health"
-_SERVING = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
-_NOT_SERVING = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.NOT_SERVING)
 
 
 class Server:
@@ -71,7 +62,6 @@ class Server:
         self._mail: collections.deque[tuple[str, int, int, bytes, bool]] = collections.deque()
         self._mail_announced = False
         self._thread: loop_thread.LoopThread | None = None
-        self._places: list[int | str] = []  # ports, and paths of unix sockets
 
     def start(self) -> str:
         """Binds the configured addresses and serves from now on; UsageError for an address in use or impossible.
@@ -147,43 +137,14 @@ class Server:
             self._streams.side.deliver(*self._mail.popleft())
 
     async def _serve(self) -> str:
-        self._server = aio.server(options=options.server(self._settings))
-        self._server.add_generic_rpc_handlers(self._service.methods())
-        bound = self._bind(self._settings.listen)
-        if self._local:
-            self._bind(self._local)
-        await self._server.start()
+        self._listener = listeners.Listener(self._service.methods(), self._settings, self._secured)
+        bound = await self._listener.start(self._settings.listen, self._local)
         self._streams.watch_leases()
         return bound
 
-    def _bind(self, listen: str) -> str:
-        target, credentials = addresses.bound_target(listen), self._secured.credentials
-        is_unix = listen.startswith(addresses.UNIX_PREFIX)
-        if is_unix:
-            addresses.free_unix_path(listen)
-        mask = os.umask(0o077)  # a socket's file is this user's alone from its beginning: nothing else guards it
-        try:
-            if is_unix or credentials is None:
-                port = self._server.add_insecure_port(target)
-            else:
-                port = self._server.add_secure_port(target, credentials)
-        except RuntimeError:
-            raise errors.UsageError(
-                f"cannot listen on {listen}: the address is in use or not this machine's; choose another by --listen"
-            ) from None
-        finally:
-            os.umask(mask)
-        self._places.append(str(addresses.unix_path(listen)) if is_unix else port)
-        forks.keep_listener(self._places[-1])
-        if is_unix:  # whoever reads it may be in another directory
-            return f"{addresses.UNIX_PREFIX}{addresses.unix_path(listen)}"
-        return f"{listen.rpartition(':')[0]}:{port}"
-
     async def _shut_down(self, finished: bool, reason: str, grace_seconds: float) -> None:
         await self._streams.dismiss(finished, reason, grace_seconds)
-        await self._server.stop(None)
-        for place in self._places:
-            forks.forget_listener(place)
+        await self._listener.stop()
 
 
 class Service:
@@ -192,12 +153,13 @@ class Service:
     def __init__(
         self,
         learner: messages.Handler,
-        workers: streams.Streams,
+        workers: streams.Streams[streams.LearnerSide],
         guard: security.Guard,
         live: messages.Live | None = None,
     ) -> None:
         self._learner, self._streams, self._guard, self._live = learner, workers, guard, live
-        self._num_watching = self._num_asking = 0
+        self._num_asking = 0
+        self._health = listeners.Health(lambda: workers.farewell is None)
 
     def methods(self) -> tuple[grpc.GenericRpcHandler[bytes, bytes], ...]:
         """Returns all methods for a grpc.aio server.
@@ -206,35 +168,15 @@ class Service:
         at. Connect and Live alone read, raw bytes: `codec` decodes them.
         """
         unary, stream = grpc.stream_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
-        reply, state = inference_pb2.StatusReply.SerializeToString, health_pb2.HealthCheckResponse.SerializeToString
+        reply = inference_pb2.StatusReply.SerializeToString
         live = unary(self.live, None, inference_pb2.LiveReply.SerializeToString)
         ours = {"Connect": stream(self.connect), "Status": unary(self.status, None, reply)}
         ours |= {"Live": live} if self._live else {}
-        health = {"Check": unary(self.check, None, state), "Watch": stream(self.watch, None, state)}
-        return (
-            grpc.method_handlers_generic_handler(codec.SERVICE, ours),
-            grpc.method_handlers_generic_handler(_HEALTH_SERVICE, health),
-        )
-
-    async def check(self, requests: object, context: streams.Context) -> health_pb2.HealthCheckResponse:
-        """Returns the learner's health; the same for every service, as the request is not read."""
-        return _NOT_SERVING if self._streams.farewell else _SERVING
-
-    async def watch(self, requests: object, context: streams.Context) -> None:
-        """Sends the learner's health, unchanged until the server's end."""
-        if self._num_watching == _MAX_WATCHING:
-            many = f"{_MAX_WATCHING} streams watch the learner's health already; ask by Check instead"
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, many)
-        self._num_watching += 1
-        try:
-            await context.write(await self.check(requests, context))
-            await asyncio.Event().wait()  # until either end cancels it
-        finally:
-            self._num_watching -= 1
+        return grpc.method_handlers_generic_handler(codec.SERVICE, ours), self._health.methods()
 
     async def status(self, requests: object, context: streams.Context) -> inference_pb2.StatusReply:
         """Returns the learner's counters and state."""
-        await self._refuse_strangers(context)
+        await listeners.refuse_strangers(self._guard, context)
         try:
             return inference_pb2.StatusReply(json=json.dumps(dict(self._learner.status())))
         except Exception as error:  # the text of an unexpected error must not reach the caller
@@ -243,7 +185,7 @@ class Service:
 
     async def live(self, requests: object, context: streams.Context) -> inference_pb2.LiveReply:
         """Returns the newest calls, the workers, and the steps of an environment."""
-        await self._refuse_strangers(context)
+        await listeners.refuse_strangers(self._guard, context)
         if self._num_asking == _MAX_ASKING:
             many = f"{_MAX_ASKING} pages ask this learner at the moment; try again"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, many)
@@ -264,14 +206,8 @@ class Service:
 
     async def connect(self, requests: object, context: streams.Context) -> None:
         """Serves a worker's stream from beginning to end."""
-        await self._refuse_strangers(context)
+        await listeners.refuse_strangers(self._guard, context)
         await self._streams.serve(context)
-
-    async def _refuse_strangers(self, context: streams.Context) -> None:
-        try:
-            self._guard.check(context.invocation_metadata() or (), context.peer())
-        except errors.AccessDenied as error:
-            await grpc_status.failure_of(error).abort(context)
 
 
 def _keep_freed_memory() -> None:

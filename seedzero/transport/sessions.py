@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -31,20 +31,26 @@ class StreamPhase(enum.IntEnum):
     RESTARTED = 3  # Restart was sent: messages until the next Hello belong to the session that is over
     CLOSED = 4  # nothing more is sent after the messages that wait
 
-    def after(self, message: str, session_id: str = "") -> StreamPhase:
-        """Returns the phase after a message ("": without content); InvalidMessage for a message out of place."""
-        phase = TRANSITIONS[message][self]
+    def after(self, message: str, session_id: str = "", table: Transitions | None = None) -> StreamPhase:
+        """Returns the phase after a message ("": without content); InvalidMessage for a message out of place.
+
+        table: None: of workers' streams.
+        """
+        phase = (TRANSITIONS if table is None else table)[message][self]
         if isinstance(phase, StreamPhase):
             return phase
         raise errors.InvalidMessage(phase.format(message.capitalize(), session_id))
 
+
+Transitions: TypeAlias = Mapping[str, tuple[StreamPhase | str, ...]]
+"""Message -> the next phase for every phase in order, or the refusal."""
 
 NEW, ASSIGNED, STARTED, RESTARTED, CLOSED = StreamPhase
 _NO_HELLO = "{} came before Hello; expected Hello first"
 _TWICE = "{} came twice; session {} goes on"
 _NO_ASSIGN = "the learner sent {} before Assign"
 
-TRANSITIONS: dict[str, tuple[StreamPhase | str, ...]] = {
+TRANSITIONS: Transitions = {
     "hello": (NEW, _TWICE, _TWICE, RESTARTED, CLOSED),
     "spec": (_NO_HELLO, ASSIGNED, STARTED, RESTARTED, CLOSED),
     "step": (_NO_HELLO, "a {} came before Spec; expected Spec after every Assign", STARTED, RESTARTED, CLOSED),
@@ -56,7 +62,7 @@ TRANSITIONS: dict[str, tuple[StreamPhase | str, ...]] = {
     "close": (CLOSED,) * 5,
     "": ("a message without content; expected Hello, Spec, Step, Heartbeat or Goodbye",) * 5,
 }
-"""The next phase for every phase in order, or the refusal; the learner's messages, and close(), change the phase."""
+"""Of workers' streams; the learner's messages, and close(), change the phase, too."""
 
 Repeat = enum.Enum("Repeat", ["NEW", "PENDING"])
 """The meaning of a sequence number without an answer."""

@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
 
 import grpc
 from grpc import aio
@@ -32,10 +33,30 @@ Context = grpc_status.Context
 Session = sessions.LearnerSession["Stream"]
 
 
-class Streams:
-    """All workers' streams, from beginning to end; `side` handles their messages."""
+class Side(Protocol):
+    """The server's side of a protocol of streams and sessions; `LearnerSide` has workers, and others have clients."""
 
-    def __init__(self, side: LearnerSide, elsewhere: Callable[[], str] = lambda: "") -> None:
+    settings: sections.TransportConfig
+    clock: Callable[[], float]
+    sessions: dict[str, Any]
+
+    def receive(self, stream: Stream, data: bytes) -> None:
+        """Handles a message; raises Error for a breach of the protocol, or a refusal."""
+
+    def expire(self) -> None:
+        """Ends sessions that are past a deadline."""
+
+    def end(self, session: Any, reason: str) -> None:
+        """Ends a session, once."""
+
+
+SideT = TypeVar("SideT", bound=Side)
+
+
+class Streams(Generic[SideT]):
+    """All streams of workers or other clients, from beginning to end; `side` handles their messages."""
+
+    def __init__(self, side: SideT, elsewhere: Callable[[], str] = lambda: "") -> None:
         """elsewhere: returns the address of a host with more room, for refused workers; "": none is known."""
         self.side, self._elsewhere = side, elsewhere
         self._open: set[Stream] = set()
@@ -57,7 +78,7 @@ class Streams:
         if self.farewell:
             self.farewell(stream)
         elif len(self._open) > self.side.settings.max_workers:
-            many = f"{self.side.settings.max_workers} workers are connected; transport.max_workers allows no more"
+            many = f"{self.side.settings.max_workers} clients are connected; transport.max_workers allows no more"
             stream.close(grpc_status.failure_of(errors.SlotsExhausted(many)))
         try:
             await stream.write_until_closed()

@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2
 from wire import SETTINGS, TIMEOUT_SECONDS, Learner, joined, make_step, receive_actions, serving
 
 from seedzero.core import errors
-from seedzero.transport import codec, messages, probe, security, servers
+from seedzero.transport import codec, listeners, messages, probe, security, servers
 
 HEALTH = "/grpc.health.v1.Health"
 
@@ -26,20 +26,20 @@ def test_nothing_is_read_of_a_request_that_needs_no_answer_of_its_own() -> None:
     with serving(learner) as address, grpc.insecure_channel(address) as channel:
         for body in (b"", b"\xff no message", bytes(limit + 1)):  # gRPC refuses the last two where it reads them
             reply = channel.unary_unary(f"{HEALTH}/Check")(body, timeout=TIMEOUT_SECONDS)
-            assert health_pb2.HealthCheckResponse.FromString(reply) == servers._SERVING
+            assert health_pb2.HealthCheckResponse.FromString(reply) == listeners._SERVING
             with pytest.raises(grpc.RpcError) as caught:
                 channel.unary_unary(codec.STATUS_METHOD)(body, timeout=TIMEOUT_SECONDS)
             assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
         watch = channel.unary_stream(f"{HEALTH}/Watch")(bytes(limit + 1), timeout=TIMEOUT_SECONDS)
-        assert health_pb2.HealthCheckResponse.FromString(next(watch)) == servers._SERVING
+        assert health_pb2.HealthCheckResponse.FromString(next(watch)) == listeners._SERVING
         watch.cancel()
 
 
 def test_few_may_watch_and_a_watch_ends_with_the_server(learner: Learner, address: str) -> None:
     with grpc.insecure_channel(address) as channel:
         watch = channel.unary_stream(f"{HEALTH}/Watch", None, health_pb2.HealthCheckResponse.FromString)
-        watching = [watch(b"", timeout=TIMEOUT_SECONDS) for _ in range(servers._MAX_WATCHING)]
-        assert [next(stream) for stream in watching] == [servers._SERVING] * len(watching)
+        watching = [watch(b"", timeout=TIMEOUT_SECONDS) for _ in range(listeners._MAX_WATCHING)]
+        assert [next(stream) for stream in watching] == [listeners._SERVING] * len(watching)
         with pytest.raises(grpc.RpcError, match="Check"):
             next(watch(b"", timeout=TIMEOUT_SECONDS))
         learner.server.stop(finished=False, reason="test over")

@@ -1,0 +1,236 @@
+"""`seedzero.connect`: a policy whose agent runs in a policy server; numpy and gRPC here, and no JAX.
+
+Shape letters: B rows (environments), A actions, D numbers of a continuous action.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types as python_types
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy import typing as npt
+
+from seedzero.core import errors, types
+from seedzero.transport import policy_client, policy_codec, security
+
+
+class RemoteFindings(NamedTuple):
+    """The agent's findings about an observation; of a batch each array has an axis [B] more.
+
+    Attributes:
+      action: the agent's own.
+      policy: [A] probabilities.
+      value: of the search, in the environment's units; None: the agent does not search, as all below.
+      visit_counts: [A] int32.
+      q_values: [A].
+      version: updates behind the parameters.
+    """
+
+    action: Any
+    policy: np.ndarray
+    value: np.ndarray | None
+    visit_counts: np.ndarray | None
+    q_values: np.ndarray | None
+    version: int
+
+
+def connect(
+    address: str,
+    player: str = "",
+    *,
+    token_file: str = "",
+    token: str = "",
+    ca_file: str = "",
+    server_name: str = "",
+) -> RemotePolicy:
+    """Returns the policy of a server that `seedzero serve` has started.
+
+    Args:
+      address: HOST:PORT, as the server prints it.
+      player: one of the server's; "": its first one.
+      token_file: with the server's token; "": none.
+      token: the token itself, in place of the file.
+      ca_file: PEM certificates that vouch for the server's, or "system"; "": plain text.
+      server_name: in the server's certificate; "": the host of the address.
+
+    Raises UsageError: an address or a file of no use, or an unknown player; AccessDenied: the server refuses the
+    token, or the two ends do not agree on TLS; ProtocolError: no policy server answers.
+    """
+    secured = security.for_client(address, security.Access(token_file, ca_file, server_name), token)
+    offer = policy_client.describe(secured)
+    if player and player not in offer.players:
+        raise errors.UsageError(
+            f"player={player}: the server at {address} has {', '.join(offer.players)}; give one of them"
+        )
+    return RemotePolicy(secured, offer, player)
+
+
+class RemotePolicy(contextlib.AbstractContextManager["RemotePolicy"]):
+    """A policy with the methods of `seedzero.load`'s, for one thread at a time.
+
+    Rows begin an episode at their first call and after `reset`. The server keeps their frames and memory.
+
+    Attributes:
+      spec: of the environments, as they are sent: arrays, and actions from 0.
+      offer: the server's description at the start.
+      version: updates behind the last answer's parameters.
+    """
+
+    def __init__(self, secured: security.ClientSecurity, offer: policy_codec.PolicyOffer, player: str) -> None:
+        self._secured, self.offer, self._player = secured, offer, player
+        self.spec = offer.spec
+        self.version = offer.players[player or next(iter(offer.players))]
+        self._encode, self._decode, self._shown_mask = _coders(offer.spec)
+        self._client: policy_client.PolicyClient | None = None
+        self._first = np.ones(0, bool)
+
+    def __call__(
+        self,
+        observation: Any,
+        *,
+        reward: npt.ArrayLike | None = None,
+        action_mask: npt.ArrayLike | None = None,
+        explore: bool = False,
+    ) -> Any:
+        """Returns the action of one observation, or the actions of a batch; the server remembers the observations.
+
+        Arguments and errors are as of `seedzero.Policy`; ProtocolError, AccessDenied: as of `connect`, and the session
+        is over: call `reset`.
+        """
+        rows, is_single = self._rows(observation, reward, action_mask)
+        acted = self._ask(rows._replace(explore=explore))
+        self._first = np.zeros(len(rows.row), bool)
+        return self._decode(acted.actions, is_single)
+
+    def probabilities(
+        self, observation: Any, *, reward: npt.ArrayLike | None = None, action_mask: npt.ArrayLike | None = None
+    ) -> np.ndarray:
+        """Returns the probabilities [A], or [B, A] of a batch, of all actions; remembers nothing."""
+        return self.search(observation, reward=reward, action_mask=action_mask).policy
+
+    def search(
+        self, observation: Any, *, reward: npt.ArrayLike | None = None, action_mask: npt.ArrayLike | None = None
+    ) -> RemoteFindings:
+        """Returns the agent's findings, and remembers nothing. UsageError: it has none."""
+        if not self.offer.has_probabilities:
+            raise errors.UsageError(f"agent {self.offer.agent} learns values alone, or its actions are continuous")
+        rows, is_single = self._rows(observation, reward, action_mask)
+        acted = self._ask(rows._replace(findings=True, only_look=True))
+        shown = {name: array[0] if is_single else array for name, array in acted.findings.items()}
+        return RemoteFindings(
+            action=self._decode(acted.actions, is_single),
+            policy=shown["probabilities"],
+            value=shown.get("value"),
+            visit_counts=shown.get("visits"),
+            q_values=shown.get("q_value"),
+            version=acted.version,
+        )
+
+    def reset(self, rows: Sequence[int] | np.ndarray | None = None) -> None:
+        """Lets an episode begin with the next observation of these rows; None: of all, and their number may change."""
+        if rows is None:
+            self._first = np.ones(len(self._first), bool)
+            return
+        try:
+            self._first[np.asarray(rows, None if len(rows) else int)] = True
+        except IndexError:
+            raise errors.UsageError(
+                f"reset of the rows {np.asarray(rows).tolist()}: expected numbers from 0 to {len(self._first) - 1}"
+            ) from None
+
+    def close(self) -> None:
+        """Frees the rows at the server; a later call begins anew."""
+        client, self._client, self._first = self._client, None, np.ones(0, bool)
+        if client is not None:
+            client.close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: python_types.TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _ask(self, rows: policy_codec.PolicyRows) -> policy_codec.PolicyAnswer:
+        if self._client is None:
+            self._client = policy_client.PolicyClient(
+                self._secured, self.offer, player=self._player, num_rows=len(rows.row)
+            )
+        acted = self._client.act(rows)
+        self.version = acted.version
+        return acted
+
+    def _rows(
+        self, observation: Any, reward: npt.ArrayLike | None, action_mask: npt.ArrayLike | None
+    ) -> tuple[policy_codec.PolicyRows, bool]:
+        """Returns a request of all rows, and whether the observation lacked a batch axis."""
+        frames, is_single = self._encode(observation)
+        number, spec = len(frames), self.spec
+        if len(self._first) != number:
+            if not self._first.all():
+                raise errors.UsageError(
+                    f"observations of {number} rows, but there are {len(self._first)} with memory of their own; call "
+                    "reset() first to begin with others"
+                )
+            self.close()
+            self._first = np.ones(number, bool)
+        if reward is None and self.offer.reads_reward and not self._first.all():
+            raise errors.UsageError("reward is missing: this agent's memory reads the reward of the last step")
+        if action_mask is None and spec.has_action_mask:
+            action_mask = self._shown_mask(observation)
+        if spec.has_action_mask != (action_mask is not None):
+            needed = "needs action_mask=, its mask of legal actions" if spec.has_action_mask else "has no action mask"
+            raise errors.UsageError(f"this environment {needed}")
+        mask = None
+        if action_mask is not None:
+            mask = _shaped("action_mask", action_mask, (number, spec.num_actions)).astype(bool)
+        rewards = _shaped("reward", 0.0 if reward is None else reward, (number,)).astype(np.float32)
+        none = np.zeros(number, bool)
+        step = types.EnvStep(frames, rewards, none, none, mask)
+        return policy_codec.PolicyRows(np.arange(number, dtype=np.int32), step, self._first.copy()), is_single
+
+
+def _shaped(name: str, value: npt.ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
+    """Returns an array of a shape [B, ...]; one row may lack the first axis, and a number stands for all rows."""
+    array = np.asarray(value)
+    if array.shape in (shape[1:], ()) and (shape[0] == 1 or array.shape == ()):
+        array = np.broadcast_to(array, shape)
+    if array.shape != shape:
+        raise errors.UsageError(f"{name} has the shape {list(array.shape)}; expected {list(shape)}")
+    return array
+
+
+_Coders = tuple[
+    Callable[[Any], tuple[np.ndarray, bool]], Callable[[np.ndarray, bool], Any], Callable[[Any], np.ndarray | None]
+]
+
+
+def _coders(spec: types.EnvSpec) -> _Coders:
+    """Returns functions from observations to rows, from actions back, and to masks among observations.
+
+    Environments of Gymnasium's speak their own language, as with `seedzero.load`; that alone needs gymnasium.
+    """
+    if spec.spaces or spec.packed:
+        from seedzero.evaluation import codecs
+
+        codec = codecs.of(spec)
+        return codec.encode, lambda actions, is_single: codec.decode(actions, is_single=is_single), codec.shown_mask
+
+    def encode(observation: Any) -> tuple[np.ndarray, bool]:
+        array = np.asarray(observation)
+        is_single = array.shape == spec.observation_shape
+        if not is_single and (array.shape[1:] != spec.observation_shape or not array.size):
+            expected = f"{list(spec.observation_shape)}, or one axis more in front"
+            raise errors.UsageError(f"the observation has the shape {list(array.shape)}; expected {expected}")
+        if array.dtype.kind not in "biuf":
+            raise errors.UsageError(f"the observation has the dtype {array.dtype}; expected {spec.observation_dtype}")
+        rows = array.astype(spec.observation_dtype)
+        return (rows[np.newaxis] if is_single else rows), is_single
+
+    def decode(actions: np.ndarray, is_single: bool) -> Any:
+        if not is_single:
+            return actions
+        return actions[0] if spec.is_continuous else int(actions[0])
+
+    return encode, decode, lambda observation: None

@@ -1,0 +1,276 @@
+"""The agents behind a policy server: rows of all clients in one call, with a memory row for each.
+
+way of a request: PolicyServer -> ActingEngine.act -> run -> _call -> PolicyServer.answer
+
+One thread runs all calls. Shape letters: B rows of a call, N rows of a request, S slots.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.core import types
+from seedzero.device import acting, batches
+from seedzero.evaluation import greedy
+from seedzero.transport import policy_codec, policy_servers, policy_sides
+
+SHRINK = 8
+"""A call's compiled sizes: the largest one, and this much smaller each time, down to one row."""
+_KEPT = 1024
+"""Newest calls that means are of."""
+
+
+@dataclasses.dataclass
+class ServingCounts:
+    """Totals since the start, and the newest calls: (rows, seconds from the first request's arrival to the answer)."""
+
+    requests: int = 0
+    rows: int = 0
+    calls: int = 0
+    changes: int = 0
+    newest: collections.deque[tuple[int, float]] = dataclasses.field(
+        default_factory=lambda: collections.deque(maxlen=_KEPT)
+    )
+
+
+class _Waiting(NamedTuple):
+    """A request since its arrival, by the clock in seconds."""
+
+    request: policy_sides.PolicyRequest
+    arrived: float
+
+
+class ActingEngine:
+    """A `policy_sides.PolicyPlayer`: saved agents of one run, whose parameters may change between two calls."""
+
+    def __init__(
+        self,
+        players: Mapping[str, greedy.SavedAgent],
+        *,
+        num_slots: int,
+        max_batch: int,
+        seed: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """players: at least one, of one agent; the first one plays for clients that name none."""
+        first = next(iter(players.values()))
+        self.num_slots, self.counts = num_slots, ServingCounts()
+        self._saved, self._seed, self._clock = first, seed, clock
+        self._params = {name: saved.params for name, saved in players.items()}
+        self._versions = {name: saved.update for name, saved in players.items()}
+        self._sizes = _sizes(max_batch)
+        self._memory = acting.initial(first.agent, first.spec, num_slots)
+        self._program = _program(first.agent, first.spec)
+        self._condition = threading.Condition()
+        self._waiting: collections.deque[_Waiting] = collections.deque()  # at most one a session
+        self._changes: list[tuple[str, base.Params, int]] = []
+        self._is_over = False
+
+    # --- any thread ---
+
+    def offer(self) -> policy_codec.PolicyOffer:
+        saved, is_listed = self._saved, not self._saved.spec.is_continuous
+        searches = is_listed and saved.agent.search is not None
+        return policy_codec.PolicyOffer(
+            spec=saved.spec,
+            env=saved.config.env.id,
+            agent=saved.config.run.agent,
+            players=dict(self._versions),
+            reads_reward=saved.agent.reads_reward,
+            has_probabilities=searches or (is_listed and saved.agent.policy is not None),
+            searches=searches,
+            draws=bool(saved.mode == types.SAMPLE),
+            max_rows=min(self.num_slots, policy_codec.MAX_ROWS),
+        )
+
+    def act(self, request: policy_sides.PolicyRequest) -> None:
+        with self._condition:
+            self._waiting.append(_Waiting(request, self._clock()))
+            self._condition.notify()
+
+    def change(self, player: str, params: base.Params, version: int) -> None:
+        """Has a player act with other parameters from the next call on; an unknown one joins."""
+        with self._condition:
+            self._changes.append((player, params, version))
+            self._condition.notify()
+
+    def stop(self) -> None:
+        """Ends `run` behind its present call."""
+        with self._condition:
+            self._is_over = True
+            self._condition.notify()
+
+    # --- the thread of calls ---
+
+    def compile(self) -> None:
+        """Compiles all programs, before clients wait for them."""
+        params, spec = next(iter(self._params.values())), self._saved.spec
+        for size in self._sizes:
+            nowhere, none = np.full(size, self.num_slots, np.int32), np.zeros(size, np.float32)
+            frames, first = np.zeros((size, *spec.observation_shape), spec.observation_dtype), np.ones(size, bool)
+            seen = greedy.seen(spec, frames, none, first, None)._replace(num_updates=np.int32(0))
+            for findings in (False, *([True] if self.offer().has_probabilities else [])):
+                rest = (nowhere, nowhere, seen, np.uint32(0), np.uint32(0))
+                self._memory, _ = self._program(params, self._memory, *rest, findings=findings)
+
+    def run(self, answer: Callable[[Sequence[policy_servers.Answer]], None], announce: Callable[..., None]) -> None:
+        """Answers requests until `stop`. announce: takes players and versions after a change."""
+        while (taken := self._take()) is not None:
+            requests, changes = taken
+            for player, params, version in changes:
+                self._params[player] = params
+                self._versions = {**self._versions, player: version}
+                self.counts.changes += 1
+            if changes:
+                announce(self._versions)
+            for (player, findings), group in _groups(requests):
+                for part in _parts(group, self._sizes[0]):
+                    answer(self._call(player, findings, part))
+
+    def _take(self) -> tuple[list[_Waiting], list[tuple[str, base.Params, int]]] | None:
+        """Waits for requests or changes; returns all there are, None at the end."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._waiting or self._changes or self._is_over)
+            if self._is_over:
+                return None
+            requests, changes = list(self._waiting), self._changes
+            self._waiting.clear()
+            self._changes = []
+            return requests, changes
+
+    def _call(self, player: str, findings: bool, part: Sequence[_Waiting]) -> list[policy_servers.Answer]:
+        """Returns the answers to requests of at most a batch of rows, or to a single larger one."""
+        requests = [waiting.request for waiting in part]
+        num_rows = sum(len(request.slots) for request in requests)
+        found = self._found(player, findings, requests, num_rows)
+        version, begin, answers = self._versions[player], 0, []
+        for request in requests:
+            rows = slice(begin, begin := begin + len(request.slots))
+            shown = {name: found[name][rows] for name in found if name != "action"}
+            acted = policy_codec.PolicyAnswer(found["action"][rows], version, shown)
+            answers.append((request.session_id, request.sequence, policy_codec.encode_acted(request.sequence, acted)))
+        counts, seconds = self.counts, self._clock() - part[0].arrived
+        counts.requests, counts.rows = counts.requests + len(requests), counts.rows + num_rows
+        counts.newest.append((num_rows, seconds))
+        return answers
+
+    def _found(
+        self, player: str, findings: bool, requests: Sequence[policy_sides.PolicyRequest], num_rows: int
+    ) -> dict[str, np.ndarray]:
+        """Returns actions and findings [B, ...] by name; a request of more rows than a batch takes several calls."""
+        batch, version = _joined(self._saved, requests), np.int32(self._versions[player])
+        slots = np.concatenate([request.slots for request in requests])
+        written = np.concatenate([_written(request, self.num_slots) for request in requests])
+        most, parts = self._sizes[0], []
+        for begin in range(0, num_rows, most):
+            number = min(most, num_rows - begin)
+            fill = functools.partial(_filled, begin=begin, number=number, size=self._size_for(number))
+            seen = jax.tree.map(fill, batch)._replace(num_updates=version)
+            places = fill(slots), fill(written, value=self.num_slots)
+            draws = np.uint32(self._seed), np.uint32(self.counts.calls)
+            self._memory, found = self._program(
+                self._params[player], self._memory, *places, seen, *draws, findings=findings
+            )
+            parts.append({name: np.asarray(values)[:number] for name, values in found.items()})
+            self.counts.calls += 1
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _size_for(self, number: int) -> int:
+        """Returns the smallest compiled size of so many rows."""
+        return min(size for size in self._sizes if size >= number)
+
+
+def _sizes(most: int) -> tuple[int, ...]:
+    """Returns the compiled sizes, the largest first."""
+    found = [most]
+    while found[-1] > 1:
+        found.append(max(1, found[-1] // SHRINK))
+    return tuple(found)
+
+
+def _groups(waiting: Sequence[_Waiting]) -> Iterator[tuple[tuple[str, bool], list[_Waiting]]]:
+    """Yields requests that one call can answer, by player and findings."""
+    found: dict[tuple[str, bool], list[_Waiting]] = {}
+    for one in waiting:
+        found.setdefault((one.request.player, one.request.rows.findings), []).append(one)
+    yield from found.items()
+
+
+def _parts(group: Sequence[_Waiting], most: int) -> Iterator[list[_Waiting]]:
+    """Yields requests of at most so many rows together, or a single larger one."""
+    part: list[_Waiting] = []
+    for one in group:
+        if part and sum(len(other.request.slots) for other in part) + len(one.request.slots) > most:
+            yield part
+            part = []
+        part.append(one)
+    yield part
+
+
+def _joined(saved: greedy.SavedAgent, requests: Sequence[policy_sides.PolicyRequest]) -> batches.Batch:
+    """Returns the rows [B] of requests, without the number of updates."""
+    found = []
+    for _, _, _, _, rows in requests:
+        step, mode = rows.step, types.EXPLORE if rows.explore else saved.mode
+        shown = (saved.spec, step.observation, step.reward, rows.first, step.action_mask)
+        found.append(greedy.seen(*shown, action_mode=mode, task=step.task))
+    joined: batches.Batch = jax.tree.map(lambda *arrays: np.concatenate(arrays), *found)
+    return joined._replace(slot=np.arange(len(joined.slot), dtype=np.int32))
+
+
+def _written(request: policy_sides.PolicyRequest, nowhere: int) -> np.ndarray:
+    """Returns the slots [N] whose memory changes."""
+    return np.full_like(request.slots, nowhere) if request.rows.only_look else request.slots
+
+
+def _filled(array: np.ndarray, *, begin: int, number: int, size: int, value: int = 0) -> np.ndarray:
+    """Returns rows of an array, with copies of the first one, or a value, up to a size."""
+    rows = array[begin : begin + number]
+    rest = np.repeat(rows[:1], size - number, axis=0)
+    return np.concatenate([rows, np.full_like(rest, value) if value else rest])
+
+
+def _program(agent: base.Agent, spec: types.EnvSpec) -> Callable[..., tuple[acting.Carried, dict[str, jax.Array]]]:
+    """Returns the jitted call, which donates the memory [S, ...].
+
+    (params, memory, slots [B], slots whose memory changes [B], Batch, seed, number of the call, findings) -> (memory,
+    {"action": [B], and findings [B, ...]}).
+    """
+
+    @functools.partial(jax.jit, static_argnames="findings", donate_argnums=1)
+    def run(
+        params: base.Params,
+        memory: acting.Carried,
+        slots: jax.Array,
+        written: jax.Array,
+        seen: batches.Batch,
+        seed: jax.Array,
+        call: jax.Array,
+        *,
+        findings: bool,
+    ) -> tuple[acting.Carried, dict[str, jax.Array]]:
+        key = jax.random.fold_in(jax.random.key(seed), call)
+        carried = jax.tree.map(lambda x: x.at[slots].get(mode="clip"), memory)
+        past, inputs = acting.look(agent, spec, len(seen.slot), carried, seen)
+        after, outputs = agent.act(params, carried.memory, inputs, key)
+        found = {"action": outputs.action}
+        if findings and agent.search is not None:
+            searched: Any = agent.search(params, carried.memory, inputs, key, False)
+            found = {"action": searched.action, "probabilities": searched.policy, "value": searched.value}
+            found |= {"visits": searched.visit_counts, "q_value": searched.q_values}
+        elif findings and agent.policy is not None:
+            found["probabilities"] = agent.policy(params, carried.memory, inputs)
+        put = functools.partial(jax.tree.map, lambda x, new: x.at[written].set(new, mode="drop"))
+        return put(memory, acting.Carried(past, after)), found
+
+    return run

@@ -1,0 +1,103 @@
+"""Follows a run that is being trained: newer checkpoints and frozen players are loaded for the policy server."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator, Mapping
+
+from seedzero.checkpoints import player_files, saved_files
+from seedzero.config import league_config
+from seedzero.core import errors
+from seedzero.evaluation import agent_choice, greedy
+from seedzero.recordings import recording
+
+ALL = "all"
+"""In place of players' names: the first learning player, and all frozen ones."""
+LOOK_SECONDS = 2.0
+_FAILURES = 30
+"""Looks in a row at a checkpoint that cannot be read, before it is reported."""
+
+
+def load(choice: agent_choice.AgentChoice, names: tuple[str, ...], num_simulations: int | None = None) -> ServedAgents:
+    """Returns the players of a run; errors as of `greedy.load`, UsageError for simulations of one without a search.
+
+    names: of players; empty: the first learning one.
+    """
+    config, spec = greedy.read(choice)
+    config = recording.with_simulations(config, num_simulations)
+    main = (league_config.MAIN,)
+    wanted = (*main, *player_files.names(choice.path / "checkpoints")) if names == (ALL,) else names or main
+    choice = choice.or_last()
+    first = greedy.load(dataclasses.replace(choice, player=_player(wanted[0])), config, spec)
+    recording.check_searches(first, num_simulations)
+    rest = [_player(name) for name in wanted[1:]]
+    others = greedy.load_players(choice, config, spec, rest) if rest else []
+    players = dict(zip(wanted, [first, *(saved._replace(mode=first.mode) for saved in others)], strict=True))
+    return ServedAgents(choice, names, players)
+
+
+def _player(name: str) -> str | None:
+    return None if name == league_config.MAIN else name
+
+
+@dataclasses.dataclass(frozen=True)
+class ServedAgents:
+    """Players of a run, and the way to newer ones."""
+
+    choice: agent_choice.AgentChoice
+    names: tuple[str, ...]
+    players: Mapping[str, greedy.SavedAgent]
+
+    def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, greedy.SavedAgent]]:
+        """Yields players of higher versions than the known ones, and new ones if all are served.
+
+        CheckpointError: one cannot be read, as while it is deleted.
+        """
+        directory, one = self.choice.path / "checkpoints", next(iter(self.players.values()))
+        last = max(saved_files.finished(directory / saved_files.STEPS), default=-1)
+        names = [*versions, *(player_files.names(directory) if self.names == (ALL,) else [])]
+        for name in dict.fromkeys(names):
+            is_frozen = "-" in name
+            if name in versions and (is_frozen or last <= versions[name]):
+                continue
+            (saved,) = greedy.load_players(self.choice, one.config, one.spec, (_player(name),))
+            if saved.update > versions.get(name, -1):
+                yield name, saved
+
+
+class Follower:
+    """Looks for newer players on a thread of its own, again and again."""
+
+    def __init__(
+        self, agents: ServedAgents, change: Callable[[str, greedy.SavedAgent], None], say: Callable[[str], None]
+    ) -> None:
+        """change: takes a newer player. say: takes a message for the user."""
+        self._agents, self._change, self._say = agents, change, say
+        self._versions = {name: saved.update for name, saved in agents.players.items()}
+        self._is_over, self._num_failures = threading.Event(), 0
+        self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread behind its present look."""
+        self._is_over.set()
+        self._thread.join()
+
+    def look(self) -> None:
+        """Loads what is newer; a checkpoint that cannot be read is tried again at the next look."""
+        try:
+            for name, saved in self._agents.newer(self._versions):
+                self._versions[name] = saved.update
+                self._change(name, saved)
+            self._num_failures = 0
+        except (errors.CheckpointError, OSError) as error:
+            self._num_failures += 1
+            if self._num_failures % _FAILURES == 0:
+                self._say(f"no newer checkpoint could be read for {self._num_failures} looks: {error}")
+
+    def _run(self) -> None:
+        while not self._is_over.wait(LOOK_SECONDS):
+            self.look()

@@ -1,0 +1,102 @@
+"""A policy server from its start to its end: agents, addresses, metrics, and newer checkpoints of the run."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+from prometheus_client import core, registry
+
+from seedzero.config import sections
+from seedzero.monitoring import exporter
+from seedzero.processes import signals
+from seedzero.serving import acting_engine, followers
+from seedzero.transport import policy_servers, security
+
+_PREFIX = "seedzero_policy_"
+_COUNTERS = {
+    "requests": "requests answered",
+    "rows": "observations answered",
+    "calls": "calls of the agent",
+    "changes": "parameters that were replaced by newer ones",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ServeOptions:
+    """The size and the additions of a policy server.
+
+    Attributes:
+      num_slots: rows of all clients together, each with a memory.
+      max_batch: most rows of a call.
+      follows: newer checkpoints of the run are loaded.
+      metrics_port: for Prometheus; 0: any free one, None: none.
+      metrics_host: of that port.
+    """
+
+    num_slots: int = 4096
+    max_batch: int = 64
+    follows: bool = False
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
+
+
+def serve(
+    agents: followers.ServedAgents,
+    settings: sections.TransportConfig,
+    secured: security.ServerSecurity,
+    options: ServeOptions,
+    say: Callable[[str], None],
+) -> acting_engine.ServingCounts:
+    """Serves until Ctrl-C, SIGTERM or SIGHUP; returns the totals. UsageError: an address cannot be used."""
+    engine = acting_engine.ActingEngine(
+        agents.players, num_slots=options.num_slots, max_batch=options.max_batch, seed=agents.choice.seed
+    )
+    server = policy_servers.PolicyServer(engine, settings, secured=secured)
+    follower = followers.Follower(agents, lambda name, saved: engine.change(name, saved.params, saved.update), say)
+    with contextlib.ExitStack() as undo:
+        stopping = signals.StopSignals(engine.stop, say=lambda _: say("stopping"), cleanup=lambda: None)
+        undo.enter_context(stopping)
+        if options.metrics_port is not None:
+            collector = _PolicyCollector(engine.counts, lambda: server.num_sessions)
+            url = undo.enter_context(exporter.serving_from(options.metrics_host, options.metrics_port, collector))
+            say(f"metrics for Prometheus: {url}")
+        say("compiling the agent")
+        engine.compile()
+        undo.callback(server.stop, "the policy server stops")
+        address = server.start()
+        names = ", ".join(f"{name} of update {version}" for name, version in engine.offer().players.items())
+        say(f"serving {names} at {address}; Ctrl-C stops")
+        if options.follows:
+            undo.callback(follower.stop)
+            follower.start()
+        engine.run(server.answer, server.announce)
+    return engine.counts
+
+
+class _PolicyCollector(registry.Collector):
+    """The counts of an engine for Prometheus."""
+
+    def __init__(self, counts: acting_engine.ServingCounts, num_sessions: Callable[[], int]) -> None:
+        self._counts, self._num_sessions = counts, num_sessions
+
+    def collect(self) -> Iterable[core.Metric]:
+        return families(self._counts, self._num_sessions())
+
+
+def families(counts: acting_engine.ServingCounts, num_sessions: int) -> Iterator[core.Metric]:
+    """Yields the metrics for Prometheus; without a call yet there are no means."""
+    for name, text in _COUNTERS.items():
+        yield core.CounterMetricFamily(_PREFIX + name, text, value=getattr(counts, name))
+    yield core.GaugeMetricFamily(f"{_PREFIX}sessions", "sessions of clients", value=num_sessions)
+    newest = np.array(list(counts.newest))
+    if len(newest):
+        text = "mean rows of the newest calls"
+        yield core.GaugeMetricFamily(f"{_PREFIX}rows_per_call", text, value=newest[:, 0].mean())
+        text = "seconds from a request's arrival to its answer, of the newest calls"
+        seconds = core.GaugeMetricFamily(f"{_PREFIX}latency_seconds", text, labels=("quantile",))
+        for quantile in (0.5, 0.99):
+            seconds.add_metric((str(quantile),), float(np.quantile(newest[:, 1], quantile)))
+        yield seconds

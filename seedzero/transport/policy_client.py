@@ -1,0 +1,205 @@
+"""A blocking client of a policy server: one session, which survives lost connections.
+
+    with PolicyClient("127.0.0.1:50052", num_rows=8) as client:
+        acted = client.act(rows)
+
+gRPC's own thread writes requests, and heartbeats while there is none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import types as python_types
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+
+from seedzero.config import sections
+from seedzero.core import errors
+from seedzero.transport import (
+    grpc_status,
+    inference_pb2,
+    options,
+    policy_codec,
+    proxy,
+    security,
+)
+
+_DESCRIBE_SECONDS = 5.0
+_FEW = 3
+"""Attempts to reach a server whose connection broke."""
+_FIRST_BEAT_SECONDS = 0.5
+"""Between heartbeats until the server tells its own time."""
+_SETTINGS = sections.TransportConfig()
+_AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.ABORTED)
+_LOST = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.DEADLINE_EXCEEDED)
+"""The session is over: its rows have no memory any more."""
+
+
+def describe(secured: security.ClientSecurity) -> policy_codec.PolicyOffer:
+    """Returns a server's description.
+
+    AccessDenied: it refuses the token, or the two ends do not agree on TLS; ProtocolError: no policy server answers.
+    """
+    with security.channel(secured) as channel:
+        method = f"/{policy_codec.SERVICE}/Describe"
+        call = channel.unary_unary(method, None, inference_pb2.Description.FromString)
+        try:
+            found = call(b"", timeout=_DESCRIBE_SECONDS, metadata=secured.metadata)
+        except grpc.RpcError as error:
+            raise explained(error, secured) from None
+    return policy_codec.offer_of(found)
+
+
+def watch(secured: security.ClientSecurity) -> Iterator[dict[str, int]]:
+    """Yields players and versions, now and after every change; errors as of `describe`."""
+    with security.channel(secured) as channel:
+        method = f"/{policy_codec.SERVICE}/Watch"
+        call = channel.stream_stream(method, None, inference_pb2.Announcement.FromString)
+        try:
+            for found in call(iter(()), metadata=secured.metadata):
+                yield policy_codec.players_of(found.players)
+        except grpc.RpcError as error:
+            raise explained(error, secured) from None
+
+
+class PolicyClient(contextlib.AbstractContextManager["PolicyClient"]):
+    """A session of some rows with a player; for one thread at a time."""
+
+    def __init__(
+        self, secured: security.ClientSecurity, offer: policy_codec.PolicyOffer, *, player: str = "", num_rows: int = 1
+    ) -> None:
+        """Connects with the first request. player: "": the server's first one."""
+        self.num_rows = num_rows
+        self._secured, self._offer, self._player = secured, offer, player
+        self._session_id, self._sequence = "", 0
+        self._stream: _Stream | None = None
+
+    def act(self, rows: policy_codec.PolicyRows) -> policy_codec.PolicyAnswer:
+        """Returns the answer to some rows; waits for it as long as it takes.
+
+        A new session follows a lost one where all rows begin an episode.
+
+        ProtocolError: the server refuses the request or cannot be reached, or the session is over, because its lease
+        has expired or the server is new. AccessDenied: as of `describe`.
+        """
+        for attempt in range(1, _FEW + 1):
+            try:
+                stream = self._stream or self._open()
+                stream.put(policy_codec.encode_rows(self._sequence, rows))
+                reply = stream.take()
+                if reply.WhichOneof("message") != "acted" or reply.acted.sequence != self._sequence:
+                    raise errors.InvalidMessage(f"the server sent no answer to request {self._sequence}")
+                self._sequence += 1
+                return policy_codec.acted_of(reply.acted, len(rows.row), self._offer.spec)
+            except grpc.RpcError as error:
+                self._drop()
+                is_lost = error.code() in _LOST
+                if is_lost:
+                    self._session_id, self._sequence = "", 0
+                goes_on = error.code() in _AGAIN or (is_lost and bool(rows.first.all()))
+                if not goes_on or attempt == _FEW:
+                    raise explained(error, self._secured) from None
+        raise AssertionError("the last attempt returns or raises")
+
+    def close(self) -> None:
+        """Frees the session's rows at the server. Further calls do nothing."""
+        if self._stream is not None:
+            self._stream.put(policy_codec.from_client(goodbye=dict(reason="done")))
+            self._stream.put(None)
+            self._stream.finish()
+        self._drop()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: python_types.TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open(self) -> _Stream:
+        """Opens a stream, and begins a session or resumes the present one."""
+        self._stream = _Stream(self._secured)
+        fields: dict[str, Any] = dict(protocol_version=policy_codec.VERSION, session_id=self._session_id)
+        fields |= dict(player=self._player, num_rows=self.num_rows)
+        self._stream.put(policy_codec.from_client(hello=fields))
+        reply = self._stream.take()
+        if reply.WhichOneof("message") != "welcome":
+            raise errors.InvalidMessage("the server answered the hello with something else than a welcome")
+        if not self._session_id:
+            self._session_id, self._sequence = reply.welcome.session_id, 0
+        self._stream.beat_every(reply.welcome.heartbeat_seconds)
+        return self._stream
+
+    def _drop(self) -> None:
+        if self._stream is not None:
+            self._stream.drop()
+            self._stream = None
+
+
+class _Stream:
+    """A stream on a connection of its own."""
+
+    def __init__(self, secured: security.ClientSecurity) -> None:
+        self._waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()  # at most a request and the end
+        self._beat_seconds = _FIRST_BEAT_SECONDS
+        self._channel = security.channel(secured, given=options.client(_SETTINGS))
+        method = self._channel.stream_stream(f"/{policy_codec.SERVICE}/Act", None, None)
+        self._call = method(self._requests(), metadata=secured.metadata)
+
+    def put(self, data: bytes | None) -> None:
+        """Has a message written; None: the end."""
+        self._waiting.put(data)
+
+    def take(self) -> inference_pb2.PolicyReply:
+        """Waits for a message. Raises grpc.RpcError at the stream's end."""
+        for data in self._call:
+            return policy_codec.decode_reply(data)
+        raise errors.ProtocolError("the server closed the stream without an answer")
+
+    def beat_every(self, seconds: float) -> None:
+        """Has heartbeats written from the next one on."""
+        self._beat_seconds = seconds
+
+    def finish(self) -> None:
+        """Waits for the server's end, once all is written."""
+        with contextlib.suppress(grpc.RpcError):
+            for _ in self._call:
+                continue
+
+    def drop(self) -> None:
+        """Ends the connection at once."""
+        self._waiting.put(None)
+        self._call.cancel()
+        self._channel.close()
+
+    def _requests(self) -> Iterator[bytes]:
+        """Yields messages, on a thread of gRPC's."""
+        while True:
+            try:
+                data = self._waiting.get(timeout=self._beat_seconds)
+            except queue.Empty:
+                data = policy_codec.HEARTBEAT
+            if data is None:
+                return
+            yield data
+
+
+def explained(error: grpc.RpcError, secured: security.ClientSecurity) -> errors.Error:
+    """Returns the error of a call that failed, for the user."""
+    code, details = error.code(), error.details() or ""
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        return errors.AccessDenied(f"the policy server at {secured.address} refuses this call: {details}")
+    if code is grpc.StatusCode.UNAVAILABLE:
+        if (found := security.explain(code, details, secured)) is not None:
+            return found
+        return errors.ProtocolError(
+            f"no policy server answers at {secured.address} ({grpc_status.of_proxy(code, details) or details}); is "
+            f"`seedzero serve` running there?{proxy.remark(secured.address)}"
+        )
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return errors.ProtocolError(
+            f"{secured.address} is no policy server ({details or 'no such service'}); give the address that `seedzero "
+            "serve` prints"
+        )
+    return errors.ProtocolError(f"the policy server at {secured.address} answers {code.name}: {details}")

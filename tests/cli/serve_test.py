@@ -1,0 +1,85 @@
+"""`seedzero serve`: from a run directory to an answer, until a signal; and mistakes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import signal
+import threading
+import urllib.request
+from typing import Any
+
+import golden
+import numpy as np
+import play_runs
+import pytest
+
+import seedzero
+from seedzero.cli import main as commands
+from seedzero.cli import output
+from seedzero.transport import probe
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return play_runs.make(tmp_path_factory.mktemp("runs") / "kuhn", "spiel:kuhn_poker")
+
+
+def test_it_answers_clients_and_stops_by_a_signal(
+    run: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    told: list[str] = []
+    found: dict[str, Any] = {}
+
+    def ask(address: str) -> None:
+        try:
+            with seedzero.connect(address) as policy:
+                observation = np.zeros((3, *policy.spec.observation_shape), np.float32)
+                found["actions"] = policy(observation, action_mask=np.ones((3, 2), bool)).tolist()
+                found["offer"] = policy.offer
+            found["health"] = probe.health(address)
+            url = next(text.rpartition(" ")[2] for text in told if text.startswith("metrics"))
+            with urllib.request.urlopen(url) as answer:
+                found["metrics"] = answer.read().decode()
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def say(text: str) -> None:
+        told.append(text)
+        if served := re.match(r"serving .* at (\S+); ", text):
+            threading.Thread(target=ask, args=(served[1],)).start()
+
+    monkeypatch.setattr(output, "say", say)
+    flags = ["--policy=greedy", "--max_rows=8", "--max_batch=4", "--metrics_port=0", "--follow"]
+    assert commands.main(["serve", str(run), *flags]) == 0
+    assert len(found["actions"]) == 3 and found["health"] == probe.SERVING
+    assert found["offer"].players == {"main": 90} and found["offer"].max_rows == 8 and not found["offer"].draws
+    assert "seedzero_policy_rows_total 3.0" in found["metrics"]
+    result = json.loads(capfd.readouterr().out.splitlines()[-1])
+    assert result == {"requests": 1, "rows": 3, "calls": 1, "changes": 0}
+    said("\n".join(text for text in told if "compil" not in text and "loading" not in text))
+
+
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        (["--follow", "--step=90"], "--step=90"),
+        (["--host=0.0.0.0"], "--listen=0.0.0.0:0"),
+        (["--simulations=4"], "does not search"),
+        (["--player=random"], "random"),
+    ],
+)
+def test_mistakes_are_named(
+    flags: list[str], part: str, run: pathlib.Path, capsys: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    assert commands.main(["serve", str(run), *flags]) == 2
+    text = capsys.readouterr().err
+    assert part in text
+    said(text[text.index("seedzero: error") :], " ".join(flags))
+
+
+def test_a_bucket_is_not_followed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(["serve", "gs://bucket/r", "--follow"]) == 2
+    assert "--follow" in capsys.readouterr().err

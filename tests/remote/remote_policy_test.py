@@ -1,0 +1,162 @@
+"""`seedzero.connect` against a server in this process: the actions of `seedzero.load`, and its refusals."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+import threading
+
+import certificates
+import golden
+import numpy as np
+import policy_world
+import pytest
+
+import seedzero
+from seedzero.config import sections
+from seedzero.core import errors
+from seedzero.evaluation import acting_policy
+from seedzero.transport import policy_client, security
+
+TOKEN = "0123456789abcdef"
+FRAMES = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+
+
+def test_actions_and_findings_are_those_of_the_loaded_policy() -> None:
+    saved = policy_world.agent(policy_world.MASKED, run__agent="muzero")
+    mask = np.array([True, False, True, True])
+    policy = acting_policy.Policy(saved)
+    with policy_world.serving({"main": saved}) as world, seedzero.connect(world.address) as remote:
+        expected = policy.search(FRAMES[0], action_mask=mask)
+        found = remote.search(FRAMES[0], action_mask=mask)
+        assert (found.action, found.version) == (expected.action, 7) and isinstance(found.action, int)
+        assert found.policy == pytest.approx(expected.policy, abs=1e-6)
+        assert found.visit_counts is not None and found.visit_counts.tolist() == expected.visit_counts.tolist()
+        assert found.value == pytest.approx(float(expected.value), abs=1e-5)
+        assert remote.probabilities(FRAMES[0], action_mask=mask) == pytest.approx(expected.policy, abs=1e-6)
+        assert remote(FRAMES[0], action_mask=mask) == policy(FRAMES[0], action_mask=mask)
+        remote.reset()
+        policy.reset()
+        masks = np.tile(mask, (4, 1))
+        batch = remote(FRAMES, action_mask=masks)
+        assert batch.tolist() == policy(FRAMES, action_mask=masks).tolist() and world.server.num_sessions == 1
+    assert world.server.num_sessions == 0
+
+
+def test_memory_goes_on_after_a_lost_connection_and_begins_with_an_episode() -> None:
+    saved = policy_world.agent(policy_world.PLAIN, run__agent="ppo", network__lstm_width=4)
+    policy = acting_policy.Policy(saved)
+    with policy_world.serving({"main": saved}) as world, seedzero.connect(world.address) as remote:
+        with pytest.raises(errors.UsageError, match="rows"):
+            remote(FRAMES)
+            remote(FRAMES[:2], reward=0.0)
+        remote.close()
+        expected, found = [policy(FRAMES).tolist()], [remote(FRAMES).tolist()]
+        with pytest.raises(errors.UsageError, match="reward"):
+            remote(FRAMES)
+        for number in range(4):
+            assert remote._client is not None and remote._client._stream is not None
+            remote._client._stream.drop()  # as a network does
+            policy.reset([number])
+            remote.reset([number])
+            expected.append(policy(FRAMES[::-1], reward=1.0).tolist())
+            found.append(remote(FRAMES[::-1], reward=1.0).tolist())
+        assert found == expected
+
+
+def test_players_are_chosen_by_name_and_newer_versions_are_announced() -> None:
+    one = policy_world.agent(policy_world.PLAIN, run__agent="ppo")
+    other = policy_world.agent(policy_world.PLAIN, seed=5, update=9, run__agent="ppo")
+    with policy_world.serving({"main": one, "old": other}) as world:
+        with seedzero.connect(world.address, player="old") as remote:
+            assert remote.version == 9 and remote(FRAMES).tolist() == acting_policy.Policy(other)(FRAMES).tolist()
+        news = policy_client.watch(security.for_client(world.address))
+        assert next(news) == {"main": 7, "old": 9}
+        with seedzero.connect(world.address) as remote:
+            assert remote(FRAMES).tolist() == acting_policy.Policy(one)(FRAMES).tolist()
+            world.engine.change("main", other.params, 11)
+            assert next(news) == {"main": 11, "old": 9}
+            assert remote(FRAMES).tolist() == acting_policy.Policy(other)(FRAMES).tolist() and remote.version == 11
+
+
+def test_no_request_fails_while_versions_rise() -> None:
+    saved = policy_world.agent(policy_world.PLAIN, run__agent="ppo")
+    with policy_world.serving({"main": saved}) as world, seedzero.connect(world.address) as remote:
+        over = threading.Event()
+
+        def change() -> None:
+            for version in range(8, 58):
+                world.engine.change("main", saved.params, version)
+            over.set()
+
+        thread = threading.Thread(target=change)
+        thread.start()
+        versions = []
+        while not over.is_set() or len(versions) < 20:
+            remote(FRAMES)
+            versions.append(remote.version)
+        thread.join()
+        remote(FRAMES)
+        assert versions == sorted(versions) and remote.version == 57
+
+
+def test_a_lost_session_is_told_unless_all_rows_begin_an_episode(said: golden.Said) -> None:
+    saved = policy_world.agent(policy_world.PLAIN, run__agent="ppo")
+    with policy_world.serving({"main": saved}) as world, seedzero.connect(world.address) as remote:
+        remote(FRAMES)
+        for session in list(world.server._side.sessions.values()):
+            world.server._thread.run(_ended(world, session))  # type: ignore[union-attr]
+        with said.raises(errors.ProtocolError, "session", replace={world.address: "ADDRESS"}):
+            remote(FRAMES)
+        remote.reset()
+        assert remote(FRAMES).shape == (4,)
+
+
+async def _ended(world: policy_world.World, session: object) -> None:
+    side = world.server._side
+    session.expires_at = 0.0  # type: ignore[attr-defined]
+    side.expire()
+
+
+def test_a_token_and_tls_are_asked_for(tmp_path: pathlib.Path, said: golden.Said) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    files = certificates.make(tmp_path / "authority", ["127.0.0.1"])
+    tls, ca = sections.TlsConfig(str(files.cert), str(files.key)), str(files.ca)
+    saved = policy_world.agent(policy_world.PLAIN, run__agent="ppo")
+    secured = security.for_server(str(tmp_path / "token"), tls)
+    with policy_world.serving({"main": saved}, secured=secured) as world:
+        replace = {world.address: "ADDRESS"}
+        with said.raises(errors.AccessDenied, "TLS", "plain", replace=replace):
+            seedzero.connect(world.address, token=TOKEN)
+        with said.raises(errors.AccessDenied, "token", "none", replace=replace):
+            seedzero.connect(world.address, ca_file=ca)
+        with said.raises(errors.AccessDenied, "token", "wrong", replace=replace):
+            seedzero.connect(world.address, ca_file=ca, token=TOKEN[::-1])
+        with seedzero.connect(world.address, ca_file=ca, token_file=str(tmp_path / "token")) as remote:
+            assert remote(FRAMES).shape == (4,)
+
+
+def test_mistakes_are_named(said: golden.Said) -> None:
+    saved = policy_world.agent(policy_world.PLAIN, run__agent="ppo")
+    with policy_world.serving({"main": saved}) as world:
+        replace = {world.address: "ADDRESS"}
+        with said.raises(errors.UsageError, "nobody", "player", replace=replace):
+            seedzero.connect(world.address, player="nobody")
+        with seedzero.connect(world.address) as remote:
+            with said.raises(errors.UsageError, "shape", "shape"):
+                remote(np.zeros(5))
+            with said.raises(errors.UsageError, "mask", "mask"):
+                remote(FRAMES, action_mask=np.ones((4, 4)))
+            with said.raises(errors.ProtocolError, "finite", "finite", replace=replace):
+                remote(np.full(3, np.nan))
+            remote.close()
+            with said.raises(errors.ProtocolError, "16", "rows", replace=replace):
+                remote(np.zeros((17, 3), np.float32))
+    with said.raises(errors.ProtocolError, "no policy server", "gone", replace=replace):
+        seedzero.connect(world.address)
+
+
+def test_a_client_imports_neither_jax_nor_gymnasium() -> None:
+    code = "import sys, seedzero; seedzero.connect; print(sorted({'jax', 'gymnasium', 'flax'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

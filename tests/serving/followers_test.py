@@ -1,0 +1,93 @@
+"""Newer checkpoints and frozen players of a run are found, and damaged ones are tried again."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import play_runs
+import pytest
+import saved_league
+
+from seedzero.checkpoints import checkpoint_dir, run_dirs
+from seedzero.core import errors
+from seedzero.evaluation import agent_choice, greedy
+from seedzero.serving import followers
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A run of Kuhn poker with a league's two frozen players."""
+    return saved_league.make_seats(tmp_path_factory.mktemp("run"))
+
+
+def _write(path: pathlib.Path, step: int) -> None:
+    """Writes another checkpoint with the parameters of the newest one."""
+    config = run_dirs.read_saved(path).config
+    saved = greedy.load(agent_choice.AgentChoice(path, "last"), *greedy.read(agent_choice.AgentChoice(path)))
+    files = checkpoint_dir.CheckpointDir(path / "checkpoints", config.checkpoint, lambda: 0.0)
+    files.write(step, {"params": {"params": saved.params}}, {"num_updates": step}, (), None)
+
+
+def test_players_are_served_by_name(run: pathlib.Path) -> None:
+    choice = agent_choice.AgentChoice(run)
+    assert {name: one.update for name, one in followers.load(choice, ()).players.items()} == {"main": 90}
+    both = followers.load(choice, (saved_league.OLD, "main")).players
+    assert {name: one.update for name, one in both.items()} == {saved_league.OLD: 30, "main": 90}
+    everyone = followers.load(choice, (followers.ALL,)).players
+    assert list(everyone) == ["main", *sorted((saved_league.OLD, saved_league.NEW))]
+    assert len({one.mode for one in everyone.values()}) == 1  # all draw their moves, as always in games of seats
+    with pytest.raises(errors.CheckpointError, match="nobody"):
+        followers.load(choice, ("main", "nobody"))
+    with pytest.raises(errors.UsageError, match="does not search"):
+        followers.load(choice, (), num_simulations=3)
+
+
+def test_a_newer_checkpoint_is_loaded_once(tmp_path: pathlib.Path) -> None:
+    path = play_runs.make(tmp_path / "run", "spiel:kuhn_poker")
+    found: list[tuple[str, int]] = []
+    follower = followers.Follower(
+        followers.load(agent_choice.AgentChoice(path), ()),
+        lambda name, saved: found.append((name, saved.update)),
+        print,
+    )
+    follower.look()
+    assert found == []
+    _write(path, 100)
+    follower.look()
+    follower.look()
+    assert found == [("main", 100)]
+
+
+def test_new_frozen_players_join_if_all_are_served(run: pathlib.Path) -> None:
+    agents = followers.load(agent_choice.AgentChoice(run), (followers.ALL,))
+    known = {"main": 90, saved_league.OLD: 30}
+    assert [(name, saved.update) for name, saved in agents.newer(known)] == [(saved_league.NEW, 60)]
+    main_alone = followers.load(agent_choice.AgentChoice(run), ())
+    assert list(main_alone.newer(known)) == []
+
+
+def test_a_checkpoint_that_cannot_be_read_is_tried_again_and_reported(run: pathlib.Path) -> None:
+    told: list[str] = []
+    changes: list[str] = []
+    agents = followers.load(agent_choice.AgentChoice(run), ())
+
+    class Damaged:
+        players = agents.players
+        num_looks = 0
+
+        def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, greedy.SavedAgent]]:
+            self.num_looks += 1
+            if self.num_looks <= followers._FAILURES:
+                raise errors.CheckpointError("it is damaged")
+            yield from (("main", saved) for saved in agents.players.values())
+
+    follower = followers.Follower(cast(Any, Damaged()), lambda name, saved: changes.append(name), told.append)
+    for _ in range(followers._FAILURES - 1):
+        follower.look()
+    assert told == []
+    follower.look()
+    assert told == ["no newer checkpoint could be read for 30 looks: it is damaged"] and changes == []
+    follower.look()
+    assert changes == ["main"]

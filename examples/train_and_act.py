@@ -17,7 +17,7 @@ run_dir = sys.argv[1] if len(sys.argv) > 1 else "runs/cartpole"
 ended = seedzero.train(preset="cartpole", run_dir=run_dir, max_updates=int(os.environ.get("MAX_UPDATES", "0")))
 print(f"{ended.reason}: {ended.num_env_steps} steps, {ended.num_updates} updates, best return {ended.best_return}")
 if not ended.is_finished:
-    sys.exit("stopped; the same call goes on")
+    sys.exit("stopped; the same call resumes")
 
 policy = seedzero.load(run_dir)
 env = gymnasium.make("CartPole-v1")

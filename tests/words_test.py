@@ -82,25 +82,7 @@ OLD_PAGES: set[str] = {
 }
 OLD_HELP: set[str] = set()
 """Sections of settings, and commands."""
-OLD_MESSAGES: set[str] = {
-    "agents",
-    "api",
-    "checkpoints",
-    "cli",
-    "config",
-    "core",
-    "device",
-    "envs",
-    "evaluation",
-    "launch",
-    "league",
-    "learner",
-    "loop",
-    "monitoring",
-    "page",
-    "processes",
-    "transport",
-}
+OLD_MESSAGES: set[str] = set()
 """Folders of tests/messages.txt."""
 PAGES = ["README.md", "CONTRIBUTING.md", "examples/javascript/README.md"] + [
     path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))

@@ -137,8 +137,8 @@ def _check(config: configs.Config, spec: types.EnvSpec) -> None:
         ),
         (
             two_players and muzero.memory != "none",
-            f"muzero.memory={muzero.memory} in a game of two players: a search sees the other one's positions, which "
-            "no memory has; give --muzero.memory=none",
+            f"muzero.memory={muzero.memory} in a game of two players: a search sees the other player's positions, "
+            "which no memory has; give --muzero.memory=none",
         ),
         (
             (muzero.shift_pixels or muzero.intensity_scale) and not smallest,
@@ -166,12 +166,13 @@ def _check(config: configs.Config, spec: types.EnvSpec) -> None:
         ),
         (
             corrects and vectors,
-            "muzero.off_policy_correction=true compares probabilities, but actions here are vectors; set it to false",
+            "muzero.off_policy_correction=true compares probabilities, but actions here are "
+            "continuous; set it to false",
         ),
         (
             muzero.policy_gradient_weight and vectors,
             f"muzero.policy_gradient_weight={muzero.policy_gradient_weight:g} needs actions with probabilities, but "
-            "actions here are vectors; set it to 0",
+            "actions here are continuous; set it to 0",
         ),
     ):
         if is_wrong:

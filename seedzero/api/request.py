@@ -181,7 +181,7 @@ def _with_spec(asked: Request, *, must_be_known: bool) -> Request:
         shown = asked.shown or environment.show(config.env, limit_seconds=limit_seconds)
         if shown is not None and shown.seated_by == opponents.CHANCE and not config.agent.PLAYS_SEATS:
             config = configs.override(config, {"env.by_turns": True})
-            note = f"--env.by_turns=true: agent {config.run.agent} plays {config.env.id} by turns, not by seats"
+            note = f"--env.by_turns=true: agent {config.run.agent} plays {config.env.id} in turn, not by seats"
             asked = asked._replace(config=config, notes=(*asked.notes, note))
             shown = environment.show(config.env, limit_seconds=limit_seconds)
         return asked._replace(shown=shown)

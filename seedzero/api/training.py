@@ -118,7 +118,7 @@ def start(
     if not ({"preset", "run_dir"} & flags.keys() or "env.id" in settings):
         raise errors.UsageError(
             "nothing to train on is given: --env=ENV, as in `seedzero train --env=gym:CartPole-v1`, --preset=NAME "
-            f"({', '.join(presets.PRESETS)}), or --run_dir of a run that goes on; `seedzero train --help` lists all"
+            f"({', '.join(presets.PRESETS)}), or --run_dir of a run to resume; `seedzero train --help` lists all"
         )
     given = flags.get("run_dir", "")
     if "run_dir" in flags and not given:
@@ -149,7 +149,7 @@ def start(
     path = url or (place if given else run_dirs.new_path(runs, name, datetime.datetime.now()))
     command = resume_command(str(path))
     if not given:
-        say(f"run directory {path}; to go on later:", command)
+        say(f"run directory {path}; to resume it later:", command)
     if num_hosts > 1 and not several:
         if caller.functions:
             raise errors.UsageError(

@@ -109,7 +109,7 @@ class Mirror:
                 return
             except (errors.BucketError, OSError) as error:
                 if not failing:
-                    self._report(f"{error}; training goes on, and it is tried again every {seconds:g} s")
+                    self._report(f"{error}; training continues, and it is tried again every {seconds:g} s")
                 failing = True
             else:
                 if failing:

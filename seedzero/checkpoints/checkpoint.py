@@ -181,7 +181,7 @@ def restore(
     if rings_like is not None and found.has_replay and was != now:
         losses.append(
             f"the replay of checkpoint {found.step} lies in {len(was) or 1} place(s) of devices, and now there are "
-            f"{len(now) or 1}{' of other sizes' * (len(was) == len(now))}: the players are dealt anew"
+            f"{len(now) or 1}{' of other sizes' * (len(was) == len(now))}: the players are dealt again"
         )
     elif rings_like is not None and found.has_replay:
         try:

@@ -352,7 +352,7 @@ def _upload(uploader: Uploader | None, step: int, report: Callable[[str], None])
     except _FAILURES as error:
         report(
             f"checkpoint {step} could not be uploaded: {error}; it is kept on this machine, "
-            f"training goes on and the next checkpoint brings what is missing"
+            f"training continues, and the next checkpoint brings what is missing"
         )
         return _reason(error)
     return ""
@@ -364,7 +364,7 @@ def _settle(peers: Peers | None, step: int, problem: str, report: Callable[[str]
         return not problem
     missing = peers.settle(step, problem)
     if missing and not problem:  # else it has been reported
-        report(f"{missing}, so it does not count; training goes on and all hosts try the next one")
+        report(f"{missing}, so it does not count; training continues, and all hosts try the next one")
     return not missing
 
 
@@ -382,7 +382,7 @@ def _failure(directory: checkpoint_dir.CheckpointDir, subject: str, error: BaseE
     kept = "there is no earlier one" if newest is None else f"{newest} is kept"
     return (
         f"{subject} could not be written to {directory.path}: {_reason(error)}; {advice}; {kept}; "
-        f"training goes on and the next checkpoint is tried as planned"
+        f"training continues, and the next checkpoint is tried as planned"
     )
 
 

@@ -118,6 +118,6 @@ def usable(
             place = directory / saved_files.FROZEN / name
             problems.append(
                 f"{error}; to keep it, end the run now, put a copy of its files into {place} and start again; "
-                f"otherwise the run goes on without it"
+                f"otherwise the run continues without it"
             )
     return whole, problems

@@ -213,7 +213,7 @@ def _check_links(path: pathlib.Path) -> None:
     if found:
         raise errors.ResumeError(
             f"{found[0]} is a link: a run would overwrite or delete what lies behind it. Put a file or directory "
-            "there; a link in place of the whole run directory is fine"
+            "there; a link instead of the whole run directory is fine"
         )
 
 
@@ -289,7 +289,7 @@ def read_learner(path: str | os.PathLike[str]) -> Mapping[str, Any] | None:
         return None
     pid = learner.get("pid")
     if not (isinstance(learner.get("address"), str) and isinstance(pid, int) and 0 < pid < 2**31):
-        raise errors.ResumeError(f"{file} lacks the address or pid of a learner; delete it to go on without it")
+        raise errors.ResumeError(f"{file} lacks the address or pid of a learner; delete it to continue without it")
     return migrations.learner(learner)
 
 
@@ -311,7 +311,7 @@ def _read_object(file: pathlib.Path) -> Mapping[str, Any] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
-        raise errors.ResumeError(f"cannot read {file}: {error}; delete it to go on without it") from None
+        raise errors.ResumeError(f"cannot read {file}: {error}; delete it to continue without it") from None
 
 
 def write_json_atomic(path: pathlib.Path, value: object) -> None:

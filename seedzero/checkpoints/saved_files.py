@@ -93,7 +93,8 @@ def manifests(directory: pathlib.Path, kind: str = STEPS) -> Iterator[manifest.M
             continue
         except OSError as error:
             raise errors.CheckpointError(
-                f"{path} cannot be read: {error.strerror}; where that lasts, delete its directory to go on without it"
+                f"{path} cannot be read: {error.strerror}; where that lasts, delete its directory to "
+                f"continue without it"
             ) from error
 
 

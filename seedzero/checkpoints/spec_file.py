@@ -28,7 +28,7 @@ def read(path: pathlib.Path) -> types.EnvSpec | None:
     except OSError as error:
         raise errors.ResumeError(f"cannot read {file}: {error.strerror}") from None
     except (ValueError, TypeError, KeyError, errors.SpecMismatch) as error:
-        raise errors.ResumeError(f"{file} is damaged ({error}); delete it to have it made anew") from None
+        raise errors.ResumeError(f"{file} is damaged ({error}); delete it to have it made again") from None
 
 
 def completed(saved: types.EnvSpec, known: types.EnvSpec | None) -> types.EnvSpec:

@@ -175,7 +175,7 @@ def _show(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
         "opponents: entries in the active set, share of the next draws, "
         f"{'mean score by returns' if league.settings.score == 'return' else 'win rate'} for matchmaking\n"
         f"{output.table(opponents)}\n\n"
-        f"{sum(types.values()):,} matches: {counted}; beside them {league.num_void:,} void"
+        f"{sum(types.values()):,} matches: {counted}; {league.num_void:,} more did not count"
     )
     return text, found
 

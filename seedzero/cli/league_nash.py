@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from seedzero.evaluation import agent_choice
 
 _SMALLEST_SHOWN = 0.01
-_ALONE = "The run has no league, so it has no mixtures; main alone is judged."
+_ALONE = "The run has no league, so it has no mixtures; only main is measured."
 _LARGE = "In this game the judge knows main alone; --approximate --mixture=uniform learns a response to the past."
 _LEARNED = (
     "The exploiter learned from {:,} moves by PPO. A better response may exist, so NashConv may be larger; --moves=N "

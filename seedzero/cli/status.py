@@ -21,7 +21,7 @@ def run(arguments: parse.Arguments) -> int:
     if bool(run_dir) == bool(server):
         raise errors.UsageError("seedzero status takes one of --run_dir=DIR and --server=HOST:PORT|unix:PATH")
     if run_dir and (unread := [name for name in _ACCESS if name in arguments.flags]):
-        raise errors.UsageError(f"--{unread[0]} is for --server=HOST:PORT; give that in place of --run_dir")
+        raise errors.UsageError(f"--{unread[0]} is for --server=HOST:PORT; give that instead of --run_dir")
     from seedzero.bucket import bucket
     from seedzero.monitoring import status
 

@@ -79,7 +79,7 @@ def run(arguments: parse.Arguments) -> int:
     if any(row["state"] == STOPPED for row in rows):
         words = train.as_words({**arguments.flags, "run_dir": str(root)}, arguments.settings)
         rest = ["--", *arguments.rest] if arguments.rest else []
-        output.say("stopped; to go on:", shlex.join([*train.program_words(sys.argv), "sweep", *words, *rest]))
+        output.say("stopped; to resume:", shlex.join([*train.program_words(sys.argv), "sweep", *words, *rest]))
     return exit_codes.FAILED if failed else exit_codes.DONE
 
 

@@ -119,7 +119,7 @@ class Hub(link.Link):
                 data = await context.read()
             hello = messages.hello(messages.decode(data if isinstance(data, bytes) else b""))
             if self._begins or self._lost:
-                raise errors.Occupied(f"the run goes on without a new host {hello.index}; all start together again")
+                raise errors.Occupied(f"the run continues without a new host {hello.index}; all start together again")
             self._roll.admit(hello)
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello came for {_HELLO_SECONDS:g} s")

@@ -49,7 +49,7 @@ def sentence(config: configs.Config, *, preset: str, explicit: Set[str]) -> str:
     named = [f"{_shown(config, name)} ({_source(config, name, preset)})" for name in found if name not in explicit]
     off = [f"{configs.flag(name)}={options.shown(NONE[name])}" for name in found if name not in explicit]
     verb = "ends" if len(named) == len(found) else "also ends"
-    return f"{verb} {' or '.join(named)}; {' '.join(off)} goes on" if named else ""
+    return f"{verb} {' or '.join(named)}; to train without that, give {' '.join(off)}" if named else ""
 
 
 _ENDLESS = (

@@ -100,7 +100,7 @@ FAMILIES = (
     ),
     Family(
         "python:MODULE:FUNCTION",
-        (Offer("what a function of yours returns, a Gymnasium environment", "python:my_module:make"),),
+        (Offer("what your own function returns, a Gymnasium environment", "python:my_module:make"),),
         make="gym_env:from_user_code", check="gym_env:user_code.check", arguments=("settings", "render"),
         takes=_OF_GYMNASIUM, forms="python:module:function",
     ),
@@ -184,7 +184,7 @@ FAMILIES = (
                 "mpe2", packages=("pettingzoo", "mpe2"),
             ),
             Offer(
-                "one of your own for several agents, parallel or by turns", "pettingzoo:my_module:make", "pettingzoo"
+                "one of your own for several agents, parallel or in turn", "pettingzoo:my_module:make", "pettingzoo"
             ),
         ),
         make="pettingzoo_env:make", check="pettingzoo_env:check_id", arguments=("settings", "render"),

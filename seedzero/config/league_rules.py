@@ -28,7 +28,9 @@ def implied(config: configs.Config, explicit: Set[str]) -> tuple[dict[str, optio
     of_schedule = "optimizer" in config.agent.SECTIONS and config.optimizer.schedule != "constant"
     if league.resets and of_schedule and "optimizer.schedule" not in explicit:
         changes["optimizer.schedule"] = "constant"
-        notes.append(f"--optimizer.schedule=constant: builder {league.builder} may reset players, which learn anew")
+        notes.append(
+            f"--optimizer.schedule=constant: builder {league.builder} may reset players, which learn from scratch"
+        )
     return changes, notes
 
 
@@ -68,11 +70,11 @@ def problems(config: configs.Config) -> Iterator[str]:
         if given != constant:
             yield (
                 f"--{setting}={given}: builder {league.builder} may reset players, and their learning rate would not "
-                f"begin anew; give --{setting}={constant}"
+                f"begin again; give --{setting}={constant}"
             )
         if (start := config.muzero.search_value_start) and config.run.agent == "muzero":
             yield (
-                f"--muzero.search_value_start={start}: it counts a player's updates, which go on where builder "
+                f"--muzero.search_value_start={start}: it counts a player's updates, which continue when builder "
                 f"{league.builder} resets the player; give --muzero.search_value_start=0"
             )
     try:

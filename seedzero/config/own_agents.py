@@ -73,7 +73,7 @@ def _problem(found: object) -> str | None:
     except errors.ConfigError as error:
         return f"has impossible defaults: {error}"
     if not callable(found.make):
-        return f"has {_described(found.make)} in place of make; expected a function"
+        return f"has {_described(found.make)} instead of make; expected a function"
     parts = found.parts.values() if isinstance(found.parts, Mapping) else [None]
     if not all(isinstance(part, options.Part) for part in parts):
         return "has other parts than a dictionary from presets to options.part(...)"

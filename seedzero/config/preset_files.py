@@ -40,7 +40,7 @@ def read(path: str | os.PathLike[str]) -> PresetFile:
         if not (text.startswith("--") and has_value):
             raise errors.ConfigError(f"{path}:{number}: {text.strip()!r}; expected --setting=value")
         if key in found:
-            raise errors.ConfigError(f"{path}:{number}: --{key} stands in line {lines[key]}, too; leave one out")
+            raise errors.ConfigError(f"{path}:{number}: --{key} is in line {lines[key]}, too; leave one out")
         found[key], lines[key] = value, number
     preset = found.pop("preset", "")
     if not preset:

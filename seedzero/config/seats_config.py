@@ -50,7 +50,7 @@ def policies(config: Any, agents: Sequence[str]) -> tuple[str, ...]:
     for name in by_pattern.values():
         if not _NAME.fullmatch(name) or name == _MAIN or opponents.is_member(name):
             way = (
-                f"give names of yours, as --seats.policies='{_EXAMPLE}'" if settings.policies == EACH else "rename it"
+                f"give your own names, as --seats.policies='{_EXAMPLE}'" if settings.policies == EACH else "rename it"
             )
             raise errors.ConfigError(
                 f"{settings.asked}: {name!r} is no name of a policy; expected letters, digits and underscores, a "
@@ -73,7 +73,7 @@ def policies(config: Any, agents: Sequence[str]) -> tuple[str, ...]:
         why = f"earlier ones match {', '.join(taken)} already" if taken else "it matches none of them"
         raise errors.ConfigError(
             f"{settings.asked}: pattern {unused[0]!r} has no agent: {why}; the agents are {there}, and each has one "
-            "policy: leave the pattern out, or mend it"
+            "policy: leave the pattern out, or fix it"
         )
     return tuple(by_pattern[str(pattern)] for pattern in of_agent.values())
 

@@ -75,7 +75,7 @@ def check(name: str) -> None:
     if module == _SCRIPT:
         raise errors.ConfigError(f"{name!r}: {not_a_script(function or 'make')}")
     if module.partition(".")[0] in sys.stdlib_module_names:
-        raise errors.ConfigError(f"{name!r}: module {module!r} is Python's own; expected one with a function of yours")
+        raise errors.ConfigError(f"{name!r}: module {module!r} is Python's own; expected one with your own function")
     if not all(word.isidentifier() for word in [*module.split("."), function]):
         raise errors.ConfigError(f"{name!r} is not complete; expected MODULE:FUNCTION, as in my_module:make")
 
@@ -221,7 +221,7 @@ def call(function: Callable[..., Any], *args: Any, seconds: float, what: str, mo
     goes on alone. what: the setting that names the function, for messages. module: has the place of an error, which is
     a ConfigError then; seedzero's own errors stay as they are.
     """
-    kind, remedy = (errors.ConfigError, "mend it") if module else (errors.BuilderError, "mend it, and resume the run")
+    kind, remedy = (errors.ConfigError, "fix it") if module else (errors.BuilderError, "fix it, and resume the run")
     found: futures.Future[Any] = futures.Future()
 
     def work() -> None:
@@ -244,7 +244,7 @@ def call(function: Callable[..., Any], *args: Any, seconds: float, what: str, mo
 
 
 def raised(
-    what: str, error: BaseException, function: Callable[..., Any], module: str = "", remedy: str = "mend it"
+    what: str, error: BaseException, function: Callable[..., Any], module: str = "", remedy: str = "fix it"
 ) -> str:
     """Returns the sentence about an error that a user's function has raised, with file and line."""
     place = place_of(function, traceback.extract_tb(error.__traceback__), module)

@@ -98,7 +98,7 @@ def with_snapshot(setup: setups.Setup, train: base.TrainState, given: PlayerSnap
         raise errors.ConfigError(
             "a player of this agent cannot take another's parameters: `acting` gives "
             f"{type(given.params).__name__}, expected the train state's params, or a NamedTuple of its fields "
-            f"{', '.join(fields)}; mend the agent, or have the league's builder reset players to initial"
+            f"{', '.join(fields)}; fix the agent, or have the league's builder reset players to initial"
         )
     if jax.tree.leaves(fields.get("target_params", ())):
         found["target_params"] = found["params"]

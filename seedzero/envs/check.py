@@ -252,7 +252,7 @@ def _is_outside(seen: ArrayUse, array: types.ArraySpec) -> bool:
 def _constants(name: str, array: types.ArraySpec, seen: ArrayUse) -> Iterator[str]:
     is_one_hot = (array.low, array.high) == (0, 1)
     if seen.is_constant:
-        yield f"{name} never changed; leave it out (FilterObservation in --env.wrappers), or mend it"
+        yield f"{name} never changed; leave it out (FilterObservation in --env.wrappers), or fix it"
     elif seen.num_constant and not array.is_grid and not is_one_hot:
         yield f"{seen.num_constant} of the numbers of {name} never changed"
 
@@ -273,7 +273,7 @@ def _title(spec: types.EnvSpec, array: types.ArraySpec) -> str:
     return f"observation {array.name!r}" if spec.packed else "the observation"
 
 
-_OF_PARTS = "change it in a wrapper of yours: --env=python:MODULE:FUNCTION"
+_OF_PARTS = "change it in your own wrapper: --env=python:MODULE:FUNCTION"
 """What mends one of several arrays: Gymnasium's wrappers are for one alone."""
 
 

@@ -55,7 +55,7 @@ class GymVectorEnv:
         self._name = name
         how = " with render_mode='rgb_array'" if render else ""
         self.num_envs = len(makers)
-        unmade = env_base.failures_of(f"environment {name!r} cannot be made{how}, mend this first")
+        unmade = env_base.failures_of(f"environment {name!r} cannot be made{how}, fix this first")
         with unmade, quiet(), env_base.closed_on_error() as envs:
             for make in makers:
                 envs.append(gym_kinds.checked(name, make()))
@@ -211,7 +211,7 @@ def from_user_code(name: str, settings: sections.EnvConfig, num_envs: int, *, re
     given = {**arguments(dataclasses.replace(settings, max_episode_steps=0)), **(drawing() if render else {})}
     wrappers = gym_wrappers.parse(settings.wrappers)
 
-    with env_base.failures_of(f"environment 'python:{name}' cannot be made, mend this first"):
+    with env_base.failures_of(f"environment 'python:{name}' cannot be made, fix this first"):
         try:
             make_one = user_code.load(name)
         except errors.ConfigError as error:
@@ -308,7 +308,7 @@ def _unregistered(module: str, name: str) -> str:
     if hasattr(sys.modules[module], "__path__") and importlib.util.find_spec(f"{module}.envs") is not None:
         return f"{said}, nor another; packages often do in their module envs: try gym:{module}.envs:{name}"
     return (
-        f"{said}, nor another; name the module of the package that does, or give a function of yours that returns a "
+        f"{said}, nor another; name the module of the package that does, or give your own function that returns a "
         "Gymnasium environment: --env=python:MODULE:FUNCTION"
     )
 

@@ -35,7 +35,7 @@ def registered_with_gym(env_id: str) -> str:
     if env_id not in getattr(registry, "env_specs", registry):  # before gym 0.26
         return ""
     wrapper = f"{_gym_wrapper()}(env_id={env_id!r})"
-    return f"with the old package gym; return shimmy.{wrapper} ({_SHIMMY}) in a function of yours: {_FUNCTION}"
+    return f"with the old package gym; return shimmy.{wrapper} ({_SHIMMY}) in your own function: {_FUNCTION}"
 
 
 def _described(made: Any) -> str:
@@ -66,7 +66,7 @@ def _way_out(made: Any) -> str:
     if (package := _package(made)) == "gym":
         return f"return shimmy.{_gym_wrapper()}(env=env) ({_SHIMMY}), or make it a gymnasium.Env, gym's successor"
     return _WAYS.get(package) or (
-        f"expected a gymnasium.Env: make it a subclass, or return one around it from a function of yours: {_FUNCTION}"
+        f"expected a gymnasium.Env: make it a subclass, or return one around it from your own function: {_FUNCTION}"
     )
 
 

@@ -17,7 +17,7 @@ from seedzero.core import errors
 from seedzero.envs import env_base, gym_masks
 
 _STEP = "(observation, reward, terminated, truncated, info)"
-_MEND = "mend it there, or in a wrapper that a function of yours returns: --env=python:MODULE:FUNCTION"
+_FIX = "fix it there, or in a wrapper that your own function returns: --env=python:MODULE:FUNCTION"
 
 
 class Fault(ValueError):
@@ -90,7 +90,9 @@ class Checked:
         """Reads the mask of an observation; is_cut: the last one of a truncated episode, where agents still search."""
         if not self._sizes:
             return
-        state = "its episode is only truncated: agents still search in that state" if is_cut else "the episode goes on"
+        state = (
+            "its episode is only truncated: agents still search in that state" if is_cut else "the episode continues"
+        )
         where = f"{self.mask_place}, though {state}" if is_cut else self.mask_place
         with env_base.failures_of(f"environment {self._name!r} raised in {where}"):
             found = self._find_mask(observation, info)
@@ -113,7 +115,7 @@ class Checked:
 
     def _wrong(self, call: str, fault: Fault) -> errors.EnvironmentFailure:
         where = f"step (number {self._num_steps} of an episode)" if call == "step" else call
-        return errors.EnvironmentFailure(f"environment {self._name!r} returned in {where} {fault}; {_MEND}")
+        return errors.EnvironmentFailure(f"environment {self._name!r} returned in {where} {fault}; {_FIX}")
 
 
 def check(

@@ -70,7 +70,9 @@ class LevelCache:
             yield
         except (OSError, errors.BucketError) as error:
             if not self._has_failed:
-                _logger.warning("level cache %s cannot be %s: %s; levels are made anew", self._place, action, error)
+                _logger.warning(
+                    "level cache %s cannot be %s: %s; levels are compiled again", self._place, action, error
+                )
             self._has_failed = True
 
 

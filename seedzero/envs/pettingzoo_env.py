@@ -44,7 +44,7 @@ class PettingZoo:
         EnvironmentFailure: no environment of PettingZoo, an exception of it, or spaces that are not supported.
         """
         self._name, self._make, self._reads_masks, self.num_envs = name, make, masks, num_envs
-        unmade = env_base.failures_of(f"environment {name!r} cannot be made, mend this first")
+        unmade = env_base.failures_of(f"environment {name!r} cannot be made, fix this first")
         with unmade, gym_env.quiet(), env_base.closed_on_error() as envs:
             envs.append(make())
             courses = [pettingzoo_moves.AgentCourse(pettingzoo_moves.of(name, envs[0]))]
@@ -162,8 +162,8 @@ class PettingZoo:
                 yield
             except gym_protocol.Fault as fault:
                 raise errors.EnvironmentFailure(
-                    f"environment {self._name!r} returned in {call} {fault}; mend it there, or in a wrapper that a "
-                    f"function of yours returns: {_FUNCTION}"
+                    f"environment {self._name!r} returned in {call} {fault}; fix it there, or in a wrapper that "
+                    f"your own function returns: {_FUNCTION}"
                 ) from None
 
     def _rows(self, seen: Sequence[Mapping[Any, pettingzoo_moves.AgentStep]], call: str) -> types.EnvStep:
@@ -220,7 +220,7 @@ class PettingZoo:
         except ValueError as error:
             raise gym_protocol.Fault(str(error)) from None
         if not mask.any():
-            raise gym_protocol.Fault(f"an {gym_masks.KEY} without a legal action, though its episode goes on")
+            raise gym_protocol.Fault(f"an {gym_masks.KEY} without a legal action, although its episode continues")
         return mask
 
 
@@ -231,7 +231,7 @@ def make(name: str, settings: sections.EnvConfig, num_envs: int, *, render: bool
     """
     given = env_base.arguments(settings.kwargs, "arguments", '{"max_cycles": 100}')
     options = {**given, **(gym_env.drawing() if render else {})}
-    with env_base.failures_of(f"environment 'pettingzoo:{name}' cannot be made, mend this first"), gym_env.quiet():
+    with env_base.failures_of(f"environment 'pettingzoo:{name}' cannot be made, fix this first"), gym_env.quiet():
         function = _function(name)
     return PettingZoo(f"pettingzoo:{name}", lambda: function(**options), num_envs, masks=settings.action_mask)
 

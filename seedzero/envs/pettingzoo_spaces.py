@@ -64,7 +64,7 @@ def share(name: str, found: Mapping[Any, Spaces], *, masks: bool) -> Shared:
     if observation is None or action is None:
         raise errors.EnvironmentFailure(
             f"environment {name!r} has agents whose spaces one network cannot share: {described(found)}; expected "
-            "equal ones, or flat Boxes or Discrete, which are padded to the largest: mend it in a wrapper of yours"
+            "equal ones, or flat Boxes or Discrete, which are padded to the largest: fix it in your own wrapper"
         )
     spec, encode, decode = gym_spaces.read(name, observation, action, masks=masks)
     seats = tuple(

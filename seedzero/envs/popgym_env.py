@@ -32,7 +32,7 @@ def check_id(name: str) -> None:
     """Raises EnvironmentFailure, with the nearest ids, for an id unknown to an installed POPGym."""
     if importlib.util.find_spec(PACKAGE) is None:
         return
-    with env_base.failures_of(f"{PACKAGE} cannot be imported, mend this first"), gym_env.quiet():
+    with env_base.failures_of(f"{PACKAGE} cannot be imported, fix this first"), gym_env.quiet():
         importlib.import_module(PACKAGE)  # which registers its ids
     known = [each.removeprefix(_PREFIX) for each in gymnasium.registry if each.startswith(_PREFIX)]
     if name not in known:

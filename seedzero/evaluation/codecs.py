@@ -80,7 +80,9 @@ def of(spec: types.EnvSpec) -> Codec:
         read: Any = envpool_spaces.of_pool if pair.channels_first else gym_spaces.read
         found, to_rows, to_actions = read("of this run", pair.observation, pair.action, **masks)
     except (ValueError, errors.EnvironmentFailure) as error:
-        raise errors.ResumeError(f"spec.json is damaged at spaces ({error}); delete it to have it made anew") from None
+        raise errors.ResumeError(
+            f"spec.json is damaged at spaces ({error}); delete it to have it made again"
+        ) from None
     if _layout(found) != _layout(spec):
         raise errors.ResumeError(
             f"spec.json is damaged: its spaces are of {_layout(found)}, its other fields of {_layout(spec)}; "

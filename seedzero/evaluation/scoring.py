@@ -103,7 +103,7 @@ def evaluate(
     if choice.max_steps is not None:
         raise errors.UsageError(
             f"--max_episode_steps={choice.max_steps}: {path} was trained in a game of two players, where every game "
-            "is played to its end; omit it"
+            "is played to the end; omit it"
         )
     opponent = opponent or opponents.RANDOM
     if game is None:

@@ -97,7 +97,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
             raise errors.UsageError(f"{flag}={settings[name]}: the launcher decides this one; give {own}")
     if settings.get("env.id") == env_ids.REMOTE:
         raise errors.UsageError(
-            "--env=remote has its environments in programs of yours, which the launcher can't start; start "
+            "--env=remote has its environments in your own programs, which the launcher can't start; start "
             "`seedzero train` and those programs yourself"
         )
     if settings.get("run.deterministic", "false").lower() in ("true", "1"):

@@ -157,7 +157,7 @@ class Launch:
     def _check_saved(self, learner: keepers.ProgramSnapshot | None) -> str:
         """Returns the reason why training is finished after all, else ""."""
         if learner is None:
-            self._say("the learner was lost before it could save; a resume goes on from its last checkpoint")
+            self._say("the learner was lost before it could save; a resume continues from its last checkpoint")
         elif learner.state is State.FINISHED:
             return learner.problem
         elif learner.status:

@@ -142,7 +142,7 @@ def begun(
     if seating.params(source, player.place) is None:
         raise errors.CheckpointError(
             f"player {player.name} cannot begin as {source}: the parameters of {source} are lost; run the same "
-            f"command again: the league goes on from the last checkpoint without {source}"
+            f"command again: the league continues from the last checkpoint without {source}"
         )
     live = seating.live.get(source)
     given = seating.pool.get(source, player.place.number) if live is None else players.snapshot(live)

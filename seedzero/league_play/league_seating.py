@@ -146,7 +146,7 @@ class LeagueSeating(seatings.Seating):
             if name in self.members.frozen:
                 return self.pool.get(name, where.number if where else 0).params
         except errors.CheckpointError as error:
-            self._report(f"the league goes on without player {name}: {error}")
+            self._report(f"the league continues without player {name}: {error}")
             self.remove(name)
         return None
 

@@ -371,7 +371,7 @@ def place_replay(
         )
     on_host, text = found[0]
     if config.checkpoint.replay == "auto" and not is_saved:
-        text += "; checkpoints leave it out and a resume fills it anew (--checkpoint.replay=on saves it)"
+        text += "; checkpoints leave it out and a resume fills it again (--checkpoint.replay=on saves it)"
     if on_host:
         host_frames.check_length(here[0].slot_length, agent.num_kept, ahead=here[0].ahead)
     return is_saved, on_host, text

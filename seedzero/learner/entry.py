@@ -159,7 +159,7 @@ def _hosted(parts: learner_parts.LearnerParts, caller: callbacks.Caller) -> tupl
     view, screen, metrics = parts.view, parts.view.screen, parts.config.metrics
     finished = parts.saves.finished_before()
     if finished:
-        screen.message(f"this run is finished: {finished}; raise that to go on")
+        screen.message(f"this run is finished: {finished}; raise that to continue")
         view.write_finished(finished)
         return finished, True
     at_once = functools.partial(stopping.leave_at_once, parts, "left at once")
@@ -264,7 +264,7 @@ def keep_time(parts: learner_parts.LearnerParts, loop: device_loop.DeviceLoop, o
             reported_late = True
             parts.view.screen.message(
                 f"a checkpoint is due, but the last one is still on its way to {parts.mirrored.url}: it waits; "
-                f"raise --checkpoint.every_seconds={config.checkpoint.every_seconds:g} if that goes on"
+                f"raise --checkpoint.every_seconds={config.checkpoint.every_seconds:g} if that continues"
             )
         if parts.callbacks.reason and not is_told_to_end:
             is_told_to_end = True

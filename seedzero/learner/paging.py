@@ -100,7 +100,7 @@ def beside(
     def live() -> None:
         death = program.live(command, niceness=programs.IDLE)
         if death is not None and not program.stopping.is_set():
-            say(f"the page of this run has ended, and training goes on without it: {death}")
+            say(f"the page of this run has ended, and training continues without it: {death}")
 
     thread = threading.Thread(target=live, name="page", daemon=True)
     thread.start()

@@ -149,7 +149,7 @@ class Saves:
         self.durable_update = restored.step
         self._truncate(num_bytes, num_steps, int(counters.get(_LEAGUE_BYTES, 0)))
         is_kept = restored.rings is not None or not agent.samples
-        self.report(f"resumed at update {restored.step}{'' if is_kept else '; the replay fills anew'}")
+        self.report(f"resumed at update {restored.step}{'' if is_kept else '; the replay buffer fills again'}")
         return {
             name: states.from_parts(agent, train, checkpoint.of_player(restored.state, name))
             for name, train in trains(restored.counters).items()
@@ -281,7 +281,7 @@ def reading_counters(step: int) -> Iterator[None]:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise errors.CheckpointError(
-            f"the counters of checkpoint {step} are damaged ({error!r}); delete it to go on from an earlier one, or "
+            f"the counters of checkpoint {step} are damaged ({error!r}); delete it to resume from an earlier one, or "
             "give another --run_dir"
         ) from error
 

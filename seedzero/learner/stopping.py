@@ -70,7 +70,7 @@ def leave_late(parts: learner_parts.LearnerParts) -> None:
 
 def leave_others(parts: learner_parts.LearnerParts, reason: str) -> None:
     """Thread of the link: ends the process, since the run's other hosts are not all there."""
-    leave_at_once(parts, f"{reason}; all hosts end, and go on from the last checkpoint once started again")
+    leave_at_once(parts, f"{reason}; all hosts end, and resume from the last checkpoint once started again")
     os._exit(exit_codes.TRY_LATER)
 
 
@@ -98,11 +98,11 @@ def finish(parts: learner_parts.LearnerParts, reason: str) -> str:
         saves.checkpointer.wait()
         saves.save(loop.state())
     elif saves.durable_update is not None:
-        saves.report(f"deterministic: a resume goes on from update {saves.durable_update}")
+        saves.report(f"deterministic: a resume continues from update {saves.durable_update}")
     else:
         saves.report(
             f"deterministic: the first checkpoint comes at update {saves.config.checkpoint.every_updates}, so "
-            "nothing is saved, and the same command begins anew"
+            "nothing is saved, and the same command begins again"
         )
     saves.checkpointer.wait()
     parts.view.observe(time.monotonic(), last=True)

@@ -181,7 +181,7 @@ def left_out(config: configs.Config, learning: tuple[players.Player, ...]) -> tu
         if number > 0:
             return (number, config.replay.min_steps), (
                 f"{number} of the updates after the last step are left out: the replay holds {num_kept} steps, "
-                f"and learning needs --replay.min_steps={config.replay.min_steps}. A run that goes on from a "
+                f"and learning needs --replay.min_steps={config.replay.min_steps}. A run that resumes from a "
                 "checkpoint without replay begins with an empty one"
             )
     return (0, 0), ""

@@ -38,8 +38,8 @@ class Decay:
             )
         else:
             fact = (
-                f"the learning rate falls to 0 at update {self._end} ({setting}), and {flag} goes on to about update "
-                f"{budget}: nothing is learned after that"
+                f"the learning rate falls to 0 at update {self._end} ({setting}), and {flag} continues to about "
+                f"update {budget}: nothing is learned after that"
             )
         enough = str(budget) if budget > num_updates else "N, the updates of the whole run"
         return f"{fact}; give --{self._name}={enough}, or --{self._name}=0 for a rate that stays"

@@ -77,7 +77,7 @@ class Followed:
                 is_told = False
             except (errors.Error, OSError) as error:
                 if not is_told:
-                    self._report(f"{error}; the page goes on with the state before, and tries again")
+                    self._report(f"{error}; the page continues with the state before, and tries again")
                 is_told = True
             pause = max(self._every_seconds, 10 * (time.monotonic() - began))
 

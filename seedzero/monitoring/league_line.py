@@ -39,4 +39,4 @@ def line_of(snapshot: counts.Snapshot) -> str:
     types = ", ".join(f"{count:,} {name}" for name, count in counted.items()) or "none yet"
     players = f"{snapshot.num_frozen} frozen player{'' if snapshot.num_frozen == 1 else 's'}"
     rate = "" if snapshot.win_rate is None else f"; win rate {snapshot.win_rate:.2f} against the active ones"
-    return f"league: {players}; matches: {types}{f' ({num_void:,} void)' if num_void else ''}{rate}"
+    return f"league: {players}; matches: {types}{f' ({num_void:,} not counted)' if num_void else ''}{rate}"

@@ -84,7 +84,7 @@ class RowFile:
             try:
                 write()
             except OSError as error:
-                problem = f"{self._name}: {error.strerror}; training goes on"
+                problem = f"{self._name}: {error.strerror}; training continues"
             if bool(problem) != self._is_failing:
                 self._report(problem or self._works)
             self._is_failing = bool(problem)

@@ -113,7 +113,7 @@ class WandbRun:
         try:
             run = self._init()
         except wandb.errors.CommError as error:
-            self._report(f"Weights & Biases cannot be reached ({_first_line(error)}); training goes on")
+            self._report(f"Weights & Biases cannot be reached ({_first_line(error)}); training continues")
             wandb.teardown()  # else its service takes the id for one in use
             run = self._init(mode="offline")
         run.define_metric("*", step_metric=_STEPS)

@@ -41,8 +41,8 @@ class Watch:
             except (ArithmeticError, LookupError, TypeError, ValueError) as error:
                 self._is_off = True
                 new = [
-                    f"a row of metrics cannot be judged ({type(error).__name__}: {error}), so symptoms are no longer "
-                    f"looked for; training goes on, and `seedzero diagnose {self._path}` reads the other rows"
+                    f"a row of metrics cannot be checked ({type(error).__name__}: {error}), so symptoms are no longer "
+                    f"looked for; training continues, and `seedzero diagnose {self._path}` reads the other rows"
                 ]
         for text in new:
             self._tell(text)

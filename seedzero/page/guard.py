@@ -118,7 +118,7 @@ class Gate:
         if any(_is_same(value, self._secret) for value in self._read_cookies(request)):
             return None
         if path.startswith("/api/"):
-            return _refusal(401, "the token is missing; open the page anew")
+            return _refusal(401, "the token is missing; open the page again")
         return responses.HTMLResponse(self._login, 401)
 
     def _exchange(self, given: str) -> responses.Response:

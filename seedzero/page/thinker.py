@@ -96,7 +96,7 @@ class Thinker:
             if is_late.is_set():
                 raise ThinkingFailure(f"no answer within {self._answer_seconds:g} s; ask for fewer simulations")
             death = programs.Death(status, 0.0, printable.escape(last_line[:500]))
-            raise ThinkingFailure(f"the process that thinks has ended, {death}; ask again to start it anew")
+            raise ThinkingFailure(f"the process that thinks has ended, {death}; ask again to start it")
         self._pause = threading.Timer(self._idle_seconds, self._rest)
         self._pause.daemon = True
         self._pause.start()

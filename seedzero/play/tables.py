@@ -211,7 +211,7 @@ def _seats_of(choice: agent_choice.AgentChoice, spec: types.EnvSpec) -> tuple[st
             f"--human: {choice.path} was trained in an environment of one seat; give a run of a game of two or more"
         )
     if spec.is_continuous:
-        raise errors.UsageError(f"--human: actions of {choice.path} are vectors, which nobody types; omit --human")
+        raise errors.UsageError(f"--human: actions of {choice.path} are continuous, which nobody types; omit --human")
     return seats
 
 

@@ -59,7 +59,9 @@ class Ensemble:
             now = time.monotonic()
             failed_at = [at for at in failed_at if now - at < programs.FAILURE_WINDOW_SECONDS] + [now]
             if len(failed_at) >= programs.MAX_FAILURES * num_programs:
-                self._say(f"{self._name(index)} failed {len(failed_at)} times within a minute, at last with {cause}")
+                self._say(
+                    f"{self._name(index)} failed {len(failed_at)} times within a minute, the last time with {cause}"
+                )
                 return exit_codes.FAILED
             self._say(f"{self._name(index)}: {cause}; all start again together")
             long_life = now - began > programs.LONG_LIFE_SECONDS

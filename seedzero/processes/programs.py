@@ -104,7 +104,7 @@ class Death:
     def too_often(self) -> str:
         """The reason to give up after this failure, for the user."""
         often = "again" if self.status == exit_codes.REFUSED else f"{MAX_FAILURES} times"
-        return f"failed {often} within {FAILURE_WINDOW_SECONDS:g} s, at last with {self}"
+        return f"failed {often} within {FAILURE_WINDOW_SECONDS:g} s, the last time with {self}"
 
     def __str__(self) -> str:
         if self.status is None:

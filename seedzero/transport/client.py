@@ -79,7 +79,7 @@ class Client(contextlib.AbstractContextManager["Client"]):
         """
         if self._assignment is not None:
             session = f"session {self._assignment.session_id}"
-            raise errors.UsageError(f"join() while {session} goes on; join again after a Restart")
+            raise errors.UsageError(f"join() while {session} continues; join again after a Restart")
         self._thread.post(self._side.join)
         assignment = self._take()
         if isinstance(assignment, messages.End):

@@ -47,7 +47,7 @@ Transitions: TypeAlias = Mapping[str, tuple[StreamPhase | str, ...]]
 
 NEW, ASSIGNED, STARTED, RESTARTED, CLOSED = StreamPhase
 _NO_HELLO = "{} came before Hello; expected Hello first"
-_TWICE = "{} came twice; session {} goes on"
+_TWICE = "{} came twice; session {} continues"
 _NO_ASSIGN = "the learner sent {} before Assign"
 
 TRANSITIONS: Transitions = {
@@ -197,7 +197,7 @@ def _check_values(
     for name, values in arrays.items():
         if values.dtype.kind == "f" and not codec.all_true(finite := np.isfinite(values)):
             wrong = ~finite.reshape(len(values), -1).all(axis=1)
-            _refuse(place, wrong, f"{values[~finite][0]} in its {name}; expected finite numbers: mend the environment")
+            _refuse(place, wrong, f"{values[~finite][0]} in its {name}; expected finite numbers: fix the environment")
     if step.action_mask is not None:
         wrong = ~np.any(step.action_mask, axis=1)
         _refuse(place, wrong if shown is None else wrong & shown, "an action_mask without a legal action")

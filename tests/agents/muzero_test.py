@@ -208,7 +208,7 @@ _CORRECTED: dict[str, options.Value] = {"muzero.off_policy_correction": True, "m
             r"consistency_steps=3 .*muzero\.unroll_steps=2",
         ),
         (cases.SPEC, {**_CORRECTED, "muzero.target_network_updates": 0}, "target_network_updates=100"),
-        (VECTORS, _CORRECTED, "off_policy_correction.* vectors"),
+        (VECTORS, _CORRECTED, "off_policy_correction.* continuous"),
         (VECTORS, {"muzero.policy_gradient_weight": 0.5}, r"policy_gradient_weight=0\.5 "),
     ],
 )

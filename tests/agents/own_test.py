@@ -91,7 +91,7 @@ def test_an_update_that_raises_is_told_with_file_and_line(named: Callable[[str],
         SPEC,
         "cpu",
     )
-    with pytest.raises(errors.ConfigError, match=r"update raised ZeroDivisionError: .*, at .*\.py:20; mend it"):
+    with pytest.raises(errors.ConfigError, match=r"update raised ZeroDivisionError: .*, at .*\.py:20; fix it"):
         agent.update(None, None, None, None)  # type: ignore[arg-type]
 
 

@@ -119,7 +119,7 @@ def test_ctrl_c_ends_all_runs_and_says_how_to_go_on(capsys: pytest.CaptureFixtur
         thread.join()
     err = capsys.readouterr().err
     assert len(_calls()) == 1 and "optimizer.learning_rate=0.1_seed=1: stopped" in err
-    command = err[err.index("stopped; to go on") :]
+    command = err[err.index("stopped; to resume") :]
     said(command)
     assert commands.main([*_ARGS, *_SHORT]) == 0  # begins the others, goes on with the first
     assert len(_calls()) == 1 + 4

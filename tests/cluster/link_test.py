@@ -151,7 +151,7 @@ def test_a_host_that_ends_before_all_have_joined_may_come_again(world: World) ->
 
 def test_nobody_joins_a_run_that_goes_on(world: World) -> None:
     host, _, _ = world.met()
-    with pytest.raises(errors.UsageError, match="goes on without a new host 1"):
+    with pytest.raises(errors.UsageError, match="continues without a new host 1"):
         world.member(host.address).meet(LONG)
 
 

@@ -60,12 +60,13 @@ def _sentence(preset: str, agent: str = "muzero", **settings: options.Value) -> 
 
 def test_the_sentence_names_end_source_and_the_way_on() -> None:
     assert _sentence("vector", stop_at_return=200.0) == (
-        "ends at a mean return of 200 (LunarLander-v3's own threshold); --stop_at_return=inf goes on"
+        "ends at a mean return of 200 (LunarLander-v3's own threshold); to train without that, give "
+        "--stop_at_return=inf"
     )
     assert _sentence("cartpole").startswith("ends at a mean return of 495 (preset cartpole's own)")
     assert "5,000,000 steps (MinAtar/Breakout-v1's own budget)" in _sentence("minatar", max_env_steps=5_000_000)
     on_cpu = _sentence("atari", "ppo", max_env_steps=3_000_000)
-    assert "3,000,000 steps (preset atari's own); --max_env_steps=0" in on_cpu
+    assert "3,000,000 steps (preset atari's own); to train without that, give --max_env_steps=0" in on_cpu
 
 
 def test_an_endless_run_is_told_and_what_the_user_set_is_not() -> None:

@@ -99,7 +99,7 @@ def test_an_outage_stops_nothing_and_a_second_learner_is_refused(
     gcs.answering.set()
 
     gcs.fault = lambda request: 503
-    learner.says(r"checkpoint \d+ could not be uploaded: .*training goes on")
+    learner.says(r"checkpoint \d+ could not be uploaded: .*training continues")
     during = learner.trains_on()
     gcs.fault = lambda request: None
     learner.says(f"{URL} answers again")

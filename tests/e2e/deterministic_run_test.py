@@ -77,7 +77,7 @@ def test_a_run_on_devices_apart_has_the_same_bits_and_metrics_though_killed(
         assert fewer.says(r"training\.num_devices was 8, is 2 from now on")
         ended = fewer.wait()
         assert ended.code == 0 and harness.saved_steps(run)[-1] == UPDATES + 2 * EVERY
-        assert "is lost" not in ended.err and "dealt anew" not in ended.err  # the replay comes along
+        assert "is lost" not in ended.err and "dealt again" not in ended.err  # the replay comes along
 
 
 class Case(NamedTuple):

@@ -42,7 +42,7 @@ _READ_SECONDS = 5.0
 """How long the last output of an ended process may take."""
 
 RESUMED = r"resumed at update (\d+)"
-FILLS_ANEW = "the replay fills anew"
+FILLS_ANEW = "the replay buffer fills again"
 """Lines of a learner that several tests read or await."""
 
 STATUS_KEYS = {
@@ -284,7 +284,7 @@ class Learner(Program):
         now = self.until(lambda found: True, "a status")
         return self.until(
             lambda found: found["updates"] >= now["updates"] + num_updates and found["env_steps"] > now["env_steps"],
-            f"training goes on from {now}",
+            f"training continues from {now}",
         )
 
     def workers(self) -> dict[str, psutil.Process]:

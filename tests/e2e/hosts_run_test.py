@@ -104,7 +104,7 @@ def test_a_host_with_a_full_disk_stops_no_saving_for_longer(
     with harness.full_disk(known["pid"]):
         harness.wait_for(lambda: re.search(named, str(status().get("hosts"))), "the host in the status", alive=learner)
     durable = status()["durable_update"]
-    harness.wait_for(lambda: (status().get("durable_update") or 0) > durable, "checkpoints go on", alive=learner)
+    harness.wait_for(lambda: (status().get("durable_update") or 0) > durable, "checkpoints continue", alive=learner)
     learner.send(signal.SIGINT)
     ended = learner.wait(60)
     assert ended.code == 0, ended.err

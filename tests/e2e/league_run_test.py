@@ -190,7 +190,7 @@ def test_players_that_are_damaged_while_it_runs_are_named_and_left_out(
     worker = host.worker(address)
     ended = learner.wait()
     assert ended.code == 0 and worker.wait().code == 0, ended.err
-    lost = tuple(name for name in names if f"the league goes on without player {name}: " in ended.err)
+    lost = tuple(name for name in names if f"the league continues without player {name}: " in ended.err)
     assert lost and not set(lost).intersection(run_state.newest(run).frozen)
     assert leagues.read(run, "").pool.num_frozen >= len(names) + 2
 
@@ -206,10 +206,10 @@ def test_a_full_disk_is_named_once_a_snapshot_and_a_resume_goes_on(
     learner = resume(host, run, ENDLESS)
     learner.until(lambda found: found["env_steps"] > run_state.newest(run).counters["ledger"]["stored"], "new steps")
     with harness.full_disk(learner.pid, 4000):
-        learner.says(r"the frozen player main-\w+ could not be written to .* training goes on")
+        learner.says(r"the frozen player main-\w+ could not be written to .* training continues")
         learner.says("4 others wait for the disk")
         began = learner.polls[-1]["env_steps"]
-        now = learner.until(lambda found: found["env_steps"] > began + 6 * EVERY, "training goes on")
+        now = learner.until(lambda found: found["env_steps"] > began + 6 * EVERY, "training continues")
         assert 1 <= learner.output().count("4 others wait for the disk") <= (now["env_steps"] - began) // EVERY + 1
         learner.kill()
     again = resume(host, run, to(run, 2)).wait()

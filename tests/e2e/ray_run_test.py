@@ -74,7 +74,7 @@ class Launched:
         now = self.until(lambda found: not found["stalled"], "training")
         return self.until(
             lambda found: found["updates"] >= now["updates"] + num_updates and found["env_steps"] > now["env_steps"],
-            f"training goes on from {now}",
+            f"training continues from {now}",
         )
 
     def said(self, pattern: str) -> list[str]:

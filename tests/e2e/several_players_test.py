@@ -92,7 +92,7 @@ def test_players_on_several_devices_repeat_their_bits_though_killed(
         ended = host.train(tmp_path / "whole", *words).wait()
         assert ended.code == 0, ended.err
         assert re.search(rf"training\.num_devices was {3 - number}, is {number} from now on", ended.err)
-        assert re.search(r"the replay of checkpoint \d+ lies in .* the players are dealt anew", ended.err)
+        assert re.search(r"the replay of checkpoint \d+ lies in .* the players are dealt again", ended.err)
         later = run_state.state(tmp_path / "whole")
         assert later["step"] == UPDATES + number * EVERY and later["counters"].get("places", [1]) == [1] * number
     run_state.check_league(tmp_path / "whole")

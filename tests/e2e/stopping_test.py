@@ -195,10 +195,10 @@ def test_a_full_disk_does_not_end_training(host: harness.Host, tmp_path: pathlib
     learner = host.train(tmp_path / "run", *harness.PACED, *settings)
     learner.until(lambda found: found["durable_update"], "a checkpoint")
     with harness.full_disk(learner.pid):
-        learner.says("could not be written to .* training goes on")
-        learner.says("metrics cannot be written to .*; training goes on")
+        learner.says("could not be written to .* training continues")
+        learner.says("metrics cannot be written to .*; training continues")
         durable = learner.trains_on()["durable_update"]
-    learner.until(lambda found: found["durable_update"] > durable, "checkpoints go on")
+    learner.until(lambda found: found["durable_update"] > durable, "checkpoints continue")
     learner.says("metrics are written again")
     learner.send(signal.SIGINT)
     ended = learner.wait(LEAVE_SECONDS)

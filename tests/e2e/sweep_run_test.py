@@ -26,7 +26,7 @@ def test_a_sweep_goes_on_after_ctrl_c_and_its_runs_are_compared(host: harness.Ho
     harness.wait_for(lambda: log.exists() and "learner listening" in log.read_text(), "the second run", alive=first)
     first.send(signal.SIGINT)
     ended = first.wait()
-    assert ended.code == 0 and "to go on" in ended.err and not first.children()
+    assert ended.code == 0 and "to resume" in ended.err and not first.children()
     status = run_dirs.read_status(log.with_suffix(""))
     assert status is None or not status["alive"]
 

@@ -125,7 +125,7 @@ def test_the_page_may_die_and_ends_with_the_run(host: harness.Host, learner: har
     (page,) = pages
     assert page.nice() == 19
     page.kill()
-    learner.says("the page of this run has ended, and training goes on without it: killed by SIGKILL")
+    learner.says("the page of this run has ended, and training continues without it: killed by SIGKILL")
     learner.trains_on(2)
     learner.send(signal.SIGINT)
     assert learner.wait().code == 0
@@ -142,5 +142,5 @@ def test_a_page_on_a_port_in_use_is_a_line(host: harness.Host, tmp_path: pathlib
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         found = host.train(tmp_path / "run", *harness.TINY, f"--page={port}", "--max_updates=3")
-        found.says(f"training goes on without it: exit code 2: .*127.0.0.1:{port}")
+        found.says(f"training continues without it: exit code 2: .*127.0.0.1:{port}")
         assert found.wait().code == 0

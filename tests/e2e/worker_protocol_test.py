@@ -207,7 +207,7 @@ def test_a_bad_message_ends_its_stream_with_the_documented_code_and_nothing_else
             and found["updates"] > before["updates"]
             and found["steps_stored"] > before["steps_stored"]
         ),
-        "training goes on",
+        "training continues",
     )
     assert after["environments"] == before["environments"]
 

@@ -42,7 +42,7 @@ def test_each_learning_player_has_its_snapshots_and_resets_in_their_order() -> N
 
 def test_added_players_begin_and_retired_ones_end_their_lines(said: golden.Said) -> None:
     pool = dataclasses.replace(_pool(), max_players=3)
-    pool, _ = members.add(pool, "main", source="main-0d", reason="goes on from there")
+    pool, _ = members.add(pool, "main", source="main-0d", reason="continues from there")
     pool, _ = pool.freeze("main_exploiter_0", "0e", version=80, env_steps=8_000, reason="beaten")
     pool = pool.retire("main_exploiter_0", "beaten")
     _, exploiter, added = lineage.tree(pool)

@@ -29,7 +29,7 @@ def test_a_deterministic_run_that_failed_is_not_saved_between_its_fixed_updates(
         stopping.finish(world.parts, "stopped")
     is_saved = not (deterministic and failure)
     assert ("save" in world.calls) == is_saved and "save state" not in world.calls
-    goes_on = "goes on from update 100" if durable else "first checkpoint comes at update 1000, so nothing is saved"
+    goes_on = "continues from update 100" if durable else "first checkpoint comes at update 1000, so nothing is saved"
     assert [goes_on in text for text in world.said] == [True] * (not is_saved)
 
 

@@ -70,6 +70,7 @@ TASKS = {
     "ppo": ("--preset=cartpole", "--agent=ppo", "--max_updates=12"),
     "ppo_lstm": ("--preset=memory-cartpole", "--agent=ppo", "--max_updates=6"),
     "apex": (*_CATCH, "--agent=apex"),
+    "alphazero": ("--env=pgx:tic_tac_toe", "--max_updates=60", "--replay.min_steps=300", "--worker.envs_per_group=8"),
     "r2d2": ("--preset=memory-cartpole", "--agent=r2d2", "--max_updates=60", "--replay.min_steps=1000"),
     "league": (
         "--preset=league-tictactoe",

@@ -19,6 +19,14 @@ class SearchSection(options.Section):
     num_considered: int = options.on_resume(
         16, "Gumbel: root actions considered when sequential halving begins", low=1
     )
+    rounds: int = options.on_resume(
+        0,
+        "Gumbel: most rounds of sequential halving, each of which drops half of the actions behind it; 0: as many as "
+        "leave two actions; 1: none is dropped, and search.num_simulations equal to search.num_considered then takes "
+        "a single network call behind the root's",
+        low=0,
+        high=20,
+    )
     num_sampled: int = options.at_creation(
         16,
         "continuous actions: actions sampled at each node; Gumbel considers at most num_considered of them "

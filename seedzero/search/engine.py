@@ -65,7 +65,7 @@ def sweep_widths(config: muzero_config.SearchSection, num_actions: int) -> tuple
     """Returns the number of a root's actions in each network call, if all actions are legal."""
     if config.policy == "puct":
         return (1,) * config.num_simulations
-    return schedule.sweep_widths(min(config.num_considered, num_actions), config.num_simulations)
+    return schedule.sweep_widths(min(config.num_considered, num_actions), config.num_simulations, config.rounds)
 
 
 def tree_bytes(batch_size: int, num_actions: int, config: muzero_config.SearchSection, *, num_codes: int = 0) -> int:

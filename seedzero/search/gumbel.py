@@ -92,11 +92,11 @@ class _Race(NamedTuple):
 
 def _plan(position: _Position) -> _Plan:
     """Returns the sweeps; a position with few legal actions has a schedule of its own."""
-    num_simulations = position.config.num_simulations
+    num_simulations, num_rounds = position.config.num_simulations, position.config.rounds
     most = min(position.config.num_considered, position.logits.shape[-1])
     if position.valid_actions is None:
-        return _Plan(schedule.rounds(schedule.sweep_widths(most, num_simulations)), None, None)
-    table = schedule.width_table(most, num_simulations)
+        return _Plan(schedule.rounds(schedule.sweep_widths(most, num_simulations, num_rounds)), None, None)
+    table = schedule.width_table(most, num_simulations, num_rounds)
     num_considered = jnp.minimum(most, jnp.sum(position.valid_actions, axis=-1))
     widths = jnp.asarray(table, jnp.int32)[num_considered]
     num_sweeps = jnp.max(jnp.sum(widths > 0, axis=-1))

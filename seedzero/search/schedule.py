@@ -22,33 +22,35 @@ class Round(NamedTuple):
     end: int
 
 
-def sweep_widths(num_considered: int, num_simulations: int) -> tuple[int, ...]:
+def sweep_widths(num_considered: int, num_simulations: int, num_rounds: int = 0) -> tuple[int, ...]:
     """Returns each sweep's number of root actions, visited once each (Karnin et al. 2013, Sequential Halving).
 
     Each of log2(m) phases has an equal share of the budget and at least one sweep; the last phase takes the rest.
-    The last sweep may be shorter.
+    The last sweep may be shorter. num_rounds: most phases; with one, no action is dropped. 0: no limit.
     """
     if num_considered <= 1:
         return (1,) * num_simulations
     num_phases = math.ceil(math.log2(num_considered))
+    num_phases = min(num_phases, num_rounds) if num_rounds else num_phases
     widths: list[int] = []
-    width, remaining = num_considered, num_simulations
+    width, remaining, phase = num_considered, num_simulations, 1
     while remaining > 0:
         for _ in range(max(1, num_simulations // (num_phases * width))):
             widths.append(min(width, remaining))
             remaining -= widths[-1]
             if remaining == 0:
                 break
-        width = max(2, width // 2)
+        width = max(2, width // 2) if phase < num_phases else width
+        phase += 1
     return tuple(widths)
 
 
-def width_table(num_considered: int, num_simulations: int) -> tuple[tuple[int, ...], ...]:
+def width_table(num_considered: int, num_simulations: int, num_rounds: int = 0) -> tuple[tuple[int, ...], ...]:
     """Returns the sweep widths for 0, 1, ..., `num_considered` actions, padded with zeros.
 
     A position may have fewer legal actions than `num_considered`. Without any, one is visited nevertheless.
     """
-    rows = [sweep_widths(max(1, m), num_simulations) for m in range(num_considered + 1)]
+    rows = [sweep_widths(max(1, m), num_simulations, num_rounds) for m in range(num_considered + 1)]
     longest = max(map(len, rows))
     return tuple((*row, *(0,) * (longest - len(row))) for row in rows)
 

@@ -33,6 +33,35 @@ def test_sweeps_worked_by_hand(num_considered: int, num_simulations: int, widths
     assert schedule.sweep_widths(num_considered, num_simulations) == widths
 
 
+@pytest.mark.parametrize(
+    ("num_considered", "num_simulations", "num_rounds", "widths"),
+    [
+        (16, 16, 1, (16,)),  # one call
+        (16, 40, 1, (16, 16, 8)),  # nothing is dropped
+        (8, 16, 1, (8, 8)),
+        # Two phases of 8: one sweep of 8, then two of 4, and none of 2.
+        (8, 16, 2, (8, 4, 4)),
+        (8, 16, 3, (8, 4, 2, 2)),  # as without a limit
+        (8, 16, 20, (8, 4, 2, 2)),
+        (1, 3, 1, (1, 1, 1)),
+    ],
+)
+def test_a_limit_of_rounds_keeps_more_actions_to_the_end(
+    num_considered: int, num_simulations: int, num_rounds: int, widths: tuple[int, ...]
+) -> None:
+    assert schedule.sweep_widths(num_considered, num_simulations, num_rounds) == widths
+
+
+def test_a_round_without_halving_fits_the_legal_actions() -> None:
+    assert schedule.width_table(4, 4, 1) == ((1, 1, 1, 1), (1, 1, 1, 1), (2, 2, 0, 0), (3, 1, 0, 0), (4, 0, 0, 0))
+
+
+@hypothesis.given(*BUDGETS, strategies.integers(1, 6))
+def test_a_limit_of_rounds_bounds_the_number_of_widths(considered: int, simulations: int, most: int) -> None:
+    widths = schedule.sweep_widths(considered, simulations, most)
+    assert sum(widths) == simulations and len(schedule.rounds(widths)) <= most + 1  # the last sweep may be shorter
+
+
 @hypothesis.given(*BUDGETS)
 def test_the_whole_budget_is_spent_and_the_race_never_widens(considered: int, simulations: int) -> None:
     widths = schedule.sweep_widths(considered, simulations)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from seedzero import search as mcts
@@ -132,12 +133,20 @@ def test_tree_bytes_counts_what_a_search_holds() -> None:
     assert mcts.tree_bytes(5, 3, config) == 5 * 4 * (2 * 2 + 2 * 3 * 4 + 3 * 2 * 2)
 
 
-def test_the_network_is_called_once_a_sweep() -> None:
+def test_sweeps_have_as_many_actions_as_there_are() -> None:
     config = mcts.SearchConfig(policy="gumbel", num_simulations=16, num_considered=8)
-    assert mcts.sweep_widths(config, 18) == (8, 4, 2, 2)
     assert mcts.sweep_widths(config, 4) == (4, 4, 2, 2, 2, 2)
     puct = mcts.SearchConfig(policy="puct", num_simulations=3)
     assert mcts.sweep_widths(puct, 18) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("num_considered", "rounds", "widths"),
+    [(8, 0, (8, 4, 2, 2)), (8, 2, (8, 4, 4)), (8, 1, (8, 8)), (16, 1, (16,))],  # the last: one call behind the root's
+)
+def test_the_network_is_called_once_a_sweep(num_considered: int, rounds: int, widths: tuple[int, ...]) -> None:
+    config = mcts.SearchConfig(policy="gumbel", num_simulations=16, num_considered=num_considered, rounds=rounds)
+    assert mcts.sweep_widths(config, 18) == widths
     called: list[int] = []
 
     def step(params: None, action: jax.Array, state: jax.Array) -> tuple[mcts.Prediction, jax.Array]:
@@ -155,9 +164,12 @@ def test_the_network_is_called_once_a_sweep() -> None:
             explore=jnp.zeros(B, bool),
         )
 
-    jax.block_until_ready(run())
+    found = jax.block_until_ready(run())
     jax.effects_barrier()
-    assert sorted(called, reverse=True) == [8 * B, 4 * B, 2 * B, 2 * B]
+    assert sorted(called, reverse=True) == [width * B for width in widths]
+    visits = np.sort(np.asarray(found.visit_counts), axis=1)[:, ::-1]
+    assert np.all(visits.sum(axis=1) == 16) and np.all((visits > 0).sum(axis=1) == widths[0])
+    assert np.all(visits[:, : widths[-1]] == len(widths))  # the last ones were visited in every sweep
 
 
 def _with_actions(found: tuple[mcts.Prediction, jax.Array], num_actions: int) -> tuple[mcts.Prediction, jax.Array]:

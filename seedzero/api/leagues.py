@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from seedzero.api import heatmap
 from seedzero.checkpoints import run_dirs, saved_files
 from seedzero.config import configs, league_config
-from seedzero.core import errors
+from seedzero.core import errors, opponents
 from seedzero.evaluation import agent_choice
 from seedzero.league import elo, lineage, matchmaking, members, payoffs
 from seedzero.metrics import counts
@@ -53,6 +53,24 @@ class SavedLeague(NamedTuple):
             for name in found.keys() & pair:
                 games[name] += row.games
         return {name: rating - zero for name, rating in found.items()}, games
+
+    def rated(self, anchors: Mapping[str, float]) -> tuple[dict[str, elo.Rating], dict[str, int]]:
+        """Returns Elo ratings with their errors by player, with those of anchors held, and games by player.
+
+        With anchors, evaluations count, too: there `main` plays opponents that never change, without noise. {}: the
+        oldest rated frozen player, or `main`, is the anchor, with 0 points.
+        """
+        kinds = (*payoffs.BETWEEN, payoffs.EVALUATION) if anchors else payoffs.BETWEEN
+        pairs = self.payoff.pairs(kinds)
+        met = {name for pair in pairs for name in pair}
+        if unknown := sorted(anchors.keys() - met):
+            raise errors.UsageError(
+                f"--anchors: player {unknown[0]} has played no match here; it may be one of {', '.join(sorted(met))}"
+            )
+        zero = next((name for name in self.pool.frozen if name in met), members.MAIN)
+        found = elo.rate(pairs, anchors or {zero: 0.0})
+        games = {name: sum(row.games for pair, row in pairs.items() if name in pair) for name in found}
+        return found, games
 
     def win_rates(self, names: Sequence[str] | None = None) -> heatmap.WinRates:
         """Returns the win rates and mean returns between players, of all training's matches.
@@ -132,18 +150,18 @@ def play(choice: agent_choice.AgentChoice, place: str, players: tuple[str, str],
     """Plays games between two players of a run's league, without noise and from both sides; returns the statistics.
 
     choice: its seed is of the random openings, one a pair of games, or of chance and the moves that players of seats
-    draw. players: names; of a learning player the newest checkpoint plays. Raises as `read`, and UsageError for a name
-    that the league has not.
+    draw. players: names; of a learning player the newest checkpoint plays. They may also be opponents
+    as of `opponents.parse`. Raises as `read`, and UsageError for a name that is neither.
     """
     pool = read(choice.path, place).pool
     try:
-        kinds = [pool.of(name).kind for name in players]
+        kinds = ["" if opponents.is_known(name) else pool.of(name).kind for name in players]
     except ValueError as error:
         raise errors.UsageError(f"{place}: {error}; `seedzero league show` lists them") from None
     if members.SCRIPTED in kinds:
         raise errors.UsageError(
             f"{place}: player {players[kinds.index(members.SCRIPTED)]} is a scripted member without parameters; "
-            "`seedzero league payoff` has its results, and `seedzero evaluate --opponent=mcts-100` plays a bot"
+            "`seedzero league payoff` has its results"
         )
     from seedzero.evaluation import scoring  # JAX
 

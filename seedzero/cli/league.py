@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from seedzero.api import runs
 from seedzero.cli import evaluate, league_nash, output, parse
-from seedzero.core import errors, json_object
+from seedzero.core import errors, json_object, opponents
 
 if TYPE_CHECKING:
     from seedzero.api import leagues
@@ -40,6 +41,9 @@ def run(arguments: parse.Arguments) -> int:
         raise errors.UsageError("--policies is for `seedzero league export`; omit it")
     if "step" in arguments.flags and view != "nash" and not has_policies:
         raise errors.UsageError("--step is for `seedzero league nash` and `export --policies`; omit it")
+    if "anchors" in arguments.flags and view != "elo":
+        raise errors.UsageError("--anchors is for `seedzero league elo`; omit it")
+    anchors = _anchors(arguments.flags.get("anchors", ""))
     if is_file:
         return _write(arguments, view, pathlib.Path(arguments.flags["out"]))
     if view == "nash":
@@ -50,7 +54,7 @@ def run(arguments: parse.Arguments) -> int:
     place = arguments.flags["run_dir"]
     with run_copy.local(place, lambda copy: copy.fetch_params("last")) as path:
         league = leagues.read(path, place)
-    text, found = _VIEWS[view](league)
+    text, found = _elo(league, anchors) if view == "elo" else _VIEWS[view](league)
     if arguments.switch("json"):
         output.print_json(found)
     else:
@@ -124,7 +128,7 @@ def _match(arguments: parse.Arguments, names: Sequence[str]) -> int:
 
     def fetch(copy: run_copy.Copy) -> None:
         copy.fetch_params("last")
-        copy.fetch_player(*names)
+        copy.fetch_player(*(name for name in names if not opponents.is_known(name)))
 
     output.say(f"playing {num_games} games of {names[0]} against {names[1]}, half of them with the first move")
     with runs.opened(choice, fetch) as here, output.others_aside():
@@ -202,14 +206,35 @@ def _payoff(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
     return text, {"update": league.update, "payoff": found}
 
 
-def _elo(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
+def _anchors(text: str) -> dict[str, float]:
+    """Returns the points of players from NAME=POINTS, several by commas. Raises UsageError."""
+    found = dict[str, float]()
+    for part in filter(None, text.split(",")):
+        name, equals, points = part.strip().rpartition("=")
+        try:
+            found[name] = float(points)
+        except ValueError:
+            equals = ""
+        if not (name and equals and math.isfinite(found[name])):
+            raise errors.UsageError(f"--anchors={text}: expected NAME=POINTS, several by commas, as random=0")
+    return found
+
+
+def _elo(league: leagues.SavedLeague, anchors: Mapping[str, float] = {}) -> tuple[str, dict[str, Any]]:
     from seedzero.league import members
 
-    ratings, games = league.ratings()
+    rated, games = league.rated(anchors)
+    ratings, stderr = ({name: rating[at] for name, rating in rated.items()} for at in range(2))
     order = sorted(ratings, key=lambda name: (-ratings[name], name))
     labels = members.labels(league.pool)
     rows = [
-        {"player": labels.get(name, name), "rating": f"{ratings[name]:+.0f}", "games": games[name]} for name in order
+        {
+            "player": labels.get(name, name),
+            "rating": f"{ratings[name]:+.0f}",
+            "95 %": f"+-{1.96 * stderr[name]:.0f}" if stderr[name] else "held",
+            "games": games[name],
+        }
+        for name in order
     ]
     text = (
         f"{output.table(rows)}\n\n"
@@ -218,7 +243,7 @@ def _elo(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
     )
     if not league.payoff.sums_to_zero:
         text += ". A win is a larger return than the other side's: ratings say nothing about the size of returns"
-    return text, {"update": league.update, "ratings": ratings, "games": games}
+    return text, {"update": league.update, "ratings": ratings, "stderr": stderr, "games": games}
 
 
 def _lineage(league: leagues.SavedLeague) -> tuple[str, dict[str, Any]]:
@@ -253,6 +278,7 @@ COMMAND = parse.Command(
         "mixture=last|league|uniform": "nash --approximate: the mixture to respond to (default last)",
         "out=FILE": "export, heatmap: file to write, FILE.json; FILE.svg or FILE.png",
         "policies": "export: the players' policies and their mixture, for programs with OpenSpiel",
+        "anchors=NAME=POINTS": "elo: players whose ratings are held, separated by commas, as random=0,mcts-100=250",
         "step=N|last": "nash, export --policies: the checkpoint (default last)",
         "json": "print one line of JSON instead of the tables",
         **parse.TRUST,
@@ -269,8 +295,9 @@ payoff: results by type, player, opponent and side; each match has two rows, one
   own return; a win is the larger one. win_rate counts a draw as half a win; low, high: its 95 % interval (Wilson).
   JSON: update, payoff (type, player, opponent,
   side, games, wins, draws, losses, mean_return, win_rate, low, high).
-elo: ratings by maximum likelihood from all matches between two players; the oldest rated one has 0. JSON: update,
-  ratings (player: points), games (player: count).
+elo: ratings by maximum likelihood from all matches between two players; the oldest rated one has 0. --anchors holds
+  the ratings of other players; then evaluations count, too. The 95 % interval is 1.96 standard errors. JSON: update,
+  ratings (player: points), stderr (player: points), games (player: count).
 lineage: the learning players, each with its snapshots and resets: updates, training steps and reasons. JSON: update,
   env_steps, players (all fields, and events: freeze or reset, player or source, version, env_steps, reason).
 export: writes all of that and the settings, win rates and history (league.jsonl) as JSON.

@@ -91,14 +91,20 @@ def play_games(
 
 
 def against_bot(game: turn_games.TurnGame, agent: Player, name: str, num_games: int, seed: int) -> list[FinishedGame]:
-    """Plays against random moves, or a bot that searches; name: as of `opponents.parse`."""
+    """Plays against random moves, a bot that searches, or a program; name: as of `opponents.parse`."""
     generator = np.random.default_rng(seed)
+    opponent = bot_player(name, generator)
+    return play_games(game, [game.initial(generator) for _ in range(num_games)], agent, opponent, generator)
+
+
+def bot_player(name: str, generator: np.random.Generator) -> Player:
+    """Returns an opponent as a player; name: as of `opponents.parse`."""
     bot = bots.make(name, generator)
 
-    def opponent(states: Sequence[turn_games.State]) -> np.ndarray:
+    def play(states: Sequence[turn_games.State]) -> np.ndarray:
         return np.array([bot(state) for state in states], np.int64)
 
-    return play_games(game, [game.initial(generator) for _ in range(num_games)], agent, opponent, generator)
+    return play
 
 
 def against_agent(

@@ -176,18 +176,30 @@ def against_each_other(
     Pairs of games begin with equal random openings; in games of two seats players draw from their policies instead,
     and each has the first chair in half of the games.
 
-    choice: of the run, without a player. players: two names of frozen players; None: the newest checkpoint. Errors: as
-    of `evaluate`. Returns the first player's statistics as of `match.summary`, with `stderr_return`, the updates of
-    both as `versions`, and `policy` if actions were drawn.
+    choice: of the run, without a player. players: two names of frozen players, or of opponents as of
+    `opponents.parse`; None: the newest checkpoint. Errors: as of `evaluate`. Returns the first player's statistics as
+    of `match.summary`, with `stderr_return`, the updates of both as `versions`, and `policy` if actions were drawn.
     """
     config = read_config(choice, _EVALUATE_REMOTE)
     game, seated = game_of(config), seat_game_of(config)
     if game is None and seated is None:
         raise errors.UsageError(f"{choice.path} was trained in no game of two players; give a run that was")
+    others = [name for name in players if name and opponents.is_known(name)]
+    if game is None and others:
+        raise errors.UsageError(
+            f"player {others[0]} looks at the whole state of a game, and {choice.path} was trained in a game of "
+            "seats, where nobody sees the other's part; give a player of the league"
+        )
     chosen = [dataclasses.replace(choice.or_last(), player=name) for name in players]
     with patience.telling(lambda: "playing the games"):
         if game is not None:
-            (one, first), (other, second) = (load_player(game, player, config) for player in chosen)
+            seeds = greedy.seeds(choice.seed, len(chosen))
+            (one, first), (other, second) = (
+                (match.bot_player(str(player.player), np.random.default_rng(seed)), {"step": None})
+                if player.player in others
+                else load_player(game, player, config)
+                for player, seed in zip(chosen, seeds, strict=True)
+            )
             games = match.against_agent(game, one, other, num_games, choice.seed)
         else:
             assert seated is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,8 @@ POINTS = 400 / math.log(10)
 """Elo points of a unit of log odds: ten to one is 400 points."""
 
 _MOST_STEPS = 200
+_LONGEST_STEP = 2.0
+"""Of a strength in one step of Newton's method, far from the maximum."""
 _SMALL = 1e-9
 """A step of Newton's method below this is the last: the error after it is about its square."""
 
@@ -34,12 +37,7 @@ def fit(
       anchor: player of rating 0.
       virtual_draws: added to each pair; above 0.
     """
-    scores: dict[tuple[str, str], tuple[float, float]] = {}
-    for (one, other), row in pairs.items():
-        if row.games and one != other:
-            low, high, score = (one, other, row.score) if one < other else (other, one, row.games - row.score)
-            before = scores.get((low, high), (0.5 * virtual_draws, virtual_draws))
-            scores[low, high] = before[0] + score, before[1] + row.games
+    scores = _scores(pairs, virtual_draws)
     names = sorted(_connected(set(scores), anchor))
     place = {name: index for index, name in enumerate(names)}
     kept = sorted(pair for pair in scores if pair[0] in place)
@@ -49,6 +47,66 @@ def fit(
     counts = np.array([scores[pair] for pair in kept])
     strength = _maximum(ends, counts[:, 0], counts[:, 1], len(names))
     return dict(zip(names, (POINTS * (strength - strength[place[anchor]])).tolist(), strict=True))
+
+
+class Rating(NamedTuple):
+    """A player's rating, with its standard error; an anchor's is 0."""
+
+    points: float
+    stderr: float
+
+
+def rate(
+    pairs: Mapping[tuple[str, str], payoffs.Tally], anchors: Mapping[str, float], *, virtual_draws: float = 1.0
+) -> dict[str, Rating]:
+    """Returns the ratings by player, in the order of names, with those of some players held.
+
+    The errors are those of the maximum's curvature (the inverse of the Fisher information of the free ratings), given
+    the anchors. Players without a chain of matches to an anchor are left out.
+
+    Args:
+      pairs, virtual_draws: as of `fit`.
+      anchors: points of at least one player.
+    """
+    scores = _scores(pairs, virtual_draws)
+    found = {name: Rating(points, 0.0) for name, points in anchors.items()}
+    known = sorted(set().union(*(_connected(set(scores), anchor) for anchor in anchors)))
+    free = [name for name in known if name not in anchors]
+    place = {name: index for index, name in enumerate(free)}
+    kept = sorted(pair for pair in scores if pair[0] in known and not {*pair} <= anchors.keys())
+    if not free:
+        return found
+    strength, hessian = np.zeros(len(free)), np.eye(len(free))
+    for _ in range(_MOST_STEPS):
+        gradient, hessian = np.zeros(len(free)), np.zeros((len(free), len(free)))
+        for one, other in kept:
+            score, games = scores[one, other]
+            values = [strength[place[name]] if name in place else anchors[name] / POINTS for name in (one, other)]
+            chance = 1 / (1 + math.exp(values[1] - values[0]))
+            ends = np.array([place[name] for name in (one, other) if name in place])
+            signs = np.array([sign for name, sign in ((one, 1.0), (other, -1.0)) if name in place])
+            gradient[ends] += signs * (score - games * chance)
+            hessian[np.ix_(ends, ends)] += np.outer(signs, signs) * games * chance * (1 - chance)
+        step = np.linalg.solve(hessian, gradient)
+        strength += step * min(1.0, _LONGEST_STEP / np.abs(step).max()) if step.any() else step
+        if np.abs(step).max() <= _SMALL:
+            break
+    errors = POINTS * np.sqrt(np.diag(np.linalg.inv(hessian)))
+    found |= {name: Rating(POINTS * float(strength[at]), float(errors[at])) for name, at in place.items()}
+    return dict(sorted(found.items()))
+
+
+def _scores(
+    pairs: Mapping[tuple[str, str], payoffs.Tally], virtual_draws: float
+) -> dict[tuple[str, str], tuple[float, float]]:
+    """Returns the score and the games of the first one of each two players that met, by name."""
+    scores: dict[tuple[str, str], tuple[float, float]] = {}
+    for (one, other), row in pairs.items():
+        if row.games and one != other:
+            low, high, score = (one, other, row.score) if one < other else (other, one, row.games - row.score)
+            before = scores.get((low, high), (0.5 * virtual_draws, virtual_draws))
+            scores[low, high] = before[0] + score, before[1] + row.games
+    return scores
 
 
 def _connected(pairs: set[tuple[str, str]], anchor: str) -> set[str]:

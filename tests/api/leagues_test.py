@@ -124,6 +124,14 @@ def test_players_of_the_run_meet_in_matches(playable: pathlib.Path) -> None:
     assert one["score"] == pytest.approx(1 - other["score"]) and one["first"]["wins"] == other["second"]["losses"]
 
 
+def test_players_meet_opponents_that_are_none_of_the_league(playable: pathlib.Path) -> None:
+    choice = agent_choice.AgentChoice(playable)
+    found = leagues.play(choice, "runs/mine", ("main", "mcts-200"), 20)
+    assert found["games"] == 20 and found["score"] < 0.5 and found["versions"] == [90, None]
+    again = leagues.play(choice, "runs/mine", ("mcts-200", "main"), 20)
+    assert again["score"] > 0.5 and again["versions"] == [None, 90]
+
+
 def test_a_player_that_the_league_has_not_is_named(playable: pathlib.Path, said: golden.Said) -> None:
     with said.raises(errors.UsageError, "'nobody'; there are main, main-0"):
         leagues.play(agent_choice.AgentChoice(playable), "runs/mine", ("main", "nobody"), 20)
@@ -182,7 +190,14 @@ def test_a_scripted_member_has_results_and_no_parameters(tmp_path: pathlib.Path,
     assert league.ratings()[0]["mcts-50"] > league.ratings()[0]["main"] and league.ratings()[1]["mcts-50"] == 8
     assert league.to_json()["types"]["scripted"] == 8
     assert {row["opponent"]: row["share"] for row in league.opponents()}["mcts-50"] > 0.2
-    with said.raises(errors.UsageError, "mcts-50", "match"):
-        leagues.play(agent_choice.AgentChoice(path), "runs/mine", ("main", "mcts-50"), 20)
+    rated, games = league.rated({"mcts-50": 100.0})
+    assert rated["mcts-50"] == (100.0, 0.0) and rated["main"].points < 0 < rated["main"].stderr
+    assert games["mcts-50"] == 8
+    with said.raises(errors.UsageError, "mcts-60", "anchor"):
+        league.rated({"mcts-60": 0.0})
+    counters["league"]["pool"]["members"].append(members.Member("spiel:bot", "scripted", learns=False).to_json())
+    with said.raises(errors.UsageError, "spiel:bot", "match"):
+        other = saved_league.make(tmp_path / "other", counters)
+        leagues.play(agent_choice.AgentChoice(other), "runs/mine", ("main", "spiel:bot"), 20)
     with said.raises(errors.UsageError, "mcts-50", "load"):
         seedzero.load(path, player="mcts-50")

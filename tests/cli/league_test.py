@@ -55,7 +55,12 @@ def test_payoff_has_twice_as_many_games_as_matches(run_path: pathlib.Path, capsy
 
 def test_elo_has_ratings_and_games(run_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = _json(capsys, "elo", f"--run_dir={run_path}")
-    assert found["ratings"].keys() == found["games"].keys() == {"main", saved_league.OLD, saved_league.NEW}
+    players = {"main", saved_league.OLD, saved_league.NEW}
+    assert found["ratings"].keys() == found["games"].keys() == found["stderr"].keys() == players
+    assert found["ratings"][saved_league.OLD] == found["stderr"][saved_league.OLD] == 0.0
+    held = _json(capsys, "elo", f"--run_dir={run_path}", f"--anchors=main=-50,{saved_league.OLD}=100.5")
+    assert (held["ratings"]["main"], held["ratings"][saved_league.OLD]) == (-50.0, 100.5)
+    assert held["stderr"][saved_league.NEW] > 0
 
 
 @pytest.mark.parametrize("words", [["elo"], ["match", "main", "nobody"]], ids=" ".join)
@@ -130,6 +135,10 @@ def test_a_league_without_matches_yet_is_shown(tmp_path: pathlib.Path, capsys: p
         ["nash", "--approximate", "--mixture=first"],
         ["show", "--approximate"],
         ["show", "--step=90"],
+        ["show", "--anchors=random=0"],
+        ["elo", "--anchors=random"],
+        ["elo", "--anchors=random=strong"],
+        ["elo", "--anchors=random=nan"],
         ["export", "--out=a.json", "--step=90"],
     ],
     ids=" ".join,

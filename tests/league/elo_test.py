@@ -121,3 +121,41 @@ def test_extreme_results_stay_finite() -> None:
     found = elo.fit(one_sided, anchor="p20")
     assert all(map(math.isfinite, found.values()))
     assert found["p0"] == pytest.approx(20 * 400 * math.log10(2e9 + 1), rel=1e-6)
+
+
+def test_the_error_of_a_difference_is_that_of_its_binomial_by_hand() -> None:
+    # 999,999 games and a virtual draw: the information is 1,000,000 x 0.75 x 0.25, its root's inverse 0.00231 in log
+    # odds, and 173.7 points for each unit of these.
+    found = elo.rate({("a", "b"): payoffs.Tally(749_999, 1, 249_999)}, {"b": 1000.0})
+    assert found["a"].points == pytest.approx(1000 + 190.8485, abs=0.01)
+    assert found["a"].stderr == pytest.approx(173.7178 * 0.0023094, rel=1e-3) and found["b"] == (1000.0, 0.0)
+
+
+def test_anchors_keep_their_points_and_the_others_lie_between_them() -> None:
+    quarters = {("a", "m"): payoffs.Tally(1500, 0, 500), ("m", "z"): payoffs.Tally(500, 0, 1500)}
+    found = elo.rate(quarters, {"a": 100.0, "z": 100.0})  # it scores a quarter against both
+    assert found["m"].points == pytest.approx(100 - 190.8, abs=0.5)
+    held = elo.rate(quarters, {"a": 0.0, "z": 400.0})  # which results contradict: the middle
+    assert held["m"].points == pytest.approx(200 - 190.8, abs=60) and (held["a"].points, held["z"].points) == (0, 400)
+    assert elo.rate({}, {"a": 5.0}) == {"a": (5.0, 0.0)}
+
+
+@pytest.mark.parametrize("num_players", [2, 5, 12])
+def test_one_anchor_gives_the_ratings_of_the_fit(num_players: int) -> None:
+    random = np.random.default_rng(num_players)
+    names = [f"p{number:02}" for number in range(num_players)]
+    pairs = {
+        (one, other): payoffs.Tally(*random.integers(0, 30, 3).tolist())
+        for one, other in itertools.combinations(names, 2)
+        if random.random() < 0.8 or other == names[-1]
+    }
+    expected = elo.fit(pairs, anchor=names[0])
+    found = elo.rate(pairs, {names[0]: 0.0})
+    assert {name: rating.points for name, rating in found.items()} == pytest.approx(expected, abs=1e-5)
+    assert all(rating.stderr > 0 for name, rating in found.items() if name != names[0])
+
+
+def test_one_sided_results_and_lonely_players_stay_finite() -> None:
+    pairs = {("a", "b"): payoffs.Tally(10**6, 0, 0), ("c", "d"): payoffs.Tally(1, 0, 0)}
+    found = elo.rate(pairs, {"b": 0.0})
+    assert found.keys() == {"a", "b"} and 1000 < found["a"].points < 4000 and np.isfinite(found["a"].stderr)

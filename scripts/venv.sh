@@ -2,7 +2,11 @@
 # Sourced by run_local.sh and run_tests.sh, which set `root`. Installs the project into $root/.venv, once.
 #
 #   ensure_venv [EXTRA[,EXTRA]]   makes .venv if it is missing, and installs the project with these extras unless
-#                                 that was done before and setup.py, pyproject.toml and protos/ are as they were
+#                                 that was done before and setup.py, pyproject.toml, protos/ and requirements/ are as
+#                                 they were
+#
+# Packages come from requirements/*.txt, with the versions and hashes of the images. Extras without a lock file of their
+# own take every version from there that is named there; their other packages have the bounds of setup.py alone.
 #
 # Works in the bash 3.2 of macOS too. Everything it says goes to standard error.
 
@@ -50,23 +54,58 @@ make_venv() {
     fi
 }
 
+pip_install() { # ARGUMENTS that pip and uv both know
+    if command -v uv >/dev/null 2>&1; then
+        uv pip install --quiet --python "$root/.venv/bin/python" "$@" >&2
+    else
+        "$root/.venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@" >&2
+    fi
+}
+
 install_project() { # EXTRAS
-    local reinstall="" target="$root${1:+[$1]}" options=--disable-pip-version-check
+    local extra line options=() locks=(build learner) files=() unlocked=() requirements=()
     # Programs in .venv/bin name the Python of the place that they were installed in.
     if [ -f "$root/.venv/root" ] && [ "$(cat "$root/.venv/root")" != "$root" ]; then
         say "this clone was $(cat "$root/.venv/root"): installing everything anew"
-        reinstall=yes
+        options+=(--force-reinstall)
     fi
     # The packages of tests have 17,000 files, and few are imported: the tests cache the bytecode of those themselves.
-    case "${1:-}" in dev*) options="$options --no-compile" ;; esac
+    case "${1:-}" in dev*) options+=(--no-compile) ;; esac
+    for extra in $(echo "${1:-}" | tr , " "); do
+        if [ -f "$root/requirements/learner-$extra.txt" ]; then
+            locks+=("learner-$extra")
+        elif [ -f "$root/requirements/worker-$extra.txt" ]; then
+            locks+=("worker-$extra")
+        else
+            unlocked+=("$extra")
+        fi
+    done
+    for line in "${locks[@]}"; do files+=(--requirement "$root/requirements/$line.txt"); done
     say "installing seedzero${1:+ with $1} into $root/.venv, once: one to three minutes"
-    if command -v uv >/dev/null 2>&1; then
-        uv pip install --quiet ${reinstall:+--reinstall} --python "$root/.venv/bin/python" --editable "$target" >&2
-    else
-        "$root/.venv/bin/python" -m pip --version >/dev/null 2>&1 || "$root/.venv/bin/python" -m ensurepip >&2
-        # shellcheck disable=SC2086  # several words
-        "$root/.venv/bin/python" -m pip install --quiet $options ${reinstall:+--force-reinstall} --editable "$target" >&2
-    fi && echo "$root" > "$root/.venv/root"
+    command -v uv >/dev/null 2>&1 || "$root/.venv/bin/python" -m pip --version >/dev/null 2>&1 ||
+        "$root/.venv/bin/python" -m ensurepip >&2 || return 1
+    pip_install ${options[@]+"${options[@]}"} --no-deps --require-hashes "${files[@]}" || return 1
+    # setuptools and grpcio-tools are of build.txt, whose hashes were checked: pip shall not fetch its own.
+    pip_install ${options[@]+"${options[@]}"} --no-deps --no-build-isolation --editable "$root" || return 1
+    if [ ${#unlocked[@]} -gt 0 ]; then
+        while IFS= read -r line; do requirements+=("$line"); done < <(requirements_of "${unlocked[@]}")
+        for line in "${locks[@]}"; do pins "$root/requirements/$line.txt"; done > "$root/.venv/constraints.txt"
+        pip_install ${options[@]+"${options[@]}"} --constraint "$root/.venv/constraints.txt" "${requirements[@]}" || return 1
+    fi
+    echo "$root" > "$root/.venv/root"
+}
+
+pins() { awk '/^[a-z0-9]/ { sub(/ \\$/, ""); print }' "$1"; } # LOCK: its versions without hashes, which constraints have not
+
+# Prints what the extras ask for, as the installed package says it.
+requirements_of() { # EXTRAS...
+    "$root/.venv/bin/python" - "$@" <<'PYTHON'
+import importlib.metadata, sys
+for line in importlib.metadata.requires("seedzero"):
+    requirement, _, extra = line.partition("; extra == ")
+    if extra.strip('"') in sys.argv[1:]:
+        print(requirement)
+PYTHON
 }
 
 # Prints what an installation depends on: where it is, its Python, and the files that say what it is made of.
@@ -74,7 +113,8 @@ fingerprint() {
     "$root/.venv/bin/python" - "$root" <<'PYTHON'
 import hashlib, pathlib, sys
 root = pathlib.Path(sys.argv[1])
-files = [root / "setup.py", root / "pyproject.toml", *sorted((root / "protos").rglob("*.proto"))]
+files = [root / "setup.py", root / "pyproject.toml"]
+files += [*sorted((root / "protos").rglob("*.proto")), *sorted((root / "requirements").glob("*.txt"))]
 digest = hashlib.sha256(f"{root} {sys.version}".encode())
 for file in files:
     digest.update(file.read_bytes())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import pathlib
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from seedzero.api import environment
+from seedzero.checkpoints import origins
 from seedzero.config import combinations, configs, ends, families, machines, options, presets, renamed, seat_rules
 from seedzero.core import errors, opponents, types
 
@@ -98,9 +100,13 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool
     if not part.values and not has_own:
         notes.append(f"preset {preset} has no part for agent {agent}: its defaults hold")
     configs.check_read(given, agent)
+    if given.get(origins.SETTING) and is_here:
+        given[origins.SETTING] = origins.parse(given[origins.SETTING]).text
     config, implied = combinations.imply(
         configs.override(base, given), preset_env=base.env.id, explicit=given.keys(), elsewhere=part.elsewhere
     )
+    if settings.get(origins.SETTING) and is_here:
+        _check_origin(config, flags, given)
     if env is not None or "preset" in flags:
         from seedzero.envs import registry
 
@@ -137,6 +143,33 @@ def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool, is_here:
                 f"the run in {run_dir} had {flag}={file}, which is not there; give {flag}=FILE, or {flag}= for none"
             )
     return saved.preset, {**saved.given, **settings}
+
+
+def _check_origin(config: configs.Config, flags: Mapping[str, str], given: Mapping[str, str]) -> None:
+    """Refuses a run that a new run cannot start from, or whose code the user has not consented to.
+
+    A resumed run has its parameters, and the other run may be gone.
+    """
+    from seedzero.bucket import run_copy  # numpy, which an early mistake need not wait for
+    from seedzero.checkpoints import consent, run_dirs, saved_files
+
+    def steps(run_dir: str) -> list[int]:
+        return saved_files.finished(pathlib.Path(run_dir) / "checkpoints" / saved_files.STEPS)
+
+    if flags.get("run_dir") and steps(flags["run_dir"]):
+        return
+    origin = origins.parse(config.run.init_from)
+    if "://" not in origin.place and not steps(origin.place):
+        missing = "it has no checkpoint yet" if os.path.isdir(origin.place) else "there is no such directory"
+        raise errors.ResumeError(
+            f"--init_from={origin.text}: {missing}; give RUN or RUN:PLAYER, where RUN is gs://BUCKET/PATH or the "
+            "directory of a run with a checkpoint"
+        )
+    with run_copy.local(origin.place) as path:
+        saved = run_dirs.read_saved(path)
+    origins.check_agent(origin, saved.config, config)
+    trusted = bool(options.parse(TRUST, flags.get(TRUST, "false"), bool))
+    consent.check(origin.place, saved, trusted=trusted, asked=given, makes_environments=False)
 
 
 def check_early(asked: Request, *, has_environments: bool = True) -> Request:

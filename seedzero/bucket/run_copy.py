@@ -71,10 +71,15 @@ class Copy:
         """Returns whether a checkpoint is another by now, or deleted."""
         return self._store.read(f"{prefix}/{manifest.NAME}").content != found.manifests[prefix].content
 
-    def _fetch(self, prefix: str, found: remote.Checkpoints) -> bool:
+    def fetch_state(self) -> None:
+        """Fetches the newest whole checkpoint without its replay."""
+        found = self.manifests()
+        any(self._fetch(remote.step_prefix(step), found, "state") for step in sorted(found.steps(), reverse=True))
+
+    def _fetch(self, prefix: str, found: remote.Checkpoints, scope: saved_files.Scope = "params") -> bool:
         """Fetches parameters; returns whether all are whole (the reader reports damage)."""
         try:
-            remote.fetch(self._store, self.path, prefix, found.manifests[prefix], "params")
+            remote.fetch(self._store, self.path, prefix, found.manifests[prefix], scope)
         except errors.CheckpointError:
             return False
         return True

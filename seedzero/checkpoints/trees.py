@@ -149,12 +149,14 @@ def check_fits(leaves: Sequence[TreeLeaf], template: Tree) -> None:
     for name in [*wanted, *saved]:
         if saved.get(name) != wanted.get(name):
             raise errors.ResumeError(
-                f"the checkpoint's array {name!r} is {_shape(saved.get(name))}, this configuration needs "
-                f"{_shape(wanted.get(name))}; resume with the configuration of the run, or start a new run directory"
+                f"the checkpoint's array {name!r} is {shape_text(saved.get(name))}, this configuration needs "
+                f"{shape_text(wanted.get(name))}; resume with the configuration of the run, or start a new run "
+                "directory"
             )
 
 
-def _shape(leaf: TreeLeaf | None) -> str:
+def shape_text(leaf: TreeLeaf | None) -> str:
+    """Returns dtype and shape of an array for a message; None: there is no such array."""
     return "absent" if leaf is None else f"{leaf.dtype}{list(leaf.shape)}"
 
 

@@ -217,6 +217,7 @@ def _readers(name: str) -> list[str]:
 ALIASES: Mapping[str, str] = {
     "agent": "run.agent",
     "env": "env.id",
+    "init_from": "run.init_from",
     "workers": "worker.num",
     "listen": "transport.listen",
     "token_file": "transport.token_file",

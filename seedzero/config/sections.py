@@ -12,6 +12,11 @@ from seedzero.core import opponents
 @dataclasses.dataclass(frozen=True)
 class RunConfig(options.Section):
     agent: str = options.at_creation("muzero", "learning algorithm, or your own as MODULE:OBJECT")
+    init_from: str = options.at_creation(
+        "",
+        "start from the parameters of another run's newest checkpoint: RUN, or RUN:PLAYER for a player of a league; "
+        "RUN is a directory or gs://BUCKET/PATH; empty: start from random parameters",
+    )
     seed: int = options.at_creation(0, "seed of all random numbers", low=0, high=2**31 - 1)
     deterministic: bool = options.at_creation(
         False, "act and learn in lock step, so that a run repeats bit for bit on a CPU"

@@ -31,7 +31,7 @@ from seedzero.device import (
 from seedzero.equilibria import tabular
 from seedzero.league import members
 from seedzero.league_play import building, group_homes, league_seating, snapshot_pools
-from seedzero.learner import alike, capacity, saving, seating, together
+from seedzero.learner import alike, capacity, first_states, saving, seating, together
 from seedzero.live import record
 from seedzero.loop import device_loop, dispatchers, other_hosts, places, players, rosters, seatings, step_accounting
 from seedzero.metrics import aggregator
@@ -158,10 +158,9 @@ def _begin(
     where = spots({} if restored is None else restored.counters)
     if restored is not None:
         pool = members.in_checkpoint(restored.counters, pool)
-    trains = trains or {
-        name: states.init_train(here[where[name]], seed_of(config.run.seed, pool.of(name).number))
-        for name in pool.learning
-    }
+    if not trains:
+        seeds = {name: seed_of(config.run.seed, pool.of(name).number) for name in pool.learning}
+        trains = first_states.make(saves, here, where, seeds)
     if hosts is not None:  # the others may have no checkpoint, or no worker so far
         hosts.link.agreed.begin(max(0, hosts.step), hosts.resolved)
         ((strategy, _),) = prepared

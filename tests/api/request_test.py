@@ -265,3 +265,45 @@ def test_scripted_members_that_cannot_play_a_game_are_refused_early(
             request.check_early(asked)
     else:
         request.check_early(asked)
+
+
+def _origin(path: pathlib.Path, **settings: str) -> dict[str, str]:
+    """Makes a run with a checkpoint, by its directory alone; returns the settings of a run that starts from it."""
+    given = {"run.agent": "ppo", **{name.replace("__", "."): value for name, value in settings.items()}}
+    config = configs.override(configs.of_agent("ppo"), given)
+    with run_dirs.open_run_dir(path, config, preset="catch", given=given) as opened:
+        (opened.checkpoints / "steps" / "000000000030").mkdir(parents=True)
+    return {"run.agent": "ppo", "run.init_from": str(path)}
+
+
+def test_a_run_starts_from_a_run_by_its_absolute_path(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = {**_origin(tmp_path / "one"), "run.init_from": "one:main"}
+    assert request.make({"preset": "catch"}, asked).given["run.init_from"] == f"{tmp_path}/one:main"
+    assert request.make({"preset": "catch"}, asked).config.run.init_from == f"{tmp_path}/one:main"
+
+
+def test_a_run_that_cannot_be_started_from_is_named(tmp_path: pathlib.Path, said: golden.Said) -> None:
+    asked = _origin(tmp_path / "one")
+    with said.raises(errors.ConfigError, "--agent=ppo", "agent"):
+        request.make({"preset": "catch"}, {**asked, "run.agent": "vtrace"})
+    with said.raises(errors.ResumeError, "nowhere", "missing"):
+        request.make({"preset": "catch"}, {**asked, "run.init_from": str(tmp_path / "nowhere")})
+    (tmp_path / "empty").mkdir()
+    with said.raises(errors.ResumeError, "empty", "empty"):
+        request.make({"preset": "catch"}, {**asked, "run.init_from": str(tmp_path / "empty")})
+
+
+def test_a_resume_needs_the_run_no_more_that_it_started_from(tmp_path: pathlib.Path) -> None:
+    _origin(tmp_path / "resumed")
+    gone = {"run.agent": "ppo", "run.init_from": str(tmp_path / "gone")}
+    assert request.make({"preset": "catch", "run_dir": str(tmp_path / "resumed")}, gone).given == gone
+
+
+def test_a_run_to_start_from_needs_consent_as_any_run(tmp_path: pathlib.Path) -> None:
+    asked = _origin(tmp_path / "one", network__module="their_torso:make")
+    with pytest.raises(errors.ResumeError, match=r"network\.module=their_torso:make.*--trust_run_dir"):
+        request.make({"preset": "catch"}, asked)
+    assert request.make({"preset": "catch", request.TRUST: "true"}, asked).config.run.init_from
+    named = {**asked, "network.module": "their_torso:make"}
+    assert request.make({"preset": "catch"}, named).config.network.module == "their_torso:make"

@@ -1,0 +1,172 @@
+"""The learning states that a new run begins with: random parameters, or those of another run (`--init_from`)."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from seedzero.agents import base
+from seedzero.bucket import run_copy
+from seedzero.checkpoints import checkpoint, origins, player_files, run_dirs, saved_files, trees
+from seedzero.config import configs, league_config
+from seedzero.core import errors
+from seedzero.device import setups, states
+from seedzero.learner import saving
+
+_MOST_NAMED = 5
+"""Arrays with other shapes in one message."""
+
+
+def make(
+    saves: saving.Saves, here: Sequence[setups.Setup], where: Mapping[str, int], seeds: Mapping[str, int]
+) -> dict[str, base.TrainState]:
+    """Returns the states of the learning players of a new run, by name.
+
+    Optimizers and counters begin at nothing, also with the parameters of another run.
+
+    Args:
+      here: the places.
+      where: number of each player's place, by name.
+      seeds: of the players, by name.
+
+    Raises ResumeError, CheckpointError or BucketError if the other run cannot be used, or its arrays do not fit.
+    """
+    made = {name: states.init_train(here[where[name]], seed) for name, seed in seeds.items()}
+    text, hosts = saves.config.run.init_from, saves.hosts
+    if not text or not (hosts is None or (hosts.index == 0 and hosts.step <= 0)):  # host 0's states are those of all
+        return made
+    given = read(origins.parse(text), saves.config, here[0].agent, next(iter(made.values())), saves.report)
+    return {name: states.with_snapshot(here[where[name]], train, given) for name, train in made.items()}
+
+
+def read(
+    origin: origins.Origin,
+    config: configs.Config,
+    agent: base.Agent,
+    like: base.TrainState,
+    report: Callable[[str], None],
+) -> states.PlayerSnapshot:
+    """Returns the parameters of a player of another run's newest checkpoint, and the statistics that they count in.
+
+    like: a train state of the agent; shapes are enough. Errors as of `make`.
+    """
+
+    def fetch(copy: run_copy.Copy) -> None:
+        if "-" in origin.player:
+            copy.fetch_player(origin.player)
+        else:
+            copy.fetch_state()
+
+    with run_copy.local(origin.place, fetch) as path:
+        there = run_dirs.read_saved(path).config
+        origins.check_agent(origin, there, config)
+        wanted, directory = states.snapshot(agent, like), path / "checkpoints"
+        try:
+            if "-" in origin.player:
+                frozen = player_files.read(directory, origin.player, wanted.params, wanted.scales)
+                given, step = states.PlayerSnapshot(frozen.params, frozen.scales), frozen.step
+            else:
+                is_whole = wanted.params is like._asdict().get("params")
+                given, step = _newest(directory, origin, wanted, is_whole=is_whole)
+        except _Misfit as misfit:
+            raise errors.ResumeError(_advice(misfit, origin, there, config)) from None
+    report(f"starts from update {step} of {origin.text}; optimizer and counters begin at 0")
+    if missing := sorted(wanted.scales.keys() - given.scales.keys()):
+        report(f"that checkpoint lacks the statistics {', '.join(missing)}: they begin at 0, too")
+    return given
+
+
+class _Misfit(Exception):
+    """Arrays of a checkpoint with other shapes, one text each."""
+
+
+def _advice(misfit: _Misfit, origin: origins.Origin, there: configs.Config, here: configs.Config) -> str:
+    named = "; ".join(misfit.args[:_MOST_NAMED])
+    more = f"; and {len(misfit.args) - _MOST_NAMED} more" if len(misfit.args) > _MOST_NAMED else ""
+    differing = origins.differing(there, here)
+    why = f"settings differ: {'; '.join(differing)}" if differing else "the environments differ"
+    return (
+        f"--init_from={origin.text}: that run's parameters do not fit this run: {named}{more}. Probably because "
+        f"{why}; give the settings of that run, and an environment with its observations and actions"
+    )
+
+
+class _Found(NamedTuple):
+    """An array of a checkpoint, and the directory that it is in."""
+
+    part: str
+    leaf: trees.TreeLeaf
+
+
+def _newest(
+    directory: pathlib.Path, origin: origins.Origin, wanted: states.PlayerSnapshot, *, is_whole: bool
+) -> tuple[states.PlayerSnapshot, int]:
+    """Returns a learning player of the newest whole checkpoint, and its update.
+
+    is_whole: the acting parameters are the train state's own. Raises _Misfit.
+    """
+    path, found, _ = saved_files.find(directory, "last", "state")
+    saved_files.check_has_state(directory.parent, found)
+    prefix = _prefix(origin, [part for part in found.arrays if saved_files.part_of(part) == saved_files.PARAMS])
+    there = {
+        leaf.name: _Found(part, leaf)
+        for part in (f"{prefix}{saved_files.PARAMS}", f"{prefix}{checkpoint.STATE}")
+        for leaf in found.arrays.get(part, ())
+    }
+    beside = "" if is_whole else "train/"
+    try:
+        params = _load(path, there, f"{prefix}{saved_files.PARAMS}", wanted.params)
+        keys = {name: f"{prefix}{beside}{name}" for name in wanted.scales}
+        scales = {
+            name: _load(path, there, key, wanted.scales[name])
+            for name, key in keys.items()
+            if any(_is_below(leaf, key) for leaf in there)
+        }
+    except errors.CheckpointError:
+        if path.is_dir():
+            raise
+        return _newest(directory, origin, wanted, is_whole=is_whole)  # its learner has deleted it meanwhile
+    return states.PlayerSnapshot(params, scales), found.step
+
+
+def _prefix(origin: origins.Origin, parts: Sequence[str]) -> str:
+    """Returns the beginning of the names of a player's parts; ResumeError if the checkpoint lacks the player."""
+    players = {part.split("/")[1]: part.removesuffix(saved_files.PARAMS) for part in parts if "/" in part}
+    players = players or {league_config.MAIN: ""}
+    player = origin.player or (league_config.MAIN if league_config.MAIN in players else "")
+    if player in players:
+        return players[player]
+    raise errors.ResumeError(
+        f"--init_from={origin.text}: "
+        + (f"there is no player {player}" if player else "its policies have names")
+        + f"; give --init_from={origin.place}:PLAYER, one of {', '.join(players)}"
+    )
+
+
+def _is_below(name: str, key: str) -> bool:
+    return name == key or name.startswith(f"{key}/")
+
+
+def _load(path: pathlib.Path, there: Mapping[str, _Found], key: str, like: trees.Tree) -> trees.Tree:
+    """Returns the tree of a key, as arrays of numpy. Raises _Misfit for missing, superfluous and other arrays."""
+    wanted = {leaf.name: leaf for leaf in trees.describe({key: like})}
+    found = {name: one for name, one in there.items() if _is_below(name, key)}
+    shapes = {name: trees.shape_text(leaf) for name, leaf in wanted.items()}
+    saved = {name: trees.shape_text(one.leaf) for name, one in found.items()}
+    nothing = trees.shape_text(None)
+    texts = [
+        f"{name} is {saved.get(name, nothing)} there and {shapes.get(name, nothing)} here"
+        for name in {**shapes, **saved}
+        if saved.get(name) != shapes.get(name)
+    ]
+    if texts:
+        raise _Misfit(*texts)
+    arrays: dict[str, np.ndarray] = {}
+    for part in {one.part for one in found.values()}:
+        leaves = [one.leaf for one in found.values() if one.part == part]
+        arrays |= dict(zip([leaf.name for leaf in leaves], trees.load(path / part, leaves), strict=True))
+    return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in wanted])

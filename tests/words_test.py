@@ -66,16 +66,12 @@ OLD_PHRASES = {
 """Phrases that puzzled readers, and what to write instead."""
 OLD_PAGES: set[str] = {
     "README.md",
-    "docs/README.md",
     "docs/agents/alphazero.md",
     "docs/agents/muzero.md",
-    "docs/architecture.md",
     "docs/lab.md",
     "docs/league.md",
     "docs/league_lab.md",
     "docs/page.md",
-    "docs/reference.md",
-    "docs/results.md",
     "docs/scripted.md",
     "docs/search.md",
     "docs/several_agents.md",

@@ -111,7 +111,7 @@ class Model(NamedTuple):
 
 
 class Reanalyse(NamedTuple):
-    """How stored targets are computed anew with newer parameters (MuZero Reanalyse)."""
+    """How stored targets are computed again with newer parameters (MuZero Reanalyse)."""
 
     per_insert: float  # rows reanalysed for each stored training step
     batch_size: int  # rows of one call

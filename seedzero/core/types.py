@@ -268,7 +268,7 @@ class EnvSpec:
 
     @property
     def default_mode(self) -> np.int8:
-        """How a finished agent acts, unless told: an agent that never mixes its actions loses games with seats."""
+        """How a finished agent acts by default: an agent that never mixes its actions loses games with seats."""
         return SAMPLE if self.seats and not self.fixed_seats else GREEDY
 
     def num_seats(self, role: Role) -> int:

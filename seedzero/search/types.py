@@ -65,7 +65,7 @@ class Afterstate(NamedTuple):
 
 
 class ChanceFn(NamedTuple):
-    """A model with chance, in place of a RecurrentFn (Antonoglou et al. 2022, section 3).
+    """A model with chance, instead of a RecurrentFn (Antonoglou et al. 2022, section 3).
 
     An action leads to an afterstate, of which chance draws a code, which leads to the next state.
     """

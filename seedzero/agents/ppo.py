@@ -20,8 +20,8 @@ import optax  # type: ignore[import-untyped]
 
 from seedzero.agents import base, bonus, learning, sampled, turns
 from seedzero.config import configs, ppo_config
-from seedzero.core import types
-from seedzero.networks import actor_critic, observations, own_torso
+from seedzero.core import training_arrays, types
+from seedzero.networks import actor_critic, central_value, observations, own_torso
 from seedzero.ops import gae, gaussians, nstep, q_learning, statistics
 from seedzero.replay import sources, windowing
 
@@ -42,7 +42,8 @@ class PpoActing(NamedTuple):
 class PpoTrainState(NamedTuple):
     """Learning state of PPO: fields of `learning.TrainState`, and moments as in `PpoActing`.
 
-    returns: moments of discounted returns; an empty tuple where rewards are not normalized.
+    returns: moments of discounted returns; an empty tuple where rewards are not normalized. central: of all that the
+    value sees, where it sees more than acting; an empty tuple: it does not, or nothing is normalized.
     """
 
     params: base.Params
@@ -52,6 +53,7 @@ class PpoTrainState(NamedTuple):
     moments: Any
     returns: Any
     bonus: Any = ()  # state of a bonus on rewards; an empty tuple: there is none
+    central: Any = ()
 
 
 class Past(NamedTuple):
@@ -88,11 +90,13 @@ class _Parts(NamedTuple):
     network: actor_critic.RecurrentNetwork[tuple[jax.Array, actor_critic.PpoPrediction]]
     optimizer: optax.GradientTransformation
     bonus: bonus.Bonus | None = None
+    central: central_value.CentralValue | None = None  # in place of the network's value, which then learns nothing
 
 
 def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Agent:
     turns.check(config, spec)
-    settings = config.ppo
+    settings, seen = config.ppo, spec
+    spec = training_arrays.without(seen)
     network = actor_critic.ppo(
         config.network,
         spec,
@@ -100,14 +104,16 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
         initial_std=settings.initial_std,
         own_torso=own_torso.load(config.network, spec),
     )
-    parts = _Parts(config, spec, network, learning.optimizer(config.optimizer), bonus.load(settings.bonus, spec))
+    central = central_value.make(config.network, seen, platform) if seen != spec else None
+    optimizer, extra = learning.optimizer(config.optimizer), bonus.load(settings.bonus, spec)
+    parts = _Parts(config, spec, network, optimizer, extra, central)
     has_lstm, normalizes = config.network.lstm_width > 0, config.reward.normalize
     return base.Agent(
         data=sources.Queue(settings.unroll_length, settings.batch_size, settings.max_lag, settings.wait_seconds),
         stack=config.network.frame_stack,
-        stored=_stored(config, spec),
+        stored=_stored(parts),
         init=lambda key: _init(parts, key),
-        acting=lambda state: PpoActing(state.params, state.moments),
+        acting=lambda state: PpoActing(central_value.acting(state.params), state.moments),
         initial_memory=lambda num_slots: PpoMemory(
             _no_past(parts, num_slots) if has_lstm else (), jnp.zeros(num_slots) if normalizes else ()
         ),
@@ -119,10 +125,12 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
     )
 
 
-def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.Stored]:
-    number = np.dtype(np.float32)
+def _stored(parts: _Parts) -> dict[str, sources.Stored]:
+    config, spec, number = parts.config, parts.spec, np.dtype(np.float32)
     action = sources.Stored(spec.action_shape, number if spec.is_continuous else np.dtype(np.int32))
-    stored = {"action": action, "log_prob": sources.Stored((), number), "value": sources.Stored((), number)}
+    stored = {"action": action, "log_prob": sources.Stored((), number)}
+    if parts.central is None:
+        stored["value"] = sources.Stored((), number)
     if spec.has_action_mask:
         stored["legal"] = sources.Stored((spec.num_actions,), np.dtype(bool))
     if config.reward.normalize:
@@ -133,7 +141,8 @@ def _stored(config: configs.Config, spec: types.EnvSpec) -> dict[str, sources.St
 
 
 def _init(parts: _Parts, key: jax.Array) -> PpoTrainState:
-    params = parts.network.init(key)
+    params, central = parts.network.init(key), parts.central
+    params = params if central is None else params | central.init(jax.random.fold_in(key, 2))
     return PpoTrainState(
         params=params,
         opt_state=parts.optimizer.init(params),
@@ -142,6 +151,7 @@ def _init(parts: _Parts, key: jax.Array) -> PpoTrainState:
         moments=parts.network.no_moments(),
         returns=statistics.no_moments(1) if parts.config.reward.normalize else (),
         bonus=() if parts.bonus is None else parts.bonus.init(jax.random.fold_in(key, 1)),
+        central=() if central is None else central.no_moments(),
     )
 
 
@@ -163,7 +173,9 @@ def _act(
     legal = inputs.action_mask if spec.has_action_mask else None
     action = _choose(parts, predicted, legal, inputs.draws, key)
     log_prob, _ = _log_prob_and_entropy(parts, predicted, action, legal)
-    stored = {"action": action, "log_prob": log_prob, "value": predicted.value}
+    stored = {"action": action, "log_prob": log_prob}
+    if parts.central is None:
+        stored["value"] = predicted.value
     if legal is not None:
         stored["legal"] = legal
     if rewards.normalize:
@@ -228,11 +240,12 @@ def _update(
     parts: _Parts, state: PpoTrainState, windows: windowing.Windows, key: jax.Array, axis_name: str | None
 ) -> tuple[PpoTrainState, None, base.Metrics]:
     windows = learning.clear_padding(windows)
-    moments, returns = _count(parts, state, windows, axis_name)
+    moments, returns, central = _count(parts, state, windows, axis_name)
     counted, extra = state.bonus, None
     if parts.bonus is not None:
         counted, extra = parts.bonus.add(counted, windows, axis_name)
-    batch = _steps(parts, returns, windows, extra)
+    value = parts.central and parts.central.values(state.params, state.central, windows.observation)
+    batch = _steps(parts, returns, windows, extra, value)
     rate, clip_ratio = _rates(parts.config, state.num_updates)
 
     def minibatch(rows: jax.Array) -> tuple[_Steps, jax.Array]:
@@ -241,7 +254,7 @@ def _update(
         return found, _sum(found.counted, axis_name)
 
     def loss(params: base.Params, minibatch: _Steps, num_steps: jax.Array) -> tuple[jax.Array, base.Metrics]:
-        return _loss_and_metrics(parts, params, state.moments, minibatch, num_steps, clip_ratio)
+        return _loss_and_metrics(parts, params, state.moments, minibatch, num_steps, clip_ratio, state.central)
 
     num_minibatches, num_epochs = parts.config.ppo.num_minibatches, parts.config.ppo.num_epochs
     learned, accepted, metrics = learning.learn_in_minibatches(
@@ -254,20 +267,20 @@ def _update(
         axis_name=axis_name,
     )
     # Refused with the parameters: moments and bonus have seen the update's rewards and observations, too.
-    before = (state.moments, state.returns, state.bonus)
-    moments, returns, counted = learning.where(accepted, (moments, returns, counted), before)
+    before = (state.moments, state.returns, state.bonus, state.central)
+    moments, returns, counted, central = learning.where(accepted, (moments, returns, counted, central), before)
     if extra is not None:
         is_step = windows.counts[:, None] & ~(windows.terminated | windows.truncated)[:, :-1]
         num_steps = jnp.maximum(_sum(is_step, axis_name), _FEW)
         metrics |= {"bonus_mean": _sum(is_step * extra, axis_name) / num_steps}
-    return learned._replace(moments=moments, returns=returns, bonus=counted), None, metrics
+    return learned._replace(moments=moments, returns=returns, bonus=counted, central=central), None, metrics
 
 
-def _steps(parts: _Parts, returns: Any, windows: windowing.Windows, extra: jax.Array | None = None) -> _Steps:
+def _steps(parts: _Parts, returns: Any, windows: windowing.Windows, extra: Any = None, value: Any = None) -> _Steps:
     """Returns the windows' steps in parts, with advantages and targets from the values that were found when acting.
 
     returns: moments of discounted returns, these windows included: else the first reward ever seen would be divided
-      by a deviation of 0. extra: bonus [B, L] on rewards; None: there is none.
+      by a deviation of 0. extra: bonus [B, L] on rewards; None: there is none. value: central, [B, L + 1].
     """
     config, rewards, stored, reward = parts.config.ppo, parts.config.reward, windows.stored, windows.reward[:, 1:]
     if extra is not None and config.bonus_place == "before":
@@ -279,7 +292,8 @@ def _steps(parts: _Parts, returns: Any, windows: windowing.Windows, extra: jax.A
     if extra is not None and config.bonus_place == "after":
         reward = reward + extra
     discount = turns.discounts(parts.spec, windows, rewards.discount)
-    course = turns.course(windows, stored["value"], reward, discount, trace_decay=config.trace_decay)
+    value = stored["value"] if value is None else value
+    course = turns.course(windows, value, reward, discount, trace_decay=config.trace_decay)
     value = course.value
     advantage = gae.advantages(value, reward, discount, course.is_step, trace_decay=course.trace_decay)
 
@@ -316,14 +330,23 @@ def _normalized(config: ppo_config.PPOConfig, batch: _Steps, axis_name: str | No
 
 
 def _loss_and_metrics(
-    parts: _Parts, params: base.Params, moments: Any, batch: _Steps, num_steps: jax.Array, clip_ratio: jax.Array
+    parts: _Parts,
+    params: base.Params,
+    moments: Any,
+    batch: _Steps,
+    num_steps: jax.Array,
+    clip_ratio: jax.Array,
+    of_central: Any = (),
 ) -> tuple[jax.Array, base.Metrics]:
     """Returns the loss and metrics of a minibatch (Schulman et al. 2017, equations 7 and 9).
 
     num_steps: mean over the devices of their numbers of steps: the results' mean over devices is one over steps.
+    of_central: moments of all that a central value sees.
     """
     config = parts.config.ppo
     _, predicted = parts.network.unroll_in_loop(params, batch.state, batch.seen, moments)
+    if parts.central is not None:
+        predicted = predicted._replace(value=parts.central.values(params, of_central, batch.seen.observation))
     log_prob, entropy = _log_prob_and_entropy(parts, predicted, batch.action, batch.legal)
     log_ratio = jnp.where(batch.counted > 0, log_prob - batch.log_prob, 0.0)
     ratio = jnp.exp(log_ratio)
@@ -351,18 +374,22 @@ def _loss_and_metrics(
     }
 
 
-def _count(parts: _Parts, state: PpoTrainState, windows: windowing.Windows, axis_name: str | None) -> tuple[Any, Any]:
-    """Returns the moments of observations and of discounted returns with the windows' rows added."""
+def _count(
+    parts: _Parts, state: PpoTrainState, windows: windowing.Windows, axis_name: str | None
+) -> tuple[Any, Any, Any]:
+    """Returns the moments of observations, returns, and what a central value sees, with the windows' rows added."""
     shape = (windows.reward.shape[0], windows.reward.shape[1] - 1)
     counted = jnp.broadcast_to(windows.counts[:, None], shape).reshape(-1)
-    moments, returns = state.moments, state.returns
+    moments, returns, central = state.moments, state.returns, state.central
+    observation = observations.flat(windowing.observed(windows, slice(-1)))
     if moments is not None:
-        observation = observations.flat(windowing.observed(windows, slice(-1)))
         moments = parts.network.add_moments(moments, observation, counted, axis_name)
+    if parts.central is not None:
+        central = parts.central.add_moments(central, observation, counted, axis_name)
     if parts.config.reward.normalize:
         found = windows.stored["return"][:, :-1].reshape(-1, 1)
         returns = statistics.add_features(returns, found, counted, axis_name)
-    return moments, returns
+    return moments, returns, central
 
 
 def _sum(x: jax.Array, axis_name: str | None) -> jax.Array:

@@ -76,6 +76,8 @@ def imply(
         )
     if config.run.agent == "alphazero" and families.of(config.env.id).prefix == "pgx":
         changes["env.game_state"] = True
+    if config.run.agent == "ppo" and config.ppo.central_value and families.of(config.env.id).prefix == "pettingzoo":
+        changes["env.joint_observation"] = True
     if "league" in config.agent.SECTIONS:
         found, told = league_rules.implied(config, explicit)
         changes |= found
@@ -141,7 +143,7 @@ def _environment_problems(config: configs.Config) -> Iterator[str]:
         if (value := getattr(config.env, name)) and name not in taken:
             form = families.taking(name)[0].form
             yield f"--dmlab.{name}={value} is for environments {form}, not --env={config.env.id}; leave it out"
-    for name in ("kwargs", "wrappers", "max_episode_steps", "game_state"):
+    for name in ("kwargs", "wrappers", "max_episode_steps", "game_state", "joint_observation"):
         if (value := getattr(config.env, name)) and name not in taken:
             yield (
                 f"--env.{name}={value} is for environments {families.taking_text(name)}, but this is "
@@ -149,6 +151,8 @@ def _environment_problems(config: configs.Config) -> Iterator[str]:
             )
     if config.env.game_state and config.run.agent != "alphazero":
         yield f"--env.game_state is for --agent=alphazero, but this is --agent={config.run.agent}; leave it out"
+    if config.env.joint_observation and not (config.run.agent == "ppo" and config.ppo.central_value):
+        yield "--env.joint_observation is for --ppo.central_value=true, which gives it by itself; leave it out"
     if config.env.checkpoint_rewards and "checkpoint_rewards" not in taken:
         form = families.taking("checkpoint_rewards")[0].form
         yield f"--env.checkpoint_rewards is for {form}, but this is --env={config.env.id}; leave it out"

@@ -188,7 +188,7 @@ FAMILIES = (
             ),
         ),
         make="pettingzoo_env:make", check="pettingzoo_env:check_id", arguments=("settings", "render"),
-        takes=("kwargs",), forms="pettingzoo:module | pettingzoo:module:function",
+        takes=("kwargs", "joint_observation"), forms="pettingzoo:module | pettingzoo:module:function",
     ),
     Family("remote", (Offer("every worker brings environments of its own, in any language", "remote"),)),
 )  # fmt: skip

@@ -47,6 +47,9 @@ class PPOConfig(options.AgentSection):
     clip_value: float = options.on_resume(
         0.0, "largest change of a value in one update; 0: no limit", "scaled return", low=0
     )
+    central_value: bool = options.at_creation(
+        False, "several agents (MAPPO): the value sees the joint observation of all while training; acting never does"
+    )
     normalize_advantages: bool = options.on_resume(
         True, "normalize the advantages of each minibatch to mean 0 and variance 1"
     )

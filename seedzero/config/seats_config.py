@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from seedzero.config import options
-from seedzero.core import errors, json_object, opponents, types
+from seedzero.core import errors, json_object, opponents, training_arrays, types
 
 SHARED, EACH = "shared", "each"
 _EXAMPLE = '{"adversary_*": "wolf", "*": "sheep"}'
@@ -100,6 +100,11 @@ def _parsed(settings: SeatsConfig) -> dict[str, str]:
 
 def problems(config: Any) -> Iterator[str]:
     """Yields the impossible combinations, each with a way out."""
+    if config.run.agent == "ppo" and config.ppo.central_value and not config.env.id.startswith("pettingzoo:"):
+        yield (
+            f"--ppo.central_value=true: the value sees what all agents see, and --env={config.env.id} tells no joint "
+            "observation; give --env=pettingzoo:MODULE, or --ppo.central_value=false"
+        )
     asked, training = of_config(config).asked, config.training
     if not asked:
         return
@@ -140,6 +145,16 @@ def check(config: Any, spec: types.EnvSpec) -> None:
             f"--env=pettingzoo:MODULE, or give --seats.policies={SHARED}"
         )
     policies(config, spec.seats)
+    if (
+        config.run.agent == "ppo"
+        and config.ppo.central_value
+        and (not spec.fixed_seats or types.shown(training_arrays.without(spec).arrays) == "images")
+    ):
+        found = "images" if spec.fixed_seats else "one agent"
+        raise errors.ConfigError(
+            f"--ppo.central_value=true: the value sees vectors of several agents, and --env={config.env.id} has "
+            f"{found}; give --ppo.central_value=false"
+        )
 
 
 def implied(config: Any, spec: types.EnvSpec) -> dict[str, options.Value]:

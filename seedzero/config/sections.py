@@ -120,6 +120,11 @@ class EnvConfig(options.Section):
     game_state: bool = options.at_creation(
         False, "pgx: workers also send the game's state, for an agent that searches by the game's rules", earlier=False
     )
+    joint_observation: bool = options.at_creation(
+        False,
+        "pettingzoo: workers send the joint observation of all agents, too, which --ppo.central_value reads",
+        earlier=False,
+    )
     level_cache: str = options.any_time(
         "", "DMLab: DIR or gs://BUCKET/PATH that keeps compiled levels for all workers and runs; empty: none"
     )

@@ -64,6 +64,7 @@ class ArraySpec:
       text: whether it is UTF-8 in [N] uint8, with bytes of 0 behind its end (`packing.encode_texts`). Networks that
         read no text leave it out.
       acting_only: acting alone sees it: it is never stored, so no update reads it.
+      training_only: updates alone see it: it is stored, and neither acting nor a saved agent reads it.
     """
 
     name: str
@@ -73,6 +74,7 @@ class ArraySpec:
     high: float = np.inf
     text: bool = False
     acting_only: bool = False
+    training_only: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", _dtype_name(self.dtype))
@@ -190,12 +192,13 @@ class EnvSpec:
                 f"observations have the shape {self.observation_shape} and dtype {self.observation_dtype}; expected "
                 f"the {num_bytes} bytes of {', '.join(names)}"
             )
-        flags = [array.acting_only for array in self.packed]
-        if flags != sorted(flags) or (flags and all(flags)):
+        flags = [array.acting_only + 2 * array.training_only for array in self.packed]
+        if flags != sorted(flags) or len({*flags, 0}) > 2 or (flags and all(flags)):
             raise errors.SpecMismatch(
-                f"the arrays {', '.join(names)} are for acting alone: {flags}; expected such arrays behind the others"
+                f"the arrays {', '.join(names)} are for all (0), acting (1), training (2) or nothing (3): {flags}; "
+                "expected those of 1, or those of 2, behind the others"
             )
-        if self.num_states and self.observation_shape != (self.num_states,):
+        if self.num_states and self.arrays[0].shape != (self.num_states,):
             raise errors.SpecMismatch(
                 f"num_states is {self.num_states}, but observations have the shape {self.observation_shape}; expected "
                 "a one-hot vector"

@@ -23,6 +23,7 @@ from seedzero.envs import (
     gym_env,
     gym_masks,
     gym_protocol,
+    pettingzoo_joint,
     pettingzoo_moves,
     pettingzoo_spaces,
     pictures,
@@ -36,10 +37,12 @@ _MADE_BY = ("parallel_env", "env")
 class PettingZoo:
     """E rows, which are the agents of copies of an environment: row g * S + s is agent s of copy g."""
 
-    def __init__(self, name: str, make: Callable[[], Any], num_envs: int, *, masks: bool = True) -> None:
+    def __init__(
+        self, name: str, make: Callable[[], Any], num_envs: int, *, masks: bool = True, joint: bool = False
+    ) -> None:
         """Makes as many copies as the rows need, at least one; the spec is complete after a reset.
 
-        name: in errors. masks: masks of legal actions are used.
+        name: in errors. masks: masks of legal actions are used. joint: observations have the agents' joint one, too.
 
         EnvironmentFailure: no environment of PettingZoo, an exception of it, or spaces that are not supported.
         """
@@ -57,7 +60,9 @@ class PettingZoo:
             self.originals = [env.unwrapped for env in envs]
             env_base.check_distinct(name, self.originals)
             self._shared = pettingzoo_spaces.share(name, self._spaces, masks=masks)
-        self.spec, self._envs, self._courses = self._shared.spec, envs, courses
+            spec, num_rows = self._shared.spec, size * len(envs)
+            self._joint = pettingzoo_joint.Joint(name, envs[0], spec, num_rows) if joint else None
+        self.spec, self._envs, self._courses = self._joint.spec if self._joint else spec, envs, courses
         self._places = {seat.agent: place for place, seat in enumerate(self._shared.seats)}
         self._checks = [gym_protocol.observation_check(seat.own.observation) for seat in self._shared.seats]
         self._has_mask: dict[Any, bool] = {}  # of agents that had a row: whether they show masks
@@ -168,7 +173,8 @@ class PettingZoo:
 
     def _rows(self, seen: Sequence[Mapping[Any, pettingzoo_moves.AgentStep]], call: str) -> types.EnvStep:
         """Returns the rows of copies that have shown some of their agents."""
-        size, spec = len(self._places), self.spec
+        size, spec = len(self._places), self._shared.spec
+        has_mask = self.spec.has_action_mask
         found = [
             (index * size + self._places[agent], agent, each)
             for index, shown in enumerate(seen)
@@ -178,7 +184,7 @@ class PettingZoo:
         observation = np.zeros((num_rows, *spec.observation_shape), spec.observation_dtype)
         reward, shown = np.zeros(num_rows, np.float32), np.zeros(num_rows, bool)
         terminated, truncated = np.zeros(num_rows, bool), np.zeros(num_rows, bool)
-        mask = np.zeros((num_rows, spec.num_actions), bool) if spec.has_action_mask else None
+        mask = np.zeros((num_rows, spec.num_actions), bool) if has_mask else None
         padded = []
         with self._failures(call):
             for row, agent, each in found:
@@ -196,6 +202,10 @@ class PettingZoo:
         space = self._shared.space
         empty: Any = utils.create_empty_array(space, len(padded))
         observation[rows] = self._shared.encode(utils.concatenate(space, padded, empty))
+        if self._joint is not None:
+            with self._failures("state"):
+                ends, begins = terminated | truncated, call == "reset"
+                observation = self._joint.add(self._envs[: len(seen)], observation, shown, ends, begins=begins)
         task = np.tile(np.arange(size, dtype=np.int32), len(seen)) if spec.seats else None
         return types.EnvStep(observation, reward, terminated, truncated, mask, task, shown if spec.seats else None)
 
@@ -233,7 +243,8 @@ def make(name: str, settings: sections.EnvConfig, num_envs: int, *, render: bool
     options = {**given, **(gym_env.drawing() if render else {})}
     with env_base.failures_of(f"environment 'pettingzoo:{name}' cannot be made, fix this first"), gym_env.quiet():
         function = _function(name)
-    return PettingZoo(f"pettingzoo:{name}", lambda: function(**options), num_envs, masks=settings.action_mask)
+    seen = dict(masks=settings.action_mask, joint=settings.joint_observation)
+    return PettingZoo(f"pettingzoo:{name}", lambda: function(**options), num_envs, **seen)
 
 
 def check_id(name: str) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from seedzero.agents import agent_table, base
 from seedzero.checkpoints import player_files, saved_files, spec_file, trees
 from seedzero.config import configs, league_config, seats_config
-from seedzero.core import errors, printable, types
+from seedzero.core import errors, printable, training_arrays, types
 from seedzero.device import acting, batches, compilation_cache, patience, slow_compile
 from seedzero.evaluation import agent_choice
 
@@ -56,7 +56,7 @@ def read(choice: agent_choice.AgentChoice) -> tuple[configs.Config, types.EnvSpe
     config, spec = choice.config(makes_environments=False), spec_file.read(choice.path)
     if spec is None:
         raise errors.ResumeError(f"{choice.path} has no checkpoint yet: no worker has joined its learner; train on")
-    return config, spec
+    return config, training_arrays.without(spec)
 
 
 def load(choice: agent_choice.AgentChoice, config: configs.Config, spec: types.EnvSpec) -> SavedAgent:
@@ -92,7 +92,7 @@ def load_players(
                 "JAX computes with 64 bits here (jax_enable_x64), agents with 32; turn it off, "
                 "or use the agent in a process of its own"
             )
-        saved_spec = spec_file.read(choice.path) or spec
+        saved_spec = training_arrays.without(spec_file.read(choice.path) or spec)
         spec_file.check_equal(spec, saved_spec)
         agent = agent_table.make(config, saved_spec, jax.default_backend())
         template = jax.eval_shape(lambda: agent.acting(agent.init(jax.random.key(0))))

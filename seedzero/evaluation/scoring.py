@@ -53,7 +53,7 @@ class EnvPlayer:
         role: types.Role = types.Role.TRAIN,
     ) -> None:
         """role: games of two players are self-play in training."""
-        settings = dataclasses.replace(config.env.of_evaluation, random_opening=0)
+        settings = dataclasses.replace(config.env.of_evaluation, random_opening=0, joint_observation=False)
         self.env: env_base.VectorEnv = registry.make(config.env.id, settings, num_envs, role=role, render=render)
         with contextlib.ExitStack() as undo:
             undo.callback(self.env.close)

@@ -9,6 +9,7 @@ from seedzero.config import combinations, configs, options, presets, seats_confi
 from seedzero.core import errors, types
 
 AGENTS = ("adversary_0", "adversary_1", "agent_0")
+SIZES = {"evaluation.num_envs": 6, "evaluation.episodes": 6}
 
 
 def _config(policies: str, agent: str = "ppo", **changes: options.Value) -> configs.Config:
@@ -94,3 +95,35 @@ def test_agents_with_a_queue_alone_have_policies_for_seats(said: golden.Said) ->
     for agent in ("apex", "r2d2", "sac", "muzero"):
         with said.raises(errors.ConfigError, f"--seats.policies .*--agent={agent}", agent):
             configs.check_read(["seats.policies"], agent)
+
+
+def test_a_central_value_asks_the_workers_for_the_joint_observation() -> None:
+    config = _config("shared", ppo__central_value=True)
+    found, _ = combinations.imply(config, preset_env=config.env.id, explicit={"ppo.central_value"})
+    assert found.env.joint_observation and not config.env.joint_observation
+    combinations.check(found)
+    combinations.check_environment(configs.override(found, {"worker.envs_per_group": 6, **SIZES}), _spec())
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"env__id": "gym:CartPole-v1", "ppo__central_value": True}, "--ppo.central_value=true: .*CartPole"),
+        ({"env__joint_observation": True}, "--env.joint_observation is for --ppo.central_value"),
+        ({"env__id": "gym:CartPole-v1", "env__joint_observation": True}, "--env.joint_observation=True is for"),
+    ],
+)
+def test_a_joint_observation_is_of_several_agents_for_a_central_value(
+    changes: dict[str, options.Value], named: str, said: golden.Said
+) -> None:
+    with said.raises(errors.ConfigError, named, named):
+        combinations.check(_config("shared", **changes))
+
+
+@pytest.mark.parametrize("shape", [(4,), (64, 64, 3)])
+def test_a_central_value_sees_vectors_of_several_agents(shape: tuple[int, ...], said: golden.Said) -> None:
+    names = AGENTS if len(shape) > 1 else ()
+    spec = types.EnvSpec(shape, "float32", 2, seats=names, tasks=names, fixed_seats=bool(names))
+    config = _config("shared", ppo__central_value=True, worker__envs_per_group=6)
+    with said.raises(errors.ConfigError, "--ppo.central_value=true", str(len(shape))):
+        combinations.check_environment(configs.override(config, SIZES), spec)

@@ -86,3 +86,18 @@ def test_policies_that_are_not_there_are_named(host: harness.Host, reference: pa
         return
     with pytest.raises(seedzero.errors.UsageError, match=r"player=.* ant, bee, cat, dog"):
         seedzero.load(reference, player=None if command == "load" else "eel", trust_run_dir=True)
+
+
+def test_a_central_value_trains_and_a_saved_policy_has_nothing_of_it(host: harness.Host) -> None:
+    run = host.directory / "central"
+    flags = [flag for flag in LOCK_STEP if not flag.startswith(("--max_updates", "--checkpoint.every_updates"))]
+    ended = host.train(run, *flags, "--ppo.central_value=true", *harness.lock_step(num_updates=8, every=8)[1:]).wait()
+    assert ended.code == 0, ended.err
+    arrays = [array["name"] for array in json.loads((run / "spec.json").read_text())["packed"]]
+    assert arrays == ["observation", "joint_observation"]
+    found = json.loads(host.seedzero("evaluate", f"--run_dir={run}", "--episodes=8").out)
+    assert found["task_returns"].keys() == set(NAMES)
+    policy = seedzero.load(run, player="dog", trust_run_dir=True)
+    assert policy(np.zeros(5, np.float32), action_mask=np.ones(5)) in range(5)
+    with pytest.raises(seedzero.errors.UsageError, match="shape"):
+        policy(np.zeros(25, np.float32), action_mask=np.ones(5))

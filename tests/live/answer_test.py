@@ -83,6 +83,7 @@ def test_an_environments_steps_come_with_their_observations() -> None:
             "dtype": "float32",
             "text": False,
             "acting_only": False,
+            "training_only": False,
             "low": None,
             "high": None,
         }

@@ -66,6 +66,7 @@ def test_a_record_has_facts_arrays_and_curves(client: page_client.Client, root: 
         "high": 255,
         "text": False,
         "acting_only": False,
+        "training_only": False,
     }
     assert found["arrays"] == [shown]
     assert found["series"]["value"] == {"x": [0, 1, 2, 3, 4], "y": [0, 0.5, 1, 1.5, 2]}

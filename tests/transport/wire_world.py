@@ -156,7 +156,7 @@ class Loop:
         """One turn: notes sessions that ended, and takes waiting messages."""
         for slots, reason in self.reception.inbox.take_ended():
             self.accounting.discard(slots, reason)
-        taken = self.reception.inbox.take(types.Role.TRAIN, LAYOUT, LAYOUT.num_train, lambda slots: 0)
+        taken = self.reception.inbox.take(types.Role.TRAIN, LAYOUT, LAYOUT.num_train, lambda slots: {0: slots})
         for request, slots, *_ in taken:
             self._check(request)
             self.accounting.record(slots, request.first, request.step.final)

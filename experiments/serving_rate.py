@@ -43,7 +43,8 @@ def main(run: str, num_clients: int = 8, num_rows: int = 1, seconds: float = 10.
         address = next(found[1] for line in server.stderr if (found := re.search(r" at (\S+); Ctrl-C", line)))
         context = multiprocessing.get_context("spawn")
         results = context.Queue()
-        clients = [context.Process(target=play, args=(address, num_rows, seconds, results)) for _ in range(num_clients)]
+        given = (address, num_rows, seconds, results)
+        clients = [context.Process(target=play, args=given) for _ in range(num_clients)]
         for client in clients:
             client.start()
         latencies = np.concatenate([results.get() for _ in clients])

@@ -16,6 +16,7 @@ from seedzero.core import errors, opponents
 from seedzero.evaluation import agent_choice
 from seedzero.league import elo, lineage, matchmaking, members, payoffs
 from seedzero.metrics import counts
+from seedzero.transport import security
 
 
 class SavedLeague(NamedTuple):
@@ -146,16 +147,25 @@ def read(path: pathlib.Path, place: str, step: saved_files.Step = "last") -> Sav
         ) from error
 
 
-def play(choice: agent_choice.AgentChoice, place: str, players: tuple[str, str], num_games: int) -> dict[str, Any]:
+def play(
+    choice: agent_choice.AgentChoice,
+    place: str,
+    players: tuple[str, str],
+    num_games: int,
+    access: security.Access = security.PLAIN,
+) -> dict[str, Any]:
     """Plays games between two players of a run's league, without noise and from both sides; returns the statistics.
 
     choice: its seed is of the random openings, one a pair of games, or of chance and the moves that players of seats
     draw. players: names; of a learning player the newest checkpoint plays. They may also be opponents
-    as of `opponents.parse`. Raises as `read`, and UsageError for a name that is neither.
+    as of `opponents.parse`, or addresses of policy servers. access: to these. Raises as `read`, and UsageError for a
+    name that is none of them.
     """
-    pool = read(choice.path, place).pool
+    is_guest = {name: opponents.is_known(name) or opponents.is_address(name) for name in players}
+    needs_league = any(name != members.MAIN and not is_guest[name] for name in players)
+    pool = read(choice.path, place).pool if needs_league else members.Pool()
     try:
-        kinds = ["" if opponents.is_known(name) else pool.of(name).kind for name in players]
+        kinds = ["" if is_guest[name] else pool.of(name).kind for name in players]
     except ValueError as error:
         raise errors.UsageError(f"{place}: {error}; `seedzero league show` lists them") from None
     if members.SCRIPTED in kinds:
@@ -163,9 +173,12 @@ def play(choice: agent_choice.AgentChoice, place: str, players: tuple[str, str],
             f"{place}: player {players[kinds.index(members.SCRIPTED)]} is a scripted member without parameters; "
             "`seedzero league payoff` has its results"
         )
-    from seedzero.evaluation import scoring  # JAX
+    from seedzero.evaluation import remote_players, scoring  # JAX
 
-    names = [None if name == members.MAIN else name for name in players]
+    names = [
+        remote_players.Served(name, access) if opponents.is_address(name) else None if name == members.MAIN else name
+        for name in players
+    ]
     found = scoring.against_each_other(choice, names, num_games)
     score, games = found["wins"] + 0.5 * found["draws"], found["episodes"]
     low, high = payoffs.wilson(score, games)

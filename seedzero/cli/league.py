@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from seedzero.api import runs
-from seedzero.cli import evaluate, league_nash, output, parse
+from seedzero.cli import evaluate, league_nash, output, parse, status
 from seedzero.core import errors, json_object, opponents
 
 if TYPE_CHECKING:
@@ -128,11 +128,13 @@ def _match(arguments: parse.Arguments, names: Sequence[str]) -> int:
 
     def fetch(copy: run_copy.Copy) -> None:
         copy.fetch_params("last")
-        copy.fetch_player(*(name for name in names if not opponents.is_known(name)))
+        copy.fetch_player(*(name for name in names if not (opponents.is_known(name) or opponents.is_address(name))))
 
     output.say(f"playing {num_games} games of {names[0]} against {names[1]}, half of them with the first move")
     with runs.opened(choice, fetch) as here, output.others_aside():
-        found = leagues.play(here, arguments.flags["run_dir"], (names[0], names[1]), num_games)
+        found = leagues.play(
+            here, arguments.flags["run_dir"], (names[0], names[1]), num_games, status.access(arguments)
+        )
     if arguments.switch("json"):
         output.print_json(found)
     else:
@@ -269,6 +271,7 @@ COMMAND = parse.Command(
     more_words=2,
     flags={
         **parse.RUN_DIR,
+        **{flag: f"match against HOST:PORT: {text}" for flag, text in status.ACCESS.items()},
         "games=N": f"match: number of games (default {_GAMES}); "
         "nash --approximate: games that measure the response (default 4,000)",
         "seed=N": "match: seed of the random openings, or of chance and drawn moves "
@@ -317,8 +320,9 @@ nash --approximate: learns a response to one mixture by PPO, and plays new games
 match A B: plays games of two players here, greedily; each pair of games begins with the same 2 random moves, and the
   players change sides. In games of two seats (hidden information, chance or simultaneous moves) both draw from their
   policies, from both seats, and the mean return comes first: stakes differ. Counts A's results; main is the newest
-  checkpoint. Nothing is added to the run. JSON: players, games, score (a draw is half a win), low, high, wins, draws,
-  losses, first and second (the same three with the first move or seat and without), mean_return, stderr_return,
-  versions, policy (sample, if moves were drawn).""",
+  checkpoint. A or B may be HOST:PORT or HOST:PORT/NAME of a policy server (`seedzero serve`), so that two teams'
+  agents meet; both must play the same game. Nothing is added to the run. JSON: players, games, score (a draw is half
+  a win), low, high, wins, draws, losses, first and second (the same three with the first move or seat and without),
+  mean_return, stderr_return, versions, policy (sample, if moves were drawn).""",
     run=run,
 )

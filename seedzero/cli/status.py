@@ -31,7 +31,7 @@ def run(arguments: parse.Arguments) -> int:
     elif run_dir:
         found = status.from_run_dir(run_dir)
     else:
-        found = status.from_server(str(server), _access(arguments))
+        found = status.from_server(str(server), access(arguments))
     output.print_json(found)
     return 0
 
@@ -40,12 +40,13 @@ def health(arguments: parse.Arguments) -> int:
     """Asks a learner's health service; returns 0 for a serving learner, else 1."""
     from seedzero.transport import probe
 
-    answer = probe.health(arguments.flags["server"], _access(arguments))
+    answer = probe.health(arguments.flags["server"], access(arguments))
     print(answer, flush=True)
     return 0 if answer == probe.SERVING else 1
 
 
-def _access(arguments: parse.Arguments) -> security.Access:
+def access(arguments: parse.Arguments) -> security.Access:
+    """Returns the access to another program's server that the flags give."""
     from seedzero.transport import security  # gRPC, which a mistake in the command line need not wait for
 
     return security.Access(*(arguments.flags.get(name, "") for name in _ACCESS))
@@ -55,6 +56,8 @@ def _flags(*names: str) -> dict[str, str]:
     return parse.of_fields({name: worker_options.FLAGS[name] for name in names})
 
 
+ACCESS = _flags(*_ACCESS)
+"""Flags of `access`."""
 COMMAND = parse.Command(
     summary="Prints counters and state of a learner as JSON.",
     usage="--run_dir=DIR|gs://BUCKET/PATH | --server=HOST:PORT|unix:PATH [--token_file=FILE] [--tls.ca_file=FILE]",

@@ -20,6 +20,7 @@ MEMBER_FORMS = "random|mcts-N|spiel:BOT|MODULE:FUNCTION"
 MAX_MEMBERS = 64
 
 _BOT = re.compile(r"mcts-([1-9][0-9]{0,6})")
+_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):\d+(?:/\S+)?")
 _COMMA = re.compile(r",(?![^()]*\))")
 _HAS_PARTS = re.compile(r"spiel:\w+(\([^()]*\))?|[\w.]+:\w+")
 
@@ -38,6 +39,11 @@ def parse(text: str) -> tuple[str, ...]:
 def is_known(name: str) -> bool:
     """Returns whether a name has one of FORMS."""
     return name == RANDOM or num_simulations(name) > 0 or bool(command(name))
+
+
+def is_address(name: str) -> bool:
+    """Returns whether a name is HOST:PORT, or HOST:PORT/PLAYER, of a policy server."""
+    return _ADDRESS.fullmatch(name) is not None
 
 
 def command(name: str) -> str:

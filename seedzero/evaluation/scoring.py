@@ -15,7 +15,7 @@ from seedzero.config import configs, seats_config
 from seedzero.core import env_ids, errors, opponents, types
 from seedzero.device import patience
 from seedzero.envs import env_base, pgx_games, pgx_rules, registry, seats, spiel, spiel_seats, turn_games
-from seedzero.evaluation import agent_choice, greedy, match, saved_group, seat_match
+from seedzero.evaluation import agent_choice, greedy, match, remote_players, saved_group, seat_match
 from seedzero.metrics import episodes, human_scores
 
 MAX_ENVS = 32
@@ -169,7 +169,7 @@ def _evaluate_seats(
 
 
 def against_each_other(
-    choice: agent_choice.AgentChoice, players: Sequence[str | None], num_games: int
+    choice: agent_choice.AgentChoice, players: Sequence[str | remote_players.Served | None], num_games: int
 ) -> dict[str, Any]:
     """Plays games between two players of a run's league, without noise.
 
@@ -177,37 +177,52 @@ def against_each_other(
     and each has the first chair in half of the games.
 
     choice: of the run, without a player. players: two names of frozen players, or of opponents as of
-    `opponents.parse`; None: the newest checkpoint. Errors: as of `evaluate`. Returns the first player's statistics as
-    of `match.summary`, with `stderr_return`, the updates of both as `versions`, and `policy` if actions were drawn.
+    `opponents.parse`, or players of policy servers; None: the newest checkpoint. Errors: as of `evaluate`. Returns the
+    first player's statistics as of `match.summary`, with `stderr_return`, the updates of both as `versions`, and
+    `policy` if actions were drawn.
     """
     config = read_config(choice, _EVALUATE_REMOTE)
     game, seated = game_of(config), seat_game_of(config)
     if game is None and seated is None:
         raise errors.UsageError(f"{choice.path} was trained in no game of two players; give a run that was")
-    others = [name for name in players if name and opponents.is_known(name)]
+    others = [name for name in players if isinstance(name, str) and opponents.is_known(name)]
     if game is None and others:
         raise errors.UsageError(
             f"player {others[0]} looks at the whole state of a game, and {choice.path} was trained in a game of "
             "seats, where nobody sees the other's part; give a player of the league"
         )
-    chosen = [dataclasses.replace(choice.or_last(), player=name) for name in players]
-    with patience.telling(lambda: "playing the games"):
+    spec = game.spec if game is not None else seated.spec  # type: ignore[union-attr]
+    with contextlib.ExitStack() as undo:
+
+        def load(name: str | remote_players.Served | None) -> seat_match.SeatPlayer:
+            if not isinstance(name, remote_players.Served):
+                return greedy.load(dataclasses.replace(choice.or_last(), player=name), config, spec)
+            remote = remote_players.RemotePlayer(name, spec)
+            undo.callback(remote.close)
+            return remote
+
+        undo.enter_context(patience.telling(lambda: "playing the games"))
+        loaded = [None if name in others else load(name) for name in players]
+        first, second = ({"step": None} if player is None else player.to_json() for player in loaded)
         if game is not None:
-            seeds = greedy.seeds(choice.seed, len(chosen))
-            (one, first), (other, second) = (
-                (match.bot_player(str(player.player), np.random.default_rng(seed)), {"step": None})
-                if player.player in others
-                else load_player(game, player, config)
-                for player, seed in zip(chosen, seeds, strict=True)
-            )
-            games = match.against_agent(game, one, other, num_games, choice.seed)
+            seeds = greedy.seeds(choice.seed, len(players))
+            sides = [
+                match.bot_player(str(name), np.random.default_rng(seed)) if player is None else _turns(game, player)
+                for name, player, seed in zip(players, loaded, seeds, strict=True)
+            ]
+            games = match.against_agent(game, sides[0], sides[1], num_games, choice.seed)
         else:
-            assert seated is not None
-            saved = [greedy.load(player, config, seated.spec) for player in chosen]
-            first, second = (player.to_json() for player in saved)
-            games = seat_match.play(seated, saved[0], saved[1], num_games, choice.seed)
+            assert seated is not None and loaded[0] is not None and loaded[1] is not None
+            games = seat_match.play(seated, loaded[0], loaded[1], num_games, choice.seed)
     drawn = {"policy": first["policy"]} if "policy" in first else {}
     return {**episodes.with_error(match.summary(games)), "versions": [first["step"], second["step"]], **drawn}
+
+
+def _turns(game: turn_games.TurnGame, player: seat_match.SeatPlayer) -> match.Player:
+    """Returns a player of a game in turn."""
+    return (
+        player.turns(game) if isinstance(player, remote_players.RemotePlayer) else match.saved_player(game, player, 0)
+    )
 
 
 def load_player(

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from seedzero.core import types
 from seedzero.envs import seats
-from seedzero.evaluation import greedy, match
+from seedzero.evaluation import greedy, match, remote_players
 
+SeatPlayer: TypeAlias = greedy.SavedAgent | remote_players.RemotePlayer
+Group: TypeAlias = greedy.GroupPlayer | remote_players.RemoteGroup
 NUM_SEATS = 2
 _BATCH_SIZE = 64
 """B at most: rows of an agent's compiled call."""
@@ -34,7 +36,7 @@ class Table:
 
 
 def play(
-    game: seats.SeatGame, one: greedy.SavedAgent, other: greedy.SavedAgent, num_games: int, seed: int
+    game: seats.SeatGame, one: SeatPlayer, other: SeatPlayer, num_games: int, seed: int
 ) -> list[match.FinishedGame]:
     """Plays games in which the first agent has the first chair in games 0, 2, 4 ..., the second one in the others.
 
@@ -46,12 +48,17 @@ def play(
         generator = np.random.default_rng([seed, number])
         begun.append(Table(number % NUM_SEATS, generator, game.initial(generator)))
     players = [
-        greedy.GroupPlayer(saved, size, own)
-        for saved, own in zip((one, other), greedy.seeds(seed, NUM_SEATS), strict=True)
+        _group(player, size, own) for player, own in zip((one, other), greedy.seeds(seed, NUM_SEATS), strict=True)
     ]
     for begin in range(0, num_games, size):
         _play(game, players, begun[begin : begin + size], size)
     return [_finished(table, game.returns(table.state)) for table in begun]
+
+
+def _group(player: SeatPlayer, size: int, seed: int) -> Group:
+    if isinstance(player, remote_players.RemotePlayer):
+        return player.group(size)
+    return greedy.GroupPlayer(player, size, seed)
 
 
 def _finished(table: Table, returns: Sequence[float]) -> match.FinishedGame:
@@ -60,7 +67,7 @@ def _finished(table: Table, returns: Sequence[float]) -> match.FinishedGame:
     return match.FinishedGame(not table.chair, total, table.length, (total > other) - (total < other))
 
 
-def _play(game: seats.SeatGame, players: Sequence[greedy.GroupPlayer], tables: Sequence[Table], size: int) -> None:
+def _play(game: seats.SeatGame, players: Sequence[Group], tables: Sequence[Table], size: int) -> None:
     """Plays at most B = `size` games to their ends."""
     while any(game.movers(table.state) for table in tables):
         chosen: list[dict[int, int]] = [{} for _ in tables]

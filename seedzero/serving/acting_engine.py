@@ -70,7 +70,8 @@ class ActingEngine:
         self._versions = {name: saved.update for name, saved in players.items()}
         self._sizes = _sizes(max_batch)
         self._memory = acting.initial(first.agent, first.spec, num_slots)
-        self._program = _program(first.agent, first.spec)
+        self._program: Any = _program(first.agent, first.spec)
+        self._compiled: dict[tuple[int, bool], Any] = {}
         self._condition = threading.Condition()
         self._waiting: collections.deque[_Waiting] = collections.deque()  # at most one a session
         self._changes: list[tuple[str, base.Params, int]] = []
@@ -113,15 +114,27 @@ class ActingEngine:
     # --- the thread of calls ---
 
     def compile(self) -> None:
-        """Compiles all programs, before clients wait for them."""
+        """Compiles the largest call, which answers everything but findings."""
+        self._compile(self._sizes[0], findings=False)
+
+    def compile_rest(self) -> None:
+        """Compiles all other calls; on any thread, beside `run`, which has one more choice after each."""
+        kinds = (False, True) if self.offer().has_probabilities else (False,)
+        for findings, size in ((findings, size) for findings in kinds for size in self._sizes):
+            if not self._is_over:
+                self._compile(size, findings=findings)
+
+    def _compile(self, size: int, *, findings: bool) -> None:
+        if (size, findings) in self._compiled:
+            return
         params, spec = next(iter(self._params.values())), self._saved.spec
-        for size in self._sizes:
-            nowhere, none = np.full(size, self.num_slots, np.int32), np.zeros(size, np.float32)
-            frames, first = np.zeros((size, *spec.observation_shape), spec.observation_dtype), np.ones(size, bool)
-            seen = greedy.seen(spec, frames, none, first, None)._replace(num_updates=np.int32(0))
-            for findings in (False, *([True] if self.offer().has_probabilities else [])):
-                rest = (nowhere, nowhere, seen, np.uint32(0), np.uint32(0))
-                self._memory, _ = self._program(params, self._memory, *rest, findings=findings)
+        nowhere, none = np.full(size, self.num_slots, np.int32), np.zeros(size, np.float32)
+        frames, first = np.zeros((size, *spec.observation_shape), spec.observation_dtype), np.ones(size, bool)
+        seen = greedy.seen(spec, frames, none, first, None)._replace(num_updates=np.int32(0))
+        memory = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), self._memory)
+        rest = (nowhere, nowhere, seen, np.uint32(0), np.uint32(0))
+        lowered = self._program.lower(params, memory, *rest, findings=findings)
+        self._compiled[size, findings] = lowered.compile()
 
     def run(self, answer: Callable[[Sequence[policy_servers.Answer]], None], announce: Callable[..., None]) -> None:
         """Answers requests until `stop`. announce: takes players and versions after a change."""
@@ -174,20 +187,23 @@ class ActingEngine:
         most, parts = self._sizes[0], []
         for begin in range(0, num_rows, most):
             number = min(most, num_rows - begin)
-            fill = functools.partial(_filled, begin=begin, number=number, size=self._size_for(number))
+            size = self._size_for(number, findings)
+            fill = functools.partial(_filled, begin=begin, number=number, size=size)
             seen = jax.tree.map(fill, batch)._replace(num_updates=version)
             places = fill(slots), fill(written, value=self.num_slots)
             draws = np.uint32(self._seed), np.uint32(self.counts.calls)
-            self._memory, found = self._program(
-                self._params[player], self._memory, *places, seen, *draws, findings=findings
-            )
+            call = self._compiled[size, findings]
+            self._memory, found = call(self._params[player], self._memory, *places, seen, *draws)
             parts.append({name: np.asarray(values)[:number] for name, values in found.items()})
             self.counts.calls += 1
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    def _size_for(self, number: int) -> int:
-        """Returns the smallest compiled size of so many rows."""
-        return min(size for size in self._sizes if size >= number)
+    def _size_for(self, number: int, findings: bool) -> int:
+        """Returns the smallest size of at least so many rows that is compiled by now; compiles the largest if none."""
+        sizes = [size for size, kind in list(self._compiled) if kind is findings and size >= number]
+        if not sizes:
+            self._compile(self._sizes[0], findings=findings)
+        return min(sizes, default=self._sizes[0])
 
 
 def _sizes(most: int) -> tuple[int, ...]:
@@ -240,7 +256,7 @@ def _filled(array: np.ndarray, *, begin: int, number: int, size: int, value: int
     return np.concatenate([rows, np.full_like(rest, value) if value else rest])
 
 
-def _program(agent: base.Agent, spec: types.EnvSpec) -> Callable[..., tuple[acting.Carried, dict[str, jax.Array]]]:
+def _program(agent: base.Agent, spec: types.EnvSpec) -> Any:
     """Returns the jitted call, which donates the memory [S, ...].
 
     (params, memory, slots [B], slots whose memory changes [B], Batch, seed, number of the call, findings) -> (memory,

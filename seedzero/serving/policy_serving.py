@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import threading
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -72,6 +73,7 @@ def serve(
         if options.follows:
             undo.callback(follower.stop)
             follower.start()
+        threading.Thread(target=engine.compile_rest, name="compile", daemon=True).start()
         engine.run(server.answer, server.announce)
     return engine.counts
 

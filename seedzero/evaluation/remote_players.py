@@ -1,0 +1,89 @@
+"""Agents behind policy servers as players of matches: two teams' agents meet without a shared run directory.
+
+Shape letters: B games.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seedzero.checkpoints import spec_file
+from seedzero.core import types
+from seedzero.envs import turn_games
+from seedzero.evaluation import match
+from seedzero.transport import policy_client, policy_codec, security
+
+_BATCH_SIZE = 64
+"""Most rows of a request in games in turn."""
+
+
+class Served(NamedTuple):
+    """A player of a policy server: HOST:PORT or HOST:PORT/PLAYER, and the access to the server."""
+
+    name: str
+    access: security.Access = security.PLAIN
+
+
+class RemotePlayer:
+    """A player of a policy server. version: updates behind its parameters."""
+
+    def __init__(self, served: Served, spec: types.EnvSpec) -> None:
+        """spec: of the match's game.
+
+        SpecMismatch: the server's agent plays another game; the rest is as of `policy_client.describe`.
+        """
+        address, _, player = served.name.partition("/")
+        self._secured, self._player = security.for_client(address, served.access), player
+        self._clients: list[policy_client.PolicyClient] = []
+        self._offer = policy_client.describe(self._secured)
+        spec_file.check_equal(spec, self._offer.spec)
+        self.version = self._offer.players.get(player or next(iter(self._offer.players)), 0)
+
+    def to_json(self) -> dict[str, int | str]:
+        """Returns the player's part of a result, as of `SavedAgent`."""
+        return {"step": self.version, **({"policy": "sample"} if self._offer.draws else {})}
+
+    def turns(self, game: turn_games.TurnGame) -> match.Player:
+        """Returns a player of a game in turn: each position alone decides on its move."""
+        size = min(_BATCH_SIZE, self._offer.max_rows)
+        group = self.group(size)
+
+        def play_batch(states: Sequence[turn_games.State]) -> np.ndarray:
+            step = types.EnvStep.first(np.stack([game.observe(state) for state in states]))
+            step = step._replace(action_mask=np.stack([game.legal_mask(state) for state in states]))
+            return group.act(step, np.ones(len(states), bool)).astype(np.int64)
+
+        def play(states: Sequence[turn_games.State]) -> np.ndarray:
+            return np.concatenate([play_batch(states[n : n + size]) for n in range(0, len(states), size)])
+
+        return play
+
+    def group(self, num_rows: int) -> RemoteGroup:
+        """Returns a session with a memory for each of so many rows."""
+        client = policy_client.PolicyClient(self._secured, self._offer, player=self._player, num_rows=num_rows)
+        self._clients.append(client)
+        return RemoteGroup(client)
+
+    def close(self) -> None:
+        """Ends all sessions."""
+        for client in self._clients:
+            client.close()
+
+
+class RemoteGroup:
+    """Acts for rows of games, as `greedy.GroupPlayer` does."""
+
+    def __init__(self, client: policy_client.PolicyClient) -> None:
+        self._client = client
+
+    def act(self, step: types.EnvStep, first: np.ndarray) -> np.ndarray:
+        """Returns the actions [B]; 0 in rows that the step does not show."""
+        rows = np.arange(len(first), dtype=np.int32) if step.shown is None else np.flatnonzero(step.shown)
+        part: Any = types.EnvStep(*(None if array is None else array[rows] for array in step))  # type: ignore[arg-type]
+        acted = self._client.act(policy_codec.PolicyRows(rows.astype(np.int32), part, first[rows]))
+        actions = np.zeros(len(first), np.int32)
+        actions[rows] = acted.actions
+        return actions

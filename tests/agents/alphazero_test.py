@@ -13,8 +13,8 @@ from jax import export
 
 from seedzero.agents import agent_table, alphazero, base
 from seedzero.config import combinations, configs, presets
-from seedzero.core import errors, types
-from seedzero.device import batches, meshes, setups, states
+from seedzero.core import errors, packing, types
+from seedzero.device import acting, batches, meshes, setups, states, steps
 from seedzero.envs import pgx_rules
 from seedzero.ops import unpacking
 from seedzero.replay import windowing
@@ -93,9 +93,12 @@ def test_a_tree_has_no_illegal_move_and_nothing_below_an_end() -> None:
     found, rules = piles(), pgx_rules.game(NIM)
     learner = agent(NIM, search__num_simulations=64, search__num_considered=3)
     params = learner.acting(learner.init(jax.random.key(0)))
+    keys = iter(jax.random.split(jax.random.key(3), len(jax.tree.leaves(params))))
+    params = jax.tree.map(lambda x: x + 0.5 * jax.random.normal(next(keys), x.shape, x.dtype), params)
     assert learner.search is not None
     tree = learner.search(params, (), inputs(rules, found), jax.random.key(1), True).tree
     assert tree is not None
+    num_opinions = 0
     for row, pile in enumerate(np.asarray(found.pile).tolist()):
         piles_of: dict[int, int] = {0: pile}
         for node in range(1, tree.parent.shape[1]):
@@ -109,8 +112,11 @@ def test_a_tree_has_no_illegal_move_and_nothing_below_an_end() -> None:
             assert tree.reward[row, node] == (1.0 if has_won else 0.0)
             assert tree.discount[row, node] == (-1.0 if piles_of[node] else 0.0)
             if piles_of[node] == 0:
-                assert tree.value[row, node] == 0.0 if tree.num_visits[row, node] == 1 else True
+                assert tree.value[row, node] == 0.0
+            else:
+                num_opinions += tree.value[row, node] != 0.0
         assert len(piles_of) > 2 or pile == 1
+    assert num_opinions > 10  # the network's, everywhere else
 
 
 def test_acting_takes_legal_moves_and_stores_no_state() -> None:
@@ -133,6 +139,20 @@ def test_rings_hold_what_was_seen_and_no_states() -> None:
     assert spec.kept.observation_bytes < spec.observation_bytes
     layout, _ = batches.plan(given, 1)
     assert batches.padding(spec, layout, 4).observation.shape == (4, spec.observation_bytes)
+
+
+def test_acting_writes_the_first_bytes_of_what_it_saw() -> None:
+    rules, settings = pgx_rules.game(NIM), {"replay.num_slots": 9, "batcher.max_batch": 9, "training.num_devices": 1}
+    spec, found = rules.spec(has_state=True), piles()
+    setup = setups.make(configs.override(config(), settings), spec, meshes.make(1))
+    number = len(found.terminated)
+    shown = np.asarray(found.observation).astype(rules.observation.dtype)
+    values = {types.OBSERVATION: shown, rules.state_name: rules.encode(found)}
+    layout, _ = batches.plan(configs.override(config(), settings), 1)
+    batch = batches.padding(spec, layout, number)._replace(observation=packing.pack(spec.packed, values))
+    stored = {name: np.zeros((number, *each.shape), each.dtype) for name, each in setup.agent.stored.items()}
+    row = acting._row(setup, batch, base.Outputs(jnp.zeros(number, jnp.int32), stored), steps.counters(0, 0, 0))
+    assert np.array_equal(row.observation, shown.reshape(number, -1).view(np.uint8))
 
 
 def test_acting_is_exported_for_any_number_of_rows() -> None:

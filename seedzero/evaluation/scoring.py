@@ -234,11 +234,11 @@ def load_player(
 
 
 def engine(
-    choice: agent_choice.AgentChoice, num_simulations: int | None = None
+    choice: agent_choice.AgentChoice, num_simulations: int | None = None, *, size: int = 1
 ) -> tuple[turn_games.TurnGame, match.Player]:
-    """Returns a run's game of two players in turn, and its agent as a player of one game at a time.
+    """Returns a run's game of two players in turn, and its agent as a player.
 
-    num_simulations: of a search; None: as in training. Errors as of `evaluate`.
+    num_simulations: of a search; None: as in training. size: as of `match.saved_player`. Errors as of `evaluate`.
     """
     choice = choice.absolute()
     config = read_config(choice, "engines play games that this machine makes itself")
@@ -255,7 +255,7 @@ def engine(
             "run of Go, Hex, Othello or chess"
         )
     saved = greedy.load(choice, config, game.spec)
-    return game, match.saved_player(game, saved, choice.seed, size=1)
+    return game, match.saved_player(game, saved, choice.seed, size=size)
 
 
 def _rival(

@@ -1,0 +1,92 @@
+"""The exact solver of connect four on 6x7 in C, against the general one, and the measure of a player by it."""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seedzero.envs import spiel
+from seedzero.evaluation import scoring
+
+EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
+
+
+@pytest.fixture
+def connect_four(monkeypatch: pytest.MonkeyPatch) -> Any:
+    pytest.importorskip("pyspiel")
+    if not shutil.which("gcc"):
+        pytest.skip("the solver needs gcc")
+    monkeypatch.syspath_prepend(str(EXPERIMENTS))
+    return importlib.import_module("connect_four")
+
+
+def _late(game: spiel.Game, number: int, generator: np.random.Generator) -> spiel.State:
+    """Returns a position after so many random moves, none of which ended the game."""
+    state = game.initial()
+    while state.move_number() < number:
+        quiet = [move for move in state.legal_actions() if not state.child(move).is_terminal()]
+        state = state.child(int(generator.choice(quiet))) if quiet else game.initial()
+    return state
+
+
+def test_results_are_those_of_the_general_solver(connect_four: Any) -> None:
+    game, generator = spiel.Game("connect_four"), np.random.default_rng(0)
+    solver, general = connect_four.Solver(table_bits=18), importlib.import_module("solver").Solver(game)
+    seen = set[int]()
+    for number in [*range(30, 42)] * 6:
+        state = _late(game, number, generator)
+        values = solver.action_values(state.history())
+        assert values == general.action_values(state)
+        mirrored = solver.action_values([6 - move for move in state.history()])
+        assert mirrored == {6 - column: value for column, value in values.items()}
+        seen |= set(values.values())
+    assert seen == {-1, 0, 1}
+
+
+def test_wins_in_all_directions_are_seen_by_hand(connect_four: Any) -> None:
+    solver = connect_four.Solver(table_bits=16)
+    assert solver.action_values([3, 0, 3, 0, 3, 0])[3] == 1  # upright
+    level = solver.action_values([1, 1, 2, 2, 3, 3])
+    assert (level[0], level[4]) == (1, 1)
+    rising = [0, 1, 1, 2, 3, 2, 2, 3, 5, 3]  # stones of the first one at 0, 1 and 2, each one row higher
+    assert solver.action_values(rising)[3] == 1
+    assert solver.action_values([6 - move for move in rising])[3] == 1  # falling
+    # Two open ends: the other one must already have stopped it; now it has lost everywhere.
+    assert set(solver.action_values([2, 2, 3, 3, 4]).values()) == {-1}
+
+
+def test_impossible_moves_and_long_searches_are_told(connect_four: Any) -> None:
+    solver = connect_four.Solver(table_bits=16)
+    for moves in ([7], [-1], [0] * 7, [0, 1, 0, 1, 0, 1, 0], [0, 1, 0, 1, 0, 1, 0, 1]):
+        with pytest.raises(ValueError, match="no beginning of a game"):
+            solver.action_values(moves)
+    assert solver.action_values([3, 3, 3, 3, 3, 2, 2, 4], limit=100) is None
+
+
+def test_the_measure_counts_optimal_moves_of_its_own_positions(
+    connect_four: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    game, solver = spiel.Game("connect_four"), connect_four.Solver(table_bits=20)
+
+    def middle(states: list[spiel.State]) -> np.ndarray:
+        """Takes the legal column nearest to the middle; late in the game the best of them."""
+        near = [sorted(state.legal_actions(), key=lambda move: abs(move - 3)) for state in states]
+        late = [state.move_number() >= 30 for state in states]
+        values = [
+            solver.action_values(s.history()) if is_late else {} for s, is_late in zip(states, late, strict=True)
+        ]
+        found = [max(m, key=lambda move: v.get(move, 0)) for m, v in zip(near, values, strict=True)]
+        return np.array(found)
+
+    monkeypatch.setattr(connect_four, "FEWEST_STONES", 30)
+    monkeypatch.setattr(connect_four, "EARLY", 34)
+    monkeypatch.setattr(scoring, "engine", lambda *args, **options: (game, middle))
+    found = connect_four.measure(tmp_path, None, 40, 0, 10**7)
+    assert (found["positions"], found["early"], found["unsolved"]) == (40, 20, 0)
+    assert found["share"] == found["decisive_share"] == 1.0 > found["random_share"]
+    assert (found["first_move"], found["first_result"]) == (3, 1)

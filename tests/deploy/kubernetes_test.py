@@ -5,20 +5,15 @@ from __future__ import annotations
 import copy
 import pathlib
 import shlex
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import deploy_files
+import manifests
 import pytest
 
 from seedzero.core import errors
 
-kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="it comes with the extra clouds")
-
 DIRECTORY = deploy_files.ROOT / "cluster" / "kubernetes"
-VERSION = "1.30"
-"""The oldest that the manifests are for. Its schema is also the strictest: newer ones know more keys."""
-
 Document = dict[str, Any]
 
 
@@ -34,6 +29,7 @@ def _id(document: Document) -> str:
 
 RESOURCES = _resources()
 *BESIDE_RAY_JOB, RAY_JOB = deploy_files.documents(DIRECTORY / "rayjob.yaml")
+
 
 # Of ray.io/v1, as KubeRay 1.4 defines it: there is no schema of it in Python. Pod templates are checked as Pods.
 RAY_JOB_KEYS = {
@@ -83,16 +79,6 @@ RAY_GROUP_KEYS = {
 }
 
 
-def _validate(document: Document) -> None:
-    kubernetes_validate.validate(document, VERSION, strict=True)
-
-
-def _only(found: Mapping[str, Any], known: set[str]) -> None:
-    unknown = set(found) - known
-    if unknown:
-        raise ValueError(f"unknown keys {sorted(unknown)}")
-
-
 def _validate_ray_job(job: Document) -> None:
     """Checks a RayJob, which no schema is at hand for: its own keys by name, each pod template as a Pod.
 
@@ -100,17 +86,17 @@ def _validate_ray_job(job: Document) -> None:
       ValidationError: a pod template is wrong.
       ValueError: another key is.
     """
-    _only(job, {"apiVersion", "kind", "metadata", "spec"})
-    _only(job["spec"], RAY_JOB_KEYS)
+    manifests.only(job, {"apiVersion", "kind", "metadata", "spec"})
+    manifests.only(job["spec"], RAY_JOB_KEYS)
     cluster = job["spec"]["rayClusterSpec"]
-    _only(cluster, RAY_CLUSTER_KEYS)
-    _only(cluster["headGroupSpec"], RAY_HEAD_KEYS)
+    manifests.only(cluster, RAY_CLUSTER_KEYS)
+    manifests.only(cluster["headGroupSpec"], RAY_HEAD_KEYS)
     for group in cluster["workerGroupSpecs"]:
-        _only(group, RAY_GROUP_KEYS)
+        manifests.only(group, RAY_GROUP_KEYS)
     for template in _ray_templates(job):
-        _only(template, {"metadata", "spec"})
+        manifests.only(template, {"metadata", "spec"})
         metadata = {"name": "as-a-pod", **template.get("metadata", {})}
-        _validate({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+        manifests.validate({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
 
 
 def _ray_templates(job: Document) -> list[Document]:
@@ -132,19 +118,9 @@ def _pod_specs() -> list[Document]:
     return [template["spec"] for template in templates]
 
 
-def _container(workload: Document) -> Document:
-    (container,) = workload["spec"]["template"]["spec"]["containers"]
-    return dict(container)
-
-
-def _flag(container: Document, name: str) -> str:
-    (value,) = [word.partition("=")[2] for word in container["args"] if word.startswith(f"--{name}=")]
-    return str(value)
-
-
 @pytest.mark.parametrize("document", [*RESOURCES, *BESIDE_RAY_JOB], ids=_id)
 def test_an_api_server_would_take_it(document: Document) -> None:
-    _validate(document)
+    manifests.validate(document)
 
 
 def test_kuberay_would_take_the_ray_job() -> None:
@@ -152,17 +128,6 @@ def test_kuberay_would_take_the_ray_job() -> None:
 
 
 def test_the_checks_see_a_misspelt_key_wherever_it_is() -> None:
-    def misspell(path: tuple[str | int, ...], wrong: str) -> Callable[[Document], Document]:
-        def edit(document: Document) -> Document:
-            document = copy.deepcopy(document)
-            place: Any = document
-            for step in path[:-1]:
-                place = place[step]
-            place[wrong] = place.pop(path[-1])
-            return document
-
-        return edit
-
     pod = ("spec", "template", "spec")
     for path, wrong in (
         (("spec", "serviceName"), "servicename"),
@@ -171,8 +136,8 @@ def test_the_checks_see_a_misspelt_key_wherever_it_is() -> None:
         ((*pod, "containers", 0, "startupProbe", "grpc", "port"), "prot"),
         ((*pod, "securityContext", "runAsNonRoot"), "runAsNonroot"),
     ):
-        with pytest.raises(kubernetes_validate.ValidationError):
-            _validate(misspell(path, wrong)(LEARNER))
+        with pytest.raises(manifests.kubernetes_validate.ValidationError):
+            manifests.validate(manifests.misspelt(LEARNER, path, wrong))
     cluster = ("spec", "rayClusterSpec")
     for path, wrong in (
         (("spec", "entrypoint"), "entryPoint"),
@@ -181,16 +146,16 @@ def test_the_checks_see_a_misspelt_key_wherever_it_is() -> None:
         ((*cluster, "workerGroupSpecs", 0, "minReplicas"), "minReplica"),
         ((*cluster, "workerGroupSpecs", 0, "template", "spec", "containers", 0, "image"), "imgae"),
     ):
-        with pytest.raises((kubernetes_validate.ValidationError, ValueError)):
-            _validate_ray_job(misspell(path, wrong)(RAY_JOB))
+        with pytest.raises((manifests.kubernetes_validate.ValidationError, ValueError)):
+            _validate_ray_job(manifests.misspelt(RAY_JOB, path, wrong))
 
 
 def test_kustomize_takes_every_file_that_is_there() -> None:
     (found,) = deploy_files.documents(DIRECTORY / "kustomization.yaml")
     assert set(found) == {"apiVersion", "kind", "namespace", "resources", "images"}
-    apart = {"kustomization.yaml", "secret.example.yaml", "rayjob.yaml"}
+    apart = {"kustomization.yaml", "secret.example.yaml", "rayjob.yaml", "jobset.yaml"}
     assert set(found["resources"]) == {path.name for path in DIRECTORY.glob("*.yaml")} - apart
-    used = {_container(workload)["image"] for workload in (LEARNER, WORKER)}
+    used = {manifests.container(workload)["image"] for workload in (LEARNER, WORKER)}
     assert {image["name"] for image in found["images"]} == used
 
 
@@ -210,16 +175,16 @@ def test_the_gpu_variant_patches_a_place_that_is_there() -> None:
         for part in path:
             place = place[int(part) if isinstance(place, list) else part]
         place[last] = operation["value"]
-    _validate(patched)
-    assert _container(patched)["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    manifests.validate(patched)
+    assert manifests.container(patched)["resources"]["limits"]["nvidia.com/gpu"] == "1"
     (head,) = _ray_templates(RAY_JOB)[0]["spec"]["containers"]
-    for container in (_container(patched), head):
+    for container in (manifests.container(patched), head):
         assert container["env"] == [{"name": "JAX_PLATFORMS", "value": "cuda,cpu"}]
 
 
 @pytest.mark.parametrize("workload", [LEARNER, WORKER], ids=_id)
 def test_seedzero_takes_the_command_line(workload: Document) -> None:
-    deploy_files.check_command(_container(workload)["args"])
+    deploy_files.check_command(manifests.container(workload)["args"])
 
 
 def test_seedzero_takes_the_entrypoint_of_the_ray_job() -> None:
@@ -236,7 +201,7 @@ def test_ray_is_of_the_version_that_the_images_have() -> None:
 @pytest.mark.parametrize("wrong", ["--tokenfile=x", "--worker=0", "--preset=atary", "--replay.num_slot=8", "--seed=x"])
 def test_the_check_of_command_lines_sees_a_mistake(wrong: str) -> None:
     with pytest.raises(errors.UsageError):
-        deploy_files.check_command([*_container(LEARNER)["args"], wrong])
+        deploy_files.check_command([*manifests.container(LEARNER)["args"], wrong])
 
 
 def test_workers_find_the_learner_by_the_name_and_port_of_its_service() -> None:
@@ -246,12 +211,12 @@ def test_workers_find_the_learner_by_the_name_and_port_of_its_service() -> None:
     assert service["spec"]["clusterIP"] == "None"
     assert LEARNER["spec"]["serviceName"] == service["metadata"]["name"]
     ports = {port["name"]: port["port"] for port in service["spec"]["ports"]}
-    assert _flag(_container(WORKER), "server") == f"{service['metadata']['name']}:{ports['grpc']}"
-    learner = _container(LEARNER)
+    assert manifests.flag(manifests.container(WORKER), "server") == f"{service['metadata']['name']}:{ports['grpc']}"
+    learner = manifests.container(LEARNER)
     assert {port["name"]: port["containerPort"] for port in learner["ports"]} == ports
-    assert _flag(learner, "listen") == f"0.0.0.0:{ports['grpc']}"
-    assert int(_flag(learner, "metrics_port")) == ports["metrics"]
-    assert _flag(learner, "metrics_host") == "0.0.0.0"
+    assert manifests.flag(learner, "listen") == f"0.0.0.0:{ports['grpc']}"
+    assert int(manifests.flag(learner, "metrics_port")) == ports["metrics"]
+    assert manifests.flag(learner, "metrics_host") == "0.0.0.0"
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert learner[probe]["grpc"] == {"port": ports["grpc"]}
 
@@ -276,7 +241,9 @@ def test_the_autoscaler_owns_the_workers() -> None:
     assert scaler["scaleTargetRef"] == target
     assert "replicas" not in WORKER["spec"]
     # A utilization is a share of what is asked for: a worker that could use more would never look idle.
-    assert _container(WORKER)["resources"]["requests"]["cpu"] == _flag(_container(WORKER), "threads")
+    assert manifests.container(WORKER)["resources"]["requests"]["cpu"] == manifests.flag(
+        manifests.container(WORKER), "threads"
+    )
 
 
 @pytest.mark.parametrize("spec", _pod_specs(), ids=["learner", "worker", "ray-head", "ray-workers"])
@@ -295,12 +262,12 @@ def test_pods_are_not_root_and_say_what_they_need(spec: Document) -> None:
 def test_there_is_time_to_leave_and_the_token_is_a_file(workload: Document) -> None:
     spec = workload["spec"]["template"]["spec"]
     assert spec["terminationGracePeriodSeconds"] >= 30
-    container = _container(workload)
+    container = manifests.container(workload)
     mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
-    assert str(pathlib.PurePosixPath(_flag(container, "token_file")).parent) == mounts["token"]["mountPath"]
+    assert str(pathlib.PurePosixPath(manifests.flag(container, "token_file")).parent) == mounts["token"]["mountPath"]
     (volume,) = [volume for volume in spec["volumes"] if volume["name"] == "token"]
     secret = _find("Secret", volume["secret"]["secretName"])
-    assert pathlib.PurePosixPath(_flag(container, "token_file")).name in secret["stringData"]
+    assert pathlib.PurePosixPath(manifests.flag(container, "token_file")).name in secret["stringData"]
     assert volume["secret"]["defaultMode"] == 0o440
     assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsGroup"]
     assert {volume["name"] for volume in spec["volumes"]} | {"runs"} >= set(mounts)

@@ -64,9 +64,11 @@ def _check_keys(where: str, given: Mapping[str, Any], known: Mapping[str, Any]) 
 
 def _check_gcp(name: str, node: Config) -> None:
     documents = _needs("googleapiclient.discovery_cache", "google-api-python-client")
-    file = pathlib.Path(documents.__file__).parent / "documents" / "compute.v1.json"
+    # Ray asks the TPU API for a node with this key, and Compute Engine for every other.
+    document, kind = ("tpu.v2alpha1", "Node") if "acceleratorType" in node else ("compute.v1", "Instance")
+    file = pathlib.Path(documents.__file__).parent / "documents" / f"{document}.json"
     schemas = json.loads(file.read_text(encoding="utf-8"))["schemas"]
-    problems = list(_gcp_problems(f"{name}.node_config", node, schemas["Instance"], schemas))
+    problems = list(_gcp_problems(f"{name}.node_config", node, schemas[kind], schemas))
     assert not problems, "; ".join(problems)
 
 
@@ -144,6 +146,17 @@ def test_the_learner_and_workers_find_room_on_the_nodes_that_the_file_describes(
     assert types["learner"]["resources"]["GPU"] == 1
 
 
+def test_a_learner_with_a_tpu_finds_all_chips_of_one_host_and_cannot_do_without() -> None:
+    config = _load("ray_gcp.yaml")
+    node_type = config["available_node_types"]["learner-tpu"]
+    gcp = _needs("ray.autoscaler._private.gcp.config", "Ray")
+    assert gcp.get_node_type(node_type["node_config"]).value == "tpu"
+    assert gcp._is_single_host_tpu(node_type["node_config"])
+    assert node_type["resources"] == {"CPU": 112, "TPU": gcp._get_num_tpu_chips(node_type["node_config"])}
+    assert " then export JAX_PLATFORMS=tpu,cpu; " in config["worker_start_ray_commands"][-1]
+    assert any("if [ -e /dev/accel0 ]" in line and "[ray,tpu]" in line for line in config["setup_commands"])
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_the_learner_must_find_its_gpu(name: str) -> None:
     assert " JAX_PLATFORMS=cuda,cpu; " in _load(name)["worker_start_ray_commands"][-1]
@@ -160,6 +173,7 @@ def _set(*path: Any, value: Any) -> Callable[[Config], None]:
 
 NODE = ("available_node_types", "workers")
 MACHINE = (*NODE, "node_config")
+TPU = ("available_node_types", "learner-tpu", "node_config")
 
 
 @pytest.mark.parametrize(
@@ -171,6 +185,8 @@ MACHINE = (*NODE, "node_config")
         ("ray_gcp.yaml", _set(*MACHINE, "machine_type", value="e2-micro"), "node_config: unknown machine_type"),
         ("ray_gcp.yaml", _set(*MACHINE, "scheduling", "provisioningModel", value="spot"), "'spot', none of .*SPOT"),
         ("ray_gcp.yaml", _set(*MACHINE, "disks", 0, "autodelete", value=True), r"disks\[0\]: unknown autodelete"),
+        ("ray_gcp.yaml", _set(*TPU, "runtime", value="v2"), "learner-tpu.node_config: unknown runtime"),
+        ("ray_gcp.yaml", _set(*TPU, "serviceAccount", "scopes", value=[]), "serviceAccount: unknown scopes"),
         ("ray_gcp.yaml", _set("head_start_ray_commands", 1, value="ray start --head --prot=6379"), "--prot"),
         ("ray_gcp.yaml", _set("setup_commands", 3, value="pip install seedzero[rays]"), "extras .'rays'. are unknown"),
         ("ray_aws.yaml", _set("auth", value={"ssh_users": "ubuntu"}), "'ssh_users' was unexpected"),

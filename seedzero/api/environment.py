@@ -131,7 +131,7 @@ def _ask(
         deed = "made, reset and stepped once" if key == "spec" else "made and stepped at random"
         answer["error"] = (
             f"it was not {deed} within {limit_seconds:g} s, the limit of"
-            f" --transport.step_seconds, which is to be raised if it needs longer; {where}{last}"
+            f" --transport.step_seconds, raise it if the environment needs longer; {where}{last}"
         )
     raise _refused(settings, answer.get("error") or _last_words(code or 0, complaints, _place(crash)))
 

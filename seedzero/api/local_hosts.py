@@ -39,7 +39,7 @@ def run(
     gpus = visible_gpus()
     if 0 < len(gpus) < num_hosts:
         raise errors.UsageError(
-            f"--cluster.num_hosts={num_hosts}: each host needs a GPU of its own, and this machine has {len(gpus)} "
+            f"--cluster.num_hosts={num_hosts}: each host needs its own GPU, and this machine has {len(gpus)} "
             "for them; "
             f"give --cluster.num_hosts={len(gpus)}, or set JAX_PLATFORMS=cpu"
         )

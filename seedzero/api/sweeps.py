@@ -74,7 +74,7 @@ def plan(
     """
     if both := values.keys() & {**flags, **settings}.keys():
         name = run_groups.short(min(both))
-        raise errors.UsageError(f"--{name} stands before -- and after it; give it once")
+        raise errors.UsageError(f"--{name} is given before -- and after it; give it once")
     names = [name for name in values if name not in swept(values)] + swept(values)
     planned = []
     for chosen in itertools.product(*(values[name] for name in names)):

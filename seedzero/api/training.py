@@ -153,7 +153,7 @@ def start(
     if num_hosts > 1 and not several:
         if caller.functions:
             raise errors.UsageError(
-                f"--cluster.num_hosts={num_hosts}: hosts are processes of their own, and do not get "
+                f"--cluster.num_hosts={num_hosts}: hosts are separate processes, and cannot call "
                 f"{', '.join(caller.functions)}; give --cluster.index in a call for each host, or leave it out"
             )
         from seedzero.api import local_hosts

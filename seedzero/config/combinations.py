@@ -180,8 +180,8 @@ def _connection_problems(config: configs.Config) -> Iterator[str]:
     is_open = transport.listen and not is_of_this_machine(transport.listen)
     if is_open and not (transport.token_file or transport.insecure):
         yield (
-            f"--listen={transport.listen} can be reached from other machines, and without a token whoever reaches it "
-            "may join; give --token_file=FILE (`openssl rand -hex 32 > FILE` makes a token), or say --insecure"
+            f"--listen={transport.listen} can be reached from other machines, and without a token anyone who reaches "
+            "it may join; give --token_file=FILE (`openssl rand -hex 32 > FILE` makes a token), or --insecure"
         )
     meets = config.cluster.coordinator if config.cluster.num_hosts > 1 else ""
     if meets and not is_of_this_machine(meets) and not (transport.token_file or transport.insecure):

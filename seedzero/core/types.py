@@ -169,7 +169,7 @@ class EnvSpec:
         sizes = tuple(_whole(f"observation shape {self.observation_shape}: a size", n) for n in self.observation_shape)
         object.__setattr__(self, "observation_shape", sizes)
         if not all(isinstance(task, str) for task in self.tasks):
-            raise errors.SpecMismatch(f"the names of the tasks are {list(self.tasks)}; expected texts")
+            raise errors.SpecMismatch(f"the names of the tasks are {list(self.tasks)}; expected strings")
         if len(set(self.tasks)) < len(self.tasks):
             raise errors.SpecMismatch(f"the names of the tasks are {list(self.tasks)}; expected each once")
         if self.seats and (len(self.seats) < 2 or self.tasks != self.seats or self.num_players != 1):

@@ -64,7 +64,7 @@ def expectation(platform: str, *, has_images: bool) -> str:
     usual = "1 to 3 minutes" if has_images or platform != "cpu" else "10 to 40 s"
     found = _chosen()
     is_filled = bool(found) and any(pathlib.Path(str(found)).glob("*"))
-    cached = "; seconds where an earlier run left the same programs in the cache" if is_filled else ""
+    cached = "; seconds if an earlier run left the same programs in the cache" if is_filled else ""
     return f"compiling acting and the update: usually {usual}, longer beside other work{cached}"
 
 

@@ -114,7 +114,7 @@ def game_of(env_id: str, place: str, *, needs_strings: bool = True) -> spiel_sea
         )
     reasons = {
         f"it has {game.num_players()} seats": game.num_players() != NUM_SEATS,
-        "it has no information state strings, without which only --approximate judges": needs_strings
+        "it has no information state strings, without which only --approximate works": needs_strings
         and not in_turn(game).get_type().provides_information_state_string,
     }
     if found := [reason for reason, holds in reasons.items() if holds]:

@@ -55,7 +55,9 @@ def read(choice: agent_choice.AgentChoice) -> tuple[configs.Config, types.EnvSpe
     """
     config, spec = choice.config(makes_environments=False), spec_file.read(choice.path)
     if spec is None:
-        raise errors.ResumeError(f"{choice.path} has no checkpoint yet: no worker has joined its learner; train on")
+        raise errors.ResumeError(
+            f"{choice.path} has no checkpoint yet: no worker has joined its learner; continue training"
+        )
     return config, training_arrays.without(spec)
 
 
@@ -73,7 +75,7 @@ def load(choice: agent_choice.AgentChoice, config: configs.Config, spec: types.E
     saved = load_players(choice, config, spec, (choice.player,))[0]
     if choice.policy == "sample" and not saved.agent.has_policy:
         raise errors.UsageError(
-            f"--policy=sample: agent {config.run.agent} learns values alone and has no policy to draw actions from; "
+            f"--policy=sample: agent {config.run.agent} learns only values and has no policy to draw actions from; "
             "leave it out, or give greedy"
         )
     mode = spec.default_mode if choice.policy is None else types.MODES[choice.policy]
@@ -90,7 +92,7 @@ def load_players(
         if getattr(jax.config, "jax_enable_x64", False):
             raise errors.UsageError(
                 "JAX computes with 64 bits here (jax_enable_x64), agents with 32; turn it off, "
-                "or use the agent in a process of its own"
+                "or use the agent in a separate process"
             )
         saved_spec = training_arrays.without(spec_file.read(choice.path) or spec)
         spec_file.check_equal(spec, saved_spec)

@@ -97,7 +97,7 @@ def evaluate(
     if game is None and seated is None:
         for flag, given in (("opponent", opponent), ("player", choice.player)):
             if given is not None and (flag == "opponent" or not seats_config.of_config(config).asked):
-                raise errors.UsageError(f"--{flag}={given}: {path} was trained in no game of two players; omit it")
+                raise errors.UsageError(f"--{flag}={given}: {path} was not trained in a game of two players; omit it")
     if game is None and opponent in (None, opponents.RANDOM):
         return _evaluate_alone(choice, config, num_episodes, progress)
     if choice.max_steps is not None:
@@ -184,7 +184,7 @@ def against_each_other(
     config = read_config(choice, _EVALUATE_REMOTE)
     game, seated = game_of(config), seat_game_of(config)
     if game is None and seated is None:
-        raise errors.UsageError(f"{choice.path} was trained in no game of two players; give a run that was")
+        raise errors.UsageError(f"{choice.path} was not trained in a game of two players; give a run that was")
     others = [name for name in players if isinstance(name, str) and opponents.is_known(name)]
     if game is None and others:
         raise errors.UsageError(

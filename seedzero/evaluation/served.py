@@ -126,7 +126,7 @@ class Host:
         """Handler: returns the environments of the only worker."""
         if env_ids.YOURS not in hello.environments:
             raise errors.SpecMismatch(
-                f"this run has --env=remote and worker {hello.worker_id} brings no environment of its own; start the "
+                f"this run has --env=remote and worker {hello.worker_id} brings no environment; start the "
                 "worker that trained it"
             )
         if types.Role.EVALUATE not in hello.roles:

@@ -112,7 +112,7 @@ def _problem(actions: Any, pool: members.Pool) -> str:
         if not isinstance(action, Action):
             return f"a list with {_shown(action)}; expected seedzero.league.builders.Action(kind, player)"
         if any(not isinstance(value, str) for value in action):
-            return f"{_shown(action)}; expected texts"
+            return f"{_shown(action)}; expected strings"
         if action.kind not in KINDS:
             return f"{_shown(action)}; expected a kind of {', '.join(KINDS)}"
         try:

@@ -74,7 +74,7 @@ class Alike(other_hosts.Alone):
         if not found:
             return
         names = ", ".join(f"host {index} ({self._processors[index]})" for index in found)
-        differs = f"{names} computes other bits than host 0 ({self._processors[0]})"
+        differs = f"{names} computes different bits from host 0 ({self._processors[0]})"
         if self._deterministic:
             self._leave()  # all have found it, and no host is to blame the end of another one
             raise errors.ConfigError(

@@ -105,7 +105,7 @@ class Callbacks:
             try:
                 found = function(values)
                 if found is not None and not (isinstance(found, str) and found.strip()):
-                    raise TypeError(f"it returned {found!r:.80}; expected None, or a text that ends the run")
+                    raise TypeError(f"it returned {found!r:.80}; expected None, or a string that ends the run")
             except BaseException as error:  # also SystemExit, which would end the thread alone
                 text = user_code.raised(self._now, error, function, remedy="fix it, and resume the run")
                 failure = errors.CallbackError(text)

@@ -40,7 +40,9 @@ def place(flags: Mapping[str, str]) -> PagePlace | None:
     root = flags.get("page.root", "")
     if "page" not in flags:
         if root:
-            raise errors.UsageError(f"--page.root={root} is of a page, and none is asked for: give --page=PORT, too")
+            raise errors.UsageError(
+                f"--page.root={root} is the path of a page, but no page is asked for: give --page=PORT, too"
+            )
         return None
     check_packages("--page")
     proxy(root)

@@ -29,7 +29,7 @@ def evaluated(
     best = "; the best so far" if ended.is_record else ""
     if result.unfinished:
         best = (
-            f"; cut, as {result.unfinished} more had not ended in time: give it more, or "
+            f"; cut short, since {result.unfinished} more had not ended in time: give it more time, or "
             "--evaluation.max_episode_steps=N to end them earlier"
         )
     score = "" if normalized is None else f", human-normalized {normalized:.3f}"

@@ -115,7 +115,7 @@ def _lost(parts: learner_parts.LearnerParts) -> str:
     """Returns the loss of a run without another save."""
     loop, durable = parts.stage.loop, parts.saves.durable_update
     if loop is None or still_compiles(parts):
-        return "the run is as it was" if parts.saves.directory.resumed else "nothing was learned"
+        return "the run has not changed" if parts.saves.directory.resumed else "nothing was learned"
     num_updates = loop.look().num_updates
     saved = "there is no checkpoint" if durable is None else f"the newest checkpoint is of update {durable}"
     return f"{saved}; updates lost: {num_updates - (durable or 0)}"

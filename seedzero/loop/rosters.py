@@ -102,7 +102,7 @@ class Roster:
             )
         if remote and env_ids.YOURS not in hello.environments:
             raise errors.SpecMismatch(
-                f"this learner runs --env=remote and worker {hello.worker_id} brings no environment of its own; "
+                f"this learner runs --env=remote and worker {hello.worker_id} brings no environment; "
                 "start your own worker, as examples/remote_worker.py, or the learner with another --env"
             )
         with self._lock:

@@ -113,8 +113,8 @@ def _advice(config: configs.Config, spec: types.EnvSpec, num_steps: int, steps_p
                 return f", and {_shown(hours)} for the {rest}{steps:,} after which two cores drew level in Pong"
             pong = f", and {hours:,.0f} for the {rest}{steps:,} in which an H200 learned Pong"
         return (
-            f"{pong}; images want an accelerator. Sooner won on two cores: --preset=catch and --preset=cartpole, in a "
-            "minute, and --env=gym:MinAtar/Breakout-v1, in ten"
+            f"{pong}; images want an accelerator. Quicker on two cores: --preset=catch and --preset=cartpole, "
+            "in a minute, and --env=gym:MinAtar/Breakout-v1, in ten"
         )
     if config.run.agent != "muzero":
         return ""

@@ -82,7 +82,7 @@ class WandbRun:
                     self._num_lost += 1
         self._thread.join(CLOSE_SECONDS)
         if self._thread.is_alive():
-            self._report("Weights & Biases does not answer; the newest rows are in metrics.jsonl alone")
+            self._report("Weights & Biases does not answer; the newest rows are only in metrics.jsonl")
         elif self._num_lost:
             self._report(f"{self._num_lost} rows did not reach Weights & Biases; metrics.jsonl has them")
 

@@ -40,8 +40,8 @@ def serve(
     """
     if not token and not guard.is_loopback(host):
         raise errors.UsageError(
-            f"--host={host} can be reached from other machines, and without a token whoever reaches it may read all "
-            "runs; give --token_file=FILE (`openssl rand -hex 32 > FILE` makes a token)"
+            f"--host={host} can be reached from other machines, and without a token anyone who reaches it may read "
+            "all runs; give --token_file=FILE (`openssl rand -hex 32 > FILE` makes a token)"
         )
     _return_large_blocks()
     with _bound(host, port) as listener:

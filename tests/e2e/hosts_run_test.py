@@ -141,7 +141,7 @@ def test_hosts_of_other_processors_go_on_from_the_same_checkpoints(host: harness
     for most in (250, 350):
         first, second = _two_processors(host, run, *words, f"--max_updates={most}")
         assert [first.wait().code, second.wait().code] == [0, 0], first.output() + second.output()
-        assert first.output().count("host 1 (") == 1 and " computes other bits than host 0 (" in first.output()
+        assert first.output().count("host 1 (") == 1 and " computes different bits from host 0 (" in first.output()
         assert _steps(run) == _steps(run / "hosts" / "1") and _steps(run)[-1] == most
         _assert_alike(*_dirs(run))
     assert "resumed at update 250\n" in first.output()
@@ -154,7 +154,7 @@ def test_a_deterministic_run_on_other_processors_ends_by_name(host: harness.Host
     host.compile_as_users_do()
     hosts = _two_processors(host, tmp_path / "run", *HOSTS)
     for ended in [one.wait() for one in hosts]:
-        assert ended.code == 2 and "computes other bits than host 0" in ended.err, ended.err
+        assert ended.code == 2 and "computes different bits from host 0" in ended.err, ended.err
 
 
 @pytest.mark.slow

@@ -282,5 +282,5 @@ def test_a_frozen_player_without_a_game_of_two_is_refused(tmp_path: pathlib.Path
     alone = _run(tmp_path / "alone", "catch")
     with said.raises(errors.UsageError, "--player=main-0: ", "evaluate"):
         scoring.evaluate(agent_choice.AgentChoice(alone, player="main-0"), 4)
-    with said.raises(errors.UsageError, "no game of two players", "match"):
+    with said.raises(errors.UsageError, "not trained in a game of two players", "match"):
         scoring.against_each_other(agent_choice.AgentChoice(alone), [None, None], 4)

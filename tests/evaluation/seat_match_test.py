@@ -77,7 +77,7 @@ def test_only_two_seats_make_a_match(tmp_path: pathlib.Path) -> None:
     mine = saved_league.make_seats(
         tmp_path / "mine", "kuhn_poker(players=3)", worker__envs_per_group=6, league__freeze_every=0
     )
-    with pytest.raises(errors.UsageError, match="no game of two players"):
+    with pytest.raises(errors.UsageError, match="not trained in a game of two players"):
         seedzero.evaluate(mine, 5, opponent=mine)
 
 

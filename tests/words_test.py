@@ -67,11 +67,9 @@ OLD_PHRASES = {
 OLD_PAGES: set[str] = {
     "README.md",
     "docs/agents/alphazero.md",
-    "docs/agents/muzero.md",
     "docs/lab.md",
     "docs/league.md",
     "docs/league_lab.md",
-    "docs/page.md",
     "docs/scripted.md",
     "docs/search.md",
     "docs/several_agents.md",

@@ -44,6 +44,7 @@ class Evaluation:
       human_normalized: for Atari and DMLab-30's levels, 0: random play, 1: a human; of all 30 levels the mean, each
         capped at 1; None: another environment.
       task_returns: mean return of each task, by its name; None: there is one task.
+      info: means of the environment's own numbers, by name; None: it has none.
       cut_off: number of episodes that the limit of steps ended; they count with their rewards so far, and their
         environments stop. None: there was none.
       player: name of the frozen player that has played; None: the checkpoint has.
@@ -66,6 +67,7 @@ class Evaluation:
     stderr_return: float | None = None
     human_normalized: float | None = None
     task_returns: Mapping[str, float] | None = None
+    info: Mapping[str, float] | None = None
     cut_off: int | None = None
     player: str | None = None
     policy: str | None = None

@@ -149,6 +149,11 @@ def _environment_problems(config: configs.Config) -> Iterator[str]:
                 f"--env.{name}={value} is for environments {families.taking_text(name)}, but this is "
                 f"--env={config.env.id}; leave it out"
             )
+    if config.env.info_keys and "info_keys" not in taken:
+        yield (
+            f"--metrics.info_keys={config.env.info_keys} is for environments {families.taking_text('info_keys')}, but "
+            f"this is --env={config.env.id}; omit it, or have your worker send Step.info"
+        )
     if config.env.game_state and config.run.agent != "alphazero":
         yield f"--env.game_state is for --agent=alphazero, but this is --agent={config.run.agent}; leave it out"
     if config.env.joint_observation and not (config.run.agent == "ppo" and config.ppo.central_value):

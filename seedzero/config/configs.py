@@ -230,6 +230,7 @@ ALIASES: Mapping[str, str] = {
     "max_updates": "run.max_updates",
     "max_seconds": "run.max_seconds",
     "stop_at_return": "run.stop_at_return",
+    "metrics.info_keys": "env.info_keys",
     "dmlab.level_cache": "env.level_cache",
     "dmlab.level_seeds": "env.level_seeds",
 }

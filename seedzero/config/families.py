@@ -70,6 +70,7 @@ _EMULATOR = (
     "frame_size", "frame_skip", "sticky_actions", "full_action_space", "noop_max", "life_loss"
 )  # fmt: skip
 _OF_GYMNASIUM = ("kwargs", "wrappers", "max_episode_steps")
+_WITH_INFOS = (*_OF_GYMNASIUM, "info_keys")
 
 FAMILIES = (
     Family(
@@ -95,14 +96,14 @@ FAMILIES = (
                 "vizdoom", packages=("vizdoom", "opencv-python-headless"),
             ),
         ),
-        make="gym_env:make", check="gym_env:check_id", arguments=("settings", "render"), takes=_OF_GYMNASIUM,
+        make="gym_env:make", check="gym_env:check_id", arguments=("settings", "render"), takes=_WITH_INFOS,
         forms="gym:ID | gym:module:ID",
     ),
     Family(
         "python:MODULE:FUNCTION",
         (Offer("what your own function returns, a Gymnasium environment", "python:my_module:make"),),
         make="gym_env:from_user_code", check="gym_env:user_code.check", arguments=("settings", "render"),
-        takes=_OF_GYMNASIUM, forms="python:module:function",
+        takes=_WITH_INFOS, forms="python:module:function",
     ),
     Family(
         "atari:GAME", (Offer("Atari games by ALE's vector environment", "atari:Pong", "ale_py", "ale-py"),),
@@ -144,7 +145,7 @@ FAMILIES = (
         "popgym:ID", (Offer(
             "POPGym: cards, codes, bandits and poles to remember", "popgym:RepeatPreviousEasy-v0", "popgym",
         ),),
-        make="popgym_env:make", check="popgym_env:check_id", arguments=("settings", "render"), takes=_OF_GYMNASIUM,
+        make="popgym_env:make", check="popgym_env:check_id", arguments=("settings", "render"), takes=_WITH_INFOS,
     ),
     Family(
         "pgx:GAME",

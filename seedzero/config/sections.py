@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 from seedzero.config import families, options
-from seedzero.core import opponents
+from seedzero.core import infos, opponents
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +111,11 @@ class EnvConfig(options.Section):
         '\'["GrayscaleObservation", {"ResizeObservation": {"shape": [64, 64]}}]\'; empty: none. envpool: only '
         "BoundAction and FilterObservation",
     )
+    info_keys: str = options.any_time(
+        "",
+        f"{families.taking_text('info_keys')}: keys of an episode's last info to report as means over episodes, "
+        "separated by commas; numbers in info['metrics'] and info['is_success'] are always reported",
+    )
     action_mask: bool = options.at_creation(
         True,
         "gym, python: take only legal actions if the environment exposes an action mask: a part action_mask "
@@ -131,6 +136,10 @@ class EnvConfig(options.Section):
     level_seeds: int = options.at_creation(
         0, "DMLab: number of different seeds of episodes, so that a cache can hold all levels; 0: no limit", low=0
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        infos.keys(self.info_keys)
 
     @property
     def max_episode_frames(self) -> int:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seedzero.core import errors, json_object
+from seedzero.core import errors, infos, json_object
 
 OBSERVATION = "observation"
 """Name of the array of environments that show one; agents see observations as named arrays."""
@@ -344,9 +344,9 @@ class EnvStep(NamedTuple):
       truncated: [E] bool, true: the episode was cut off (its value is bootstrapped).
       action_mask: [E, A] bool, true: legal; None where the spec has no mask.
       task: [E] int32, each environment's place in `EnvSpec.tasks`, the same in a whole episode; None: 0.
-      shown: [E] bool, false: the row has no new observation: its other values mean nothing, and so does its action;
-        None: all are true.
+      shown: [E] bool, false: the row has no new observation, its values and action mean nothing; None: all are true.
       played: [E] int32, the actions that led here, of which a worker's bots chose some; None: the learner's did.
+      info: {name: [E] float32} numbers of the environment's own about episodes that end here, as of `infos`.
     """
 
     observation: np.ndarray
@@ -357,6 +357,7 @@ class EnvStep(NamedTuple):
     task: np.ndarray | None = None
     shown: np.ndarray | None = None
     played: np.ndarray | None = None
+    info: Mapping[str, np.ndarray] | None = None
 
     @classmethod
     def first(cls, observation: np.ndarray) -> EnvStep:
@@ -365,8 +366,9 @@ class EnvStep(NamedTuple):
         return cls(observation, np.zeros(num_envs, np.float32), np.zeros(num_envs, bool), np.zeros(num_envs, bool))
 
     def those(self, chosen: np.ndarray) -> EnvStep:
-        """Returns chosen environments, [E] bool."""
-        return EnvStep(*(None if array is None else array[chosen] for array in self))  # type: ignore[arg-type]
+        """Returns chosen environments, [E] bool or [N] int."""
+        arrays = {name: array[chosen] for name, array in self._asdict().items() if isinstance(array, np.ndarray)}
+        return self._replace(**arrays, info=infos.those(self.info, chosen))
 
     @property
     def tasks(self) -> np.ndarray:

@@ -24,8 +24,18 @@ from gymnasium import spaces, vector
 from gymnasium.envs import registration
 
 from seedzero.config import families, sections
-from seedzero.core import errors, packages, types, user_code
-from seedzero.envs import env_base, gym_ids, gym_kinds, gym_protocol, gym_spaces, gym_wrappers, minatar, pictures
+from seedzero.core import errors, infos, packages, types, user_code
+from seedzero.envs import (
+    env_base,
+    gym_ids,
+    gym_infos,
+    gym_kinds,
+    gym_protocol,
+    gym_spaces,
+    gym_wrappers,
+    minatar,
+    pictures,
+)
 
 _BRINGERS = {
     **{offer.module: offer.needs for offer in families.of("gym").offers if offer.module},
@@ -45,14 +55,16 @@ class GymVectorEnv:
         *,
         render: bool = False,
         masks: bool = True,
+        info_keys: Sequence[str] = (),
     ) -> None:
         """Makes each environment by a call of its function. The spec of masks in infos is complete after a reset.
 
-        name: in errors. render: they were asked for pictures. masks: masks of legal actions are used.
+        name: in errors. render: they were asked for pictures. masks: masks of legal actions are used. info_keys: as
+        of `gym_infos.read`.
 
         EnvironmentFailure: unknown id, missing package, unsupported space, or an exception of the environment.
         """
-        self._name = name
+        self._name, self._info_keys = name, info_keys
         how = " with render_mode='rgb_array'" if render else ""
         self.num_envs = len(makers)
         unmade = env_base.failures_of(f"environment {name!r} cannot be made{how}, fix this first")
@@ -68,14 +80,19 @@ class GymVectorEnv:
             self._first, self._make = envs[0], makers[0]
             for env in envs[1:]:
                 self._check_alike(env.observation_space, env.action_space)
-            plain: list[Any] = [functools.partial(gym_protocol.Checked, name, env, self._sizes) for env in envs]
+            plain: list[Any] = [
+                functools.partial(gym_protocol.Checked, name, env, self._sizes, info_keys) for env in envs
+            ]
             self._envs = vector.SyncVectorEnv(plain, autoreset_mode=vector.AutoresetMode.NEXT_STEP, copy=False)
             self._checked: list[Any] = self._envs.envs
 
     @classmethod
-    def from_factory(cls, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> GymVectorEnv:
+    def from_factory(
+        cls, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int, *, info_keys: Sequence[str] = ()
+    ) -> GymVectorEnv:
         """Returns E environments made by the caller's function; errors as above."""
-        return cls(getattr(make, "__name__", "the worker's own environment"), [make] * num_envs)
+        name = getattr(make, "__name__", "the worker's own environment")
+        return cls(name, [make] * num_envs, info_keys=info_keys)
 
     def try_out(
         self, num_steps: int = 1, *, max_seconds: float = math.inf, clock: Callable[[], float] = time.perf_counter
@@ -83,7 +100,7 @@ class GymVectorEnv:
         """Resets and steps the first environment, up to a time, as `gym_protocol.check`; a reset must follow."""
         with quiet():
             end = clock() + max_seconds
-            of_actions: dict[str, Any] = {"sizes": self._sizes, "decode": self._decode}
+            of_actions: dict[str, Any] = {"sizes": self._sizes, "decode": self._decode, "info_keys": self._info_keys}
             goes_on = lambda: clock() < end  # noqa: E731
             found = gym_protocol.check(self._name, self._first, num_steps, goes_on=goes_on, **of_actions)
         self.spec = dataclasses.replace(self.spec, has_action_mask=found)
@@ -128,7 +145,8 @@ class GymVectorEnv:
         with env_base.failures_of(f"environment {self._name!r} raised in step"):
             observation, reward, terminated, truncated, _ = self._envs.step(self._decode(actions))
         shown = self._encode(observation), reward.astype(np.float32), terminated, truncated
-        return types.EnvStep(*shown, action_mask=self._masks())
+        info = gym_infos.together(self._name, [env.info for env in self._checked])
+        return types.EnvStep(*shown, action_mask=self._masks(), info=info)
 
     def _masks(self) -> np.ndarray | None:
         """Returns the masks [E, A] of the last observations; None: there are none."""
@@ -200,7 +218,8 @@ def make(env_id: str, settings: sections.EnvConfig, num_envs: int, *, render: bo
             env: Any = gymnasium.make(env_id, disable_env_checker=True, **{**limit, **options})
         return gym_wrappers.apply(minatar.Corrected(env) if is_minatar else env, wrappers)
 
-    return GymVectorEnv(env_id, [make_one] * num_envs, render=render, masks=settings.action_mask)
+    more: dict[str, Any] = {"masks": settings.action_mask, "info_keys": infos.keys(settings.info_keys)}
+    return GymVectorEnv(env_id, [make_one] * num_envs, render=render, **more)
 
 
 def from_user_code(name: str, settings: sections.EnvConfig, num_envs: int, *, render: bool = False) -> GymVectorEnv:
@@ -225,7 +244,8 @@ def from_user_code(name: str, settings: sections.EnvConfig, num_envs: int, *, re
         limit = settings.max_episode_steps
         return gym_wrappers.apply(gymnasium.wrappers.TimeLimit(env, limit) if limit else env, wrappers)
 
-    return GymVectorEnv(f"python:{name}", [make_limited] * num_envs, render=render, masks=settings.action_mask)
+    more: dict[str, Any] = {"masks": settings.action_mask, "info_keys": infos.keys(settings.info_keys)}
+    return GymVectorEnv(f"python:{name}", [make_limited] * num_envs, render=render, **more)
 
 
 def check_id(env_id: str) -> None:

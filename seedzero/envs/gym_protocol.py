@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from seedzero.core import errors
-from seedzero.envs import env_base, gym_masks
+from seedzero.envs import env_base, gym_infos, gym_masks
 
 _STEP = "(observation, reward, terminated, truncated, info)"
 _FIX = "fix it there, or in a wrapper that your own function returns: --env=python:MODULE:FUNCTION"
@@ -34,11 +34,19 @@ class Checked:
     Attributes:
       mask: [A] bool of the last observation, true: legal; None: the environment shows no masks.
       mask_place: where it shows masks, if it does.
+      info: numbers of its own about the episode that the last step ended; {}: it goes on.
     """
 
-    def __init__(self, name: str, env: gymnasium.Env[Any, Any], sizes: Sequence[int] = ()) -> None:
-        """sizes: the numbers of values of each whole number of an action; empty: masks are not read."""
+    def __init__(
+        self, name: str, env: gymnasium.Env[Any, Any], sizes: Sequence[int] = (), info_keys: Sequence[str] = ()
+    ) -> None:
+        """sizes: the numbers of values of each whole number of an action; empty: masks are not read.
+
+        info_keys: as of `gym_infos.read`.
+        """
         self.env, self._name, self._num_steps, self._sizes = env, name, 0, sizes
+        self.info: dict[str, float] = {}
+        self._info_keys = info_keys
         self._check = observation_check(env.observation_space)
         self.mask: np.ndarray | None = None
         self.mask_place, self._find_mask = gym_masks.finder(env)
@@ -49,7 +57,7 @@ class Checked:
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         """As of the environment; options: seed and options."""
-        self._num_steps = 0
+        self._num_steps, self.info = 0, {}
         shown: Any = self.env.reset(**options)
         try:
             if not (isinstance(shown, tuple) and len(shown) == 2 and isinstance(shown[1], Mapping)):
@@ -82,9 +90,16 @@ class Checked:
                 self._read_mask(observation, info, is_cut=is_cut)
             elif self._is_masked:  # nothing is legal now, and the environment need not say so
                 self.mask = np.ones(math.prod(self._sizes), bool)
+            self.info = self._read_info(info) if is_over or is_cut else {}
             return observation, number(reward), is_over, is_cut, {}
         except Fault as fault:
             raise self._wrong("step", fault) from None
+
+    def _read_info(self, info: Mapping[str, Any]) -> dict[str, float]:
+        try:
+            return gym_infos.read(info, self._info_keys)
+        except ValueError as error:
+            raise Fault(str(error)) from None
 
     def _read_mask(self, observation: Any, info: Mapping[str, Any], *, is_cut: bool = False) -> None:
         """Reads the mask of an observation; is_cut: the last one of a truncated episode, where agents still search."""
@@ -124,17 +139,18 @@ def check(
     num_steps: int = 1,
     *,
     sizes: Sequence[int] = (),
+    info_keys: Sequence[str] = (),
     decode: Callable[[np.ndarray], Any] = np.asarray,
     goes_on: Callable[[], bool] = lambda: True,
 ) -> bool:
     """Resets an environment and steps it; the next use must begin with a reset. Returns whether it shows masks.
 
-    sizes: as of `Checked`. decode: legal actions [E] of a mask -> a batch of the environment's.
+    sizes, info_keys: as of `Checked`. decode: legal actions [E] of a mask -> a batch of the environment's.
     EnvironmentFailure: it raised, or as of `Checked`.
     """
     env.action_space.seed(1)  # not that of the resets, whose numbers it would draw
     random = np.random.default_rng(1)
-    checked, is_over = Checked(name, env, sizes), True
+    checked, is_over = Checked(name, env, sizes, info_keys), True
     for _ in range(num_steps):
         if is_over:
             with env_base.failures_of(f"environment {name!r} raised in reset"):

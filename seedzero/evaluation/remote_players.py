@@ -6,7 +6,7 @@ Shape letters: B games.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -82,8 +82,7 @@ class RemoteGroup:
     def act(self, step: types.EnvStep, first: np.ndarray) -> np.ndarray:
         """Returns the actions [B]; 0 in rows that the step does not show."""
         rows = np.arange(len(first), dtype=np.int32) if step.shown is None else np.flatnonzero(step.shown)
-        part: Any = types.EnvStep(*(None if array is None else array[rows] for array in step))  # type: ignore[arg-type]
-        acted = self._client.act(policy_codec.PolicyRows(rows.astype(np.int32), part, first[rows]))
+        acted = self._client.act(policy_codec.PolicyRows(rows.astype(np.int32), step.those(rows), first[rows]))
         actions = np.zeros(len(first), np.int32)
         actions[rows] = acted.actions
         return actions

@@ -35,6 +35,7 @@ def evaluated(
     score = "" if normalized is None else f", human-normalized {normalized:.3f}"
     against = [f"{name} {value:.3g}" for name, value in opponents.mean_returns(result.task_returns).items()]
     shown = f", against {', '.join(against)}" if against else ""
+    shown += "".join(f", {name} {value:.4g}" for name, value in result.info.items())
     view.screen.message(
         f"evaluation at update {update}: return {result.mean_return:.4g} +- {result.std_return:.3g} over "
         f"{result.episodes} episodes{cut}{shown}{score}{best}"

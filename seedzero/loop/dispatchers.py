@@ -11,7 +11,7 @@ import numpy as np
 
 from seedzero.agents import base
 from seedzero.config import configs
-from seedzero.core import env_ids, errors, opponents, types
+from seedzero.core import env_ids, errors, infos, opponents, types
 from seedzero.device import batches, states, steps
 from seedzero.league import payoffs
 from seedzero.live import record
@@ -154,6 +154,9 @@ class Dispatcher:
             player.accounting.record(seatings.stored(joined, hands), self.clock(), cut)
             self.gathered.add_means({"policy_age": player.num_updates - player.version})
             calls += [self._run_act(player, messages, joined, hand, player.version, num_inserts) for hand in hands]
+        for step in (message.request.step for message in messages if message.request.step.info):
+            for row in np.flatnonzero(step.final):
+                self.gathered.add_info(infos.of(step.info, int(row)))
         looks = self.observer.look(joined.slot, here[0].place)
         age = max(player.num_updates - player.version for player in here)
         return ticks.Dealt(joined, messages, min(player.version for player in here), age, calls, looks, bot)

@@ -125,6 +125,8 @@ class Roster:
         del settings["id"]
         if role is types.Role.TRAIN or env.opponents == opponents.RANDOM:
             del settings["opponents"]  # which earlier workers do not know
+        if not env.info_keys:
+            del settings["info_keys"]  # likewise
         return types.Assignment(
             session_id=session.session_id,
             role=role,

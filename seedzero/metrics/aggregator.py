@@ -7,6 +7,11 @@ import threading
 from collections.abc import Mapping
 
 RECENT_EPISODES = 100
+INFO = "info/"
+"""Begins the names of environments' own numbers."""
+_MOST_INFOS = 64
+_LEFT_OUT = "info_left_out"
+"""Total of the values whose names are too many."""
 
 
 class Aggregator:
@@ -17,6 +22,7 @@ class Aggregator:
         self._sums: dict[str, float] = {}
         self._counts: dict[str, float] = {}
         self._totals: dict[str, float] = {}
+        self._infos: set[str] = set()
         self._recent: collections.deque[float] = collections.deque(maxlen=RECENT_EPISODES)
 
     def add_means(self, values: Mapping[str, float], weight: float = 1.0) -> None:
@@ -46,6 +52,16 @@ class Aggregator:
         self.add_totals({"episodes": 1})
         with self._lock:
             self._recent.append(episode_return)
+
+    def add_info(self, values: Mapping[str, float]) -> None:
+        """Adds an episode's numbers of the environment's own; names beyond 64 are counted in `info_left_out`."""
+        with self._lock:
+            for name, value in values.items():
+                if name in self._infos or len(self._infos) < _MOST_INFOS:
+                    self._infos.add(name)
+                    self.add_means({f"{INFO}{name}": value})
+                else:
+                    self.add_totals({_LEFT_OUT: 1})
 
     def recent_return(self) -> float | None:
         """Returns the mean return of this process's last training episodes, across rows; None before the first."""

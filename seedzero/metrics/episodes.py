@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from seedzero.core import types
+from seedzero.core import infos, types
 
 Progress: TypeAlias = Callable[[int, int], object]
 """Is told the numbers of finished and of expected episodes."""
@@ -29,6 +29,7 @@ class Episode(NamedTuple):
     total: float
     length: int  # steps
     task: int = 0  # place in `EnvSpec.tasks`
+    info: Mapping[str, float] = {}  # numbers of the environment's own, by name
 
 
 class Episodes:
@@ -90,6 +91,8 @@ class Scores:
     mean_length: float
     # mean return of each task that was played, by its name; {} where there is one task
     task_returns: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    # means of the environment's own numbers over the episodes that have them, by name; {}: there are none
+    info: Mapping[str, float] = dataclasses.field(default_factory=dict)
     # episodes that the limit of steps ended, and that count with their rewards so far; the further episodes of their
     # environments are missing
     cut_off: int = 0
@@ -97,14 +100,15 @@ class Scores:
     unfinished: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the statistics by their names; `task_returns`, `cut_off` and `unfinished` if there are any."""
-        optional = {"task_returns", "cut_off", "unfinished"}
+        """Returns the statistics by their names; those with a default value only if there are any."""
+        optional = {"task_returns", "info", "cut_off", "unfinished"}
         return {name: value for name, value in dataclasses.asdict(self).items() if value or name not in optional}
 
     def flat(self) -> dict[str, float]:
-        """Returns the statistics as single numbers, `mean_return/TASK` for each task."""
-        by_task = {f"mean_return/{name}": value for name, value in self.task_returns.items()}
-        return {name: value for name, value in self.to_json().items() if name != "task_returns"} | by_task
+        """Returns the statistics as single numbers, `mean_return/TASK` for each task, `info/NAME`."""
+        nested = {f"mean_return/{name}": value for name, value in self.task_returns.items()}
+        nested |= {f"info/{name}": value for name, value in self.info.items()}
+        return {name: value for name, value in self.to_json().items() if name not in ("task_returns", "info")} | nested
 
 
 class Played:
@@ -143,10 +147,12 @@ class Played:
         if step.shown is not None:
             slots, first, step = slots[step.shown], first[step.shown], step.those(step.shown)
         self.num_steps += int(np.count_nonzero(~first))
+        rows = {int(slot): row for row, slot in enumerate(slots)} if step.info else {}
         for episode in self._running.record(slots, step.reward, first, step.final, step.tasks):
             if self._left[episode.slot] > 0:
                 self._left[episode.slot] -= 1
-                self.finished.append(episode)
+                info = infos.of(step.info, rows[episode.slot]) if rows else {}
+                self.finished.append(episode._replace(info=info))
         for row in np.flatnonzero((self._running.length[slots] >= self._max_steps) & ~step.final):
             slot = int(slots[row])
             if self._left[slot] > 0:
@@ -181,8 +187,11 @@ class Played:
         played = [(name, [x.total for x in self.finished if x.task == task]) for task, name in enumerate(self.tasks)]
         means = {name: float(np.mean(returns)) for name, returns in played if returns}
         unfinished = sum(self._left.values())
+        names = sorted({name for episode in self.finished for name in episode.info})
+        of_name = {name: [x.info[name] for x in self.finished if name in x.info] for name in names[: infos.MAX_INFOS]}
+        info = {name: float(np.mean(values)) for name, values in of_name.items()}
         found = summarize(self.finished)
-        return dataclasses.replace(found, task_returns=means, cut_off=self._cut_off, unfinished=unfinished)
+        return dataclasses.replace(found, task_returns=means, info=info, cut_off=self._cut_off, unfinished=unfinished)
 
 
 def with_error(found: Mapping[str, Any], num_seats: int = 0) -> dict[str, Any]:

@@ -43,6 +43,7 @@ class ConsoleSnapshot:
     budget_seconds: float | None = None  # time to the nearest budget
     durable_update: int | None = None  # of the newest checkpoint on disk
     more: tuple[tuple[str, float | None], ...] = ()  # further metrics by name
+    infos: tuple[tuple[str, float], ...] = ()  # the environment's own numbers by name
     note: str = ""  # why training stands still; "": it does not
 
 
@@ -202,6 +203,7 @@ def _fields(snapshot: ConsoleSnapshot) -> list[tuple[int, str]]:
         (7, "budget spent" if seconds == 0 else f"budget {left}"),
         (10, f"saved {_count(snapshot.durable_update)}"),
         *((1, f"{name} {_number(value)}") for name, value in snapshot.more),
+        *((3, f"{name} {_number(value)}") for name, value in snapshot.infos),
     ]
     return [*ranked, (1, snapshot.note)] if snapshot.note else ranked
 

@@ -172,6 +172,11 @@ def families(status: Mapping[str, Any], row: Mapping[str, metrics_log.Value]) ->
     for name, value in evaluated.pop("task_returns", {}).items():
         returns.add_metric((name,), value)
     yield from [returns] if returns.samples else []
+    text = "mean of an environment's own number in the last evaluation"
+    infos = core.GaugeMetricFamily(f"{_PREFIX}evaluation_info", text, labels=("name",))
+    for name, value in evaluated.pop("info", {}).items():
+        infos.add_metric((name,), value)
+    yield from [infos] if infos.samples else []
     for key, value in evaluated.items():
         yield core.GaugeMetricFamily(f"{_PREFIX}evaluation_{key}", f"{key} of the last evaluation", value=value)
     numbers = {

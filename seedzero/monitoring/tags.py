@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from seedzero.metrics import aggregator
+
 _ROLLOUT = {"episode_return", "first_mover_return", "episode_length", "episodes"}
 _TIME = {"update", "env_steps", "seconds", "weights_version", "batch_rows", "batch_fill"}
 _EVALUATION = "evaluation_"
@@ -13,11 +15,11 @@ def tag(name: str) -> str:
     """Returns a metric's name with a group.
 
     eval/: evaluations; rollout/: training episodes; matches/: a league's; time/: counters, rates, acting batches;
-    train/: updates.
+    train/: updates; info/: an environment's own numbers.
     """
     if name.startswith(_EVALUATION):
         return f"eval/{name.removeprefix(_EVALUATION)}"
-    if name.startswith(MATCHES):
+    if name.startswith((MATCHES, aggregator.INFO)):
         return name
     if (counter := name.partition("/")[0]) in _ROLLOUT:
         return f"rollout/{name}"

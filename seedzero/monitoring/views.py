@@ -30,6 +30,8 @@ from seedzero.monitoring import (
 
 ENDLESS_SECONDS = 60.0
 """Time without the end of an episode that is worth a sentence."""
+_MOST_INFOS = 4
+"""Numbers of an environment's own in the console's line; --metrics.console shows more."""
 
 
 @dataclasses.dataclass
@@ -120,8 +122,15 @@ class View:
             ),
             durable_update=self.durable_update(),
             more=tuple((name, recent.get(name, self._known.get(name))) for name in self._more),
+            infos=tuple(self._infos(recent)),
             note="" if last else self._awaited(seconds),
         )
+
+    def _infos(self, recent: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+        """Yields the environment's own numbers, the first few by name."""
+        known = {name: x for name, x in {**self._known, **recent}.items() if name.startswith(aggregator.INFO)}
+        for name in sorted(known)[:_MOST_INFOS]:
+            yield name.removeprefix(aggregator.INFO), known[name]
 
     def _awaited(self, seconds: float) -> str:
         """Returns why the run stands still, or does not end yet; "": neither."""
@@ -152,7 +161,7 @@ class View:
         """Says once, at the first row with an update, which names of --metrics.console are unknown."""
         (names, self._more_to_check), known = (self._more_to_check, []), self._known
         for name in names:
-            if name not in known and not name.startswith(("evaluation_", "episode")):
+            if name not in known and not name.startswith(("evaluation_", "episode", aggregator.INFO)):
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
                 given = f"--metrics.console={self.config.metrics.console}"

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from google.protobuf import message as protobuf
 
-from seedzero.core import errors, types
+from seedzero.core import errors, infos, types
 from seedzero.transport import inference_pb2, messages
 
 MessageT = TypeVar("MessageT", inference_pb2.WorkerMessage, inference_pb2.LearnerMessage)
@@ -70,6 +70,8 @@ def encode_step(group: int, sequence: int, step: types.EnvStep) -> bytes:
             fields.shown = np.asarray(step.shown, _BOOL).tobytes()
         if step.played is not None:
             fields.played = np.asarray(step.played, _INTEGER).tobytes()
+        for name, values in (step.info or {}).items():
+            fields.info.add(name=name, value=np.asarray(values, _FLOAT).tobytes())
     except (AttributeError, TypeError, ValueError) as error:
         raise errors.InvalidMessage(f"the step of group {group} is not made of arrays of numbers: {error}") from None
     return join(message.SerializeToString(), packed)
@@ -123,7 +125,27 @@ def step_of(fields: inference_pb2.Step, observation: memoryview, layout: StepLay
         task=numbers("task", group, fields.task, num_envs, layout.num_tasks),
         shown=shown(group, fields.shown, num_envs, has_seats=layout.has_seats),
         played=numbers("played", group, fields.played, num_envs, layout.num_actions),
+        info=_info(fields, num_envs) if fields.info else None,
     )
+
+
+def _info(fields: inference_pb2.Step, num_envs: int) -> dict[str, np.ndarray]:
+    """Returns the environment's own numbers, [E] float32 by name."""
+    check_counts(errors.InvalidMessage, "Step", fields, info=infos.MAX_INFOS)
+    found: dict[str, np.ndarray] = {}
+    for one in fields.info:
+        if not infos.is_name(one.name) or one.name in found:
+            raise errors.InvalidMessage(
+                f"info of group {fields.group} has the name {one.name[:MAX_NAME]!r}; expected 1 to "
+                f"{infos.MAX_NAME} printable characters, another name for each number"
+            )
+        check_length(f"info {one.name!r}", fields.group, len(one.value), 4 * num_envs)
+        found[one.name] = np.frombuffer(one.value, _FLOAT)
+        if np.isinf(found[one.name]).any():
+            raise errors.InvalidMessage(
+                f"info {one.name!r} of group {fields.group} is infinite; expected finite numbers, or NaN for none"
+            )
+    return found
 
 
 # --- a learner's messages -------------------------------------------------------------------------------------------

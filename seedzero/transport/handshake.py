@@ -11,7 +11,7 @@ from typing import Any
 from google.protobuf import message as protobuf
 
 from seedzero.config import sections
-from seedzero.core import errors, types
+from seedzero.core import errors, infos, types
 from seedzero.transport import codec, inference_pb2, messages
 
 PROTOCOL_VERSION = 2
@@ -170,7 +170,7 @@ def max_message_bytes(spec: types.EnvSpec, num_envs: int) -> int:
     """Returns the largest message of a session: a Step of E environments, and room for the rest."""
     per_env = spec.observation_bytes + 4 + 1 + 1 + spec.num_actions * spec.has_action_mask
     per_env += 4 * bool(spec.tasks) + bool(spec.seats) + 4 * (spec.num_players == 2 or bool(spec.seats))
-    return _OVERHEAD_BYTES + num_envs * per_env
+    return _OVERHEAD_BYTES + num_envs * (per_env + 4 * infos.MAX_INFOS)
 
 
 def _values(fields: protobuf.Message, kind: type[Any]) -> dict[str, Any]:

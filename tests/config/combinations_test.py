@@ -563,3 +563,9 @@ def test_levels_that_nobody_plays_are_told(changes: dict[str, int], notes: list[
     _, found = combinations.imply(asked, preset_env=asked.env.id, explicit=changes.keys())
     told = [note for note in found if "levels" in note]
     assert len(told) == len(notes) and all(part in note for part, note in zip(notes, told, strict=True))
+
+
+def test_keys_of_infos_are_for_environments_that_have_infos(said: golden.Said) -> None:
+    configs.override(configs.Config(), {"env.id": "gym:CartPole-v1", "metrics.info_keys": "success, depth"})
+    with said.raises(errors.ConfigError, "--metrics.info_keys=success "):
+        combinations.check(_catch(env__info_keys="success"))

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import dataclasses
 
+import golden
 import pytest
 
 from seedzero.config import configs, options, sections
+from seedzero.core import errors
 
 
 @pytest.mark.parametrize(
@@ -41,3 +43,12 @@ def test_shared_sections_are_checked_as_all_are() -> None:
 def test_of_the_replay_an_agent_with_a_queue_reads_its_rings_alone() -> None:
     read = [name for name in configs.fields() if name.startswith("replay.") and configs.is_read(name, "vtrace")]
     assert read == ["replay.num_slots"]
+
+
+def test_keys_of_infos_are_split_and_checked(said: golden.Said) -> None:
+    assert configs.override(configs.Config(), {"metrics.info_keys": "success,depth"}).env.info_keys == "success,depth"
+    for keys in ("a" * 65, "a\tb", ",".join(map(str, range(33)))):
+        with pytest.raises(errors.ConfigError, match="info_keys"):
+            configs.override(configs.Config(), {"metrics.info_keys": keys})
+    with said.raises(errors.ConfigError, "info_keys"):
+        configs.override(configs.Config(), {"metrics.info_keys": "a" * 65})

@@ -87,3 +87,12 @@ def test_the_returns_against_each_opponent_are_told() -> None:
         _ended(episodes.Scores(4, 0.25, 0.0, -0.5, 1.0, 5.0, by_task), is_best=False, is_record=False, cut_short=False)
     )
     assert told.said[0].endswith(" over 4 episodes, against random 0.75, mcts-9 -0.25")
+
+
+def test_numbers_of_the_environment_are_in_row_message_and_callback() -> None:
+    told = Told()
+    result = episodes.Scores(2, 1.0, 0.0, 1.0, 1.0, 5.0, info={"success": 0.5})
+    told.evaluated(_ended(result, is_best=False, is_record=False, cut_short=False))
+    ((row, _),), ((_, noted, _),) = told.rows, told.noted
+    assert row["evaluation_info/success"] == 0.5 and noted["info"] == {"success": 0.5}
+    assert "2 episodes, success 0.5" in told.said[0]

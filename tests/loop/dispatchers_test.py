@@ -333,3 +333,20 @@ def test_a_run_goes_on_beyond_the_largest_number_of_32_bits(make: loop_world.Mak
     world.play(world.join(), 16)
     assert world.loop.look().counts.stored > 2**31 and world.num_updates >= 5
     assert {before + 4, -(2**31)} <= set(world.rings.inserted_at.ravel().tolist())
+
+
+def test_numbers_of_the_environment_are_means_over_ended_episodes(make: loop_world.Make) -> None:
+    world = make()
+    session = world.join()
+    world.show_all(session, 0.0, first=True)
+    world.work()
+    for group, success in ((0, (1.0, 0.0)), (1, (1.0, np.nan))):
+        shown = loop_world.message(session, group, 1.0, final=True)
+        step = shown.request.step._replace(info={"success": np.array(success, np.float32)})
+        world.inbox.put(shown._replace(request=shown.request._replace(step=step)))
+        world.work()
+    found = world.dispatcher.gathered.drain()
+    assert found["info/success"] == pytest.approx(2 / 3) and found["episodes"] == 4
+    world.show_all(session, 0.0, first=True)
+    world.work()
+    assert not [name for name in world.dispatcher.gathered.drain() if name.startswith("info")]

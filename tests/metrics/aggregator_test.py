@@ -69,3 +69,20 @@ def test_threads_lose_no_value() -> None:
     slow.join()
     quick.join()
     assert gathered.drain() == {"n": 3.0}
+
+
+def test_numbers_of_the_environment_are_means_over_the_episodes_that_have_them() -> None:
+    gathered = aggregator.Aggregator()
+    for info in ({"success": 1.0, "depth": 4.0}, {"success": 0.0}, {}):
+        gathered.add_info(info)
+    assert gathered.drain() == {"info/depth": 4.0, "info/success": 0.5}
+
+
+def test_ever_new_names_are_left_out_and_counted() -> None:
+    gathered = aggregator.Aggregator()
+    for number in range(70):
+        gathered.add_info({str(number): 1.0})
+    found = gathered.drain()
+    assert len(found) == 65 and found["info_left_out"] == 6.0
+    gathered.add_info({"0": 3.0, "70": 1.0})
+    assert gathered.drain() == {"info/0": 3.0, "info_left_out": 1.0}

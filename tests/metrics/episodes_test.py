@@ -155,3 +155,17 @@ def test_a_mean_over_episodes_has_its_standard_error() -> None:
     assert episodes.with_error(found, num_seats=2) == {**found, "stderr_return": of_games}
     one = episodes.summarize(played[:1]).to_json()
     assert episodes.with_error(one) == one
+
+
+def test_numbers_of_the_environment_are_means_over_the_episodes_that_have_them() -> None:
+    played = episodes.Played(np.array([3, 5]), 4, max_steps=9)
+    yes, no = np.ones(2, bool), np.zeros(2, bool)
+    for depth, success in ((1.0, 1.0), (4.0, np.nan)):
+        first = types.EnvStep(np.zeros((2, 1)), np.zeros(2, np.float32), no, no)
+        played.record(np.array([5, 3]), first, yes)
+        info = {"depth": np.array([depth, np.nan], np.float32), "success": np.array([success, 0], np.float32)}
+        played.record(np.array([5, 3]), first._replace(terminated=yes, info=info), no)
+    result = played.result()
+    assert result.info == {"depth": 2.5, "success": 1 / 3}
+    assert result.to_json()["info"] == result.info
+    assert {"info/depth": 2.5, "info/success": 1 / 3}.items() <= result.flat().items() and "info" not in result.flat()

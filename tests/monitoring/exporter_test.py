@@ -212,3 +212,9 @@ def test_counters_begin_with_what_is_known_and_never_fall() -> None:
         samples = {sample.name: sample.value for family in collector.collect() for sample in family.samples}
         found.append(samples.get("seedzero_env_steps_total"))
     assert found == [None, 120, 120, 130]
+
+
+def test_an_environment_s_own_numbers_are_labels() -> None:
+    status = {**STATUS, "last_evaluation": {"update": 1, "info": {"success": 0.75}}}
+    found = shown(status, {"info/success": 0.5})
+    assert 0.75 in found.values() and 0.5 in found.values()

@@ -13,6 +13,8 @@ from seedzero.monitoring import tags
         ("first_mover_return", "rollout/first_mover_return"),
         ("episode_return/rooms_watermaze", "rollout/episode_return/rooms_watermaze"),
         ("matches/self_play", "matches/self_play"),
+        ("info/success", "info/success"),
+        ("evaluation_info/success", "eval/info/success"),
         ("env_steps", "time/env_steps"),
         ("env_steps/wolf", "time/env_steps/wolf"),
         ("loss/wolf", "train/loss/wolf"),

@@ -279,3 +279,13 @@ def test_without_a_league_no_view_mentions_one(tmp_path: pathlib.Path) -> None:
     assert shown.status().keys().isdisjoint({"matches", "policies"})
     assert "matches" not in (tmp_path / "metrics.jsonl").read_text()
     assert not (tmp_path / "league.jsonl").exists() and not screen.messages
+
+
+def test_the_environment_s_own_numbers_are_in_the_line_the_first_few(tmp_path: pathlib.Path) -> None:
+    view, _, gathered = _view(tmp_path, metrics__console="info/z")
+    gathered.add_info({name: 0.5 for name in "edcbaz"})
+    view.write_row({})
+    gathered.add_info({"a": 1.0})
+    shown = view.shown()
+    assert shown.infos == (("a", 1.0), ("b", 0.5), ("c", 0.5), ("d", 0.5)) and shown.more == (("info/z", 0.5),)
+    assert "a 1  b 0.5" in console.line_of(shown)

@@ -206,8 +206,8 @@ def test_impossible_actions_are_refused(spec: types.EnvSpec, actions: list[Any],
 
 
 def test_message_limit_holds_the_largest_step_and_little_more() -> None:
-    step = make_step(VECTORS)
-    size = len(codec.encode_step(63, 2**64 - 1, step))
+    info = {f"{number:02}" + "\N{GRINNING FACE}" * 62: np.ones(E, np.float32) for number in range(32)}
+    size = len(codec.encode_step(63, 2**64 - 1, make_step(VECTORS, info=info)))
     limit = handshake.max_message_bytes(VECTORS, E)
     assert size <= limit <= size + 2**16
     codec.check_size(b"1234", 4)
@@ -312,3 +312,41 @@ def test_impossible_played_actions_are_refused(played: list[int], named: str) ->
     data = codec.encode_step(1, 7, make_step(PIXELS, played=np.array(played, np.int32)))
     with pytest.raises(errors.InvalidMessage, match=f"played of group 1 .*{named}"):
         decode(data, PIXELS)
+
+
+INFO = {"is_success": np.array([1, np.nan, 0], np.float32), "depth": np.array([2.5, np.nan, -1], np.float32)}
+
+
+def test_numbers_of_the_environment_survive_the_wire() -> None:
+    step = decode(codec.encode_step(1, 7, make_step(VECTORS, info=INFO)), VECTORS)
+    assert step.info is not None and list(step.info) == ["is_success", "depth"]
+    np.testing.assert_array_equal([*step.info.values()], [*INFO.values()])
+    assert decode(codec.encode_step(1, 7, make_step(VECTORS, info={})), VECTORS).info is None
+
+
+@pytest.mark.parametrize(
+    ("info", "named"),
+    [
+        ([(str(number), 12) for number in range(33)], "info has 33 entries; expected at most 32"),
+        ([("", 12)], "name ''"),
+        ([("a" * 65, 12)], "1 to 64"),
+        ([("a" * 100_000, 12)], "1 to 64"),
+        ([("a\n", 12)], "printable"),
+        ([("a", 12), ("a", 12)], "another name"),
+        ([("a", 8)], "info 'a' of group 1 has 8 bytes; expected 12"),
+        ([("a", 0)], "0 bytes"),
+    ],
+)
+def test_impossible_numbers_of_the_environment_are_refused(info: list[tuple[str, int]], named: str) -> None:
+    message = inference_pb2.WorkerMessage.FromString(codec.encode_step(1, 7, make_step(VECTORS)))
+    for name, num_bytes in info:
+        message.step.info.add(name=name, value=bytes(num_bytes))
+    with pytest.raises(errors.InvalidMessage, match=named) as raised:
+        decode(message.SerializeToString(), VECTORS)
+    assert len(str(raised.value)) < 1000
+
+
+def test_an_infinite_number_of_the_environment_is_refused(said: golden.Said) -> None:
+    infinite = {"depth": np.array([0, np.inf, 0], np.float32)}
+    with said.raises(errors.InvalidMessage, "depth"):
+        decode(codec.encode_step(1, 7, make_step(VECTORS, info=infinite)), VECTORS)

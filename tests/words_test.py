@@ -66,12 +66,9 @@ OLD_PHRASES = {
 """Phrases that puzzled readers, and what to write instead."""
 OLD_PAGES: set[str] = {
     "README.md",
-    "docs/agents/alphazero.md",
     "docs/lab.md",
     "docs/league.md",
     "docs/league_lab.md",
-    "docs/scripted.md",
-    "docs/search.md",
     "docs/several_agents.md",
 }
 OLD_HELP: set[str] = set()

@@ -42,7 +42,7 @@ CHIPS = {
 
 
 class Slice(NamedTuple):
-    """Chips of one host. topology: as in the TPU compiler's topology names."""
+    """Chips of one host, or of several. topology: as in the TPU compiler's topology names."""
 
     chip: str
     topology: tuple[int, int, int]
@@ -63,6 +63,27 @@ SLICES = {
     "v6e-8": Slice("v6e", (2, 4, 1)),
 }
 """Google Cloud's name -> chips; one host each, which a learner can own."""
+
+
+def of_hosts(chips: str, num_hosts: int) -> Slice:
+    """Returns the slice of several hosts with these chips each: of a power of two, four chips a host.
+
+    The smallest dimension doubles with the hosts, the last one of equals: as Google Cloud's slices do. ValueError
+    where it has none.
+    """
+    host = SLICES[chips]
+    if num_hosts == 1:
+        return host
+    if host.num_chips != 4 or num_hosts < 1 or num_hosts & (num_hosts - 1):
+        raise ValueError(
+            f"{num_hosts} hosts of {chips}: slices of several hosts have 2, 4, 8, ... hosts of 4 chips each"
+        )
+    shape = list(host.topology if host.chip == "v5p" else host.topology[:2])
+    for _ in range(num_hosts.bit_length() - 1):
+        smallest = max(index for index, size in enumerate(shape) if size == min(shape))
+        shape[smallest] *= 2
+    columns, rows, layers = (*shape, 1)[:3]
+    return Slice(host.chip, (columns, rows, layers))
 
 
 class Cost(NamedTuple):

@@ -2,6 +2,8 @@
 
     python experiments/tpu_bounds.py [--preset=NAME] [--chips=v5e-4] [--usd_per_chip_hour=USD] [--SECTION.KEY=VALUE]
 
+With --cluster.num_hosts=N the update is compiled for a slice of N such hosts, and all others for one of them.
+
 The compiler comes with the package libtpu and needs no TPU. It tells each program's memory, arithmetic and moved
 bytes; times follow from the chip's peaks (`roofline.py`). Compiled are the learner's own programs with the shapes of
 a learner on such a machine.
@@ -11,6 +13,9 @@ sweeps of a search, is compiled by itself, once and twice in a row: the differen
 first. For acting with two loops of 2 and 4 trips (32 rows, small network, v5e) that gave 1.001 of the arithmetic and
 0.988 of the bytes of the same program with unrolled loops. Loops without a known number are counted once;
 "open_loops" of a program says how many there are, as in searches with masks of legal actions.
+
+"collectives" are the operations of a compiled program that send data between chips, those of a loop's body counted
+once, and "collective_mb" what they bring to each chip. Their time is not counted.
 """
 
 from __future__ import annotations
@@ -36,13 +41,16 @@ from jax.extend import core as jax_core
 from seedzero.cli import benchmark, parse
 from seedzero.config import configs, machines, options, presets
 from seedzero.core import errors, packages
-from seedzero.device import device_programs, memory, meshes, setups, states, tracing
+from seedzero.device import across, device_programs, memory, meshes, setups, states, tracing
 from seedzero.envs import registry
+from seedzero.learner import alike
 from seedzero.replay import sources
 
 DEFAULT_PRESET, DEFAULT_CHIPS = "atari", "v5e-1"
 NAMES = {"reanalyse": "reanalyse"}
 """A program's name -> the one that is told."""
+TOGETHER = ("update", "align")
+"""The programs that several hosts run together."""
 LEARN = "learn"
 """The program of devices that learn and do nothing else."""
 
@@ -80,8 +88,8 @@ def run(
       facts of the machine, predicted steps, updates and hours, and "programs": name; rows over all chips of a group;
       compile_seconds, beside other compilations; argument_gb, temporary_gb, aliased_gb; needed_gb, with the learner's
       other state; gflop and moved_gb of one call on each chip; roofline_ms; estimated_ms, the compiler's cycles of all
-      operations one after the other; open_loops; replay_share of the moved bytes that grow with the replay, None for
-      smaller acting batches.
+      operations one after the other; open_loops; collectives; collective_mb; replay_share of the moved bytes that grow
+      with the replay, None for smaller acting batches.
 
     Raises:
       UsageError: libtpu isn't installed.
@@ -89,14 +97,16 @@ def run(
       CapacityError: a program does not fit.
       EnvironmentFailure: the environment, and so its spec, can't be made.
     """
-    slice_, preset = roofline.SLICES[chips], preset or DEFAULT_PRESET
+    preset = preset or DEFAULT_PRESET
     setup, config = make_setup(preset, settings or {}, chips)
-    rows = _compile(setup, config, roofline.CHIPS[slice_.chip], report)
+    slice_ = roofline.of_hosts(chips, setup.num_hosts)
+    rows = _compile(setup, make_mesh(chips, setup.num_hosts), config, roofline.CHIPS[slice_.chip], report)
     return {
         "preset": preset,
         "machine": chips,
         "topology": topology_name(slice_),
         "chips": slice_.num_chips,
+        "hosts": setup.num_hosts,
         "device": setup.mesh.devices.flat[0].device_kind,
         "hbm_gb": roofline.CHIPS[slice_.chip].hbm_gb,
         "jax": jax.__version__,
@@ -114,8 +124,11 @@ def topology_name(slice_: roofline.Slice) -> str:
     return f"{slice_.chip}:{'x'.join(map(str, shape))}"
 
 
-def make_mesh(chips: str) -> jax.sharding.Mesh:
-    """Returns a mesh of absent chips, for compilation alone. UsageError without an installed libtpu."""
+def make_mesh(chips: str, num_hosts: int = 1) -> jax.sharding.Mesh:
+    """Returns a mesh of absent chips, host 0's first, for compilation alone. UsageError without an installed libtpu.
+
+    The chips of two meshes are the same.
+    """
     if importlib.util.find_spec("libtpu") is None and "TPU_LIBRARY_PATH" not in os.environ:
         command = packages.install_command("jax[tpu]")
         raise errors.UsageError(f"the TPU's compiler, package libtpu, isn't installed: {command}")
@@ -123,42 +136,60 @@ def make_mesh(chips: str) -> jax.sharding.Mesh:
         os.environ.setdefault(name, value)
     jax.config.update("jax_platforms", "cpu")  # else JAX would look for a TPU wherever libtpu is installed
     jax.config.update("jax_enable_compilation_cache", False)  # compilation is what is told
-    slice_ = roofline.SLICES[chips]
+    return _absent(chips, num_hosts)
+
+
+@functools.cache
+def _absent(chips: str, num_hosts: int) -> jax.sharding.Mesh:
     found = topologies.get_topology_desc(
-        platform="tpu", topology_name=topology_name(slice_), chips_per_host_bounds=slice_.topology
+        platform="tpu",
+        topology_name=topology_name(roofline.of_hosts(chips, num_hosts)),
+        chips_per_host_bounds=roofline.SLICES[chips].topology,
     )
-    return jax.sharding.Mesh(np.array(found.devices), (meshes.AXIS,))
+    devices = sorted(found.devices, key=lambda device: device.process_index)
+    return jax.sharding.Mesh(np.array(devices), (meshes.AXIS,))
 
 
 def make_setup(
     preset: str, settings: Mapping[str, options.Value | str], chips: str
 ) -> tuple[setups.Setup, configs.Config]:
-    """Returns the setup and settings of a learner on these chips; errors as in `run`."""
-    mesh = make_mesh(chips)
+    """Returns the setup and settings of a learner, or of one of several hosts, on these chips; errors as in `run`."""
     agent = str(settings.get("run.agent", configs.agent_names()[0]))
     config = configs.override(presets.get(preset, agent), settings)
+    try:
+        everywhere = make_mesh(chips, config.cluster.num_hosts)
+    except ValueError as error:
+        raise errors.ConfigError(
+            f"--cluster.num_hosts={config.cluster.num_hosts}, --chips={chips}: {error}"
+        ) from error
+    mesh = meshes.part(everywhere, range(roofline.SLICES[chips].num_chips))
     machine = machines.Machine("tpu", machines.num_cores(), mesh.devices.size)
     config, _ = machines.resolve(config, preset=preset, explicit=settings.keys(), machine=machine)
     return setups.make(config, registry.spec(config.env), mesh), config
 
 
 def traces(
-    setup: setups.Setup, *, on_host: bool = False
+    setup: setups.Setup, everywhere: jax.sharding.Mesh | None = None, *, on_host: bool = False
 ) -> dict[tuple[str, int], Callable[[], tracing.UncompiledProgram]]:
     """Returns the tracing functions of the learner's programs, by name and rows over all devices.
 
-    on_host: whether the host keeps the replay's frames.
+    everywhere: the devices of all hosts, if there are several. on_host: whether the host keeps the replay's frames.
     """
     actor = states.abstract_actor(setup)
     if on_host:
         actor = actor._replace(rings=actor.rings._replace(observation=None))
-    strategy = device_programs.choose_strategy(setup, on_host=on_host, on_ready=lambda: None)
+    several = setup.num_hosts > 1 and everywhere is not None
+    # That of several hosts wants their devices, of which none is here; its update is traced below.
+    one = setup._replace(num_hosts=1) if several else setup
+    strategy = device_programs.choose_strategy(one, on_host=on_host, on_ready=lambda: None)
     tracer = tracing.ProgramTracer(setup, states.abstract_train(setup), actor, strategy.held)
     num_shards, reanalyse = setup.layout.num_shards, setup.agent.reanalyse
     reanalysed = dict.fromkeys(("reanalyse", "draw_stale", "renew"), reanalyse.batch_size if reanalyse else 0)
     acting = {("act", size * num_shards): functools.partial(tracer.act, size) for size in reversed(setup.sizes)}
-    traced = {**strategy.trace_update(tracer), **(strategy.trace_reanalyse(tracer) if reanalyse else {})}
-    training = {(name, reanalysed.get(name, setup.batch_size)): trace for name, trace in traced.items()}
+    whole = across.on_all_hosts(setup, everywhere) if several else setup
+    update = across.trace_update(whole, tracer) if several else strategy.trace_update(tracer)
+    traced = {**update, **(strategy.trace_reanalyse(tracer) if reanalyse else {})}
+    training = {(name, reanalysed.get(name, whole.batch_size)): trace for name, trace in traced.items()}
     return {**acting, **training}
 
 
@@ -263,15 +294,21 @@ def _body_cost(loop: Mapping[str, Any], trips: int, mesh: jax.sharding.Mesh) -> 
 
 
 def _compile(
-    setup: setups.Setup, config: configs.Config, chip: roofline.Chip, report: Callable[[Row], None]
+    setup: setups.Setup,
+    everywhere: jax.sharding.Mesh,
+    config: configs.Config,
+    chip: roofline.Chip,
+    report: Callable[[Row], None],
 ) -> list[Row]:
     """Returns the compiled programs' rows: acting, largest first, then training. Reports each at its end."""
     on_host = config.replay.placement == "host"
-    whole, half = traces(setup, on_host=on_host), traces(halved(setup), on_host=on_host)
+    whole, half = (traces(one, everywhere, on_host=on_host) for one in (setup, halved(setup)))
 
     def row(name: str, num_rows: int) -> Row:
         is_apart = name == LEARN and setup.learners is not None  # it is given no replay
-        program = compile_program(whole[name, num_rows], setup.learns_on if is_apart else setup.mesh)
+        together = setup.num_hosts > 1 and name in TOGETHER
+        mesh = everywhere if together else setup.learns_on if is_apart else setup.mesh
+        program = compile_program(whole[name, num_rows], mesh)
         is_smaller = name == "act" and num_rows < setup.max_rows
         share = None if is_smaller or is_apart else replay_share(program, half[name, num_rows](), setup)
         return {"name": NAMES.get(name, name), "rows": num_rows, **_figures(program, chip), "replay_share": share}
@@ -288,6 +325,7 @@ def _compile(
 
 def _figures(program: TpuProgram, chip: roofline.Chip) -> Row:
     found = program.compiled.memory_analysis()
+    num_collectives, num_bytes = collectives(program.compiled.as_text())
     return {
         "compile_seconds": program.compile_seconds,
         "argument_gb": found.argument_size_in_bytes / _GB,
@@ -299,7 +337,23 @@ def _figures(program: TpuProgram, chip: roofline.Chip) -> Row:
         "roofline_ms": 1e3 * roofline.seconds(program.cost, chip),
         "estimated_ms": program.cost.cycles / (1e6 * chip.ghz),
         "open_loops": program.open_loops,
+        "collectives": num_collectives,
+        "collective_mb": num_bytes / 1e6,
     }
+
+
+_COLLECTIVE = re.compile(
+    r"= (.+?) (?:all-reduce|all-gather|all-to-all|collective-permute|ragged-all-to-all|reduce-scatter)(?:-done)?\("
+)
+_ARRAY = re.compile(r"\b(?:pred|[a-z]+(\d+)\w*)\[([\d,]*)\]")
+
+
+def collectives(text: str) -> tuple[int, int]:
+    """Returns the number of a program's operations that send data between devices, and the bytes of their results."""
+    results = _COLLECTIVE.findall(text)
+    arrays = [found for result in results for found in _ARRAY.findall(result)]
+    sizes = [math.prod(map(int, filter(None, shape.split(",")))) * int(bits or 8) // 8 for bits, shape in arrays]
+    return len(results), sum(sizes)
 
 
 def replay_share(program: TpuProgram, half: tracing.UncompiledProgram, setup: setups.Setup) -> float | None:
@@ -326,13 +380,13 @@ def predict(
         groups = {"acting": used.keys() - {LEARN}, "learning": {LEARN}}
 
     def pace(names: Collection[str], time: str) -> float:
-        return float(1 / sum(used[name][time] / 1e3 * calls[name] for name in names))
+        return float(setup.num_hosts / sum(used[name][time] / 1e3 * calls[name] for name in names))
 
     paces = {f"{group}_steps_per_second": pace(names, "roofline_ms") for group, names in groups.items()}
     on_device = min(paces.values())
     is_atari = config.env.id.startswith(("atari:", "gym:ALE/"))
     measured = roofline.ATARI_STEPS_PER_SECOND if is_atari else roofline.TRANSPORT_STEPS_PER_SECOND
-    on_host = host_steps_per_second or measured
+    on_host = setup.num_hosts * (host_steps_per_second or measured)
     predicted = min(on_device, on_host)
     hours = roofline.hours(predicted, setup.spec.frames_per_step)
     found = {
@@ -341,17 +395,17 @@ def predict(
         "estimated_steps_per_second": min(pace(names, "estimated_ms") for names in groups.values()),
         "host_steps_per_second": on_host,
         "predicted_steps_per_second": predicted,
-        "predicted_updates_per_second": predicted * calls[LEARN],
+        "predicted_updates_per_second": predicted / setup.num_hosts * calls[LEARN],
         "hours_200m_frames": hours,
     }
     if usd_per_chip_hour is not None:
-        num_chips = sum(mesh.devices.size for mesh in (setup.mesh, setup.learners) if mesh)
+        num_chips = setup.num_hosts * sum(mesh.devices.size for mesh in (setup.mesh, setup.learners) if mesh)
         found["usd_200m_frames"] = hours * usd_per_chip_hour * num_chips
     return found
 
 
 def calls_per_step(setup: setups.Setup, config: configs.Config) -> dict[str, float]:
-    """Returns each program's calls for a stored step, at full acting batches and the preset's ratios."""
+    """Returns each program's calls for a stored step of a host, at full acting batches and the preset's ratios."""
     data, reanalyse = setup.agent.data, setup.agent.reanalyse
     if isinstance(data, sources.Queue):
         updates = 1 / (data.batch_size * data.length)
@@ -362,6 +416,7 @@ def calls_per_step(setup: setups.Setup, config: configs.Config) -> dict[str, flo
         "act": 1 / setup.max_rows,
         **dict.fromkeys(("update", "draw", LEARN, "write_back"), updates),
         **dict.fromkeys(("reanalyse", "draw_stale", "renew"), reanalyses),
+        "align": updates / alike.EVERY_UPDATES,
     }
 
 
@@ -405,7 +460,9 @@ COMMAND = parse.Command(
     details=f"""
 Needs the package jax[tpu] and no TPU. Memory in GB, gflop and moved_gb are of a call on each chip; roofline_ms is the
 least time by the chip's published peaks; estimated_ms: by the compiler's cycles; replay_share: the share of the moved
-bytes that grows with the replay; aliased_gb: arguments updated in place; needed_gb: all in memory.
+bytes that grows with the replay; aliased_gb: arguments updated in place; needed_gb: all in memory; collectives: the
+operations that send data between chips, whose time is not counted, and collective_mb what they bring to each.
+--cluster.num_hosts=2, 4, 8, ...: of a slice of so many hosts with four chips each; steps are those of all hosts.
 Predictions are upper bounds: the device's, cut by a host's, measured elsewhere:
 {roofline.ATARI_STEPS_PER_SECOND:,.0f} steps of Atari a second, {roofline.TRANSPORT_STEPS_PER_SECOND:,.0f} of others.
 estimated_steps_per_second comes from estimated_ms and is nearer. --replay.placement=auto counts as device.""",

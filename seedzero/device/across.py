@@ -34,31 +34,17 @@ class AcrossHosts(strategies.Strategy):
         placed = jax.device_put(np.int32(seed), meshes.replicated(setup.mesh))
         self._seed = _assembled(placed, (), meshes.replicated(self._everywhere))
         self._num_hosts = setup.num_hosts
-        num_shards = setup.layout.num_shards * setup.num_hosts
-        self._setup = setup._replace(
-            mesh=self._everywhere,
-            layout=setup.layout._replace(num_shards=num_shards),
-            batch_size=setup.batch_size * setup.num_hosts,
-        )
+        self._setup = on_all_hosts(setup, self._everywhere)
 
     def trace_update(self, tracer: tracing.ProgramTracer) -> tracing.Traces:
-        train = meshes.placed(tracer.train, meshes.replicated(self._everywhere))
-        rings, feed = self._shapes(tracer.actor.rings), self._shapes(_by_shard(tracer.setup, tracer.feed))
-        actor = tracer.actor._replace(rings=rings)
-        whole = tracing.ProgramTracer(self._setup, train, actor, lambda _: ())
-        given = (train, *self._split(rings)), (feed,)
-        trace = functools.partial(whole.program, "update", make_update, *given, donate=(1, 2), has_metrics=True)
-        return {
-            "update": trace,
-            "align": functools.partial(whole.program, "align", make_align, (train,), (), donate=(1,)),
-        }
+        return trace_update(self._setup, tracer)
 
     def run_update(
         self, run: tracing.Bundle, given: strategies.Learning, feed: steps.Feed, num_updates: int
     ) -> strategies.Updated:
         _, train, rings = given
         feed = jax.device_put(_by_shard(self._setup, feed, self._mesh.devices.size), meshes.sharded(self._mesh))
-        split = self._split(self._joined(rings))
+        split = _split(self._setup, self._joined(rings))
         train, written, values = run["update"](self._seed, train, *split, self._joined(feed))
         return train, rings._replace(**self._own(written)), values.addressable_data(0)
 
@@ -69,12 +55,6 @@ class AcrossHosts(strategies.Strategy):
         """
         aligned, checksums = run["align"](self._seed, train)
         return aligned, checksums.addressable_data(0)
-
-    def _split(self, rings: ring_store.Rings) -> tuple[dict[str, Any], ring_store.Rings]:
-        """Returns the arrays of the rings that an update writes, and the rings without these."""
-        names = ("weight", "max_weight") if self._setup.prioritization else ()
-        left: dict[str, Any] = dict.fromkeys(names)
-        return {name: getattr(rings, name) for name in names}, rings._replace(**left)
 
     def spread(self, train: base.TrainState) -> base.TrainState:
         """Returns host 0's train state, as updates take it; all hosts call it together."""
@@ -99,12 +79,38 @@ class AcrossHosts(strategies.Strategy):
         sharding, number = meshes.sharded(self._mesh), self._num_hosts
         return jax.tree.map(lambda x: _assembled(x, (x.shape[0] // number, *x.shape[1:]), sharding), tree)
 
-    def _shapes(self, tree: Any) -> Any:
-        """Returns the shapes, dtypes and shardings of `_joined`'s results."""
-        sharding, number = meshes.sharded(self._everywhere), self._num_hosts
+
+def on_all_hosts(setup: setups.Setup, everywhere: jax.sharding.Mesh) -> setups.Setup:
+    """Returns the setup of updates, on the devices of all hosts. setup: of one host."""
+    num_shards = setup.layout.num_shards * setup.num_hosts
+    layout, batch_size = setup.layout._replace(num_shards=num_shards), setup.batch_size * setup.num_hosts
+    return setup._replace(mesh=everywhere, layout=layout, batch_size=batch_size)
+
+
+def trace_update(setup: setups.Setup, tracer: tracing.ProgramTracer) -> tracing.Traces:
+    """Returns the programs that all hosts run together. setup: `on_all_hosts`; tracer: of one host."""
+    sharding, number = meshes.sharded(setup.mesh), setup.num_hosts
+
+    def joined(tree: Any) -> Any:
         return jax.tree.map(
             lambda x: jax.ShapeDtypeStruct((x.shape[0] * number, *x.shape[1:]), x.dtype, sharding=sharding), tree
         )
+
+    train = meshes.placed(tracer.train, meshes.replicated(setup.mesh))
+    rings, feed = joined(tracer.actor.rings), joined(_by_shard(tracer.setup, tracer.feed))
+    whole = tracing.ProgramTracer(setup, train, tracer.actor._replace(rings=rings), lambda _: ())
+    given = (train, *_split(setup, rings)), (feed,)
+    return {
+        "update": functools.partial(whole.program, "update", make_update, *given, donate=(1, 2), has_metrics=True),
+        "align": functools.partial(whole.program, "align", make_align, (train,), (), donate=(1,)),
+    }
+
+
+def _split(setup: setups.Setup, rings: ring_store.Rings) -> tuple[dict[str, Any], ring_store.Rings]:
+    """Returns the arrays of the rings that an update writes, and the rings without these."""
+    names = ("weight", "max_weight") if setup.prioritization else ()
+    left: dict[str, Any] = dict.fromkeys(names)
+    return {name: getattr(rings, name) for name in names}, rings._replace(**left)
 
 
 def _assembled(x: jax.Array, shape: tuple[int, ...], sharding: jax.sharding.Sharding) -> jax.Array:

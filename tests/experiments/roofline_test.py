@@ -37,3 +37,30 @@ def test_every_slice_is_of_a_known_chip() -> None:
     assert sizes == {name: int(name.rpartition("-")[2]) for name in sizes}
     for chip in roofline.CHIPS.values():
         assert 100 < chip.tflops < 1000 and 500 < chip.hbm_gb_per_second < 3000 and 16 <= chip.hbm_gb < 100
+
+
+@pytest.mark.parametrize(
+    ("chips", "num_hosts", "topology"),
+    [
+        ("v5e-8", 1, (2, 4, 1)),
+        ("v5e-4", 2, (2, 4, 1)),
+        ("v5e-4", 4, (4, 4, 1)),
+        ("v6e-4", 8, (4, 8, 1)),
+        ("v5p-8", 2, (2, 2, 2)),
+        ("v5p-8", 4, (2, 2, 4)),
+        ("v5p-8", 8, (2, 4, 4)),
+        ("v5p-8", 16, (4, 4, 4)),
+    ],
+)
+def test_a_slice_of_several_hosts_has_the_cloud_s_topology(
+    chips: str, num_hosts: int, topology: tuple[int, int, int]
+) -> None:
+    found = roofline.of_hosts(chips, num_hosts)
+    assert found == (roofline.SLICES[chips].chip, topology)
+    assert found.num_chips == num_hosts * roofline.SLICES[chips].num_chips
+
+
+@pytest.mark.parametrize(("chips", "num_hosts"), [("v5e-1", 4), ("v5e-8", 2), ("v5e-4", 3), ("v5e-4", 0)])
+def test_other_hosts_are_in_no_slice(chips: str, num_hosts: int) -> None:
+    with pytest.raises(ValueError, match=f"{num_hosts} hosts of {chips}"):
+        roofline.of_hosts(chips, num_hosts)

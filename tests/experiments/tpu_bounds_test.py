@@ -74,6 +74,50 @@ def test_traces_are_those_of_the_shapes(small: tuple[setups.Setup, configs.Confi
     assert "refreshed_share" in names
 
 
+def test_an_update_of_several_hosts_is_traced_for_the_devices_of_all() -> None:
+    settings = {"reanalyse.per_insert": 0.5, "reanalyse.batch_size": 8, "training.num_devices": 1}
+    config = configs.override(presets.get("atari", "muzero"), {**TINY, **settings, "cluster.num_hosts": 2})
+    setup, everywhere = setups.make(config, PIXELS, meshes.make(1)), meshes.make(2)
+    traced = tpu.traces(setup, everywhere)
+    assert list(traced) == [("act", 16), ("act", 8), ("update", 32), ("align", 32), ("reanalyse", 8)]
+    update = traced["update", 32]()
+    text = update.function.lower().as_text()
+    assert "all_reduce" in text and "num_partitions = 2" in text
+    assert "num_partitions = 1" in traced["act", 8]().function.lower().as_text()
+
+
+def test_several_hosts_take_as_many_steps_and_their_chips_cost_as_much(
+    small: tuple[setups.Setup, configs.Config],
+) -> None:
+    setup, config = small
+    rows = _rows(act=1.6, update=2.0, reanalyse=1.6, align=4.0)
+    # 0.7 ms a step, and 4.0 ms a hundredth as often as an update, which is every fourth step.
+    found = tpu.predict(rows, setup._replace(num_hosts=4), config, 1e9, 3.0)
+    assert found["predicted_steps_per_second"] == pytest.approx(4 * 1e3 / 0.71)
+    assert found["predicted_updates_per_second"] == pytest.approx(1e3 / 0.71 / 4)
+    assert found["usd_200m_frames"] == pytest.approx(50e6 / (4e3 / 0.71) / 3600 * 3.0 * 8)
+    cut = tpu.predict(rows, setup._replace(num_hosts=4), config, 100.0, None)
+    assert cut["predicted_steps_per_second"] == 400, "a host's, four times"
+
+
+def test_hosts_that_no_slice_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    with pytest.raises(errors.ConfigError, match=r"--cluster\.num_hosts=3, --chips=v5e-4"):
+        tpu.make_setup("catch", {"cluster.num_hosts": 3}, "v5e-4")
+
+
+def test_collectives_are_counted_with_what_they_bring() -> None:
+    text = """
+  %ar = f32[10,4]{1,0:T(8,128)} all-reduce(f32[10,4] %x), replica_groups={{0,1}}
+  %start = (f32[3]{0}, f32[6]{0}) all-gather-start(f32[3] %y), dimensions={0}
+  %done = f32[6]{0} all-gather-done(%start)
+  %two = (bf16[8]{0}, pred[2]{0}, u32[]) all-reduce(%a, %b, %c)
+  ROOT %r = f32[10]{0} add(%ar, %all-reduce)
+"""
+    # 40 and 6 numbers of 4 bytes; 8 of 2 bytes, 2 of one, one of 4.
+    assert tpu.collectives(text) == (3, 160 + 24 + 16 + 2 + 4)
+
+
 def test_half_a_ring_keeps_the_stride(small: tuple[setups.Setup, configs.Config]) -> None:
     setup, _ = small
     assert tpu.halved(setup).slot_length == setup.slot_length // 2

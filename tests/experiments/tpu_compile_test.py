@@ -104,6 +104,14 @@ def test_chips_that_act_and_chips_that_learn_compile(chips: str, num_acting: int
     assert found == {"act", "draw", "learn"}
 
 
+def test_an_update_of_four_hosts_waits_twice_for_the_others() -> None:
+    setup, _ = tpu.make_setup("catch", {"cluster.num_hosts": 4, "network.width": 16}, "v5e-4")
+    everywhere = tpu.make_mesh("v5e-4", 4)
+    (trace,) = [trace for (name, _), trace in tpu.traces(setup, everywhere).items() if name == "update"]
+    number, num_bytes = tpu.collectives(tpu.compile_program(trace, everywhere).compiled.as_text())
+    assert number == 2 and num_bytes > 0
+
+
 @pytest.mark.parametrize("name", ["act", "update", "reanalyse"])
 def test_temporary_memory_is_small_beside_the_replay(name: str) -> None:
     memory = _program(name, ATARI["replay.capacity"]).compiled.memory_analysis()

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from seedzero.bucket import bucket
-from seedzero.cli import output, parse
+from seedzero.cli import output, parse, play_page
 from seedzero.core import errors, exit_codes, printable
 from seedzero.evaluation import agent_choice
+from seedzero.learner import paging
 
 if TYPE_CHECKING:
     from seedzero.play import tables
@@ -38,8 +39,16 @@ def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
     from seedzero.play import tables
 
     choice = choice.absolute()
+    if is_on_page := arguments.switch("page"):
+        paging.check_packages("seedzero play --page")
     with output.others_aside():
         table = tables.HumanTable(choice, seat(arguments), num_simulations=arguments.integer("simulations", minimum=1))
+        if is_on_page:
+            found = _on_page(table, choice)
+    if is_on_page:
+        output.print_json(found)
+        return exit_codes.DONE
+    with output.others_aside():
         session = HumanSession(table, choice.path / recordings.FOLDER, sys.stdin.readline, _show)
         try:
             session.play()
@@ -50,6 +59,24 @@ def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
             table.close()
     output.print_json(session.to_json())
     return exit_codes.DONE
+
+
+def _on_page(table: tables.HumanTable, choice: agent_choice.AgentChoice) -> dict[str, Any]:
+    """Serves the page with the person's seat until Ctrl-C; returns the result."""
+    from seedzero.page import human_seat, recordings, serve
+
+    human = human_seat.HumanSeat(table, choice.path / recordings.FOLDER)
+
+    def ready(url: str) -> None:
+        output.say(f"play at {url}#/play; Ctrl-C ends the page")
+        play_page.open_browser(f"{url}#/play")
+
+    try:
+        serve.serve(choice.path.resolve(), play_page.HOST, 0, "", ready, trusted=choice.trusted, human=human)
+    finally:
+        human.finish()
+        table.close()
+    return human.to_json()
 
 
 def seat(arguments: parse.Arguments) -> str | None:

@@ -16,7 +16,7 @@ from seedzero.core import errors, exit_codes
 from seedzero.evaluation import agent_choice
 from seedzero.learner import paging
 
-_HOST = "127.0.0.1"
+HOST = "127.0.0.1"
 
 
 def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
@@ -44,7 +44,7 @@ def run(arguments: parse.Arguments, choice: agent_choice.AgentChoice) -> int:
         output.say(f"the record: {url}#/record?{address}; Ctrl-C ends its page")
         open_browser(f"{url}#/record?{address}")
 
-    serve.serve(choice.path.resolve(), _HOST, 0, "", ready, trusted=choice.trusted)
+    serve.serve(choice.path.resolve(), HOST, 0, "", ready, trusted=choice.trusted)
     return exit_codes.DONE
 
 

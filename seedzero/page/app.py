@@ -17,6 +17,7 @@ from seedzero.page import (
     event_streams,
     guard,
     history,
+    human_seat,
     league_view,
     library,
     live_feeds,
@@ -38,8 +39,11 @@ _NUM_BUCKETS = 600
 class Page:
     """The answers about the runs below a directory."""
 
-    def __init__(self, root: pathlib.Path, *, trusted: bool = False) -> None:
-        """trusted: as of `thinker.ThoughtAnswers`."""
+    def __init__(
+        self, root: pathlib.Path, *, trusted: bool = False, human: human_seat.HumanSeat | None = None
+    ) -> None:
+        """trusted: as of `thinker.ThoughtAnswers`. human: the seat of a person who plays; None: nobody does."""
+        self.human = human
         self.root, self.places = root, event_streams.StreamPlaces()
         self.live = live_feeds.LiveViews(root)
         self.recordings, self.thinker = recordings.Recordings(root), thinker.Thinker()
@@ -160,6 +164,7 @@ def make(
         "/api/live": page.live.now,
         **page.recordings.answers(),
         **page.thoughts.answers(),
+        **(page.human.answers() if page.human else {}),
     }
     routes: list[routing.BaseRoute] = [routing.Route(path, _answering(read)) for path, read in answers.items()]
     routes += [
@@ -168,8 +173,10 @@ def make(
         routing.Route("/api/live/stream", live_stream),
         routing.Mount("/static", staticfiles.StaticFiles(directory=STATIC)),
     ]
+    posts = {human_seat.PATH: human_seat.endpoint(page.human)} if page.human else {}
+    routes += [routing.Route(path, post, methods=["POST"]) for path, post in posts.items()]
     login = (STATIC / "token.html").read_text(encoding="utf-8")
-    return guard.Gate(applications.Starlette(routes=routes), hosts, token, cookie, login, root)
+    return guard.Gate(applications.Starlette(routes=routes), hosts, token, cookie, login, root, frozenset(posts))
 
 
 def _answering(read: Callable[[requests.Request], dict[str, Any]]) -> Callable[[requests.Request], responses.Response]:

@@ -65,12 +65,21 @@ class Gate:
     """Passes requests on to an ASGI application; reads alone, of allowed hosts, with the token if there is one."""
 
     def __init__(
-        self, app: types.ASGIApp, hosts: HostNames, token: str, cookie: str, login: str, root: str = ""
+        self,
+        app: types.ASGIApp,
+        hosts: HostNames,
+        token: str,
+        cookie: str,
+        login: str,
+        root: str = "",
+        posts: frozenset[str] = frozenset(),
     ) -> None:
         """token: "": none is needed. cookie: its name. login: HTML with the form for the token.
 
-        root: path of the page behind a proxy, which may leave it in its requests or not; "": none.
+        root: path of the page behind a proxy, which may leave it in its requests or not; "": none. posts: paths that
+        take JSON by POST, of the page's own requests.
         """
+        self._posts = posts
         self._app, self._hosts, self._token, self._login, self.cookie = app, hosts, token, login, cookie
         self._root = urllib.parse.unquote(root)
         self._secret = hmac.new(token.encode(), b"seedzero page", hashlib.sha256).hexdigest()
@@ -105,7 +114,10 @@ class Gate:
             return _refusal(403, "another site asked for this; only the page's own requests are answered")
         if self._token and path == "/token" and request.method == "POST":
             return self._exchange(await _read_token(request))
-        if request.method not in ("GET", "HEAD"):
+        if request.method == "POST" and path in self._posts:
+            if not _is_own_post(request):
+                return _refusal(403, "a move is JSON that the page itself sends")
+        elif request.method not in ("GET", "HEAD"):
             refusal = _refusal(405, "the page only reads: GET and HEAD alone")
             refusal.headers["Allow"] = "GET, HEAD"
             return refusal
@@ -148,6 +160,12 @@ async def _read_token(request: requests.Request) -> str:
             return ""
     form = urllib.parse.parse_qs(content.decode("ascii", errors="replace"))
     return form.get("token", [""])[0].strip()
+
+
+def _is_own_post(request: requests.Request) -> bool:
+    """Returns whether a POST is the page's: another site's form cannot send JSON, and its script would be asked."""
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    return site == "same-origin" and request.headers.get("content-type", "").startswith("application/json")
 
 
 def _is_same(given: str, expected: str) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import uvicorn
 
 from seedzero.core import errors
-from seedzero.page import app, connections, guard
+from seedzero.page import app, connections, guard, human_seat
 from seedzero.processes import signals
 
 _END_SECONDS = 2
@@ -32,11 +32,12 @@ def serve(
     *,
     trusted: bool = False,
     proxy: tuple[str, str] = ("", ""),
+    human: human_seat.HumanSeat | None = None,
 ) -> None:
     """Serves the runs below a directory until SIGINT, SIGTERM or SIGHUP. Raises UsageError.
 
-    port: 0: any free one. token: "": none is asked for. ready: receives the URL. trusted: as of `app.Page`. proxy:
-    name and path of the page behind one, "": the page's own.
+    port: 0: any free one. token: "": none is asked for. ready: receives the URL. trusted, human: as of `app.Page`.
+    proxy: name and path of the page behind one, "": the page's own.
     """
     if not token and not guard.is_loopback(host):
         raise errors.UsageError(
@@ -46,7 +47,7 @@ def serve(
     _return_large_blocks()
     with _bound(host, port) as listener:
         number = listener.getsockname()[1]
-        page = app.Page(root, trusted=trusted)
+        page = app.Page(root, trusted=trusted, human=human)
         try:
             asyncio.run(_serve(page, host, number, token, listener, ready, proxy))
         finally:

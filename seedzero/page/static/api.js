@@ -1,9 +1,17 @@
-// Asks the server: JSON by GET, new rows by server-sent events after a cursor.
+// Asks the server: JSON by GET, a person's moves by POST, new rows by server-sent events after a cursor.
 
 export class Refused extends Error {}
 
-export async function get(path, parameters = []) {
-  const response = await fetch(`${path}?${new URLSearchParams(parameters)}`, { headers: { Accept: "application/json" } });
+export function get(path, parameters = []) {
+  return answered(fetch(`${path}?${new URLSearchParams(parameters)}`, { headers: { Accept: "application/json" } }));
+}
+
+export function post(path, value) {
+  return answered(fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(value) }));
+}
+
+async function answered(asked) {
+  const response = await asked;
   if (response.status === 401) {
     location.reload();
     return new Promise(() => {});

@@ -1,11 +1,12 @@
 // Shows the page that the address names: #/, #/run?run=NAME, #/compare?run=A&run=B, #/league, #/settings, #/records,
-// #/record?run=NAME&record=FILE&step=N, #/runtime, #/game?run=NAME&environment=N.
+// #/record?run=NAME&record=FILE&step=N, #/runtime, #/game?run=NAME&environment=N, #/play.
 
 import { get } from "./api.js";
 import { comparePage } from "./compare.js";
 import { el, notice, remember, remembered, showLeague } from "./dom.js";
 import { gamePage } from "./game.js";
 import { leaguePage } from "./league.js";
+import { playPage } from "./play.js";
 import { recordPage } from "./record.js";
 import { recordsPage } from "./records.js";
 import { runPage } from "./run.js";
@@ -27,15 +28,16 @@ async function show() {
   const parameters = new URLSearchParams(query);
   const runs = parameters.getAll("run");
   const main = document.getElementById("main");
-  const kind = path in OF_A_RUN && runs.length ? path : path === "compare" && runs.length ? "compare" : "";
+  const kind = path in OF_A_RUN && runs.length ? path : path === "compare" && runs.length ? "compare" : path === "play" ? "play" : "";
   notice("");
   document.getElementById("crumbs").replaceChildren(...(kind in OF_A_RUN ? crumbs(kind, runs[0]) : []));
-  document.title = kind ? `${runs.join(", ")} · seedzero` : "seedzero";
+  document.title = kind ? `${runs.join(", ") || kind} · seedzero` : "seedzero";
   if (!isFirst) main.focus({ preventScroll: true });
   isFirst = false;
   window.scrollTo(0, 0);
   if (["runtime", "game"].includes(kind)) get("api/run", { run: runs[0] }).then((found) => showLeague(found.has_league), () => {});
-  if (kind === "compare") page = await comparePage(main, runs);
+  if (kind === "play") page = await playPage(main);
+  else if (kind === "compare") page = await comparePage(main, runs);
   else if (kind) page = await OF_A_RUN[kind](main, runs[0], parameters);
   else page = runsPage(main);
 }

@@ -67,7 +67,7 @@ async function fill(run, select, recorded) {
   select.replaceChildren(...checkpoints, ...(frozen.length ? [el("optgroup", { label: "frozen players" }, frozen)] : []));
 }
 
-function draw(thought, observe) {
+export function draw(thought, observe) {
   const more = thought.num_choices > thought.choices.length ? el("p", { class: "faint" }, counted(thought.num_choices - thought.choices.length, "more action")) : "";
   const searches = thought.value !== null;
   const value = searches ? el("p", {}, `value ${fixed(thought.value)}, of the network alone ${fixed(thought.network_value)}`) : "";

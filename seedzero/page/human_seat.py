@@ -1,0 +1,161 @@
+"""A person's seat on the page: the position of one game as JSON, and the person's moves.
+
+Everything here runs on threads, one at a time. An answer has what the person's seat may see, and no more.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from starlette import concurrency, requests, responses
+
+from seedzero.core import errors, json_object, printable
+from seedzero.page import queries, thoughts
+from seedzero.play import boards
+
+if TYPE_CHECKING:
+    from seedzero.play import tables  # JAX
+
+PATH = "/api/play"
+_MAX_BYTES = 4096
+_WORDS = ("move", "undo", "resign", "new", "sides")
+_FINDINGS = ("policy", "visits", "q_value", "prior", "completed_q")
+
+
+RESIGNED, LEFT = "resigned", "left"
+"""As of `play.tables`, which loads JAX."""
+
+
+class StaleMove(errors.UsageError):
+    """A move in a position that is not the present one any more, as of another window."""
+
+
+class HumanSeat:
+    """The answers about one table; thread-safe."""
+
+    def __init__(self, table: tables.HumanTable, folder: pathlib.Path) -> None:
+        """folder: of the records."""
+        self._table, self._folder, self._lock = table, folder, threading.Lock()
+        self._turn = 0  # number of the present position in this session
+        self.records: list[str] = []
+
+    def answers(self) -> Mapping[str, Callable[[requests.Request], dict[str, Any]]]:
+        """Returns the functions of the answers by path."""
+        return {f"{PATH}/state": self.state, f"{PATH}/hint": self.hint, f"{PATH}/think": self.think}
+
+    def state(self, request: requests.Request | None = None) -> dict[str, Any]:
+        """Returns the position as the person sees it, the legal moves, and the tally."""
+        with self._lock:
+            return self._state()
+
+    def hint(self, request: requests.Request) -> dict[str, Any]:
+        """Returns the agent's move for the person, with its findings about all legal moves."""
+        with self._lock:
+            move, found = self._table.hint()
+            choices: list[dict[str, Any]] = [
+                {
+                    "number": action,
+                    "name": printable.escape(name),
+                    "is_legal": True,
+                    "is_taken": action == move.action,
+                    **{key: _number(found[key][action]) for key in _FINDINGS if key in found},
+                }
+                for action, name in self._table.moves()
+            ]
+            for choice in choices:
+                if choice.get("visits") == 0:
+                    choice["q_value"] = None
+            choices.sort(key=lambda one: one.get("policy") or 0.0, reverse=True)
+            return {"action": move.action, "name": printable.escape(move.name), "choices": choices}
+
+    def think(self, request: requests.Request) -> dict[str, Any]:
+        """Returns the agent's thought about the person's position."""
+        with self._lock:
+            return thoughts.shown(self._table.think().to_json(), {})
+
+    def act(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Does what the person wants, and returns the new position.
+
+        asked: `do`, one of "move", "undo", "resign", "new" and "sides"; `turn`, of the position that the person saw;
+        `action` of a move. UsageError: it cannot be done.
+        """
+        with self._lock:
+            word, table = asked.get("do"), self._table
+            if word not in _WORDS:
+                raise queries.BadQuery(f"do: expected one of {', '.join(_WORDS)}")
+            if asked.get("turn") != self._turn:
+                raise StaleMove("the game has gone on in another window; this is its present position")
+            self._turn += 1
+            if word == "move":
+                table.play(asked.get("action"))  # type: ignore[arg-type]  # any other value is no legal move
+            elif word == "undo":
+                table.undo()
+            elif word == "resign":
+                table.end(RESIGNED)
+            else:
+                self._finish()
+                table.begin((table.seat + (word == "sides")) % len(table.seats))
+            return self._state()
+
+    def finish(self) -> None:
+        """Records the game as it is."""
+        with self._lock:
+            self._finish()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the agent, the tally of ended games, and the files of all."""
+        return {**self._table.to_json(), "records": self.records}
+
+    def _finish(self) -> None:
+        self._table.end(LEFT)
+        if (path := self._table.save(self._folder)) is not None:
+            self.records.append(str(path))
+
+    def _state(self) -> dict[str, Any]:
+        table, moves = self._table, self._table.moves()
+        (outcome, total), text = table.result(), table.text()
+        return {
+            "turn": self._turn,
+            "env": printable.escape(table.saved.config.env.id),
+            "seats": list(map(printable.escape, table.seats)),
+            "seat": table.seat,
+            "text": printable.escape_lines(text),
+            "board": boards.of(table.saved.config.env.id, text, [move.action for move in moves]),
+            "moves": [{"action": action, "name": printable.escape(name)} for action, name in moves],
+            "names": list(map(printable.escape, table.names)),
+            "has_undo": table.has_undo,
+            "searches": table.saved.agent.search is not None,
+            "is_over": table.is_over,
+            "outcome": outcome,
+            "total": _number(total),
+            **table.to_json(),
+            "records": len(self.records),
+        }
+
+
+def endpoint(seat: HumanSeat) -> Callable[[requests.Request], Any]:
+    """Returns the endpoint of POST: what the person does, as JSON of at most a few kilobytes."""
+
+    async def post(request: requests.Request) -> responses.Response:
+        content = b""
+        async for piece in request.stream():
+            content += piece
+            if len(content) > _MAX_BYTES:
+                return responses.JSONResponse({"error": f"a move has at most {_MAX_BYTES} bytes"}, 413)
+        try:
+            found = await concurrency.run_in_threadpool(seat.act, json_object.parse(content))
+        except ValueError as error:
+            return responses.JSONResponse({"error": f"this is no JSON object ({error})"}, 400)
+        except errors.Error as error:
+            state = await concurrency.run_in_threadpool(seat.state)
+            return responses.JSONResponse({"error": printable.escape(str(error)), "state": state}, 409)
+        return responses.Response(json_object.encode(found), media_type="application/json")
+
+    return post
+
+
+def _number(value: Any) -> float | None:
+    return json_object.number(value.item() if hasattr(value, "item") else value, 7)

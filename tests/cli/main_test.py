@@ -156,7 +156,7 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
         ["train", "--env=atari:Pongg"],
         ["train", "--preset=atari", "--workers=0", "--deterministic"],
         ["train", "--preset=catch", "--agent=vtrace", "--search.num_simulations=4"],
-        ["train", "--preset=tictactoe", "--agent=vtrace"],
+        ["train", "--preset=tictactoe", "--agent=r2d2"],
         ["train", "--env=gym:Pendulum-v1", "--agent=vtrace"],
         ["worker"],
     ],

@@ -57,7 +57,7 @@ def test_seedzero_takes_the_command_lines(name: str, tmp_path: pathlib.Path, mon
     monkeypatch.chdir(tmp_path)
     text = (ROOT / name).read_text(encoding="utf-8")
     for language, module in _blocks(text):
-        if language == "python":
+        if language == "python" and re.search(r"^(?:class|def) ", module, re.MULTILINE):
             (tmp_path / "my_module.py").write_text(module, encoding="utf-8")  # which the commands below it name
     for module in (
         "own_environment.py",

@@ -67,9 +67,7 @@ OLD_PHRASES = {
 OLD_PAGES: set[str] = {
     "README.md",
     "docs/lab.md",
-    "docs/league.md",
     "docs/league_lab.md",
-    "docs/several_agents.md",
 }
 OLD_HELP: set[str] = set()
 """Sections of settings, and commands."""

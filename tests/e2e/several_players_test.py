@@ -103,7 +103,7 @@ def test_players_on_several_devices_repeat_their_bits_though_killed(
 
 @pytest.mark.slow  # tests/league/builders_test.py has its decisions
 def test_the_builder_of_the_documentation_trains(host: harness.Host) -> None:
-    page = (pathlib.Path(__file__).parents[2] / "docs" / "league.md").read_text(encoding="utf-8")
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "builders.md").read_text(encoding="utf-8")
     (code,) = re.findall(r'```python\n("""my_rules\.py:.*?)```', page, re.DOTALL)
     (host.directory / "my_rules.py").write_text(code)
     words = [word for word in run_state.COMING if not word.startswith("--league.builder=")]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seedzero.config import seats_config
 from seedzero.core import errors, opponents, types
 from seedzero.envs import env_base, registry
 from seedzero.evaluation import agent_choice, greedy, scoring, search_traces
@@ -57,6 +58,11 @@ class HumanTable:
         config = recording.with_simulations(scoring.read_config(choice, _REMOTE), num_simulations)
         spec = greedy.read(choice)[1]
         self.seats = _seats_of(choice, spec)
+        if policies := seats_config.policies(config, spec.seats):
+            raise errors.UsageError(
+                f"--human: the seats of {choice.path} have the policies {', '.join(dict.fromkeys(policies))}, and one "
+                "agent has all seats but yours; give a run of one policy"
+            )
         first_seat = _place_of(seat, self.seats)
         settings = dataclasses.replace(config.env.of_evaluation, random_opening=0)
         num_rows = len(spec.seats) or 1

@@ -71,7 +71,7 @@ def test_the_check_of_compose_files_sees_a_misspelt_key(right: str, wrong: str, 
     assert _validate(copy).returncode != 0
 
 
-@pytest.mark.parametrize("service", ["learner", "worker"])
+@pytest.mark.parametrize("service", ["learner", "worker", "policy"])
 def test_seedzero_takes_the_command_line(service: str) -> None:
     deploy_files.check_command(shlex.split(_services()[service]["command"]))
 
@@ -101,7 +101,7 @@ def test_workers_wait_for_a_healthy_learner_and_speak_to_its_port() -> None:
     assert "--server=learner:7777" in services["worker"]["command"]
     assert "--listen=0.0.0.0:7777" in services["learner"]["command"]
     assert "ports" not in services["learner"]  # nobody outside this machine is to reach it
-    for service in ("learner", "worker"):
+    for service in ("learner", "worker", "policy"):
         assert services[service]["restart"] == "unless-stopped"
         assert services[service]["init"] is True
         assert services[service]["secrets"] == ["token"]

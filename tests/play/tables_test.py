@@ -192,6 +192,9 @@ def test_mistakes_are_named(said: golden.Said) -> None:
         _table(TIC_TAC_TOE, "third")
     with said.raises(errors.UsageError, "does not search", "search"):
         _table(KUHN, num_simulations=4)
+    run = play_runs.make(pathlib.Path(tempfile.mkdtemp()), "pettingzoo:own_agents:Herd", seats__policies="each")
+    with said.raises(errors.UsageError, "ant, bee, cat", "policies", {str(run): "RUN"}):
+        tables.HumanTable(agent_choice.AgentChoice(run, trusted=True))
     table = _table(TIC_TAC_TOE)
     table.play(4)
     with said.raises(errors.UsageError, "not legal", "move"):

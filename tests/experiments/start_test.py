@@ -1,0 +1,69 @@
+"""The timeline of a start: spans of imports, calls and JAX's events, and their totals."""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+import sys
+from collections.abc import Iterator
+
+import pytest
+import start
+
+
+@pytest.fixture
+def ticks() -> Iterator[float]:
+    """A clock's times, a second apart."""
+    return iter(range(100, 200))
+
+
+def test_only_a_function_s_first_call_is_a_span(ticks: Iterator[float]) -> None:
+    recorder = start.Recorder(90.0, lambda: next(ticks))
+    double = recorder.first("doubled", lambda x: 2 * x)
+    assert [double(3), double(4)] == [6, 8]
+    assert recorder.spans == [(10.0, 1.0, "MainThread", "call", "doubled")]
+
+
+def test_events_of_jax_end_when_they_are_told(ticks: Iterator[float]) -> None:
+    recorder = start.Recorder(90.0, lambda: next(ticks))
+    recorder.event("/jax/core/compile/backend_compile_duration", 4.0, fun_name="update")
+    recorder.event("/jax/another", 4.0)
+    assert recorder.spans == [(6.0, 4.0, "MainThread", "XLA", "update")]
+
+
+def test_an_import_is_a_span_and_its_functions_are_watched(
+    ticks: Iterator[float], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "of_start.py").write_text("class Box:\n    def put(self, x):\n        return x\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(start, "IMPORTED", ("of_start",))
+    monkeypatch.setattr(start, "CALLED", {"of_start": {"Box.put": "put"}})
+    recorder = start.Recorder(90.0, lambda: next(ticks))
+    monkeypatch.setattr(sys, "meta_path", [start.Finder(recorder), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "of_start", raising=False)
+    module = importlib.import_module("of_start")
+    assert module.Box().put(5) == 5
+    assert [(span.kind, span.name) for span in recorder.spans] == [("import", "of_start"), ("call", "put")]
+    monkeypatch.delitem(sys.modules, "of_start")
+
+
+def test_totals_add_up_each_kind_and_end_with_the_first_update() -> None:
+    spans = [
+        start.Span(0.0, 0.5, "MainThread", "import", "jax"),
+        start.Span(1.0, 2.0, "compile", "XLA", "act"),
+        start.Span(2.0, 0.01, "compile", "XLA", "small"),
+        start.Span(4.0, 0.25, "loop", "call", "first update"),
+    ]
+    assert start.totals(spans) == {"import": 0.5, "XLA": 2.01, "first update": 4.25}
+    text = start.table(spans)
+    assert "small" not in text and text.endswith("import 0.50 s, XLA 2.01 s, first update 4.25 s")
+    assert text.index("import jax") < text.index("XLA act") < text.index("call first update")
+
+
+def test_everything_that_is_watched_is_there() -> None:
+    for name, functions in start.CALLED.items():
+        for path in functions:
+            owner: object = importlib.import_module(name)
+            for part in path.split("."):
+                owner = getattr(owner, part)
+            assert callable(owner), path

@@ -95,6 +95,13 @@ class Searched(NamedTuple):
     tree: mcts.Tree | None = None  # all visited nodes, on request
 
 
+class ChanceModel(NamedTuple):
+    """The two parts of a step in a model with chance; their embeddings are those of `Model`."""
+
+    decide: Callable[[Params, Any, jax.Array], Any]  # (params, embedding, action) -> embedding of the afterstate
+    resolve: Callable[[Params, Any, jax.Array], Any]  # (params, afterstate, code [B] int32) -> of the next state
+
+
 class Model(NamedTuple):
     """A learned model as functions. An embedding is a pytree of arrays [B, ...]; actions are [B] int32, or [B, D]."""
 
@@ -102,12 +109,14 @@ class Model(NamedTuple):
     represent: Callable[[Params, Mapping[str, jax.Array]], Any]
     # (params, embedding) -> (policy logits [B, A], value [B])
     predict: Callable[[Params, Any], tuple[jax.Array, jax.Array]]
-    # (params, embedding, action) -> (embedding of the next state, reward [B] on the way to it)
+    # (params, embedding, action) -> (embedding of the next state, reward [B] on the way to it), with chance those of
+    # the likeliest outcome
     dynamics: Callable[[Params, Any, jax.Array], tuple[Any, jax.Array]]
     # of the next state's value; negative if two players alternate. Where one may move again, this is without the sign
     discount: float
     # whether acting's embeddings come from its memory; `represent` then knows an observation alone, without any past
     remembers: bool = False
+    chance: ChanceModel | None = None  # None: an action has one outcome
 
 
 class Reanalyse(NamedTuple):

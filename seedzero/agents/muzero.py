@@ -141,6 +141,16 @@ def _check(config: configs.Config, spec: types.EnvSpec) -> None:
             "which no memory has; give --muzero.memory=none",
         ),
         (
+            muzero.chance_codes and vectors,
+            f"muzero.chance_codes={muzero.chance_codes} with continuous actions: each node of the search has samples of "
+            "its own, and none has chance; give --muzero.chance_codes=0",
+        ),
+        (
+            muzero.chance_codes and not spec.has_chance and (two_players or config.env.id.startswith("spiel:")),
+            f"muzero.chance_codes={muzero.chance_codes} in a game without chance; give --muzero.chance_codes=0, or "
+            "has_chance=True in the EnvSpec of a worker of your own",
+        ),
+        (
             (muzero.shift_pixels or muzero.intensity_scale) and not smallest,
             f"{augmentation} change images of shape [height, width] or [height, width, channels], but observations "
             f"are {shapes}; set both to 0",

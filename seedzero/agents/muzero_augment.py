@@ -18,7 +18,7 @@ def augment_windows(parts: muzero_model.Parts, windows: windowing.Windows, key: 
     config = parts.config.muzero
     if not config.shift_pixels and not config.intensity_scale:
         return windows
-    observation = windowing.observed(windows, slice(1 + muzero_loss.consistency_steps(config)))
+    observation = windowing.observed(windows, slice(muzero_loss.num_seen(config)))
     before = {} if windows.before is None else dict(windows.before.observation)
     # All images of an observation move by the same pixels: each is drawn with the same key.
     for array in parts.spec.arrays:

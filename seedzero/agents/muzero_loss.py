@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax  # type: ignore[import-untyped]
 
-from seedzero.agents import base, muzero_memory, muzero_model
+from seedzero.agents import base, muzero_chance, muzero_memory, muzero_model, muzero_unroll
 from seedzero.config import configs, muzero_config
 from seedzero.core import types
 from seedzero.networks import actor_critic, muzero_net, projection
@@ -23,14 +23,12 @@ PROBABILITY = "probability"
 """Name of the stored probability with which the acting policy took the action."""
 _POLICY_WEIGHT = _REWARD_WEIGHT = 1.0
 """Weights of these losses, beside which muzero.value_loss_weight counts."""
-HIDDEN_GRADIENT_SCALE = 0.5
-"""Gradients into the hidden state are halved at each unrolled step (appendix G)."""
 
 
 def offsets(config: configs.Config) -> tuple[int, ...]:
     """Returns the positions of a window's needed observations, ascending: the loss's and searches' first."""
     num_searched = 1 + config.muzero.unroll_steps if config.reanalyse.fresh_share else 1
-    num_first = max(num_searched, 1 + consistency_steps(config.muzero))
+    num_first = max(num_searched, num_seen(config.muzero))
     needed = {*range(num_first), *_bootstrap_offsets(config)}
     # A memory has seen all positions up to the last one.
     return tuple(sorted(needed) if config.muzero.memory == "none" else range(max(needed) + 1))
@@ -63,6 +61,11 @@ def consistency_steps(config: muzero_config.MuZeroConfig) -> int:
     if not config.consistency_weight:
         return 0
     return config.consistency_steps or config.unroll_steps
+
+
+def num_seen(config: muzero_config.MuZeroConfig) -> int:
+    """Returns the observations of a window that the loss looks at."""
+    return 1 + (config.unroll_steps if config.chance_codes else consistency_steps(config))
 
 
 def make_targets(parts: muzero_model.Parts, recent_params: base.Params, windows: windowing.Windows) -> nstep.Targets:
@@ -162,9 +165,12 @@ def loss_and_metrics(
     """
     config = parts.config.muzero
     num_steps = config.unroll_steps
-    root = muzero_memory.represent(parts, parts.network.cast(params), windows, slice(1))[:, 0]
+    cast = parts.network.cast(params)
+    root = muzero_memory.represent(parts, cast, windows, slice(1))[:, 0]
     actions, taken = windows.stored["action"][:, :num_steps], windows.valid[:, 1 : num_steps + 1]
-    policy_logits, value_logits, reward_logits, hidden = unroll(parts, params, root, actions, taken, key)
+    outcomes = muzero_chance.encode(parts, cast, windows, root, key) if parts.network.chance is not None else None
+    unrolled = muzero_unroll.unroll(parts, params, root, actions, taken, key, outcomes)
+    policy_logits, value_logits, reward_logits, hidden, afterstates = unrolled
     legal = jax.tree.map(lambda x: x[:, : num_steps + 1], windows.stored.get("legal"))
     policy_errors, entropy = _policy_errors(parts, policy_logits, windows), _entropy(parts, policy_logits, legal)
     unit = muzero_model.unit(params)
@@ -178,12 +184,15 @@ def loss_and_metrics(
         rewards = nstep.value_prefixes(rewards, muzero_model.PREFIX_HORIZON)
     value_errors = _cross_entropy(of_value, muzero_model.encode(parts, targets.value / unit))
     reward_errors = _cross_entropy(reward_logits, muzero_model.encode(parts, rewards / unit))
-    reward_errors, reward_mask = (jnp.pad(x, ((0, 0), (1, 0))) for x in (reward_errors, targets.reward_mask))
     mean, more = functools.partial(_step_mean, weight=windows.weight), base.Metrics()
+
+    def mean_of_steps(errors: jax.Array, mask: jax.Array) -> jax.Array:
+        return mean(*(jnp.pad(x, ((0, 0), (1, 0))) for x in (errors, mask)))
+
     terms = [  # metric, weight, mean error
         ("loss_policy", _POLICY_WEIGHT, mean(policy_errors, targets.policy_mask)),
         ("loss_value", config.value_loss_weight, mean(value_errors, value_mask)),
-        ("loss_reward", _REWARD_WEIGHT, mean(reward_errors, reward_mask)),
+        ("loss_reward", _REWARD_WEIGHT, mean_of_steps(reward_errors, targets.reward_mask)),
     ]
     if config.entropy_weight:
         terms.append(("", -config.entropy_weight, mean(entropy, targets.policy_mask)))
@@ -197,10 +206,16 @@ def loss_and_metrics(
         mover = windows.stored[muzero_model.MOVER]
         goes, is_known = nstep.turns(mover, windows.terminated, windows.valid, num_positions=num_steps + 1)
         turn_errors = optax.sigmoid_binary_cross_entropy(turn, goes.astype(turn.dtype))
-        turn_errors, is_known = (jnp.pad(x, ((0, 0), (1, 0))) for x in (turn_errors, is_known))
-        terms.append(("loss_turn", 1.0, mean(turn_errors, is_known)))
+        terms.append(("loss_turn", 1.0, mean_of_steps(turn_errors, is_known)))
+    if outcomes is not None:
+        of_chance = muzero_chance.terms(parts, cast, afterstates, outcomes, actions, targets, taken, unit)
+        terms += [(term.metric, term.weight, mean_of_steps(term.errors, term.mask)) for term in of_chance]
+        more["codes_in_use"] = muzero_chance.codes_in_use(outcomes.code, taken)
     if parts.network.projection is not None:
-        consistency, more["projection_spread"] = _consistency(parts, parts.network.projection, params, hidden, windows)
+        seen = None if outcomes is None else outcomes.seen
+        consistency, more["projection_spread"] = _consistency(
+            parts, parts.network.projection, params, hidden, windows, seen
+        )
         terms.append(("loss_consistency", config.consistency_weight, consistency))
     loss = functools.reduce(operator.add, [weight * error for _, weight, error in terms])
     predicted = unit * muzero_model.decode_value(parts, value_logits[:, 0])
@@ -270,6 +285,7 @@ def _consistency(
     params: base.Params,
     hidden: jax.Array,
     windows: windowing.Windows,
+    seen: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the consistency loss and the spread of projections (EfficientZero, Ye et al. 2021, equation 3).
 
@@ -277,12 +293,15 @@ def _consistency(
     what was seen there, into which no gradient goes. The last observation of an episode counts; nothing behind it.
     The spread is about 1 where projections of different observations have nothing in common, and 0 where all
     are the same: then nothing is learned.
+
+    seen: [B, K+1, ...] hidden states of what was seen; None: they are represented here.
     """
     num_steps = consistency_steps(parts.config.muzero)
     params = parts.network.cast(params)
     batch_shape = (len(windows.weight), num_steps)
     fixed = jax.lax.stop_gradient(params)
-    seen = muzero_memory.represent(parts, fixed, windows, slice(1, 1 + num_steps))
+    later = slice(1, 1 + num_steps)
+    seen = muzero_memory.represent(parts, fixed, windows, later) if seen is None else seen[:, later]
     target = projector.project(fixed, seen.reshape(-1, *seen.shape[2:]))
     imagined = hidden[:, 1 : 1 + num_steps]
     predicted = projector.predict(params, projector.project(params, imagined.reshape(-1, *imagined.shape[2:])))
@@ -292,73 +311,6 @@ def _consistency(
     loss = jnp.mean(windows.weight * summed) / parts.config.muzero.unroll_steps
     center = jnp.mean(projection.normalize(target), axis=0)
     return loss, 1.0 - jnp.sum(jnp.square(center))
-
-
-def unroll(
-    parts: muzero_model.Parts,
-    params: base.Params,
-    hidden: jax.Array,
-    actions: jax.Array,
-    taken: jax.Array,
-    key: jax.Array,
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Returns logits: policy [B, K+1, A], value [B, K+1, bins], reward [B, K, bins]; and hidden states [B, K+1, ...].
-
-    The gradient into the state is halved at the start of each unrolled step (appendix G), so that what reaches the
-    dynamics does not grow with K. Where sums of rewards are predicted, the logits are of those.
-
-    Args:
-      hidden: [B, ...] of the first position.
-      actions: [B, K] or [B, K, D] as stored.
-      taken: [B, K] bool, true: the action was taken; elsewhere the episode was over, and one is drawn from the policy
-        at the unrolled state.
-      key: of these draws.
-    """
-    network, params = parts.network, parts.network.cast(params)
-    fixed = jax.lax.stop_gradient(params)
-    hiddens, rewards = [hidden], []
-    noise = _noise(parts, key, actions)
-    for k in range(actions.shape[1]):
-        policy_logits, _ = network.predict(fixed, jax.lax.stop_gradient(hidden))
-        action = _absorbed(parts, policy_logits, noise[k])
-        action = jnp.where(taken[:, k].reshape(-1, *[1] * (action.ndim - 1)), actions[:, k], action)
-        hidden = nstep.scale_gradient(hidden, HIDDEN_GRADIENT_SCALE)
-        if network.prefix is None:
-            hidden, reward_logits = network.dynamics(params, hidden, action)
-        else:
-            if k % muzero_model.PREFIX_HORIZON == 0:
-                carry = network.prefix.initial(len(actions))
-            hidden, carry, reward_logits = network.prefix.step(params, hidden, action, carry)
-        hiddens.append(hidden)
-        rewards.append(reward_logits)
-    # All states at once: a fraction of the operations of one state after the other.
-    states = jnp.stack(hiddens, axis=1)
-    predictions = network.predict(params, states.reshape(-1, *states.shape[2:]))
-    policy_logits, value_logits = (logits.reshape(*states.shape[:2], -1) for logits in predictions)
-    return policy_logits, value_logits, jnp.stack(rewards, axis=1), states
-
-
-def _noise(parts: muzero_model.Parts, key: jax.Array, actions: jax.Array) -> jax.Array:
-    """Returns the random draws of `_absorbed` for each of K steps, for actions [B, K] or [B, K, D]."""
-    num_rows, num_steps = actions.shape[:2]
-    if not parts.spec.is_continuous:
-        return jax.random.gumbel(key, (num_steps, num_rows, parts.spec.num_actions))
-    return jax.random.uniform(key, (num_steps, num_rows, 1, len(parts.spec.action_low)))
-
-
-def _absorbed(parts: muzero_model.Parts, policy_logits: jax.Array, noise: jax.Array) -> jax.Array:
-    """Returns actions [B] or [B, D] to unroll behind an end, drawn from policies [B, A] or [B, D * bins].
-
-    MuZero draws them evenly (appendix G). But where one state and action may end the episode or not, the model's next
-    state stands for both, and an action that only occurs behind the end would seem to cause it: what the policy never
-    takes would be worth 0. Drawn from the policy, they say nothing about the end.
-
-    noise: Gumbel's [B, A], or uniform [B, 1, D].
-    """
-    if not parts.spec.is_continuous:
-        return jnp.argmax(policy_logits + noise, axis=-1).astype(jnp.int32)
-    num_bins = parts.config.network.action_bins
-    return binned_actions.sample(policy_logits, noise, num_bins=num_bins, uniform_share=0.0).actions[:, 0]
 
 
 def _mean_where(x: jax.Array, mask: jax.Array) -> jax.Array:

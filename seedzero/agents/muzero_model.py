@@ -48,6 +48,7 @@ def make_parts(config: configs.Config, spec: types.EnvSpec, platform: str) -> Pa
         has_turns=spec.moves_again,
         memory=config.muzero.memory,
         memory_width=config.muzero.memory_width,
+        num_codes=config.muzero.chance_codes,
     )
     return Parts(config, spec, network, make_optimizer(config.optimizer), make_schedule(config.optimizer))
 

@@ -69,11 +69,13 @@ def find(
         )
         result = draw(result, action_mode, key)
         return RootSearch(result.action, result, root, unit, None)
+    of_vectors = recurrent_fn(parts)
+    assert not isinstance(of_vectors, mcts.ChanceFn)
     result, root = sampled.search(
         params,
         key,
         root,
-        recurrent_fn(parts),
+        of_vectors,
         config=parts.config,
         num_dimensions=len(parts.spec.action_low),
         explore=action_mode == types.EXPLORE,
@@ -172,12 +174,20 @@ def model_functions(parts: muzero_model.Parts) -> base.Model:
         dynamics=dynamics,
         discount=muzero_model.signed_discount(parts),
         remembers=parts.network.memory is not None,
+        chance=None
+        if (chance := parts.network.chance) is None
+        else base.ChanceModel(
+            decide=lambda params, embedding, action: chance.decide(cast(params), embedding, action),
+            resolve=lambda params, afterstate, code: chance.resolve(cast(params), afterstate, code)[0],
+        ),
     )
 
 
-def recurrent_fn(parts: muzero_model.Parts) -> mcts.RecurrentFn:
+def recurrent_fn(parts: muzero_model.Parts) -> mcts.RecurrentFn | mcts.ChanceFn:
     """Returns the model in the engine's form."""
     model = _model(parts)
+    if parts.network.chance is not None:
+        return _chance_fn(parts, parts.network.chance, model)
 
     def step(params: base.Params, action: jax.Array, parent: Any) -> tuple[mcts.Prediction, Any]:
         child, reward, discount = model.dynamics(params, parent, action)
@@ -185,6 +195,20 @@ def recurrent_fn(parts: muzero_model.Parts) -> mcts.RecurrentFn:
         return mcts.Prediction(reward, discount, policy_logits, value), child
 
     return step
+
+
+def _chance_fn(parts: muzero_model.Parts, chance: muzero_net.ChanceFunctions, model: _Model) -> mcts.ChanceFn:
+    def decide(params: base.Params, action: jax.Array, parent: Any) -> tuple[mcts.Afterstate, Any]:
+        afterstate = chance.decide(params, parent, action)
+        code_logits, value_logits = chance.predict(params, afterstate)
+        return mcts.Afterstate(code_logits, muzero_model.decode(parts, value_logits)), afterstate
+
+    def resolve(params: base.Params, code: jax.Array, afterstate: Any) -> tuple[mcts.Prediction, Any]:
+        child, reward_logits = chance.resolve(params, afterstate, code)
+        policy_logits, value = model.predict(params, child)
+        return mcts.Prediction(*muzero_model.decode_reward(parts, reward_logits), policy_logits, value), child
+
+    return mcts.ChanceFn(decide, resolve, chance.num_codes)
 
 
 class _Model(NamedTuple):

@@ -68,7 +68,7 @@ class SearchModel(NamedTuple):
 
     params: Any
     roots: Callable[[int], mcts.Root]
-    step: mcts.RecurrentFn
+    step: mcts.RecurrentFn | mcts.ChanceFn
 
 
 def run(

@@ -24,6 +24,7 @@ _OF_OWN_NETWORKS: Mapping[str, options.Value] = {
     "muzero.value_prefix": False,
     "muzero.predict_ends": False,
     "muzero.memory": "none",
+    "muzero.chance_codes": 0,
 }
 """What a preset may ask of a network, and one of the user's own does not have."""
 _OF_ENVIRONMENTS: tuple[tuple[str, str, options.Value], ...] = (

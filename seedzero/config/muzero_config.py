@@ -153,6 +153,13 @@ class MuZeroConfig(options.AgentSection):
         high=0.5,
     )
 
+    chance_codes: int = options.at_creation(
+        0,
+        "codes of outcomes in a model with chance (Stochastic MuZero: 32): an action leads to an afterstate, and a "
+        "code to what follows; 0: off, an action has one outcome",
+        low=0,
+        high=1024,
+    )
     memory: str = options.at_creation(
         "none",
         "recurrent core behind the representation; acting carries its state, and searches begin with it",
@@ -194,12 +201,25 @@ class MuZeroConfig(options.AgentSection):
         return notes
 
     def problems(self) -> list[str]:
-        if self.memory == "none" or not self.value_prefix:
-            return []
-        return [
-            f"--muzero.memory={self.memory} and --muzero.value_prefix=true: sums of rewards have an LSTM of their "
-            "own; leave one out"
-        ]
+        has_memory, codes = self.memory != "none", f"--muzero.chance_codes={self.chance_codes}"
+        rows = (
+            (
+                has_memory and self.value_prefix,
+                f"--muzero.memory={self.memory} and --muzero.value_prefix=true: sums of rewards have an LSTM of their "
+                "own; leave one out",
+            ),
+            (
+                has_memory and self.chance_codes,
+                f"{codes} and --muzero.memory={self.memory}: codes stand for what two observations show, which tells "
+                "nothing of what a memory adds; leave one out",
+            ),
+            (
+                self.value_prefix and self.chance_codes,
+                f"{codes} and --muzero.value_prefix=true: sums of rewards have no chance among their steps; leave one "
+                "out",
+            ),
+        )
+        return [message for is_wrong, message in rows if is_wrong]
 
     def decay_end(self, config: Any) -> tuple[str, int]:
         optimizer = config.optimizer

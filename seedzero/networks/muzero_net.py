@@ -11,7 +11,17 @@ import jax.numpy as jnp
 
 from seedzero.config import kinds, shared
 from seedzero.core import errors, types, user_code
-from seedzero.networks import actor_critic, mlp, network_inputs, observations, prefixes, projection, recurrence, resnet
+from seedzero.networks import (
+    actor_critic,
+    chance,
+    mlp,
+    network_inputs,
+    observations,
+    prefixes,
+    projection,
+    recurrence,
+    resnet,
+)
 
 Params: TypeAlias = Any
 Hidden: TypeAlias = jax.Array
@@ -35,6 +45,22 @@ class Prefix(NamedTuple):
     # (params, hidden, action [B] int32, carry) -> (next hidden, next carry, logits [B, bins] float32 of the sum of the
     # rewards since the initial carry, including the edge to the next hidden state)
     step: Callable[[Params, Hidden, jax.Array, prefixes.Carry], tuple[Hidden, prefixes.Carry, jax.Array]]
+
+
+class ChanceFunctions(NamedTuple):
+    """The model's step in two parts, as functions: an action leads to an afterstate, a code of chance to what follows.
+
+    Shape letter: C codes. A code is a number [B] int32, or a row [B, C] of which one entry is 1.
+    """
+
+    num_codes: int  # C
+    decide: Callable[[Params, Hidden, jax.Array], Hidden]  # (params, hidden, action) -> afterstate [B, ...]
+    # (params, afterstate) -> (logits [B, C] of codes, value logits [B, bins] of who moved), float32
+    predict: Callable[[Params, Hidden], tuple[jax.Array, jax.Array]]
+    # (params, afterstate, code) -> (next hidden, reward logits), as of `Network.dynamics`
+    resolve: Callable[[Params, Hidden, jax.Array], tuple[Hidden, jax.Array]]
+    # (params, hidden of an observation, of the next one) -> preferences [B, C] for the codes of what was between them
+    encode: Callable[[Params, Hidden, Hidden], jax.Array]
 
 
 class Memory(NamedTuple):
@@ -61,7 +87,8 @@ class Network(NamedTuple):
     # one more where ends are predicted), float32
     predict: Callable[[Params, Hidden], tuple[jax.Array, jax.Array]]
     # (params, hidden, action [B] int32, or [B, D] in -1 to 1) -> (next hidden, reward logits [B, bins] float32, and
-    # one more where turns are predicted); the reward is that of the edge to the next hidden state
+    # one more where turns are predicted); the reward is that of the edge to the next hidden state. With chance by the
+    # likeliest code
     dynamics: Callable[[Params, Hidden, jax.Array], tuple[Hidden, jax.Array]]
     # () -> moments before anything was seen; None: nothing is normalized, and the parameters hold none
     no_moments: Callable[[], network_inputs.Moments | None] = lambda: None
@@ -70,6 +97,7 @@ class Network(NamedTuple):
     projection: Projection | None = None  # for the consistency loss; None: no such parameters
     prefix: Prefix | None = None  # replaces `dynamics`; None: the model predicts rewards, not their sums
     memory: Memory | None = None  # goes behind `represent`; None: an observation alone makes a hidden state
+    chance: ChanceFunctions | None = None  # the parts of `dynamics`; None: an action has one outcome
 
 
 class _Model(nn.Module):
@@ -83,6 +111,10 @@ class _Model(nn.Module):
     projector: nn.Module | None = None
     predictor: nn.Module | None = None
     core: nn.Module | None = None
+    outcome: nn.Module | None = None
+    code_head: nn.Module | None = None
+    afterstate_head: nn.Module | None = None
+    encoder: nn.Module | None = None
 
     def represent(self, *seen: jax.Array) -> Any:
         return self.representation(*seen)
@@ -102,6 +134,22 @@ class _Model(nn.Module):
     def remember(self, hidden: jax.Array, *past: Any) -> Any:
         assert self.core is not None
         return self.core(hidden, *past)
+
+    def decide(self, hidden: jax.Array, action: jax.Array) -> Any:
+        return self.transition(hidden, action)
+
+    def predict_codes(self, afterstate: jax.Array) -> Any:
+        assert self.code_head is not None and self.afterstate_head is not None
+        return self.code_head(afterstate), self.afterstate_head(afterstate)
+
+    def resolve(self, afterstate: jax.Array, code: jax.Array) -> Any:
+        assert self.outcome is not None
+        hidden = self.outcome(afterstate, code)
+        return hidden, self.reward_head(hidden)
+
+    def encode(self, before: jax.Array, after: jax.Array) -> Any:
+        assert self.encoder is not None
+        return self.encoder(before, after)
 
     def project(self, hidden: jax.Array) -> Any:
         assert self.projector is not None
@@ -123,6 +171,7 @@ def make(
     has_turns: bool = False,
     memory: str = "none",
     memory_width: int = 0,
+    num_codes: int = 0,
 ) -> Network:
     """Returns the network for an environment.
 
@@ -133,17 +182,18 @@ def make(
       has_ends: the value head's last logit is that of the episode's going on.
       has_turns: the reward head's last logit is that of the turn going to the other player.
       memory: the core behind the representation, "lstm" or "gru" of `memory_width` units; "none": there is none.
+      num_codes: of outcomes that chance decides; 0: an action has one outcome.
 
     Raises:
       ConfigError: the kind does not fit the observation's shape.
     """
     kind = kinds.choose_kind("network.kind", config.kind, spec)
     dtype = observations.compute_dtype(config.compute_dtype, platform)
-    if config.module and (has_projection or has_prefix or has_ends or memory != "none"):
+    if config.module and (has_projection or has_prefix or has_ends or memory != "none" or num_codes):
         raise errors.ConfigError(
             f"--network.module={config.module} has representation, prediction and dynamics alone; give "
-            "--muzero.consistency_weight=0, --muzero.value_prefix=false, --muzero.predict_ends=false and "
-            "--muzero.memory=none"
+            "--muzero.consistency_weight=0, --muzero.value_prefix=false, --muzero.predict_ends=false, "
+            "--muzero.memory=none and --muzero.chance_codes=0"
         )
     if config.module and has_turns:
         raise errors.ConfigError(
@@ -160,6 +210,8 @@ def make(
         model = model.clone(reward_head=prefix_head)
     if memory != "none":
         model = model.clone(core=recurrence.HiddenCore(memory, memory_width, spec.num_actions, dtype))
+    if num_codes:
+        model = _with_chance(model, kind, config, num_codes, dtype)
     inputs = network_inputs.InputFunctions(
         kind, spec, config.frame_stack, config.normalize_observations, pixels=config.normalize_pixels
     )
@@ -185,18 +237,35 @@ def make(
         hidden: Hidden = of_features(params, *inputs.features(params.get(network_inputs.MOMENTS), observation).given)
         return hidden
 
+    of_chance = (
+        ChanceFunctions(num_codes, *map(method, ("decide", "predict_codes", "resolve", "encode")))
+        if num_codes
+        else None
+    )
     return Network(
         init=init,
         cast=(lambda params: params) if config.module else lambda params: _cast(params, kind, dtype),
         represent=represent,
         predict=method("predict"),
-        dynamics=method("dynamics"),
+        dynamics=method("dynamics") if of_chance is None else _likeliest(of_chance),
         no_moments=inputs.no_moments,
         add_moments=inputs.add_moments,
         projection=Projection(method("project"), method("predict_projection")) if has_projection else None,
         prefix=Prefix(prefix_head.initial_carry, method("step")) if has_prefix else None,
         memory=None if memory == "none" else _memory(memory, memory_width, represent, method("remember")),
+        chance=of_chance,
     )
+
+
+def _likeliest(of_chance: ChanceFunctions) -> Callable[[Params, Hidden, jax.Array], tuple[Hidden, jax.Array]]:
+    """Returns the dynamics function that takes the likeliest code for what happens."""
+
+    def dynamics(params: Params, hidden: Hidden, action: jax.Array) -> tuple[Hidden, jax.Array]:
+        afterstate = of_chance.decide(params, hidden, action)
+        logits, _ = of_chance.predict(params, afterstate)
+        return of_chance.resolve(params, afterstate, jnp.argmax(logits, axis=-1))
+
+    return dynamics
 
 
 def _memory(
@@ -245,6 +314,20 @@ def _model(
     )
 
 
+def _with_chance(model: Any, kind: str, config: shared.NetworkConfig, num_codes: int, dtype: Any) -> Any:
+    """Returns the model with the parts for codes; its transition then leads to afterstates."""
+    head: Callable[..., nn.Module] = resnet.Head if kind == "resnet" else mlp.Head
+    outcome: nn.Module = mlp.Dynamics(num_codes, dtype, gated=config.gated)
+    if kind == "resnet":
+        outcome = resnet.Dynamics(resnet.SIZES[config.resnet_size], num_codes, dtype)
+    return model.clone(
+        outcome=outcome,
+        code_head=head(config.head_width, num_codes, dtype),
+        afterstate_head=head(config.head_width, config.num_bins, dtype),
+        encoder=chance.Encoder(config.head_width, num_codes, dtype),
+    )
+
+
 def _num_policy_logits(config: shared.NetworkConfig, spec: types.EnvSpec) -> int:
     return spec.num_actions or len(spec.action_low) * config.action_bins
 
@@ -261,6 +344,10 @@ def _call_all(model: Any, seen: observations.Features, action: jax.Array) -> Any
         if isinstance(model.reward_head, prefixes.Head):
             carry = model.reward_head.initial_carry(len(action))
             return hidden, model.predict(hidden), model.step(hidden, action, carry)
+        if isinstance(model.encoder, chance.Encoder):
+            afterstate = model.decide(hidden, action)
+            code = jnp.argmax(model.encode(hidden, hidden), axis=-1)
+            return hidden, model.predict(hidden), model.predict_codes(afterstate), model.resolve(afterstate, code)
     return hidden, model.predict(hidden), model.dynamics(hidden, action)
 
 

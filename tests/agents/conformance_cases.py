@@ -84,6 +84,13 @@ VARIANTS: Mapping[str, Mapping[str, options.Value]] = {
         "reanalyse.per_insert": 1.0,
         "replay.priority_alpha": 0.6,
     },
+    "muzero with chance": {
+        **_MUZERO,
+        "network.frame_stack": 2,
+        "muzero.chance_codes": 5,
+        "muzero.consistency_weight": 1.0,
+        "reanalyse.per_insert": 1.0,
+    },
     "vtrace": _VTRACE,
     "vtrace with everything": {
         **_VTRACE,

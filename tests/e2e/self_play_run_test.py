@@ -7,6 +7,9 @@ from typing import Any
 
 import e2e_harness as harness
 import pytest
+import run_state
+
+from seedzero.api import leagues
 
 SMALL = (
     *harness.TINY,
@@ -70,3 +73,31 @@ def test_the_run_can_be_watched(host: harness.Host, run: pathlib.Path, tmp_path:
     assert played.code == 0, played.err
     assert 5 <= played.json["length"] <= 9 and played.json["frames"] == played.json["length"] + 1
     assert played.json["return"] in (-1.0, 0.0, 1.0)
+
+
+def test_ppo_plays_itself_and_its_past_and_a_killed_run_repeats_its_bits(host: harness.Host) -> None:
+    pytest.importorskip("pyspiel")
+    words = (
+        "--preset=league-tictactoe",
+        "--agent=ppo",
+        *harness.lock_step(24, 8),
+        "--seed=3",
+        "--league.freeze_every=300",
+        "--league.redraw=16",
+        "--league.members=random",
+        "--network.width=8",
+        "--worker.envs_per_group=4",
+        "--ppo.unroll_length=8",
+        "--ppo.batch_size=8",
+        "--ppo.num_minibatches=2",
+        "--evaluation.every_updates=0",
+        "--metrics.tensorboard=false",
+    )
+    whole = host.directory / "whole"
+    assert host.train(whole, *words).wait().code == 0
+    assert run_state.state(run_state.killed_and_resumed(host, *words)) == run_state.state(whole)
+    league = leagues.read(whole, "")
+    kinds = league.payoff.num_matches()
+    assert len(league.pool.frozen) >= 3 and kinds["self_play"] > 0 and kinds["past"] + kinds["scripted"] > 0
+    ended = host.seedzero("evaluate", f"--run_dir={whole}", "--opponent=exhaustive")
+    assert ended.code == 0 and ended.json["episodes"] > 300

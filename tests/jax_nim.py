@@ -81,3 +81,27 @@ class Hidden(Nim):
 
 
 NIM, AGAIN, HIDDEN = Nim(), Nim(takes_again=True), Hidden()
+
+
+class Dice:
+    """One player, one choice: 0 pays 0.6; 1 and 2 pay 1 or nothing by chance, 2 more often; all end the game."""
+
+    num_players, num_actions, perfect_information, has_chance = 1, 3, True, True
+    CHANCES = (1.0, 0.3, 0.8)
+
+    def init(self, key: jax.Array) -> State:
+        no = jnp.array(False)
+        none = jnp.zeros((), jnp.int32)
+        state = State(none, jnp.ones(1, bool), jnp.zeros(1), no, no, jnp.ones(3, bool), none, jnp.float32(0), no)
+        return state.replace(observation=self.observe(state))
+
+    def step(self, state: State, action: jax.Array, key: jax.Array) -> State:
+        has_won = jax.random.uniform(key) < jnp.array(self.CHANCES)[action]
+        reward = jnp.where(state.terminated, 0.0, jnp.where(has_won, jnp.where(action == 0, 0.6, 1.0), 0.0))
+        return state.replace(rewards=reward[None], terminated=jnp.array(True))
+
+    def observe(self, state: State) -> jax.Array:
+        return jnp.ones(1, bool)
+
+
+DICE = Dice()

@@ -29,6 +29,8 @@ _OF_MODELS = ("transition", "reward_head")
 """Parts of MuZero's network that rules replace."""
 
 
+_NUM_OUTCOMES = 32
+"""Outcomes of a step in a game with chance: so many fixed keys, each with the same probability."""
 _OF_RESULTS = {"reward.clip": 0.0, "reward.normalize": False}
 """Settings of MuZero's parts; a game's result is a number of its own."""
 
@@ -72,7 +74,7 @@ def make(config: configs.Config, spec: types.EnvSpec, platform: str) -> base.Age
 
 
 def _rules(config: configs.Config, spec: types.EnvSpec) -> pgx_rules.GameRules:
-    """Returns the game's rules. Raises ConfigError for environments without rules, or with chance in them."""
+    """Returns the game's rules. Raises ConfigError for environments without rules, and for two players with chance."""
     family, _, name = config.env.id.partition(":")
     if family != "pgx":
         raise errors.ConfigError(
@@ -83,10 +85,10 @@ def _rules(config: configs.Config, spec: types.EnvSpec) -> pgx_rules.GameRules:
         rules = pgx_rules.game(name)
     except errors.EnvironmentFailure as error:
         raise errors.ConfigError(f"--env={config.env.id}: {error}") from None
-    if rules.has_chance:
+    if rules.has_chance and rules.num_players == 2:
         raise errors.ConfigError(
-            f"agent alphazero searches games without chance, and --env={config.env.id} has some; give --agent=muzero "
-            "or ppo for a game of one player, and for one of two a game of OpenSpiel, as --env=spiel:backgammon"
+            f"agent alphazero searches games of two players without chance, and --env={config.env.id} has some; give "
+            "a game of OpenSpiel and --agent=muzero, as --env=spiel:backgammon"
         )
     if rules.state_name not in {array.name for array in spec.packed}:
         raise errors.ConfigError(
@@ -122,7 +124,7 @@ def _find(
     rules, params = parts.rules, parts.model.network.cast(params)
     states = rules.decode(inputs.observation[rules.state_name], inputs.action_mask)
     logits, value = _predict(parts, params, inputs.observation[types.OBSERVATION])
-    root = mcts.Root(logits, value, rules.without_shown(states))
+    root = mcts.Root(logits, value, _embedding(rules, states))
     result = mcts.search(
         params,
         key,
@@ -136,22 +138,41 @@ def _find(
     return root, muzero_search.draw(result, inputs.action_mode, key)
 
 
-def recurrent_fn(parts: _Parts) -> mcts.RecurrentFn:
-    """Returns the rules, with the network's opinion of the states that they lead to, in the engine's form."""
+def _embedding(rules: pgx_rules.GameRules, states: pgx_rules.State) -> tuple[jax.Array, ...]:
+    """Returns the arrays [B, ...] of states for a search; in a game with chance the last one is an action, or 0."""
+    arrays = rules.without_shown(states)
+    return (*arrays, jnp.zeros(arrays[0].shape[0], jnp.int32)) if rules.has_chance else arrays
+
+
+def recurrent_fn(parts: _Parts) -> mcts.RecurrentFn | mcts.ChanceFn:
+    """Returns the rules, with the network's opinion of the states that they lead to, in the engine's form.
+
+    With chance an afterstate is the state before, and the action: chance draws one of the keys for the step.
+    """
     rules, discount = parts.rules, parts.model.config.reward.discount
 
-    def step(params: base.Params, action: jax.Array, parent: Any) -> tuple[mcts.Prediction, Any]:
+    def step(
+        params: base.Params, action: jax.Array, parent: Any, keys: jax.Array | None = None
+    ) -> tuple[mcts.Prediction, Any]:
         before = rules.with_nothing_shown(parent)
-        after, reward = rules.step(before, action)
+        after, reward = rules.step(before, action, keys)
         is_over = pgx_rules.is_over(after)
         logits, value = _predict(parts, params, rules.show(after))
         logits = actor_critic.masked(logits, after.legal_action_mask)
         is_own = after.current_player == before.current_player
         turn = jnp.where(is_own, discount, -discount)  # the value of the other one's turn is its own
         prediction = mcts.Prediction(reward, jnp.where(is_over, 0.0, turn), logits, jnp.where(is_over, 0.0, value))
-        return prediction, rules.without_shown(after)
+        return prediction, _embedding(rules, after)
 
-    return step
+    def decide(params: base.Params, action: jax.Array, parent: Any) -> tuple[mcts.Afterstate, Any]:
+        alike = jnp.zeros((action.shape[0], _NUM_OUTCOMES))
+        return mcts.Afterstate(alike, jnp.zeros(action.shape)), (*parent[:-1], action)
+
+    def resolve(params: base.Params, code: jax.Array, parent: Any) -> tuple[mcts.Prediction, Any]:
+        keys = jax.random.split(jax.random.key(0), _NUM_OUTCOMES)[code]
+        return step(params, parent[-1], parent[:-1], keys)
+
+    return mcts.ChanceFn(decide, resolve, _NUM_OUTCOMES) if rules.has_chance else step
 
 
 def _predict(parts: _Parts, params: base.Params, seen: jax.Array) -> tuple[jax.Array, jax.Array]:

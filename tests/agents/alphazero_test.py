@@ -119,6 +119,22 @@ def test_a_tree_has_no_illegal_move_and_nothing_below_an_end() -> None:
     assert num_opinions > 10  # the network's, everywhere else
 
 
+def test_a_search_weighs_the_outcomes_of_chance_as_often_as_its_keys_have_them() -> None:
+    name = "jax_nim:DICE"
+    rules = pgx_rules.game(name)
+    learner = agent(name, search__num_simulations=96, search__num_considered=3, search__rounds=1)
+    params = learner.acting(learner.init(jax.random.key(0)))
+    found = jax.vmap(rules.env.init)(jax.random.split(jax.random.key(0), 2))
+    assert learner.search is not None
+    searched = learner.search(params, (), inputs(rules, found), jax.random.key(1), True)
+    drawn = jax.vmap(jax.random.uniform)(jax.random.split(jax.random.key(0), alphazero._NUM_OUTCOMES))
+    expected = [0.6, float(np.mean(drawn < 0.3)), float(np.mean(drawn < 0.8))]  # each key once for each action
+    assert np.array_equal(searched.visit_counts, np.full((2, 3), 32))
+    np.testing.assert_allclose(searched.q_values, [expected] * 2, atol=1e-5)
+    assert searched.action.tolist() == [2, 2] and searched.tree is not None
+    assert expected[1] < 0.5 < 0.65 < expected[2]
+
+
 def test_acting_takes_legal_moves_and_stores_no_state() -> None:
     found, rules, learner = piles(), pgx_rules.game(NIM), agent()
     params = learner.acting(learner.init(jax.random.key(0)))
@@ -264,7 +280,7 @@ def test_the_agent_asks_workers_for_states_and_no_other_agent_takes_them(said) -
             combinations.check(wrong)
 
 
-@pytest.mark.parametrize("env", ["catch", "pgx:2048", "pgx:kuhn_poker"])
+@pytest.mark.parametrize("env", ["catch", "pgx:backgammon", "pgx:kuhn_poker"])
 def test_environments_without_rules_to_search_by_are_refused_by_name(env: str, said) -> None:
     wrong = configs.override(config(), {"env.id": env})
     with said.raises(errors.ConfigError, label=env):

@@ -340,8 +340,8 @@ def test_numbers_of_the_environment_are_means_over_ended_episodes(make: loop_wor
     session = world.join()
     world.show_all(session, 0.0, first=True)
     world.work()
-    for group, success in ((0, (1.0, 0.0)), (1, (1.0, np.nan))):
-        shown = loop_world.message(session, group, 1.0, final=True)
+    for group, success, final in ((0, (1.0, 0.0), True), (1, (7.0, 7.0), False), (1, (1.0, np.nan), True)):
+        shown = loop_world.message(session, group, 1.0, final=final)
         step = shown.request.step._replace(info={"success": np.array(success, np.float32)})
         world.inbox.put(shown._replace(request=shown.request._replace(step=step)))
         world.work()

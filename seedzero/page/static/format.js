@@ -62,6 +62,7 @@ export function groups(names) {
   const existing = (...wanted) => wanted.filter((name) => has.has(name));
   const found = [
     ["Returns", existing("episode_return", "first_mover_return", "evaluation_mean_return")],
+    ["Numbers of the environment", names.filter((name) => /^(evaluation_)?info\//.test(name)).slice(0, 8)],
     ["Losses", names.filter((name) => name === "loss" || name.startsWith("loss_")).slice(0, 8)],
     ["Steps per second", existing("env_steps_per_second")],
     ["Updates per second", existing("updates_per_second")],

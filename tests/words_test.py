@@ -65,7 +65,6 @@ OLD_PHRASES = {
 }
 """Phrases that puzzled readers, and what to write instead."""
 OLD_PAGES: set[str] = {
-    "README.md",
     "docs/lab.md",
     "docs/league_lab.md",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pathlib
+import types as pytypes
 from collections.abc import Sequence
 from typing import Any
 
@@ -262,13 +263,13 @@ def test_two_players_of_a_run_meet_from_both_sides(
 ) -> None:
     players = {None: (_Perfect(tic_tac_toe), 9), "main-0123456789ab": (_first_free, 4)}
 
-    def load_player(
-        game: spiel.Game, choice: agent_choice.AgentChoice, config: Any
-    ) -> tuple[match.Player, dict[str, Any]]:
-        assert choice.step == "last"
-        return players[choice.player][0], {"step": players[choice.player][1]}
+    def load(choice: agent_choice.AgentChoice, config: Any, spec: types.EnvSpec) -> Any:
+        assert choice.step == "last" and spec == tic_tac_toe.spec
+        play, update = players[choice.player]
+        return pytypes.SimpleNamespace(play=play, to_json=lambda: {"step": update})
 
-    monkeypatch.setattr(scoring, "load_player", load_player)
+    monkeypatch.setattr(greedy, "load", load)
+    monkeypatch.setattr(match, "saved_player", lambda game, player, seed: player.play)
     mine = _run(tmp_path / "mine", "league-tictactoe")
     found = scoring.against_each_other(agent_choice.AgentChoice(mine), [None, "main-0123456789ab"], 40)
     assert found["versions"] == [9, 4] and found["episodes"] == 40

@@ -142,8 +142,8 @@ def _check(config: configs.Config, spec: types.EnvSpec) -> None:
         ),
         (
             muzero.chance_codes and vectors,
-            f"muzero.chance_codes={muzero.chance_codes} with continuous actions: each node of the search has samples of "
-            "its own, and none has chance; give --muzero.chance_codes=0",
+            f"muzero.chance_codes={muzero.chance_codes} with continuous actions: each node of the search has samples "
+            "of its own, and none has chance; give --muzero.chance_codes=0",
         ),
         (
             muzero.chance_codes and not spec.has_chance and (two_players or config.env.id.startswith("spiel:")),

@@ -160,7 +160,8 @@ def test_the_scripts_are_well_formed() -> None:
         const texts = [clock(3725), clock(5), duration(90061), duration(61)];
         const numbers = [short(1234567), number(0.123456), number(1e6)];
         const curves = [smooth([1, null, 3], 0.5), smooth([1, 2], 0), smooth([1, 3, 5], 0.25, [2, 2, 1])];
-        console.log(JSON.stringify([texts, numbers, curves, groups(["info/depth", "evaluation_info/depth", "loss", "loss_value", "x"])]));
+        const names = ["info/depth", "evaluation_info/depth", "loss", "loss_value", "x"];
+        console.log(JSON.stringify([texts, numbers, curves, groups(names)]));
     """
     done = subprocess.run(
         [node, "--input-type=module"], input=checks, capture_output=True, text=True, check=True, cwd=app.STATIC

@@ -120,8 +120,8 @@ if [ "$game" = league ]; then
         -*) game=league-tictactoe ;;
         tictactoe | tic-tac-toe | tic_tac_toe) game=league-tictactoe && shift ;;
         connect_four | connect-four) game=league-connect-four && shift ;;
-        kuhn | leduc | brps) game=league-$1 && shift ;;
-        *) die "unknown game '$1' of a league; its games are tictactoe, connect_four, kuhn, leduc and brps" ;;
+        kuhn | leduc | brps | goofspiel | soccer) game=league-$1 && shift ;;
+        *) die "unknown game '$1' of a league; its games are tictactoe, connect_four, kuhn, leduc, brps, goofspiel and soccer" ;;
     esac
 fi
 

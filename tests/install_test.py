@@ -184,7 +184,7 @@ def test_run_local_without_arguments_explains_itself() -> None:
         (["doom"], "envpool:ID, .* envpool:MiniGrid-Empty-8x8-v0.* catch, cartpole"),
         (["tic-tac-toe"], " tictactoe"),
         (["connect4"], " connect_four"),
-        (["league", "go"], "'go' of a league; .* tictactoe, connect_four, kuhn, leduc and brps"),
+        (["league", "go"], "'go' of a league; .* tictactoe, connect_four, kuhn, leduc, brps, goofspiel and soccer"),
         (["league", "connect_four", "impala"], "'impala'"),
         (["chess"], "spiel:NAME, .* spiel:othello"),
         (["--preset=catch"], ""),

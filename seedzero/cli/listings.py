@@ -19,10 +19,11 @@ def agents(arguments: parse.Arguments) -> int:
         settings: options.AgentSection = getattr(configs.Config(), name)
         output.show(f"{name}{' (the default)' if name == default else ''}: {settings.SUMMARY}")
         data = "a replay" if settings.SAMPLES else "its newest steps alone"
-        output.show(f"{_INDENT}plays {_plays(settings)}; learns from {data}")
+        plays = f"plays {_plays(settings)}; learns from {data}"
         tuned = ", ".join(preset for preset in presets.PRESETS if preset in presets.PARTS[name])
-        listed = textwrap.fill(f"tuned for {tuned}", parse.WIDTH - len(_INDENT), break_on_hyphens=False)
-        output.show(textwrap.indent(listed, _INDENT))
+        for text in (plays, f"tuned for {tuned}"):
+            listed = textwrap.fill(text, parse.WIDTH - len(_INDENT), break_on_hyphens=False)
+            output.show(textwrap.indent(listed, _INDENT))
     output.show(
         "\nseedzero train --agent=NAME ...; seedzero config --preset=PRESET --agent=NAME lists an agent's settings"
         "\nAn agent of your own is --agent=MODULE:OBJECT"

@@ -179,6 +179,23 @@ PARTS: Mapping[str, options.Part] = {
     ),
     "league-kuhn": options.part(_PAST, league=dict(freeze_every=20_000)),
     "league-leduc": options.part(_PAST, league=dict(freeze_every=50_000)),
+    # The exploiters of the table in docs/league_lab.md, which are reset after each snapshot.
+    "league-goofspiel": options.part(
+        _SEATS,
+        league=dict(
+            builder="alphastar",
+            builder_args='{"min_games": 100, "min_steps": 3000, "max_steps": 8000, "reset_probability": 1}',
+            weighting="uniform",
+            build_every=10,
+        ),
+    ),
+    # A goal may be a hundred moves away, and without a discount a player in no hurry learns nothing from it.
+    "league-soccer": options.part(
+        _PAST,
+        ppo=dict(unroll_length=32, trace_decay=0.95, entropy_weight=0.02, num_epochs=4),
+        reward=dict(discount=0.99),
+        league=dict(freeze_every=100_000),
+    ),
     "catch": options.part(_SMALL, ppo=dict(unroll_length=20), optimizer=dict(learning_rate=2e-3)),
     "cartpole": options.part(
         _SMALL,

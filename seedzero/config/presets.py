@@ -140,6 +140,16 @@ PRESETS: Mapping[str, Preset] = {
         env=dict(id="spiel:leduc_poker"),
         run=dict(max_env_steps=10_000_000),
     ),
+    "league-goofspiel": _preset(
+        "goofspiel with four cards against its past and exploiters: self-play alone becomes deterministic there",
+        _SEATS,
+        env=dict(id="spiel:goofspiel(num_cards=4,imp_info=true,points_order=descending)"),
+    ),
+    "league-soccer": _preset(
+        "Markov soccer, one against one with simultaneous moves, against its past",
+        _SEATS,
+        env=dict(id="spiel:markov_soccer"),
+    ),
     SEATS: _preset(
         "any game of OpenSpiel with hidden information, chance, simultaneous moves or several players, against itself",
         _SEATS,

@@ -73,7 +73,8 @@ def serve(
         if options.follows:
             undo.callback(follower.stop)
             follower.start()
-        threading.Thread(target=engine.compile_rest, name="compile", daemon=True).start()
+        # No daemon: Python's end would abort a compilation; `exit_codes.leave` waits for no thread.
+        threading.Thread(target=engine.compile_rest, name="compile").start()
         engine.run(server.answer, server.announce)
     return engine.counts
 

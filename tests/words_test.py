@@ -66,7 +66,6 @@ OLD_PHRASES = {
 """Phrases that puzzled readers, and what to write instead."""
 OLD_PAGES: set[str] = {
     "docs/lab.md",
-    "docs/league_lab.md",
 }
 OLD_HELP: set[str] = set()
 """Sections of settings, and commands."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import pathlib
 import re
 import types
 
-import deploy_files
 import pytest
 
 import seedzero
 from seedzero.config import configs
 
-ROOT = deploy_files.ROOT
+ROOT = pathlib.Path(__file__).parents[1]
 COMMAND = "write them by `.venv/bin/python scripts/reference.py`, and review `git diff docs`"
 
 

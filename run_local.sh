@@ -31,6 +31,7 @@ GAME
   popgym:ID          what was shown must be remembered: POPGym's tasks, e.g. popgym:RepeatPreviousEasy-v0
   envpool:ID         any environment of EnvPool for one player, e.g. envpool:MiniGrid-DoorKey-5x5-v0, envpool:CheetahRun-v1
   spiel:NAME         a game of OpenSpiel, e.g. spiel:othello, "spiel:breakthrough(rows=6,columns=6)"; spiel:leduc_poker
+  2048               OpenSpiel's 2048, whose model knows chance; pig and backgammon: spiel:pig
   hex, othello, go9  board games of Pgx, whose rules are searched: hex on 5x5, Go on 9x9; any other: pgx:GAME, as pgx:chess.
                      connect_four with alphazero has its board of 6 rows and 7 columns
 AGENT                muzero unless the game needs another
@@ -79,7 +80,7 @@ wrong_game() {
         at* | *tari* | *ale* | pong | breakout) nearest="atari (for a game: ./run_local.sh atari --env=atari:Pong)" ;;
     esac
     nearest=${nearest:+; did you mean $nearest?}
-    die "unknown game '$1'${nearest:-.} The games are catch, cartpole, tictactoe, connect_four, hex, othello, go9, league, atari, dmlab, football, mujoco, gym:ID, envpool:ID, spiel:NAME, pgx:GAME, atari:GAME, dmlab:LEVEL, football:SCENARIO, memory:TASK, popgym:ID and python:MODULE:FUNCTION."
+    die "unknown game '$1'${nearest:-.} The games are catch, cartpole, tictactoe, connect_four, 2048, hex, othello, go9, league, atari, dmlab, football, mujoco, gym:ID, envpool:ID, spiel:NAME, pgx:GAME, atari:GAME, dmlab:LEVEL, football:SCENARIO, memory:TASK, popgym:ID and python:MODULE:FUNCTION."
 }
 
 has_tpu() {
@@ -170,6 +171,10 @@ case "$game" in
     pgx:?*)
         choice="--env=$game"
         extras="${extras:+$extras,}pgx"
+        ;;
+    2048)
+        choice="--preset=chance"
+        extras="${extras:+$extras,}games"
         ;;
     tictactoe | connect_four | league-*)
         choice="--preset=$game"

@@ -56,6 +56,7 @@ _IMAGES_ON_CPU = options.values(
 PARTS: Mapping[str, options.Part] = {
     "catch": options.part(_SMALL, reward=dict(scale=1.0), evaluation=dict(every_updates=1_000)),
     "cartpole": options.part(_SMALL, evaluation=dict(every_updates=1_000)),
+    "chance": options.part(_VECTOR, apex=dict(rescale_values=True)),
     "vector": options.part(_VECTOR),
     "discrete": options.part(_VECTOR),
     "agents": options.part(_VECTOR),

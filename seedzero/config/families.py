@@ -133,7 +133,7 @@ FAMILIES = (
             ),
         ),
         make="spiel_seats:make", check="spiel_seats:check", arguments=("settings", "role", "render"),
-        frames_per_second=1.0, presets=("tictactoe", "connect_four", "seats", "spiel"),
+        frames_per_second=1.0, presets=("tictactoe", "connect_four", "chance", "seats", "spiel"),
         reads=("random_opening", "opponents", "by_turns"), forms="spiel:GAME | spiel:module:GAME",
     ),
     Family(

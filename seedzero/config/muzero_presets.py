@@ -132,6 +132,15 @@ PARTS: Mapping[str, options.Part] = {
             replay=dict(capacity=256_000, min_steps=2_000, batch_size=256, samples_per_insert=8.0),
         ),
     ),
+    # Scores of 2048 reach hundreds of usual rewards; returns of pig and backgammon are 1 at most, and as well told.
+    "chance": options.part(
+        search=dict(num_simulations=16, num_considered=4),
+        network=dict(width=128, gated=True, num_bins=121, support_limit=30.0),
+        muzero=dict(chance_codes=32, n_step=10, consistency_weight=2.0, consistency_steps=1),
+        reward=dict(discount=0.999),
+        optimizer=dict(learning_rate=0.001),
+        replay=dict(capacity=256_000, min_steps=2_000, batch_size=128, samples_per_insert=4.0),
+    ),
     # Stored root values, not a target network: its six observations a window would take most of an update's time.
     # The smallest range of values and the entropy keep the policy undecided where all actions are alike: without
     # them agents go the same way every time, and never see what would have saved them where it ends. Larger ones

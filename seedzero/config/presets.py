@@ -167,6 +167,12 @@ PRESETS: Mapping[str, Preset] = {
         env=dict(id="spiel:connect_four"),
         evaluation=dict(every_updates=2_000, episodes=100, num_envs=50),
     ),
+    "chance": _preset(
+        "2048, or another game of chance in which nothing is hidden: pig, backgammon",
+        env=dict(id="spiel:2048(max_tile=65536)"),
+        worker=dict(envs_per_group=32),
+        evaluation=dict(every_updates=2_000, episodes=32, num_envs=32),
+    ),
     "pgx": _preset(
         "any board game of Pgx for two players (or one), against itself, connect four by default",
         _PGX,

@@ -89,6 +89,7 @@ _IMAGES_ON_CPU = options.values(
 PARTS: Mapping[str, options.Part] = {
     "catch": options.part(_SMALL),
     "cartpole": options.part(_SMALL),
+    "chance": options.part(_SMALL),
     "vector": options.part(_SMALL),
     "discrete": options.part(_SMALL),
     "agents": options.part(_SMALL, replay=dict(min_steps=4_000)),

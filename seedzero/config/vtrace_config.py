@@ -100,6 +100,7 @@ PARTS: Mapping[str, options.Part] = {
     # Values up to 100 take several hundred thousand steps to learn, values up to 5 one hundred thousand.
     "cartpole": options.part(_SMALL, reward=dict(scale=0.05)),
     "vector": options.part(_SMALL, reward=dict(discount=0.995, scale=0.05), evaluation=dict(every_updates=2_000)),
+    "chance": options.part(_SMALL),
     "discrete": options.part(_SMALL),
     "seats": options.part(_SMALL, vtrace=dict(batch_size=64), reward=dict(discount=1.0)),
     "agents": options.part(_SMALL, vtrace=dict(batch_size=64)),

@@ -57,6 +57,7 @@ class Game:
         self.num_players = int(self._game.num_players())
         self.num_actions = int(self._game.num_distinct_actions())
         self._tensor_shape = tuple(self._game.observation_tensor_shape())
+        self._most_tile = self._game.get_parameters()["max_tile"] if name.partition("(")[0] == "2048" else 0
         self.has_chance = self._game.get_type().chance_mode != self._game.get_type().ChanceMode.DETERMINISTIC
         self._moves_again = self.has_chance and self.num_players == 2
         with env_base.failures_of(f"game {name!r} cannot be started"):
@@ -92,9 +93,14 @@ class Game:
         """Returns the observation of the player to move, float32.
 
         Boards are [H, W, C + 1], everything else [n + 1]. The last channel or number is the mover, 0 or 1, which
-        OpenSpiel's tensors may omit. A game of one player has no such channel.
+        OpenSpiel's tensors may omit. A game of one player has no such channel. Of 2048, channel n is 1 where the tile
+        is 2 ** n, channel 0 where there is none: as numbers, small tiles would be nothing beside large ones.
         """
         mover = self.mover(state)
+        if self._most_tile:
+            power = np.log2(np.maximum(state.observation_tensor(mover), 1)).astype(int).reshape(self._tensor_shape)
+            tiles: np.ndarray = np.eye(self._most_tile.bit_length(), dtype=np.float32)[power]
+            return tiles
         tensor = np.array(state.observation_tensor(mover), np.float32).reshape(self._tensor_shape)
         tensor = np.moveaxis(tensor, 0, -1) if tensor.ndim == 3 else tensor.reshape(-1)
         num_channels = tensor.shape[-1]
@@ -146,11 +152,10 @@ class Game:
         generator = np.random.default_rng(0)
         state, num_games, binary = self.initial(generator), 1, True
         for _ in range(TRIAL_MOVES):
-            binary = binary and set(state.observation_tensor(self.mover(state))) <= {0, 1}
+            binary = binary and bool(np.isin(self.observe(state), (0, 1)).all())
             if not state.is_terminal():
                 action = bots.random_move(state, generator)
-                state = state.child(action)
-                state = self._drawn(state, generator)
+                state = self._drawn(state.child(action), generator)
                 alternates = state.is_terminal() or state.current_player() == self.mover(state)
                 self._moves_again = self._moves_again or not alternates
             elif num_games < TRIAL_GAMES:

@@ -54,20 +54,23 @@ class Choice:
 class Node:
     """A position that the search imagined; fields as of `search.Tree`.
 
+    In a model with chance, children of an action's afterstate are codes of outcomes, whose prior is their probability.
+
     Attributes:
       number: of the node, 0: the root; children have larger ones.
       parent: number of the parent; None: the root.
-      action: taken at the parent; None: the root.
+      action: taken at the parent, or the code that chance drew there; None: the root.
       name: of the action, "" at the root.
       prior: of the action at the parent, as the search uses it; 1 at the root.
       visits: simulations through the node, its own evaluation included.
       reward: imagined, on the way from the parent.
       discount: of the value; negative if the other player moves.
       value: imagined: mean of the network's value and the returns found below.
-      depth: edges from the root.
+      depth: actions from the root; an afterstate has that of the position before it.
       children: the most visited one first.
       is_legal: whether the game allows all actions up to here; None: unknown.
       position: the game's own text of the real position; None: unknown, or there is none.
+      is_afterstate: whether chance decides what follows.
     """
 
     number: int
@@ -83,6 +86,7 @@ class Node:
     children: tuple[Node, ...] = ()
     is_legal: bool | None = None
     position: str | None = None
+    is_afterstate: bool = False
 
     def __repr__(self) -> str:
         return (
@@ -181,18 +185,23 @@ class Thought:
         if self.root is None:
             bars = [(choice.name, choice.policy) for choice in self.choices]
             return tree_picture.bars(self._title(), bars)
+        codes = {child.number for node in self.nodes if node.is_afterstate for child in node.children}
         main = {node.number for node in (self.root, *self.lines[0].nodes)} if self.lines else set()
+        columns = [0]
+        for node in self.nodes[1:]:
+            columns.append(columns[node.parent or 0] + 1)
         boxes = [
             tree_picture.Box(
                 parent=node.parent,
-                title=node.name or "root",
+                title=f"{node.name}: {node.prior:.2f}" if node.number in codes else node.name or "root",
                 text=f"{node.visits} visits  {node.value:+.2f}",
                 note=_note(node),
                 visits=node.visits,
-                depth=node.depth,
+                depth=columns[node.number],
                 value=node.value,
                 is_main=node.number in main,
                 is_legal=node.is_legal is not False,
+                is_round=node.is_afterstate,
             )
             for node in self.nodes
         ]
@@ -238,7 +247,7 @@ def _note(node: Node) -> str:
     kinds = {None: "", True: "", False: "; the game does not allow it"}
     facts = (
         f"{node.name or 'root'}: prior {node.prior:.3f}, {node.visits} visits, reward {node.reward:+.3f}, "
-        f"value {node.value:+.3f}, depth {node.depth}{kinds[node.is_legal]}"
+        f"value {node.value:+.3f}, depth {node.depth}{'; chance follows' * node.is_afterstate}{kinds[node.is_legal]}"
     )
     return facts if node.position is None else f"{facts}\n{node.position}"
 
@@ -331,6 +340,8 @@ def _tree(table: mcts.Tree, names: Sequence[str], place: GamePlace | None) -> No
     columns = (table.num_visits, table.reward, table.discount, table.value, table.depth)
     values = list(zip(*(column[made].tolist() for column in columns), strict=True))
     actions = table.action[made].tolist()
+    codes = [f"code {number}" for number in range(table.prior.shape[-1])]
+    is_afterstate = [False] * len(made) if table.is_afterstate is None else table.is_afterstate[made].tolist()
     priors = [1.0, *table.prior[[made[parent] for parent in parents[1:]], actions[1:]].tolist()]
     positions = _positions(parents, actions, place)
     children: list[list[Node]] = [[] for _ in made]
@@ -342,7 +353,7 @@ def _tree(table: mcts.Tree, names: Sequence[str], place: GamePlace | None) -> No
             number=number,
             parent=None if is_root else parents[number],
             action=None if is_root else actions[number],
-            name="" if is_root else name or names[actions[number]],
+            name="" if is_root else name or (codes if is_afterstate[parents[number]] else names)[actions[number]],
             prior=priors[number],
             visits=visits,
             reward=reward,
@@ -352,6 +363,7 @@ def _tree(table: mcts.Tree, names: Sequence[str], place: GamePlace | None) -> No
             children=tuple(sorted(children[number], key=lambda child: (-child.visits, child.number))),
             is_legal=is_legal,
             position=position,
+            is_afterstate=is_afterstate[number],
         )
         if not is_root:
             children[parents[number]].append(node)

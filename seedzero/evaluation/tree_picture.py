@@ -29,6 +29,7 @@ class Box(NamedTuple):
     value: float
     is_main: bool
     is_legal: bool
+    is_round: bool = False
 
 
 def tree(title: str, numbers: Sequence[int], boxes: Sequence[Box], most_nodes: int = MOST_NODES) -> str:
@@ -102,13 +103,14 @@ def _box(box: Box, row: float, largest: float) -> str:
     share = min(1.0, abs(box.value) / largest) * 0.5
     red, green, blue = (46, 125, 50) if box.value >= 0 else (198, 40, 40)
     fill = "#" + "".join(f"{round(255 + (part - 255) * share):02x}" for part in (red, green, blue))
+    corner = _HEIGHT // 2 if box.is_round else 5
     stroke = _BAD if not box.is_legal else _MAIN if box.is_main else "#5f6368"
     dashes = "" if box.is_legal else ' stroke-dasharray="5 3"'
     name = _short(box.title) if box.is_legal else f"{_short(box.title)} illegal"
     return (
         f"<g><title>{_escaped(box.note)}</title>"
-        f'<rect x="{x:.0f}" y="{y:.1f}" width="{_WIDTH}" height="{_HEIGHT}" rx="5" fill="{fill}" stroke="{stroke}" '
-        f'stroke-width="{2 if box.is_main else 1}"{dashes}/>'
+        f'<rect x="{x:.0f}" y="{y:.1f}" width="{_WIDTH}" height="{_HEIGHT}" rx="{corner}" fill="{fill}" '
+        f'stroke="{stroke}" stroke-width="{2 if box.is_main else 1}"{dashes}/>'
         f"{_text(x + 8, y + 15, name, bold=True)}{_text(x + 8, y + 29, box.text)}</g>"
     )
 

@@ -86,7 +86,8 @@ class Rethinker:
     def nearest(self, record: records.Record, number: int, thought: search_traces.Thought) -> dict[int, Nearest]:
         """Returns for each node of a thought the nearest observation of the record by latent distance.
 
-        Empty without a model, or with a memory, and where actions are vectors: nodes have samples of their own then.
+        Afterstates have none: no observation shows what chance has not yet decided. Empty without a model, or with a
+        memory, and where actions are vectors: nodes have samples of their own then.
         """
         model = self._saved.agent.model
         if model is None or model.remembers or thought.root is None or self._saved.spec.is_continuous:
@@ -98,8 +99,12 @@ class Rethinker:
         found = {}
         for node in thought.nodes:  # parents have smaller numbers
             if node.parent is not None:
+                step = self._decide if node.is_afterstate else self._dynamics
+                step = self._resolve if thought.nodes[node.parent].is_afterstate else step
                 action = jnp.asarray([node.action], jnp.int32)
-                states[node.number] = self._dynamics(self._saved.params, states[node.parent], action)
+                states[node.number] = step(self._saved.params, states[node.parent], action)
+            if node.is_afterstate:
+                continue
             distances = np.sqrt(np.mean(np.square(known - _flat(states[node.number])), axis=1))
             best = int(np.argmin(distances))
             found[node.number] = Nearest(int(places[best]), float(distances[best]))
@@ -109,6 +114,16 @@ class Rethinker:
     def _dynamics(self) -> Any:
         model = self._model
         return jax.jit(lambda params, state, action: model.dynamics(params, state, action)[0])
+
+    @functools.cached_property
+    def _decide(self) -> Any:
+        assert self._model.chance is not None
+        return jax.jit(self._model.chance.decide)
+
+    @functools.cached_property
+    def _resolve(self) -> Any:
+        assert self._model.chance is not None
+        return jax.jit(self._model.chance.resolve)
 
     @functools.cached_property
     def _representation(self) -> Any:

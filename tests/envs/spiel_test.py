@@ -191,6 +191,22 @@ def test_games_of_one_player_have_no_mover():
 # --- against random moves --------------------------------------------------------------------------------------------
 
 
+def test_2048_shows_each_tile_as_its_power_of_2():
+    game = spiel.Game("2048(max_tile=65536)")
+    assert game.spec.observation_shape == (4, 4, 17) and (game.spec.observation_low, game.spec.observation_high) == (
+        0,
+        1,
+    )
+    assert game.spec.has_chance and game.spec.num_players == 1
+    state = game.initial(np.random.default_rng(0))
+    tiles = np.array(state.observation_tensor(0)).reshape(4, 4)
+    assert np.count_nonzero(tiles) == 2
+    observation = game.observe(state)
+    assert (observation.sum(axis=-1) == 1).all() and (observation[..., 0] == (tiles == 0)).all()
+    np.testing.assert_array_equal(np.argmax(observation, axis=-1)[tiles > 0], np.log2(tiles[tiles > 0]))
+    assert spiel.Game("2048").spec.observation_shape == (4, 4, 12)
+
+
 def test_against_an_opponent_the_sides_change_with_environment_and_episode():
     env = spiel.Games(TIC_TAC_TOE, 2, against=("random",))
     rng = np.random.default_rng(0)

@@ -222,3 +222,21 @@ def test_a_notebook_gets_a_picture() -> None:
     picture = thought._repr_svg_()
     xml.dom.minidom.parseString(picture)
     assert picture.count("<g>") == 4 and thought.to_svg(most_nodes=3).count("<g>") == 3
+
+
+def test_afterstates_and_codes_are_nodes_with_their_probabilities() -> None:
+    policy = _policy(muzero__chance_codes=4)
+    found, thought = policy.search(_SEEN, return_tree=True), policy.think(_SEEN)
+    assert found.tree is not None and thought.root is not None
+    nodes, prior = thought.nodes, np.asarray(found.tree.prior[0][found.tree.num_visits[0] > 0])
+    assert sum(not node.is_afterstate for node in nodes) == 1 + 3  # the root, and one for each simulation
+    for node in nodes[1:]:
+        parent = nodes[node.parent or 0]
+        assert node.is_afterstate != parent.is_afterstate
+        if parent.is_afterstate:
+            assert node.name == f"code {node.action}" and node.depth == parent.depth + 1
+            assert node.prior == prior[parent.number, node.action]
+    code = thought.lines[0].nodes[1]
+    assert thought.lines[0].nodes[0].is_afterstate and code.name in thought.lines[0].text
+    assert 'rx="18"' in thought.to_svg() and f"{code.name}: {code.prior:.2f}" in thought.to_svg()
+    assert [node["is_afterstate"] for node in thought.to_json()["nodes"]] == [node.is_afterstate for node in nodes]

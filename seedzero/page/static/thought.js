@@ -111,7 +111,7 @@ function positionPanel(thought, observe) {
     }
     const call = ++asked;
     if (node.frame === null) {
-      told.textContent = "imagined; no observation of the record stands for it";
+      told.textContent = node.is_afterstate ? "an afterstate: chance decides what follows, as the codes below it say" : "imagined; no observation of the record stands for it";
       return;
     }
     told.textContent = `approximate: the record's nearest observation by latent distance, step ${node.frame.step}, distance ${node.frame.distance.toFixed(3)}`;

@@ -25,7 +25,7 @@ export function searchTree(nodes, chosen) {
         "aria-expanded": node.children.length ? "false" : null,
       },
       el("span", { class: node.is_legal === false ? "name illegal" : "name" }, name),
-      node.is_legal === false ? el("span", { class: "faint" }, "illegal") : "",
+      node.is_legal === false ? el("span", { class: "faint" }, "illegal") : node.is_afterstate ? el("span", { class: "faint" }, "chance") : "",
       el("span", { class: "space" }),
       bar,
       numbers.map((text, place) => el("span", { class: "figure" }, el("span", { class: "hidden" }, ` ${FIGURES[place]} `), text)),

@@ -132,18 +132,19 @@ def make_mesh(chips: str, num_hosts: int = 1) -> jax.sharding.Mesh:
     if importlib.util.find_spec("libtpu") is None and "TPU_LIBRARY_PATH" not in os.environ:
         command = packages.install_command("jax[tpu]")
         raise errors.UsageError(f"the TPU's compiler, package libtpu, isn't installed: {command}")
+    topology = topology_name(roofline.of_hosts(chips, num_hosts))  # refuses before anything is changed
     for name, value in _ENVIRONMENT.items():  # before libtpu is loaded
         os.environ.setdefault(name, value)
     jax.config.update("jax_platforms", "cpu")  # else JAX would look for a TPU wherever libtpu is installed
     jax.config.update("jax_enable_compilation_cache", False)  # compilation is what is told
-    return _absent(chips, num_hosts)
+    return _absent(chips, topology)
 
 
 @functools.cache
-def _absent(chips: str, num_hosts: int) -> jax.sharding.Mesh:
+def _absent(chips: str, topology: str) -> jax.sharding.Mesh:
     found = topologies.get_topology_desc(
         platform="tpu",
-        topology_name=topology_name(roofline.of_hosts(chips, num_hosts)),
+        topology_name=topology,
         chips_per_host_bounds=roofline.SLICES[chips].topology,
     )
     devices = sorted(found.devices, key=lambda device: device.process_index)

@@ -123,8 +123,8 @@ def test_unsuitable_environments_are_refused_by_name_and_others_are_played(
 
 def test_a_refusal_names_an_agent_that_can(said: golden.Said) -> None:
     two = dataclasses.replace(cases.SPECS["vector"], num_players=2)
-    with pytest.raises(errors.ConfigError, match=r"vtrace .*--env=\S+ .*--agent=muzero") as raised:
-        agent_table.make(cases.config("vtrace"), two, "cpu")
+    with pytest.raises(errors.ConfigError, match=r"r2d2 .*--env=\S+ .*--agent=muzero") as raised:
+        agent_table.make(cases.config("r2d2"), two, "cpu")
     said(raised.value)
     three = dataclasses.replace(two, num_players=3)
     with pytest.raises(errors.ConfigError, match=r"muzero .* 3 players"):

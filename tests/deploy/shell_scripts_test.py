@@ -14,7 +14,7 @@ SCRIPTS = sorted(
     path.relative_to(ROOT)
     for pattern in ("*.sh", "gcp/*.sh", "docker/*.sh", "cluster/*.sh", "scripts/*")
     for path in ROOT.glob(pattern)
-    if path.is_file()
+    if path.is_file() and path.suffix != ".py"
 )
 
 

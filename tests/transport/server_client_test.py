@@ -210,7 +210,7 @@ class _Unreadable:
     [
         (SPEC, make_step(observation=np.zeros((E, 4), np.float32)), r"\(2, 4\) .*\(2, 3\)"),
         (SPEC, make_step(np.nan), "environment 0 of group 0 .* nan .*reward"),
-        (SPEC, make_step(observation=np.zeros((E, 99_999), np.float32)), r" \d+ bytes; .* 65572"),  # not even sent
+        (SPEC, make_step(observation=np.zeros((E, 99_999), np.float32)), r" \d+ bytes; .* 65828"),  # not even sent
         (SPEC, make_step(observation=_Unreadable()), "RuntimeError: detach it first"),
         (dataclasses.replace(SPEC, frames_per_step=2**40), make_step(), "ValueError: "),
     ],

@@ -64,9 +64,7 @@ OLD_PHRASES = {
     "the other one's": "the other player's",
 }
 """Phrases that puzzled readers, and what to write instead."""
-OLD_PAGES: set[str] = {
-    "docs/lab.md",
-}
+OLD_PAGES: set[str] = set()
 OLD_HELP: set[str] = set()
 """Sections of settings, and commands."""
 OLD_MESSAGES: set[str] = set()

@@ -1,8 +1,8 @@
 """Distributed reinforcement learning: thin environment workers, one accelerator host.
 
-`train`, `load`, `evaluate` and `export` are what the command line uses; `connect` asks a policy server, and
-`read_record` reads recorded episodes; `search` is the tree search alone; `errors` are all that these functions raise
-on purpose. Nothing is imported before it is asked for.
+The command line uses `train`, `load`, `evaluate` and `export`. `connect` asks a policy server, `read_record` reads
+recorded episodes, and `search` is the tree search alone. `errors` has every exception that these functions raise on
+purpose. Nothing is imported before you use it.
 """
 
 import importlib

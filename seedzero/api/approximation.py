@@ -1,4 +1,4 @@
-"""An approximate judge of a run in a game of two seats: a learned response, for games beyond the exact judge."""
+"""Estimates exploitability in a game of two seats with a learned response, where it cannot be computed exactly."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from seedzero.evaluation import agent_choice, greedy
 from seedzero.league import members
 
 MIXTURES = (exploitability.LAST, exploitability.LEAGUE, exploitability.UNIFORM)
-"""The mixtures that a response is learned against."""
+"""The mixtures that a response can be learned against."""
 MOVES, GAMES = 200_000, 4_000
-"""Defaults: of training, and for the error."""
+"""Default number of moves in training and of games for the error."""
 
 
 class Approximation(NamedTuple):
     """The returns of an exploiter against a mixture of a checkpoint's players, in each seat.
 
-    own: returns of the mixture against itself, which count against these; None: they sum to zero.
+    own: returns of the mixture against itself, which are subtracted; None if the game is zero-sum.
     """
 
     update: int
     mixture: str
-    num_moves: int  # of the exploiter in training
+    num_moves: int  # moves that the exploiter made in training
     gains: tuple[exploiter.Gain, exploiter.Gain]  # by its seat
     own: tuple[exploiter.Gain, exploiter.Gain] | None
 
     @property
     def nash_conv(self) -> float:
-        """The estimate of a lower bound of NashConv; exploitability is half of it."""
+        """Returns the estimate of a lower bound of NashConv; exploitability is half of it."""
         return sum(gain.mean for gain in self.gains) - sum(gain.mean for gain in self.own or ())
 
     @property
     def stderr(self) -> float:
-        """Of `nash_conv`, over games."""
+        """Returns the standard error of `nash_conv` over games."""
         return math.hypot(*(gain.stderr for gain in (*self.gains, *(self.own or ()))))
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the results by their names; seats by theirs."""
+        """Returns the results by name, with seats by name as well."""
 
         def by_seat(gains: Sequence[exploiter.Gain]) -> dict[str, Any]:
             return {seat: gain._asdict() for seat, gain in zip(opponents.SIDES, gains, strict=True)}
@@ -73,15 +73,15 @@ def judge(
     seed: int = 0,
     trusted: bool = False,
 ) -> Approximation:
-    """Learns a response to a mixture of a run's players, and plays new games with it; writes nothing.
+    """Learns a response to a mixture of a run's players and plays new games with it, without writing a file.
 
     Args:
       place, step, trusted: as of `exploitability.judge`.
-      mixture: one of MIXTURES; without a league LAST alone.
-      num_moves: of the exploiter in training, at least; num_games: for the error, half of them in each seat.
-      seed: of all that is random; equal arguments give equal results.
+      mixture: one of MIXTURES; without a league only LAST.
+      num_moves: fewest moves of the exploiter in training. num_games: games for the error, half of them in each seat.
+      seed: of everything random; equal arguments give equal results.
 
-    Raises UsageError for an unsuitable game, a mixture that the run has not; CheckpointError.
+    Raises UsageError for an unsuitable game, or a mixture that the run does not have, and CheckpointError.
     """
     choice = agent_choice.AgentChoice(path, step, trusted=trusted)
     config, _ = greedy.read(choice)
@@ -112,7 +112,7 @@ def judge(
 
 
 def _weights(path: pathlib.Path, place: str, step: saved_files.Step, mixture: str) -> dict[str, float]:
-    """Returns the weights of a league's mixture by player; {}: it has none."""
+    """Returns the weights of a league's mixture by player; {} if it has none."""
     league = leagues.read(path, place, step)
     if mixture == exploitability.LEAGUE:
         return {row["opponent"]: row["share"] for row in league.opponents()}

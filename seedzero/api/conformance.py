@@ -1,4 +1,4 @@
-"""The promises of an agent to the runtime, checked: shapes, determinism, masks, updates, resumes.
+"""Checks the promises that an agent makes to the runtime: shapes, determinism, masks, updates and resumes.
 
     conformance.check_agent(AGENT.make, config, [types.EnvSpec((4,), "float32", 2)])
 
@@ -25,13 +25,13 @@ from seedzero.device import acting, batches
 from seedzero.replay import ring_store, sources, windowing
 
 SLOTS, ROWS, EPISODE = 8, 24, 7
-"""Environments, at least so many steps of each, and steps of their episodes."""
+"""Number of environments, the fewest steps to play in each, and the length of their episodes."""
 _NOT_LEARNED = {"target_params", "num_updates", "num_rejected"}
-"""Parts of a train state that a refused update may change: target networks may go on towards the parameters."""
+"""Parts of a train state that a refused update may change: target networks may continue towards the parameters."""
 
 
 class AgentCase(NamedTuple):
-    """An agent, its functions jitted, its first state, and windows of its own play."""
+    """An agent with its functions jitted, its first state, and windows of its own play."""
 
     config: configs.Config
     spec: types.EnvSpec
@@ -46,7 +46,7 @@ class AgentCase(NamedTuple):
         return self.agent.acting(self.state)
 
     def inputs(self, seed: int = 0, **changes: Any) -> base.Inputs:
-        """Returns rows in the middle of their episodes or at a beginning, in training, unless told otherwise."""
+        """Returns rows in the middle of their episodes or at a beginning; by default they train."""
         random = np.random.default_rng(seed)
         usual = {
             "observation": jax.tree.map(jnp.asarray, _observations(random, self.spec, self.agent.stack)),
@@ -56,11 +56,11 @@ class AgentCase(NamedTuple):
         return own.first_inputs(self.agent, self.spec, SLOTS)._replace(**{**usual, **changes})
 
     def step(self, inputs: base.Inputs, seed: int = 0) -> Any:
-        """Returns the memory and the outputs of rows without a past."""
+        """Returns the memory and the outputs of rows that have no past."""
         return self.act(self.params, self.agent.initial_memory(SLOTS), inputs, jax.random.key(seed))
 
     def action(self, inputs: base.Inputs, seed: int = 0) -> np.ndarray:
-        """Returns the actions of rows without a past."""
+        """Returns the actions of rows that have no past."""
         return np.asarray(self.step(inputs, seed)[1].action)
 
 
@@ -117,7 +117,7 @@ def _observations(random: np.random.Generator, spec: types.EnvSpec, stack: int =
 
 
 def _play(agent: base.Agent, spec: types.EnvSpec, params: base.Params) -> tuple[ring_store.Rings, int]:
-    """Returns the rings of a few environments, with terminal states and cuts in turn, and a stride.
+    """Plays a few environments and returns their rings, with terminal states and cuts in turn, and a stride.
 
     agent: with its acting jitted, for SLOTS rows.
     """
@@ -157,7 +157,7 @@ def _play(agent: base.Agent, spec: types.EnvSpec, params: base.Params) -> tuple[
 
 
 def _windows(agent: base.Agent, spec: types.EnvSpec, rings: ring_store.Rings, step: int) -> windowing.Windows:
-    """Returns one window of each slot; no episode ends at their first rows."""
+    """Returns one window of each slot, where no episode ends at the first rows."""
     slot, time = jnp.arange(SLOTS, dtype=jnp.int32), jnp.full(SLOTS, step, jnp.int32).at[3].set(2 * step)
     begun = jax.jit(lambda rings: windowing.from_data(rings, slot, time, agent.data, agent.stack))(rings)
     found: windowing.Windows = jax.jit(lambda rings, begun: windowing.read(rings, begun, spec.packed))(rings, begun)
@@ -209,7 +209,7 @@ def _greedy_actions_depend_on_the_inputs_alone(case: AgentCase) -> None:
     expected = case.action(inputs)
     for seed in range(1, 4):
         np.testing.assert_array_equal(case.action(inputs, seed), expected)
-    # Rows don't see each other; `_rows_of_all_modes_mix_in_one_batch`: nor which of them explore.
+    # Rows do not see each other; `_rows_of_all_modes_mix_in_one_batch` adds: nor which of them explore.
     rows = ("observation", "action_mask", "first")
     turned = inputs._replace(**{name: jax.tree.map(lambda x: x[::-1], getattr(inputs, name)) for name in rows})
     np.testing.assert_array_equal(case.action(turned)[::-1], expected)
@@ -239,7 +239,7 @@ def _an_agent_with_a_policy_draws_and_training_explores(case: AgentCase) -> None
 def _a_policy_has_the_probabilities_of_samples_and_its_best_action_is_greedy(case: AgentCase) -> None:
     if case.agent.policy is None:
         return
-    memory, _ = case.step(case.inputs(1))  # of an LSTM, no longer zeros
+    memory, _ = case.step(case.inputs(1))  # of an LSTM, which are no longer zeros
     inputs = case.inputs(action_mode=jnp.full(SLOTS, types.SAMPLE))
     policy = np.asarray(jax.jit(case.agent.policy)(case.params, memory, inputs))
     _same(layout(policy), ((SLOTS, case.spec.num_actions), np.dtype(np.float32)))
@@ -330,7 +330,7 @@ def _the_acting_parameters_follow_the_updates(case: AgentCase) -> None:
     _same(layout(case.params), layout(after))
     _hold(not equal(case.params, after))
     _finite(case.act(after, case.agent.initial_memory(SLOTS), case.inputs(), jax.random.key(0))[1].stored)
-    # A resume asks for them of shapes alone.
+    # A resume asks for these with shapes alone.
     _same(layout(case.agent.acting(jax.eval_shape(case.agent.init, jax.random.key(0)))), layout(case.params))
 
 
@@ -349,7 +349,7 @@ def _a_resume_goes_on_bit_for_bit(case: AgentCase) -> None:
         trees.save(saved, trees.copy(state))
         restored = trees.place(trees.load(saved, trees.describe(case.state)), state)
     _hold(equal(restored, state))
-    on_host = jax.tree.map(np.asarray, restored)  # on no device in particular: not another program to compile
+    on_host = jax.tree.map(np.asarray, restored)  # not bound to a device, which would be another program to compile
     ways = [case.update(each, case.windows, jax.random.key(2))[0] for each in (state, on_host)]
     _hold(equal(*ways))
 
@@ -387,4 +387,4 @@ CHECKS: Mapping[str, Callable[[AgentCase], None]] = {
         _a_reanalyse_renews_stored_arrays,
     )
 }
-"""The promises, by their names."""
+"""The promises by name."""

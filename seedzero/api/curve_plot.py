@@ -1,4 +1,4 @@
-"""A picture of learning curves: means with their intervals, by matplotlib."""
+"""Draws learning curves with matplotlib: means with their intervals."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from seedzero.core import errors, packages
 from seedzero.monitoring import bands
 
 FORMATS = (".png", ".svg", ".pdf")
-"""Endings of files."""
+"""The file endings that can be written."""
 _MOST_COLORS = 10
 _MOST_DOTS = 60
-"""Of a run."""
+"""The colours of runs."""
 _MARGIN = 0.06
 """Share of the height left free above and below the curves."""
 
 
 class Line(NamedTuple):
-    """A curve with its name in the legend, "" for none."""
+    """A curve with its name in the legend, or "" if it has none there."""
 
     label: str
     band: bands.Band
 
 
 def check() -> None:
-    """Raises UsageError without matplotlib."""
+    """Raises UsageError if matplotlib is missing."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -39,10 +39,11 @@ def check() -> None:
 
 
 def draw(lines: Sequence[Line], *, title: str, x: str, y: str, ending: str) -> bytes:
-    """Returns a file with one panel. x, y: names of the axes. ending: of `FORMATS`. Raises as `check`.
+    """Draws one panel and returns the file. x, y: names of the axes. ending: one of `FORMATS`. Raises as `check`.
 
-    Two runs are dots: the interval of their mean, 13 times as wide as they are apart, would fill the panel. The axis
-    of y shows the means and the dots; an interval of few seeds may be far wider, and leaves the panel.
+    Two runs are shown as dots, because the interval of their mean would fill the panel: it is 13 times as wide as they
+    are apart. The y axis covers the means and the dots; an interval of few seeds may be far wider and leaves the
+    panel.
     """
     check()
     from matplotlib import figure, ticker
@@ -74,7 +75,7 @@ def draw(lines: Sequence[Line], *, title: str, x: str, y: str, ending: str) -> b
 
 
 def _limits(lines: Sequence[Line]) -> tuple[float, float]:
-    """Returns the ends of the axis of y: means, dots, and intervals up to half the height of these beyond."""
+    """Returns the ends of the y axis, which covers means, dots, and intervals up to half their height beyond them."""
     means = np.concatenate([line.band.mean if line.band.pair is None else line.band.pair.ravel() for line in lines])
     low, high = float(means.min()), float(means.max())
     height = (high - low) or max(abs(high), 1.0) * 0.1

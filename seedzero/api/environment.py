@@ -1,4 +1,4 @@
-"""Facts about an environment, gathered before anything is written or JAX is loaded."""
+"""Gathers facts about an environment before anything is written or JAX is loaded."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 _LIMIT_SECONDS = sections.TransportConfig().step_seconds
 _FIRST_SECONDS, _PROGRESS_SECONDS = 5.0, 10.0
-"""Times of an environment's first step without a word: until the first sentence, and between two."""
+"""How long an environment's first step may take before the first sentence is printed, and between two sentences."""
 _ABORT_SECONDS = 2.0
-"""Longest wait for a process that is to tell where it hangs."""
+"""Longest wait for a process that shall report where it hangs."""
 _CRASH = "Fatal Python error: "
 _FRAME = re.compile(r'  File "(.*)", line (\d+) in (\S+)')
 _CALLS = frozenset({"__init__", "make", "reset", "step", "close"})
@@ -35,30 +35,38 @@ _LIBRARY = os.path.dirname(os.__file__)
 
 
 _processes: set[programs.Process] = set()
-"""Processes of environments that are asked at this moment."""
+"""Processes of environments that are being asked right now."""
 
 
 def is_asking() -> bool:
-    """Returns whether an environment has a process now; `KeyboardInterrupt` ends the process within _ABORT_SECONDS."""
+    """Returns whether an environment has a process now; `KeyboardInterrupt` ends it within _ABORT_SECONDS."""
     return bool(_processes)
 
 
 class Shown(NamedTuple):
-    """The facts about an environment that training asks for."""
+    """What training needs to know about an environment."""
 
     spec: types.EnvSpec
-    reward_threshold: float | None = None  # mean return of a solved task, by its own registration; None: unknown
-    seated_by: str = ""  # what makes rows seats; "": they are none, or only workers know
+    # mean return of a solved task according to its own registration; None: unknown
+    reward_threshold: float | None = None
+    seated_by: str = ""  # what makes rows seats; "" if they are none, or only workers know
 
 
 def show(
     settings: sections.EnvConfig, *, limit_seconds: float = _LIMIT_SECONDS, say: Callable[[str], None] = printable.say
 ) -> Shown | None:
-    """Returns an environment's facts; None with --env=remote, known to workers alone.
+    """Returns an environment's facts, or None with --env=remote, where only workers know them.
 
-    A user's own module is imported in a process of its own, like a worker's, without the accelerator: it may change
-    variables that JAX reads. limit_seconds: for this process. say: takes a sentence after 5 s, then every 10 s.
-    ConfigError if the environment cannot be made here; KeyboardInterrupt as of `look`.
+    A user's own module is imported in a process of its own, like a worker's and without the accelerator, because it
+    may change variables that JAX reads.
+
+    Args:
+      limit_seconds: the longest time that this process may take.
+      say: takes a sentence after 5 s, then every 10 s.
+
+    Raises:
+      ConfigError: the environment cannot be made here.
+      KeyboardInterrupt: as in `look`.
     """
     from seedzero.envs import registry  # gymnasium, which an early mistake need not wait for
 
@@ -83,10 +91,17 @@ def look(
     limit_seconds: float = _LIMIT_SECONDS,
     say: Callable[[str], None] = printable.say,
 ) -> check.Look:
-    """Returns the findings of random steps, see `check.look`; a user's environment has a process as in `show`.
+    """Takes random steps and returns the findings, see `check.look`.
 
-    limit_seconds: for all but the steps. say: as of `show`. Raises EnvironmentFailure, ConfigError or
-    SpecMismatch if training would refuse it or it hangs; KeyboardInterrupt has the place where its process was.
+    A user's environment runs in a process, as in `show`.
+
+    Args:
+      limit_seconds: the longest time that everything except the steps may take.
+      say: as in `show`.
+
+    Raises:
+      EnvironmentFailure, ConfigError, SpecMismatch: training would refuse the environment, or it hangs.
+      KeyboardInterrupt: with the place where the process was.
     """
     from seedzero.envs import check
 
@@ -98,12 +113,12 @@ def look(
 
 def _is_of_user(settings: sections.EnvConfig) -> bool:
     is_named = bool(user_code.named({user_code.ENVIRONMENT: settings.id}))
-    # Pgx is JAX: its rules are not loaded before the learner has chosen its devices.
+    # Pgx uses JAX: its rules are loaded only after the learner has chosen its devices.
     return is_named or settings.id.startswith("pgx:") or bool(_registered_here(settings))
 
 
 def _registered_here(settings: sections.EnvConfig) -> str:
-    """Returns the entry of an id of this program or of a further package; "": every worker knows the id."""
+    """Returns the entry of an id, of this program or another package, or "" for an id that every worker knows."""
     family, _, name = settings.id.partition(":")
     if family != "gym" or ":" in name:
         return ""
@@ -115,14 +130,17 @@ def _registered_here(settings: sections.EnvConfig) -> str:
 def _ask(
     settings: sections.EnvConfig, look: Mapping[str, Any], limit_seconds: float, say: Callable[[str], None]
 ) -> Mapping[str, Any]:
-    """Returns a separate process's answer, with `look`'s key, or "spec" if `look` is empty; ConfigError for none."""
+    """Returns the answer of a separate process under the key `look`, or "spec" if `look` is empty.
+
+    Raises ConfigError if it gives none.
+    """
     key, request = next(iter(look), "spec"), {"settings": dataclasses.asdict(settings), **look}
     if entry := _registered_here(settings):
         request["registered"] = entry
     code, printed, complaints = _output(settings.id, json.dumps(request), limit_seconds, say)
     complaints, _, crash = complaints.partition(_CRASH)
     answer = _answer(printed)
-    if key in answer:  # though its process may hang at the end
+    if key in answer:  # although its process may hang at the end
         return answer
     if code is None and not answer:
         words = [line for line in (printed + complaints).splitlines() if line.strip()]
@@ -139,9 +157,11 @@ def _ask(
 def _output(
     env_id: str, request: str, limit_seconds: float, say: Callable[[str], None]
 ) -> tuple[int | None, str, str]:
-    """Returns exit code, output and errors of `seedzero.envs` after its end; None: still running at the limit.
+    """Runs `seedzero.envs` to the end and returns its exit code, output and errors.
 
-    What it started may live on and hold its output open, so this goes to files. Then it is killed.
+    None as code: it still ran at the limit.
+
+    The output goes to files, because programs that it started may live on and hold a pipe open. Then it is killed.
     """
     code, interrupted = None, False
     with contextlib.ExitStack() as files:
@@ -150,7 +170,7 @@ def _output(
         asked.seek(0)
         process = programs.Process(
             [sys.executable, "-m", "seedzero.envs", str(asked.fileno())],
-            stdin=subprocess.PIPE,  # it ends with this process, however that ends: then the pipe closes
+            stdin=subprocess.PIPE,  # it ends with this process, whatever ends that, because the pipe closes then
             stdout=output,
             stderr=complaints,
             env={**os.environ, **programs.WORKER_ENVIRONMENT},
@@ -173,13 +193,13 @@ def _output(
 
 
 def _end(process: programs.Process, *, is_over: bool) -> None:
-    """Ends a process with all children; a running process first prints the place of a hang."""
+    """Ends a process with all its children; one that is still running first prints where it hangs."""
     try:
         if not is_over:
             process.send_signal(signal.SIGABRT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_ABORT_SECONDS)
-    finally:  # after a second Ctrl-C, too
+    finally:  # even after a second Ctrl-C
         process.kill_group()
         process.wait()
         process.close_input()
@@ -187,7 +207,7 @@ def _end(process: programs.Process, *, is_over: bool) -> None:
 
 
 def _wait(env_id: str, process: programs.Process, limit_seconds: float, say: Callable[[str], None]) -> int | None:
-    """Returns a process's exit code; None: no end within the limit."""
+    """Returns a process's exit code, or None if it has not ended within the limit."""
     waited, pause = 0.0, _FIRST_SECONDS
     while waited < limit_seconds:
         seconds = min(pause, limit_seconds - waited)
@@ -200,7 +220,7 @@ def _wait(env_id: str, process: programs.Process, limit_seconds: float, say: Cal
 
 @contextlib.contextmanager
 def _announced(env_id: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Announces, while entered, the making of an environment in this process, from a thread."""
+    """Reports from a thread, while entered, that an environment is being made in this process."""
     is_over = threading.Event()
 
     def tell() -> None:
@@ -221,7 +241,10 @@ def _being_tried(env_id: str, seconds: float) -> str:
 
 
 def _place(crash: str) -> str:
-    """Returns faulthandler's last place in an environment's code, for the middle of a sentence; "": unknown."""
+    """Returns the last place in an environment's code that faulthandler printed, for use within a sentence.
+
+    "": unknown.
+    """
     frames = [frame for frame in _FRAME.findall(crash) if "site-packages" in frame[0] or _LIBRARY not in frame[0]]
     if not frames:
         return ""
@@ -237,7 +260,7 @@ def _refused(settings: sections.EnvConfig, reason: str) -> errors.ConfigError:
 
 
 def _answer(printed: str) -> dict[str, Any]:
-    """Returns the process's line of JSON, whatever an environment printed around it; {}: there is none."""
+    """Returns the process's line of JSON among all that an environment may have printed, or {} if there is none."""
     for line in reversed(printed.splitlines()):
         if line.startswith(('{"spec": ', '{"look": ', '{"error": ')):
             found: dict[str, Any] = json.loads(line)
@@ -246,8 +269,8 @@ def _answer(printed: str) -> dict[str, Any]:
 
 
 def _last_words(code: int, printed: str, place: str) -> str:
-    """Returns the end of a process without an answer, and its last words."""
-    names = {number.value: number.name for number in signal.Signals}  # most real-time signals have none
+    """Describes how a process ended that gave no answer, with its last words."""
+    names = {number.value: number.name for number in signal.Signals}  # most real-time signals have no name
     ended = f"exit code {code}" if code >= 0 else f"signal {names.get(-code, -code)}"
     words = printed.strip().splitlines()
     where = place.removesuffix(";") or " while it was made and stepped"

@@ -1,6 +1,7 @@
-"""A picture of win rates between players: SVG without a package, PNG by Pillow.
+"""Draws win rates between players: as SVG without a package, as PNG with Pillow.
 
-Both draw one list of squares and texts. Rows and columns are the players in one order; columns have their numbers.
+Both draw the same list of squares and texts. Rows and columns have the same players in the same order; columns show
+only their numbers.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ from seedzero.core import errors
 
 _LOST, _EVEN, _WON, _UNMET = (178, 24, 43), (247, 247, 247), (33, 102, 172), (221, 221, 221)
 _FONT, _MARGIN, _LETTER = 12, 12, 7.3
-"""Height of texts, empty border, and width of a letter in pixels."""
+"""Height of texts, width of the empty border, and width of a letter, in pixels."""
 _MOST_NUMBERED = 40
-"""Most players for squares with their numbers."""
+"""Up to this number of players, squares show their numbers."""
 _SCALE = 2
-"""Pixels of a PNG for each of the layout's."""
+"""Pixels of a PNG for each pixel of the layout."""
 
 
 class WinRates(NamedTuple):
-    """Win rates and mean returns of rows' players against columns' [N, N]; None: never met. games: [N, N]."""
+    """Win rates and mean returns [N, N] of the rows' players against the columns', None if two never met.
+
+    games: [N, N].
+    """
 
     names: Sequence[str]
     rates: Sequence[Sequence[float | None]]
@@ -54,9 +58,9 @@ class _Drawing(NamedTuple):
 
 
 def svg(table: WinRates, title: str, *, of_returns: bool = False) -> bytes:
-    """Returns an SVG file; a browser tells each square's players, rate, games and mean return.
+    """Returns an SVG file. Hovering over a square shows its players, rate, games and mean return.
 
-    of_returns: squares show mean returns, from the smallest to the largest, in place of win rates.
+    of_returns: show mean returns, from the smallest to the largest, instead of win rates.
     """
     drawing = _layout(table, title, of_returns)
     lines = [
@@ -79,7 +83,7 @@ def svg(table: WinRates, title: str, *, of_returns: bool = False) -> bytes:
 
 
 def png(table: WinRates, title: str, *, of_returns: bool = False) -> bytes:
-    """Returns a PNG file, of as `svg`. Raises UsageError without Pillow."""
+    """Returns a PNG file; the arguments are those of `svg`. Raises UsageError without Pillow."""
     try:
         from PIL import Image, ImageDraw, ImageFont
     except ImportError as error:
@@ -107,7 +111,7 @@ def _layout(table: WinRates, title: str, of_returns: bool = False) -> _Drawing:
     left, top = _MARGIN + _LETTER * max(map(len, labels)) + 6, 2 * _MARGIN + 2.5 * _FONT
     width = max(left + number * size, _MARGIN + _LETTER * len(title)) + _MARGIN
     drawing = _Drawing(width, top + number * size + _MARGIN, [], [_Text(_MARGIN, _MARGIN + _FONT / 2, title, "start")])
-    every = 1 if is_numbered else 5  # numbers of more columns have no room
+    every = 1 if is_numbered else 5  # numbers of more columns do not fit
     shares = shares_of(table.returns) if of_returns else table.rates
     for row, name in enumerate(table.names):
         middle = (row + 0.5) * size
@@ -128,7 +132,7 @@ def _layout(table: WinRates, title: str, of_returns: bool = False) -> _Drawing:
 
 
 def shares_of(returns: Sequence[Sequence[float | None]]) -> list[list[float | None]]:
-    """Returns the places of mean returns [N, N] between the smallest and the largest one, from 0 to 1."""
+    """Maps mean returns [N, N] to numbers from 0, the smallest one, to 1, the largest."""
     known = [value for row in returns for value in row if value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
 
@@ -139,7 +143,7 @@ def shares_of(returns: Sequence[Sequence[float | None]]) -> list[list[float | No
 
 
 def _color(rate: float | None) -> tuple[int, int, int]:
-    """Returns red for 0, white for 0.5 and blue for 1; grey for players that never met."""
+    """Returns a colour: red for 0, white for 0.5, blue for 1, and grey for players that never met."""
     if rate is None:
         return _UNMET
     end, share = (_WON if rate > 0.5 else _LOST), 2 * abs(rate - 0.5)

@@ -1,4 +1,4 @@
-"""The league of a run: its players, matches and ratings, from the newest whole checkpoint."""
+"""Reads the league of a run, with its players, matches and ratings, from the newest whole checkpoint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from seedzero.transport import security
 
 
 class SavedLeague(NamedTuple):
-    """The league in a checkpoint; update, env_steps: of the checkpoint. active: drawn opponents by player."""
+    """The league in a checkpoint. update, env_steps: counters of the checkpoint.
+
+    active: opponents being drawn, by player.
+    """
 
     update: int
     env_steps: int
@@ -29,10 +32,11 @@ class SavedLeague(NamedTuple):
     payoff: payoffs.Payoff
     active: Mapping[str, tuple[str, ...]]
     num_void: int
-    devices: Mapping[str, tuple[int, ...]] = types.MappingProxyType({})  # of each learning player; {}: all share them
+    # of each learning player; {} if they all share them
+    devices: Mapping[str, tuple[int, ...]] = types.MappingProxyType({})
 
     def opponents(self, player: str = members.MAIN) -> list[dict[str, Any]]:
-        """Returns a learning player's opponents: itself, and each other player, with their shares of coming draws."""
+        """Returns a learning player's opponents, itself included, with their shares of coming draws."""
         shares = matchmaking.chances(self.payoff, self.pool, player, self.settings)
         return [
             {
@@ -45,7 +49,7 @@ class SavedLeague(NamedTuple):
         ]
 
     def ratings(self) -> tuple[dict[str, float], dict[str, int]]:
-        """Returns Elo ratings by player, the oldest rated frozen player's 0, and games by player."""
+        """Returns Elo ratings and numbers of games by player; the oldest rated frozen player has 0 points."""
         pairs = self.payoff.pairs()
         found = elo.fit(pairs, anchor=members.MAIN)
         zero = next((found[name] for name in self.pool.frozen if name in found), 0.0)
@@ -56,10 +60,10 @@ class SavedLeague(NamedTuple):
         return {name: rating - zero for name, rating in found.items()}, games
 
     def rated(self, anchors: Mapping[str, float]) -> tuple[dict[str, elo.Rating], dict[str, int]]:
-        """Returns Elo ratings with their errors by player, with those of anchors held, and games by player.
+        """Returns Elo ratings with their errors by player, where anchors keep their ratings, and games by player.
 
-        With anchors, evaluations count, too: there `main` plays opponents that never change, without noise. {}: the
-        oldest rated frozen player, or `main`, is the anchor, with 0 points.
+        With anchors, evaluations count as well, because `main` plays opponents there that never change, without noise.
+        With {}, the oldest rated frozen player, or else `main`, is the anchor with 0 points.
         """
         kinds = (*payoffs.BETWEEN, payoffs.EVALUATION) if anchors else payoffs.BETWEEN
         pairs = self.payoff.pairs(kinds)
@@ -74,9 +78,9 @@ class SavedLeague(NamedTuple):
         return found, games
 
     def win_rates(self, names: Sequence[str] | None = None) -> heatmap.WinRates:
-        """Returns the win rates and mean returns between players, of all training's matches.
+        """Returns win rates and mean returns between players over all matches of training.
 
-        names: None: all players.
+        names: the players; None for all.
         """
         names = [member.name for member in self.pool.members] if names is None else names
         place = {name: index for index, name in enumerate(names)}
@@ -92,11 +96,11 @@ class SavedLeague(NamedTuple):
         return heatmap.WinRates(names, rates, games, returns)
 
     def lineage(self) -> list[dict[str, Any]]:
-        """Returns the learning players, each with its snapshots and resets."""
+        """Returns the learning players with their snapshots and resets."""
         return lineage.tree(self.pool)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all that the checkpoint has of the league, its history left out."""
+        """Returns everything that the checkpoint has of the league except its history."""
         ratings, games = self.ratings()
         return {
             "update": self.update,
@@ -121,10 +125,10 @@ def has_league(config: configs.Config) -> bool:
 
 
 def read(path: pathlib.Path, place: str, step: saved_files.Step = "last") -> SavedLeague:
-    """Returns the league of a run directory, from the newest checkpoint with whole parameters; writes nothing.
+    """Reads the league of a run directory from the newest checkpoint with whole parameters, without writing a file.
 
-    place: name of the run for messages. step: of another checkpoint. Raises UsageError for a run without a league,
-    CheckpointError for a run without the checkpoint or with a damaged one.
+    place: the run's name in messages. step: another checkpoint to read. Raises UsageError for a run without a league,
+    and CheckpointError if the checkpoint is missing or damaged.
     """
     settings = run_dirs.read_saved(path).config
     if not has_league(settings):
@@ -156,10 +160,14 @@ def play(
 ) -> dict[str, Any]:
     """Plays games between two players of a run's league, without noise and from both sides; returns the statistics.
 
-    choice: its seed is of the random openings, one a pair of games, or of chance and the moves that players of seats
-    draw. players: names; of a learning player the newest checkpoint plays. They may also be opponents
-    as of `opponents.parse`, or addresses of policy servers. access: to these. Raises as `read`, and UsageError for a
-    name that is none of them.
+    Args:
+      players: names of the two. A learning player plays with its newest checkpoint. They may also be opponents as of
+        `opponents.parse`, or addresses of policy servers.
+      choice: its seed decides the random openings, one for each pair of games, or chance and the drawn moves of
+        players of seats.
+      access: how to reach the policy servers.
+
+    Raises as `read`, and UsageError for a name that is none of these.
     """
     is_guest = {name: opponents.is_known(name) or opponents.is_address(name) for name in players}
     needs_league = any(name != members.MAIN and not is_guest[name] for name in players)
@@ -203,7 +211,8 @@ def _parse(counters: Mapping[str, Any], settings: league_config.LeagueConfig) ->
     pool = members.Pool.from_json(saved["pool"])
     for member in pool.members:
         if member.learns:
-            own = counters.get("players", {}).get(member.name, counters)  # of several learning players, each one's
+            # each learning player's own, if there are several
+            own = counters.get("players", {}).get(member.name, counters)
             totals = dict(version=int(own["num_updates"]), env_steps=int(own["ledger"]["stored"]))
             pool = pool.trained(member.name, **totals)
     payoff = payoffs.Payoff.from_json(saved["payoff"])

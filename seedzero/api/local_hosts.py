@@ -1,4 +1,4 @@
-"""All learner hosts of a run on this machine, as processes: for `--cluster.num_hosts=N` without `--cluster.index`."""
+"""Runs all hosts of a run as processes on this machine, for `--cluster.num_hosts=N` without `--cluster.index`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from seedzero.learner import callbacks, result
 from seedzero.processes import ensemble, signals, supervisor
 
 LOG = "host.log"
-"""Output of each host but host 0, in its directory's logs."""
+"""The file in its directory's logs that takes the output of a host, except host 0."""
 
 
 def run(
@@ -31,10 +31,11 @@ def run(
     num_hosts: int,
     caller: callbacks.Caller,
 ) -> result.Result:
-    """Trains with all hosts until the run is over; starts all again after a failure of one. Returns the result.
+    """Trains with all hosts until the run is over, restarts them all if one fails, and returns the result.
 
-    flags, settings: of the run, without the hosts' own. place: run directory, or its place in a bucket. Raises
-    TrainingFailure, or UsageError if a host refuses its start (host 0 has said why) or GPUs are fewer than hosts.
+    flags, settings: those of the run, without those of the hosts. place: the run directory, or its place in a bucket.
+    Raises TrainingFailure, or UsageError if a host refuses to start (host 0 has printed why) or there are fewer GPUs
+    than hosts.
     """
     gpus = visible_gpus()
     if 0 < len(gpus) < num_hosts:
@@ -62,7 +63,7 @@ def run(
         if index:
             supervisor.write_log(logs[index], line)
         else:
-            sys.stderr.write(line.decode(errors="backslashreplace"))  # a notebook's has no buffer of bytes
+            sys.stderr.write(line.decode(errors="backslashreplace"))  # a notebook's stream has no buffer of bytes
             sys.stderr.flush()
 
     together_run = ensemble.Ensemble(
@@ -89,7 +90,7 @@ def run(
 def commands(
     flags: Mapping[str, str], settings: Mapping[str, str], num_hosts: int, gpus: Sequence[str] = ()
 ) -> list[Sequence[str]]:
-    """Returns the command of each host, with a free port for their meeting, and an even share of the GPUs."""
+    """Returns the command of each host, with a free port where they meet and an equal share of the GPUs."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         coordinator = f"127.0.0.1:{probe.getsockname()[1]}"

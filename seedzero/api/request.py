@@ -1,4 +1,4 @@
-"""A request to train: preset, settings and environment, checked as far as they can be before JAX is loaded."""
+"""A request to train: checks preset, settings and environment as far as possible before JAX is loaded."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from seedzero.config import combinations, configs, ends, families, machines, opt
 from seedzero.core import errors, opponents, types
 
 TRUST = "trust_run_dir"
-"""The flag of consent to the code that a run directory names."""
+"""The flag with which a user consents to the code that a run directory names."""
 _FILES = ("transport.token_file", "tls.cert_file", "tls.key_file")
-"""Settings of a run that name files beside it."""
+"""Settings of a run that name files next to it."""
 _SHOWING = {"env.id", "env.kwargs", "env.wrappers", "transport.step_seconds"}
-"""Settings that an environment is asked with before its preset is known."""
+"""Settings needed to ask an environment for its spec before the preset is known."""
 
 
 class Request(NamedTuple):
-    """A request by a command line or a call."""
+    """A request to train, from a command line or a call."""
 
-    preset: str  # its name
+    preset: str  # the preset's name
     given: Mapping[str, str]  # what the user set, as text by SECTION.KEY
-    config: configs.Config  # the preset's values, the user's over them, and what those imply; the devices' still open
-    notes: tuple[str, ...]  # what was implied, one sentence each
-    shown: environment.Shown | None = None  # by the environment; None: not known yet
-    refused: errors.ConfigError | None = None  # why the environment cannot be made here, where that was tried
+    # the preset's values, replaced by the user's, and what both imply; the devices' are still open
+    config: configs.Config
+    notes: tuple[str, ...]  # one sentence for each value that was implied
+    shown: environment.Shown | None = None  # reported by the environment; None: not known yet
+    refused: errors.ConfigError | None = None  # why the environment cannot be made here, if that was tried
 
     @property
     def spec(self) -> types.EnvSpec | None:
@@ -37,16 +38,16 @@ class Request(NamedTuple):
 
     @property
     def fixed(self) -> Set[str]:
-        """Settings that the machine does not change: the user's, and without images the network for images."""
+        """Settings that the machine does not change: the user's, and the network for images if there are no images."""
         shows_images = self.spec is None or types.shown(self.spec.arrays) == "images"
         return self.given.keys() | (set() if shows_images else {"network.kind"})
 
 
 def known(agent: str, run_dir: str | None, preset: str | None = None) -> tuple[type[configs.Config], str]:
-    """Returns the class of the configurations of an agent, and the agent; without one (""), those of a run directory.
+    """Returns the configuration class of an agent and the agent's name; with "", those of a run directory.
 
-    The agent is "" where only the environment decides on it. Imports the module of a named agent alone. ConfigError:
-    of that.
+    The name is "" if only the environment decides on the agent. Only the module of a named agent is imported, which
+    may raise ConfigError.
     """
     if agent or not run_dir or not os.path.exists(os.path.join(run_dir, "config.json")):
         return configs.kind_of(agent), agent or (
@@ -59,11 +60,11 @@ def known(agent: str, run_dir: str | None, preset: str | None = None) -> tuple[t
 
 
 def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool = True) -> Request:
-    """Returns the request of a command line.
+    """Returns the request that a command line makes.
 
-    A run directory that holds a run brings its preset and settings where the command line names neither preset nor
-    environment. is_here: the learner runs on this machine. UsageError for mistakes in it, nothing to train on, and
-    code of a run directory without consent.
+    If the run directory holds a run, its preset and settings are used unless the command line names a preset or an
+    environment. is_here: whether the learner runs on this machine. Raises UsageError for mistakes, if there is nothing
+    to train on, and for code of a run directory without consent.
     """
     given = dict(settings)
     notes: list[str] = []
@@ -84,7 +85,7 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool
             asked_with = plain.env
             try:
                 shown = environment.show(asked_with, limit_seconds=plain.transport.limit_seconds)
-            except errors.ConfigError as error:  # `check_early` raises it, unless workers alone need it
+            except errors.ConfigError as error:  # `check_early` raises it unless only workers need the environment
                 refused = error
         if shown is not None:
             from seedzero.envs import check
@@ -96,7 +97,8 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool
     given, earlier = renamed.of_user(given, [agent])
     notes += earlier
     base, part = presets.get(preset, agent), presets.part(preset, agent)
-    has_own = any(not hasattr(configs.Config, key.partition(".")[0]) for key in given)  # as a file for one's own agent
+    # the way a file with your own agent is given
+    has_own = any(not hasattr(configs.Config, key.partition(".")[0]) for key in given)
     if not part.values and not has_own:
         notes.append(f"preset {preset} has no part for agent {agent}: its defaults hold")
     configs.check_read(given, agent)
@@ -111,13 +113,13 @@ def make(flags: Mapping[str, str], settings: Mapping[str, str], *, is_here: bool
         from seedzero.envs import registry
 
         notes = [*filter(None, [registry.advice(config.env.id)]), *notes]
-    # With other settings, such as a limit of steps that is shown, the environment may look different.
+    # With other settings, such as a limit of steps that is observed, the environment may look different.
     found = (shown, refused) if config.env == asked_with else (None, None)
     return Request(preset, given, config, (*notes, *implied), *found)
 
 
 def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool, is_here: bool) -> tuple[str, dict[str, str]]:
-    """Returns preset and settings of the run in a directory, new settings over them."""
+    """Returns preset and settings of the run in a directory, with new settings replacing its own."""
     from seedzero.bucket import run_copy  # numpy, which an early mistake need not wait for
     from seedzero.checkpoints import consent, run_dirs
 
@@ -146,9 +148,9 @@ def _saved(run_dir: str, settings: Mapping[str, str], *, trusted: bool, is_here:
 
 
 def _check_origin(config: configs.Config, flags: Mapping[str, str], given: Mapping[str, str]) -> None:
-    """Refuses a run that a new run cannot start from, or whose code the user has not consented to.
+    """Rejects a run that a new run cannot start from, or whose code the user has not consented to.
 
-    A resumed run has its parameters, and the other run may be gone.
+    A resumed run has its parameters already, and the other run may be gone.
     """
     from seedzero.bucket import run_copy  # numpy, which an early mistake need not wait for
     from seedzero.checkpoints import consent, run_dirs, saved_files
@@ -173,10 +175,11 @@ def _check_origin(config: configs.Config, flags: Mapping[str, str], given: Mappi
 
 
 def check_early(asked: Request, *, has_environments: bool = True) -> Request:
-    """Refuses detectable mistakes before JAX is loaded and the device known; returns the request with spec and end.
+    """Rejects all mistakes that show before JAX is loaded and the device known; returns the request with spec and end.
 
-    has_environments: environments run on this machine, so that it must be able to make one. UsageError for settings
-    that can't stand together, an impossible or unplayable environment, an unreadable token or certificate.
+    has_environments: whether environments run on this machine, which then must be able to make one. Raises UsageError
+    for settings that exclude each other, an impossible or unplayable environment, or an unreadable token or
+    certificate.
     """
     asked = _with_spec(asked, must_be_known=has_environments)
     threshold = asked.shown.reward_threshold if asked.shown else None
@@ -202,7 +205,7 @@ def check_early(asked: Request, *, has_environments: bool = True) -> Request:
 
 
 def _with_spec(asked: Request, *, must_be_known: bool) -> Request:
-    """Returns the request with the environment's spec, if known here."""
+    """Returns the request with the environment's spec if it is known here."""
     from seedzero.envs import registry  # numpy and gymnasium, which an early mistake need not wait for
 
     config = asked.config
@@ -228,16 +231,16 @@ def _with_spec(asked: Request, *, must_be_known: bool) -> Request:
 
 
 def resolve(asked: Request) -> tuple[configs.Config, list[str]]:
-    """Returns the configuration with all values of this machine resolved, and notes; loads JAX.
+    """Returns the configuration with all values resolved for this machine, and notes. This loads JAX.
 
-    ConfigError if no network fits, devices can't share the numbers, or JAX lacks the first one of JAX_PLATFORMS.
+    Raises ConfigError if no network fits, devices cannot divide the numbers, or JAX lacks the first of JAX_PLATFORMS.
     """
-    import jax  # takes a second: everything that can be refused without it has been
+    import jax  # loading takes a second; everything that can be refused without JAX has been
 
     machine = machines.Machine(jax.default_backend(), machines.num_cores(), jax.local_device_count())
-    platforms = getattr(jax.config, "jax_platforms", "") or "cpu"  # the types of JAX do not know it
+    platforms = getattr(jax.config, "jax_platforms", "") or "cpu"  # JAX's types do not know it
     wanted = platforms.partition(",")[0]
-    if machine.platform == "cpu" != wanted:  # JAX passes over CUDA, silently, where it sees no GPU
+    if machine.platform == "cpu" != wanted:  # JAX silently ignores CUDA if it sees no GPU
         raise errors.ConfigError(
             f"JAX_PLATFORMS={platforms} asks for {wanted}, and JAX finds none here; see to its "
             "driver and JAX's package for it, or set JAX_PLATFORMS=cpu"
@@ -247,5 +250,5 @@ def resolve(asked: Request) -> tuple[configs.Config, list[str]]:
     if asked.spec is not None:
         from seedzero.agents import agent_table
 
-        agent_table.make(config, asked.spec, machine.platform)  # refuses what no network fits
+        agent_table.make(config, asked.spec, machine.platform)  # rejects what no network can take
     return config, notes

@@ -1,4 +1,4 @@
-"""Groups of runs that differ in their seed alone, and the settings in which groups differ. Pure functions."""
+"""Groups runs that differ in their seed alone, and finds the settings in which groups differ. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from seedzero.core import errors
 
 PRESET, SEED = "preset", "run.seed"
 _OF_THE_HOST = {"transport", "tls", "metrics", "bucket", "checkpoint", "evaluation"}
-"""Sections of settings that change no learning."""
+"""Sections of settings that do not change what is learned."""
 _OF_THE_MACHINE = {"training.num_devices", "replay.num_slots", "replay.num_envs"}
-"""Settings that a run keeps, with automatic values by the machine and its workers."""
+"""Settings that are saved with a run but set automatically by the machine and its workers."""
 
 Values = Mapping[str, options.Value]
 
 
 @dataclasses.dataclass(frozen=True)
 class RunGroup:
-    """Runs that differ in their seed alone, or in other settings than those asked for.
+    """Runs that differ in their seed alone, or in settings that were not asked for.
 
-    settings: in which it differs from other groups, by SECTION.KEY. hidden: settings that count, and in which its own
-    runs differ.
+    settings: values by SECTION.KEY in which the group differs from others. hidden: settings that count and in which
+    its own runs differ.
     """
 
     settings: Values
@@ -32,12 +32,12 @@ class RunGroup:
 
     @property
     def label(self) -> str:
-        """The settings as on a command line, by their short names; "": there is one group."""
+        """Returns the settings as on a command line, by their short names; "" if there is one group."""
         return ", ".join(f"{short(name)}={options.shown(value)}" for name, value in self.settings.items())
 
 
 def values(run: run_places.RunRecord) -> dict[str, options.Value]:
-    """Returns the settings of a run that its agent reads, by SECTION.KEY, its preset first."""
+    """Returns the settings of a run that its agent reads, by SECTION.KEY, the preset first."""
     config = run.saved.config
     read = {name: value for name, value in configs.flatten(config).items() if configs.is_read(name, config)}
     return {PRESET: run.saved.preset, **read}
@@ -52,8 +52,8 @@ def different(every: Sequence[Values]) -> list[str]:
 def group(runs: Sequence[run_places.RunRecord], by: Sequence[str] | None = None) -> list[RunGroup]:
     """Returns the groups of runs, in the order of their settings' values.
 
-    by: names of settings, as `read_names` returns them; None: all settings count but the seed, ends of runs, settings
-    of files, network and evaluations, and choices that the machine makes or each start sets, unless they were given.
+    by: the settings that count, as `read_names` returns them. None: all except the seed, the ends of runs, settings of
+    files, network and evaluations, and those that the machine chooses or each start sets, unless they were given.
     """
     known = [values(run) for run in runs]
     counted = [name for name in different(known) if _counts(name, runs)]
@@ -73,9 +73,9 @@ def group(runs: Sequence[run_places.RunRecord], by: Sequence[str] | None = None)
 
 
 def read_names(text: str, runs: Sequence[run_places.RunRecord]) -> list[str]:
-    """Returns the settings in a list, as agent,optimizer.learning_rate; UsageError for an unknown name or the seed.
+    """Returns the settings in a list such as agent,optimizer.learning_rate.
 
-    runs: have the settings of their agents of the user's own.
+    Raises UsageError for an unknown name or the seed. runs: they know the settings of your own agents.
     """
     known = dict.fromkeys([*configs.fields(), *(name for run in runs for name in values(run))])
     found = []
@@ -91,17 +91,17 @@ def read_names(text: str, runs: Sequence[run_places.RunRecord]) -> list[str]:
 
 
 def short(name: str) -> str:
-    """Returns a setting's short name, such as agent of run.agent."""
+    """Returns a setting's short name, such as agent for run.agent."""
     return configs.flag(name).removeprefix("--")
 
 
 def _counts(name: str, runs: Sequence[run_places.RunRecord]) -> bool:
-    """Returns whether runs with other values of a setting are other experiments."""
+    """Returns whether runs with other values of a setting are different experiments."""
     if name == PRESET:
         return True
     if name == SEED or name in ends.NONE or name.partition(".")[0] in _OF_THE_HOST:
         return False
-    field = configs.fields().get(name)  # None: of an agent of the user's own
+    field = configs.fields().get(name)  # None: a setting of your own agent
     is_chosen = name in _OF_THE_MACHINE or (field is not None and field.metadata["resumable"] == options.ANY_TIME)
     return not is_chosen or any(name in run.saved.given for run in runs)
 
@@ -109,7 +109,7 @@ def _counts(name: str, runs: Sequence[run_places.RunRecord]) -> bool:
 def _telling(
     names: Sequence[str], keys: Collection[tuple[options.Value | None, ...]], runs: Sequence[run_places.RunRecord]
 ) -> list[str]:
-    """Returns the names that tell the groups apart: given settings if these do, else all that differ."""
+    """Returns the names that distinguish the groups: the given settings if these do, otherwise all that differ."""
     columns = [(name, {key[place] for key in keys}) for place, name in enumerate(names)]
     differing = [name for name, found in columns if len(found) > 1]
     given = [name for name in differing if name == PRESET or any(name in run.saved.given for run in runs)]

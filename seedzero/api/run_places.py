@@ -1,4 +1,4 @@
-"""Runs by their directories, by directories of runs, by patterns and in buckets; their settings and metrics."""
+"""Finds runs by directory, by directory of runs, by pattern and in buckets, and reads their settings and metrics."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from seedzero.core import errors
 from seedzero.monitoring import metrics_log, series
 
 TRAINING, FINISHED, STOPPED, UNKNOWN = "training", "finished", "stopped", run_lock.UNKNOWN
-"""States of a run: a learner is at work; a budget or a return ended it; it can go on."""
+"""The states of a run: a learner is running; a budget or a return ended it; it can be resumed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RunRecord:
-    """A run as its directory tells it. place: as named by the user. finished: the reason of its end, "" for none."""
+    """A run as its directory shows it. place: the user's name for it. finished: why it ended, or ""."""
 
     place: str
     saved: run_dirs.SavedConfig
@@ -30,10 +30,10 @@ class RunRecord:
 
 
 def find(places: Sequence[str], note: Callable[[str], object]) -> list[str]:
-    """Returns the runs at places, each once, in their order; runs below a directory by their names.
+    """Returns the runs at places, each once and in order; runs below a directory are sorted by name.
 
-    places: run directories, directories of runs, patterns of either, and runs in buckets. note: receives a sentence
-    about a directory that looks like a run and is none. Raises ResumeError for a place without a run.
+    places: run directories, directories of runs, patterns of either, and runs in buckets. note: takes a sentence about
+    a directory that looks like a run and is none. Raises ResumeError for a place without a run.
     """
     found: dict[str, str] = {}
     for place in places:
@@ -55,7 +55,10 @@ def find(places: Sequence[str], note: Callable[[str], object]) -> list[str]:
 
 
 def _below(path: str, note: Callable[[str], object]) -> Iterator[str]:
-    """Yields the run directories at and below a path; links are followed to a run, but not to directories of runs."""
+    """Yields the run directories at and below a path.
+
+    Links to a run are followed, but not links to directories of runs.
+    """
     if os.path.exists(os.path.join(path, run_dirs.CONFIG_FILE)):
         yield path
         return
@@ -75,9 +78,9 @@ def _below(path: str, note: Callable[[str], object]) -> Iterator[str]:
 
 
 def read(place: str, wanted: Sequence[str]) -> RunRecord:
-    """Returns a run with a series of metrics, as `series.read`; of a bucket its last upload.
+    """Returns a run with a series of metrics, as `series.read` does; in a bucket it is the last upload.
 
-    Raises ResumeError for no run, BucketError.
+    Raises ResumeError if there is no run, and BucketError.
     """
     with run_copy.local(place, lambda copy: copy.fetch(metrics_log.METRICS_FILE)) as path:
         saved, spec, status = run_dirs.read_saved(path), spec_file.read(path), run_dirs.read_status(path) or {}
@@ -90,7 +93,7 @@ def read(place: str, wanted: Sequence[str]) -> RunRecord:
 
 
 def short_names(places: Sequence[str]) -> list[str]:
-    """Returns the places without the directories that they share; the last name is always kept."""
+    """Returns the places without the directories that they share, but always with the last name."""
     parts = [pathlib.PurePath(place).parts for place in places]
     shared = 0
     while all(len(part) > shared + 1 for part in parts) and len({part[shared] for part in parts}) == 1:

@@ -1,4 +1,4 @@
-"""Functions of a finished or running run, local or in a bucket: load its agent, evaluate, export."""
+"""Works with a finished or running run, local or in a bucket: loads its agent, evaluates it, exports it."""
 
 from __future__ import annotations
 
@@ -29,31 +29,33 @@ EXPORT_PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Statistics of the episodes that a checkpoint has played; returns are undiscounted sums of rewards.
+    """Statistics of the episodes that a checkpoint has played. Returns are undiscounted sums of rewards.
 
     Attributes:
       step: updates of the checkpoint.
-      chosen: "best", "last" or "given", why this one was taken.
-      episodes: number of them.
-      mean_return: over the episodes.
-      std_return: their standard deviation.
-      min_return: of the worst episode.
-      max_return: of the best one.
-      mean_length: steps; in games of two players the moves of both.
-      stderr_return: standard error of mean_return; None: of one episode, or of every line of play.
-      human_normalized: for Atari and DMLab-30's levels, 0: random play, 1: a human; of all 30 levels the mean, each
-        capped at 1; None: another environment.
-      task_returns: mean return of each task, by its name; None: there is one task.
-      info: means of the environment's own numbers, by name; None: it has none.
-      cut_off: number of episodes that the limit of steps ended; they count with their rewards so far, and their
-        environments stop. None: there was none.
-      player: name of the frozen player that has played; None: the checkpoint has.
-      policy: "sample": the actions were drawn from the agent's policy; None: they were greedy.
-      opponent: in games of two players, "random", "mcts-N", "exhaustive" or a run directory; None, as all below: not a
-        game of two players.
-      wins: games won; draws, losses likewise.
-      first: {"wins", "draws", "losses"} of the games in which the agent had the first move.
-      second: of the others.
+      chosen: "best", "last" or "given": why this checkpoint was taken.
+      episodes: number of episodes.
+      mean_return: mean over the episodes.
+      std_return: standard deviation over the episodes.
+      min_return: return of the worst episode.
+      max_return: return of the best episode.
+      mean_length: steps of an episode; in games of two players, the moves of both.
+      stderr_return: standard error of mean_return; None with one episode, or if every line of play was played.
+      human_normalized: for Atari and DMLab-30's levels, 0 is random play and 1 a human; for all 30 levels it is the
+        mean, each capped at 1. None for other environments.
+      task_returns: mean return of each task, by its name; None if there is one task.
+      info: means of the environment's own numbers, by name; None if it has none.
+      cut_off: how many episodes the limit of steps ended; they count with their rewards so far, and their environments
+        stop. None if there was none.
+      player: name of the frozen player that played; None if the checkpoint did.
+      policy: "sample" if actions were drawn from the agent's policy; None if they were greedy.
+      opponent: in games of two players "random", "mcts-N", "exhaustive" or a run directory. In other environments this
+        and all fields below are None.
+      wins: games won.
+      draws: games drawn.
+      losses: games lost.
+      first: {"wins", "draws", "losses"} of the games in which the agent moved first.
+      second: the same of the other games.
     """
 
     step: int
@@ -79,7 +81,7 @@ class Evaluation:
     second: Mapping[str, int] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the statistics, without the missing entries."""
+        """Returns the statistics without those that are None."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
@@ -92,23 +94,23 @@ def load(
     policy: Mode | None = None,
     trust_run_dir: bool = False,
 ) -> acting_policy.Policy:
-    """Returns a saved agent as a policy: `policy(observation)` is its action. No environment is made.
+    """Loads a saved agent as a policy: `policy(observation)` returns its action. No environment is made.
 
     Args:
-      run_dir: directory or gs://BUCKET/PATH of the run; it may still be training.
-      step: update number of a checkpoint, "best" (by evaluation while training) or "last"; None: the best, or the last
-        if there is none, and in games of two players.
-      seed: of drawn actions and of the noise when the policy explores, 0 to 2^31 - 1.
-      player: name of a player of the run's league: a frozen one, in place of a step, or one that learns; "main", None:
-        the first one. Of a run with --seats.policies one of its policies.
-      policy: "greedy", the best action, or "sample", a draw from the agent's policy; None: draws in games of seats
-        (hidden information or simultaneous moves), else greedy.
-      trust_run_dir: import the network's module that the run names, where it names one; it may do anything here.
+      run_dir: directory or gs://BUCKET/PATH of the run, which may still be training.
+      step: update number of a checkpoint, "best" (by evaluation during training) or "last". None takes the best one;
+        the last one if no evaluation chose a best, and in games of two players.
+      seed: seeds drawn actions, and the noise when the policy explores; 0 to 2^31 - 1.
+      player: name of a player of the run's league, frozen or learning, or a policy of a run with --seats.policies. A
+        frozen player excludes `step`. None takes the first player, such as "main".
+      policy: "greedy" takes the best action, "sample" draws from the agent's policy. None draws in games of seats
+        (hidden information or simultaneous moves) and is greedy elsewhere.
+      trust_run_dir: import the network's module if the run names one; that code may do anything here.
 
     Raises:
-      UsageError: not a run directory, or one without a checkpoint; no such step, seed or policy; a step beside a
-        frozen player; several policies and no player; draws of an agent that learns values alone; a module without
-        trust.
+      UsageError: this is no run directory or has no checkpoint; the step, seed or policy does not exist; a step is
+        given with a frozen player; there are several policies and no player is named; actions are to be drawn from an
+        agent that learns only values; a module is named without trust.
       CheckpointError: a missing or damaged checkpoint or frozen player.
       BucketError: the bucket cannot be read.
     """
@@ -131,28 +133,28 @@ def evaluate(
     policy: Mode | None = None,
     trust_run_dir: bool = False,
 ) -> Evaluation:
-    """Plays episodes with a checkpoint, in environments of the calling process; returns statistics.
+    """Plays episodes with a checkpoint in environments of the calling process, and returns statistics.
 
     Args:
       run_dir: directory or gs://BUCKET/PATH of the run.
-      episodes: at least 1; not read if the opponent is "exhaustive".
-      step: as of `load`.
-      seed: of the environments, of random moves and of drawn actions, 0 to 2^31 - 1.
-      opponent: in games of two players "random", "mcts-N" (OpenSpiel's bot of N simulations), "exhaustive" (every
-        line of play that the other side has, once) or another run of the same game; None: random.
-      max_episode_steps: at least 1; an episode that has so many ends there, and counts with its rewards so far; None:
-        the run's setting evaluation.max_episode_steps. Refused in games of two players, which are played to their end.
-      progress: called after each step of all environments with the numbers of finished and of expected episodes; not
-        in games of two players. None: a line on standard error every 10 s tells them.
-      player: as of `load`.
-      policy: as of `load`, for another run as the opponent too; "exhaustive" takes no draws.
-      trust_run_dir: import the modules that the run names, where it names some, and those of the opponent's run; they
-        may do anything here.
+      episodes: how many to play, at least 1; ignored if the opponent is "exhaustive".
+      step: as in `load`.
+      seed: seeds the environments, random moves and drawn actions; 0 to 2^31 - 1.
+      opponent: in games of two players "random", "mcts-N" (OpenSpiel's bot of N simulations), "exhaustive" (every line
+        of play of the other side, once) or another run of the same game. None plays random moves.
+      max_episode_steps: ends an episode after this many steps, at least 1; it counts with its rewards so far. None
+        uses the run's setting evaluation.max_episode_steps. Games of two players reject it: they are played until they
+        end.
+      progress: called with the numbers of finished and expected episodes after each step of all environments, except
+        in games of two players. None prints them on standard error every 10 s.
+      player: as in `load`.
+      policy: as in `load`; it also applies to another run as the opponent. "exhaustive" rejects "sample".
+      trust_run_dir: import the modules that this run and the opponent's run name; that code may do anything here.
 
     Raises:
-      UsageError: not a run directory, a remote environment, an unsuitable opponent, policy or limit of steps, or a
-        module without trust.
-      CheckpointError, BucketError: as `load`.
+      UsageError: this is no run directory, the environment is remote, the opponent, policy or limit of steps is
+        unsuitable, or a module is named without trust.
+      CheckpointError, BucketError: as in `load`.
     """
     choice = choose(
         run_dir, step, player, policy, trusted=trust_run_dir, seed=seed, max_episode_steps=max_episode_steps
@@ -167,7 +169,7 @@ def evaluate_choice(
     opponent: RunDir | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Evaluation:
-    """Returns the result of `evaluate` for a checked choice."""
+    """Returns the result of `evaluate` for checked arguments."""
     from seedzero.bucket import run_copy
 
     for name, number in (("episodes", episodes), ("max_episode_steps", choice.max_steps)):
@@ -196,22 +198,23 @@ def export(
     policy: Mode | None = None,
     trust_run_dir: bool = False,
 ) -> dict[str, Any]:
-    """Writes a saved agent as programs that need JAX alone, with parameters and a manifest; returns the manifest.
+    """Writes a saved agent as programs that need only JAX, with parameters and a manifest, and returns the manifest.
 
     Args:
       run_dir: directory or gs://BUCKET/PATH of the run.
-      out: directory to write; an earlier export there is replaced as a whole, other files are refused.
-      step: as of `load`.
-      file_format: "stablehlo", programs of `jax.export`.
-      platforms: that they run on, of "cpu", "cuda", "rocm" and "tpu".
-      batch_size: rows of all inputs; None: any number.
-      player: as of `load`.
-      policy: as of `load`; a program that draws takes its random numbers from the input `key`.
-      trust_run_dir: as of `load`.
+      out: directory to write. An earlier export there is replaced as a whole; other files are an error.
+      step: as in `load`.
+      file_format: "stablehlo", which are programs of `jax.export`.
+      platforms: platforms that the programs run on, from "cpu", "cuda", "rocm" and "tpu".
+      batch_size: rows of all inputs; None allows any number.
+      player: as in `load`.
+      policy: as in `load`; a program that draws actions takes its random numbers from the input `key`.
+      trust_run_dir: as in `load`.
 
     Raises:
-      UsageError: an unknown format or platform, a directory that cannot be written, a missing package, or as `load`.
-      CheckpointError, BucketError: as `load`.
+      UsageError: the format or platform is unknown, the directory cannot be written, a package is missing, or as in
+        `load`.
+      CheckpointError, BucketError: as in `load`.
     """
     choice = choose(run_dir, step, player, policy, trusted=trust_run_dir)
     return export_choice(choice, out, file_format=file_format, platforms=platforms, batch_size=batch_size)
@@ -225,7 +228,7 @@ def export_choice(
     platforms: Sequence[str] = ("cpu",),
     batch_size: int | None = None,
 ) -> dict[str, Any]:
-    """Returns the result of `export` for a checked choice."""
+    """Returns the result of `export` for checked arguments."""
     directory = pathlib.Path(out).absolute()
     check_export(file_format, platforms, batch_size)
     with opened(choice) as choice:
@@ -248,17 +251,20 @@ def check_export(file_format: str, platforms: Sequence[str], batch_size: int | N
 
 
 def checked_step(step: object) -> Step | None:
-    """Returns a step as an int or a word of `Step`, or None. Raises UsageError for anything else."""
+    """Returns a step as an int, a word of `Step`, or None. Raises UsageError for anything else."""
     if step is None or (isinstance(step, str) and step in ("best", "last")):
         return cast(Step | None, step)
     with contextlib.suppress(TypeError):
-        if (number := operator.index(cast(Any, step))) >= 0:  # one of numpy, too
+        if (number := operator.index(cast(Any, step))) >= 0:  # numpy's too
             return number
     raise errors.UsageError(f"step={step!r}: expected the number of a saved update, 'best' or 'last'")
 
 
 def checked_player(player: str | None, step: Step | None) -> str | None:
-    """Returns the name of a league's player; None: the first one. Raises UsageError for a step of a frozen player."""
+    """Returns the name of a league's player; None is the first one.
+
+    Raises UsageError for a step of a frozen player.
+    """
     if player in (None, members.MAIN):
         return None
     if not player:
@@ -274,7 +280,7 @@ def checked_player(player: str | None, step: Step | None) -> str | None:
 
 
 def checked_policy(policy: str | None) -> Mode | None:
-    """Returns a kind of acting; None: by the kind of game. Raises UsageError for anything else."""
+    """Returns how to act; None leaves it to the kind of game. Raises UsageError for anything else."""
     if policy in (None, "greedy", "sample"):
         return cast(Mode | None, policy)
     raise errors.UsageError(
@@ -292,7 +298,10 @@ def choose(
     seed: int = 0,
     max_episode_steps: int | None = None,
 ) -> agent_choice.AgentChoice:
-    """Returns the choice of a saved agent by the arguments of `load` and `evaluate`; raises UsageError as these."""
+    """Returns the choice of a saved agent that the arguments of `load` and `evaluate` make.
+
+    Raises UsageError as these do.
+    """
     step = checked_step(step)
     player, policy = checked_player(player, step), checked_policy(policy)
     if not 0 <= seed <= options.LARGEST:
@@ -304,7 +313,10 @@ def choose(
 def opened(
     choice: agent_choice.AgentChoice, fetch: Callable[[run_copy.Copy], object] | None = None
 ) -> Iterator[agent_choice.AgentChoice]:
-    """Yields the choice in a run directory on this disk, as of `run_copy.local`; fetch: None: the parameters alone."""
+    """Yields the choice in a run directory on this disk, as `run_copy.local` does.
+
+    fetch: None fetches the parameters alone.
+    """
     from seedzero.bucket import run_copy
 
     def fetch_agent(copy: run_copy.Copy) -> None:

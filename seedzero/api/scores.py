@@ -1,4 +1,4 @@
-"""Scores of runs, by their evaluations while training, and of groups of seeds; settings in which groups differ."""
+"""Scores runs by their evaluations during training, and groups of seeds; finds the settings in which groups differ."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from seedzero.config import options
 from seedzero.monitoring import bands, series
 
 METRICS = (series.EVALUATION, "evaluation_std_return", "evaluation_episodes")
-"""Metrics that a run is read with."""
+"""The metrics that are read of a run."""
 
 
 class SavedScore(NamedTuple):
-    """An evaluation of a run while it trained. stderr: standard error over episodes, None of one episode."""
+    """An evaluation of a run during training. stderr: standard error over episodes, None with one episode."""
 
     mean: float
     stderr: float | None
@@ -30,8 +30,8 @@ class SavedScore(NamedTuple):
 class Difference(NamedTuple):
     """A setting in which runs differ.
 
-    values: of each group, as on a command line; None: its agent does not read the setting. given: whether a command
-    line of the group's runs named it.
+    values: one for each group, as on a command line; None if its agent does not read the setting. given: whether a
+    command line of the group's runs named it.
     """
 
     name: str
@@ -40,12 +40,12 @@ class Difference(NamedTuple):
 
 
 def last(run: run_places.RunRecord) -> SavedScore | None:
-    """Returns the last whole evaluation; None: there is none yet."""
+    """Returns the last whole evaluation, or None if there is none yet."""
     return _score(run, -1) if len(run.series.values) else None
 
 
 def best(run: run_places.RunRecord) -> SavedScore | None:
-    """Returns the first evaluation with the highest mean return, the baseline (a run's first one) left out."""
+    """Returns the first evaluation with the highest mean return, ignoring the baseline, which is a run's first one."""
     means = run.series.values[:, 0]
     return _score(run, 1 + int(np.argmax(means[1:]))) if len(means) > 1 else None
 
@@ -75,7 +75,7 @@ def of_run(run: run_places.RunRecord) -> dict[str, Any]:
 
 
 def of_group(group: run_groups.RunGroup) -> dict[str, Any]:
-    """Returns a group's scores as JSON: over its runs, mean with 95 % interval, and median."""
+    """Returns a group's scores as JSON: the mean over its runs with a 95 % interval, and the median."""
     scores = {"last": [last(run) for run in group.runs], "best": [best(run) for run in group.runs]}
     return {
         "settings": dict(group.settings),
@@ -85,14 +85,14 @@ def of_group(group: run_groups.RunGroup) -> dict[str, Any]:
 
 
 def _over(means: Sequence[float]) -> dict[str, Any] | None:
-    """Returns statistics over runs; None: no run has a score."""
+    """Returns statistics over runs, or None if no run has a score."""
     if not means:
         return None
     return {"runs": len(means), **bands.interval(means)._asdict(), "median": statistics.median(means)}
 
 
 def differences(groups: Sequence[run_groups.RunGroup]) -> list[Difference]:
-    """Returns the settings in which the runs differ, the seed left out."""
+    """Returns the settings in which the runs differ, except the seed."""
     known = [[run_groups.values(run) for run in group.runs] for group in groups]
     names = run_groups.different([each for members in known for each in members])
     return [_difference(name, groups, known) for name in names if name != run_groups.SEED]

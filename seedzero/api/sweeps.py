@@ -1,4 +1,4 @@
-"""A sweep: every combination of settings' values, with a directory each."""
+"""Runs a sweep: every combination of settings' values, each in a directory of its own."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from seedzero.config import configs, options
 from seedzero.core import env_ids, errors
 
 _MOST_LETTERS = 120
-"""Of a directory's name; a longer one ends with a hash."""
+"""Longest name of a directory; a longer one ends with a hash."""
 
 
 class PlannedRun(NamedTuple):
-    """A run of a sweep. name: of its directory. flags, settings: of `seedzero train`, run_dir among the flags."""
+    """A run of a sweep. name: its directory's.
+
+    flags, settings: those of `seedzero train`; run_dir is among the flags.
+    """
 
     name: str
     flags: Mapping[str, str]
@@ -34,10 +37,10 @@ class PlannedRun(NamedTuple):
 
 
 def read_values(name: str, text: str) -> list[str]:
-    """Returns the values in a list with commas; a value with a comma stands in double quotes, as in CSV.
+    """Returns the values in a list with commas; a value that contains a comma is in double quotes, as in CSV.
 
-    A value may have several lines, as JSON often has: their ends count as spaces. Raises UsageError for a value that
-    occurs twice or is too long, ConfigError for one of the wrong type.
+    A value may have several lines, as JSON often has; line ends count as spaces. Raises UsageError for a value that
+    occurs twice or is too long, and ConfigError for one of the wrong type.
     """
     try:
         (found,) = csv.reader([" ".join(text.splitlines())], skipinitialspace=True)
@@ -58,7 +61,7 @@ def _plain(value: options.Value) -> str:
 
 
 def swept(values: Mapping[str, Sequence[str]]) -> list[str]:
-    """Returns the settings with several values, the seed last: it names a directory even with a single value."""
+    """Returns the settings with several values. The seed comes last and names a directory even with a single value."""
     several = [name for name, found in values.items() if len(found) > 1 and name != run_groups.SEED]
     return [*several, *([run_groups.SEED] if run_groups.SEED in values else [])]
 
@@ -66,11 +69,15 @@ def swept(values: Mapping[str, Sequence[str]]) -> list[str]:
 def plan(
     values: Mapping[str, Sequence[str]], flags: Mapping[str, str], settings: Mapping[str, str], directory: str
 ) -> list[PlannedRun]:
-    """Returns every combination of values, the last setting changing first.
+    """Returns every combination of values; the last setting changes first.
 
-    values: by SECTION.KEY or "preset". flags, settings: of every run. directory: "": one in ./runs, of environment,
-    agent and the settings of every run, so that the same sweep finds it again. Raises UsageError for a setting on both
-    sides, and where nothing to train on is given.
+    Args:
+      values: the values of each SECTION.KEY, or of "preset".
+      flags, settings: those that all runs share.
+      directory: where to put the runs. "" is a directory in ./runs named by environment, agent and the settings of all
+        runs, so that the same sweep finds it again.
+
+    Raises UsageError for a setting that is both shared and varied, and if nothing to train on is given.
     """
     if both := values.keys() & {**flags, **settings}.keys():
         name = run_groups.short(min(both))
@@ -104,7 +111,7 @@ def _default_directory(
 
 
 def _name(own: Mapping[str, str], names: Sequence[str]) -> str:
-    """Returns a directory's name, as optimizer.learning_rate=0.001_seed=1 (gRPC parts addresses at commas)."""
+    """Returns a name such as optimizer.learning_rate=0.001_seed=1. It has no commas, where gRPC splits addresses."""
     text = "_".join(f"{run_groups.short(name)}={own[name]}" for name in names) or "run"
     safe = re.sub(r"[^\w.=+-]", "-", text, flags=re.ASCII)
     if safe == text and len(text) <= _MOST_LETTERS:
@@ -113,7 +120,10 @@ def _name(own: Mapping[str, str], names: Sequence[str]) -> str:
 
 
 def check(planned: Sequence[PlannedRun]) -> None:
-    """Refuses wrong settings of any run, as `seedzero train` would; of runs alike but for the seed once."""
+    """Rejects wrong settings of any run, as `seedzero train` would.
+
+    Runs that differ only in the seed are checked once.
+    """
     seen = set()
     for run in planned:
         asked = request.make(run.flags, run.settings)
@@ -124,7 +134,7 @@ def check(planned: Sequence[PlannedRun]) -> None:
 
 
 def finished(run: PlannedRun) -> str:
-    """Returns the reason of a run's end; "": it has not ended, or with other settings than now."""
+    """Returns why a run ended; "" if it has not ended, or ended with other settings than now."""
     if not os.path.exists(run.path / run_dirs.CONFIG_FILE):
         return ""
     saved, status = run_dirs.read_saved(run.path), run_dirs.read_status(run.path) or {}

@@ -1,4 +1,4 @@
-"""`seedzero.train`: from settings to an ended training; `seedzero train` is this behind a command line."""
+"""`seedzero.train` takes settings and returns an ended training; `seedzero train` is the same as a command."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from seedzero.learner import result
 
 Setting: TypeAlias = options.Value | os.PathLike[str] | Mapping[str, Any] | Sequence[Any]
-"""A value of a setting, of a call: JSON's too, where the setting's text is JSON."""
+"""A value of a setting in a call; JSON values too where the setting's text is JSON."""
 RUNS = pathlib.Path("runs")
-"""Directory of new runs, below the current one."""
+"""Directory of new runs, below the current directory."""
 _JSON = (*user_code.ARGUMENTS.values(), "env.wrappers", "seats.policies")
 """Settings whose text is JSON."""
 _CALLBACKS = ("callback", "callbacks")
-"""Other libraries' names of `on_row` and `on_evaluation`."""
+"""The names that other libraries have for `on_row` and `on_evaluation`."""
 
 
 def train(
@@ -46,33 +46,38 @@ def train(
     on_evaluation: callbacks.Function | None = None,
     **settings: Setting,
 ) -> result.Result:
-    """Trains an agent until a budget is spent, a return is reached or the user stops; returns the reason and totals.
+    """Trains an agent until a budget is spent, a return is reached or you stop it; returns the reason and the totals.
 
     Arguments are the flags of `seedzero train`: `seedzero.train("gym:CartPole-v1", run_dir="runs/one", seed=3,
-    max_updates=2000, **{"search.num_simulations": 8})`. The same call resumes the run; with `run_dir` alone it goes on
-    with the settings that it has. Workers are processes of their own: a script needs no `if __name__ == "__main__"`.
+    max_updates=2000, **{"search.num_simulations": 8})`. The same call resumes the run; with `run_dir` alone, it
+    resumes with its saved settings. Workers are separate processes, but your script needs no
+    `if __name__ == "__main__"`.
 
     On the main thread Ctrl-C, SIGTERM and SIGHUP save and return a result with `is_finished` false; a second Ctrl-C
-    ends the process at once. On another thread signals stay as they are, and budgets end the training.
+    ends the process at once. On another thread, signals are left alone and budgets end the training.
 
     Args:
-      env: id of the environment; None: the preset's, or that of the run in `run_dir`.
-      preset: name of settings that work together, or a file of one's own; None: one that suits the environment.
-      run_dir: directory or gs://BUCKET/PATH of the run; None: a new directory in ./runs.
-      trust_run_dir: import the modules that `run_dir` names, though this call does not: they may do anything here.
-      page: port of a web page of the run on this machine, until the run ends; 0: any free one, which is printed.
-        Behind a proxy, as in Jupyter, give its path there, too: `**{"page.root": "/proxy/8000"}`.
-      on_row: takes each row of metrics.jsonl, as a dictionary. A returned text ends the run as a spent budget does,
-        with that reason. Calls are on a thread of their own, one after the other, and training does not wait.
-      on_evaluation: takes each evaluation during training: `update`, `env_steps`, `mean_return`, ...; likewise.
-      **settings: by their short names, or by SECTION.KEY in a dictionary, `**{"optimizer.learning_rate": 1e-3}`.
-        Settings whose text is JSON take its value, too: `**{"env.kwargs": {"continuous": True}}`.
+      env: id of the environment. None takes the preset's, or that of the run in `run_dir`.
+      preset: name of settings that work together, or your own file. None takes one that suits the environment.
+      run_dir: directory or gs://BUCKET/PATH of the run. None makes a new directory in ./runs.
+      trust_run_dir: import the modules that `run_dir` names even if this call does not; that code may do anything
+        here.
+      page: port of a web page on this machine that shows the run until it ends; 0 takes any free port and prints it.
+        Behind a proxy, as in Jupyter, give its path as well: `**{"page.root": "/proxy/8000"}`.
+      on_row: called with each row of metrics.jsonl, as a dictionary. If it returns a text, the run ends with that
+        reason, as if a budget were spent. Calls happen one after the other on a separate thread; training does not
+        wait for them.
+      on_evaluation: called in the same way with each evaluation during training: `update`, `env_steps`, `mean_return`,
+        ...
+      **settings: settings by their short names, or by SECTION.KEY in a dictionary,
+        `**{"optimizer.learning_rate": 1e-3}`. Settings whose text is JSON also take the value itself:
+        `**{"env.kwargs": {"continuous": True}}`.
 
     Raises:
       UsageError: an unknown or unsuitable setting, an impossible environment, or a run directory that does not fit.
       BucketError: the bucket cannot be used.
-      TrainingFailure, CheckpointError: training could not go on, or could not be saved; CallbackError: a function
-        raised an error or returned something else; the run is saved before.
+      TrainingFailure, CheckpointError: training could not continue, or could not be saved; CallbackError: a function
+        raised an error or returned something else. The run is saved first.
     """
     if preset is not None and preset_files.is_file(preset):
         file = preset_files.read(preset)
@@ -106,12 +111,12 @@ def start(
     resume_command: Callable[[str], str],
     caller: callbacks.Caller,
 ) -> result.Result:
-    """Trains; returns the result. Errors as in `train`, and ConfigError in a module imported for a training.
+    """Trains and returns the result. Errors are those of `train`, and ConfigError in a module imported for a training.
 
     Args:
-      flags: preset, run_dir, trust_run_dir, page (a port) and page.root, where given.
+      flags: preset, run_dir, trust_run_dir, page (a port) and page.root, if given.
       settings: texts by SECTION.KEY.
-      resume_command: run directory -> command line that goes on with it, for the user.
+      resume_command: takes a run directory and returns the command that resumes it, to be shown to the user.
     """
     page, say = paging.place(flags), caller.say
     user_code.check_may_train()
@@ -123,8 +128,8 @@ def start(
     given = flags.get("run_dir", "")
     if "run_dir" in flags and not given:
         raise errors.UsageError("--run_dir= is empty; name a directory, or leave it out for a new one in ./runs")
-    url = bucket.parse(given)  # refuses one that no run can be kept at
-    # Absolute from here on: another thread of the calling program may change its directory.
+    url = bucket.parse(given)  # rejects a directory in which no run can be kept
+    # Absolute from here on, because another thread of the calling program may change its directory.
     place, runs = pathlib.Path(given).absolute(), RUNS.absolute()
     if given and url is None:
         if os.path.isfile(place):
@@ -142,7 +147,7 @@ def start(
     from seedzero.checkpoints import run_dirs
 
     several = num_hosts > 1 and index >= 0
-    config, notes = (asked.config, []) if several else request.resolve(asked)  # before JAX is used, hosts meet
+    config, notes = (asked.config, []) if several else request.resolve(asked)  # hosts meet before JAX is used
     for note in (*asked.notes, *notes):
         say(note)
     name = f"{env_ids.file_name(config.env.id)}-{config.section}"
@@ -177,9 +182,11 @@ def start(
 
 
 def texts(values: Mapping[str, Setting], run_dir: str | None = None, preset: str | None = None) -> dict[str, str]:
-    """Returns settings as on a command line, by SECTION.KEY; ConfigError for unknown names and impossible values.
+    """Returns settings as on a command line, by SECTION.KEY.
 
-    run_dir: of a run that goes on with an agent of the user's own, whose settings are known too.
+    Raises ConfigError for unknown names and impossible values.
+
+    run_dir: a run that is resumed with the user's own agent, whose settings are then known as well.
     """
     agent = str(values.get("agent", values.get("run.agent", configs.agent_names()[0])))
     kind, trained = request.known(agent if {"agent", "run.agent"} & values.keys() else "", run_dir, preset)
@@ -197,7 +204,7 @@ def texts(values: Mapping[str, Setting], run_dir: str | None = None, preset: str
         if isinstance(value, os.PathLike):
             value = os.fspath(value)
         if getattr(value, "shape", None) == ():
-            value = cast(Any, value).item()  # a number of numpy
+            value = cast(Any, value).item()  # a number of numpy's
         if isinstance(value, dict | list | tuple) and configs.ALIASES.get(name, name) in _JSON:
             value = _json(name, value)
         if not isinstance(value, bool | int | float | str):
@@ -211,7 +218,7 @@ def texts(values: Mapping[str, Setting], run_dir: str | None = None, preset: str
 
 
 def _json(name: str, value: object) -> str:
-    """Returns the JSON of a setting's value; ConfigError: it has none."""
+    """Returns a setting's value as JSON; raises ConfigError if JSON cannot express it."""
     try:
         return json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -219,7 +226,7 @@ def _json(name: str, value: object) -> str:
 
 
 def _name_of(value: object, setting: str) -> str:
-    """Returns the end of a message about an object in place of a name, with the right name; "": names no code."""
+    """Ends a message about an object given instead of a name, with the right name; "" if no name leads to it."""
     if setting not in (user_code.AGENT, *user_code.ARGUMENTS, *user_code.NETWORKS):
         return ""
     if isinstance(value, own_agents.OwnAgent):

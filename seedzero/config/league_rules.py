@@ -102,12 +102,15 @@ def _member_problems(config: configs.Config) -> Iterator[str]:
         return
     if not league.on:
         yield f"{flag} is for a league, and there is none; give --league.freeze_every=N, or leave it out"
-    others = [name for name in names if name != opponents.RANDOM]
-    if others and families.of(config.env.id).prefix != "spiel":
-        yield (
-            f"{flag}: {others[0]} moves with OpenSpiel's state of the game, but this is --env={config.env.id}; give "
-            f"--league.members={opponents.RANDOM}, or --env=spiel:GAME"
-        )
+    family = families.of(config.env.id).prefix
+    for name in names:
+        able = ["spiel"] if name.startswith(opponents.SPIEL) else ["spiel", "pgx"]
+        if name != opponents.RANDOM and family not in able:
+            yield (
+                f"{flag}: {name} plays games of {' or '.join(f'--env={each}:GAME' for each in able)}, but this is "
+                f"--env={config.env.id}; leave it out, or give such a game"
+            )
+            return
     if league.opponent_model:
         yield (
             f"{flag}: --league.opponent_model=true learns opponents' moves from their probabilities, which scripted "

@@ -14,10 +14,10 @@ from seedzero.core import errors, opponents, packages, user_code
 from seedzero.envs import env_base, gtp_boards, gtp_engines
 
 Bot: TypeAlias = Callable[[Any], int]
-"""pyspiel.State, not terminal -> a legal action."""
+"""pyspiel.State or `pgx_games.State`, not terminal -> a legal action."""
 
 Function: TypeAlias = Callable[[Any, int, np.random.Generator], Any]
-"""A user's bot: (pyspiel.State, its player, generator) -> a legal action of that player."""
+"""A user's bot: (a state as of `Bot`, its player, generator) -> a legal action of that player."""
 
 _EXPLORATION = 2.0
 _MEMORY = 64
@@ -49,13 +49,7 @@ def make(name: str, generator: np.random.Generator) -> Bot:
         return lambda state: gtp_engines.engine(command, gtp_boards.of(state.get_game())).move(state)
     if not num_simulations:
         return lambda state: random_move(state, generator)
-    try:
-        import pyspiel  # type: ignore[import-not-found, unused-ignore]
-    except ImportError as error:
-        raise errors.EnvironmentFailure(
-            f"opponent {name} is a bot of the missing package open_spiel ({error}); install it on this machine: "
-            f"{packages.install_command('open_spiel')}"
-        ) from error
+    pyspiel = _pyspiel(name)
 
     def move(state: Any) -> int:
         seed, game = int(generator.integers(2**31)), state.get_game()
@@ -66,6 +60,18 @@ def make(name: str, generator: np.random.Generator) -> Bot:
         return int(bot.step(state))
 
     return move
+
+
+def _pyspiel(name: str) -> Any:
+    """Returns OpenSpiel's module for a bot; EnvironmentFailure: the package is missing."""
+    try:
+        import pyspiel  # type: ignore[import-not-found, unused-ignore]
+    except ImportError as error:
+        raise errors.EnvironmentFailure(
+            f"opponent {name} is a bot of the missing package open_spiel ({error}); install it on this machine: "
+            f"{packages.install_command('open_spiel')}"
+        ) from error
+    return pyspiel
 
 
 class Members:
@@ -80,7 +86,7 @@ class Members:
         self._number, self._bots = number, dict[tuple[str, int], Bot]()
 
     def move(self, name: str, state: Any, player: int) -> int:
-        """Returns a bot's legal action for a player of a pyspiel.State; EnvironmentFailure: it has none."""
+        """Returns a bot's legal action for a player of a state, as of `Bot`; EnvironmentFailure: it has none."""
         with env_base.failures_of(f"bot {name!r} of the league raised"):
             if (name, player) not in self._bots:
                 generator = np.random.default_rng([self._seed, _MEMBER, self._number])
@@ -103,11 +109,15 @@ def check_members(names: Sequence[str]) -> None:
             raise errors.EnvironmentFailure(f"bot of the league: {error}") from None
 
 
-def check_plays(name: str, game: Any) -> None:
-    """Raises EnvironmentFailure for a bot of OpenSpiel's that does not play a pyspiel.Game."""
-    import pyspiel
+def check_installed(name: str) -> None:
+    """Raises EnvironmentFailure for a league's bot whose package is missing here."""
+    if not opponents.is_of_user(name):
+        _pyspiel(name)
 
-    kind = game.get_type()
+
+def check_plays(name: str, game: Any) -> None:
+    """Raises EnvironmentFailure for a bot of OpenSpiel's that does not play a pyspiel.Game, or a `PgxGame`."""
+    pyspiel, kind = _pyspiel(name), game.get_type()
     if name.startswith(opponents.SPIEL):
         short = name.removeprefix(opponents.SPIEL).partition("(")[0]
         able = pyspiel.bots_that_can_play_game(game, 0)
@@ -117,8 +127,8 @@ def check_plays(name: str, game: Any) -> None:
                 f"{', '.join(able)}; one of your own is MODULE:FUNCTION"
             )
     elif opponents.num_simulations(name):
-        is_open = kind.information == kind.Information.PERFECT_INFORMATION
-        if not is_open or kind.dynamics != kind.Dynamics.SEQUENTIAL:
+        is_open = kind.information == pyspiel.GameType.Information.PERFECT_INFORMATION
+        if not is_open or kind.dynamics != pyspiel.GameType.Dynamics.SEQUENTIAL:
             raise errors.EnvironmentFailure(
                 f"bot {name!r} of the league: the tree search plays games of perfect information in turn, and game "
                 f"{kind.short_name!r} is none; give {opponents.RANDOM}, or a bot of your own as MODULE:FUNCTION"

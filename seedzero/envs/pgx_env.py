@@ -16,7 +16,7 @@ import numpy as np
 
 from seedzero.config import sections
 from seedzero.core import errors, opponents, packing, types
-from seedzero.envs import env_base, pgx_games, pgx_rules, pictures, spiel
+from seedzero.envs import bots, env_base, pgx_games, pgx_rules, pictures, spiel
 
 State: TypeAlias = pgx_rules.State
 
@@ -48,12 +48,14 @@ class PgxGames:
         self._episodes = np.zeros(num_envs, np.int64)
         self._states: State = None
         self._mask = np.ones((num_envs, rules.num_actions), bool)
+        self._members: list[bots.Members] = []
 
     def reset(self, seeds: Sequence[int]) -> types.EnvStep:
         env_base.check_seeds(seeds, self.num_envs)
         with env_base.failures_of(self._raised), pgx_rules.on_cpu():
             self._keys = jax.vmap(jax.random.key)(np.array(seeds, np.uint32))
             self._number[:], self._episodes[:] = 0, 0
+            self._members = [bots.Members(seed) for seed in seeds]
             self._begin(np.ones(self.num_envs, bool))
             return self._show(np.zeros(self.num_envs, np.float32))
 
@@ -69,6 +71,13 @@ class PgxGames:
                 self._begin(was_over)
             return self._show(np.where(was_over, np.float32(0.0), reward))
 
+    def with_bots(self, actions: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        found, is_over = actions.copy(), np.asarray(pgx_rules.is_over(self._states))
+        for index in np.flatnonzero([bool(name) for name in names] & ~is_over).tolist():
+            state = self._game.of_group(self._states, index)
+            found[index] = self._members[index].move(names[index], state, self._game.mover(state))
+        return found
+
     def render(self) -> np.ndarray:
         board = np.asarray(self._states.observation[0])
         if board.ndim != 3:
@@ -77,6 +86,11 @@ class PgxGames:
 
     def close(self) -> None:
         pass
+
+    @functools.cached_property
+    def _game(self) -> pgx_games.PgxGame:
+        """The game as bots see it."""
+        return pgx_games.PgxGame(self._rules.name)
 
     def _next_keys(self) -> jax.Array:
         keys: jax.Array = _fold(self._keys, self._number.astype(np.uint32))
@@ -90,6 +104,8 @@ class PgxGames:
         if self._has_opponent:
             second = (np.arange(self.num_envs) + self._episodes) % 2 == 1
             self._reply(where & second)
+        for index in np.flatnonzero(where).tolist():
+            self._members[index].begin(int(self._episodes[index]))
         self._episodes += where
 
     def _move(self, actions: np.ndarray, where: np.ndarray) -> np.ndarray:

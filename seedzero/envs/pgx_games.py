@@ -28,10 +28,10 @@ class _Facts(NamedTuple):
 
 
 class State:
-    """A state of a game, with the moves that led there."""
+    """A state of a game, with the moves that led there; None: they are not known."""
 
     def __init__(
-        self, game: PgxGame, state: pgx_rules.State, facts: _Facts, returns: np.ndarray, moves: tuple[int, ...]
+        self, game: PgxGame, state: pgx_rules.State, facts: _Facts, returns: np.ndarray, moves: tuple[int, ...] | None
     ):
         self._game, self.arrays, self.facts, self._returns, self._moves = game, state, facts, returns, moves
 
@@ -68,19 +68,22 @@ class State:
         with pgx_rules.on_cpu():
             arrays, found = self._game.run.step(self.arrays, np.int32(action))
             facts = _Facts(*map(np.asarray, found))
-        return State(self._game, arrays, facts, self._returns + facts.rewards, (*self._moves, int(action)))
+        moves = None if self._moves is None else (*self._moves, int(action))
+        return State(self._game, arrays, facts, self._returns + facts.rewards, moves)
 
     def returns(self) -> list[float]:
-        """Returns each player's sum of rewards since the first move."""
+        """Returns each player's sum of rewards since the first move, or the first known state."""
         found: list[float] = self._returns.tolist()
         return found
 
     def history(self) -> list[int]:
-        """Returns the moves since the start, chance's choices left out."""
+        """Returns the moves since the start, chance's choices left out; ValueError: they are not known."""
+        if self._moves is None:
+            raise ValueError("the moves before this state are not known; use the state alone")
         return list(self._moves)
 
     def move_number(self) -> int:
-        return len(self._moves)
+        return len(self.history())
 
 
 class _Programs(NamedTuple):
@@ -97,6 +100,7 @@ class _Type(NamedTuple):
     short_name: str
     reward_model: Any
     dynamics: Any
+    information: Any
 
 
 class _Rollouts(NamedTuple):
@@ -141,6 +145,11 @@ class PgxGame:
             arrays, facts = self.run.begin(np.uint32(0))
             return State(self, arrays, _Facts(*map(np.asarray, facts)), np.zeros(2), ())
 
+    def of_group(self, states: pgx_rules.State, index: int) -> State:
+        """Returns one of states [E]; the moves before it are not known."""
+        arrays = jax.tree.map(lambda leaf: np.asarray(leaf)[index], states)
+        return State(self, arrays, _facts(self._rules, arrays), np.zeros(2), None)
+
     def mover(self, state: State) -> int:
         """Returns the player to move, 0 or 1; in a terminal state the one whose turn it would be."""
         return state.current_player()
@@ -177,7 +186,8 @@ class PgxGame:
         import pyspiel  # type: ignore[import-not-found, unused-ignore]
 
         kind = pyspiel.GameType
-        return _Type(self._kind, kind.RewardModel.TERMINAL, kind.Dynamics.SEQUENTIAL)
+        is_open = kind.Information.PERFECT_INFORMATION
+        return _Type(self._kind, kind.RewardModel.TERMINAL, kind.Dynamics.SEQUENTIAL, is_open)
 
     def get_parameters(self) -> dict[str, Any]:
         """Returns the size of a square board, and Go's komi, by OpenSpiel's names."""
@@ -193,13 +203,14 @@ class PgxGame:
         return _Rollouts(self.run, random)
 
 
+def _facts(rules: pgx_rules.GameRules, state: pgx_rules.State) -> _Facts:
+    mover = state.current_player.clip(0, rules.num_players - 1)
+    return _Facts(state.observation, state.legal_action_mask, mover, state.rewards, pgx_rules.is_over(state))
+
+
 @functools.cache
 def _programs(rules: pgx_rules.GameRules) -> _Programs:
-    env = rules.env
-
-    def facts(state: pgx_rules.State) -> _Facts:
-        mover = jnp.clip(state.current_player, 0, rules.num_players - 1)
-        return _Facts(state.observation, state.legal_action_mask, mover, state.rewards, pgx_rules.is_over(state))
+    env, facts = rules.env, functools.partial(_facts, rules)
 
     def begin(seed: jax.Array) -> tuple[pgx_rules.State, _Facts]:
         state = env.init(jax.random.key(seed))

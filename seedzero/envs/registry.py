@@ -63,13 +63,16 @@ def check_bots(env_id: str, names: Sequence[str]) -> None:
     """Raises ConfigError for a bot of a league that does not play a game; a user's modules stay unread."""
     from seedzero.envs import bots, spiel
 
-    if not user_code.module_of(env_id):
-        game = spiel.load(env_id.partition(":")[2])
-        try:
-            for name in names:
-                bots.check_plays(name, game)
-        except errors.EnvironmentFailure as error:
-            raise errors.ConfigError(f"--league.members: {error}") from None
+    family, _, name = env_id.partition(":")
+    try:
+        for each in names:
+            bots.check_installed(each)
+        if family == "spiel" and not user_code.module_of(env_id):
+            game = spiel.load(name)
+            for each in names:
+                bots.check_plays(each, game)
+    except errors.EnvironmentFailure as error:
+        raise errors.ConfigError(f"--league.members: {error}") from None
 
 
 def _family(env_id: str, refusal: type[errors.Error]) -> families.Family:

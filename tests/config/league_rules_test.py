@@ -143,8 +143,12 @@ def test_an_opponent_model_needs_a_search(said: golden.Said) -> None:
         ({"league.members": "random,random"}, "each once"),
         ({"league.members": "os:getcwd"}, "Python's own"),
         ({"league.freeze_every": 0}, r"--league\.freeze_every=N"),
-        ({"env.id": "remote", "worker.num": 0}, r"--league\.members=random"),
+        ({"env.id": "remote", "worker.num": 0}, "mcts-50 plays games of --env=spiel:GAME or"),
         ({"league.opponent_model": True}, "opponent_model"),
+        (
+            {"env.id": "pgx:hex", "league.members": "mcts-50,spiel:uniform_random"},
+            "spiel:GAME, but",
+        ),
     ],
 )
 def test_scripted_members_exclude_settings_by_name(
@@ -155,6 +159,7 @@ def test_scripted_members_exclude_settings_by_name(
         combinations.check(configs.override(asked, changes))
     combinations.check(asked)
     combinations.check(configs.override(asked, {"env.id": "remote", "worker.num": 0, "league.members": "random"}))
+    combinations.check(configs.override(asked, {"env.id": "pgx:hex"}))
 
 
 def test_scripted_members_are_a_setting_of_agents_with_a_league(said: golden.Said) -> None:

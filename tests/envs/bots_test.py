@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import golden
 import numpy as np
 import pytest
@@ -134,6 +136,14 @@ def test_a_bot_that_does_not_play_a_game_is_named_with_a_way_out(name: str, game
         bots.Members(0).move(name, spiel.load(game).new_initial_state(), 0)
     with pytest.raises(errors.ConfigError, match=rf"--league\.members: .*{name}"):
         registry.check_bots(f"spiel:{game}", ("own_bots:clever", name))
+
+
+def test_the_package_of_a_bot_is_asked_for_before_training(monkeypatch: pytest.MonkeyPatch, said: golden.Said) -> None:
+    registry.check_bots("pgx:hex", ("mcts-9", "own_bots:clever"))
+    monkeypatch.setitem(sys.modules, "pyspiel", None)
+    registry.check_bots("pgx:hex", ("own_bots:clever",))
+    with said.raises(errors.ConfigError, r"--league\.members: .*mcts-9.*open_spiel"):
+        registry.check_bots("pgx:hex", ("own_bots:clever", "mcts-9"))
 
 
 @pytest.mark.parametrize(("name", "game"), [("mcts-9", "connect_four"), ("spiel:uniform_random", "matrix_rps")])

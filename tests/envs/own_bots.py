@@ -33,3 +33,8 @@ def moves_on(state: Any, player: int, generator: np.random.Generator) -> int:
     """Plays on in the state that it was given."""
     state.apply_action(4)
     return 4
+
+
+def looks_back(state: Any, player: int, generator: np.random.Generator) -> int:
+    """Repeats the last move."""
+    return int(state.history()[-1])

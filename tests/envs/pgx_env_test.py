@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import golden
 import jax
 import jax_nim
 import numpy as np
@@ -209,3 +210,49 @@ def test_a_tree_search_plays_games_of_a_user_s_own_as_well_as_they_can_be_played
         total += step.reward[step.final].tolist()
         step = env.step(moves(step, generator))
     assert len(total) > 8 and sum(total) < -0.5 * len(total)  # random moves lose
+
+
+# A league's bots ---------------------------------------------------------------------------------------------------
+
+
+def test_bots_move_where_they_are_named_and_a_tree_search_plays_well() -> None:
+    env, given = make(NIM), np.full(4, 2, np.int32)
+    step, generator, num_searched = env.reset([0, 1, 2, 3]), np.random.default_rng(0), 0
+    for _ in range(12):
+        piles = np.argmax(step.observation, axis=1)
+        given = moves(step, generator)
+        played = env.with_bots(given, ["", "mcts-300", "own_bots:clever", "mcts-300"])
+        assert played[0] == given[0] and (played[step.final] == given[step.final]).all()
+        for index in (1, 3):
+            if not step.final[index] and piles[index] % 4:
+                assert (piles[index] - 1 - played[index]) % 4 == 0
+                num_searched += 1
+        if not step.final[2] and piles[2] <= 3:
+            assert played[2] == piles[2] - 1
+        step = env.step(played)
+    assert num_searched > 5
+
+
+def test_bots_follow_the_seed_and_the_match_whatever_was_played_before() -> None:
+    def second_match(seed: int, *, has_bot: bool) -> list[int]:
+        """Returns a bot's moves in the second match; has_bot: it plays the first match, too."""
+        env, found, num_ended = make("tic_tac_toe", num_envs=1), [], 0
+        step = env.reset([seed])
+        while num_ended < 2:
+            action = np.array([np.flatnonzero(step.action_mask[0])[0]], np.int32)
+            played = env.with_bots(action, ["mcts-3" if has_bot or num_ended else ""])
+            found += played.tolist() if num_ended and not step.final[0] else []
+            step = env.step(played)
+            num_ended += int(step.final[0])
+        return found
+
+    found = [second_match(seed, has_bot=True) for seed in range(4)]
+    assert found == [second_match(seed, has_bot=False) for seed in range(4)]
+    assert len(set(map(tuple, found))) > 1
+
+
+def test_a_bot_that_asks_for_the_moves_before_a_state_is_named(said: golden.Said) -> None:
+    env = make(NIM)
+    env.reset([0, 1, 2, 3])
+    with said.raises(errors.EnvironmentFailure, "own_bots:looks_back.*not known"):
+        env.with_bots(np.zeros(4, np.int32), ["own_bots:looks_back", "", "", ""])

@@ -1,8 +1,9 @@
 """The agents behind a policy server: rows of all clients in one call, with a memory row for each.
 
-way of a request: PolicyServer -> ActingEngine.act -> run -> _call -> PolicyServer.answer
+way of a request: PolicyServer -> ActingEngine.act -> run -> _answers -> PolicyServer.answer
 
-One thread runs all calls. Shape letters: B rows of a call, N rows of a request, S slots.
+One thread runs all calls. A request that fits into no batch fails alone. A call that fails ends the server: it has
+consumed the memory of all rows. Shape letters: B rows of a call, N rows of a request, S slots.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ import jax
 import numpy as np
 
 from seedzero.agents import base
-from seedzero.core import types
+from seedzero.core import errors, types
 from seedzero.device import acting, batches
 from seedzero.evaluation import greedy
-from seedzero.transport import policy_codec, policy_servers, policy_sides
+from seedzero.transport import grpc_status, policy_codec, policy_servers, policy_sides
 
 SHRINK = 8
 """A call's compiled sizes: the largest one, and this much smaller each time, down to one row."""
 _KEPT = 1024
 """Newest calls that means are of."""
+_COMPILING = "compiling the agent"
 
 
 @dataclasses.dataclass
@@ -48,6 +50,14 @@ class _Waiting(NamedTuple):
 
     request: policy_sides.PolicyRequest
     arrived: float
+
+
+class _Prepared(NamedTuple):
+    """The rows [B] of some requests: their places in the memory, the places that change, and the batch."""
+
+    slots: np.ndarray
+    written: np.ndarray
+    batch: batches.Batch
 
 
 class ActingEngine:
@@ -76,6 +86,7 @@ class ActingEngine:
         self._waiting: collections.deque[_Waiting] = collections.deque()  # at most one a session
         self._changes: list[tuple[str, base.Params, int]] = []
         self._is_over = False
+        self._failure: errors.ServingFailure | None = None
 
     # --- any thread ---
 
@@ -111,33 +122,46 @@ class ActingEngine:
             self._is_over = True
             self._condition.notify()
 
+    def fail(self, subject: str, error: Exception) -> None:
+        """Ends `run` with the error of another thread."""
+        with self._condition:
+            self._failure = _failure(subject, error)
+            self._condition.notify()
+
     # --- the thread of calls ---
 
     def compile(self) -> None:
-        """Compiles the largest call, which answers everything but findings."""
-        self._compile(self._sizes[0], findings=False)
+        """Compiles the largest call, which answers everything but findings. Raises ServingFailure."""
+        try:
+            self._compile(self._sizes[0], findings=False)
+        except Exception as error:  # of JAX, the compiler or the agent
+            raise _failure(_COMPILING, error) from error
 
     def compile_rest(self) -> None:
         """Compiles all other calls; on any thread, beside `run`, which has one more choice after each."""
         kinds = (False, True) if self.offer().has_probabilities else (False,)
-        for findings, size in ((findings, size) for findings in kinds for size in self._sizes):
-            if not self._is_over:
-                self._compile(size, findings=findings)
+        try:
+            for findings, size in ((findings, size) for findings in kinds for size in self._sizes):
+                if not self._is_over:
+                    self._compile(size, findings=findings)
+        except Exception as error:  # a later request would need the program: better to know it now
+            self.fail(_COMPILING, error)
 
     def _compile(self, size: int, *, findings: bool) -> None:
         if (size, findings) in self._compiled:
             return
-        params, spec = next(iter(self._params.values())), self._saved.spec
-        nowhere, none = np.full(size, self.num_slots, np.int32), np.zeros(size, np.float32)
-        frames, first = np.zeros((size, *spec.observation_shape), spec.observation_dtype), np.ones(size, bool)
-        seen = greedy.seen(spec, frames, none, first, None)._replace(num_updates=np.int32(0))
+        params, nowhere = next(iter(self._params.values())), np.full(size, self.num_slots, np.int32)
+        seen = _blank(self._saved.spec, size)._replace(num_updates=np.int32(0))
         memory = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), self._memory)
         rest = (nowhere, nowhere, seen, np.uint32(0), np.uint32(0))
         lowered = self._program.lower(params, memory, *rest, findings=findings)
         self._compiled[size, findings] = lowered.compile()
 
     def run(self, answer: Callable[[Sequence[policy_servers.Answer]], None], announce: Callable[..., None]) -> None:
-        """Answers requests until `stop`. announce: takes players and versions after a change."""
+        """Answers requests until `stop`. announce: takes players and versions after a change.
+
+        ServingFailure: a call or its compilation failed, or as of `fail`.
+        """
         while (taken := self._take()) is not None:
             requests, changes = taken
             for player, params, version in changes:
@@ -148,12 +172,14 @@ class ActingEngine:
                 announce(self._versions)
             for (player, findings), group in _groups(requests):
                 for part in _parts(group, self._sizes[0]):
-                    answer(self._call(player, findings, part))
+                    answer(self._answers(player, findings, part))
 
     def _take(self) -> tuple[list[_Waiting], list[tuple[str, base.Params, int]]] | None:
-        """Waits for requests or changes; returns all there are, None at the end."""
+        """Waits for requests or changes; returns all there are, None at the end. ServingFailure: as of `fail`."""
         with self._condition:
-            self._condition.wait_for(lambda: self._waiting or self._changes or self._is_over)
+            self._condition.wait_for(lambda: self._waiting or self._changes or self._is_over or self._failure)
+            if self._failure:
+                raise self._failure
             if self._is_over:
                 return None
             requests, changes = list(self._waiting), self._changes
@@ -161,29 +187,35 @@ class ActingEngine:
             self._changes = []
             return requests, changes
 
-    def _call(self, player: str, findings: bool, part: Sequence[_Waiting]) -> list[policy_servers.Answer]:
+    def _answers(self, player: str, findings: bool, part: Sequence[_Waiting]) -> list[policy_servers.Answer]:
         """Returns the answers to requests of at most a batch of rows, or to a single larger one."""
         requests = [waiting.request for waiting in part]
-        num_rows = sum(len(request.slots) for request in requests)
-        found = self._found(player, findings, requests, num_rows)
-        version, begin, answers = self._versions[player], 0, []
+        try:
+            prepared = _prepared(self._saved, requests, self.num_slots)
+        except Exception as error:  # of these requests alone: no call has begun
+            if len(part) > 1:
+                return [answer for one in part for answer in self._answers(player, findings, [one])]
+            return [_refused(requests[0], error)]
+        try:
+            found = self._found(player, findings, prepared)
+        except Exception as error:  # the call has consumed the memory of all rows
+            raise _failure(f"a call of player {player}", error) from error
+        answers: list[policy_servers.Answer] = []
+        version, begin = self._versions[player], 0
         for request in requests:
             rows = slice(begin, begin := begin + len(request.slots))
             shown = {name: found[name][rows] for name in found if name != "action"}
             acted = policy_codec.PolicyAnswer(found["action"][rows], version, shown)
             answers.append((request.session_id, request.sequence, policy_codec.encode_acted(request.sequence, acted)))
         counts, seconds = self.counts, self._clock() - part[0].arrived
-        counts.requests, counts.rows = counts.requests + len(requests), counts.rows + num_rows
-        counts.newest.append((num_rows, seconds))
+        counts.requests, counts.rows = counts.requests + len(requests), counts.rows + begin
+        counts.newest.append((begin, seconds))
         return answers
 
-    def _found(
-        self, player: str, findings: bool, requests: Sequence[policy_sides.PolicyRequest], num_rows: int
-    ) -> dict[str, np.ndarray]:
+    def _found(self, player: str, findings: bool, prepared: _Prepared) -> dict[str, np.ndarray]:
         """Returns actions and findings [B, ...] by name; a request of more rows than a batch takes several calls."""
-        batch, version = _joined(self._saved, requests), np.int32(self._versions[player])
-        slots = np.concatenate([request.slots for request in requests])
-        written = np.concatenate([_written(request, self.num_slots) for request in requests])
+        slots, written, batch = prepared
+        num_rows, version = len(slots), np.int32(self._versions[player])
         most, parts = self._sizes[0], []
         for begin in range(0, num_rows, most):
             number = min(most, num_rows - begin)
@@ -204,6 +236,11 @@ class ActingEngine:
         if not sizes:
             self._compile(self._sizes[0], findings=findings)
         return min(sizes, default=self._sizes[0])
+
+
+def _failure(subject: str, error: Exception) -> errors.ServingFailure:
+    """Returns the error that ends a server."""
+    return errors.ServingFailure(f"{subject} failed ({type(error).__name__}: {error}); start the server again")
 
 
 def _sizes(most: int) -> tuple[int, ...]:
@@ -233,6 +270,32 @@ def _parts(group: Sequence[_Waiting], most: int) -> Iterator[list[_Waiting]]:
     yield part
 
 
+def _prepared(saved: greedy.SavedAgent, requests: Sequence[policy_sides.PolicyRequest], num_slots: int) -> _Prepared:
+    """Returns the rows of requests. num_slots: the place of rows whose memory stays."""
+    slots = np.concatenate([request.slots for request in requests])
+    written = [np.full_like(one.slots, num_slots) if one.rows.only_look else one.slots for one in requests]
+    batch = _joined(saved, requests)
+    jax.tree.map(_check_alike, _blank(saved.spec, 1), batch)
+    return _Prepared(slots, np.concatenate(written), batch)
+
+
+def _blank(spec: types.EnvSpec, size: int) -> batches.Batch:
+    """Returns rows [B] as the programs take them, without the number of updates."""
+    frames = np.zeros((size, *spec.observation_shape), spec.observation_dtype)
+    return greedy.seen(spec, frames, np.zeros(size, np.float32), np.ones(size, bool), None)
+
+
+def _check_alike(blank: np.ndarray, rows: np.ndarray) -> None:
+    if blank.shape[1:] != rows.shape[1:] or blank.dtype != rows.dtype:
+        raise ValueError(f"rows of {rows.dtype}{list(rows.shape[1:])}; expected {blank.dtype}{list(blank.shape[1:])}")
+
+
+def _refused(request: policy_sides.PolicyRequest, error: Exception) -> policy_servers.Answer:
+    """Returns the end of a request's session; the error's text goes into the log only."""
+    why = f"request {request.sequence} fits into no batch of the agent; the server's log says why"
+    return request.session_id, request.sequence, dataclasses.replace(grpc_status.failure_of(error), details=why)
+
+
 def _joined(saved: greedy.SavedAgent, requests: Sequence[policy_sides.PolicyRequest]) -> batches.Batch:
     """Returns the rows [B] of requests, without the number of updates."""
     found = []
@@ -242,11 +305,6 @@ def _joined(saved: greedy.SavedAgent, requests: Sequence[policy_sides.PolicyRequ
         found.append(greedy.seen(*shown, action_mode=mode, task=step.task))
     joined: batches.Batch = jax.tree.map(lambda *arrays: np.concatenate(arrays), *found)
     return joined._replace(slot=np.arange(len(joined.slot), dtype=np.int32))
-
-
-def _written(request: policy_sides.PolicyRequest, nowhere: int) -> np.ndarray:
-    """Returns the slots [N] whose memory changes."""
-    return np.full_like(request.slots, nowhere) if request.rows.only_look else request.slots
 
 
 def _filled(array: np.ndarray, *, begin: int, number: int, size: int, value: int = 0) -> np.ndarray:

@@ -70,10 +70,14 @@ class Follower:
     """Looks for newer players on a thread of its own, again and again."""
 
     def __init__(
-        self, agents: ServedAgents, change: Callable[[str, greedy.SavedAgent], None], say: Callable[[str], None]
+        self,
+        agents: ServedAgents,
+        change: Callable[[str, greedy.SavedAgent], None],
+        say: Callable[[str], None],
+        fail: Callable[[str, Exception], None],
     ) -> None:
-        """change: takes a newer player. say: takes a message for the user."""
-        self._agents, self._change, self._say = agents, change, say
+        """change: takes a newer player. say: takes a message for the user. fail: takes what failed, and its error."""
+        self._agents, self._change, self._say, self._fail = agents, change, say, fail
         self._versions = {name: saved.update for name, saved in agents.players.items()}
         self._is_over, self._num_failures = threading.Event(), 0
         self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
@@ -99,5 +103,8 @@ class Follower:
                 self._say(f"no newer checkpoint could be read for {self._num_failures} looks: {error}")
 
     def _run(self) -> None:
-        while not self._is_over.wait(LOOK_SECONDS):
-            self.look()
+        try:
+            while not self._is_over.wait(LOOK_SECONDS):
+                self.look()
+        except Exception as error:  # the server would go on with old parameters
+            self._fail("following the run", error)

@@ -51,12 +51,17 @@ def serve(
     options: ServeOptions,
     say: Callable[[str], None],
 ) -> acting_engine.ServingCounts:
-    """Serves until Ctrl-C, SIGTERM or SIGHUP; returns the totals. UsageError: an address cannot be used."""
+    """Serves until Ctrl-C, SIGTERM or SIGHUP; returns the totals.
+
+    UsageError: an address cannot be used; ServingFailure: a call, a compilation or the following of the run failed.
+    """
     engine = acting_engine.ActingEngine(
         agents.players, num_slots=options.num_slots, max_batch=options.max_batch, seed=agents.choice.seed
     )
     server = policy_servers.PolicyServer(engine, settings, secured=secured)
-    follower = followers.Follower(agents, lambda name, saved: engine.change(name, saved.params, saved.update), say)
+    follower = followers.Follower(
+        agents, lambda name, saved: engine.change(name, saved.params, saved.update), say, engine.fail
+    )
     with contextlib.ExitStack() as undo:
         stopping = signals.StopSignals(engine.stop, say=lambda _: say("stopping"), cleanup=lambda: None)
         undo.enter_context(stopping)

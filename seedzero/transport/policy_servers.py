@@ -24,8 +24,8 @@ from seedzero.transport import (
 
 MAX_WATCHING = 64
 """Streams of Watch; each holds one announcement at a time."""
-Answer = tuple[str, int, bytes]
-"""Id of the session, sequence number, and the message."""
+Answer = tuple[str, int, bytes | grpc_status.Failure]
+"""Id of the session, sequence number, and the message, or a failure that ends the session."""
 
 
 class PolicyServer:

@@ -83,15 +83,21 @@ class PolicySide:
 
     # --- from the player ---
 
-    def deliver(self, session_id: str, sequence: int, reply: bytes) -> None:
-        """Answers a request; frees the rows of a session that has ended meanwhile."""
+    def deliver(self, session_id: str, sequence: int, reply: bytes | grpc_status.Failure) -> None:
+        """Answers a request, or ends its session; frees the rows of a session that has ended meanwhile."""
         session = self.sessions.get(session_id)
         if session is None:
             self._free += self._leaving.pop(session_id, np.zeros(0, np.int32)).tolist()
             return
-        session.progress.pending, session.progress.last_reply = False, reply
-        if session.stream is not None:
-            session.stream.put(reply)
+        session.progress.pending, stream = False, session.stream
+        if isinstance(reply, grpc_status.Failure):
+            self.end(session, reply.details)
+            if stream is not None:
+                stream.close(reply)
+            return
+        session.progress.last_reply = reply
+        if stream is not None:
+            stream.put(reply)
 
     # --- from the streams ---
 

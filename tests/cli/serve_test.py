@@ -19,6 +19,8 @@ import pytest
 import seedzero
 from seedzero.cli import main as commands
 from seedzero.cli import output
+from seedzero.core import errors, printable
+from seedzero.serving import acting_engine
 from seedzero.transport import probe
 
 
@@ -60,6 +62,35 @@ def test_it_answers_clients_and_stops_by_a_signal(
     result = json.loads(capfd.readouterr().out.splitlines()[-1])
     assert result == {"requests": 1, "rows": 3, "calls": 1, "changes": 0}
     said("\n".join(text for text in told if "compil" not in text and "loading" not in text))
+
+
+def test_a_failed_call_ends_the_server_with_a_message(
+    run: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], said: golden.Said
+) -> None:
+    found: list[Exception] = []
+    threads: list[threading.Thread] = []
+
+    def fails(*arguments: object) -> None:
+        raise RuntimeError("the device is lost")
+
+    def ask(address: str) -> None:
+        with pytest.raises(errors.ProtocolError) as raised, seedzero.connect(address) as policy:
+            policy(np.zeros((1, *policy.spec.observation_shape), np.float32), action_mask=np.ones((1, 2), bool))
+        found.append(raised.value)
+
+    def say(text: str) -> None:
+        printable.say(text)
+        if served := re.match(r"serving .* at (\S+); ", text):
+            threads.append(threading.Thread(target=ask, args=(served[1],)))
+            threads[-1].start()
+
+    monkeypatch.setattr(output, "say", say)
+    monkeypatch.setattr(acting_engine.ActingEngine, "_found", fails)
+    assert commands.main(["serve", str(run)]) == 1
+    text = capfd.readouterr().err
+    threads[0].join()
+    assert len(found) == 1 and "no policy server answers" in str(found[0])
+    said(text[text.index("seedzero: error") :])
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import golden
+import grpc
 import numpy as np
 import policies
 import policy_world
 import pytest
 
-from seedzero.core import types
+from seedzero.core import errors, types
 from seedzero.evaluation import acting_policy
 from seedzero.serving import acting_engine
 from seedzero.transport import inference_pb2, policy_codec, policy_sides
@@ -152,6 +154,54 @@ def test_old_parameters_are_freed_over_many_changes() -> None:
     del params
     gc.collect()
     assert sum(one() is not None for one in alive) == 1 and engine.offer().players == {"main": 99}
+
+
+def test_a_request_that_fits_into_no_batch_ends_its_own_session(caplog: pytest.LogCaptureFixture) -> None:
+    """Such a request passes no check of the wire: the engine holds against what the checks forget."""
+    saved = policy_world.agent(policy_world.PLAIN, run__agent="ppo")
+    engine = acting_engine.ActingEngine({"main": saved}, num_slots=8, max_batch=8)
+    frames = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    good, wrong = _request([0, 1, 2, 3], frames, session="a"), _request([4], np.zeros((1, 5)), session="b")
+    found: dict[str, Any] = {}
+    engine.act(good)
+    engine.act(wrong)
+
+    def answer(answers: Any) -> None:
+        found.update({session: data for session, _, data in answers})
+        engine.stop()
+
+    engine.run(answer, lambda versions: None)
+    engine._is_over = False
+    engine.act(wrong)  # alone: it agrees with itself, and not with the program
+    engine.run(answer, lambda versions: None)
+    acted = policy_codec.decode_reply(found["a"]).acted
+    assert _actions(acted) == acting_policy.Policy(saved)(frames).tolist()
+    assert found["b"].code is grpc.StatusCode.INTERNAL and "request 0" in found["b"].details
+    assert "float32[5]; expected float32[3]" in caplog.text and "float32" not in found["b"].details
+
+
+def test_a_failed_call_ends_the_engine() -> None:
+    saved = policy_world.agent(policy_world.PLAIN, run__agent="ppo")
+    engine = acting_engine.ActingEngine({"main": saved}, num_slots=8, max_batch=8)
+    engine.compile()
+    engine.change("main", {"params": {}}, 8)
+    engine.act(_request([0], np.zeros((1, 3))))
+    with pytest.raises(errors.ServingFailure, match="a call of player main failed") as raised:
+        engine.run(lambda answers: pytest.fail("it answered"), lambda versions: None)
+    assert raised.value.__cause__ is not None
+
+
+def test_a_failure_on_another_thread_ends_the_engine(said: golden.Said) -> None:
+    saved = policy_world.agent(policy_world.PLAIN, run__agent="ppo")
+    engine = acting_engine.ActingEngine({"main": saved}, num_slots=8, max_batch=8)
+    engine._program = None
+    thread = threading.Thread(target=engine.compile_rest)
+    thread.start()
+    with said.raises(errors.ServingFailure, "compiling"):
+        engine.run(lambda answers: pytest.fail("it answered"), lambda versions: None)
+    thread.join()
+    with pytest.raises(errors.ServingFailure, match="compiling"):
+        engine.compile()
 
 
 def test_compiled_sizes_shrink_to_one_row() -> None:

@@ -30,6 +30,10 @@ def _write(path: pathlib.Path, step: int) -> None:
     files.write(step, {"params": {"params": saved.params}}, {"num_updates": step}, (), None)
 
 
+def _fail(subject: str, error: Exception) -> None:
+    raise error
+
+
 def test_players_are_served_by_name(run: pathlib.Path) -> None:
     choice = agent_choice.AgentChoice(run)
     assert {name: one.update for name, one in followers.load(choice, ()).players.items()} == {"main": 90}
@@ -51,6 +55,7 @@ def test_a_newer_checkpoint_is_loaded_once(tmp_path: pathlib.Path) -> None:
         followers.load(agent_choice.AgentChoice(path), ()),
         lambda name, saved: found.append((name, saved.update)),
         print,
+        _fail,
     )
     follower.look()
     assert found == []
@@ -83,7 +88,7 @@ def test_a_checkpoint_that_cannot_be_read_is_tried_again_and_reported(run: pathl
                 raise errors.CheckpointError("it is damaged")
             yield from (("main", saved) for saved in agents.players.values())
 
-    follower = followers.Follower(cast(Any, Damaged()), lambda name, saved: changes.append(name), told.append)
+    follower = followers.Follower(cast(Any, Damaged()), lambda name, saved: changes.append(name), told.append, _fail)
     for _ in range(followers._FAILURES - 1):
         follower.look()
     assert told == []
@@ -91,3 +96,23 @@ def test_a_checkpoint_that_cannot_be_read_is_tried_again_and_reported(run: pathl
     assert told == ["no newer checkpoint could be read for 30 looks: it is damaged"] and changes == []
     follower.look()
     assert changes == ["main"]
+
+
+def test_an_unexpected_error_is_handed_on(run: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followers, "LOOK_SECONDS", 0.0)
+    failures: list[str] = []
+
+    def fail(subject: str, error: Exception) -> None:
+        failures.append(f"{subject}: {error}")
+
+    class Broken:
+        players = followers.load(agent_choice.AgentChoice(run), ()).players
+
+        def newer(self, versions: Mapping[str, int]) -> Iterator[tuple[str, greedy.SavedAgent]]:
+            raise MemoryError("no room")
+
+    follower = followers.Follower(cast(Any, Broken()), lambda name, saved: None, print, fail)
+    follower.start()
+    follower._thread.join()
+    follower.stop()
+    assert failures == ["following the run: no room"]

@@ -16,6 +16,7 @@ import pytest
 from seedzero.config import sections
 from seedzero.core import errors, types
 from seedzero.transport import (
+    grpc_status,
     inference_pb2,
     policy_codec,
     policy_servers,
@@ -40,6 +41,7 @@ class Player:
         self.server: policy_servers.PolicyServer
         self.requests: list[policy_sides.PolicyRequest] = []
         self.keeps = False
+        self.failure: grpc_status.Failure | None = None
 
     def offer(self) -> policy_codec.PolicyOffer:
         return policy_codec.PolicyOffer(SPEC, "catch", "ppo", {"main": 3, "old": 1}, False, True, False, False, 6)
@@ -52,9 +54,8 @@ class Player:
     def answer(self, request: policy_sides.PolicyRequest) -> None:
         assert request.rows.step.action_mask is not None
         acted = policy_codec.PolicyAnswer(request.rows.step.action_mask.argmax(axis=1), 3, {})
-        self.server.answer(
-            [(request.session_id, request.sequence, policy_codec.encode_acted(request.sequence, acted))]
-        )
+        reply = self.failure or policy_codec.encode_acted(request.sequence, acted)
+        self.server.answer([(request.session_id, request.sequence, reply)])
 
 
 @contextlib.contextmanager
@@ -103,6 +104,17 @@ def _rows(sequence: int = 0, row: Sequence[int] = (0, 1), **changes: Any) -> byt
     step = types.EnvStep.first(np.zeros((number, 2), np.float32))._replace(action_mask=mask)
     rows = policy_codec.PolicyRows(np.array(row), step._replace(**changes), np.zeros(number, bool))
     return policy_codec.encode_rows(sequence, rows)
+
+
+def test_a_failed_request_ends_its_session_and_frees_its_rows() -> None:
+    failure = grpc_status.Failure(grpc.StatusCode.INTERNAL, "request 0 is odd")
+    with _serving() as (player, channel, _):
+        player.failure = failure
+        stream = Raw(channel, _hello(num_rows=6), _rows(0, [0]))
+        session = stream.take().welcome.session_id
+        assert stream.fails() == (grpc.StatusCode.INTERNAL, "request 0 is odd")
+        assert Raw(channel, _hello(session_id=session)).fails()[0] is grpc.StatusCode.NOT_FOUND
+        assert Raw(channel, _hello(num_rows=6)).take().welcome.session_id
 
 
 def test_a_session_begins_acts_and_says_goodbye() -> None:

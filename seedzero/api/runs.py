@@ -18,6 +18,7 @@ from seedzero.league import members
 if TYPE_CHECKING:
     from seedzero.bucket import run_copy
     from seedzero.evaluation import acting_policy
+    from seedzero.transport import security
 
 Step: TypeAlias = Literal["best", "last"] | int
 Mode: TypeAlias = Literal["greedy", "sample"]
@@ -141,7 +142,8 @@ def evaluate(
       step: as in `load`.
       seed: seeds the environments, random moves and drawn actions; 0 to 2^31 - 1.
       opponent: in games of two players "random", "mcts-N" (OpenSpiel's bot of N simulations), "exhaustive" (every line
-        of play of the other side, once) or another run of the same game. None plays random moves.
+        of play of the other side, once), another run of the same game, or "HOST:PORT" or "HOST:PORT/PLAYER" of a
+        policy server without a token. None plays random moves.
       max_episode_steps: ends an episode after this many steps, at least 1; it counts with its rewards so far. None
         uses the run's setting evaluation.max_episode_steps. Games of two players reject it: they are played until they
         end.
@@ -167,9 +169,14 @@ def evaluate_choice(
     episodes: int,
     *,
     opponent: RunDir | None = None,
+    access: security.Access | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Evaluation:
-    """Returns the result of `evaluate` for checked arguments."""
+    """Returns the result of `evaluate` for checked arguments.
+
+    Args:
+      access: to the opponent's policy server; None uses plain text without a token.
+    """
     from seedzero.bucket import run_copy
 
     for name, number in (("episodes", episodes), ("max_episode_steps", choice.max_steps)):
@@ -180,9 +187,12 @@ def evaluate_choice(
         choice = copies.enter_context(opened(choice))
         if other is not None and "://" in other:
             other = str(copies.enter_context(run_copy.local(other, lambda copy: copy.fetch_params("last"))))
-        from seedzero.evaluation import scoring  # JAX
+        from seedzero.evaluation import remote_players, scoring  # JAX
+        from seedzero.transport import security
 
-        played = scoring.evaluate(choice, episodes, other, progress)
+        is_served = other is not None and opponents.is_address(other)
+        rival = remote_players.Served(str(other), access or security.PLAIN) if is_served else other
+        played = scoring.evaluate(choice, episodes, rival, progress)
         return Evaluation(**{**played, **({} if opponent is None else {"opponent": os.fspath(opponent)})})
 
 

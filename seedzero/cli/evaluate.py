@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from seedzero.api import runs
-from seedzero.cli import output, parse
+from seedzero.cli import output, parse, status
 from seedzero.config import combinations, configs
-from seedzero.core import env_ids, errors
+from seedzero.core import env_ids, errors, opponents
 from seedzero.evaluation import agent_choice
 
 _VIDEO = "play.mp4"
@@ -30,13 +30,16 @@ def run(arguments: parse.Arguments) -> int:
     """Plays episodes with a checkpoint and prints their statistics; returns the exit code."""
     opponent = arguments.flags.get("opponent")
     episodes = arguments.integer("episodes", minimum=1) or _EPISODES
-    choice, access = read_choice(arguments), _access(arguments)
+    is_served = opponent is not None and opponents.is_address(opponent)
+    choice, access = read_choice(arguments), _access(arguments, is_served=is_served)
     name = f"step {choice.step}, " if choice.step else f"{choice.player}, " if choice.player else ""
     amount = "every line of play" if opponent == _EXHAUSTIVE else f"{episodes} episodes"
     output.say(f"evaluating {choice.run_dir}, {name}{amount}")
     if access is None:
         with output.others_aside():
-            result = runs.evaluate_choice(choice, episodes, opponent=opponent).to_json()
+            result = runs.evaluate_choice(
+                choice, episodes, opponent=opponent, access=status.access(arguments) if is_served else None
+            ).to_json()
     else:
         from seedzero.evaluation import served
 
@@ -53,14 +56,21 @@ def run(arguments: parse.Arguments) -> int:
     return 0
 
 
-def _access(arguments: parse.Arguments) -> configs.Config | None:
-    """Returns a configuration with the address, token and certificate of the flags; None without --listen."""
-    names = ("listen", *(flag.removesuffix("=FILE") for flag in _OF_SERVER))
-    given = {name: arguments.flags[name] for name in names if name in arguments.flags}
-    if "listen" not in given:
-        if given:
-            raise errors.UsageError(f"--{next(iter(given))} is for --listen=HOST:PORT; give that too, or leave it out")
+def _access(arguments: parse.Arguments, *, is_served: bool) -> configs.Config | None:
+    """Returns a configuration with the address, token and certificate of the flags; None without --listen.
+
+    is_served: the opponent has a server of its own.
+    """
+    flags, listens = arguments.flags, "listen" in arguments.flags
+    read: Mapping[str, str] = _OF_SERVER if listens else status.ACCESS if is_served else {}
+    for flag in {**_OF_SERVER, **status.ACCESS}:
+        if (name := flag.partition("=")[0]) in flags and flag not in read:
+            owner = "--listen=HOST:PORT" if flag in _OF_SERVER else "--opponent=HOST:PORT"
+            raise errors.UsageError(f"--{name} is for {owner}; give that too, or leave it out")
+    if not listens:
         return None
+    names = ("listen", *(flag.partition("=")[0] for flag in _OF_SERVER))
+    given = {name: flags[name] for name in names if name in flags}
     if "player" in arguments.flags:
         raise errors.UsageError(
             f"--player={arguments.flags['player']}: frozen players play games that this machine makes itself, without "
@@ -203,17 +213,20 @@ LIMIT = {
 }
 COMMAND = parse.Command(
     summary="Plays episodes with a saved agent and prints their mean return as JSON.",
-    usage="--run_dir=DIR [--step=N|best|last] [--episodes=N] [--seed=N] [--opponent=random|mcts-N|exhaustive|RUN_DIR]",
+    usage="--run_dir=DIR [--step=N|best|last] [--episodes=N] [--seed=N] "
+    "[--opponent=random|mcts-N|exhaustive|RUN_DIR|HOST:PORT]",
     flags={
         **parse.RUN_DIR,
         **CHECKPOINT,
         "episodes=N": f"number of episodes (default {_EPISODES})",
         "seed=N": "seed of the environments, of random moves and of drawn actions (default 0)",
         **LIMIT,
-        "opponent=random|mcts-N|gtp:COMMAND|exhaustive|RUN_DIR": "games of two players: random moves (the default); "
-        "mcts-N, OpenSpiel's bot with N simulations; gtp:COMMAND, a program that speaks the Go Text Protocol; "
-        "exhaustive, every line of play of the other side once, in small games; or the last checkpoint of another "
-        "run of the same game. Games of two seats: random, or RUN_DIR",
+        "opponent=random|mcts-N|gtp:COMMAND|exhaustive|RUN_DIR|HOST:PORT": "games of two players: random moves (the "
+        "default); mcts-N, OpenSpiel's bot with N simulations; gtp:COMMAND, a program that speaks the Go Text "
+        "Protocol; exhaustive, every line of play of the other side once, in small games; the last checkpoint of "
+        "another run of the same game; or HOST:PORT or HOST:PORT/NAME, a policy server's player. Games of two seats: "
+        "random, RUN_DIR or HOST:PORT",
+        **{flag: f"of --opponent=HOST:PORT: {text}" for flag, text in status.ACCESS.items()},
         **parse.TRUST,
         "listen=HOST:PORT|unix:PATH": "runs with --env=remote: play in the environments of a worker that "
         "connects here",
@@ -221,6 +234,8 @@ COMMAND = parse.Command(
             flag: f"with --listen: {configs.fields()[setting].metadata['help']}"
             for flag, setting in _OF_SERVER.items()
         },
+        "token_file=FILE": "with --listen: file with the token that the worker must present; with "
+        "--opponent=HOST:PORT: file with that server's token",
     },
     required=("run_dir",),
     details="""

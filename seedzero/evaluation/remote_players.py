@@ -26,6 +26,9 @@ class Served(NamedTuple):
     name: str
     access: security.Access = security.PLAIN
 
+    def __str__(self) -> str:
+        return self.name
+
 
 class RemotePlayer:
     """A player of a policy server. version: updates behind its parameters."""

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -74,7 +74,7 @@ class EnvPlayer:
 def evaluate(
     choice: agent_choice.AgentChoice,
     num_episodes: int,
-    opponent: str | None = None,
+    opponent: str | remote_players.Served | None = None,
     progress: episodes.Progress | None = None,
 ) -> dict[str, Any]:
     """Plays episodes with a saved agent; returns the update as `step`, the choice as `chosen`, and statistics.
@@ -84,12 +84,12 @@ def evaluate(
         take no limit of steps. The result has `policy` if actions were drawn.
       num_episodes: at least 1, of agents where several share an environment, in whole games; not read if the opponent
         is EXHAUSTIVE.
-      opponent: in games of two players EXHAUSTIVE, a name as of `opponents.parse`, or the run directory of another
-        agent; None: random moves.
+      opponent: in games of two players EXHAUSTIVE, a name as of `opponents.parse`, a policy server's player, or the
+        run directory of another agent; None: random moves.
       progress: called after each step of all environments; not in games of two players.
 
     Raises UsageError: not a run directory, a remote environment, an unsuitable opponent, policy or limit of steps, or
-    code of the directory's maker without consent; CheckpointError.
+    code of the directory's maker without consent; CheckpointError; of a policy server as `RemotePlayer`.
     """
     choice = choice.absolute()
     path, config = choice.path, read_config(choice, _EVALUATE_REMOTE)
@@ -114,19 +114,20 @@ def evaluate(
             f"--policy=sample: --opponent={EXHAUSTIVE} plays every line against an agent with one move in a position; "
             "omit one of them"
         )
-    is_bot = opponents.is_known(opponent)
-    rival = None if is_bot or opponent == EXHAUSTIVE else _rival(choice, config, opponent)
-    with patience.telling(lambda: "playing the games"):
+    has_rules = opponent == EXHAUSTIVE or opponents.is_known(str(opponent))
+    rival = None if has_rules else _rival(choice, config, opponent)
+    with contextlib.ExitStack() as undo:
+        undo.enter_context(patience.telling(lambda: "playing the games"))
         mine, theirs = greedy.seeds(choice.seed, 2)
         agent, checkpoint = load_player(game, choice, config, mine)
         if rival is not None:
-            other, _ = load_player(game, *rival, theirs)
+            other = _turns(game, _load_rival(rival, game.spec, undo), theirs)
             games = match.against_agent(game, agent, other, num_episodes, choice.seed)
-        elif is_bot:
-            games = match.against_bot(game, agent, opponent, num_episodes, choice.seed)
-        else:
+        elif opponent == EXHAUSTIVE:
             games = match.every_line(game, agent)
-    found = {**checkpoint, "opponent": opponent, **match.summary(games)}
+        else:
+            games = match.against_bot(game, agent, str(opponent), num_episodes, choice.seed)
+    found = {**checkpoint, "opponent": str(opponent), **match.summary(games)}
     return found if opponent == EXHAUSTIVE else episodes.with_error(found)
 
 
@@ -152,20 +153,25 @@ def seat_game_of(config: configs.Config) -> seats.SeatGame | None:
 
 
 def _evaluate_seats(
-    choice: agent_choice.AgentChoice, config: configs.Config, game: seats.SeatGame, num_games: int, opponent: str
+    choice: agent_choice.AgentChoice,
+    config: configs.Config,
+    game: seats.SeatGame,
+    num_games: int,
+    opponent: str | remote_players.Served,
 ) -> dict[str, Any]:
-    """Returns the result of `evaluate` in a game of two seats against the agent of another run."""
-    if opponent == EXHAUSTIVE or opponents.is_known(opponent):
+    """Returns the result of `evaluate` in a game of two seats against another agent."""
+    if opponent == EXHAUSTIVE or opponents.is_known(str(opponent)):
         raise errors.UsageError(
             f"--opponent={opponent}: {choice.path} was trained in a game of seats, where nobody sees the other's part "
             f"of the state, and that opponent looks at all of it; give --opponent={opponents.RANDOM} or "
             "--opponent=RUN_DIR"
         )
-    rival, other = _rival(choice, config, opponent)
-    with patience.telling(lambda: "playing the games"):
-        mine, theirs = greedy.load(choice.or_last(), config, game.spec), greedy.load(rival, other, game.spec)
-        games = seat_match.play(game, mine, theirs, num_games, choice.seed)
-    return episodes.with_error({**mine.to_json(), "opponent": opponent, **match.summary(games)})
+    rival = _rival(choice, config, opponent)
+    with contextlib.ExitStack() as undo:
+        undo.enter_context(patience.telling(lambda: "playing the games"))
+        mine = greedy.load(choice.or_last(), config, game.spec)
+        games = seat_match.play(game, mine, _load_rival(rival, game.spec, undo), num_games, choice.seed)
+    return episodes.with_error({**mine.to_json(), "opponent": str(opponent), **match.summary(games)})
 
 
 def against_each_other(
@@ -195,11 +201,9 @@ def against_each_other(
     with contextlib.ExitStack() as undo:
 
         def load(name: str | remote_players.Served | None) -> seat_match.SeatPlayer:
-            if not isinstance(name, remote_players.Served):
-                return greedy.load(dataclasses.replace(choice.or_last(), player=name), config, spec)
-            remote = remote_players.RemotePlayer(name, spec)
-            undo.callback(remote.close)
-            return remote
+            if isinstance(name, remote_players.Served):
+                return _load_rival(name, spec, undo)
+            return _load_rival((dataclasses.replace(choice.or_last(), player=name), config), spec, undo)
 
         undo.enter_context(patience.telling(lambda: "playing the games"))
         loaded = [None if name in others else load(name) for name in players]
@@ -218,11 +222,11 @@ def against_each_other(
     return {**episodes.with_error(match.summary(games)), "versions": [first["step"], second["step"]], **drawn}
 
 
-def _turns(game: turn_games.TurnGame, player: seat_match.SeatPlayer) -> match.Player:
-    """Returns a player of a game in turn."""
-    return (
-        player.turns(game) if isinstance(player, remote_players.RemotePlayer) else match.saved_player(game, player, 0)
-    )
+def _turns(game: turn_games.TurnGame, player: seat_match.SeatPlayer, seed: int = 0) -> match.Player:
+    """Returns a player of a game in turn. seed: of drawn moves."""
+    if isinstance(player, remote_players.RemotePlayer):
+        return player.turns(game)
+    return match.saved_player(game, player, seed)
 
 
 def load_player(
@@ -258,11 +262,14 @@ def engine(
     return game, match.saved_player(game, saved, choice.seed, size=size)
 
 
-def _rival(
-    mine: agent_choice.AgentChoice, config: configs.Config, run_dir: str
-) -> tuple[agent_choice.AgentChoice, configs.Config]:
-    """Returns an opponent's last checkpoint and its run's configuration; raises for a run of another game."""
-    path = pathlib.Path(run_dir).absolute()
+_Rival: TypeAlias = remote_players.Served | tuple[agent_choice.AgentChoice, configs.Config]
+
+
+def _rival(mine: agent_choice.AgentChoice, config: configs.Config, opponent: str | remote_players.Served) -> _Rival:
+    """Returns a policy server's player, or a run's last checkpoint and configuration; UsageError: of another game."""
+    if isinstance(opponent, remote_players.Served):
+        return opponent
+    path = pathlib.Path(opponent).absolute()
     rival = agent_choice.AgentChoice(path, "last", policy=mine.policy, trusted=mine.trusted)
     other = rival.config()
     if other.env.id != config.env.id:
@@ -271,6 +278,13 @@ def _rival(
             f"run of the same game, {opponents.FORMS} or {EXHAUSTIVE}"
         )
     return rival, other
+
+
+def _load_rival(rival: _Rival, spec: types.EnvSpec, undo: contextlib.ExitStack) -> seat_match.SeatPlayer:
+    """Returns the player, whose sessions with a policy server end with `undo`."""
+    if isinstance(rival, remote_players.Served):
+        return undo.enter_context(contextlib.closing(remote_players.RemotePlayer(rival, spec)))
+    return greedy.load(*rival, spec)
 
 
 def _evaluate_alone(

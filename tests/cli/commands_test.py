@@ -113,6 +113,8 @@ def test_evaluate_listens_for_a_worker_with_token_and_certificate(monkeypatch: p
     ("flags", "message"),
     [
         (["--token_file=t"], "--token_file is for --listen=HOST:PORT"),
+        (["--tls.ca_file=c"], "--tls.ca_file is for --opponent=HOST:PORT"),
+        (["--opponent=here:1/main", "--tls.cert_file=c"], "--tls.cert_file is for --listen=HOST:PORT"),
         (["--listen=0.0.0.0:0"], "give --token_file=FILE"),
         (["--listen=here"], "expected HOST:PORT"),
         (["--listen=127.0.0.1:0", "--opponent=random"], "--opponent"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,9 @@ import golden
 import play_runs
 import pytest
 
+import seedzero
 from seedzero.api import leagues
+from seedzero.cli import main as commands
 from seedzero.core import errors
 from seedzero.evaluation import agent_choice, greedy, remote_players, scoring
 from seedzero.transport import security
@@ -59,6 +62,33 @@ def test_games_of_seats_are_played_to_their_ends(
     found = scoring.against_each_other(choice, [remote_players.Served(served["kuhn"].address), None], 30)
     assert found["wins"] + found["losses"] == 30 and found["policy"] == "sample" and found["versions"] == [90, 90]
     assert served["kuhn"].server.num_sessions == 0
+
+
+def test_an_evaluation_against_a_server_is_that_against_the_run(
+    runs: dict[str, pathlib.Path], served: dict[str, policy_world.World]
+) -> None:
+    for name, path in runs.items():
+        choice, address = agent_choice.AgentChoice(path, "last", seed=1), f"{served[name].address}/main"
+        here = scoring.evaluate(choice, 12, str(path))
+        there = scoring.evaluate(choice, 12, remote_players.Served(address))
+        assert (here.pop("opponent"), there.pop("opponent")) == (str(path), address)
+        assert there == here if name == "ttt" else there["episodes"] == 12 and there["policy"] == "sample"
+        assert served[name].engine.counts.rows >= 12 and served[name].server.num_sessions == 0
+    assert seedzero.evaluate(runs["ttt"], 2, opponent=served["ttt"].address).opponent == served["ttt"].address
+
+
+def test_a_token_is_given_to_the_opponent_s_server(
+    runs: dict[str, pathlib.Path], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "token").write_text("0123456789abcdef")
+    choice = agent_choice.AgentChoice(runs["ttt"], "last")
+    saved = greedy.load(choice, *greedy.read(choice))
+    with policy_world.serving({"main": saved}, secured=security.ServerSecurity("0123456789abcdef")) as world:
+        flags = ["evaluate", str(runs["ttt"]), "--episodes=2", f"--opponent={world.address}"]
+        assert commands.main([*flags, f"--token_file={tmp_path / 'token'}"]) == 0
+        assert json.loads(capsys.readouterr().out)["opponent"] == world.address
+        assert commands.main(flags) == 1
+        assert "this learner wants a token" in capsys.readouterr().err
 
 
 def test_another_game_and_a_stranger_are_refused(
